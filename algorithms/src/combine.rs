@@ -1,0 +1,215 @@
+//! Schedules made of schedules: one phase after another, and one schedule on many groups.
+
+use crate::schedule::{Part, Schedule};
+use crate::topology::{Rank, Topology};
+
+/// One phase after the other, over the same ranks and chunks.
+pub struct Sequence(Vec<Box<dyn Schedule>>);
+
+impl Sequence {
+    /// The given phases, in order.
+    ///
+    /// # Panics
+    /// When there is none, or when they differ in ranks or chunks.
+    pub fn new(phases: Vec<Box<dyn Schedule>>) -> Sequence {
+        assert!(!phases.is_empty(), "a sequence needs a phase");
+        for phase in &phases[1..] {
+            assert_eq!(
+                phase.ranks(),
+                phases[0].ranks(),
+                "phases over different worlds"
+            );
+            assert_eq!(
+                phase.chunks(),
+                phases[0].chunks(),
+                "phases over different chunks"
+            );
+        }
+        Sequence(phases)
+    }
+}
+
+impl Schedule for Sequence {
+    fn ranks(&self) -> usize {
+        self.0[0].ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        self.0[0].chunks()
+    }
+
+    fn steps(&self) -> usize {
+        self.0.iter().map(|phase| phase.steps()).sum()
+    }
+
+    fn part(&self, rank: Rank, mut step: usize, part: &mut Part) {
+        for phase in &self.0 {
+            if step < phase.steps() {
+                return phase.part(rank, step, part);
+            }
+            step -= phase.steps();
+        }
+    }
+
+    fn rotation(&self) -> usize {
+        self.0.iter().fold(1, |turn, phase| {
+            least_common_multiple(turn, phase.rotation())
+        })
+    }
+}
+
+/// The same schedule inside every node, each of its chunks standing for `scale` chunks.
+pub struct Within<S> {
+    topology: Topology,
+    inner: S,
+    scale: usize,
+}
+
+impl<S: Schedule> Within<S> {
+    /// `inner` over the local ranks of every node.
+    ///
+    /// # Panics
+    /// When the nodes are not all of the size of `inner`'s world.
+    pub fn new(topology: &Topology, inner: S, scale: usize) -> Within<S> {
+        assert_eq!(
+            topology.local_size(),
+            Some(inner.ranks()),
+            "nodes of another size"
+        );
+        Within {
+            topology: topology.clone(),
+            inner,
+            scale,
+        }
+    }
+}
+
+impl<S: Schedule> Schedule for Within<S> {
+    fn ranks(&self) -> usize {
+        self.topology.ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        self.inner.chunks() * self.scale
+    }
+
+    fn steps(&self) -> usize {
+        self.inner.steps()
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        let first_rank = rank - rank % self.inner.ranks();
+        relabel(
+            &self.inner,
+            rank - first_rank,
+            step,
+            part,
+            |local| first_rank + local,
+            0,
+            self.scale,
+        );
+    }
+
+    fn rotation(&self) -> usize {
+        self.inner.ranks()
+    }
+}
+
+/// The same schedule across nodes, once for every local rank l: the ranks l of all nodes share the
+/// l-th part of the buffer.
+pub struct Across<S> {
+    local_size: usize,
+    inner: S,
+}
+
+impl<S: Schedule> Across<S> {
+    /// `inner` over the nodes, for each of `local_size` local ranks.
+    pub fn new(local_size: usize, inner: S) -> Across<S> {
+        Across { local_size, inner }
+    }
+}
+
+impl<S: Schedule> Schedule for Across<S> {
+    fn ranks(&self) -> usize {
+        self.local_size * self.inner.ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        self.local_size * self.inner.chunks()
+    }
+
+    fn steps(&self) -> usize {
+        self.inner.steps()
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        let (node, local) = (rank / self.local_size, rank % self.local_size);
+        let peer = |node: Rank| node * self.local_size + local;
+        relabel(
+            &self.inner,
+            node,
+            step,
+            part,
+            peer,
+            local * self.inner.chunks(),
+            1,
+        );
+    }
+
+    fn rotation(&self) -> usize {
+        self.inner.rotation() * self.local_size
+    }
+}
+
+impl Schedule for Box<dyn Schedule> {
+    fn ranks(&self) -> usize {
+        (**self).ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        (**self).chunks()
+    }
+
+    fn steps(&self) -> usize {
+        (**self).steps()
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        (**self).part(rank, step, part);
+    }
+
+    fn rotation(&self) -> usize {
+        (**self).rotation()
+    }
+}
+
+/// Appends `inner`'s part for `member`, with peers renamed and chunks moved to
+/// `offset + scale * chunk`.
+fn relabel(
+    inner: &dyn Schedule,
+    member: Rank,
+    step: usize,
+    part: &mut Part,
+    peer: impl Fn(Rank) -> Rank,
+    offset: usize,
+    scale: usize,
+) {
+    let (sends, receives) = (part.sends.len(), part.receives.len());
+    inner.part(member, step, part);
+    for entry in part.sends[sends..]
+        .iter_mut()
+        .chain(&mut part.receives[receives..])
+    {
+        entry.peer = peer(entry.peer()) as u32;
+        entry.first = (offset + scale * entry.first as usize) as u32;
+        entry.end = (offset + scale * entry.end as usize) as u32;
+    }
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    let (mut x, mut y) = (a, b);
+    while y != 0 {
+        (x, y) = (y, x % y);
+    }
+    a / x * b
+}

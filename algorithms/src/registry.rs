@@ -1,0 +1,212 @@
+//! Every algorithm by its name: the one spelling used in configurations, CSV files and legends.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::grouped::{Buffer, Grouped, Grouping};
+use crate::hierarchical::Hierarchical;
+use crate::ring::Ring;
+use crate::schedule::Schedule;
+use crate::topology::{Rank, Topology};
+use crate::tree::Tree;
+
+/// A function from a topology to a schedule.
+pub trait Algorithm: Send + Sync {
+    /// The one spelling of its name.
+    fn name(&self) -> String;
+
+    /// The schedule for a topology, or why there is none.
+    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
+
+    /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
+    fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
+
+    /// Whether tensors are released in groups, and how a group is reduced.
+    fn grouping(&self) -> Option<Grouping> {
+        None
+    }
+}
+
+/// What one rank moves in one allreduce, in chunks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Volume {
+    /// Chunks that the rank sends, over all steps.
+    pub sent: usize,
+    /// Chunks that the rank receives, over all steps.
+    pub received: usize,
+}
+
+/// An algorithm has no schedule for a topology; says why and what would do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsupported(pub String);
+
+impl fmt::Display for Unsupported {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Unsupported {}
+
+/// One line of the registry.
+pub struct Entry {
+    /// The name.
+    pub name: &'static str,
+    /// A line for `--help` and `kolo info`.
+    pub about: &'static str,
+    build: Build,
+}
+
+enum Build {
+    Plain(fn() -> Arc<dyn Algorithm>),
+    /// Works over another algorithm: `name:inner`, ring by default.
+    Over(fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>),
+}
+
+/// Every registered algorithm. A new one is a file and a line here.
+#[rustfmt::skip]
+pub const ALL: &[Entry] = &[
+    Entry::plain("ring", "reduce-scatter, then all-gather, around one ring", || Arc::new(Ring)),
+    Entry::plain("tree", "reduce up a binomial tree, broadcast down it", || Arc::new(Tree)),
+    Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
+    Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),
+    Entry::over("grouped-scattered", "tensors released in groups, reduced where they lie, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Scattered })),
+];
+
+/// What runs inside `hierarchical`, `grouped`, ... when no inner algorithm is named.
+pub const DEFAULT_INNER: &str = "ring";
+
+impl Entry {
+    const fn plain(
+        name: &'static str,
+        about: &'static str,
+        build: fn() -> Arc<dyn Algorithm>,
+    ) -> Entry {
+        Entry {
+            name,
+            about,
+            build: Build::Plain(build),
+        }
+    }
+
+    const fn over(
+        name: &'static str,
+        about: &'static str,
+        build: fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>,
+    ) -> Entry {
+        Entry {
+            name,
+            about,
+            build: Build::Over(build),
+        }
+    }
+
+    /// Whether the name may be followed by `:` and an inner algorithm.
+    pub fn takes_inner(&self) -> bool {
+        matches!(self.build, Build::Over(_))
+    }
+}
+
+/// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, ...
+pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
+    let unknown = || UnknownAlgorithm {
+        name: name.to_string(),
+    };
+    let (outer, inner) = match name.split_once(':') {
+        Some((outer, inner)) => (outer, Some(inner)),
+        None => (name, None),
+    };
+    let entry = ALL
+        .iter()
+        .find(|entry| entry.name == outer)
+        .ok_or_else(unknown)?;
+    match (&entry.build, inner) {
+        (Build::Plain(build), None) => Ok(build()),
+        (Build::Plain(_), Some(_)) => Err(unknown()),
+        (Build::Over(build), inner) => {
+            let inner = find(inner.unwrap_or(DEFAULT_INNER)).map_err(|_| unknown())?;
+            // Groups are a property of the buffer, so they can only be outermost.
+            if inner.grouping().is_some() {
+                Err(unknown())
+            } else {
+                Ok(build(inner))
+            }
+        }
+    }
+}
+
+/// The name of an outer algorithm over an inner one; the default inner one is left out.
+pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
+    match inner.name() {
+        inner if inner == DEFAULT_INNER => outer.to_string(),
+        inner => format!("{outer}:{inner}"),
+    }
+}
+
+/// No such algorithm; its text lists those that exist.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownAlgorithm {
+    /// What was asked for.
+    pub name: String,
+}
+
+impl fmt::Display for UnknownAlgorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
+        let over: Vec<_> = ALL.iter().filter(|entry| entry.takes_inner()).collect();
+        let over: Vec<_> = over.iter().map(|entry| entry.name).collect();
+        write!(
+            f,
+            "algorithm \"{}\" is unknown; choose from {} ({} may name an algorithm to run inside, \
+             as in hierarchical:tree or grouped:hierarchical:tree)",
+            self.name,
+            names.join(", "),
+            over.join(", "),
+        )
+    }
+}
+
+impl std::error::Error for UnknownAlgorithm {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_spelled_one_way() {
+        for (asked, name) in [
+            ("ring", "ring"),
+            ("hierarchical", "hierarchical"),
+            ("hierarchical:ring", "hierarchical"),
+            ("hierarchical:tree", "hierarchical:tree"),
+            ("grouped:hierarchical:tree", "grouped:hierarchical:tree"),
+        ] {
+            assert_eq!(find(asked).unwrap().name(), name);
+        }
+        assert!(
+            ALL.iter()
+                .all(|entry| find(entry.name).unwrap().name() == entry.name)
+        );
+    }
+
+    #[test]
+    fn unknown_names_are_refused_with_what_exists() {
+        for name in [
+            "rign",
+            "",
+            "ring:tree",
+            "hierarchical:",
+            "hierarchical:grouped",
+            "ring:",
+        ] {
+            let Err(error) = find(name) else {
+                panic!("{name:?} was found")
+            };
+            let text = error.to_string();
+            assert!(
+                text.contains(&format!("{name:?}")) && text.contains("ring, tree"),
+                "{text}"
+            );
+        }
+    }
+}

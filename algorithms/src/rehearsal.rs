@@ -1,0 +1,222 @@
+//! Runs compiled programs without data: sets of contributors instead of numbers, a rendezvous
+//! instead of a network, and the order in which ranks get on chosen to hurt.
+//!
+//! The rules are those of the strictest transport: a receiver reads the sender's chunks at the
+//! moment it takes them, and a send is over only then. If a program forgot to wait, a chunk would
+//! be overwritten too early and the sets would come out wrong; if it waited for too much, nobody
+//! could go on.
+
+use crate::program::{Kind, Op, Program};
+use crate::topology::Rank;
+use crate::verify::{Contributors, Violation};
+
+/// Orders in which ranks are given their turn, each until it can go no further.
+#[derive(Clone, Copy)]
+enum Turns {
+    Ascending,
+    Descending,
+    /// Every rank one operation at a time.
+    OneByOne,
+}
+
+/// Every rank's program ends, and ends with an allreduce, in several hostile orders.
+pub fn rehearse(programs: &[Program]) -> Result<(), Violation> {
+    for turns in [Turns::Ascending, Turns::Descending, Turns::OneByOne] {
+        Stage::new(programs).run(turns)?;
+    }
+    Ok(())
+}
+
+/// Where one rank is in its program.
+#[derive(Clone, Default)]
+struct Progress {
+    begun: usize,
+    received: usize,
+    /// Sends begun, in order: to whom, and the how-manieth to that rank.
+    sent: Vec<(Rank, u32)>,
+    /// Staged values taken but not yet written.
+    aside: Vec<Vec<u64>>,
+}
+
+struct Stage<'a> {
+    programs: &'a [Program],
+    progress: Vec<Progress>,
+    /// Sends begun from a to b, and taken by b.
+    posted: Vec<u32>,
+    taken: Vec<u32>,
+    held: Contributors,
+}
+
+impl<'a> Stage<'a> {
+    fn new(programs: &'a [Program]) -> Stage<'a> {
+        let ranks = programs.len();
+        Stage {
+            programs,
+            progress: vec![Progress::default(); ranks],
+            posted: vec![0; ranks * ranks],
+            taken: vec![0; ranks * ranks],
+            held: Contributors::own(ranks, programs.first().map_or(1, |program| program.chunks)),
+        }
+    }
+
+    fn run(mut self, turns: Turns) -> Result<(), Violation> {
+        let ranks = self.programs.len();
+        loop {
+            let mut moved = false;
+            for turn in 0..ranks {
+                let rank = match turns {
+                    Turns::Descending => ranks - 1 - turn,
+                    Turns::Ascending | Turns::OneByOne => turn,
+                };
+                while self.advance(rank)? {
+                    moved = true;
+                    if matches!(turns, Turns::OneByOne) {
+                        break;
+                    }
+                }
+            }
+            if !moved {
+                break;
+            }
+        }
+        for rank in 0..ranks {
+            self.ended(rank)?;
+        }
+        let steps = self.programs.iter().flat_map(|program| &program.ops);
+        self.held
+            .complete(steps.map(|op| op.step as usize + 1).max().unwrap_or(0))
+    }
+
+    /// Lets `rank` do the next thing it can; false when it has to wait or is done.
+    fn advance(&mut self, rank: Rank) -> Result<bool, Violation> {
+        let program = &self.programs[rank];
+        let progress = &self.progress[rank];
+        match program.ops.get(progress.begun) {
+            Some(op) if progress.received >= op.after_receives as usize => {
+                self.progress[rank].begun += 1;
+                if op.kind == Kind::Send {
+                    let posted = &mut self.posted[rank * self.programs.len() + op.entry.peer()];
+                    *posted += 1;
+                    self.progress[rank].sent.push((op.entry.peer(), *posted));
+                }
+                Ok(true)
+            }
+            Some(_) => self.finish(rank),
+            None if progress.received < program.receives.len() => self.finish(rank),
+            None => Ok(false),
+        }
+    }
+
+    /// Finishes the next receive, or takes the next of a staged batch.
+    fn finish(&mut self, rank: Rank) -> Result<bool, Violation> {
+        let program = &self.programs[rank];
+        let batch = program.batch(self.progress[rank].received);
+        let op = program.receive(batch.start);
+        if !op.staged {
+            if !self.arrived(rank, op) || !self.settled(rank, op.after_sends as usize) {
+                return Ok(false);
+            }
+            let values = self.take(rank, op);
+            self.write(rank, op, &values)?;
+            self.progress[rank].received += 1;
+            return Ok(true);
+        }
+        let aside = self.progress[rank].aside.len();
+        if aside < batch.len() {
+            let op = program.receive(batch.start + aside);
+            if !self.arrived(rank, op) {
+                return Ok(false);
+            }
+            let values = self.take(rank, op);
+            self.progress[rank].aside.push(values);
+            return Ok(true);
+        }
+        let wanted = batch
+            .clone()
+            .map(|index| program.receive(index).after_sends)
+            .max();
+        if !self.settled(rank, wanted.unwrap_or(0) as usize) {
+            return Ok(false);
+        }
+        let aside = std::mem::take(&mut self.progress[rank].aside);
+        for (index, values) in batch.clone().zip(aside) {
+            self.write(rank, program.receive(index), &values)?;
+        }
+        self.progress[rank].received = batch.end;
+        Ok(true)
+    }
+
+    fn pair(&self, from: Rank, to: Rank) -> usize {
+        from * self.programs.len() + to
+    }
+
+    /// The sender has begun the send that `op` waits for.
+    fn arrived(&self, rank: Rank, op: &Op) -> bool {
+        let pair = self.pair(op.entry.peer(), rank);
+        self.posted[pair] > self.taken[pair]
+    }
+
+    /// The first `sends` sends of `rank` have been taken.
+    fn settled(&self, rank: Rank, sends: usize) -> bool {
+        let sent = &self.progress[rank].sent;
+        sent.len() >= sends
+            && sent[..sends]
+                .iter()
+                .all(|&(to, count)| self.taken[self.pair(rank, to)] >= count)
+    }
+
+    /// Reads the sender's chunks as they are now.
+    fn take(&mut self, rank: Rank, op: &Op) -> Vec<u64> {
+        let from = op.entry.peer();
+        let pair = self.pair(from, rank);
+        self.taken[pair] += 1;
+        op.entry
+            .chunks()
+            .flat_map(|chunk| self.held.at(from, chunk).to_vec())
+            .collect()
+    }
+
+    fn write(&mut self, rank: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
+        let words = self.held.words;
+        for (chunk, value) in op.entry.chunks().zip(values.chunks_exact(words)) {
+            self.held
+                .receive(rank, chunk, op.entry.action, value)
+                .map_err(|part| {
+                    let (step, from) = (op.step as usize, op.entry.peer());
+                    Violation::AddedTwice {
+                        step,
+                        from,
+                        rank,
+                        chunk,
+                        part,
+                    }
+                })?;
+        }
+        Ok(())
+    }
+
+    /// `rank` is through its program and all it sent was taken, or what it waits for.
+    fn ended(&self, rank: Rank) -> Result<(), Violation> {
+        let program = &self.programs[rank];
+        let progress = &self.progress[rank];
+        let blocked = |op: &Op, sending| Violation::Blocked {
+            step: op.step as usize,
+            rank,
+            peer: op.entry.peer(),
+            chunks: op.entry.chunks(),
+            sending,
+        };
+        if progress.received < program.receives.len() {
+            let op = program.receive(progress.received + progress.aside.len().min(1));
+            return Err(blocked(op, self.arrived(rank, op)));
+        }
+        let sends = program.ops.iter().filter(|op| op.kind == Kind::Send);
+        match sends.zip(&progress.sent).find(|(_, sent)| {
+            let &(to, count) = *sent;
+            self.taken[self.pair(rank, to)] < count
+        }) {
+            Some((op, _)) => Err(blocked(op, true)),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Properties of every registered algorithm, over every world up to 64 ranks and many shapes.
+
+use algorithms::listed::Listed;
+use algorithms::program::Program;
+use algorithms::registry::{ALL, find};
+use algorithms::rehearsal::rehearse;
+use algorithms::schedule::{Action, Move, Part};
+use algorithms::topology::Topology;
+use algorithms::verify;
+
+/// Each name, and each that takes an inner algorithm over each other that can be one.
+fn names() -> Vec<String> {
+    let mut names: Vec<String> = ALL.iter().map(|entry| entry.name.to_string()).collect();
+    for outer in ALL.iter().filter(|entry| entry.takes_inner()) {
+        names.extend(
+            ALL.iter()
+                .map(|inner| format!("{}:{}", outer.name, inner.name)),
+        );
+    }
+    names.retain(|name| find(name).is_ok());
+    names
+}
+
+/// Every way to put `ranks` on nodes of one size, and one ragged way.
+fn shapes(ranks: usize) -> Vec<Topology> {
+    let sizes = (1..=ranks).filter(|size| ranks.is_multiple_of(*size));
+    let mut shapes: Vec<_> = sizes
+        .map(|size| Topology::uniform(ranks / size, size))
+        .collect();
+    if ranks > 2 {
+        shapes.push(Topology::new(&[ranks / 2 + 1, ranks - ranks / 2 - 1]));
+    }
+    shapes
+}
+
+#[test]
+fn every_rank_ends_with_every_part_on_every_shape() {
+    let mut proved = 0;
+    for ranks in 1..=64 {
+        for world in shapes(ranks) {
+            for name in names() {
+                match verify::algorithm(&*find(&name).unwrap(), &world) {
+                    Ok(_) => proved += 1,
+                    Err(verify::Violation::Unsupported(why)) => {
+                        let ragged = world.local_size().is_none();
+                        assert!(
+                            ragged && why.to_string().contains("nodes of one size"),
+                            "{why}"
+                        );
+                    }
+                    Err(why) => panic!("{name} on {world}: {why}"),
+                }
+            }
+        }
+    }
+    assert!(proved > 2000, "{proved} proofs");
+}
+
+/// What the oracle `check_schedules.py` prints: chunks, steps, chunks sent by the busiest rank.
+#[test]
+fn steps_and_bytes_agree_with_the_oracle() {
+    for (name, nodes, local_size, expected) in [
+        ("ring", 2, 1, (2, 2, 2)),
+        ("ring", 3, 1, (3, 4, 4)),
+        ("ring", 6, 1, (6, 10, 10)),
+        ("ring", 8, 1, (8, 14, 14)),
+        ("ring", 12, 1, (12, 22, 22)),
+        ("ring", 16, 1, (16, 30, 30)),
+        ("ring", 31, 1, (31, 60, 60)),
+        ("ring", 64, 1, (64, 126, 126)),
+        ("tree", 2, 1, (1, 2, 1)),
+        ("tree", 3, 1, (1, 4, 2)),
+        ("tree", 6, 1, (1, 6, 3)),
+        ("tree", 8, 1, (1, 6, 3)),
+        ("tree", 12, 1, (1, 8, 4)),
+        ("tree", 16, 1, (1, 8, 4)),
+        ("tree", 31, 1, (1, 10, 5)),
+        ("tree", 64, 1, (1, 12, 6)),
+        ("hierarchical", 2, 2, (4, 4, 6)),
+        ("hierarchical:tree", 2, 2, (2, 4, 3)),
+        ("hierarchical", 2, 3, (6, 6, 10)),
+        ("hierarchical:tree", 2, 3, (3, 6, 5)),
+        ("hierarchical", 4, 2, (8, 8, 14)),
+        ("hierarchical:tree", 4, 2, (2, 6, 4)),
+        ("hierarchical", 3, 4, (12, 10, 22)),
+        ("hierarchical:tree", 3, 4, (4, 10, 8)),
+        ("hierarchical", 4, 6, (24, 16, 46)),
+        ("hierarchical:tree", 4, 6, (6, 14, 12)),
+        ("hierarchical", 8, 4, (32, 20, 62)),
+        ("hierarchical:tree", 8, 4, (4, 12, 9)),
+    ] {
+        let world = Topology::uniform(nodes, local_size);
+        let algorithm = find(name).unwrap();
+        let proof = verify::algorithm(&*algorithm, &world).unwrap();
+        let chunks = algorithm.schedule(&world).unwrap().chunks();
+        assert_eq!(
+            (chunks, proof.steps, proof.sent_most),
+            expected,
+            "{name} on {world}"
+        );
+    }
+}
+
+/// `rotation` is a claim: rank r + d does in every step what rank r does, d ranks further on.
+#[test]
+fn turning_the_world_by_the_rotation_changes_only_chunk_names() {
+    for world in (1..=24).flat_map(shapes) {
+        for name in names() {
+            let Ok(schedule) = find(&name).unwrap().schedule(&world) else {
+                continue;
+            };
+            let (ranks, turn) = (schedule.ranks(), schedule.rotation());
+            assert!(
+                turn > 0 && ranks.is_multiple_of(turn),
+                "{name} on {world}: {turn}"
+            );
+            let shape = |rank: usize, step: usize, turned_by: usize| {
+                let mut part = Part::default();
+                schedule.part(rank, step, &mut part);
+                let show = |moves: &[Move]| -> Vec<_> {
+                    let peer = |peer: usize| (peer + ranks - turned_by) % ranks;
+                    moves
+                        .iter()
+                        .map(|m| (peer(m.peer()), m.chunks().len(), m.action))
+                        .collect()
+                };
+                (show(&part.sends), show(&part.receives))
+            };
+            for step in 0..schedule.steps() {
+                for rank in 0..ranks {
+                    let turned = shape((rank + turn) % ranks, step, turn);
+                    assert_eq!(
+                        shape(rank, step, 0),
+                        turned,
+                        "{name} on {world}, step {step}"
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Exchanges, which need staging, end in every order as well.
+#[test]
+fn exchanges_are_staged_and_do_not_deadlock() {
+    for ranks in [2, 4, 8, 16] {
+        for schedule in [recursive_doubling(ranks), one_shot(ranks)] {
+            let programs: Vec<_> = (0..ranks)
+                .map(|rank| Program::compile(&schedule, rank))
+                .collect();
+            assert!(programs[0].ops.iter().any(|op| op.staged));
+            rehearse(&programs).unwrap_or_else(|why| panic!("{ranks} ranks: {why}"));
+        }
+    }
+}
+
+/// The rehearsal finds out a program that waits for too little, or for too much.
+#[test]
+fn programs_that_wait_wrongly_are_refused() {
+    let ring = find("ring").unwrap().schedule(&Topology::flat(5)).unwrap();
+    let sound: Vec<_> = (0..5).map(|rank| Program::compile(&*ring, rank)).collect();
+    rehearse(&sound).unwrap();
+    let spoil = |change: fn(&mut algorithms::program::Op)| {
+        let mut programs = sound.clone();
+        programs
+            .iter_mut()
+            .flat_map(|program| &mut program.ops)
+            .for_each(change);
+        rehearse(&programs)
+            .expect_err("a spoilt program passed")
+            .to_string()
+    };
+    spoil(|op| op.after_receives = 0);
+    let blocked = spoil(|op| op.after_receives = 1);
+    assert!(blocked.contains("waits for ever for chunk"), "{blocked}");
+    let hasty = recursive_doubling(4);
+    let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&hasty, rank)).collect();
+    programs
+        .iter_mut()
+        .flat_map(|program| &mut program.ops)
+        .for_each(|op| {
+            op.staged = false;
+            op.after_sends = 0;
+        });
+    rehearse(&programs).expect_err("an exchange without staging passed");
+}
+
+/// Everybody swaps the whole buffer with a partner, log2 n times (n a power of two).
+fn recursive_doubling(ranks: usize) -> Listed {
+    let steps = (0..ranks.trailing_zeros()).map(|k| {
+        let part = |rank: usize| {
+            let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
+            Part {
+                sends: entry.clone(),
+                receives: entry,
+            }
+        };
+        (0..ranks).map(part).collect()
+    });
+    Listed {
+        ranks,
+        chunks: 1,
+        steps: steps.collect(),
+    }
+}
+
+/// Everybody sends everything to everybody, in one step.
+fn one_shot(ranks: usize) -> Listed {
+    let part = |rank: usize| {
+        let peers = (0..ranks).filter(|&peer| peer != rank);
+        let entries: Vec<_> = peers
+            .map(|peer| Move::new(peer, 0..1, Action::Reduce))
+            .collect();
+        Part {
+            sends: entries.clone(),
+            receives: entries,
+        }
+    };
+    Listed {
+        ranks,
+        chunks: 1,
+        steps: vec![(0..ranks).map(part).collect()],
+    }
+}
