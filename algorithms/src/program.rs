@@ -3,7 +3,7 @@
 //! A schedule says "all moves of a step read the state before it". An executor that waited for
 //! whole steps would idle; so [`Program::compile`] works out, chunk by chunk, what each operation
 //! really depends on, as two numbers. The program knows chunks, not elements, hence one program
-//! serves every length; see [`bounds`].
+//! serves every length; see [`Bounds`].
 
 use std::ops::Range;
 
@@ -45,9 +45,9 @@ pub struct Program {
     pub chunks: usize,
     /// Sends and receives in order; within a step sends come first.
     pub ops: Vec<Op>,
-    /// Positions of the receives in `ops`. They are finished in this order, which fixes the order
+    /// The receives among `ops` once more. They are finished in this order, which fixes the order
     /// of summation whatever the transport.
-    pub receives: Vec<u32>,
+    pub receives: Vec<Op>,
     /// Number of sends.
     pub sends: usize,
 }
@@ -68,22 +68,30 @@ impl Program {
             schedule.part(rank, step, &mut part);
             let sends_before = program.sends as u32;
             for &entry in &part.sends {
-                program.push(
-                    Kind::Send,
+                let after_receives = last(&written_by[entry.chunks()]);
+                program.ops.push(Op {
+                    kind: Kind::Send,
                     entry,
-                    step,
-                    last(&written_by[entry.chunks()]),
-                    0,
-                    false,
-                );
+                    step: step as u32,
+                    after_receives,
+                    after_sends: 0,
+                    staged: false,
+                });
                 program.sends += 1;
                 read_by[entry.chunks()].fill(program.sends as u32);
             }
             for &entry in &part.receives {
                 let after_sends = last(&read_by[entry.chunks()]);
-                let staged = after_sends > sends_before;
-                program.receives.push(program.ops.len() as u32);
-                program.push(Kind::Receive, entry, step, 0, after_sends, staged);
+                let op = Op {
+                    kind: Kind::Receive,
+                    entry,
+                    step: step as u32,
+                    after_receives: 0,
+                    after_sends,
+                    staged: after_sends > sends_before,
+                };
+                program.ops.push(op);
+                program.receives.push(op);
             }
             let first_receive = program.receives.len() - part.receives.len();
             for (index, entry) in part.receives.iter().enumerate() {
@@ -93,70 +101,45 @@ impl Program {
         program
     }
 
-    fn push(
-        &mut self,
-        kind: Kind,
-        entry: Move,
-        step: usize,
-        after_receives: u32,
-        after_sends: u32,
-        staged: bool,
-    ) {
-        let step = step as u32;
-        self.ops.push(Op {
-            kind,
-            entry,
-            step,
-            after_receives,
-            after_sends,
-            staged,
-        });
-    }
-
     /// The receives to be finished together, from the `done`-th on: one, or, if it is staged, all
     /// staged ones that follow it in its step. (Were they finished one by one, ranks that exchange
     /// with several peers could wait for each other in a circle.)
-    pub fn batch(&self, done: usize) -> Range<usize> {
-        let receive = |index: usize| self.ops[self.receives[index] as usize];
-        let first = receive(done);
-        let mut end = done + 1;
-        while first.staged
-            && end < self.receives.len()
-            && receive(end).staged
-            && receive(end).step == first.step
-        {
-            end += 1;
-        }
-        done..end
-    }
-
-    /// The `index`-th receive.
-    pub fn receive(&self, index: usize) -> &Op {
-        &self.ops[self.receives[index] as usize]
-    }
-
-    /// Elements that this rank sends and how many of its sends are not empty, for a buffer of
-    /// `elements`.
-    pub fn sent(&self, elements: usize) -> impl Iterator<Item = (Rank, usize)> + '_ {
-        let bound = bounds(elements, self.chunks);
-        self.ops
-            .iter()
-            .filter(|op| op.kind == Kind::Send)
-            .map(move |op| {
-                (
-                    op.entry.peer(),
-                    bound(op.entry.end as usize) - bound(op.entry.first as usize),
-                )
-            })
+    pub fn batch(&self, done: usize) -> &[Op] {
+        let rest = &self.receives[done..];
+        let first = &rest[0];
+        let together = |op: &&Op| first.staged && op.staged && op.step == first.step;
+        &rest[..rest.iter().take_while(together).count().max(1)]
     }
 }
 
-/// Where chunks begin when `elements` are cut into `chunks`: chunk c is
-/// `bound(c)..bound(c + 1)`. The first `elements % chunks` chunks have one element more; where
-/// there are fewer elements than chunks some are empty, and both ends skip them.
-pub fn bounds(elements: usize, chunks: usize) -> impl Fn(usize) -> usize + Copy {
-    let (size, longer) = (elements / chunks, elements % chunks);
-    move |chunk| chunk * size + chunk.min(longer)
+/// Where chunks begin in a buffer.
+///
+/// The first `elements % chunks` chunks have one element more than the others; where there are
+/// fewer elements than chunks some are empty, and both ends of a transfer skip them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    size: usize,
+    longer: usize,
+}
+
+impl Bounds {
+    /// `elements` cut into `chunks`.
+    pub fn new(elements: usize, chunks: usize) -> Bounds {
+        Bounds {
+            size: elements / chunks,
+            longer: elements % chunks,
+        }
+    }
+
+    /// First element of a chunk.
+    pub fn start(self, chunk: usize) -> usize {
+        chunk * self.size + chunk.min(self.longer)
+    }
+
+    /// The elements that a move carries.
+    pub fn elements(self, entry: &Move) -> Range<usize> {
+        self.start(entry.first as usize)..self.start(entry.end as usize)
+    }
 }
 
 fn last(of: &[u32]) -> u32 {
@@ -173,9 +156,11 @@ mod tests {
     fn bounds_cover_every_element_once() {
         for elements in [0, 1, 2, 5, 7, 64, 1000, (1_usize << 40) + 3] {
             for chunks in [1, 2, 3, 7, 64] {
-                let bound = bounds(elements, chunks);
-                assert_eq!((bound(0), bound(chunks)), (0, elements));
-                let sizes: Vec<_> = (0..chunks).map(|c| bound(c + 1) - bound(c)).collect();
+                let bounds = Bounds::new(elements, chunks);
+                assert_eq!((bounds.start(0), bounds.start(chunks)), (0, elements));
+                let sizes: Vec<_> = (0..chunks)
+                    .map(|c| bounds.start(c + 1) - bounds.start(c))
+                    .collect();
                 assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[0] - sizes[chunks - 1] <= 1);
             }
         }

@@ -111,8 +111,8 @@ impl<'a> Stage<'a> {
     fn finish(&mut self, rank: Rank) -> Result<bool, Violation> {
         let program = &self.programs[rank];
         let batch = program.batch(self.progress[rank].received);
-        let op = program.receive(batch.start);
-        if !op.staged {
+        if !batch[0].staged {
+            let op = &batch[0];
             if !self.arrived(rank, op) || !self.settled(rank, op.after_sends as usize) {
                 return Ok(false);
             }
@@ -121,9 +121,7 @@ impl<'a> Stage<'a> {
             self.progress[rank].received += 1;
             return Ok(true);
         }
-        let aside = self.progress[rank].aside.len();
-        if aside < batch.len() {
-            let op = program.receive(batch.start + aside);
+        if let Some(op) = batch.get(self.progress[rank].aside.len()) {
             if !self.arrived(rank, op) {
                 return Ok(false);
             }
@@ -131,18 +129,15 @@ impl<'a> Stage<'a> {
             self.progress[rank].aside.push(values);
             return Ok(true);
         }
-        let wanted = batch
-            .clone()
-            .map(|index| program.receive(index).after_sends)
-            .max();
-        if !self.settled(rank, wanted.unwrap_or(0) as usize) {
+        let wanted = batch.iter().map(|op| op.after_sends).max().unwrap_or(0);
+        if !self.settled(rank, wanted as usize) {
             return Ok(false);
         }
         let aside = std::mem::take(&mut self.progress[rank].aside);
-        for (index, values) in batch.clone().zip(aside) {
-            self.write(rank, program.receive(index), &values)?;
+        for (op, values) in batch.iter().zip(aside) {
+            self.write(rank, op, &values)?;
         }
-        self.progress[rank].received = batch.end;
+        self.progress[rank].received += batch.len();
         Ok(true)
     }
 
@@ -206,8 +201,10 @@ impl<'a> Stage<'a> {
             chunks: op.entry.chunks(),
             sending,
         };
-        if progress.received < program.receives.len() {
-            let op = program.receive(progress.received + progress.aside.len().min(1));
+        if let Some(op) = program
+            .receives
+            .get(progress.received + progress.aside.len())
+        {
             return Err(blocked(op, self.arrived(rank, op)));
         }
         let sends = program.ops.iter().filter(|op| op.kind == Kind::Send);

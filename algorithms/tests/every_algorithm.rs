@@ -154,6 +154,10 @@ fn exchanges_are_staged_and_do_not_deadlock() {
     }
 }
 
+fn every_op(program: &mut Program) -> impl Iterator<Item = &mut algorithms::program::Op> {
+    program.ops.iter_mut().chain(&mut program.receives)
+}
+
 /// The rehearsal finds out a program that waits for too little, or for too much.
 #[test]
 fn programs_that_wait_wrongly_are_refused() {
@@ -162,10 +166,7 @@ fn programs_that_wait_wrongly_are_refused() {
     rehearse(&sound).unwrap();
     let spoil = |change: fn(&mut algorithms::program::Op)| {
         let mut programs = sound.clone();
-        programs
-            .iter_mut()
-            .flat_map(|program| &mut program.ops)
-            .for_each(change);
+        programs.iter_mut().flat_map(every_op).for_each(change);
         rehearse(&programs)
             .expect_err("a spoilt program passed")
             .to_string()
@@ -175,13 +176,10 @@ fn programs_that_wait_wrongly_are_refused() {
     assert!(blocked.contains("waits for ever for chunk"), "{blocked}");
     let hasty = recursive_doubling(4);
     let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&hasty, rank)).collect();
-    programs
-        .iter_mut()
-        .flat_map(|program| &mut program.ops)
-        .for_each(|op| {
-            op.staged = false;
-            op.after_sends = 0;
-        });
+    programs.iter_mut().flat_map(every_op).for_each(|op| {
+        op.staged = false;
+        op.after_sends = 0;
+    });
     rehearse(&programs).expect_err("an exchange without staging passed");
 }
 
