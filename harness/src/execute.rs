@@ -1,0 +1,88 @@
+//! Runs a compiled program on a transport.
+//!
+//! The rules that make it safe to let other ranks read a buffer while this rank works on it are all
+//! in the program: a send begins only after the receives it depends on, and a receive writes only
+//! after the sends that read what it overwrites have been taken. `algorithms::rehearsal` proves
+//! them for every registered algorithm.
+
+use algorithms::program::{Bounds, Program};
+
+use crate::element::Combine;
+use crate::memory::Buffer;
+use crate::transport::{Collective, Transport, TransportError};
+
+/// Carries out one rank's program on its buffer; on return the buffer holds the result.
+///
+/// # Errors
+/// When a peer does not answer or has given up. The buffer then holds neither input nor result.
+pub fn execute<T: Transport>(
+    transport: &mut T,
+    program: &Program,
+    buffer: &mut Buffer<'_>,
+    combine: Combine,
+) -> Result<(), TransportError> {
+    let bounds = Bounds::new(buffer.elements(), program.chunks);
+    let collective = Collective {
+        buffer,
+        bounds,
+        combine,
+    };
+    let panicking = AbortOnPanic;
+    let ended = run(transport, program, &collective);
+    let ended = transport.finish(ended);
+    std::mem::forget(panicking);
+    ended
+}
+
+fn run<T: Transport>(
+    transport: &mut T,
+    program: &Program,
+    collective: &Collective,
+) -> Result<(), TransportError> {
+    let (mut begun, mut done) = (0, 0);
+    while let Some(op) = program.ops.get(begun) {
+        while done < op.after_receives as usize {
+            done += finish_next(transport, program, collective, done)?;
+        }
+        let together = |next: &&algorithms::program::Op| {
+            next.step == op.step && next.after_receives as usize <= done
+        };
+        let batch = program.ops[begun..].iter().take_while(together).count();
+        transport.begin(collective, &program.ops[begun..begun + batch])?;
+        begun += batch;
+    }
+    while done < program.receives.len() {
+        done += finish_next(transport, program, collective, done)?;
+    }
+    transport.settle(program.sends)
+}
+
+/// Finishes the receives that come next; returns how many.
+fn finish_next<T: Transport>(
+    transport: &mut T,
+    program: &Program,
+    collective: &Collective,
+    done: usize,
+) -> Result<usize, TransportError> {
+    let batch = program.batch(done);
+    let sends = batch.iter().map(|op| op.after_sends).max().unwrap_or(0) as usize;
+    if batch[0].staged {
+        transport.stage(collective, batch)?;
+        transport.settle(sends)?;
+        transport.unstage(collective, batch)?;
+    } else {
+        transport.settle(sends)?;
+        transport.receive(collective, &batch[0])?;
+    }
+    Ok(batch.len())
+}
+
+/// A panic inside a collective would free memory that other ranks may be reading.
+struct AbortOnPanic;
+
+impl Drop for AbortOnPanic {
+    fn drop(&mut self) {
+        eprintln!("a rank panicked inside a collective; other ranks may be reading its memory");
+        std::process::abort();
+    }
+}

@@ -1,0 +1,220 @@
+//! The bytes that collectives work on: aligned, guarded, and read as one vector across tensors.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use algorithms::control::DataType;
+
+/// Every tensor begins on a cache line.
+const LINE_BYTES: usize = 64;
+const GUARD: u8 = 0xA5;
+
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Line([u8; LINE_BYTES]);
+
+/// A block of bytes on a cache-line boundary with a guard line on either side, so that a write out
+/// of bounds shows.
+pub struct Memory {
+    lines: Vec<Line>,
+    size_bytes: usize,
+}
+
+impl Memory {
+    /// A block of that size, zeroed and touched.
+    pub fn new(size_bytes: usize) -> Memory {
+        let mut lines = vec![Line([0; LINE_BYTES]); size_bytes.div_ceil(LINE_BYTES) + 2];
+        let last = lines.len() - 1;
+        lines[0] = Line([GUARD; LINE_BYTES]);
+        lines[last] = Line([GUARD; LINE_BYTES]);
+        Memory { lines, size_bytes }
+    }
+
+    /// Size without the guards.
+    pub fn size_bytes(&self) -> usize {
+        self.size_bytes
+    }
+
+    /// Overwrites everything with a pattern that no result has: NaN, or -1 for integers.
+    pub fn poison(&mut self) {
+        self.bytes_mut().fill(0xFF);
+    }
+
+    /// True while nobody has written out of bounds.
+    pub fn guards_are_whole(&self) -> bool {
+        [self.lines.first(), self.lines.last()]
+            .iter()
+            .flatten()
+            .all(|line| line.0.iter().all(|&byte| byte == GUARD))
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        let size = self.size_bytes;
+        // SAFETY: the allocation holds `size` bytes behind the first guard line, and `Line` is
+        // nothing but bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), size) }
+    }
+
+    /// The elements as numbers of type `T`.
+    pub fn elements<T: Copy>(&self) -> &[T] {
+        const { assert!(align_of::<T>() <= LINE_BYTES) };
+        // SAFETY: aligned to a line, initialised, and `T` is a number for which every bit pattern
+        // is a value (the callers are the element types of `DataType`).
+        unsafe {
+            let start = self.lines.as_ptr().add(1).cast();
+            std::slice::from_raw_parts(start, self.size_bytes / size_of::<T>())
+        }
+    }
+
+    /// The elements as numbers of type `T`, to be changed.
+    pub fn elements_mut<T: Copy>(&mut self) -> &mut [T] {
+        const { assert!(align_of::<T>() <= LINE_BYTES) };
+        let count = self.size_bytes / size_of::<T>();
+        // SAFETY: as in `elements`, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr().cast(), count) }
+    }
+
+    fn as_mut_ptr(&mut self) -> *mut u8 {
+        // SAFETY: there are always two guard lines, so one line in is inside the allocation.
+        unsafe { self.lines.as_mut_ptr().add(1).cast() }
+    }
+}
+
+/// Several blocks of one element type, read as one vector: what a collective reduces.
+///
+/// It holds raw pointers because, while a collective runs, other ranks read it too; what may be
+/// read and written when is the schedule's business, see [`crate::execute`]. The lifetime keeps
+/// everybody else away.
+pub struct Buffer<'a> {
+    dtype: DataType,
+    /// First element of each block, and the number of elements at the end.
+    starts: Vec<usize>,
+    bases: Vec<*mut u8>,
+    blocks: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: the pointers stand for exclusive borrows of `Memory`, which may move between threads.
+unsafe impl Send for Buffer<'_> {}
+
+impl<'a> Buffer<'a> {
+    /// No elements yet.
+    pub fn new(dtype: DataType) -> Buffer<'a> {
+        Buffer {
+            dtype,
+            starts: vec![0],
+            bases: Vec::new(),
+            blocks: PhantomData,
+        }
+    }
+
+    /// One block.
+    pub fn of(dtype: DataType, memory: &'a mut Memory) -> Buffer<'a> {
+        let mut buffer = Buffer::new(dtype);
+        buffer.push(memory);
+        buffer
+    }
+
+    /// Appends a block.
+    pub fn push(&mut self, memory: &'a mut Memory) {
+        let size = memory.size_bytes();
+        self.push_first(memory, size);
+    }
+
+    /// Appends the first `size_bytes` of a block.
+    ///
+    /// # Panics
+    /// When the block is smaller.
+    pub fn push_first(&mut self, memory: &'a mut Memory, size_bytes: usize) {
+        assert!(
+            size_bytes <= memory.size_bytes(),
+            "a block smaller than its part"
+        );
+        self.starts
+            .push(self.elements() + size_bytes / self.dtype.size_bytes());
+        self.bases.push(memory.as_mut_ptr());
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DataType {
+        self.dtype
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.starts[self.starts.len() - 1]
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.elements() * self.dtype.size_bytes()
+    }
+
+    /// Number of blocks.
+    pub fn blocks(&self) -> usize {
+        self.bases.len()
+    }
+
+    /// The pieces of contiguous memory that hold a range of elements, as block, offset in bytes,
+    /// and number of elements; in order, none empty.
+    pub(crate) fn pieces(
+        &self,
+        elements: Range<usize>,
+    ) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+        let mut at = elements.start;
+        let mut block = self
+            .starts
+            .partition_point(|&start| start <= at)
+            .saturating_sub(1);
+        std::iter::from_fn(move || {
+            while at < elements.end {
+                let end = self.starts[block + 1].min(elements.end);
+                let piece = (
+                    block,
+                    (at - self.starts[block]) * self.dtype.size_bytes(),
+                    end - at.min(end),
+                );
+                at = end.max(at);
+                block += 1;
+                if piece.2 > 0 {
+                    return Some(piece);
+                }
+            }
+            None
+        })
+    }
+
+    /// The address `offset_bytes` into a block.
+    pub(crate) fn address(&self, block: usize, offset_bytes: usize) -> *mut u8 {
+        // SAFETY: `pieces` stays inside the block.
+        unsafe { self.bases[block].add(offset_bytes) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_fall_into_pieces_and_skip_empty_blocks() {
+        let mut blocks: Vec<_> = [8, 0, 4, 12].map(Memory::new).into();
+        let mut buffer = Buffer::new(DataType::F32);
+        blocks.iter_mut().for_each(|block| buffer.push(block));
+        assert_eq!((buffer.elements(), buffer.blocks()), (6, 4));
+        let pieces = |range| buffer.pieces(range).collect::<Vec<_>>();
+        assert_eq!(pieces(0..6), [(0, 0, 2), (2, 0, 1), (3, 0, 3)]);
+        assert_eq!(pieces(1..3), [(0, 4, 1), (2, 0, 1)]);
+        assert_eq!(pieces(4..5), [(3, 4, 1)]);
+        assert_eq!(pieces(2..2), []);
+        assert_eq!(pieces(6..6), []);
+    }
+
+    #[test]
+    fn guards_notice_a_write_beyond_the_end() {
+        let mut memory = Memory::new(100);
+        memory.poison();
+        assert!(memory.guards_are_whole());
+        let last = memory.lines.len() - 1;
+        memory.lines[last].0[0] = 0;
+        assert!(!memory.guards_are_whole());
+    }
+}

@@ -1,0 +1,144 @@
+//! Drives a control plane over threads: performs its effects, until the cycle is over.
+
+use std::sync::Arc;
+
+use algorithms::control::{ControlError, ControlPlane, Effect, Event, Response, TensorId};
+use algorithms::program::{Kind, Program};
+use algorithms::registry::Algorithm;
+use algorithms::topology::Topology;
+use algorithms::tree::Tree;
+use thiserror::Error;
+
+use crate::execute::execute;
+use crate::memory::{Buffer, Memory};
+use crate::transport::threads::{BITS, Endpoint, Mail};
+use crate::transport::{Transport, TransportError};
+
+/// Why a cycle did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NegotiateError {
+    /// The control plane refuses to go on.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A rank does not answer.
+    #[error("control plane: {0}")]
+    Transport(#[from] TransportError),
+}
+
+/// One rank's control plane and its connections.
+pub struct Negotiator {
+    plane: Box<dyn ControlPlane>,
+    mail: Mail,
+    /// The AND is a tree allreduce over the words, by the same executor that moves gradients.
+    bits: Endpoint,
+    tree: Program,
+    words: Memory,
+    effects: Vec<Effect>,
+    message: Vec<u8>,
+    /// Bytes of control messages that this rank has sent.
+    sent_bytes: usize,
+}
+
+impl Negotiator {
+    /// A plane with links of its own for messages and for bits.
+    pub fn new(plane: Box<dyn ControlPlane>, mail: Mail, bits: Endpoint) -> Negotiator {
+        let world = Topology::flat(bits.ranks());
+        let tree = Tree.schedule(&world).expect("a tree fits every world");
+        Negotiator {
+            plane,
+            mail,
+            tree: Program::compile(&*tree, bits.rank()),
+            bits,
+            words: Memory::new(0),
+            effects: Vec::new(),
+            message: Vec::new(),
+            sent_bytes: 0,
+        }
+    }
+
+    /// Bytes of control messages that this rank has sent since it was last asked.
+    pub fn take_sent_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.sent_bytes)
+    }
+
+    /// One cycle: tells the plane what became ready and appends what all ranks do now.
+    pub fn cycle(
+        &mut self,
+        ready: &[TensorId],
+        responses: &mut Vec<Response>,
+    ) -> Result<(), NegotiateError> {
+        for &id in ready {
+            self.plane.on(Event::Ready(id), &mut self.effects)?;
+        }
+        self.plane.on(Event::Cycle, &mut self.effects)?;
+        loop {
+            let effects = std::mem::take(&mut self.effects);
+            let waiting = effects.is_empty();
+            for effect in effects {
+                match effect {
+                    Effect::Send { to, message } => {
+                        self.sent_bytes += message.len();
+                        self.mail.send(to, message.into())?;
+                    }
+                    Effect::Broadcast(message) => self.broadcast(&message)?,
+                    Effect::AllAnd(words) => {
+                        let anded = self.all_and(&words)?;
+                        self.plane.on(Event::AllAnded(&anded), &mut self.effects)?;
+                    }
+                    Effect::Execute(response) => responses.push(response),
+                    Effect::EndCycle => return Ok(()),
+                }
+            }
+            if waiting {
+                let mut message = std::mem::take(&mut self.message);
+                let from = self.mail.receive(0, &mut message)?;
+                self.plane.on(
+                    Event::Arrived {
+                        from,
+                        message: &message,
+                    },
+                    &mut self.effects,
+                )?;
+                self.message = message;
+            }
+        }
+    }
+
+    /// Everything that was sent has been read; the memory of messages may go.
+    pub fn flush(&mut self) -> Result<(), NegotiateError> {
+        Ok(self.mail.flush()?)
+    }
+
+    fn broadcast(&mut self, message: &Arc<[u8]>) -> Result<(), NegotiateError> {
+        let me = self.bits.rank();
+        for to in (0..self.bits.ranks()).filter(|&to| to != me) {
+            self.sent_bytes += message.len();
+            self.mail.send(to, message.clone())?;
+        }
+        Ok(())
+    }
+
+    /// The bitwise AND of these words over all ranks.
+    fn all_and(&mut self, words: &[u64]) -> Result<Vec<u64>, NegotiateError> {
+        let size_bytes = size_of_val(words);
+        if self.words.size_bytes() != size_bytes {
+            self.words = Memory::new(size_bytes);
+        }
+        self.words.elements_mut::<u64>().copy_from_slice(words);
+        let (dtype, and) = BITS;
+        execute(
+            &mut self.bits,
+            &self.tree,
+            &mut Buffer::of(dtype, &mut self.words),
+            and,
+        )?;
+        let sends = self
+            .tree
+            .ops
+            .iter()
+            .filter(|op| op.kind == Kind::Send)
+            .count();
+        self.sent_bytes += sends * size_bytes;
+        Ok(self.words.elements::<u64>().to_vec())
+    }
+}

@@ -1,0 +1,86 @@
+//! What an executor needs from whatever moves bytes between ranks.
+//!
+//! One verb per moment in an operation's life, so that threads, MPI requests and NCCL groups can
+//! all implement it: [`Transport::begin`] posts, [`Transport::receive`] waits for what arrives and
+//! combines it, [`Transport::settle`] waits until what was sent may be overwritten.
+
+pub mod threads;
+
+use std::time::Duration;
+
+use algorithms::program::{Bounds, Op};
+use algorithms::topology::Rank;
+use thiserror::Error;
+
+use crate::element::Combine;
+use crate::memory::Buffer;
+
+/// Names of the transports that exist, as in configurations and CSV files.
+pub const NAMES: [&str; 1] = [threads::NAME];
+
+/// One collective as a transport sees it.
+pub struct Collective<'c, 'b> {
+    /// This rank's data.
+    pub buffer: &'c Buffer<'b>,
+    /// How chunks lie in it.
+    pub bounds: Bounds,
+    /// What a reduction does.
+    pub combine: Combine,
+}
+
+/// Point-to-point communication of one rank with the others.
+///
+/// [`crate::execute::execute`] calls the verbs in the order of a compiled program, which says when
+/// each may begin; empty ranges are passed too, and nothing travels for them.
+pub trait Transport {
+    /// This rank.
+    fn rank(&self) -> Rank;
+
+    /// World size.
+    fn ranks(&self) -> usize;
+
+    /// Posts sends and receives of one step that may begin together. Waits for no receive.
+    fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
+
+    /// Waits for what one receive brings, and combines or copies it into the buffer.
+    fn receive(&mut self, collective: &Collective, op: &Op) -> Result<(), TransportError>;
+
+    /// First half of an exchange: takes what these receives of one step bring and puts it aside.
+    fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
+
+    /// Second half, once this rank's own sends are settled: combines or copies what was put aside.
+    fn unstage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
+
+    /// Waits until this rank's first `sends` sends of the collective may be overwritten.
+    fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
+
+    /// The collective is over, well or not: afterwards no other rank reads this rank's buffer.
+    fn finish(&mut self, ended: Result<(), TransportError>) -> Result<(), TransportError>;
+}
+
+/// Why data could not be moved.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// A rank does not answer.
+    #[error(
+        "rank {rank} has waited {:.1} s for rank {peer}, which does not answer; the case is given up",
+        waited.as_secs_f64()
+    )]
+    Silent {
+        /// Who waits.
+        rank: Rank,
+        /// For whom.
+        peer: Rank,
+        /// How long.
+        waited: Duration,
+    },
+    /// Another rank has given up.
+    #[error("rank {by} gave up: {reason}")]
+    Aborted {
+        /// Who gave up first.
+        by: Rank,
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,494 @@
+//! Ranks are threads of one process; a receiver reads straight from the sender's buffer.
+//!
+//! Between each ordered pair of ranks lies a [`Line`]: the sender counts up `posted`, the receiver
+//! counts up `taken`, and that is all the synchronisation there is. Both sides derive from the
+//! schedule what the n-th message of a pair carries, so a message is no more than the count and the
+//! address of the sender's buffer. Waiting spins a little, then yields, then parks, so that ranks
+//! may outnumber cores.
+
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use algorithms::control::DataType;
+use algorithms::program::{Kind, Op};
+use algorithms::schedule::Action;
+use algorithms::topology::Rank;
+
+use super::{Collective, Transport, TransportError};
+use crate::element::{Combine, copy_kernel, kernel};
+use crate::memory::{Buffer, Memory};
+
+/// Its name in configurations and CSV files.
+pub const NAME: &str = "threads";
+
+/// A parked rank looks around this often, to notice that others have given up.
+const PARK: Duration = Duration::from_millis(20);
+const YIELDS: u32 = 50;
+
+/// Everything between the ranks of one world.
+pub struct Links {
+    ranks: usize,
+    lines: Vec<Line>,
+    seats: Vec<Seat>,
+    spins: u32,
+    patience: Duration,
+    aborted: AtomicBool,
+    abortion: Mutex<Option<TransportError>>,
+}
+
+/// One direction between two ranks. The two halves are written by different ranks and lie on
+/// different cache lines.
+#[derive(Default)]
+#[repr(align(128))]
+struct Line {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Sender {
+    /// Messages sent so far.
+    posted: AtomicU64,
+    /// What the newest message points to. In a collective all messages of a pair point to the same
+    /// buffer, so looking ahead does no harm.
+    address: AtomicPtr<()>,
+    /// Its length, where the address alone does not say.
+    length: AtomicUsize,
+}
+
+#[derive(Default)]
+#[repr(align(64))]
+struct Receiver {
+    /// Messages taken so far: their memory is the sender's again.
+    taken: AtomicU64,
+}
+
+/// Where a rank's thread can be woken.
+#[derive(Default)]
+#[repr(align(64))]
+struct Seat {
+    parked: AtomicBool,
+    /// Reads from no other rank's memory any more.
+    left: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Links {
+    /// Links for a world; a rank that waits longer than `patience` for another gives up.
+    pub fn new(ranks: usize, patience: Duration) -> Arc<Links> {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        Arc::new(Links {
+            ranks,
+            lines: (0..ranks * ranks).map(|_| Line::default()).collect(),
+            seats: (0..ranks).map(|_| Seat::default()).collect(),
+            // A waiting rank that spins keeps the core from the one it waits for, if they share it.
+            spins: if ranks <= cores { 4000 } else { 20 },
+            patience,
+            aborted: AtomicBool::new(false),
+            abortion: Mutex::new(None),
+        })
+    }
+
+    /// This thread becomes `rank`. Once per rank.
+    pub fn join(self: &Arc<Links>, rank: Rank) -> Endpoint {
+        let fresh = self.seats[rank].thread.set(std::thread::current()).is_ok();
+        assert!(fresh, "rank {rank} has joined before");
+        Endpoint {
+            links: self.clone(),
+            rank,
+            posted: vec![0; self.ranks],
+            taken: vec![0; self.ranks],
+            sends: Vec::new(),
+            settled: 0,
+            aside: Vec::new(),
+        }
+    }
+
+    fn line(&self, from: Rank, to: Rank) -> &Line {
+        &self.lines[from * self.ranks + to]
+    }
+
+    /// Everybody who waits, now or later, gets this error.
+    pub fn abort(&self, error: TransportError) {
+        let mut abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
+        abortion.get_or_insert(error);
+        self.aborted.store(true, Ordering::SeqCst);
+        self.seats
+            .iter()
+            .filter_map(|seat| seat.thread.get())
+            .for_each(Thread::unpark);
+    }
+
+    fn abortion(&self) -> TransportError {
+        let abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
+        abortion
+            .clone()
+            .expect("the error is stored before the flag")
+    }
+}
+
+/// One rank's end of all its lines.
+pub struct Endpoint {
+    links: Arc<Links>,
+    rank: Rank,
+    /// Messages sent to each rank, over all collectives.
+    posted: Vec<u64>,
+    /// Messages taken from each rank.
+    taken: Vec<u64>,
+    /// Sends of the running collective: to whom, and the count that says it was taken.
+    sends: Vec<(Rank, u64)>,
+    /// How many of them are known to have been taken.
+    settled: usize,
+    /// Memory for staged receives, kept.
+    aside: Vec<Memory>,
+}
+
+impl Endpoint {
+    /// Sends the address of something that stays where it is until [`Self::is_taken`].
+    fn post(&mut self, to: Rank, address: *mut (), length: usize) {
+        let line = self.links.line(self.rank, to);
+        line.sender.address.store(address, Ordering::Relaxed);
+        line.sender.length.store(length, Ordering::Relaxed);
+        self.posted[to] += 1;
+        line.sender.posted.store(self.posted[to], Ordering::Release);
+        self.wake(to);
+    }
+
+    /// Tells `from` that its oldest message may go.
+    fn take(&mut self, from: Rank) {
+        self.taken[from] += 1;
+        let line = self.links.line(from, self.rank);
+        line.receiver
+            .taken
+            .store(self.taken[from], Ordering::Release);
+        self.wake(from);
+    }
+
+    fn wake(&self, peer: Rank) {
+        // Pairs with the fence in `wait`: either the peer sees the new count, or we see it parked.
+        fence(Ordering::SeqCst);
+        let seat = &self.links.seats[peer];
+        if seat.parked.load(Ordering::Relaxed) && seat.parked.swap(false, Ordering::Relaxed) {
+            seat.thread.get().expect("who parks has joined").unpark();
+        }
+    }
+
+    /// Waits for a condition that some rank, `peer` if it is known, will make true.
+    fn wait(
+        &self,
+        peer: impl Fn() -> Rank,
+        condition: impl Fn(&Links) -> bool,
+    ) -> Result<(), TransportError> {
+        for _ in 0..self.links.spins {
+            if condition(&self.links) {
+                return Ok(());
+            }
+            std::hint::spin_loop();
+        }
+        for _ in 0..YIELDS {
+            if condition(&self.links) {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+        let seat = &self.links.seats[self.rank];
+        let start = Instant::now();
+        loop {
+            seat.parked.store(true, Ordering::Relaxed);
+            fence(Ordering::SeqCst);
+            if condition(&self.links) {
+                seat.parked.store(false, Ordering::Relaxed);
+                return Ok(());
+            }
+            if self.links.aborted.load(Ordering::SeqCst) {
+                return Err(self.links.abortion());
+            }
+            let waited = start.elapsed();
+            if waited > self.links.patience {
+                return Err(TransportError::Silent {
+                    rank: self.rank,
+                    peer: peer(),
+                    waited,
+                });
+            }
+            std::thread::park_timeout(PARK);
+        }
+    }
+
+    /// Waits for the next message of a rank; returns what it points to.
+    fn arrived(&self, from: Rank) -> Result<(*mut (), usize), TransportError> {
+        let next = self.taken[from] + 1;
+        let line = self.links.line(from, self.rank);
+        self.wait(
+            || from,
+            |_| line.sender.posted.load(Ordering::Acquire) >= next,
+        )?;
+        Ok((
+            line.sender.address.load(Ordering::Relaxed),
+            line.sender.length.load(Ordering::Relaxed),
+        ))
+    }
+
+    fn is_taken(&self, to: Rank, count: u64) -> bool {
+        self.links
+            .line(self.rank, to)
+            .receiver
+            .taken
+            .load(Ordering::Acquire)
+            >= count
+    }
+
+    fn wait_taken(&self, to: Rank, count: u64) -> Result<(), TransportError> {
+        self.wait(|| to, |_| self.is_taken(to, count))
+    }
+
+    /// Gives up: tells the others, and waits until none of them can be reading this rank's memory.
+    fn leave(&mut self, error: TransportError) -> TransportError {
+        let error = match error {
+            TransportError::Aborted { .. } => error,
+            other => TransportError::Aborted {
+                by: self.rank,
+                reason: other.to_string(),
+            },
+        };
+        self.links.abort(error);
+        self.links.seats[self.rank]
+            .left
+            .store(true, Ordering::Release);
+        for &(to, count) in &self.sends[self.settled..] {
+            while !self.is_taken(to, count) && !self.links.seats[to].left.load(Ordering::Acquire) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        }
+        self.links.abortion()
+    }
+
+    /// Combines what `source`, the buffer of another rank, holds into this rank's.
+    fn combine(collective: &Collective, op: &Op, source: *const ()) {
+        let dtype = collective.buffer.dtype();
+        let kernel = match op.entry.action {
+            Action::Reduce => kernel(dtype, collective.combine),
+            Action::Copy => copy_kernel(dtype),
+        };
+        // SAFETY: the sender posts the address of its buffer, which stays until this message is
+        // taken. The schedule lets nobody write the range meanwhile, see `crate::execute`, and all
+        // ranks' buffers are made of blocks of the same lengths.
+        unsafe {
+            let source = &*source.cast::<Buffer>();
+            for (block, offset, elements) in collective
+                .buffer
+                .pieces(collective.bounds.elements(&op.entry))
+            {
+                let into = collective.buffer.address(block, offset);
+                kernel(into, source.address(block, offset), elements);
+            }
+        }
+    }
+
+    fn is_empty(collective: &Collective, op: &Op) -> bool {
+        collective.bounds.elements(&op.entry).is_empty()
+    }
+}
+
+impl Transport for Endpoint {
+    fn rank(&self) -> Rank {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.links.ranks
+    }
+
+    fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
+        for op in batch.iter().filter(|op| op.kind == Kind::Send) {
+            let to = op.entry.peer();
+            if !Endpoint::is_empty(collective, op) {
+                let buffer: *const Buffer = collective.buffer;
+                self.post(to, buffer.cast_mut().cast(), 0);
+            }
+            // An empty send counts as its predecessor to that rank, which is taken no later.
+            self.sends.push((to, self.posted[to]));
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, collective: &Collective, op: &Op) -> Result<(), TransportError> {
+        if !Endpoint::is_empty(collective, op) {
+            let (source, _) = self.arrived(op.entry.peer())?;
+            Endpoint::combine(collective, op, source);
+            self.take(op.entry.peer());
+        }
+        Ok(())
+    }
+
+    fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
+        let element = collective.buffer.dtype().size_bytes();
+        let copy = copy_kernel(collective.buffer.dtype());
+        for (index, op) in batch.iter().enumerate() {
+            let range = collective.bounds.elements(&op.entry);
+            if range.is_empty() {
+                continue;
+            }
+            if self.aside.len() <= index {
+                self.aside.resize_with(index + 1, || Memory::new(0));
+            }
+            if self.aside[index].size_bytes() < range.len() * element {
+                self.aside[index] = Memory::new(range.len() * element);
+            }
+            let (source, _) = self.arrived(op.entry.peer())?;
+            let mut at = self.aside[index].elements_mut::<u8>().as_mut_ptr();
+            // SAFETY: as in `combine`; the memory put aside is large enough.
+            unsafe {
+                let source = &*source.cast::<Buffer>();
+                for (block, offset, elements) in source.pieces(range) {
+                    copy(at, source.address(block, offset), elements);
+                    at = at.add(elements * element);
+                }
+            }
+            self.take(op.entry.peer());
+        }
+        Ok(())
+    }
+
+    fn unstage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
+        let dtype = collective.buffer.dtype();
+        for (index, op) in batch.iter().enumerate() {
+            let kernel = match op.entry.action {
+                Action::Reduce => kernel(dtype, collective.combine),
+                Action::Copy => copy_kernel(dtype),
+            };
+            let range = collective.bounds.elements(&op.entry);
+            let mut done = 0;
+            for (block, offset, elements) in collective.buffer.pieces(range) {
+                let from = &self.aside[index].elements::<u8>()[done..];
+                // SAFETY: the range is this rank's to write, since its own sends are settled.
+                unsafe {
+                    kernel(
+                        collective.buffer.address(block, offset),
+                        from.as_ptr(),
+                        elements,
+                    )
+                };
+                done += elements * dtype.size_bytes();
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, sends: usize) -> Result<(), TransportError> {
+        while self.settled < sends {
+            let (to, count) = self.sends[self.settled];
+            self.wait_taken(to, count)?;
+            self.settled += 1;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, ended: Result<(), TransportError>) -> Result<(), TransportError> {
+        let ended = ended.map_err(|error| self.leave(error));
+        self.sends.clear();
+        self.settled = 0;
+        ended
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.links.seats[self.rank]
+            .left
+            .store(true, Ordering::Release);
+        if std::thread::panicking() {
+            let reason = "its thread panicked".to_string();
+            self.links.abort(TransportError::Aborted {
+                by: self.rank,
+                reason,
+            });
+        }
+    }
+}
+
+/// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
+/// control plane has links of its own.
+pub struct Mail {
+    endpoint: Endpoint,
+    /// What was sent and may not have been taken yet.
+    outbox: Vec<(Rank, u64, Arc<[u8]>)>,
+}
+
+impl Mail {
+    /// Messages over an endpoint that nothing else uses.
+    pub fn new(endpoint: Endpoint) -> Mail {
+        Mail {
+            endpoint,
+            outbox: Vec::new(),
+        }
+    }
+
+    /// Sends a message; does not wait for it to arrive.
+    pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
+        // One message per pair at a time: the line has room for one address.
+        for (to, count, _) in self.outbox.extract_if(.., |(peer, ..)| *peer == to) {
+            self.endpoint.wait_taken(to, count)?;
+        }
+        self.endpoint
+            .post(to, message.as_ptr().cast_mut().cast(), message.len());
+        self.outbox.push((to, self.endpoint.posted[to], message));
+        Ok(())
+    }
+
+    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one.
+    pub fn receive(
+        &mut self,
+        expecting: Rank,
+        message: &mut Vec<u8>,
+    ) -> Result<Rank, TransportError> {
+        let endpoint = &self.endpoint;
+        let next = |links: &Links| {
+            (0..links.ranks).find(|&from| {
+                let posted = &links.line(from, endpoint.rank).sender.posted;
+                posted.load(Ordering::Acquire) > endpoint.taken[from]
+            })
+        };
+        endpoint.wait(|| expecting, |links| next(links).is_some())?;
+        let from = next(&endpoint.links).expect("messages do not go away");
+        let (address, length) = endpoint.arrived(from)?;
+        message.clear();
+        // SAFETY: the sender keeps the message until it is taken.
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
+        message.extend_from_slice(bytes);
+        self.endpoint.take(from);
+        Ok(from)
+    }
+
+    /// Waits until everything that was sent has been taken.
+    pub fn flush(&mut self) -> Result<(), TransportError> {
+        for (to, count, _) in &self.outbox {
+            self.endpoint.wait_taken(*to, *count)?;
+        }
+        self.outbox.clear();
+        Ok(())
+    }
+
+    /// Tells everybody that this rank gives up.
+    pub fn abort(&self, error: TransportError) {
+        self.endpoint.links.abort(error);
+    }
+}
+
+impl Drop for Mail {
+    /// Others may still be reading: waits for them, or for their leaving.
+    fn drop(&mut self) {
+        if let Err(error) = self.flush() {
+            let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));
+            self.endpoint.sends = unread.collect();
+            self.endpoint.settled = 0;
+            self.endpoint.leave(error);
+        }
+    }
+}
+
+/// The element type in which bit vectors travel.
+pub const BITS: (DataType, Combine) = (DataType::I64, Combine::And);

@@ -1,0 +1,238 @@
+//! From values to pixels, and the ticks.
+
+use crate::drawing::{Align, Drawing, Text, text_width};
+use crate::theme;
+
+/// A scale over a stretch of pixels.
+#[derive(Debug, Clone)]
+pub(crate) struct Axis {
+    logarithmic: bool,
+    low: f64,
+    high: f64,
+    from: f64,
+    to: f64,
+    /// Where labels stand, and what they say.
+    pub ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// A measured quantity: logarithmic when the values span a factor of ten or more, otherwise
+    /// linear from zero. `from` and `to` are the pixels of its low and high end.
+    pub fn measured(values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        if low > 0.0 && high / low >= 10.0 {
+            let mut axis = Axis::spanning(true, low, high, from, to);
+            let decades = (axis.high / axis.low).log10();
+            let digits: &[f64] = if decades < 2.6 {
+                &[1.0, 2.0, 5.0]
+            } else {
+                &[1.0]
+            };
+            let exponents = axis.low.log10().floor() as i32..=axis.high.log10().ceil() as i32;
+            let marks = exponents
+                .flat_map(|exponent| digits.iter().map(move |digit| digit * 10f64.powi(exponent)));
+            let within = marks.filter(|mark| axis.low <= *mark && *mark <= axis.high);
+            axis.ticks = within.map(|mark| (mark, theme::tick(mark))).collect();
+            axis
+        } else {
+            let mut axis =
+                Axis::spanning(false, 0.0, if high > 0.0 { high } else { 1.0 }, from, to);
+            let step = nice_step(axis.high / 5.0);
+            let steps = (axis.high / step).floor() as i32;
+            axis.ticks = (0..=steps)
+                .map(|i| f64::from(i) * step)
+                .map(|v| (v, theme::tick(v)))
+                .collect();
+            axis
+        }
+    }
+
+    /// A factor that was set, such as the cycle time: its ticks are the values themselves.
+    pub fn factor(values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        let mut axis = if low > 0.0 {
+            let (low, high) = if high > low {
+                (low, high)
+            } else {
+                (low / 2.0, high * 2.0)
+            };
+            Axis::spanning(true, low, high, from, to)
+        } else {
+            Axis::spanning(false, low, if high > low { high } else { 1.0 }, from, to)
+        };
+        axis.ticks = values
+            .iter()
+            .map(|value| (*value, theme::tick(*value)))
+            .collect();
+        axis
+    }
+
+    /// Sizes in bytes: logarithmic, ticks at powers of two.
+    pub fn bytes(values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        let low = low.max(1.0);
+        let (low, high) = if high > low {
+            (low, high)
+        } else {
+            (low / 2.0, low * 2.0)
+        };
+        let mut axis = Axis::spanning(true, low, high, from, to);
+        let powers: Vec<i32> =
+            (axis.low.log2().ceil() as i32..=axis.high.log2().floor() as i32).collect();
+        // Every power if there is room, otherwise every second, fifth or tenth: labels then fall
+        // on 1, 32 and 1024 of a unit.
+        let room = ((to - from).abs() / 140.0).max(1.0) as usize;
+        let every = [1, 2, 5, 10]
+            .into_iter()
+            .find(|every| powers.len() / every < room)
+            .unwrap_or(20);
+        let kept = powers.into_iter().filter(|power| power % every as i32 == 0);
+        axis.ticks = kept
+            .map(|power| 2f64.powi(power))
+            .map(|v| (v, theme::bytes(v)))
+            .collect();
+        axis
+    }
+
+    /// The pixel of a value; values beyond the axis stop at its end.
+    pub fn at(&self, value: f64) -> f64 {
+        let part = if self.logarithmic {
+            (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
+    }
+
+    /// `logarithmic` or `linear`, for the axis title.
+    pub fn scale(&self) -> &'static str {
+        if self.logarithmic {
+            "logarithmic"
+        } else {
+            "linear"
+        }
+    }
+
+    /// Draws this axis along the bottom of a frame: grid, labels, title.
+    pub fn draw_below(&self, drawing: &mut Drawing, top: f64, bottom: f64, title: &str) {
+        let mut free_from = f64::NEG_INFINITY;
+        for (value, label) in &self.ticks {
+            let x = self.at(*value);
+            drawing.line(&[(x, top), (x, bottom)], theme::GRID, 2.0);
+            let half = text_width(label, theme::TICK, false) / 2.0;
+            if x - half >= free_from {
+                let at = (x, bottom + 40.0);
+                drawing.text(Text {
+                    align: Align::Middle,
+                    ..Text::new(label, at, theme::TICK)
+                });
+                free_from = x + half + 12.0;
+            }
+        }
+        let at = ((self.from + self.to) / 2.0, bottom + 92.0);
+        drawing.text(Text {
+            align: Align::Middle,
+            ..Text::new(title, at, theme::BODY)
+        });
+    }
+
+    /// Draws this axis along the left of a frame: grid, labels, title.
+    pub fn draw_left(&self, drawing: &mut Drawing, left: f64, right: f64, title: &str) {
+        let mut widest: f64 = 0.0;
+        for (value, label) in &self.ticks {
+            let y = self.at(*value);
+            drawing.line(&[(left, y), (right, y)], theme::GRID, 2.0);
+            let at = (left - 14.0, y);
+            let text = Text::new(label, at, theme::TICK).centered();
+            drawing.text(Text {
+                align: Align::Right,
+                ..text
+            });
+            widest = widest.max(text_width(label, theme::TICK, false));
+        }
+        let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
+        let text = Text {
+            upwards: true,
+            ..Text::new(title, at, theme::BODY)
+        };
+        drawing.text(text.centered());
+    }
+
+    fn spanning(logarithmic: bool, low: f64, high: f64, from: f64, to: f64) -> Axis {
+        // A little room at the ends, so that no marker sits on the frame.
+        const ROOM: f64 = 0.06;
+        let (low, high) = if logarithmic {
+            let room = (high / low).powf(ROOM);
+            (low / room, high * room)
+        } else {
+            (low, high + (high - low) * ROOM)
+        };
+        Axis {
+            logarithmic,
+            low,
+            high,
+            from,
+            to,
+            ticks: Vec::new(),
+        }
+    }
+}
+
+/// The smallest and largest value; (1, 1) of none.
+fn extremes(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().reduce(f64::min).unwrap_or(1.0);
+    (low, values.iter().copied().reduce(f64::max).unwrap_or(1.0))
+}
+
+/// The next 1, 2 or 5 times a power of ten.
+fn nice_step(least: f64) -> f64 {
+    let power = 10f64.powf(least.log10().floor());
+    let factor = [1.0, 2.0, 5.0]
+        .into_iter()
+        .find(|factor| factor * power >= least);
+    factor.unwrap_or(10.0) * power
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels(axis: &Axis) -> Vec<&str> {
+        axis.ticks.iter().map(|(_, label)| label.as_str()).collect()
+    }
+
+    #[test]
+    fn a_wide_range_is_logarithmic_and_a_narrow_one_starts_at_zero() {
+        let wide = Axis::measured(&[1.0, 1000.0], 0.0, 100.0);
+        assert_eq!(wide.scale(), "logarithmic");
+        assert_eq!(labels(&wide), ["1", "10", "100", "1000"]);
+        let narrow = Axis::measured(&[7.0, 9.0], 0.0, 100.0);
+        assert_eq!(narrow.scale(), "linear");
+        assert_eq!(labels(&narrow), ["0", "2", "4", "6", "8"]);
+        assert_eq!(narrow.at(0.0), 0.0);
+    }
+
+    #[test]
+    fn zero_forbids_a_logarithm() {
+        assert_eq!(Axis::measured(&[0.0, 1000.0], 0.0, 100.0).scale(), "linear");
+        assert_eq!(Axis::factor(&[0.0, 5.0], 0.0, 100.0).scale(), "linear");
+    }
+
+    #[test]
+    fn a_single_value_stands_in_the_middle() {
+        let axis = Axis::factor(&[5.0], 0.0, 100.0);
+        assert!((axis.at(5.0) - 50.0).abs() < 1e-9);
+        assert_eq!(labels(&axis), ["5"]);
+    }
+
+    #[test]
+    fn sizes_are_labelled_in_binary_units() {
+        let axis = Axis::bytes(&[65536.0, 1048576.0], 0.0, 1800.0);
+        assert_eq!(
+            labels(&axis),
+            ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB"]
+        );
+        let long = Axis::bytes(&[1024.0, 1073741824.0], 0.0, 1800.0);
+        assert!(long.ticks.len() <= 12 && labels(&long).contains(&"1 MiB"));
+    }
+}

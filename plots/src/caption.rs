@@ -1,0 +1,292 @@
+//! The lines under a figure: under which conditions its numbers arose.
+
+use std::collections::BTreeSet;
+
+use crate::rows::{Estimate, Row};
+use crate::selection::Selection;
+use crate::theme;
+
+/// What a reader must know before believing the picture.
+#[derive(Debug, Clone)]
+pub(crate) struct Caption {
+    /// Whether no machine but a model gave the numbers.
+    pub simulated: bool,
+    /// MEASURED or SIMULATED, and in which makeshift.
+    pub origin: String,
+    /// Conditions, statistics and provenance; then notes.
+    pub paragraphs: Vec<String>,
+}
+
+impl Caption {
+    /// Describes a selection. `drawn` picks the estimate that the figure shows, and `notes` are
+    /// sentences of the figure's own.
+    pub fn of(
+        selection: &Selection,
+        drawn: fn(&Row) -> Estimate,
+        mut notes: Vec<String>,
+    ) -> Caption {
+        let rows = &selection.rows;
+        let replaced = match selection.replaced.len() {
+            0 => String::new(),
+            1 => "1 row replaced by a later one of the same case".to_string(),
+            count => format!("{count} rows replaced by later ones of the same case"),
+        };
+        notes.extend([
+            sentence(&[selection.left_out_in_words()]),
+            sentence(&[replaced]),
+        ]);
+        let conditions = [
+            sentence(&conditions(rows)),
+            sentence(&statistics(rows, drawn)),
+            sentence(&provenance(rows)),
+        ];
+        let paragraphs = [joined(&conditions, " "), joined(&notes, " ")];
+        Caption {
+            simulated: rows.iter().any(|row| row.source == "simulated"),
+            origin: joined(&origin(rows), " · "),
+            paragraphs: paragraphs
+                .into_iter()
+                .filter(|lines| !lines.is_empty())
+                .collect(),
+        }
+    }
+}
+
+fn origin(rows: &[&Row]) -> Vec<String> {
+    let source = several(rows, |row| row.source.to_uppercase()).join(" and ");
+    let emulated = match rows.iter().any(|row| row.emulated == Some(true)) {
+        true => "emulated nodes (threads posing as nodes)".to_string(),
+        false => String::new(),
+    };
+    let over = rows
+        .iter()
+        .filter(|row| row.oversubscribed == Some(true))
+        .count();
+    let oversubscribed = match (over, rows.iter().find_map(|row| row.ranks)) {
+        (0, _) => String::new(),
+        (over, Some(ranks)) if over == rows.len() => {
+            format!(
+                "oversubscribed: {} ranks on fewer cores",
+                theme::plain(ranks)
+            )
+        }
+        (over, _) if over == rows.len() => "oversubscribed: more ranks than cores".to_string(),
+        (over, _) => {
+            format!(
+                "{over} of {} points oversubscribed: more ranks than cores",
+                rows.len()
+            )
+        }
+    };
+    vec![source, emulated, oversubscribed]
+}
+
+fn conditions(rows: &[&Row]) -> Vec<String> {
+    let layout = |row: &Row| -> String {
+        let count = |value: Option<f64>| value.map(theme::plain);
+        match (count(row.ranks), count(row.nodes), count(row.local_size)) {
+            (Some(ranks), Some(nodes), Some(local)) => {
+                format!("{ranks} ranks = {nodes} nodes × {local}").replace(' ', "\u{a0}")
+            }
+            (Some(ranks), ..) => format!("{ranks} ranks"),
+            _ => String::new(),
+        }
+    };
+    vec![
+        named("workload", "workloads", rows, |row| row.workload.clone()),
+        named("transport", "transports", rows, |row| row.transport.clone()),
+        several(rows, layout).join(" and "),
+        several(rows, |row| {
+            format!("{} {}", row.dtype, row.op).trim().to_string()
+        })
+        .join(" and "),
+    ]
+}
+
+fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
+    let samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
+    let low = samples.iter().copied().reduce(f64::min);
+    let samples = match low.zip(samples.iter().copied().reduce(f64::max)) {
+        None => "number of samples not known".to_string(),
+        Some((low, high)) if low == high => {
+            format!("{} per point", theme::count(low as usize, "sample"))
+        }
+        Some((low, high)) => format!("{low} to {high} samples per point"),
+    };
+    let estimates = || {
+        rows.iter()
+            .map(|row| drawn(row))
+            .filter(|drawn| drawn.value.is_some())
+    };
+    let points = estimates().count();
+    let bare = estimates()
+        .filter(|estimate| estimate.interval.is_none())
+        .count();
+    if bare == points {
+        return vec!["median without interval".to_string(), samples];
+    }
+    let mut parts = vec!["median with exact 95 % interval".to_string(), samples];
+    if bare > 0 {
+        parts.push(format!("{bare} of {points} points have no interval"));
+    }
+    parts
+}
+
+fn provenance(rows: &[&Row]) -> Vec<String> {
+    let first = |text: &str, length| text.chars().take(length).collect::<String>();
+    let days = several(rows, |row| first(&row.started, 10));
+    let days = match days.as_slice() {
+        [] => String::new(),
+        [day] => day.clone(),
+        [day, .., last] => format!("{day} to {last}"),
+    };
+    vec![
+        named("host", "hosts", rows, |row| row.host.clone()),
+        days,
+        named("commit", "commits", rows, |row| first(&row.commit, 10)),
+    ]
+}
+
+/// Parts as one sentence, those that are not known left out.
+fn sentence(parts: &[String]) -> String {
+    let text = joined(parts, "; ");
+    let mut letters = text.chars();
+    match letters.next() {
+        Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
+        None => text,
+    }
+}
+
+fn joined(parts: &[String], between: &str) -> String {
+    let known: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    known.join(between)
+}
+
+/// The distinct values of a column, sorted, without the empty one.
+fn several(rows: &[&Row], value: impl Fn(&Row) -> String) -> Vec<String> {
+    let values: BTreeSet<String> = rows.iter().map(|row| value(row)).collect();
+    values
+        .into_iter()
+        .filter(|value| !value.is_empty())
+        .collect()
+}
+
+/// As `host a`, or `2 hosts: a, b`.
+fn named(one: &str, more: &str, rows: &[&Row], value: impl Fn(&Row) -> String) -> String {
+    const SHOWN: usize = 4;
+    let values = several(rows, value);
+    match values.as_slice() {
+        [] => String::new(),
+        [value] => format!("{one} {value}"),
+        values => {
+            let rest = if values.len() > SHOWN { ", ..." } else { "" };
+            let shown = values[..values.len().min(SHOWN)].join(", ");
+            format!("{} {more}: {shown}{rest}", values.len())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rows::Rows;
+    use crate::synthetic::{self, step, table};
+
+    /// The caption of some rows, each a case of its own.
+    fn caption(rows: &[synthetic::Row]) -> String {
+        let numbered = rows
+            .iter()
+            .enumerate()
+            .map(|(index, row)| row.with("groups", &format!("{index}")));
+        let rows = Rows::of(&table(&numbered.collect::<Vec<_>>()));
+        let selections = Selection::of(&rows, "step", |row| vec![row.groups.clone()]);
+        assert_eq!(selections.len(), 1);
+        let caption = Caption::of(
+            &selections[0],
+            |row| row.time_us,
+            vec!["A note.".to_string()],
+        );
+        assert_eq!(caption.simulated, caption.origin.starts_with("SIMULATED"));
+        let text = format!("{}\n{}", caption.origin, caption.paragraphs.join("\n"));
+        text.replace('\u{a0}', " ")
+    }
+
+    fn row() -> synthetic::Row {
+        step("ring", "coordinator", 64.0, 5.0)
+    }
+
+    #[test]
+    fn everything_that_is_known_is_said() {
+        assert_eq!(
+            caption(&[row()]),
+            "MEASURED · emulated nodes (threads posing as nodes) · oversubscribed: 4 ranks on \
+             fewer cores\n\
+             Workload resnet50; transport threads; 4 ranks = 2 nodes × 2; float32 average. \
+             Median with exact 95 % interval; 30 samples per point. \
+             Host saturn; 2026-03-02; commit 0123456789.\n\
+             A note."
+        );
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_said() {
+        let mut row = row().with("source", "simulated");
+        for column in [
+            "emulated",
+            "oversubscribed",
+            "workload",
+            "transport",
+            "ranks",
+            "dtype",
+            "op",
+        ] {
+            row = row.with(column, "");
+        }
+        for column in ["host", "started", "commit", "samples", "time_us_p50_low"] {
+            row = row.with(column, "");
+        }
+        let expected = "SIMULATED\nMedian without interval; number of samples not known.\nA note.";
+        assert_eq!(caption(&[row]), expected);
+    }
+
+    #[test]
+    fn rows_that_disagree_are_listed() {
+        let other = row()
+            .with("commit", "fedcba9876543210")
+            .with("host", "jupiter")
+            .with("started", "2026-03-05T00:00:00Z")
+            .with("samples", "12")
+            .with("oversubscribed", "false");
+        let text = caption(&[row(), other]);
+        assert!(
+            text.contains("2 commits: 0123456789, fedcba9876."),
+            "{text}"
+        );
+        assert!(
+            text.contains("2 hosts: jupiter, saturn; 2026-03-02 to 2026-03-05"),
+            "{text}"
+        );
+        assert!(text.contains("12 to 30 samples per point"), "{text}");
+        assert!(
+            text.contains("1 of 2 points oversubscribed: more ranks than cores"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn cases_left_out_are_counted() {
+        let text = caption(&[
+            row(),
+            row().with("status", "wrong"),
+            row().with("status", "unsupported"),
+        ]);
+        assert!(
+            text.ends_with("A note. 2 cases left out: 1 unsupported, 1 wrong."),
+            "{text}"
+        );
+    }
+}

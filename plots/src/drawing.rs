@@ -1,0 +1,512 @@
+//! A drawing is a plain list of marks; this file measures it and copies it into SVG and PNG.
+//!
+//! Lengths are pixels of a page [`theme::WIDTH`] wide. The two backends of plotters disagree on
+//! what a font size is and where a line of text sits (an em is size / 1.24 in the one and size /
+//! 1.164 in the other, and the offset to the baseline differs too), so text is placed by baseline
+//! here and translated for each.
+
+use std::path::Path;
+use std::sync::Once;
+
+use plotters::backend::{BitMapBackend, DrawingBackend, SVGBackend};
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::{
+    Color, FontFamily, FontStyle, FontTransform, IntoFont, RGBColor, ShapeStyle, TextStyle,
+    register_font,
+};
+
+use crate::{PlotError, theme};
+
+/// A place on the page: x to the right, y downwards.
+pub(crate) type Point = (f64, f64);
+
+/// What a figure returns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Drawing {
+    pub width: f64,
+    pub height: f64,
+    pub marks: Vec<Mark>,
+}
+
+/// Something on the page; later marks cover earlier ones.
+#[derive(Debug, Clone)]
+pub(crate) enum Mark {
+    Line {
+        points: Vec<Point>,
+        color: RGBColor,
+        width: f64,
+    },
+    Area {
+        points: Vec<Point>,
+        color: RGBColor,
+    },
+    Disc {
+        center: Point,
+        radius: f64,
+        color: RGBColor,
+    },
+    Text(Text),
+}
+
+/// A line of text.
+#[derive(Debug, Clone)]
+pub(crate) struct Text {
+    pub words: String,
+    /// The left, middle or right end of the baseline.
+    pub at: Point,
+    pub align: Align,
+    /// The height of an em.
+    pub size: f64,
+    pub bold: bool,
+    pub color: RGBColor,
+    /// Reads upwards, as an axis title does.
+    pub upwards: bool,
+}
+
+/// Which end of the baseline stands at a text's place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Align {
+    Left,
+    Middle,
+    Right,
+}
+
+impl Text {
+    /// Black text starting at a place; the other fields are set with struct update syntax.
+    pub fn new(words: impl Into<String>, at: Point, size: f64) -> Text {
+        Text {
+            words: words.into(),
+            at,
+            align: Align::Left,
+            size,
+            bold: false,
+            color: theme::INK,
+            upwards: false,
+        }
+    }
+
+    /// The same text around its place, and its capitals centred on it vertically.
+    pub fn centered(self) -> Text {
+        let sink = CAPITALS / 2.0 * self.size;
+        let (x, y) = self.at;
+        let at = if self.upwards {
+            (x + sink, y)
+        } else {
+            (x, y + sink)
+        };
+        Text {
+            at,
+            align: Align::Middle,
+            ..self
+        }
+    }
+
+    /// Left, top, right and bottom of the ink, descenders included.
+    #[cfg(test)]
+    fn extent(&self) -> [f64; 4] {
+        let width = text_width(&self.words, self.size, self.bold);
+        let before = match self.align {
+            Align::Left => 0.0,
+            Align::Middle => width / 2.0,
+            Align::Right => width,
+        };
+        let (x, y) = self.at;
+        let (above, below) = (CAPITALS * self.size, DESCENT * self.size);
+        if self.upwards {
+            [x - above, y + before - width, x + below, y + before]
+        } else {
+            [x - before, y - above, x - before + width, y + below]
+        }
+    }
+}
+
+impl Drawing {
+    pub fn line(&mut self, points: &[Point], color: RGBColor, width: f64) {
+        self.marks.push(Mark::Line {
+            points: points.to_vec(),
+            color,
+            width,
+        });
+    }
+
+    /// A line in dashes, for a backend knows none.
+    pub fn dashes(&mut self, from: Point, to: Point, color: RGBColor, width: f64) {
+        const DASH: f64 = 18.0;
+        const GAP: f64 = 12.0;
+        let length = (to.0 - from.0).hypot(to.1 - from.1);
+        let along = |distance: f64| {
+            let part = (distance / length).min(1.0);
+            (
+                from.0 + (to.0 - from.0) * part,
+                from.1 + (to.1 - from.1) * part,
+            )
+        };
+        let mut start = 0.0;
+        while start < length {
+            self.line(&[along(start), along(start + DASH)], color, width);
+            start += DASH + GAP;
+        }
+    }
+
+    pub fn area(&mut self, points: &[Point], color: RGBColor) {
+        self.marks.push(Mark::Area {
+            points: points.to_vec(),
+            color,
+        });
+    }
+
+    pub fn rectangle(&mut self, left: f64, top: f64, width: f64, height: f64, color: RGBColor) {
+        self.area(&corners(left, top, width, height), color);
+    }
+
+    /// The border of a plot.
+    pub fn frame(&mut self, left: f64, top: f64, right: f64, bottom: f64) {
+        self.outline(left, top, right - left, bottom - top, 2.0);
+    }
+
+    pub fn outline(&mut self, left: f64, top: f64, width: f64, height: f64, stroke: f64) {
+        let [top_left, top_right, bottom_right, bottom_left] = corners(left, top, width, height);
+        // From the middle of a side, so that every corner is a joint and none an end.
+        let start = (left + width / 2.0, top);
+        let points = [start, top_right, bottom_right, bottom_left, top_left, start];
+        self.line(&points, theme::INK, stroke);
+    }
+
+    pub fn disc(&mut self, center: Point, radius: f64, color: RGBColor) {
+        self.marks.push(Mark::Disc {
+            center,
+            radius,
+            color,
+        });
+    }
+
+    pub fn text(&mut self, text: Text) {
+        self.marks.push(Mark::Text(text));
+    }
+
+    /// Writes the drawing as its file name's extension says, `svg` or else PNG.
+    pub fn write(&self, file: &Path) -> Result<(), PlotError> {
+        let written = if file.extension().is_some_and(|extension| extension == "svg") {
+            self.write_svg(file)
+        } else {
+            self.write_png(file)
+        };
+        written.map_err(|message| PlotError::Write {
+            file: file.to_path_buf(),
+            message,
+        })
+    }
+
+    fn write_svg(&self, file: &Path) -> Result<(), String> {
+        let size = (self.width.ceil() as u32, self.height.ceil() as u32);
+        let letters = Letters {
+            size_per_em: 1.24,
+            baseline_per_em: 0.76,
+        };
+        self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
+    }
+
+    /// The bitmap backend leaves slanted edges ragged: draw twice as large, then average.
+    fn write_png(&self, file: &Path) -> Result<(), String> {
+        const TIMES: usize = 2;
+        let (width, height) = (self.width.ceil() as usize, self.height.ceil() as usize);
+        let mut large = vec![0; width * height * TIMES * TIMES * 3];
+        let size = ((width * TIMES) as u32, (height * TIMES) as u32);
+        let letters = Letters {
+            size_per_em: ASCENT_TO_DESCENT,
+            baseline_per_em: ASCENT_TO_DESCENT / 2.0,
+        };
+        self.copy_to(
+            &mut BitMapBackend::with_buffer(&mut large, size),
+            TIMES as f64,
+            &letters,
+        )?;
+
+        let sample = |x: usize, y: usize, channel: usize| {
+            let mut sum = 0;
+            for (dx, dy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+                let pixel = (y * TIMES + dy) * width * TIMES + x * TIMES + dx;
+                sum += u32::from(large[pixel * 3 + channel]);
+            }
+            (sum / 4) as u8
+        };
+        let small: Vec<u8> = (0..width * height * 3)
+            .map(|index| sample(index / 3 % width, index / 3 / width, index % 3))
+            .collect();
+        let size = (width as u32, height as u32);
+        let mut image = BitMapBackend::new(file, size);
+        image
+            .blit_bitmap((0, 0), size, &small)
+            .map_err(|error| error.to_string())?;
+        image.present().map_err(|error| error.to_string())
+    }
+
+    fn copy_to<B: DrawingBackend>(
+        &self,
+        backend: &mut B,
+        times: f64,
+        letters: &Letters,
+    ) -> Result<(), String> {
+        register_fonts();
+        let place = |(x, y): Point| ((x * times).round() as i32, (y * times).round() as i32);
+        let stroke = |color: RGBColor, width: f64| ShapeStyle {
+            color: color.to_rgba(),
+            filled: false,
+            stroke_width: (width * times).round().max(1.0) as u32,
+        };
+        let whole = place((self.width.ceil(), self.height.ceil()));
+        let mut copy = || {
+            backend.draw_rect((0, 0), whole, &theme::PAPER.filled(), true)?;
+            for mark in &self.marks {
+                match mark {
+                    Mark::Line {
+                        points,
+                        color,
+                        width,
+                    } => backend
+                        .draw_path(points.iter().copied().map(place), &stroke(*color, *width))?,
+                    Mark::Area { points, color } => {
+                        let points: Vec<_> = points.iter().copied().map(place).collect();
+                        backend.fill_polygon(points, &color.filled())?;
+                    }
+                    Mark::Disc {
+                        center,
+                        radius,
+                        color,
+                    } => backend.draw_circle(
+                        place(*center),
+                        (radius * times).round() as u32,
+                        &color.filled(),
+                        true,
+                    )?,
+                    Mark::Text(text) => {
+                        let (style, at) = letters.place(text, times);
+                        backend.draw_text(&text.words, &style, place(at))?;
+                    }
+                }
+            }
+            backend.present()
+        };
+        copy().map_err(|error| error.to_string())
+    }
+}
+
+/// How a backend understands a font's size and the place of a text whose anchor is at the top.
+struct Letters {
+    size_per_em: f64,
+    baseline_per_em: f64,
+}
+
+impl Letters {
+    fn place<'a>(&self, text: &'a Text, times: f64) -> (TextStyle<'a>, Point) {
+        let align = match text.align {
+            Align::Left => HPos::Left,
+            Align::Middle => HPos::Center,
+            Align::Right => HPos::Right,
+        };
+        let turn = if text.upwards {
+            FontTransform::Rotate270
+        } else {
+            FontTransform::None
+        };
+        let style = TextStyle::from(
+            (
+                FAMILY,
+                text.size * times * self.size_per_em,
+                weight(text.bold),
+            )
+                .into_font(),
+        )
+        .transform(turn)
+        .color(&text.color)
+        .pos(Pos::new(align, VPos::Top));
+        let rise = self.baseline_per_em * text.size;
+        let (x, y) = text.at;
+        (
+            style,
+            if text.upwards {
+                (x - rise, y)
+            } else {
+                (x, y - rise)
+            },
+        )
+    }
+}
+
+/// How wide a line of text is.
+pub(crate) fn text_width(words: &str, size: f64, bold: bool) -> f64 {
+    register_fonts();
+    // Measured large, for the answer is in whole pixels.
+    const LARGE: f64 = 1000.0;
+    let font = (FAMILY, LARGE * ASCENT_TO_DESCENT, weight(bold)).into_font();
+    let (width, _) = font.box_size(words).expect("the font is registered");
+    f64::from(width) * size / LARGE
+}
+
+/// Words broken into lines no wider than `width`; words joined by [`HARD_SPACE`] stay together.
+pub(crate) fn wrap(words: &str, size: f64, bold: bool, width: f64) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in words.split(' ') {
+        let word = word.replace(HARD_SPACE, " ");
+        let line = lines.last_mut().expect("there is a first line");
+        let longer = if line.is_empty() {
+            word.clone()
+        } else {
+            format!("{line} {word}")
+        };
+        if line.is_empty() || text_width(&longer, size, bold) <= width {
+            *line = longer;
+        } else {
+            lines.push(word);
+        }
+    }
+    lines
+}
+
+/// Where a line must not break.
+pub(crate) const HARD_SPACE: char = '\u{a0}';
+
+/// The font's name is also the SVG's list of families: where the first is not installed, the next
+/// of the same widths is taken.
+const FAMILY: FontFamily<'static> = FontFamily::Name("DejaVu Sans, Verdana, sans-serif");
+/// Of DejaVu Sans, in ems.
+const ASCENT_TO_DESCENT: f64 = 2384.0 / 2048.0;
+const CAPITALS: f64 = 0.73;
+#[cfg(test)]
+const DESCENT: f64 = 0.24;
+
+fn weight(bold: bool) -> FontStyle {
+    if bold {
+        FontStyle::Bold
+    } else {
+        FontStyle::Normal
+    }
+}
+
+fn register_fonts() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let fonts: [(FontStyle, &[u8]); 2] = [
+            (FontStyle::Normal, include_bytes!("../fonts/DejaVuSans.ttf")),
+            (
+                FontStyle::Bold,
+                include_bytes!("../fonts/DejaVuSans-Bold.ttf"),
+            ),
+        ];
+        for (style, bytes) in fonts {
+            let registered = register_font(FAMILY.as_str(), style, bytes);
+            assert!(registered.is_ok(), "the font shipped in fonts/ is whole");
+        }
+    });
+}
+
+fn corners(left: f64, top: f64, width: f64, height: f64) -> [Point; 4] {
+    [
+        (left, top),
+        (left + width, top),
+        (left + width, top + height),
+        (left, top + height),
+    ]
+}
+
+#[cfg(test)]
+impl Drawing {
+    /// Every text on the page.
+    pub fn texts(&self) -> Vec<&Text> {
+        let marks = self.marks.iter();
+        marks
+            .filter_map(|mark| {
+                if let Mark::Text(text) = mark {
+                    Some(text)
+                } else {
+                    None
+                }
+            })
+            .collect()
+    }
+
+    /// All texts, one per line.
+    pub fn words(&self) -> String {
+        self.texts()
+            .iter()
+            .map(|text| text.words.as_str())
+            .collect::<Vec<_>>()
+            .join("\n")
+    }
+
+    /// Texts that leave the page or run into one another.
+    pub fn faults(&self) -> Vec<String> {
+        let texts = self.texts();
+        let mut faults = Vec::new();
+        for (index, text) in texts.iter().enumerate() {
+            let [left, top, right, bottom] = text.extent();
+            if left < 0.0 || top < 0.0 || right > self.width || bottom > self.height {
+                faults.push(format!("`{}` leaves the page", text.words));
+            }
+            for other in &texts[..index] {
+                let [l, t, r, b] = other.extent();
+                if left < r && l < right && top < b && t < bottom {
+                    faults.push(format!("`{}` runs into `{}`", text.words, other.words));
+                }
+            }
+        }
+        faults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(texts: &[Text]) -> Drawing {
+        Drawing {
+            width: 400.0,
+            height: 100.0,
+            marks: texts.iter().cloned().map(Mark::Text).collect(),
+        }
+    }
+
+    #[test]
+    fn texts_that_collide_or_leave_the_page_are_found() {
+        let at = |x, y| Text::new("ring", (x, y), 20.0);
+        assert_eq!(
+            page(&[at(10.0, 30.0), at(10.0, 60.0)]).faults(),
+            Vec::<String>::new()
+        );
+        assert_eq!(
+            page(&[at(10.0, 30.0), at(20.0, 40.0)]).faults(),
+            ["`ring` runs into `ring`"]
+        );
+        assert_eq!(
+            page(&[at(380.0, 30.0)]).faults(),
+            ["`ring` leaves the page"]
+        );
+        let upwards = Text {
+            upwards: true,
+            ..at(30.0, 20.0)
+        };
+        assert_eq!(page(&[upwards]).faults(), ["`ring` leaves the page"]);
+    }
+
+    #[test]
+    fn a_wider_text_measures_wider() {
+        let width = text_width("iiii", 20.0, false);
+        assert!((15.0..30.0).contains(&width), "{width}");
+        assert!(text_width("mmmm", 20.0, false) > 2.0 * width);
+        assert!(text_width("iiii", 20.0, true) > width);
+    }
+
+    #[test]
+    fn lines_break_between_words_and_lose_none() {
+        let words = "median with exact 95 % interval";
+        let lines = wrap(words, 20.0, false, 150.0);
+        assert!(lines.len() > 1);
+        assert!(
+            lines
+                .iter()
+                .all(|line| text_width(line, 20.0, false) <= 150.0)
+        );
+        assert_eq!(lines.join(" "), words);
+        assert_eq!(wrap("a b\u{a0}c", 20.0, false, 1.0), ["a", "b c"]);
+    }
+}

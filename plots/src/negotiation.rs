@@ -1,0 +1,396 @@
+//! What negotiation costs a training step, and how well it fuses, over the cycle time.
+//!
+//! Left, the time that a step's cycles spend agreeing on what to reduce; right, the fused messages
+//! that come of it. A longer cycle negotiates less often and fuses more. Both depend on the control
+//! plane and the threshold and little on the algorithm, so one algorithm's rows are shown.
+
+use plotters::style::RGBColor;
+
+use crate::axis::Axis;
+use crate::caption::Caption;
+use crate::drawing::{Drawing, Point};
+use crate::page::{Entry, Page, SIGN};
+use crate::rows::{Estimate, Row, Rows};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure {
+    name: "negotiation",
+    sheets,
+};
+
+/// Shown if there are rows for it, otherwise the first by name.
+const PREFERRED: &str = "ring";
+/// More thresholds than this make a thicket of two lines each.
+const THRESHOLDS: usize = 5;
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let selections = Selection::of(rows, "step", |row| {
+        vec![
+            row.algorithm.clone(),
+            row.groups.clone(),
+            row.control_plane.clone(),
+            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
+        ]
+    });
+    if selections.is_empty() {
+        let reason = "no row of kind `step`; run a sweep of training steps".to_string();
+        return vec![Sheet::Skipped { reason }];
+    }
+    selections.into_iter().map(sheet).collect()
+}
+
+fn sheet(mut selection: Selection) -> Sheet {
+    selection.require(|row| {
+        let measured = row.negotiation_us.value.is_some() || row.messages.value.is_some();
+        measured && row.cycle_time_ms.is_some() && row.fusion_threshold_bytes.is_some()
+    });
+    let names: Vec<String> = selection
+        .rows
+        .iter()
+        .map(|row| selection.algorithm(row))
+        .collect();
+    let preferred = names
+        .iter()
+        .find(|name| *name == PREFERRED)
+        .or(names.iter().min());
+    let Some(algorithm) = preferred else {
+        let needed = "cycle_time_ms, fusion_threshold_bytes and one of negotiation_us_p50 and \
+                      messages_p50";
+        return Sheet::Skipped {
+            reason: selection.nothing_to_draw("step", needed),
+        };
+    };
+    let name = names
+        .iter()
+        .position(|name| name == algorithm)
+        .map(|index| selection.rows[index]);
+    let (word, groups) = name
+        .map(|row| (&row.algorithm, &row.groups))
+        .expect("it is a row's name");
+    selection.restrict(|row| row.algorithm == *word && row.groups == *groups);
+
+    let known = selection
+        .rows
+        .iter()
+        .filter_map(|row| row.fusion_threshold_bytes);
+    let mut thresholds: Vec<f64> = known.collect();
+    thresholds.sort_by(f64::total_cmp);
+    thresholds.dedup();
+    let shown = spread(&thresholds, THRESHOLDS);
+    let mut note = "Points of one cycle time stand side by side; lines only join them.".to_string();
+    if shown.len() < thresholds.len() {
+        note = format!(
+            "{} of {} fusion thresholds shown. {note}",
+            shown.len(),
+            thresholds.len()
+        );
+    }
+    selection.restrict(|row| {
+        row.fusion_threshold_bytes
+            .is_none_or(|value| shown.contains(&value))
+    });
+    let drawing = draw(algorithm, &shown, &selection, note);
+    Sheet::Drawn {
+        suffix: selection.suffix,
+        drawing,
+    }
+}
+
+/// At most `count` of some values, evenly spread, the first and the last among them.
+fn spread(values: &[f64], count: usize) -> Vec<f64> {
+    if values.len() <= count {
+        return values.to_vec();
+    }
+    (0..count)
+        .map(|index| values[index * (values.len() - 1) / (count - 1)])
+        .collect()
+}
+
+/// A control plane and a fusion threshold, the latter by its place in the legend.
+struct Line<'a> {
+    plane: usize,
+    threshold: usize,
+    rows: Vec<&'a Row>,
+}
+
+fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String) -> Drawing {
+    let planes = selection.control_planes();
+    let mut lines = Vec::new();
+    for (plane, name) in planes.iter().enumerate() {
+        for (threshold, bytes) in thresholds.iter().enumerate() {
+            let mut rows = selection.rows.clone();
+            rows.retain(|row| {
+                row.control_plane == *name && row.fusion_threshold_bytes == Some(*bytes)
+            });
+            rows.sort_by(|a, b| cycle(a).total_cmp(&cycle(b)));
+            lines.push(Line {
+                plane,
+                threshold,
+                rows,
+            });
+        }
+    }
+
+    let title = format!("Negotiation and fusion in a training step, by cycle time ({algorithm})");
+    let mut page = Page::new(&title, &finding(&selection.rows));
+    let mut entries: Vec<Entry> = Vec::new();
+    for (index, threshold) in thresholds.iter().enumerate() {
+        entries.push(Entry {
+            sign: Box::new(move |drawing, at| {
+                theme::marker(drawing, index, at, theme::MARKER, false);
+            }),
+            label: theme::threshold(*threshold),
+        });
+    }
+    page.legend(&entries);
+    let of_planes = planes.iter().enumerate().map(|(plane, name)| Entry {
+        sign: Box::new(move |drawing: &mut Drawing, (x, y)| {
+            join(
+                drawing,
+                &[(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)],
+                plane,
+                theme::INK,
+            );
+            theme::marker_in(drawing, 0, (x, y), theme::MARKER, hollow(plane), theme::INK);
+        }),
+        label: name.clone(),
+    });
+    page.legend(&of_planes.collect::<Vec<_>>());
+
+    let top = page.y + 16.0;
+    let half = (theme::WIDTH - 2.0 * theme::MARGIN) / 2.0;
+    let panels: [Panel; 2] = [
+        Panel {
+            left: theme::MARGIN + 160.0,
+            title: "negotiation time per step",
+            unit: "µs, ",
+            value: |row| row.negotiation_us,
+        },
+        Panel {
+            left: theme::MARGIN + half + 160.0,
+            title: "fused messages per step",
+            unit: "",
+            value: |row| row.messages,
+        },
+    ];
+    for panel in &panels {
+        panel.draw(&mut page.drawing, &lines, top, half - 190.0);
+    }
+    page.y = top + HEIGHT + 104.0;
+    let drawn = |row: &Row| match row.negotiation_us.value {
+        Some(_) => row.negotiation_us,
+        None => row.messages,
+    };
+    page.finish(&Caption::of(selection, drawn, vec![note]))
+}
+
+const HEIGHT: f64 = 760.0;
+
+/// One of the two quantities over the cycle time.
+struct Panel {
+    left: f64,
+    title: &'static str,
+    unit: &'static str,
+    value: fn(&Row) -> Estimate,
+}
+
+impl Panel {
+    fn draw(&self, drawing: &mut Drawing, lines: &[Line], top: f64, width: f64) {
+        let (left, right, bottom) = (self.left, self.left + width, top + HEIGHT);
+        let rows = || lines.iter().flat_map(|line| &line.rows);
+        let mut cycles: Vec<f64> = rows().map(|row| cycle(row)).collect();
+        cycles.sort_by(f64::total_cmp);
+        cycles.dedup();
+        let spans = rows().filter_map(|row| (self.value)(row).span());
+        let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
+        let x = Axis::factor(&cycles, left, right);
+        let y = Axis::measured(&values, bottom, top);
+        x.draw_below(
+            drawing,
+            top,
+            bottom,
+            &format!("cycle time (ms, {})", x.scale()),
+        );
+        let title = format!("{} ({}{})", self.title, self.unit, y.scale());
+        y.draw_left(drawing, left, right, &title);
+
+        for (index, line) in lines.iter().enumerate() {
+            let color = theme::series(line.threshold);
+            // Lines share the cycle times: side by side, their intervals stay visible.
+            let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0)
+                * (40.0 / lines.len() as f64).min(7.0);
+            let place = |row: &Row, value: f64| (x.at(cycle(row)) + aside, y.at(value));
+            let known = || {
+                line.rows.iter().filter_map(|row| {
+                    let estimate = (self.value)(row);
+                    Some((*row, estimate.value?, estimate.interval))
+                })
+            };
+            let path: Vec<_> = known().map(|(row, value, _)| place(row, value)).collect();
+            join(drawing, &path, line.plane, color);
+            for (row, value, interval) in known() {
+                let at = place(row, value);
+                if let Some((low, high)) = interval {
+                    theme::interval(drawing, at.0, y.at(low), y.at(high), color);
+                }
+                theme::marker(
+                    drawing,
+                    line.threshold,
+                    at,
+                    theme::MARKER,
+                    hollow(line.plane),
+                );
+            }
+        }
+        drawing.frame(left, top, right, bottom);
+    }
+}
+
+/// What the picture shows, in a sentence.
+fn finding(rows: &[&Row]) -> String {
+    let times = || {
+        rows.iter()
+            .filter_map(|row| Some((row, row.negotiation_us.value?)))
+    };
+    let least = times().min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let most = times().max_by(|(_, a), (_, b)| a.total_cmp(b));
+    let Some(((least_row, least), (most_row, most))) = least.zip(most) else {
+        return "Negotiation times are not known.".to_string();
+    };
+    let setting = |row: &Row| {
+        let threshold = row
+            .fusion_threshold_bytes
+            .map_or(String::new(), theme::threshold);
+        format!(
+            "{}, {threshold}, {} ms",
+            row.control_plane,
+            theme::tick(cycle(row))
+        )
+    };
+    let micros = |value: f64| format!("{} µs", theme::significant(value, 3));
+    if least == most {
+        return format!("Negotiation takes {} of a step.", micros(least));
+    }
+    format!(
+        "Negotiation takes from {} ({}) to {} ({}) of a step.",
+        micros(least),
+        setting(least_row),
+        micros(most),
+        setting(most_row)
+    )
+}
+
+fn cycle(row: &Row) -> f64 {
+    row.cycle_time_ms
+        .expect("rows without a cycle time have left the selection")
+}
+
+/// The first control plane is drawn solid, the others hollow and dashed.
+fn hollow(plane: usize) -> bool {
+    plane > 0
+}
+
+fn join(drawing: &mut Drawing, path: &[Point], plane: usize, color: RGBColor) {
+    if hollow(plane) {
+        path.windows(2)
+            .for_each(|pair| drawing.dashes(pair[0], pair[1], color, 3.0));
+    } else {
+        drawing.line(path, color, 3.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, grid, step};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    #[test]
+    fn the_ring_is_shown_where_there_is_one_and_named() {
+        let words = draw(&grid(&["grouped", "ring", "tree"], &[0.0], &[1.0, 5.0])).words();
+        assert!(words.contains("by cycle time (ring)"), "{words}");
+        let words = draw(&grid(&["tree", "grouped"], &[0.0], &[1.0, 5.0])).words();
+        assert!(words.contains("by cycle time (grouped)"), "{words}");
+    }
+
+    #[test]
+    fn only_what_the_shown_algorithm_leaves_out_is_counted() {
+        let mut rows = grid(&["ring", "tree"], &[0.0], &[1.0, 5.0]);
+        rows[0] = rows[0].with("status", "wrong");
+        rows[7] = rows[7].with("status", "failed");
+        assert!(draw(&rows).words().contains("1 case left out: 1 wrong."));
+    }
+
+    #[test]
+    fn thresholds_and_control_planes_are_in_the_legend() {
+        let words = draw(&grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0])).words();
+        assert!(
+            words.contains("fusion off\n64 MiB\ncoordinator\nbitvector\n"),
+            "{words}"
+        );
+        assert!(words.contains("negotiation time per step (µs, "), "{words}");
+        assert!(words.contains("fused messages per step ("), "{words}");
+        assert!(words.contains("cycle time (ms, logarithmic)"), "{words}");
+    }
+
+    #[test]
+    fn a_thicket_of_thresholds_is_thinned_and_said() {
+        let thresholds = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+        let words = draw(&grid(&["ring"], &thresholds, &[1.0, 5.0])).words();
+        assert!(words.contains("5 of 9 fusion thresholds shown."), "{words}");
+        assert!(
+            words.contains("fusion off\n2 MiB\n8 MiB\n32 MiB\n128 MiB\n"),
+            "{words}"
+        );
+        assert_eq!(spread(&thresholds[..2], 5), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn bars_are_drawn_where_there_are_intervals() {
+        let strokes = |rows: &[synthetic::Row]| {
+            let own = |mark: &&Mark| matches!(mark, Mark::Line { color, .. } if *color == theme::series(0));
+            draw(rows).marks.iter().filter(own).count()
+        };
+        let row = step("ring", "coordinator", 64.0, 5.0);
+        let bare = row
+            .with("messages_p50_low", "")
+            .with("negotiation_us_p50_high", "");
+        assert_eq!(strokes(&[row]), strokes(&[bare]) + 2 * 3);
+    }
+
+    #[test]
+    fn no_negotiation_at_all_is_drawn_on_a_linear_axis() {
+        let still = |row: synthetic::Row| {
+            row.with("negotiation_us_p50", "0")
+                .with("negotiation_us_p50_low", "0")
+        };
+        let rows: Vec<_> = grid(&["ring"], &[0.0], &[0.0, 5.0])
+            .into_iter()
+            .map(still)
+            .collect();
+        let words = draw(&rows).words();
+        assert!(
+            words.contains("negotiation time per step (µs, linear)"),
+            "{words}"
+        );
+        assert!(words.contains("cycle time (ms, linear)"), "{words}");
+        draw(&rows[..1]);
+    }
+
+    #[test]
+    fn rows_without_negotiation_are_refused_with_a_reason() {
+        let row = step("ring", "coordinator", 64.0, 5.0).with("cycle_time_ms", "");
+        assert_eq!(
+            FIGURE.refusal(&[row]),
+            "no row of kind `step` has status ok and cycle_time_ms, fusion_threshold_bytes and \
+             one of negotiation_us_p50 and messages_p50; 1 case left out: 1 without a value"
+        );
+    }
+}

@@ -1,0 +1,302 @@
+//! A table of results read by column name.
+//!
+//! Columns may stand in any order and further ones are ignored, so that files of several versions
+//! can be drawn together; a column that a figure needs must be in the header of every file. An
+//! empty field means "not known".
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use crate::PlotError;
+
+/// The rows of one or more CSV files.
+#[derive(Debug, Clone, Default)]
+pub struct Rows {
+    rows: Vec<Row>,
+}
+
+impl Rows {
+    /// Reads CSV files with kolo's columns, in the order given.
+    ///
+    /// # Errors
+    ///
+    /// When a file does not open, lacks a column, or holds a field that is not what its column
+    /// promises; the error names file, line and column.
+    pub fn read(paths: &[PathBuf]) -> Result<Rows, PlotError> {
+        let mut rows = Vec::new();
+        for path in paths {
+            let file = File::open(path).map_err(|source| PlotError::Open {
+                file: path.to_path_buf(),
+                source,
+            })?;
+            read_table(path, file, &mut rows)?;
+        }
+        Ok(Rows { rows })
+    }
+
+    /// How many rows were read, those included that no figure draws.
+    pub fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Whether the files held headers only.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The rows of one kind, drawn or not.
+    pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.kind == kind)
+    }
+}
+
+/// The fields of a row that figures use.
+#[derive(Debug, Clone)]
+pub(crate) struct Row {
+    pub kind: String,
+    pub status: String,
+    pub source: String,
+    pub emulated: Option<bool>,
+    pub oversubscribed: Option<bool>,
+    pub host: String,
+    pub commit: String,
+    pub started: String,
+    pub workload: String,
+    pub transport: String,
+    pub control_plane: String,
+    pub algorithm: String,
+    pub groups: String,
+    pub nodes: Option<f64>,
+    pub local_size: Option<f64>,
+    pub ranks: Option<f64>,
+    pub dtype: String,
+    pub op: String,
+    pub in_place: Option<bool>,
+    pub size_bytes: Option<f64>,
+    pub fusion_threshold_bytes: Option<f64>,
+    pub cycle_time_ms: Option<f64>,
+    pub cache_capacity: Option<f64>,
+    pub forward_ms: Option<f64>,
+    pub backward_ms: Option<f64>,
+    pub optimizer_ms: Option<f64>,
+    pub samples: Option<f64>,
+    pub time_us: Estimate,
+    pub negotiation_us: Estimate,
+    pub messages: Estimate,
+    pub busbw_gb_s: Estimate,
+}
+
+/// A value and the interval around it, as far as they are known.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Estimate {
+    pub value: Option<f64>,
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    /// The interval, or the value alone where there is none.
+    pub fn span(&self) -> Option<(f64, f64)> {
+        self.interval.or(self.value.map(|value| (value, value)))
+    }
+}
+
+fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), PlotError> {
+    let malformed = |line: u64| {
+        move |source: csv::Error| {
+            let line = source.position().map_or(line, csv::Position::line);
+            PlotError::Malformed {
+                file: path.to_path_buf(),
+                line,
+                source,
+            }
+        }
+    };
+    let mut reader = csv::Reader::from_reader(table);
+    let header = reader.headers().map_err(malformed(1))?.clone();
+    let columns = header
+        .iter()
+        .enumerate()
+        .map(|(index, name)| (name, index))
+        .collect();
+    for (count, record) in reader.records().enumerate() {
+        let record = record.map_err(malformed(count as u64 + 2))?;
+        rows.push(row(&Fields {
+            path,
+            columns: &columns,
+            record: &record,
+        })?);
+    }
+    Ok(())
+}
+
+fn row(fields: &Fields) -> Result<Row, PlotError> {
+    Ok(Row {
+        kind: fields.one_of("kind", &["step", "allreduce", "message"], KINDS)?,
+        status: fields.one_of(
+            "status",
+            &["ok", "wrong", "failed", "unsupported"],
+            STATUSES,
+        )?,
+        source: fields.one_of("source", &["measured", "simulated"], SOURCES)?,
+        emulated: fields.truth("emulated")?,
+        oversubscribed: fields.truth("oversubscribed")?,
+        host: fields.text("host")?,
+        commit: fields.text("commit")?,
+        started: fields.text("started")?,
+        workload: fields.text("workload")?,
+        transport: fields.text("transport")?,
+        control_plane: fields.text("control_plane")?,
+        algorithm: fields.text("algorithm")?,
+        groups: fields.text("groups")?,
+        nodes: fields.number("nodes")?,
+        local_size: fields.number("local_size")?,
+        ranks: fields.number("ranks")?,
+        dtype: fields.text("dtype")?,
+        op: fields.text("op")?,
+        in_place: fields.truth("in_place")?,
+        size_bytes: fields.number("size_bytes")?,
+        fusion_threshold_bytes: fields.number("fusion_threshold_bytes")?,
+        cycle_time_ms: fields.number("cycle_time_ms")?,
+        cache_capacity: fields.number("cache_capacity")?,
+        forward_ms: fields.number("forward_ms")?,
+        backward_ms: fields.number("backward_ms")?,
+        optimizer_ms: fields.number("optimizer_ms")?,
+        samples: fields.number("samples")?,
+        time_us: fields.estimate("time_us_p50", "time_us_p50_low", "time_us_p50_high")?,
+        negotiation_us: fields.estimate(
+            "negotiation_us_p50",
+            "negotiation_us_p50_low",
+            "negotiation_us_p50_high",
+        )?,
+        messages: fields.estimate("messages_p50", "messages_p50_low", "messages_p50_high")?,
+        busbw_gb_s: fields.estimate("busbw_gb_s", "busbw_gb_s_low", "busbw_gb_s_high")?,
+    })
+}
+
+const KINDS: &str = "step, allreduce or message";
+const STATUSES: &str = "ok, wrong, failed or unsupported";
+const SOURCES: &str = "measured or simulated";
+
+/// One record, and where it stands.
+struct Fields<'a> {
+    path: &'a Path,
+    columns: &'a HashMap<&'a str, usize>,
+    record: &'a csv::StringRecord,
+}
+
+impl Fields<'_> {
+    fn get(&self, column: &'static str) -> Result<&str, PlotError> {
+        let index = self.columns.get(column).ok_or_else(|| {
+            let mut found: Vec<_> = self.columns.iter().collect();
+            found.sort_by_key(|(_, index)| **index);
+            let names: Vec<_> = found.iter().map(|(name, _)| **name).collect();
+            PlotError::MissingColumn {
+                file: self.path.to_path_buf(),
+                column,
+                found: names.join(", "),
+            }
+        })?;
+        Ok(self.record.get(*index).unwrap_or_default().trim())
+    }
+
+    fn text(&self, column: &'static str) -> Result<String, PlotError> {
+        self.get(column).map(str::to_string)
+    }
+
+    fn one_of(
+        &self,
+        column: &'static str,
+        words: &[&str],
+        expected: &'static str,
+    ) -> Result<String, PlotError> {
+        let found = self.get(column)?;
+        if words.contains(&found) {
+            return Ok(found.to_string());
+        }
+        Err(self.bad(column, found, expected))
+    }
+
+    fn truth(&self, column: &'static str) -> Result<Option<bool>, PlotError> {
+        match self.get(column)? {
+            "" => Ok(None),
+            "true" => Ok(Some(true)),
+            "false" => Ok(Some(false)),
+            found => Err(self.bad(column, found, "true or false")),
+        }
+    }
+
+    /// Every number in a row is a count, a size or a time: never negative, never infinite.
+    fn number(&self, column: &'static str) -> Result<Option<f64>, PlotError> {
+        let found = self.get(column)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        match found.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(self.bad(column, found, "a number of at least 0")),
+        }
+    }
+
+    fn estimate(
+        &self,
+        value: &'static str,
+        low: &'static str,
+        high: &'static str,
+    ) -> Result<Estimate, PlotError> {
+        Ok(Estimate {
+            value: self.number(value)?,
+            interval: self.number(low)?.zip(self.number(high)?),
+        })
+    }
+
+    fn bad(&self, column: &'static str, found: &str, expected: &'static str) -> PlotError {
+        PlotError::BadValue {
+            file: self.path.to_path_buf(),
+            line: self.record.position().map_or(1, csv::Position::line),
+            column,
+            found: found.to_string(),
+            expected,
+        }
+    }
+}
+
+#[cfg(test)]
+impl Rows {
+    /// Rows from the text of a table.
+    pub(crate) fn of(table: &str) -> Rows {
+        let mut rows = Vec::new();
+        read_table(Path::new("rows.csv"), table.as_bytes(), &mut rows).expect("the table is whole");
+        Rows { rows }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic;
+
+    #[test]
+    fn columns_are_found_by_name_and_further_ones_ignored() {
+        let row = synthetic::step("ring", "bitvector", 64.0, 5.0).with("surplus", "1");
+        let rows = Rows::of(&synthetic::table(&[row.with("time_us_p50", "1500")]));
+        let row = &rows.rows[0];
+        assert_eq!(row.algorithm, "ring");
+        assert_eq!(row.fusion_threshold_bytes, Some(64.0 * 1048576.0));
+        assert_eq!(row.time_us.value, Some(1500.0));
+    }
+
+    #[test]
+    fn an_empty_field_is_unknown_and_half_an_interval_is_none() {
+        let row = synthetic::step("ring", "bitvector", 64.0, 5.0);
+        let rows = Rows::of(&synthetic::table(&[row
+            .with("samples", "")
+            .with("emulated", "")
+            .with("time_us_p50_high", "")]));
+        let row = &rows.rows[0];
+        assert_eq!((row.samples, row.emulated), (None, None));
+        assert!(row.time_us.value.is_some());
+        assert_eq!(row.time_us.interval, None);
+    }
+}

@@ -1,0 +1,297 @@
+//! The rows that belong in one drawing, and those left out of it.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use crate::rows::{Row, Rows};
+use crate::theme;
+
+/// Rows of one kind that arose under the same conditions, so that they may share a picture.
+#[derive(Debug)]
+pub(crate) struct Selection<'a> {
+    /// What tells this selection from the others, for file names; empty when it is the only one.
+    pub suffix: String,
+    /// The rows to draw: status `ok`, and of several for the same case the one started last.
+    pub rows: Vec<&'a Row>,
+    /// Rows that belong here and cannot be drawn, each with its status or what it lacks.
+    pub left_out: Vec<(&'a Row, &'a str)>,
+    /// Rows with status `ok` that a later one for the same case replaces.
+    pub replaced: Vec<&'a Row>,
+}
+
+impl<'a> Selection<'a> {
+    /// Parts the rows of a kind by their conditions. `case` names what a figure tells apart within
+    /// a picture.
+    pub fn of(rows: &'a Rows, kind: &str, case: fn(&Row) -> Vec<String>) -> Vec<Selection<'a>> {
+        let mut parts: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
+        for row in rows.of_kind(kind) {
+            let values = conditions(row)
+                .into_iter()
+                .map(|condition| condition.value)
+                .collect();
+            parts.entry(values).or_default().push(row);
+        }
+        let differs = |index: usize| {
+            let mut values = parts.keys().map(|values| &values[index]);
+            let first = values.next();
+            values.any(|value| Some(value) != first)
+        };
+        let suffix = |row: &Row| {
+            let told = conditions(row)
+                .into_iter()
+                .enumerate()
+                .filter(|(index, _)| differs(*index))
+                .map(|(_, condition)| file_name_part(&condition));
+            told.collect::<Vec<_>>().join("_")
+        };
+        parts
+            .values()
+            .map(|rows| Selection::among(suffix(rows[0]), rows, case))
+            .collect()
+    }
+
+    fn among(suffix: String, rows: &[&'a Row], case: fn(&Row) -> Vec<String>) -> Selection<'a> {
+        let mut left_out = Vec::new();
+        let mut latest: BTreeMap<Vec<String>, &Row> = BTreeMap::new();
+        let mut replaced = Vec::new();
+        for row in rows {
+            if row.status != "ok" {
+                left_out.push((*row, row.status.as_str()));
+                continue;
+            }
+            // RFC 3339 in UTC sorts as text; of equal times the later line wins.
+            match latest.entry(case(row)) {
+                Entry::Vacant(place) => drop(place.insert(row)),
+                Entry::Occupied(mut place) if row.started >= place.get().started => {
+                    replaced.push(place.insert(row));
+                }
+                Entry::Occupied(_) => replaced.push(row),
+            }
+        }
+        Selection {
+            suffix,
+            rows: latest.into_values().collect(),
+            left_out,
+            replaced,
+        }
+    }
+
+    /// Leaves out the rows that lack a value which the figure draws.
+    pub fn require(&mut self, complete: impl Fn(&Row) -> bool) {
+        let (complete, lacking): (Vec<_>, Vec<_>) =
+            self.rows.iter().copied().partition(|row| complete(row));
+        self.rows = complete;
+        self.left_out
+            .extend(lacking.into_iter().map(|row| (row, "without a value")));
+    }
+
+    /// Forgets the rows that this picture is not about.
+    pub fn restrict(&mut self, about: impl Fn(&Row) -> bool) {
+        self.rows.retain(|row| about(row));
+        self.left_out.retain(|(row, _)| about(row));
+        self.replaced.retain(|row| about(row));
+    }
+
+    /// Why there is no picture, when no row can be drawn.
+    pub fn nothing_to_draw(&self, kind: &str, needed: &str) -> String {
+        let which = if self.suffix.is_empty() {
+            String::new()
+        } else {
+            format!(" for {}", self.suffix.replace('_', ", "))
+        };
+        let left_out = self.left_out_in_words();
+        format!("no row of kind `{kind}`{which} has status ok and {needed}; {left_out}")
+    }
+
+    /// As `2 cases left out: 1 unsupported, 1 wrong`; empty when none was.
+    pub fn left_out_in_words(&self) -> String {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (_, why) in &self.left_out {
+            *counts.entry(why).or_default() += 1;
+        }
+        let each: Vec<_> = counts
+            .iter()
+            .map(|(why, count)| format!("{count} {why}"))
+            .collect();
+        match self.left_out.len() {
+            0 => String::new(),
+            total => format!(
+                "{} left out: {}",
+                theme::count(total, "case"),
+                each.join(", ")
+            ),
+        }
+    }
+
+    /// The control planes, the coordinator first, for it is what the others are compared with.
+    pub fn control_planes(&self) -> Vec<String> {
+        let mut planes: Vec<String> = self
+            .rows
+            .iter()
+            .map(|row| row.control_plane.clone())
+            .collect();
+        planes.sort_by_cached_key(|plane| (plane != "coordinator", plane.clone()));
+        planes.dedup();
+        planes
+    }
+
+    /// How an algorithm is called here: with its number of groups where that varies.
+    pub fn algorithm(&self, row: &Row) -> String {
+        let varies = self
+            .rows
+            .iter()
+            .any(|other| other.algorithm == row.algorithm && other.groups != row.groups);
+        if varies && !row.groups.is_empty() {
+            format!("{}, groups {}", row.algorithm, row.groups)
+        } else {
+            row.algorithm.clone()
+        }
+    }
+}
+
+/// A column whose value must be the same throughout a picture.
+struct Condition {
+    column: &'static str,
+    value: String,
+}
+
+/// What a picture does not tell apart, and must therefore not mix.
+fn conditions(row: &Row) -> Vec<Condition> {
+    let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
+    let emulated = match row.emulated {
+        Some(true) => "emulated",
+        Some(false) => "real-nodes",
+        None => "",
+    };
+    [
+        ("", row.source.clone()),
+        ("", row.workload.clone()),
+        ("", row.transport.clone()),
+        ("", emulated.to_string()),
+        ("nodes", number(row.nodes)),
+        ("local", number(row.local_size)),
+        ("ranks", number(row.ranks)),
+        ("", row.dtype.clone()),
+        ("", row.op.clone()),
+        ("cache", number(row.cache_capacity)),
+        ("forward", number(row.forward_ms)),
+        ("backward", number(row.backward_ms)),
+        ("optimizer", number(row.optimizer_ms)),
+    ]
+    .into_iter()
+    .map(|(column, value)| Condition { column, value })
+    .collect()
+}
+
+/// Letters, digits, dots and hyphens of a value, after its column where the value is a number.
+fn file_name_part(condition: &Condition) -> String {
+    let value = if condition.value.is_empty() {
+        "unknown"
+    } else {
+        &condition.value
+    };
+    let kept: String = value
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    if condition.column.is_empty() {
+        kept
+    } else {
+        format!("{}-{kept}", condition.column)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{Row, step, table};
+
+    fn algorithm(row: &crate::rows::Row) -> Vec<String> {
+        vec![row.algorithm.clone()]
+    }
+
+    fn ring() -> Row {
+        step("ring", "coordinator", 64.0, 5.0)
+    }
+
+    #[test]
+    fn rows_of_other_conditions_are_kept_apart_and_named_by_what_differs() {
+        let rows = Rows::of(&table(&[
+            ring(),
+            ring().with("workload", "bert large"),
+            ring().with("ranks", "8").with("nodes", "4"),
+        ]));
+        let suffixes: Vec<_> = Selection::of(&rows, "step", algorithm)
+            .into_iter()
+            .map(|part| part.suffix)
+            .collect();
+        let expected = [
+            "bert-large_nodes-2_ranks-4",
+            "resnet50_nodes-2_ranks-4",
+            "resnet50_nodes-4_ranks-8",
+        ];
+        assert_eq!(suffixes, expected);
+    }
+
+    #[test]
+    fn the_latest_row_of_a_case_is_drawn_wherever_it_stands() {
+        let old = ring()
+            .with("started", "2026-03-01T00:00:00Z")
+            .with("host", "old");
+        let new = ring()
+            .with("started", "2026-03-02T00:00:00Z")
+            .with("host", "new");
+        for order in [[&old, &new], [&new, &old]] {
+            let rows = Rows::of(&table(&order.map(Row::clone)));
+            let selection = Selection::of(&rows, "step", algorithm).remove(0);
+            assert_eq!(selection.rows.len(), 1);
+            assert_eq!(selection.rows[0].host, "new");
+            assert_eq!(selection.replaced.len(), 1);
+        }
+    }
+
+    #[test]
+    fn rows_left_out_are_counted_by_reason() {
+        let tree = |status| step("tree", "coordinator", 64.0, 5.0).with("status", status);
+        let rows = Rows::of(&table(&[
+            ring(),
+            tree("wrong"),
+            tree("unsupported"),
+            tree("wrong"),
+        ]));
+        let mut selection = Selection::of(&rows, "step", algorithm).remove(0);
+        assert_eq!(
+            selection.left_out_in_words(),
+            "3 cases left out: 1 unsupported, 2 wrong"
+        );
+        selection.require(|row| row.size_bytes.is_some());
+        assert!(
+            selection
+                .left_out_in_words()
+                .ends_with("1 unsupported, 1 without a value, 2 wrong")
+        );
+        selection.restrict(|row| row.algorithm == "ring");
+        assert_eq!(
+            selection.left_out_in_words(),
+            "1 case left out: 1 without a value"
+        );
+    }
+
+    #[test]
+    fn the_number_of_groups_is_named_where_it_varies() {
+        let grouped = |groups| step("grouped", "coordinator", 64.0, 5.0).with("groups", groups);
+        let case = |row: &crate::rows::Row| vec![row.groups.clone()];
+        let rows = Rows::of(&table(&[grouped("2")]));
+        let selection = Selection::of(&rows, "step", case).remove(0);
+        assert_eq!(selection.algorithm(selection.rows[0]), "grouped");
+        let rows = Rows::of(&table(&[grouped("2"), grouped("4")]));
+        let selection = Selection::of(&rows, "step", case).remove(0);
+        assert_eq!(selection.algorithm(selection.rows[0]), "grouped, groups 2");
+    }
+}

@@ -1,0 +1,783 @@
+//! Step time over fusion threshold and cycle time: which settings are best, and which are as good.
+//!
+//! A heat map for each algorithm (downwards) and control plane (across), all in one colour scale.
+//! A winner alone would claim more than the samples say, so every setting whose interval overlaps
+//! the best one's is outlined, over the whole figure. Cells are equally large, not to scale: the
+//! settings tried are few and far apart. Horovod's defaults carry a corner, for they are what one
+//! would have without tuning.
+
+use plotters::style::RGBColor;
+
+use crate::caption::Caption;
+use crate::drawing::{Align, Drawing, Point, Text, text_width};
+use crate::page::{Entry, Page};
+use crate::rows::{Row, Rows};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure {
+    name: "surface",
+    sheets,
+};
+
+/// Horovod's fusion threshold and cycle time where the user sets none.
+const DEFAULT: (f64, f64) = (128.0 * theme::MIB, 1.0);
+/// The same before version 0.21.
+const FORMER_DEFAULT: (f64, f64) = (64.0 * theme::MIB, 5.0);
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let selections = Selection::of(rows, "step", |row| {
+        vec![
+            row.algorithm.clone(),
+            row.groups.clone(),
+            row.control_plane.clone(),
+            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
+        ]
+    });
+    if selections.is_empty() {
+        let reason = "no row of kind `step`; run a sweep of training steps".to_string();
+        return vec![Sheet::Skipped { reason }];
+    }
+    selections.into_iter().map(sheet).collect()
+}
+
+fn sheet(mut selection: Selection) -> Sheet {
+    selection.require(|row| Cell::of(row).is_some());
+    if selection.rows.is_empty() {
+        let needed = "all of time_us_p50, fusion_threshold_bytes and cycle_time_ms";
+        return Sheet::Skipped {
+            reason: selection.nothing_to_draw("step", needed),
+        };
+    }
+    let drawing = Surface::of(&selection).draw(&selection);
+    Sheet::Drawn {
+        suffix: selection.suffix,
+        drawing,
+    }
+}
+
+/// One setting and its step time in milliseconds.
+#[derive(Debug, Clone, PartialEq)]
+struct Cell {
+    algorithm: String,
+    plane: String,
+    threshold: f64,
+    cycle: f64,
+    time: f64,
+    interval: Option<(f64, f64)>,
+}
+
+impl Cell {
+    fn of(row: &Row) -> Option<Cell> {
+        Some(Cell {
+            algorithm: row.algorithm.clone(),
+            plane: row.control_plane.clone(),
+            threshold: row.fusion_threshold_bytes?,
+            cycle: row.cycle_time_ms?,
+            time: row.time_us.value? / 1e3,
+            interval: row
+                .time_us
+                .interval
+                .map(|(low, high)| (low / 1e3, high / 1e3)),
+        })
+    }
+
+    fn span(&self) -> (f64, f64) {
+        self.interval.unwrap_or((self.time, self.time))
+    }
+
+    /// Whether the samples leave open which of two is faster.
+    fn ties_with(&self, other: &Cell) -> bool {
+        let ((low, high), (other_low, other_high)) = (self.span(), other.span());
+        low <= other_high && other_low <= high
+    }
+
+    fn value(&self) -> String {
+        theme::significant(self.time, 3)
+    }
+
+    /// Half the interval's width, in a smaller type under the value.
+    fn half_width(&self) -> Option<String> {
+        let (low, high) = self.interval?;
+        Some(format!(
+            "±{}",
+            theme::uncertainty((high - low), self.time)
+        ))
+    }
+
+    fn setting(&self) -> String {
+        let (threshold, cycle) = (theme::threshold(self.threshold), theme::tick(self.cycle));
+        format!(
+            "{}, {}, {threshold}, {cycle} ms",
+            self.algorithm, self.plane
+        )
+    }
+}
+
+/// The cells of one picture and the values along its sides, sorted.
+struct Surface {
+    cells: Vec<Cell>,
+    algorithms: Vec<String>,
+    planes: Vec<String>,
+    thresholds: Vec<f64>,
+    cycles: Vec<f64>,
+}
+
+impl Surface {
+    fn of(selection: &Selection) -> Surface {
+        let cells: Vec<Cell> = selection
+            .rows
+            .iter()
+            .filter_map(|row| {
+                Some(Cell {
+                    algorithm: selection.algorithm(row),
+                    ..Cell::of(row)?
+                })
+            })
+            .collect();
+        let mut algorithms: Vec<String> = cells.iter().map(|cell| cell.algorithm.clone()).collect();
+        algorithms.sort();
+        algorithms.dedup();
+        let numbers = |number: fn(&Cell) -> f64| {
+            let mut numbers: Vec<f64> = cells.iter().map(number).collect();
+            numbers.sort_by(f64::total_cmp);
+            numbers.dedup();
+            numbers
+        };
+        let (thresholds, cycles) = (numbers(|cell| cell.threshold), numbers(|cell| cell.cycle));
+        let planes = selection.control_planes();
+        Surface {
+            algorithms,
+            planes,
+            thresholds,
+            cycles,
+            cells,
+        }
+    }
+
+    fn best(&self) -> &Cell {
+        let best = self.cells.iter().min_by(|a, b| a.time.total_cmp(&b.time));
+        best.expect("a surface is drawn when it has cells")
+    }
+
+    fn cell(&self, algorithm: &str, plane: &str, threshold: f64, cycle: f64) -> Option<&Cell> {
+        self.cells.iter().find(|cell| {
+            cell.algorithm == algorithm
+                && cell.plane == plane
+                && cell.threshold == threshold
+                && cell.cycle == cycle
+        })
+    }
+
+    /// What the picture shows, in a sentence.
+    fn finding(&self) -> String {
+        let best = self.best();
+        let tied = self
+            .cells
+            .iter()
+            .filter(|cell| cell.ties_with(best))
+            .count()
+            - 1;
+        let tie = match (tied, self.cells.len() - 1) {
+            (_, 0) => "It is the only setting.".to_string(),
+            (0, 1) => "The other setting does not tie with it.".to_string(),
+            (1, 1) => "The other setting ties with it.".to_string(),
+            (0, others) => format!("None of {others} other settings ties with it."),
+            (1, others) => format!("1 of {others} other settings ties with it."),
+            (tied, others) => format!("{tied} of {others} other settings tie with it."),
+        };
+        format!(
+            "Fastest: {} ms with {}. {tie}",
+            best.value(),
+            best.setting()
+        )
+    }
+
+    fn draw(&self, selection: &Selection) -> Drawing {
+        let title = "Step time by fusion threshold and cycle time";
+        let mut page = Page::new(title, &self.finding());
+        page.legend(&self.entries());
+        let shape = Shape::of(self);
+        let colors = Colors::over(&self.cells);
+        let panels_top = page.y + 16.0;
+
+        for (row, algorithm) in self.algorithms.iter().enumerate() {
+            let top = panels_top
+                + row as f64 * (shape.panel_height() + TITLE_HEIGHT + PANEL_GAP)
+                + TITLE_HEIGHT;
+            for (column, plane) in self.planes.iter().enumerate() {
+                let left = LEFT + column as f64 * (shape.panel_width() + PANEL_GAP);
+                let title = Text::new(
+                    format!("{algorithm}, {plane}"),
+                    (left, top - 20.0),
+                    theme::TICK,
+                );
+                page.drawing.text(Text {
+                    bold: true,
+                    ..title
+                });
+                let panel = Panel {
+                    algorithm,
+                    plane,
+                    left,
+                    top,
+                };
+                self.draw_panel(&mut page.drawing, &shape, &colors, &panel);
+            }
+            for (index, cycle) in self.cycles.iter().enumerate() {
+                let at = (
+                    LEFT - 16.0,
+                    shape.cell_top(top, index) + shape.cell_height / 2.0,
+                );
+                let label = Text::new(theme::tick(*cycle), at, theme::TICK).centered();
+                page.drawing.text(Text {
+                    align: Align::Right,
+                    ..label
+                });
+            }
+            page.y = top + shape.panel_height();
+        }
+        for column in 0..self.planes.len() {
+            let left = LEFT + column as f64 * (shape.panel_width() + PANEL_GAP);
+            for (index, threshold) in self.thresholds.iter().enumerate() {
+                let x = left + (index as f64 + 0.5) * shape.cell_width;
+                let label = Text::new(
+                    theme::threshold_mib(*threshold),
+                    (x, page.y + 38.0),
+                    shape.label_size,
+                );
+                page.drawing.text(Text {
+                    align: Align::Middle,
+                    ..label
+                });
+            }
+            let at = (left + shape.panel_width() / 2.0, page.y + 84.0);
+            let label = Text::new("fusion threshold (MiB)", at, theme::BODY);
+            page.drawing.text(Text {
+                align: Align::Middle,
+                ..label
+            });
+        }
+        let panels_top = panels_top + TITLE_HEIGHT;
+        let middle = (theme::MARGIN + 26.0, (panels_top + page.y) / 2.0);
+        let label = Text::new("cycle time (ms)", middle, theme::BODY);
+        page.drawing.text(
+            Text {
+                upwards: true,
+                ..label
+            }
+            .centered(),
+        );
+        colors.draw_bar(&mut page.drawing, panels_top, page.y);
+        page.y += 96.0;
+
+        page.finish(&Caption::of(
+            selection,
+            |row| row.time_us,
+            vec![self.note()],
+        ))
+    }
+
+    fn note(&self) -> String {
+        let any_interval = self.cells.iter().any(|cell| cell.interval.is_some());
+        let tie = if any_interval {
+            "Two settings tie when their intervals overlap, without correction for their number."
+        } else {
+            "Without intervals, settings tie only when their times are equal."
+        };
+        let half = if any_interval {
+            " Small figures: half the width of the interval."
+        } else {
+            ""
+        };
+        format!("{tie}{half}")
+    }
+
+    fn draw_panel(&self, drawing: &mut Drawing, shape: &Shape, colors: &Colors, panel: &Panel) {
+        let Panel {
+            algorithm,
+            plane,
+            left,
+            top,
+        } = *panel;
+        let best = self.best();
+        let mut star = None;
+        for (column, threshold) in self.thresholds.iter().enumerate() {
+            for (row, cycle) in self.cycles.iter().enumerate() {
+                let x = left + column as f64 * shape.cell_width + CELL_GAP / 2.0;
+                let y = shape.cell_top(top, row) + CELL_GAP / 2.0;
+                let (width, height) = (shape.cell_width - CELL_GAP, shape.cell_height - CELL_GAP);
+                let cell = self.cell(algorithm, plane, *threshold, *cycle);
+                let ink = match cell {
+                    Some(cell) => {
+                        let fill = colors.of(cell);
+                        drawing.rectangle(x, y, width, height, fill);
+                        shape.write(drawing, cell, (x + width / 2.0, y + height / 2.0), fill);
+                        if cell.ties_with(best) {
+                            let out = OUTLINE / 2.0 - 1.0;
+                            let (w, h) = (width + 2.0 * out, height + 2.0 * out);
+                            drawing.outline(x - out, y - out, w, h, OUTLINE);
+                        }
+                        if cell == best {
+                            star = Some((x + 3.0, y + 3.0));
+                        }
+                        theme::readable_on(fill)
+                    }
+                    None => {
+                        hatch(drawing, x, y, width, height);
+                        theme::INK
+                    }
+                };
+                let size = (height * 0.34).min(width * 0.2).min(26.0);
+                if (*threshold, *cycle) == DEFAULT {
+                    fold(drawing, (x + width, y), size, true, ink);
+                }
+                if (*threshold, *cycle) == FORMER_DEFAULT {
+                    fold(drawing, (x + width, y + height), size, false, ink);
+                }
+            }
+        }
+        // Last, so that no neighbour's outline covers it.
+        if let Some(at) = star {
+            theme::star(drawing, at, STAR);
+        }
+    }
+
+    /// The signs that occur.
+    fn entries(&self) -> Vec<Entry<'static>> {
+        let mut entries = vec![
+            Entry {
+                sign: Box::new(|drawing, at| theme::star(drawing, at, STAR)),
+                label: "fastest".to_string(),
+            },
+            Entry {
+                sign: Box::new(|drawing, (x, y)| {
+                    drawing.outline(x - 24.0, y - 16.0, 48.0, 32.0, 5.0)
+                }),
+                label: "ties with the fastest".to_string(),
+            },
+        ];
+        let tried = |(threshold, cycle): (f64, f64)| {
+            self.thresholds.contains(&threshold) && self.cycles.contains(&cycle)
+        };
+        if tried(DEFAULT) {
+            entries.push(Entry {
+                sign: Box::new(|drawing, (x, y)| {
+                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
+                    fold(drawing, (x + 24.0, y - 16.0), 22.0, true, theme::INK);
+                }),
+                label: "Horovod's default since 0.21".to_string(),
+            });
+        }
+        if tried(FORMER_DEFAULT) {
+            entries.push(Entry {
+                sign: Box::new(|drawing, (x, y)| {
+                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
+                    fold(drawing, (x + 24.0, y + 16.0), 22.0, false, theme::INK);
+                }),
+                label: "Horovod's default before 0.21".to_string(),
+            });
+        }
+        let whole =
+            self.algorithms.len() * self.planes.len() * self.thresholds.len() * self.cycles.len();
+        if self.cells.len() < whole {
+            entries.push(Entry {
+                sign: Box::new(|drawing, (x, y)| hatch(drawing, x - 24.0, y - 16.0, 48.0, 32.0)),
+                label: "no value".to_string(),
+            });
+        }
+        entries
+    }
+}
+
+const LEFT: f64 = 190.0;
+/// Room for the colour bar.
+const RIGHT: f64 = 250.0;
+const TITLE_HEIGHT: f64 = 54.0;
+const PANEL_GAP: f64 = 30.0;
+/// Between cells, so that an outline has its own place.
+const CELL_GAP: f64 = 8.0;
+const OUTLINE: f64 = 6.0;
+const STAR: f64 = 17.0;
+
+/// Whose cells stand where.
+struct Panel<'a> {
+    algorithm: &'a str,
+    plane: &'a str,
+    left: f64,
+    top: f64,
+}
+
+/// How large cells and their texts are, so that any number of settings fits the page.
+struct Shape {
+    columns: usize,
+    rows: usize,
+    cell_width: f64,
+    cell_height: f64,
+    value_size: f64,
+    interval_size: f64,
+    label_size: f64,
+}
+
+impl Shape {
+    fn of(surface: &Surface) -> Shape {
+        let (columns, rows) = (surface.thresholds.len(), surface.cycles.len());
+        let panels = surface.planes.len() as f64;
+        let room = theme::WIDTH - LEFT - RIGHT - (panels - 1.0) * PANEL_GAP;
+        let cell_width = room / panels / columns as f64;
+        let lines = (rows * surface.algorithms.len()) as f64;
+        let cell_height = (1900.0 / lines).clamp(54.0, (280.0 / lines).max(112.0));
+        let free = cell_width - CELL_GAP - 12.0;
+        let fitting = |size: f64, texts: &mut dyn Iterator<Item = String>| {
+            let widest = texts
+                .map(|text| text_width(&text, size, false))
+                .fold(1.0, f64::max);
+            size * (free / widest).min(1.0)
+        };
+        let inner = cell_height - CELL_GAP;
+        let cells = &surface.cells;
+        Shape {
+            columns,
+            rows,
+            cell_width,
+            cell_height,
+            value_size: fitting((inner * 0.5).min(34.0), &mut cells.iter().map(Cell::value)),
+            interval_size: fitting(
+                (inner * 0.42).min(25.0),
+                &mut cells.iter().filter_map(Cell::half_width),
+            ),
+            label_size: fitting(
+                theme::TICK,
+                &mut surface
+                    .thresholds
+                    .iter()
+                    .map(|threshold| theme::threshold_mib(*threshold)),
+            ),
+        }
+    }
+
+    fn panel_width(&self) -> f64 {
+        self.columns as f64 * self.cell_width
+    }
+
+    fn panel_height(&self) -> f64 {
+        self.rows as f64 * self.cell_height
+    }
+
+    /// Cycle times grow upwards.
+    fn cell_top(&self, panel_top: f64, row: usize) -> f64 {
+        panel_top + (self.rows - 1 - row) as f64 * self.cell_height
+    }
+
+    fn write(&self, drawing: &mut Drawing, cell: &Cell, (x, y): (f64, f64), fill: RGBColor) {
+        let color = theme::readable_on(fill);
+        let value = |y| Text {
+            color,
+            ..Text::new(cell.value(), (x, y), self.value_size).centered()
+        };
+        match cell.half_width() {
+            None => drawing.text(value(y)),
+            Some(half) => {
+                drawing.text(value(y - self.interval_size * 0.55));
+                let at = (x, y + self.value_size * 0.5);
+                let text = Text::new(half, at, self.interval_size).centered();
+                drawing.text(Text { color, ..text });
+            }
+        }
+    }
+}
+
+/// The colour scale that all panels share: the brighter, the faster.
+struct Colors {
+    low: f64,
+    high: f64,
+}
+
+impl Colors {
+    fn over(cells: &[Cell]) -> Colors {
+        let times = || cells.iter().map(|cell| cell.time);
+        Colors {
+            low: times().fold(f64::INFINITY, f64::min),
+            high: times().fold(f64::NEG_INFINITY, f64::max),
+        }
+    }
+
+    /// From 0 at the slowest to 1 at the fastest. Logarithmic, so that equal ratios look equal.
+    fn part(&self, time: f64) -> f64 {
+        if self.high > self.low && self.low > 0.0 {
+            (self.high / time).ln() / (self.high / self.low).ln()
+        } else {
+            1.0
+        }
+    }
+
+    fn of(&self, cell: &Cell) -> RGBColor {
+        theme::viridis(self.part(cell.time))
+    }
+
+    /// Places on the bar and their times, in as many digits as tell them apart.
+    fn ticks(&self) -> Vec<(f64, String)> {
+        if self.high <= self.low || self.low <= 0.0 {
+            return vec![(1.0, theme::significant(self.low, 3))];
+        }
+        let parts = [0.0, 0.25, 0.5, 0.75, 1.0];
+        let labels = |digits| {
+            parts.map(|part| {
+                theme::significant(self.high * (self.low / self.high).powf(part), digits)
+            })
+        };
+        let distinct = |labels: &[String; 5]| labels.windows(2).all(|pair| pair[0] != pair[1]);
+        let labels = (3..6)
+            .map(labels)
+            .find(distinct)
+            .unwrap_or_else(|| labels(6));
+        parts.into_iter().zip(labels).collect()
+    }
+
+    fn draw_bar(&self, drawing: &mut Drawing, top: f64, bottom: f64) {
+        const WIDTH: f64 = 40.0;
+        const STEPS: usize = 120;
+        let left = theme::WIDTH - RIGHT + 40.0;
+        // A bar as tall as the page is no easier to read.
+        let (middle, height) = ((top + bottom) / 2.0, (bottom - top).min(900.0));
+        let (top, bottom) = (middle - height / 2.0, middle + height / 2.0);
+        let step = height / STEPS as f64;
+        for index in 0..STEPS {
+            let y = top + index as f64 * step;
+            let color = theme::viridis(1.0 - (index as f64 + 0.5) / STEPS as f64);
+            // Steps overlap by a pixel, for rounding must leave no gap.
+            let tall = (step + 1.0).min(bottom - y);
+            drawing.rectangle(left, y, WIDTH, tall, color);
+        }
+        for (part, label) in self.ticks() {
+            let y = bottom - part * height;
+            drawing.line(
+                &[(left + WIDTH, y), (left + WIDTH + 10.0, y)],
+                theme::INK,
+                2.0,
+            );
+            let label = Text::new(label, (left + WIDTH + 18.0, y), theme::TICK).centered();
+            drawing.text(Text {
+                align: Align::Left,
+                ..label
+            });
+        }
+        let at = (theme::WIDTH - theme::MARGIN - 22.0, middle);
+        let short = height < 460.0;
+        let words = if short {
+            "step time (ms)"
+        } else {
+            "step time (ms), brighter is faster"
+        };
+        drawing.text(
+            Text {
+                upwards: true,
+                ..Text::new(words, at, theme::BODY)
+            }
+            .centered(),
+        );
+    }
+}
+
+/// A corner at the top right of a cell, or at the bottom right.
+fn fold(drawing: &mut Drawing, corner: Point, size: f64, at_top: bool, color: RGBColor) {
+    // Off the edge, so that a white corner is a sign and not a cut.
+    const OFF: f64 = 4.0;
+    let down = if at_top { 1.0 } else { -1.0 };
+    let (x, y) = (corner.0 - OFF, corner.1 + down * OFF);
+    let inwards = down * size;
+    drawing.area(&[(x - size, y), (x, y), (x, y + inwards)], color);
+}
+
+/// A place without a value.
+fn hatch(drawing: &mut Drawing, left: f64, top: f64, width: f64, height: f64) {
+    const EVERY: f64 = 16.0;
+    drawing.rectangle(left, top, width, height, theme::PAPER);
+    let mut start = EVERY / 2.0;
+    // Lines x + y = start, cut off at the sides.
+    while start < width + height {
+        let from = if start < width {
+            (start, 0.0)
+        } else {
+            (width, start - width)
+        };
+        let to = if start < height {
+            (0.0, start)
+        } else {
+            (start - height, height)
+        };
+        drawing.line(
+            &[(left + from.0, top + from.1), (left + to.0, top + to.1)],
+            RGBColor(190, 190, 190),
+            2.0,
+        );
+        start += EVERY;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, grid, step};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    fn outlined(drawing: &Drawing) -> usize {
+        let outline = |mark: &&Mark| matches!(mark, Mark::Line { width, .. } if *width == OUTLINE);
+        drawing.marks.iter().filter(outline).count()
+    }
+
+    /// A ring's step over cycle times 1, 2, 3 ...: milliseconds and the interval, if any.
+    fn column(times: &[(f64, Option<(f64, f64)>)]) -> Vec<synthetic::Row> {
+        let mut rows = Vec::new();
+        for (index, (time, interval)) in times.iter().enumerate() {
+            let micros = |part: fn((f64, f64)) -> f64| {
+                interval.map_or(String::new(), |ends| format!("{}", part(ends) * 1e3))
+            };
+            let row = step("ring", "coordinator", 64.0, index as f64 + 1.0)
+                .with("time_us_p50", &format!("{}", time * 1e3))
+                .with("time_us_p50_low", &micros(|(low, _)| low))
+                .with("time_us_p50_high", &micros(|(_, high)| high));
+            rows.push(row);
+        }
+        rows
+    }
+
+    #[test]
+    fn exactly_the_settings_that_tie_with_the_fastest_are_outlined() {
+        let drawing = draw(&column(&[
+            (100.0, Some((98.0, 102.0))),  // the fastest
+            (101.0, Some((99.0, 103.0))),  // overlaps
+            (104.0, Some((102.0, 106.0))), // touches
+            (110.0, Some((102.1, 113.0))), // just above
+            (103.0, None),                 // alone, above
+            (101.5, None),                 // alone, within
+        ]));
+        assert_eq!(outlined(&drawing), 4);
+        assert!(
+            drawing
+                .words()
+                .contains("Fastest: 100 ms with ring, coordinator, 64 MiB, 1 ms.")
+        );
+        assert!(
+            drawing
+                .words()
+                .contains("3 of 5 other settings tie with it.")
+        );
+    }
+
+    #[test]
+    fn ties_reach_over_algorithms_and_control_planes() {
+        let rows = grid(&["ring", "tree"], &[64.0], &[5.0]);
+        let same = |row: synthetic::Row| row.with_estimate("time_us_p50", 1e5, 1e3);
+        let rows: Vec<_> = rows.into_iter().map(same).collect();
+        assert_eq!(outlined(&draw(&rows)), 4);
+    }
+
+    #[test]
+    fn cells_show_value_and_half_width() {
+        let words = draw(&column(&[(12.345, Some((12.0, 14.4))), (1234.0, None)]))
+            .words()
+            .replace('\n', " ");
+        assert!(words.contains("12.3 ±1.2 1230"), "{words}");
+        assert!(words.contains("1 of 2 points have no interval"), "{words}");
+    }
+
+    #[test]
+    fn defaults_of_horovod_are_explained_where_they_were_tried() {
+        let words = draw(&grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0])).words();
+        assert!(words.contains("Horovod's default since 0.21\nHorovod's default before 0.21"));
+        let words = draw(&grid(&["ring"], &[64.0, 128.0], &[1.0])).words();
+        assert!(words.contains("Horovod's default since 0.21"));
+        assert!(!words.contains("Horovod's default before"));
+    }
+
+    #[test]
+    fn a_setting_without_value_is_explained_and_counted() {
+        let mut rows = grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0]);
+        rows[0] = rows[0].with("status", "wrong");
+        rows[1] = rows[1].with("time_us_p50", "");
+        let words = draw(&rows).words().replace('\n', " ");
+        assert!(words.contains("no value"));
+        assert!(
+            words.contains("2 cases left out: 1 without a value, 1 wrong."),
+            "{words}"
+        );
+        assert!(
+            !draw(&grid(&["ring"], &[0.0], &[1.0]))
+                .words()
+                .contains("no value")
+        );
+    }
+
+    #[test]
+    fn settings_are_sorted_and_no_fusion_is_off() {
+        let words = draw(&grid(&["ring"], &[128.0, 0.0, 0.5], &[5.0])).words();
+        assert!(
+            words.contains("off\n0.5\n128\nfusion threshold (MiB)"),
+            "{words}"
+        );
+        let planes = (
+            words.find("ring, coordinator\n"),
+            words.find("ring, bitvector\n"),
+        );
+        assert!(planes.0 < planes.1, "the coordinator stands left");
+    }
+
+    #[test]
+    fn any_number_of_settings_fits() {
+        let thresholds = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
+        let cycles = [0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
+        let algorithms = [
+            "ring",
+            "tree",
+            "hierarchical",
+            "hierarchical:tree",
+            "grouped",
+        ];
+        for columns in [1, 2, thresholds.len()] {
+            for rows in [1, 2, cycles.len()] {
+                for panels in [1, algorithms.len()] {
+                    draw(&grid(
+                        &algorithms[..panels],
+                        &thresholds[..columns],
+                        &cycles[..rows],
+                    ));
+                }
+            }
+        }
+        draw(&[step("ring", "coordinator", 0.0, 0.0)]);
+    }
+
+    #[test]
+    fn ticks_of_a_narrow_scale_differ() {
+        let words = |low, high| -> Vec<String> {
+            Colors { low, high }
+                .ticks()
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect()
+        };
+        assert_eq!(words(100.0, 200.0), ["200", "168", "141", "119", "100"]);
+        assert_eq!(
+            words(100.0, 101.0),
+            ["101.0", "100.7", "100.5", "100.2", "100.0"]
+        );
+        assert_eq!(words(100.0, 100.0), ["100"]);
+    }
+
+    #[test]
+    fn without_a_step_there_is_nothing_to_draw() {
+        let reason = "no row of kind `step`; run a sweep of training steps";
+        assert_eq!(FIGURE.refusal(&[]), reason);
+        let failed = step("ring", "coordinator", 64.0, 5.0).with("status", "failed");
+        let reason = "no row of kind `step` has status ok and all of time_us_p50, \
+                      fusion_threshold_bytes and cycle_time_ms; 1 case left out: 1 failed";
+        assert_eq!(FIGURE.refusal(&[failed]), reason);
+    }
+}

@@ -1,0 +1,306 @@
+//! From CSV files to figures, as a user runs it.
+
+mod synthetic;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use plots::{Drawn, Outcome, PlotError, Rows, draw};
+use synthetic::{Row, grid, message, step, sweep, table};
+
+/// An empty folder for a test.
+fn folder(test: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
+    let _ = fs::remove_dir_all(&folder);
+    fs::create_dir_all(&folder).unwrap();
+    folder
+}
+
+/// Reads a table from a file `rows.csv`.
+fn read(test: &str, text: &str) -> Result<Rows, PlotError> {
+    let file = folder(test).join("rows.csv");
+    fs::write(&file, text).unwrap();
+    Rows::read(&[file])
+}
+
+/// Draws rows into a folder of their own.
+fn figures(test: &str, rows: &[Row]) -> (PathBuf, Vec<Drawn>) {
+    let rows = read(test, &table(rows)).unwrap();
+    let folder = folder(test);
+    let drawn = draw(&rows, &folder).unwrap();
+    (folder, drawn)
+}
+
+/// The error's text, without the folder.
+fn refusal(test: &str, text: &str) -> String {
+    let error = read(test, text).unwrap_err().to_string();
+    error.replace(&folder(test).display().to_string(), "")
+}
+
+fn svg(folder: &Path, name: &str) -> String {
+    fs::read_to_string(folder.join(format!("{name}.svg"))).unwrap()
+}
+
+fn assert_says(svg: &str, words: &[&str]) {
+    for word in words {
+        assert!(svg.contains(word), "`{word}` is not in the figure");
+    }
+}
+
+#[test]
+fn a_sweep_becomes_every_figure() {
+    let (folder, drawn) = figures("sweep", &sweep());
+    let files = |names: &[&str]| {
+        let both = names
+            .iter()
+            .flat_map(|name| ["svg", "png"].map(|end| format!("{name}.{end}")));
+        Outcome::Files(both.map(|name| folder.join(name)).collect())
+    };
+    let expected = [
+        ("surface", files(&["surface"])),
+        (
+            "bus_bandwidth",
+            files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"]),
+        ),
+        ("negotiation", files(&["negotiation"])),
+    ];
+    assert_eq!(
+        drawn,
+        expected.map(|(figure, outcome)| Drawn { figure, outcome })
+    );
+
+    for name in [
+        "surface",
+        "bus_bandwidth_allreduce",
+        "bus_bandwidth_message",
+        "negotiation",
+    ] {
+        assert_says(
+            &svg(&folder, name),
+            &[
+                "MEASURED · emulated nodes (threads posing as nodes) · oversubscribed: 4 ranks",
+                "Workload resnet50; transport threads; 4 ranks = 2 nodes × 2;",
+                "Median with exact 95 % interval; 30 samples per point.",
+                "commit 0123456789.",
+                "font-family=\"DejaVu Sans, Verdana, sans-serif\"",
+            ],
+        );
+        let png = fs::read(folder.join(format!("{name}.png"))).unwrap();
+        assert_eq!(&png[1..4], b"PNG");
+        assert_eq!(
+            png[16..20],
+            2000u32.to_be_bytes(),
+            "the width in a PNG's header"
+        );
+    }
+    let surface = svg(&folder, "surface");
+    assert_says(
+        &surface,
+        &["Step time by fusion threshold and cycle time", "off", "128"],
+    );
+    assert_says(
+        &surface,
+        &["ring, coordinator", "grouped, bitvector", "step time (ms)"],
+    );
+    let negotiation = svg(&folder, "negotiation");
+    assert_says(
+        &negotiation,
+        &["Negotiation and fusion in a training step", "fusion off"],
+    );
+    let bandwidth = svg(&folder, "bus_bandwidth_allreduce");
+    assert_says(
+        &bandwidth,
+        &[
+            "Bus bandwidth of an allreduce alone",
+            "64 KiB",
+            "1 MiB",
+            "GB/s",
+        ],
+    );
+}
+
+#[test]
+fn outlines_in_the_svg_are_the_settings_that_tie() {
+    let rows = grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0]);
+    let times = [("ring", 100.0), ("b", 101.5), ("c", 103.0), ("d", 100.0)];
+    let at = |index: usize| times[index % 4].1 * 1e3;
+    let timed: Vec<Row> = rows
+        .iter()
+        .enumerate()
+        .map(|(index, row)| row.with_estimate("time_us_p50", at(index), 1000.0))
+        .collect();
+    let (folder, _) = figures("outlines", &timed);
+    // Intervals of 100 and 101.5 reach 101.1 and 100.6; that of 103 begins at 102.1. Both control
+    // planes have the same times, so 3 of 4 in each.
+    assert_eq!(
+        svg(&folder, "surface")
+            .matches("stroke-width=\"6\"")
+            .count(),
+        6
+    );
+}
+
+#[test]
+fn a_simulation_says_so_in_colour() {
+    let rows: Vec<Row> = sweep()
+        .iter()
+        .map(|row| row.with("source", "simulated").with("emulated", ""))
+        .collect();
+    let (folder, _) = figures("simulated", &rows);
+    for name in ["surface", "bus_bandwidth_message", "negotiation"] {
+        let svg = svg(&folder, name);
+        let line = svg
+            .lines()
+            .position(|line| line.contains("SIMULATED"))
+            .unwrap();
+        let tag = svg.lines().nth(line - 1).unwrap();
+        assert!(tag.contains("#D55E00") && tag.contains("bold"), "{tag}");
+        assert!(!svg.contains("MEASURED") && !svg.contains("emulated"));
+    }
+}
+
+#[test]
+fn figures_without_rows_are_skipped_with_a_reason() {
+    let (_, drawn) = figures("steps_only", &grid(&["ring"], &[64.0], &[5.0]));
+    let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
+    assert!(matches!(drawn[0].outcome, Outcome::Files(_)));
+    assert_eq!(drawn[1].outcome, Outcome::Skipped(reason.to_string()));
+
+    let (_, drawn) = figures("nothing", &[]);
+    let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
+    assert_eq!(figures, ["surface", "bus_bandwidth", "negotiation"]);
+    assert!(
+        drawn
+            .iter()
+            .all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_)))
+    );
+}
+
+#[test]
+fn other_conditions_become_other_files_and_their_failures_a_reason() {
+    let rows = [
+        step("ring", "coordinator", 64.0, 5.0),
+        step("ring", "coordinator", 64.0, 5.0).with("transport", "mpi"),
+        step("ring", "coordinator", 64.0, 5.0)
+            .with("transport", "nccl")
+            .with("status", "failed"),
+    ];
+    let (folder, drawn) = figures("conditions", &rows);
+    let files = ["mpi.svg", "mpi.png", "threads.svg", "threads.png"];
+    let files = files
+        .map(|end| folder.join(format!("surface_{end}")))
+        .to_vec();
+    assert_eq!(drawn[0].outcome, Outcome::Files(files));
+    let Outcome::Skipped(reason) = &drawn[1].outcome else {
+        panic!("{:?}", drawn[1])
+    };
+    assert!(reason.contains("for nccl has status ok"), "{reason}");
+}
+
+#[test]
+fn one_value_on_each_axis_is_drawn() {
+    let rows = [
+        step("ring", "coordinator", 64.0, 5.0),
+        message("allreduce", "ring", 65536.0),
+    ];
+    let (_, drawn) = figures("single", &rows);
+    assert!(
+        drawn
+            .iter()
+            .all(|drawn| matches!(drawn.outcome, Outcome::Files(_))),
+        "{drawn:?}"
+    );
+}
+
+#[test]
+fn many_settings_are_drawn() {
+    let rows = grid(
+        &[
+            "ring",
+            "tree",
+            "hierarchical",
+            "hierarchical:tree",
+            "grouped",
+        ],
+        &[0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0],
+        &[0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0],
+    );
+    let (folder, _) = figures("many", &rows);
+    // A value for each of 800 cells; the half-widths tell them from other texts.
+    assert_eq!(svg(&folder, "surface").matches('±').count(), 800);
+}
+
+#[test]
+fn a_missing_column_is_named_with_those_there_are() {
+    assert_eq!(
+        refusal("column", "kind,status\nstep,ok\n"),
+        "/rows.csv:1: column `source` is missing; the header has: kind, status; write the rows \
+         again with this version of kolo, or add the column and leave its fields empty"
+    );
+}
+
+#[test]
+fn a_malformed_number_is_named_with_its_place() {
+    let ring = step("ring", "coordinator", 64.0, 5.0);
+    for found in ["fast", "-3", "inf", "NaN"] {
+        assert_eq!(
+            refusal(
+                "number",
+                &table(&[ring.clone(), ring.with("time_us_p50", found)])
+            ),
+            format!(
+                "/rows.csv:3: column `time_us_p50` holds `{found}` where a number of at least 0 \
+                 was expected; correct the field, or empty it if the value is not known"
+            )
+        );
+    }
+}
+
+#[test]
+fn a_word_that_is_none_of_the_known_ones_is_refused() {
+    let ring = step("ring", "coordinator", 64.0, 5.0);
+    let status = refusal("word", &table(&[ring.with("status", "fine")]));
+    assert!(status.contains("rows.csv:2: column `status` holds `fine` where ok, wrong, failed or"));
+    let truth = refusal("word", &table(&[ring.with("emulated", "yes")]));
+    assert!(truth.contains("`emulated` holds `yes` where true or false was expected"));
+}
+
+#[test]
+fn a_short_line_and_a_missing_file_are_refused() {
+    let text = table(&[step("ring", "coordinator", 64.0, 5.0)]) + "1,step\n";
+    let short = refusal("short", &text);
+    assert!(
+        short.starts_with("/rows.csv:3: the line is not a row of this table"),
+        "{short}"
+    );
+    let error = Rows::read(&[folder("absent").join("rows.csv")]).unwrap_err();
+    assert!(error.to_string().starts_with("cannot open "), "{error}");
+    assert!(error.source().is_some());
+}
+
+#[test]
+fn several_files_are_one_table() {
+    let folder = folder("files");
+    let file = |name: &str, rows: &[Row]| {
+        let file = folder.join(name);
+        fs::write(&file, table(rows)).unwrap();
+        file
+    };
+    let steps = file("steps.csv", &[step("ring", "coordinator", 64.0, 5.0)]);
+    let sizes = file("sizes.csv", &[message("allreduce", "ring", 65536.0)]);
+    let rows = Rows::read(&[steps, sizes]).unwrap();
+    assert_eq!((rows.len(), rows.is_empty()), (2, false));
+}
+
+#[test]
+fn a_folder_that_cannot_be_made_is_named() {
+    let file = folder("rights").join("file");
+    fs::write(&file, "").unwrap();
+    let rows = read("rights_rows", &table(&sweep())).unwrap();
+    let error = draw(&rows, &file.join("figures")).unwrap_err().to_string();
+    assert!(
+        error.starts_with("cannot make the folder ") && error.contains("figures;"),
+        "{error}"
+    );
+}
