@@ -8,11 +8,13 @@
 //! | what it is fed with | [`workload`] |
 
 pub mod allreduce;
+pub mod bench;
 pub mod element;
 pub mod engine;
 pub mod execute;
 pub mod memory;
 pub mod negotiate;
 pub mod pattern;
+pub mod statistics;
 pub mod transport;
 pub mod workload;

@@ -5,6 +5,8 @@
 //! messages of training steps are different experiments and get a picture each. The lines between
 //! points only lead the eye; nothing is known of sizes between.
 
+use std::collections::BTreeSet;
+
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::Drawing;
@@ -31,7 +33,7 @@ const KINDS: [(&str, &str); 2] = [
 ];
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let mut sheets = Vec::new();
+    let mut pictures = Vec::new();
     for (kind, title) in KINDS {
         let selections = Selection::of(rows, kind, |row| {
             vec![
@@ -40,36 +42,64 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
                 format!("{:?} {:?}", row.in_place, row.size_bytes),
             ]
         });
-        sheets.extend(
-            selections
-                .into_iter()
-                .map(|selection| sheet(selection, kind, title)),
-        );
+        for mut selection in selections {
+            selection.require(|row| Point::of(row).is_some());
+            let lines = Line::all(&mut selection);
+            pictures.push(Picture {
+                kind,
+                title,
+                selection,
+                lines,
+            });
+        }
     }
-    if sheets.is_empty() {
+    if pictures.is_empty() {
         let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
-        sheets.push(Sheet::Skipped {
+        return vec![Sheet::Skipped {
             reason: reason.to_string(),
-        });
+        }];
     }
-    sheets
+    // An algorithm looks the same in every picture, so that one can leaf between them.
+    let lines = pictures.iter().flat_map(|picture| &picture.lines);
+    let names: BTreeSet<String> = lines.map(|line| line.algorithm.clone()).collect();
+    for line in pictures.iter_mut().flat_map(|picture| &mut picture.lines) {
+        line.style = names
+            .iter()
+            .take_while(|name| **name < line.algorithm)
+            .count();
+    }
+    pictures.into_iter().map(Picture::sheet).collect()
 }
 
-fn sheet(mut selection: Selection, kind: &str, title: &str) -> Sheet {
-    selection.require(|row| Point::of(row).is_some());
-    if selection.rows.is_empty() {
-        let needed = "both size_bytes and busbw_gb_s";
-        return Sheet::Skipped {
-            reason: selection.nothing_to_draw(kind, needed),
+/// What one sheet will show.
+struct Picture<'a> {
+    kind: &'static str,
+    title: &'static str,
+    selection: Selection<'a>,
+    lines: Vec<Line>,
+}
+
+impl Picture<'_> {
+    fn sheet(self) -> Sheet {
+        let Picture {
+            kind,
+            title,
+            selection,
+            lines,
+        } = self;
+        if lines.is_empty() {
+            let needed = "both size_bytes and busbw_gb_s";
+            return Sheet::Skipped {
+                reason: selection.nothing_to_draw(kind, needed),
+            };
+        }
+        let drawing = draw(&lines, &selection, title);
+        let suffix = match selection.suffix.as_str() {
+            "" => kind.to_string(),
+            suffix => format!("{kind}_{suffix}"),
         };
+        Sheet::Drawn { suffix, drawing }
     }
-    let lines = Line::all(&mut selection);
-    let drawing = draw(&lines, &selection, title);
-    let suffix = match selection.suffix.as_str() {
-        "" => kind.to_string(),
-        suffix => format!("{kind}_{suffix}"),
-    };
-    Sheet::Drawn { suffix, drawing }
 }
 
 struct Point {
@@ -92,6 +122,8 @@ impl Point {
 /// An algorithm and its points, by size.
 struct Line {
     algorithm: String,
+    /// Its colour and marker.
+    style: usize,
     points: Vec<Point>,
 }
 
@@ -118,6 +150,7 @@ impl Line {
             points.sort_by(|a, b| a.size.total_cmp(&b.size));
             lines.push(Line {
                 algorithm: name,
+                style: 0,
                 points,
             });
             kept.extend(rows);
@@ -131,11 +164,7 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
     const LEFT: f64 = 190.0;
     const HEIGHT: f64 = 860.0;
     let mut page = Page::new(title, &finding(lines));
-    let entries: Vec<_> = lines
-        .iter()
-        .enumerate()
-        .map(|(index, line)| entry(index, line))
-        .collect();
+    let entries: Vec<_> = lines.iter().map(entry).collect();
     page.legend(&entries);
 
     let (top, right) = (page.y + 16.0, theme::WIDTH - theme::MARGIN - 20.0);
@@ -153,8 +182,8 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
     x.draw_below(&mut page.drawing, top, bottom, "message size (logarithmic)");
     let title = format!("bus bandwidth (GB/s, {})", y.scale());
     y.draw_left(&mut page.drawing, LEFT, right, &title);
-    for (index, line) in lines.iter().enumerate() {
-        let color = theme::series(index);
+    for line in lines {
+        let color = theme::series(line.style);
         let place = |point: &Point| (x.at(point.size), y.at(point.bandwidth));
         let path: Vec<_> = line.points.iter().map(place).collect();
         page.drawing.line(&path, color, 3.0);
@@ -163,7 +192,13 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
                 let (low, high) = (y.at(low), y.at(high));
                 theme::interval(&mut page.drawing, x.at(point.size), low, high, color);
             }
-            theme::marker(&mut page.drawing, index, place(point), theme::MARKER, false);
+            theme::marker(
+                &mut page.drawing,
+                line.style,
+                place(point),
+                theme::MARKER,
+                false,
+            );
         }
     }
     page.drawing.frame(LEFT, top, right, bottom);
@@ -206,12 +241,13 @@ fn note(selection: &Selection) -> String {
     format!("{place}Lines only join the points.")
 }
 
-fn entry(index: usize, line: &Line) -> Entry<'static> {
+fn entry(line: &Line) -> Entry<'static> {
+    let style = line.style;
     Entry {
         sign: Box::new(move |drawing, (x, y)| {
             let half = SIGN / 2.0;
-            drawing.line(&[(x - half, y), (x + half, y)], theme::series(index), 3.0);
-            theme::marker(drawing, index, (x, y), theme::MARKER, false);
+            drawing.line(&[(x - half, y), (x + half, y)], theme::series(style), 3.0);
+            theme::marker(drawing, style, (x, y), theme::MARKER, false);
         }),
         label: line.algorithm.clone(),
     }
@@ -293,6 +329,19 @@ mod tests {
                 .words()
                 .contains("fused messages in training steps")
         );
+    }
+
+    #[test]
+    fn an_algorithm_looks_the_same_in_every_picture() {
+        let rows = [
+            message("allreduce", "grouped", 65536.0),
+            message("allreduce", "ring", 65536.0),
+            message("message", "ring", 65536.0),
+        ];
+        let drawings = FIGURE.drawings(&rows);
+        assert!(strokes(&drawings[0], 0) > 0, "grouped");
+        assert_eq!(strokes(&drawings[0], 1), strokes(&drawings[1], 1), "ring");
+        assert_eq!(strokes(&drawings[1], 0), 0, "no grouped messages");
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl Cell {
         let (low, high) = self.interval?;
         Some(format!(
             "±{}",
-            theme::uncertainty((high - low), self.time)
+            theme::uncertainty((high - low) / 2.0, self.time)
         ))
     }
 
@@ -319,7 +319,7 @@ impl Surface {
                             drawing.outline(x - out, y - out, w, h, OUTLINE);
                         }
                         if cell == best {
-                            star = Some((x + 3.0, y + 3.0));
+                            star = Some((x + 1.0, y + 1.0));
                         }
                         theme::readable_on(fill)
                     }
@@ -328,7 +328,7 @@ impl Surface {
                         theme::INK
                     }
                 };
-                let size = (height * 0.34).min(width * 0.2).min(26.0);
+                let size = (height * 0.34).min(width * 0.15).min(26.0);
                 if (*threshold, *cycle) == DEFAULT {
                     fold(drawing, (x + width, y), size, true, ink);
                 }
@@ -339,7 +339,7 @@ impl Surface {
         }
         // Last, so that no neighbour's outline covers it.
         if let Some(at) = star {
-            theme::star(drawing, at, STAR);
+            theme::star(drawing, at, STAR.min(shape.cell_width * 0.18));
         }
     }
 
@@ -582,9 +582,9 @@ impl Colors {
 /// A corner at the top right of a cell, or at the bottom right.
 fn fold(drawing: &mut Drawing, corner: Point, size: f64, at_top: bool, color: RGBColor) {
     // Off the edge, so that a white corner is a sign and not a cut.
-    const OFF: f64 = 4.0;
+    let off = (size / 5.0).min(4.0);
     let down = if at_top { 1.0 } else { -1.0 };
-    let (x, y) = (corner.0 - OFF, corner.1 + down * OFF);
+    let (x, y) = (corner.0 - off, corner.1 + down * off);
     let inwards = down * size;
     drawing.area(&[(x - size, y), (x, y), (x, y + inwards)], color);
 }

@@ -320,9 +320,17 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_series_differ_in_colour_and_marker() {
-        for index in 0..6 {
-            assert_ne!(series(index), series(index + 1));
+    fn series_differ_in_colour_until_colours_run_out_and_then_in_marker() {
+        let drawn = |index| {
+            let mut drawing = Drawing::default();
+            marker(&mut drawing, index, (0.0, 0.0), MARKER, false);
+            format!("{:?}", drawing.marks)
+        };
+        for index in 0..20 {
+            for other in 0..index {
+                assert_ne!(drawn(index), drawn(other));
+                assert!(index >= 7 || series(index) != series(other));
+            }
         }
     }
 }

@@ -1,0 +1,248 @@
+//! An allreduce alone: repeated, timed, checked.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::program::Program;
+use algorithms::registry::Algorithm;
+use algorithms::schedule::Schedule;
+use algorithms::topology::{Rank, Topology};
+use algorithms::tree::Tree;
+
+use crate::allreduce::{AllReduce, Scheduled};
+use crate::engine::PATIENCE;
+use crate::execute::execute;
+use crate::for_dtype;
+use crate::memory::{Buffer, Memory};
+use crate::pattern::{Pattern, Wrong};
+use crate::transport::threads::{BITS, Endpoint, Links};
+use crate::transport::{Transport, TransportError};
+
+/// One allreduce to be measured on threads.
+pub struct Bench<'a> {
+    /// The algorithm; if it groups, the buffer is cut into `groups` tensors of one group.
+    pub algorithm: &'a dyn Algorithm,
+    /// Its schedule.
+    pub schedule: &'a dyn Schedule,
+    /// Ranks on nodes.
+    pub topology: &'a Topology,
+    /// Tensors per group, for algorithms that group.
+    pub groups: usize,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
+    /// Elements per rank.
+    pub elements: usize,
+    /// Reduce the input where it lies; otherwise the copy to the output is part of the time, as it
+    /// is part of any out-of-place allreduce.
+    pub in_place: bool,
+    /// Repetitions that do not count.
+    pub warmup: usize,
+    /// Repetitions that count.
+    pub repetitions: usize,
+    /// Check the data of the last repetition.
+    pub check: bool,
+    /// Seed of the data.
+    pub seed: u64,
+}
+
+/// What a bench brought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timed {
+    /// Each repetition: the longest that any rank took, from the barrier before it.
+    pub times: Vec<Duration>,
+    /// The check, unless it was switched off.
+    pub wrong: Option<Wrong>,
+}
+
+/// Runs a bench.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
+    let ranks = bench.topology.ranks();
+    let data = Links::new(ranks, PATIENCE);
+    let bits = Links::new(ranks, PATIENCE);
+    let ended: Vec<_> = std::thread::scope(|scope| {
+        let spawn = |rank: Rank| {
+            let (data, bits) = (&data, &bits);
+            scope.spawn(move || {
+                let ended = run_rank(bench, rank, data, bits);
+                if let Err(error) = &ended {
+                    [data, bits]
+                        .iter()
+                        .for_each(|links| links.abort(error.clone()));
+                }
+                ended
+            })
+        };
+        let threads: Vec<_> = (0..ranks).map(spawn).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().expect("a rank's thread panicked"))
+            .collect()
+    });
+    let ended: Vec<(Vec<Duration>, Tensors)> = ended.into_iter().collect::<Result<_, _>>()?;
+    let longest = |repetition: usize| ended.iter().map(|(times, _)| times[repetition]).max();
+    let times = (0..bench.repetitions).filter_map(longest).collect();
+    let results: Vec<&Tensors> = ended.iter().map(|(_, result)| result).collect();
+    Ok(Timed {
+        times,
+        wrong: bench.check.then(|| check(bench, &results)),
+    })
+}
+
+/// One rank's tensors: one, or as many as a group has.
+struct Tensors(Vec<Memory>);
+
+impl Tensors {
+    fn new(bench: &Bench) -> Tensors {
+        let size = bench.dtype.size_bytes();
+        Tensors(
+            parts(bench)
+                .iter()
+                .map(|elements| Memory::new(elements * size))
+                .collect(),
+        )
+    }
+
+    fn buffer(&mut self, dtype: DataType) -> Buffer<'_> {
+        let mut buffer = Buffer::new(dtype);
+        self.0.iter_mut().for_each(|memory| buffer.push(memory));
+        buffer
+    }
+
+    fn copy_from(&mut self, other: &Tensors) {
+        for (into, from) in self.0.iter_mut().zip(&other.0) {
+            into.elements_mut::<u8>()
+                .copy_from_slice(from.elements::<u8>());
+        }
+    }
+}
+
+/// Elements of each tensor.
+fn parts(bench: &Bench) -> Vec<usize> {
+    match bench.algorithm.grouping() {
+        None => vec![bench.elements],
+        Some(_) => split(bench.elements, bench.groups)
+            .into_iter()
+            .map(|part| part.len())
+            .collect(),
+    }
+}
+
+fn pattern(bench: &Bench) -> Pattern {
+    Pattern {
+        ranks: bench.topology.ranks(),
+        op: bench.op,
+        seed: bench.seed,
+    }
+}
+
+fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
+    let mut first = 0;
+    for memory in &mut tensors.0 {
+        for_dtype!(bench.dtype, T => pattern(bench).fill::<T>(rank, first, memory));
+        first += memory.size_bytes() / bench.dtype.size_bytes();
+    }
+}
+
+fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
+    let mut first = 0;
+    let mut wrong = Wrong::default();
+    for (index, elements) in parts(bench).into_iter().enumerate() {
+        let of_all: Vec<_> = results.iter().map(|result| &result.0[index]).collect();
+        for_dtype!(bench.dtype, T => {
+            wrong = wrong.and(pattern(bench).check::<T>(first, &of_all));
+        });
+        first += elements;
+    }
+    wrong
+}
+
+/// One rank's repetitions; returns its times and its result.
+fn run_rank(
+    bench: &Bench,
+    rank: Rank,
+    data: &Arc<Links>,
+    bits: &Arc<Links>,
+) -> Result<(Vec<Duration>, Tensors), TransportError> {
+    let program = Program::compile(bench.schedule, rank);
+    let packing = bench
+        .algorithm
+        .grouping()
+        .map_or(Packing::Packed, |grouping| grouping.buffer);
+    let mut all_reduce = Scheduled::new(data.join(rank), program, packing, Memory::new(0));
+    let mut barrier = Barrier::new(bits.join(rank));
+    let mut input = Tensors::new(bench);
+    fill(bench, rank, &mut input);
+    let mut output = if bench.in_place {
+        Tensors(Vec::new())
+    } else {
+        Tensors::new(bench)
+    };
+    let mut times = Vec::with_capacity(bench.repetitions);
+    let repetitions = bench.warmup + bench.repetitions;
+    for repetition in 0..repetitions {
+        // What is checked is the last repetition, on data that no earlier one has touched.
+        // Products in place would overflow, and slow down, if they were multiplied on and on.
+        if repetition + 1 == repetitions {
+            output.0.iter_mut().for_each(Memory::poison);
+        }
+        if bench.in_place && (repetition + 1 == repetitions || bench.op == ReduceOp::Product) {
+            fill(bench, rank, &mut input);
+        }
+        barrier.wait()?;
+        let start = Instant::now();
+        let tensors = if bench.in_place {
+            &mut input
+        } else {
+            output.copy_from(&input);
+            &mut output
+        };
+        all_reduce.all_reduce(&mut tensors.buffer(bench.dtype), bench.op)?;
+        let time = start.elapsed();
+        if repetition >= bench.warmup {
+            times.push(time);
+        }
+    }
+    Ok((times, if bench.in_place { input } else { output }))
+}
+
+/// All ranks meet: an allreduce of one word over a tree, on links of its own.
+struct Barrier {
+    endpoint: Endpoint,
+    program: Program,
+    word: Memory,
+}
+
+impl Barrier {
+    fn new(endpoint: Endpoint) -> Barrier {
+        let tree = Tree.schedule(&Topology::flat(endpoint.ranks()));
+        let program = Program::compile(&*tree.expect("a tree fits every world"), endpoint.rank());
+        Barrier {
+            endpoint,
+            program,
+            word: Memory::new(size_of::<u64>()),
+        }
+    }
+
+    fn wait(&mut self) -> Result<(), TransportError> {
+        let (dtype, and) = BITS;
+        execute(
+            &mut self.endpoint,
+            &self.program,
+            &mut Buffer::of(dtype, &mut self.word),
+            and,
+        )
+    }
+}
+
+/// Bus bandwidth over algorithm bandwidth for an allreduce: 2 (n - 1) / n, whatever the algorithm,
+/// as nccl-tests defines it; 0 for one rank.
+pub fn bus_factor(ranks: usize) -> f64 {
+    2.0 * (ranks as f64 - 1.0) / ranks as f64
+}

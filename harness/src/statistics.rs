@@ -1,0 +1,173 @@
+//! What a handful of samples says, and how sure it is.
+//!
+//! Intervals are exact order-statistics intervals from the binomial distribution, for the median
+//! and for any quantile, without an assumption on how samples are distributed (Hoefler and Belli,
+//! "Scientific Benchmarking of Parallel Computing Systems", SC 2015, after Le Boudec).
+
+use statrs::distribution::{Binomial, DiscreteCDF};
+
+/// Confidence of every interval.
+pub const CONFIDENCE: f64 = 0.95;
+
+/// A sample in a few numbers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Summary {
+    /// How many samples.
+    pub samples: usize,
+    /// Median.
+    pub p50: f64,
+    /// 95 % interval of the median; none below 6 samples.
+    pub p50_interval: Option<(f64, f64)>,
+    /// Arithmetic mean.
+    pub mean: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// 99th percentile; none where the sample is too small for a 95 % interval of it (below 368).
+    pub p99: Option<f64>,
+}
+
+impl Summary {
+    /// Summarises samples in any order; `None` if there is none.
+    pub fn of(samples: &[f64]) -> Option<Summary> {
+        let mut sorted = samples.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (&min, &max) = (sorted.first()?, sorted.last()?);
+        Some(Summary {
+            samples: sorted.len(),
+            p50: quantile(&sorted, 0.5),
+            p50_interval: interval(&sorted, 0.5),
+            mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
+            min,
+            max,
+            p99: interval(&sorted, 0.99).map(|_| quantile(&sorted, 0.99)),
+        })
+    }
+
+    /// Half the interval's width in parts of the median.
+    pub fn relative_half_width(&self) -> Option<f64> {
+        self.p50_interval
+            .map(|(low, high)| (high - low) / 2.0 / self.p50)
+    }
+
+    /// The two medians may be the same: their intervals overlap. Without intervals nothing can be
+    /// told apart.
+    pub fn tied_with(&self, other: &Summary) -> bool {
+        match (self.p50_interval, other.p50_interval) {
+            (Some((low, high)), Some((other_low, other_high))) => {
+                low <= other_high && other_low <= high
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Nearest-rank quantile of sorted samples; the median of an even number is the mean of two.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
+    let n = sorted.len();
+    if q == 0.5 && n.is_multiple_of(2) {
+        return (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0;
+    }
+    sorted[((q * n as f64).ceil() as usize).clamp(1, n) - 1]
+}
+
+/// The narrowest symmetric-in-probability interval of order statistics that covers a quantile with
+/// at least 95 %.
+fn interval(sorted: &[f64], q: f64) -> Option<(f64, f64)> {
+    let (low, high) = interval_ranks(sorted.len(), q)?;
+    Some((sorted[low - 1], sorted[high - 1]))
+}
+
+/// Ranks (l, u), from 1, such that P(X_(l) <= quantile <= X_(u)) >= 95 %: each tail at most 2.5 %.
+/// `None` if the sample is too small for either.
+pub fn interval_ranks(n: usize, q: f64) -> Option<(usize, usize)> {
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    let below = Binomial::new(q, n as u64).ok()?;
+    let cdf = |k: usize| below.cdf(k as u64);
+    // l = the largest with P(fewer than l below) <= tail.
+    let low = (1..=n).take_while(|&l| cdf(l - 1) <= tail).last()?;
+    // u = the smallest with P(at least u below) <= tail.
+    let high = (low + 1..=n).find(|&u| 1.0 - cdf(u - 1) <= tail)?;
+    Some((low, high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn median_intervals_have_the_known_ranks() {
+        for (n, expected) in [
+            (5, None),
+            (6, Some((1, 6))),
+            (8, Some((1, 8))),
+            (10, Some((2, 9))),
+            (20, Some((6, 15))),
+            (30, Some((10, 21))),
+            (40, Some((14, 27))),
+            (50, Some((18, 33))),
+            (100, Some((40, 61))),
+            (200, Some((86, 115))),
+            (500, Some((228, 273))),
+            (1000, Some((469, 532))),
+        ] {
+            assert_eq!(interval_ranks(n, 0.5), expected, "n = {n}");
+        }
+    }
+
+    #[test]
+    fn percentiles_need_enough_samples() {
+        for (q, least) in [(0.90, 36), (0.95, 72), (0.99, 368)] {
+            assert_eq!(interval_ranks(least - 1, q), None, "q = {q}");
+            assert!(interval_ranks(least, q).is_some(), "q = {q}");
+        }
+        assert_eq!(Summary::of(&[1.0; 200]).unwrap().p99, None);
+    }
+
+    #[test]
+    fn a_summary_says_what_the_sample_supports() {
+        let summary = Summary::of(&[3.0, 1.0, 2.0, 4.0]).unwrap();
+        assert_eq!(
+            (summary.p50, summary.min, summary.max, summary.mean),
+            (2.5, 1.0, 4.0, 2.5)
+        );
+        assert_eq!((summary.p50_interval, summary.p99), (None, None));
+        assert_eq!(Summary::of(&[]), None);
+        let ten: Vec<f64> = (1..=10).map(f64::from).collect();
+        assert_eq!(Summary::of(&ten).unwrap().p50_interval, Some((2.0, 9.0)));
+    }
+
+    #[test]
+    fn ties_are_overlapping_intervals() {
+        let summary = |low, high| Summary {
+            p50: (low + high) / 2.0,
+            p50_interval: Some((low, high)),
+            ..Summary::default()
+        };
+        assert!(summary(1.0, 2.0).tied_with(&summary(2.0, 3.0)));
+        assert!(!summary(1.0, 2.0).tied_with(&summary(2.1, 3.0)));
+        assert!(Summary::default().tied_with(&summary(1.0, 2.0)));
+    }
+
+    /// Nominal 95 % means at least 95 %: coverage of the true median, by simulation.
+    #[test]
+    fn intervals_cover_the_median_often_enough() {
+        let mut state = 7_u64;
+        let mut uniform = || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 11) as f64 / (1_u64 << 53) as f64
+        };
+        for n in [6, 10, 21, 26, 50] {
+            let covered = (0..2000).filter(|_| {
+                let sample: Vec<f64> = (0..n).map(|_| uniform().powi(3)).collect();
+                let (low, high) = Summary::of(&sample).unwrap().p50_interval.unwrap();
+                (low..=high).contains(&0.125)
+            });
+            let covered = covered.count();
+            assert!(covered > 1870, "n = {n}: {covered} of 2000");
+        }
+    }
+}

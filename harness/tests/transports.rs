@@ -1,0 +1,275 @@
+//! One conformance suite for everything that executes schedules.
+
+use std::time::Duration;
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::listed::Listed;
+use algorithms::program::Program;
+use algorithms::registry::{ALL, Algorithm, Unsupported, Volume, find};
+use algorithms::schedule::{Action, Move, Part, Schedule};
+use algorithms::topology::{Rank, Topology};
+use harness::bench::{Bench, run};
+use harness::element::Combine;
+use harness::execute::execute;
+use harness::memory::{Buffer, Memory};
+use harness::transport::TransportError;
+use harness::transport::threads::Links;
+
+/// Runs one allreduce twice on threads and asserts that every element is right.
+fn check(
+    algorithm: &dyn Algorithm,
+    topology: &Topology,
+    dtype: DataType,
+    op: ReduceOp,
+    elements: usize,
+    in_place: bool,
+) {
+    if op == ReduceOp::Average && dtype.is_integer() {
+        return;
+    }
+    let schedule = algorithm.schedule(topology).unwrap();
+    let timed = run(&Bench {
+        algorithm,
+        schedule: &*schedule,
+        topology,
+        groups: 3,
+        dtype,
+        op,
+        elements,
+        in_place,
+        warmup: 1,
+        repetitions: 2,
+        check: true,
+        seed: 42 + elements as u64,
+    })
+    .unwrap();
+    let wrong = timed.wrong.unwrap();
+    let name = algorithm.name();
+    assert_eq!(
+        wrong.count, 0,
+        "{name} {topology} {dtype:?} {op:?} {elements}: {:?}",
+        wrong.first
+    );
+    assert_eq!(timed.times.len(), 2);
+}
+
+fn worlds() -> Vec<Topology> {
+    let mut worlds: Vec<_> = (1..=8).map(Topology::flat).collect();
+    worlds.extend([(2, 2), (3, 2), (2, 4)].map(|(nodes, local)| Topology::uniform(nodes, local)));
+    worlds
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter()
+        .map(|entry| entry.name)
+        .chain(["hierarchical:tree", "grouped-scattered:tree"])
+}
+
+#[test]
+fn every_type_and_operation() {
+    for name in names() {
+        let algorithm = find(name).unwrap();
+        for topology in worlds() {
+            for dtype in DataType::ALL {
+                for op in ReduceOp::ALL {
+                    check(&*algorithm, &topology, dtype, op, 37, true);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn awkward_lengths() {
+    for name in names() {
+        let algorithm = find(name).unwrap();
+        for topology in worlds() {
+            let ranks = topology.ranks();
+            for elements in [0, 1, 2, ranks - 1, ranks, ranks + 1, 64, 1009, 100_003] {
+                for in_place in [true, false] {
+                    let (dtype, op) = (DataType::F32, ReduceOp::Sum);
+                    check(&*algorithm, &topology, dtype, op, elements, in_place);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_ranks_than_cores() {
+    for name in names() {
+        for topology in [
+            Topology::flat(13),
+            Topology::flat(32),
+            Topology::uniform(4, 8),
+        ] {
+            let algorithm = find(name).unwrap();
+            check(
+                &*algorithm,
+                &topology,
+                DataType::F32,
+                ReduceOp::Sum,
+                5000,
+                true,
+            );
+        }
+    }
+}
+
+/// Exchanges, in which both sides read what the other is about to write.
+struct Exchange(fn(usize) -> Listed);
+
+impl Algorithm for Exchange {
+    fn name(&self) -> String {
+        "exchange".into()
+    }
+
+    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        Ok(Box::new((self.0)(topology.ranks())))
+    }
+
+    fn volume(&self, _topology: &Topology, _rank: Rank) -> Volume {
+        unimplemented!("not verified here")
+    }
+}
+
+fn recursive_doubling(ranks: usize) -> Listed {
+    let step = |k: u32| {
+        let part = |rank: usize| {
+            let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
+            Part {
+                sends: entry.clone(),
+                receives: entry,
+            }
+        };
+        (0..ranks).map(part).collect()
+    };
+    Listed {
+        ranks,
+        chunks: 1,
+        steps: (0..ranks.trailing_zeros()).map(step).collect(),
+    }
+}
+
+fn one_shot(ranks: usize) -> Listed {
+    let part = |rank: usize| {
+        let peers = (0..ranks).filter(|&peer| peer != rank);
+        let entries: Vec<_> = peers
+            .map(|peer| Move::new(peer, 0..1, Action::Reduce))
+            .collect();
+        Part {
+            sends: entries.clone(),
+            receives: entries,
+        }
+    };
+    Listed {
+        ranks,
+        chunks: 1,
+        steps: vec![(0..ranks).map(part).collect()],
+    }
+}
+
+#[test]
+fn exchanges_are_exact() {
+    for exchange in [Exchange(recursive_doubling), Exchange(one_shot)] {
+        for ranks in [2, 4, 8] {
+            for elements in [0, 1, 1000, 50_000] {
+                for dtype in [DataType::F32, DataType::BF16, DataType::I64] {
+                    let world = Topology::flat(ranks);
+                    check(&exchange, &world, dtype, ReduceOp::Sum, elements, true);
+                }
+            }
+        }
+    }
+}
+
+/// Delays injected at random between operations do not change a bit.
+#[test]
+fn delays_do_not_change_results() {
+    let world = Topology::uniform(2, 2);
+    for name in names() {
+        let schedule = find(name).unwrap().schedule(&world).unwrap();
+        for seed in 0..20 {
+            let links = Links::new(4, Duration::from_secs(20));
+            let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
+                let spawn = |rank: usize| {
+                    let (links, schedule) = (links.clone(), &*schedule);
+                    scope.spawn(move || {
+                        let mut endpoint = links.join(rank);
+                        let program = Program::compile(schedule, rank);
+                        let mut memory = Memory::new(4 * 999);
+                        for (i, x) in memory.elements_mut::<f32>().iter_mut().enumerate() {
+                            *x = (rank * 1000 + i) as f32 * 0.1;
+                        }
+                        for round in 0..3 {
+                            let pause = (seed * 31 + rank * 17 + round * 7) % 5 * 100;
+                            std::thread::sleep(Duration::from_micros(pause as u64));
+                            let mut buffer = Buffer::of(DataType::F32, &mut memory);
+                            execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap();
+                        }
+                        memory.elements::<f32>().to_vec()
+                    })
+                };
+                let threads: Vec<_> = (0..4).map(spawn).collect();
+                threads
+                    .into_iter()
+                    .map(|thread| thread.join().unwrap())
+                    .collect()
+            });
+            for rank in 1..4 {
+                assert!(
+                    results[rank] == results[0],
+                    "{name}, seed {seed}: rank {rank} differs"
+                );
+            }
+        }
+    }
+}
+
+/// A rank that never comes is named by those who wait for it, and nobody hangs.
+#[test]
+fn a_silent_rank_is_an_error_on_every_other() {
+    let schedule = find("ring").unwrap().schedule(&Topology::flat(3)).unwrap();
+    let links = Links::new(3, Duration::from_millis(200));
+    let errors: Vec<TransportError> = std::thread::scope(|scope| {
+        let spawn = |rank: usize| {
+            let (links, schedule) = (links.clone(), &*schedule);
+            scope.spawn(move || {
+                let mut endpoint = links.join(rank);
+                let program = Program::compile(schedule, rank);
+                let mut memory = Memory::new(4000);
+                let mut buffer = Buffer::of(DataType::F32, &mut memory);
+                execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap_err()
+            })
+        };
+        // Rank 2 joins, so that it can be woken, and goes away.
+        scope.spawn(|| drop(links.join(2)));
+        let threads: Vec<_> = (0..2).map(spawn).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .collect()
+    });
+    for error in errors {
+        let TransportError::Aborted { reason, .. } = &error else {
+            panic!("{error}")
+        };
+        assert!(reason.contains("which does not answer"), "{error}");
+    }
+}
+
+/// Above 2^31 bytes, in a narrow and a wide type. One rank has nothing to wait for, two share
+/// 2 x 2.3 GB.
+#[test]
+fn more_than_two_to_the_31_bytes() {
+    let algorithm = find("ring").unwrap();
+    let elements = (1 << 31) / 4 + 1_000_003;
+    check(
+        &*algorithm,
+        &Topology::flat(2),
+        DataType::F32,
+        ReduceOp::Sum,
+        elements,
+        true,
+    );
+}
