@@ -9,6 +9,7 @@
 
 pub mod allreduce;
 pub mod bench;
+pub mod config;
 pub mod element;
 pub mod engine;
 pub mod execute;

@@ -1,0 +1,550 @@
+//! A sweep's configuration: what the user writes, and what it means.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use algorithms::control::{self, DataType, ReduceOp};
+use algorithms::grouped::DEFAULT_GROUPS;
+use algorithms::registry;
+use algorithms::topology::Topology;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::engine::StepTimes;
+use crate::transport;
+
+/// Bytes of a MiB.
+pub const MIB: f64 = 1024.0 * 1024.0;
+
+/// A sweep as written in TOML. Unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file.
+    pub workload: String,
+    /// What a training step consists of besides communication.
+    pub step: Step,
+    /// The gradients' type and reduction.
+    #[serde(default)]
+    pub data: Data,
+    /// What is varied: every combination is a case.
+    pub sweep: Axes,
+    /// How long and how often each case is measured.
+    #[serde(default)]
+    pub measure: Measure,
+}
+
+/// Lengths of the parts of a training step, which are replayed as time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see `StepTimes`")]
+pub struct Step {
+    #[serde(default)]
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    #[serde(default)]
+    pub optimizer_ms: f64,
+}
+
+/// The gradients' type and reduction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// Element type.
+    pub dtype: String,
+    /// Reduction.
+    pub op: String,
+}
+
+impl Default for Data {
+    fn default() -> Data {
+        Data {
+            dtype: "f32".into(),
+            op: "average".into(),
+        }
+    }
+}
+
+/// What is varied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axes {
+    /// What moves bytes.
+    #[serde(default = "threads")]
+    pub transport: Vec<String>,
+    /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
+    pub topology: Vec<String>,
+    /// Control planes.
+    pub control_plane: Vec<String>,
+    /// Data planes.
+    pub algorithm: Vec<String>,
+    /// Fusion thresholds in MiB; 0 turns fusion off.
+    pub fusion_threshold_mib: Vec<f64>,
+    /// Cycle times in ms.
+    pub cycle_time_ms: Vec<f64>,
+    /// Groups that algorithms with groups split the gradients into.
+    #[serde(default = "default_groups")]
+    pub groups: usize,
+    /// Responses that the bit-vector plane remembers.
+    #[serde(default = "default_capacity")]
+    pub cache_capacity: usize,
+}
+
+fn threads() -> Vec<String> {
+    vec![transport::threads::NAME.into()]
+}
+
+fn default_groups() -> usize {
+    DEFAULT_GROUPS
+}
+
+fn default_capacity() -> usize {
+    1024
+}
+
+/// How long and how often each case is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Steps at the beginning of each block that do not count.
+    pub warmup_steps: usize,
+    /// Steps of each block that count.
+    pub steps_per_block: usize,
+    /// Every case gets at least so many blocks ...
+    pub blocks_min: usize,
+    /// ... and at most so many.
+    pub blocks_max: usize,
+    /// A case is done when half its interval is at most this share of its median.
+    pub interval_percent: f64,
+    /// No block begins after this time, once every case has its minimum.
+    pub budget_seconds: f64,
+    /// Seed of the order and of the data.
+    pub seed: u64,
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure {
+            warmup_steps: 2,
+            steps_per_block: 5,
+            blocks_min: 2,
+            blocks_max: 10,
+            interval_percent: 2.0,
+            budget_seconds: 600.0,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a configuration is refused. The text begins with the file.
+#[derive(Debug, Error)]
+#[error("{}: {problem}", path.display())]
+pub struct ConfigError {
+    /// The file.
+    pub path: PathBuf,
+    /// What was found, what was expected, what to do.
+    pub problem: String,
+}
+
+/// One setting: what a row of the results is about.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// What moves bytes.
+    pub transport: String,
+    /// Ranks on nodes.
+    pub topology: Topology,
+    /// Control plane.
+    pub control_plane: String,
+    /// Data plane, in the registry's spelling.
+    pub algorithm: String,
+    /// Fusion threshold as asked for.
+    pub fusion_threshold_bytes: usize,
+    /// Cycle time.
+    pub cycle_time: Duration,
+}
+
+impl fmt::Display for Case {
+    /// The case's name in all files: `threads/2x2/bitvector/ring/64MiB/5ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}/{}/{}/{}/{}MiB/{}ms",
+            self.transport,
+            self.topology,
+            self.control_plane,
+            self.algorithm,
+            self.fusion_threshold_bytes as f64 / MIB,
+            self.cycle_time_ms(),
+        )
+    }
+}
+
+impl Case {
+    /// Cycle time in ms.
+    pub fn cycle_time_ms(&self) -> f64 {
+        self.cycle_time.as_nanos() as f64 / 1e6
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let refuse = |problem: String| ConfigError {
+            path: path.into(),
+            problem,
+        };
+        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+        let config: Config = toml::from_str(&text).map_err(|error| {
+            let line = error
+                .span()
+                .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            refuse(format!("line {line}: {}", error.message().trim_end()))
+        })?;
+        config.check().map_err(refuse)?;
+        Ok(config)
+    }
+
+    /// The workload's file, if the configuration lies at `path`.
+    pub fn workload_path(&self, path: &Path) -> PathBuf {
+        let folder = path.parent().unwrap_or(Path::new(""));
+        match self.workload.ends_with(".csv") {
+            true => folder.join(&self.workload),
+            false => folder
+                .join("workloads")
+                .join(format!("{}.csv", self.workload)),
+        }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DataType {
+        parse_dtype(&self.data.dtype).expect("the configuration was checked")
+    }
+
+    /// Reduction.
+    pub fn op(&self) -> ReduceOp {
+        parse_op(&self.data.op).expect("the configuration was checked")
+    }
+
+    /// Lengths of the parts of a step.
+    pub fn times(&self) -> StepTimes {
+        let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        StepTimes {
+            forward: time(self.step.forward_ms),
+            backward: time(self.step.backward_ms),
+            optimizer: time(self.step.optimizer_ms),
+        }
+    }
+
+    /// Every case, in the order of the configuration.
+    pub fn cases(&self) -> Vec<Case> {
+        let axes = &self.sweep;
+        let mut cases = Vec::new();
+        for transport in &axes.transport {
+            for topology in &axes.topology {
+                for control_plane in &axes.control_plane {
+                    for algorithm in &axes.algorithm {
+                        for &threshold in &axes.fusion_threshold_mib {
+                            for &cycle_time in &axes.cycle_time_ms {
+                                cases.push(Case {
+                                    transport: transport.clone(),
+                                    topology: parse_topology(topology)
+                                        .expect("the configuration was checked"),
+                                    control_plane: control_plane.clone(),
+                                    algorithm: registry::find(algorithm)
+                                        .expect("the configuration was checked")
+                                        .name(),
+                                    fusion_threshold_bytes: (threshold * MIB).round() as usize,
+                                    // Horovod cuts to whole microseconds, too.
+                                    cycle_time: Duration::from_micros((cycle_time * 1e3) as u64),
+                                });
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        cases
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let axes = &self.sweep;
+        for (key, empty) in [
+            ("transport", axes.transport.is_empty()),
+            ("topology", axes.topology.is_empty()),
+            ("control_plane", axes.control_plane.is_empty()),
+            ("algorithm", axes.algorithm.is_empty()),
+            ("fusion_threshold_mib", axes.fusion_threshold_mib.is_empty()),
+            ("cycle_time_ms", axes.cycle_time_ms.is_empty()),
+        ] {
+            if empty {
+                return Err(format!("sweep.{key} is empty; give at least one value"));
+            }
+        }
+        for name in &axes.transport {
+            one_of("sweep.transport", name, &transport::NAMES)?;
+        }
+        for name in &axes.control_plane {
+            one_of("sweep.control_plane", name, &control::NAMES)?;
+        }
+        for name in &axes.algorithm {
+            registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
+        }
+        for text in &axes.topology {
+            parse_topology(text).map_err(|error| format!("sweep.topology: {error}"))?;
+        }
+        let dtype =
+            parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
+        let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
+        check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+        let numbers = [
+            ("step.forward_ms", self.step.forward_ms, 1e5),
+            ("step.backward_ms", self.step.backward_ms, 1e5),
+            ("step.optimizer_ms", self.step.optimizer_ms, 1e5),
+            (
+                "measure.interval_percent",
+                self.measure.interval_percent,
+                100.0,
+            ),
+            ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
+        ];
+        let cycle_times = axes
+            .cycle_time_ms
+            .iter()
+            .map(|&ms| ("sweep.cycle_time_ms", ms, 1e4));
+        let thresholds = &axes.fusion_threshold_mib;
+        let thresholds = thresholds
+            .iter()
+            .map(|&mib| ("sweep.fusion_threshold_mib", mib, 65536.0));
+        for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
+            if !(0.0..=most).contains(&value) {
+                return Err(format!("{key} is {value}, expected 0 to {most}"));
+            }
+        }
+        for (key, value) in [
+            ("sweep.groups", axes.groups),
+            ("measure.steps_per_block", self.measure.steps_per_block),
+            ("measure.blocks_min", self.measure.blocks_min),
+        ] {
+            if value == 0 {
+                return Err(format!("{key} is 0, expected at least 1"));
+            }
+        }
+        let Measure {
+            blocks_min,
+            blocks_max,
+            ..
+        } = self.measure;
+        if blocks_max < blocks_min {
+            return Err(format!(
+                "measure.blocks_max is {blocks_max}, expected at least blocks_min ({blocks_min})"
+            ));
+        }
+        let mut names: Vec<_> = self.cases().iter().map(Case::to_string).collect();
+        names.sort();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!(
+                "case {} comes twice; remove the repeated value",
+                pair[0]
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
+    match names.contains(&name) {
+        true => Ok(()),
+        false => Err(format!(
+            "{key} \"{name}\" is unknown; choose from {}",
+            names.join(", ")
+        )),
+    }
+}
+
+/// `2x4` is 2 nodes of 4 ranks, `3+1` a node of 3 and one of 1, `5` five nodes of 1.
+pub fn parse_topology(text: &str) -> Result<Topology, String> {
+    let problem = || {
+        format!(
+            "\"{text}\" is no topology; write nodes x ranks per node (2x4), the ranks of each \
+             node (3+1), or a number of ranks (5)"
+        )
+    };
+    let number = |part: &str| match part.trim().parse() {
+        Ok(number @ 1..=4096) => Ok(number),
+        _ => Err(problem()),
+    };
+    let topology = match text.split_once('x') {
+        Some((nodes, local_size)) => Topology::uniform(number(nodes)?, number(local_size)?),
+        None if text.contains('+') => {
+            Topology::new(&text.split('+').map(number).collect::<Result<Vec<_>, _>>()?)
+        }
+        None => Topology::flat(number(text)?),
+    };
+    Ok(topology)
+}
+
+/// An element type by our name or by nccl-tests'.
+pub fn parse_dtype(name: &str) -> Result<DataType, String> {
+    let alias = match name {
+        "float" => "f32",
+        "double" => "f64",
+        "half" => "f16",
+        "bfloat16" => "bf16",
+        "int32" => "i32",
+        "int64" => "i64",
+        other => other,
+    };
+    DataType::ALL
+        .into_iter()
+        .find(|dtype| dtype.name() == alias)
+        .ok_or_else(|| {
+            let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
+            format!(
+                "element type \"{name}\" is unknown; choose from {}",
+                names.join(", ")
+            )
+        })
+}
+
+/// A reduction by our name or by nccl-tests'.
+pub fn parse_op(name: &str) -> Result<ReduceOp, String> {
+    let alias = match name {
+        "avg" => "average",
+        "prod" => "product",
+        other => other,
+    };
+    ReduceOp::ALL
+        .into_iter()
+        .find(|op| op.name() == alias)
+        .ok_or_else(|| {
+            let names: Vec<_> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
+            format!(
+                "reduction \"{name}\" is unknown; choose from {}",
+                names.join(", ")
+            )
+        })
+}
+
+/// Refuses the average of integers.
+pub fn check_op(dtype: DataType, op: ReduceOp) -> Result<(), String> {
+    match op == ReduceOp::Average && dtype.is_integer() {
+        false => Ok(()),
+        true => Err(format!(
+            "average of {} would have to round; use sum, or a floating-point type",
+            dtype.name()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+workload = "resnet50"
+[step]
+backward_ms = 20
+[sweep]
+topology = ["2x2"]
+control_plane = ["coordinator", "bitvector"]
+algorithm = ["ring", "hierarchical:ring"]
+fusion_threshold_mib = [0, 0.5, 64]
+cycle_time_ms = [1, 2.5]
+"#;
+
+    fn read(text: &str) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test.toml");
+        std::fs::write(&path, text).unwrap();
+        let strip = format!("{}/", folder.path().display());
+        Config::read(&path).map_err(|error| error.to_string().replace(&strip, ""))
+    }
+
+    #[test]
+    fn every_combination_is_a_case() {
+        let cases = read(GOOD).unwrap().cases();
+        assert_eq!(cases.len(), 2 * 2 * 3 * 2);
+        let names: Vec<_> = cases.iter().map(Case::to_string).collect();
+        assert_eq!(names[0], "threads/2x2/coordinator/ring/0MiB/1ms");
+        assert_eq!(
+            names[9],
+            "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms"
+        );
+    }
+
+    #[test]
+    fn mistakes_are_named_with_file_key_and_choices() {
+        for (from, to, expected) in [
+            (
+                "\"ring\", ",
+                "\"rign\", ",
+                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; choose from ring, tree",
+            ),
+            (
+                "cycle_time_ms",
+                "cycle_ms",
+                "test.toml: line 10: unknown field `cycle_ms`, expected one of",
+            ),
+            (
+                "backward_ms = 20",
+                "",
+                "test.toml: line 3: missing field `backward_ms`",
+            ),
+            (
+                "\"coordinator\"",
+                "\"boss\"",
+                "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
+                 bitvector",
+            ),
+            (
+                "2x2",
+                "two",
+                "test.toml: sweep.topology: \"two\" is no topology; write nodes x",
+            ),
+            (
+                "[1, 2.5]",
+                "[1, -1]",
+                "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000",
+            ),
+            (
+                "[1, 2.5]",
+                "[]",
+                "test.toml: sweep.cycle_time_ms is empty; give at least one value",
+            ),
+            (
+                "\"hierarchical:ring\"",
+                "\"ring\"",
+                "test.toml: case threads/2x2/bitvector/ring/0.5MiB/1ms comes twice; remove",
+            ),
+            (
+                "[sweep]",
+                "[data]\ndtype = \"i32\"\n[sweep]",
+                "test.toml: data.op: average of i32 would have to round; use sum",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nblocks_max = 1\n[sweep]",
+                "test.toml: measure.blocks_max is 1, expected at least blocks_min (2)",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nseed = \"x\"\n[sweep]",
+                "test.toml: line 6: invalid type: string \"x\", expected u64",
+            ),
+        ] {
+            let error = read(&GOOD.replace(from, to)).unwrap_err();
+            assert!(error.starts_with(expected), "{error}\nexpected {expected}");
+        }
+    }
+
+    #[test]
+    fn topologies_are_read() {
+        for (text, expected) in [("2x4", "2x4"), ("3+1", "3+1"), ("5", "5x1"), ("2+2", "2x2")] {
+            assert_eq!(parse_topology(text).unwrap().to_string(), expected);
+        }
+        for text in ["", "0", "2x0", "x", "1+", "-3", "2x2x2", "99999999999"] {
+            parse_topology(text).unwrap_err();
+        }
+    }
+}
