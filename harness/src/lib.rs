@@ -9,6 +9,7 @@
 
 pub mod allreduce;
 pub mod bench;
+pub mod cli;
 pub mod config;
 pub mod element;
 pub mod engine;
@@ -16,6 +17,10 @@ pub mod execute;
 pub mod memory;
 pub mod negotiate;
 pub mod pattern;
+pub mod provenance;
+pub mod record;
 pub mod statistics;
+pub mod summary;
+pub mod sweep;
 pub mod transport;
 pub mod workload;

@@ -1,1 +1,7 @@
-fn main() {}
+//! kolo: a research and benchmark harness for collective algorithms and control planes.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    harness::cli::main()
+}

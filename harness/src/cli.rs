@@ -1,0 +1,76 @@
+//! What the user types. stdout carries results, stderr progress and advice.
+
+mod bench;
+mod info;
+mod plot;
+mod sizes;
+mod sweep;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// How the program ends; see `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// All cases measured and right.
+    Right = 0,
+    /// Some case failed or was wrong; the rest is recorded.
+    Wrong = 1,
+    /// The command line or the configuration is not understood.
+    Usage = 2,
+    /// Nothing can be concluded.
+    Inconclusive = 3,
+}
+
+/// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
+///
+/// Begin with `kolo sweep configs/quick.toml`: a real model's gradients through ring, tree,
+/// hierarchical and grouped allreduce and two control planes, in under a minute, with figures.
+///
+/// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
+/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded.
+#[derive(Parser)]
+#[command(name = "kolo", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Sweep(sweep::Arguments),
+    Bench(bench::Arguments),
+    Verify(verify::Arguments),
+    Plot(plot::Arguments),
+    Info(info::Arguments),
+}
+
+/// Runs the command line; errors are printed with their causes.
+pub fn main() -> ExitCode {
+    let ended = match Arguments::parse().command {
+        Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Plot(arguments) => plot::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+    };
+    let exit = ended.unwrap_or_else(|error| {
+        eprintln!("kolo: {error:#}");
+        match error.is::<UsageError>() || error.is::<crate::config::ConfigError>() {
+            true => Exit::Usage,
+            false => Exit::Wrong,
+        }
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// The command line or what it names is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+fn usage(problem: impl std::fmt::Display) -> anyhow::Error {
+    UsageError(problem.to_string()).into()
+}

@@ -1,0 +1,488 @@
+//! `kolo bench`: nccl-tests' table for our algorithms.
+
+use std::path::PathBuf;
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::DEFAULT_GROUPS;
+use algorithms::registry::{self, Algorithm};
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::sizes::{self, Sizes, Stride};
+use super::{Exit, usage};
+use crate::bench::{Bench, Timed, bus_factor, run as run_bench};
+use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
+use crate::for_dtype;
+use crate::pattern::Pattern;
+use crate::provenance::{Launch, cores, memory_bytes};
+use crate::record::{Kind, Row, SCHEMA, Status, csv_bytes, write_whole};
+use crate::statistics::Summary;
+use crate::sweep::{put_bandwidths, put_times, rounded};
+
+/// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
+/// of this process; every size is checked.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Algorithms, separated by commas; `all` for every registered one
+    #[arg(long, value_delimiter = ',', default_value = "ring")]
+    algorithm: Vec<String>,
+    /// Number of ranks, each on a node of its own
+    #[arg(long, conflicts_with = "topology")]
+    ranks: Option<usize>,
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2]
+    #[arg(long)]
+    topology: Option<String>,
+    /// Sizes FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
+    #[arg(long, value_parser = Sizes::parse, conflicts_with_all = ["begin", "end", "factor", "increment"])]
+    sizes: Option<Sizes>,
+    /// Smallest size in bytes
+    #[arg(short = 'b', long = "minbytes", id = "begin", value_parser = sizes::size, default_value = "1K")]
+    begin: usize,
+    /// Largest size in bytes
+    #[arg(short = 'e', long = "maxbytes", id = "end", value_parser = sizes::size, default_value = "16M")]
+    end: usize,
+    /// Factor between sizes
+    #[arg(
+        short = 'f',
+        long = "stepfactor",
+        id = "factor",
+        default_value_t = 4,
+        conflicts_with = "increment"
+    )]
+    factor: usize,
+    /// Bytes between sizes, instead of a factor
+    #[arg(short = 'i', long = "stepbytes", id = "increment", value_parser = sizes::size)]
+    increment: Option<usize>,
+    /// Repetitions that count
+    #[arg(short = 'n', long = "iters", default_value_t = 20)]
+    iters: usize,
+    /// Repetitions before them that do not
+    #[arg(short = 'w', long = "warmup-iters", default_value_t = 5)]
+    warmup_iters: usize,
+    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
+    #[arg(
+        short = 'd',
+        long = "datatype",
+        value_delimiter = ',',
+        default_value = "f32"
+    )]
+    datatype: Vec<String>,
+    /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
+    #[arg(short = 'o', long = "op", value_delimiter = ',', default_value = "sum")]
+    op: Vec<String>,
+    /// Check the data of the last repetition (1) or not (0)
+    #[arg(short = 'c', long = "check", default_value_t = 1)]
+    check: usize,
+    /// Into how many tensors algorithms with groups cut the buffer
+    #[arg(long, default_value_t = DEFAULT_GROUPS)]
+    groups: usize,
+    /// Seed of the data
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Also write the rows as CSV
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// What is measured, checked.
+struct Request {
+    algorithms: Vec<std::sync::Arc<dyn Algorithm>>,
+    topology: Topology,
+    sizes: Sizes,
+    types: Vec<DataType>,
+    ops: Vec<ReduceOp>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let request = request(arguments).map_err(usage)?;
+    if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
+        return Err(usage(format!(
+            "{} exists; results are never overwritten",
+            path.display()
+        )));
+    }
+    let launch = Launch::now();
+    let mut rows = Vec::new();
+    for algorithm in &request.algorithms {
+        table(arguments, &request, &**algorithm, &launch, &mut rows)?;
+    }
+    if let Some(path) = &arguments.out {
+        write_whole(path, &csv_bytes(&rows, true))?;
+    }
+    match rows
+        .iter()
+        .any(|row| row.wrong.is_some_and(|wrong| wrong > 0))
+    {
+        true => Ok(Exit::Wrong),
+        false => Ok(Exit::Right),
+    }
+}
+
+fn request(arguments: &Arguments) -> Result<Request, String> {
+    let every = |list: &[String]| list == ["all"];
+    let names: Vec<String> = match every(&arguments.algorithm) {
+        true => registry::ALL
+            .iter()
+            .map(|entry| entry.name.to_string())
+            .collect(),
+        false => arguments.algorithm.clone(),
+    };
+    let algorithms = names
+        .iter()
+        .map(|name| registry::find(name).map_err(|e| e.to_string()));
+    let topology = match (&arguments.topology, arguments.ranks) {
+        (Some(text), _) => parse_topology(text)?,
+        (None, Some(ranks)) => parse_topology(&ranks.to_string())?,
+        (None, None) => Topology::uniform(2, 2),
+    };
+    let stride = match arguments.increment {
+        Some(bytes) => Stride::Bytes(bytes),
+        None => Stride::Factor(arguments.factor),
+    };
+    let sizes = arguments.sizes.unwrap_or(Sizes {
+        from: arguments.begin,
+        to: arguments.end,
+        stride,
+    });
+    let types = match every(&arguments.datatype) {
+        true => DataType::ALL.to_vec(),
+        false => arguments
+            .datatype
+            .iter()
+            .map(|name| parse_dtype(name))
+            .collect::<Result<_, _>>()?,
+    };
+    let ops = match every(&arguments.op) {
+        true => ReduceOp::ALL.to_vec(),
+        false => arguments
+            .op
+            .iter()
+            .map(|name| parse_op(name))
+            .collect::<Result<_, _>>()?,
+    };
+    // `all` leaves out what does not exist; whoever names it is told.
+    if !every(&arguments.op) && !every(&arguments.datatype) {
+        for &dtype in &types {
+            ops.iter().try_for_each(|&op| check_op(dtype, op))?;
+        }
+    }
+    if arguments.iters == 0 || arguments.groups == 0 {
+        return Err("-n and --groups must be at least 1".into());
+    }
+    let need = 3 * topology.ranks() * sizes.to;
+    if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need as u64) {
+        return Err(format!(
+            "{} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a smaller -e",
+            topology.ranks(),
+            sizes.to / 1_000_000,
+            need / 1_000_000,
+            has / 1_000_000
+        ));
+    }
+    Ok(Request {
+        algorithms: algorithms.collect::<Result<_, _>>()?,
+        topology,
+        sizes: sizes.checked()?,
+        types,
+        ops,
+    })
+}
+
+/// One algorithm's table.
+fn table(
+    arguments: &Arguments,
+    request: &Request,
+    algorithm: &dyn Algorithm,
+    launch: &Launch,
+    rows: &mut Vec<Row>,
+) -> Result<()> {
+    preamble(arguments, request, algorithm, launch);
+    let schedule = match algorithm.schedule(&request.topology) {
+        Ok(schedule) => schedule,
+        Err(why) => {
+            println!("# unsupported: {why}\n#");
+            return Ok(());
+        }
+    };
+    header();
+    let (mut busbw, mut wrong, mut unchecked) = (Vec::new(), 0, arguments.check == 0);
+    for &dtype in &request.types {
+        for &op in request
+            .ops
+            .iter()
+            .filter(|&&op| check_op(dtype, op).is_ok())
+        {
+            for size_bytes in request.sizes.iter() {
+                let elements = size_bytes / dtype.size_bytes();
+                let pattern = Pattern {
+                    ranks: request.topology.ranks(),
+                    op,
+                    seed: arguments.seed,
+                };
+                if let Some(why) = for_dtype!(dtype, T => pattern.unsupported::<T>()) {
+                    println!("# unsupported: {why}");
+                    unchecked = true;
+                    break;
+                }
+                print!("{}", row_head(elements, dtype, op));
+                for in_place in [false, true] {
+                    let timed = run_bench(&Bench {
+                        algorithm,
+                        schedule: &*schedule,
+                        topology: &request.topology,
+                        groups: arguments.groups,
+                        dtype,
+                        op,
+                        elements,
+                        in_place,
+                        warmup: arguments.warmup_iters,
+                        repetitions: arguments.iters,
+                        check: arguments.check > 0,
+                        seed: arguments.seed,
+                    })?;
+                    let row = row(
+                        arguments,
+                        request,
+                        algorithm,
+                        launch,
+                        (dtype, op, elements, in_place),
+                        &timed,
+                    );
+                    print!("{}", row_body(&row));
+                    busbw.push(row.busbw_gb_s.unwrap_or(0.0));
+                    wrong += row.wrong.unwrap_or(0);
+                    rows.push(row);
+                }
+                println!();
+            }
+        }
+    }
+    for row in rows.iter().filter(|row| !row.first_wrong.is_empty()) {
+        println!(
+            "# wrong: {} {} {} bytes: {}",
+            row.dtype, row.op, row.size_bytes, row.first_wrong
+        );
+    }
+    let verdict = if wrong == 0 { "OK" } else { "FAILED" };
+    println!(
+        "# Out of bounds values : {wrong} {}",
+        if unchecked { "unchecked" } else { verdict }
+    );
+    let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
+    println!("# Avg bus bandwidth    : {average:.3} \n#");
+    Ok(())
+}
+
+fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm, launch: &Launch) {
+    let Sizes { from, to, stride } = request.sizes;
+    let (step, unit) = match stride {
+        Stride::Factor(factor) => (factor, "factor"),
+        Stride::Bytes(bytes) => (bytes, "bytes"),
+    };
+    let ranks = request.topology.ranks();
+    println!("# {} commit {}", launch.version, launch.commit);
+    println!(
+        "# Collective test starting: all_reduce, algorithm {}",
+        algorithm.name()
+    );
+    println!(
+        "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+         iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
+        arguments.warmup_iters, arguments.iters, arguments.check
+    );
+    println!(
+        "# time: median over {} iterations of the maximum over ranks, after a barrier; busbw = \
+         algbw x {:.3}",
+        arguments.iters,
+        bus_factor(ranks)
+    );
+    println!("#\n# Using devices");
+    for rank in 0..ranks {
+        println!(
+            "#  Rank {rank:2} Group  0 Pid {:6} on {:>10} thread {rank:2} [node {}] {}",
+            std::process::id(),
+            launch.machine.host,
+            request.topology.node_of(rank),
+            launch.machine.cpu
+        );
+    }
+    if request.topology.nodes() > 1 {
+        println!(
+            "# emulated: {} nodes are threads of one process",
+            request.topology.nodes()
+        );
+    }
+    if ranks > cores() {
+        println!("# oversubscribed: {ranks} ranks on {} cores", cores());
+    }
+    println!("#");
+}
+
+fn header() {
+    println!(
+        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
+         in-place          ",
+        "", "", "", "", ""
+    );
+    let line = |head: [&str; 5], body: [&str; 4]| {
+        let [size, count, kind, op, root] = head;
+        let [time, algbw, busbw, wrong] = body;
+        let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
+        println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
+    };
+    line(
+        ["size", "count", "type", "redop", "root"],
+        ["time", "algbw", "busbw", "#wrong"],
+    );
+    line(
+        ["(B)", "(elements)", "", "", ""],
+        ["(us)", "(GB/s)", "(GB/s)", ""],
+    );
+}
+
+fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
+    let dtype_name = match dtype {
+        DataType::F32 => "float",
+        DataType::F64 => "double",
+        DataType::F16 => "half",
+        DataType::BF16 => "bfloat16",
+        DataType::I32 => "int32",
+        DataType::I64 => "int64",
+    };
+    let op = match op {
+        ReduceOp::Average => "avg",
+        ReduceOp::Product => "prod",
+        other => other.name(),
+    };
+    let size = elements * dtype.size_bytes();
+    format!(
+        "{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}",
+        -1
+    )
+}
+
+fn row_body(row: &Row) -> String {
+    let value = |value: Option<f64>, width| number(value.unwrap_or(0.0), width);
+    let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
+    format!(
+        "  {}  {}  {}  {wrong:>6}",
+        value(row.time_us_p50, 7),
+        value(row.algbw_gb_s, 6),
+        value(row.busbw_gb_s, 6)
+    )
+}
+
+/// A number in so many characters: with two decimals, one, none, or as a power of ten.
+fn number(value: f64, width: usize) -> String {
+    let forms = [2, 1, 0].map(|decimals| format!("{value:>width$.decimals$}"));
+    let fits = forms.into_iter().find(|form| form.len() <= width);
+    fits.unwrap_or_else(|| format!("{value:>width$.0e}"))
+}
+
+/// A line of the table as a row.
+fn row(
+    arguments: &Arguments,
+    request: &Request,
+    algorithm: &dyn Algorithm,
+    launch: &Launch,
+    (dtype, op, elements, in_place): (DataType, ReduceOp, usize, bool),
+    timed: &Timed,
+) -> Row {
+    let topology = &request.topology;
+    let size_bytes = elements * dtype.size_bytes();
+    let micros: Vec<f64> = timed
+        .times
+        .iter()
+        .map(|time| time.as_nanos() as f64 / 1e3)
+        .collect();
+    let wrong = timed.wrong.as_ref();
+    let place = if in_place { "in-place" } else { "out-of-place" };
+    let (transport, name) = (crate::transport::threads::NAME, algorithm.name());
+    let (dtype, op) = (dtype.name(), op.name());
+    let groups = if algorithm.grouping().is_some() {
+        arguments.groups
+    } else {
+        0
+    };
+    let mut row = Row {
+        schema: SCHEMA,
+        kind: Kind::Allreduce,
+        case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
+        status: if wrong.is_some_and(|w| w.count > 0) {
+            Status::Wrong
+        } else {
+            Status::Ok
+        },
+        emulated: topology.nodes() > 1,
+        oversubscribed: topology.ranks() > cores(),
+        host: launch.machine.host.clone(),
+        commit: launch.commit.clone(),
+        started: launch.started.clone(),
+        transport: transport.into(),
+        algorithm: name,
+        groups,
+        nodes: topology.nodes(),
+        local_size: topology.local_size(),
+        ranks: topology.ranks(),
+        dtype: dtype.into(),
+        op: op.into(),
+        in_place,
+        size_bytes,
+        tensors: groups.max(1),
+        warmup: arguments.warmup_iters,
+        samples: micros.len(),
+        blocks: 1,
+        launches: 1,
+        stop_reason: "count".into(),
+        checked: usize::from(wrong.is_some()),
+        wrong: wrong.map(|wrong| wrong.count),
+        first_wrong: wrong
+            .and_then(|wrong| wrong.first.clone())
+            .unwrap_or_default(),
+        ..Row::default()
+    };
+    if let Some(time) = Summary::of(&micros) {
+        put_times(&mut row, &time);
+        put_bandwidths(&mut row);
+    }
+    rounded(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// nccl-tests' sample line, made from the same formats.
+    #[test]
+    fn numbers_shrink_until_they_fit() {
+        for (value, width, expected) in [
+            (41.23, 7, "  41.23"),
+            (35812.7, 7, "35812.7"),
+            (9999.99, 7, "9999.99"),
+            (123456.7, 7, " 123457"),
+            (1234567.8, 7, "1234568"),
+            (12345678.9, 7, "    1e7"),
+            (239.86, 6, "239.86"),
+            (1239.86, 6, "1239.9"),
+            (0.0, 6, "  0.00"),
+        ] {
+            assert_eq!(number(value, width), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_lines_up_with_the_header() {
+        let row = Row {
+            time_us_p50: Some(41.23),
+            algbw_gb_s: Some(25.43),
+            busbw_gb_s: Some(44.5),
+            wrong: Some(0),
+            ..Row::default()
+        };
+        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&row);
+        assert_eq!(
+            line,
+            "     1048576        262144     float     sum      -1    41.23   25.43   44.50       0"
+        );
+    }
+}

@@ -1,0 +1,215 @@
+//! `kolo sweep`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Exit, plot, usage};
+use crate::config::Config;
+use crate::provenance::{Launch, Provenance, memory_bytes, now};
+use crate::record::{Earlier, Row, Status, Store, csv_bytes};
+use crate::summary;
+use crate::sweep::{Plan, run as run_plan};
+use crate::workload::Workload;
+
+/// Run every case of a configuration: training steps of a real model's gradients through every
+/// combination of control plane, algorithm, fusion threshold and cycle time. Ends with figures and
+/// a summary.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A sweep in TOML, such as configs/quick.toml
+    config: PathBuf,
+    /// Go on with a run that was killed: in the folder given by --out, or in the newest one
+    #[arg(long)]
+    resume: bool,
+    /// Print the plan (every case, estimated time and file sizes) and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Where results go [default: results/DATE-CONFIG]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let config = Config::read(&arguments.config)?;
+    let path = config.workload_path(&arguments.config);
+    let workload = Workload::read(&path)
+        .map_err(|error| usage(format!("{}: {error}", arguments.config.display())))?;
+    if workload.ready_assumed {
+        eprintln!(
+            "{}: nobody measured when its gradients become ready; the reverse of their definition \
+             is assumed",
+            workload.name
+        );
+    }
+    let plan = Plan::new(config, workload);
+    if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
+        return Err(usage(format!(
+            "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
+             or a smaller workload",
+            arguments.config.display(),
+            plan.memory_bytes() / 1_000_000,
+            available / 1_000_000
+        )));
+    }
+    if arguments.dry_run {
+        dry_run(&plan);
+        return Ok(Exit::Right);
+    }
+    let launch = Launch::now();
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch.clone())?;
+    let provenance_path = store.folder().join("provenance.json");
+    provenance.write(&provenance_path)?;
+    earlier
+        .dropped
+        .iter()
+        .for_each(|sentence| eprintln!("{sentence}"));
+    if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
+        eprintln!(
+            "resuming {}: {} of {} cases and {} blocks are there",
+            store.folder().display(),
+            earlier.rows.len(),
+            plan.cases.len(),
+            earlier.blocks.len()
+        );
+    }
+    let progress = progress(&plan);
+    let launches = provenance.launches.len();
+    let report = run_plan(&plan, &mut store, earlier, &launch, launches, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.ended = Some(now());
+    }
+    provenance.write(&provenance_path)?;
+    let summary = summary::text(&report.rows);
+    store.write_whole("summary.txt", summary.as_bytes())?;
+    print!("{summary}");
+    plot::figures(
+        &[store.folder().to_path_buf()],
+        &store.folder().join("figures"),
+    )?;
+    println!("results in {}", store.folder().display());
+    Ok(exit(&report.rows))
+}
+
+fn exit(rows: &[Row]) -> Exit {
+    let bad = |row: &Row| matches!(row.status, Status::Wrong | Status::Failed);
+    let ranked = |row: &Row| row.time_us_p50_low.is_some();
+    match (rows.iter().any(bad), rows.iter().any(ranked)) {
+        (true, _) => Exit::Wrong,
+        (false, true) => Exit::Right,
+        (false, false) => Exit::Inconclusive,
+    }
+}
+
+/// A new folder, or one to go on with.
+fn open(
+    arguments: &Arguments,
+    plan: &Plan,
+    launch: Launch,
+) -> Result<(Store, Earlier, Provenance)> {
+    let name = arguments
+        .config
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy();
+    if arguments.resume {
+        let folder = match &arguments.out {
+            Some(folder) => folder.clone(),
+            None => newest(Path::new("results"), &name)?,
+        };
+        let path = folder.join("provenance.json");
+        if !path.exists() {
+            return Err(usage(format!(
+                "{}: no provenance.json, so there is no run to resume; leave out --resume",
+                folder.display()
+            )));
+        }
+        let (store, earlier) = Store::resume(&folder, plan.config.measure.steps_per_block)?;
+        let provenance = Provenance::resume(&path, &plan.config, launch)?;
+        return Ok((store, earlier, provenance));
+    }
+    let folder = arguments.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
+    });
+    let store = Store::create(&folder)?;
+    Ok((
+        store,
+        Earlier::default(),
+        Provenance::new(&plan.config, launch),
+    ))
+}
+
+/// The newest run of a configuration.
+fn newest(results: &Path, name: &str) -> Result<PathBuf> {
+    let none = || {
+        usage(format!(
+            "{}/*-{name}: there is no run to resume",
+            results.display()
+        ))
+    };
+    let entries = fs::read_dir(results).map_err(|_| none())?;
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.to_string_lossy().ends_with(&format!("Z-{name}")))
+        .collect();
+    folders.sort();
+    folders.pop().ok_or_else(none)
+}
+
+fn progress(plan: &Plan) -> ProgressBar {
+    let length = plan.cases.len() * plan.config.measure.blocks_max;
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} blocks, {eta} left  {msg}";
+    let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
+    ProgressBar::new(length as u64).with_style(style.progress_chars("=> "))
+}
+
+fn dry_run(plan: &Plan) {
+    let measure = &plan.config.measure;
+    let mut seconds = 0.0;
+    for planned in &plan.cases {
+        match &planned.schedule {
+            Ok(schedule) => {
+                let block = plan.estimate(planned).as_secs_f64();
+                seconds += block;
+                println!(
+                    "{}  {} steps, {} chunks, about {block:.1} s per block",
+                    planned.case,
+                    schedule.steps(),
+                    schedule.chunks()
+                );
+            }
+            Err(reason) => println!("{}  unsupported: {reason}", planned.case),
+        }
+    }
+    let steps = plan.cases.len() * measure.steps_per_block;
+    let gradients = plan.workload.gradients.len();
+    let kilobytes = |blocks: usize| (blocks * steps * (150 + 60 * gradients.min(8))).div_ceil(1000);
+    println!(
+        "{} cases of {} ({} gradients, {:.1} MB); each {} to {} blocks of {} + {} steps, in random \
+         order from seed {}",
+        plan.cases.len(),
+        plan.workload.name,
+        gradients,
+        (plan.workload.elements() * plan.config.dtype().size_bytes()) as f64 / 1e6,
+        measure.blocks_min,
+        measure.blocks_max,
+        measure.warmup_steps,
+        measure.steps_per_block,
+        measure.seed,
+    );
+    println!(
+        "about {:.0} to {:.0} s (assuming 8 GB/s per core), at most {} MB of memory, about {} to \
+         {} kB of files",
+        seconds * measure.blocks_min as f64,
+        (seconds * measure.blocks_max as f64)
+            .min((seconds * measure.blocks_min as f64).max(measure.budget_seconds)),
+        plan.memory_bytes() / 1_000_000,
+        kilobytes(measure.blocks_min),
+        kilobytes(measure.blocks_max),
+    );
+}

@@ -1,0 +1,78 @@
+//! `kolo verify`.
+
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use algorithms::registry::{ALL, find};
+use algorithms::topology::Topology;
+use algorithms::verify::{self, Violation};
+use anyhow::Result;
+use rayon::prelude::*;
+
+use super::{Exit, sizes, usage};
+
+/// Prove that schedules are allreduces: symbolically, for every world size and every way to put the
+/// ranks on nodes of one size.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Algorithms, separated by commas [default: all, and hierarchical over each]
+    #[arg(long, value_delimiter = ',')]
+    algorithm: Vec<String>,
+    /// World sizes, both ends included
+    #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
+    ranks: RangeInclusive<usize>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut names = arguments.algorithm.clone();
+    if names.is_empty() {
+        names.extend(ALL.iter().map(|entry| entry.name.to_string()));
+        names.extend(
+            ALL.iter()
+                .map(|inner| format!("hierarchical:{}", inner.name)),
+        );
+        names.retain(|name| find(name).is_ok_and(|algorithm| algorithm.name() == *name));
+    }
+    let mut status = Exit::Right;
+    for name in &names {
+        let algorithm = find(name).map_err(usage)?;
+        let start = Instant::now();
+        let proofs: Vec<_> = worlds(arguments.ranks.clone())
+            .into_par_iter()
+            .map(|world| (verify::algorithm(&*algorithm, &world), world))
+            .collect();
+        let (mut proved, mut transfers, mut unsupported) = (0, 0, 0);
+        for (proof, world) in proofs {
+            match proof {
+                Ok(proof) => {
+                    proved += 1;
+                    transfers += proof.transfers;
+                }
+                Err(Violation::Unsupported(_)) => unsupported += 1,
+                Err(why) => {
+                    println!("{name:<22} REFUSED on {world}: {why}");
+                    status = Exit::Wrong;
+                }
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "{name:<22} proved on {proved} topologies, {transfers} transfers, {seconds:.2} s{}",
+            match unsupported {
+                0 => String::new(),
+                count => format!("; unsupported on {count}"),
+            }
+        );
+    }
+    Ok(status)
+}
+
+/// Every world size on nodes of every size that divides it.
+fn worlds(ranks: RangeInclusive<usize>) -> Vec<Topology> {
+    let shapes = |ranks: usize| {
+        (1..=ranks)
+            .filter(move |size| ranks.is_multiple_of(*size))
+            .map(move |size| Topology::uniform(ranks / size, size))
+    };
+    ranks.flat_map(shapes).collect()
+}

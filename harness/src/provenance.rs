@@ -1,0 +1,213 @@
+//! Where results come from: commit, command, configuration, machine, environment, time.
+
+use std::fs;
+use std::path::Path;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::record::{RecordError, SCHEMA, write_whole};
+
+/// The commit that this binary was built from, with `-dirty` if files had been changed.
+pub const COMMIT: &str = env!("KOLO_COMMIT");
+
+/// Environment variables that are kept: these, and nothing else, leave the machine with results.
+const ENVIRONMENT: [&str; 8] = [
+    "HOROVOD_",
+    "KOLO_",
+    "MALLOC_",
+    "NCCL_",
+    "OMPI_MCA_",
+    "RAYON_",
+    "RUST_",
+    "SLURM_",
+];
+
+/// Everything about a folder of results, as `provenance.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Version of this file and of those beside it.
+    pub schema: u32,
+    /// What was asked for.
+    pub config: Config,
+    /// Seed of order and data, also in the configuration.
+    pub seed: u64,
+    /// Each run of the program that has worked on the folder.
+    pub launches: Vec<Launch>,
+}
+
+/// One run of the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// See [`COMMIT`].
+    pub commit: String,
+    /// Name and version of the program.
+    pub version: String,
+    /// Compiler and profile.
+    pub build: String,
+    /// Arguments, the program's name included.
+    pub command: Vec<String>,
+    /// Where.
+    pub machine: Machine,
+    /// Allowed environment variables that are set.
+    pub environment: Vec<(String, String)>,
+    /// When it began, UTC.
+    pub started: String,
+    /// When it ended by itself, UTC; none if it was killed.
+    pub ended: Option<String>,
+}
+
+/// What was measured on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Processor, as the kernel calls it.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Kernel release.
+    pub kernel: String,
+    /// What the kernel takes the time from.
+    pub clock_source: String,
+    /// How the clock frequency is chosen, if the kernel says.
+    pub frequency_governor: Option<String>,
+}
+
+impl Launch {
+    /// This run of the program.
+    pub fn now() -> Launch {
+        let environment = std::env::vars()
+            .filter(|(name, _)| ENVIRONMENT.iter().any(|prefix| name.starts_with(prefix)));
+        let mut environment: Vec<_> = environment.collect();
+        environment.sort();
+        Launch {
+            commit: COMMIT.into(),
+            version: format!("kolo {}", env!("CARGO_PKG_VERSION")),
+            build: format!("{}, {}", env!("KOLO_RUSTC"), env!("KOLO_PROFILE")),
+            command: std::env::args().collect(),
+            machine: Machine::this(),
+            environment,
+            started: now(),
+            ended: None,
+        }
+    }
+}
+
+impl Machine {
+    /// This machine.
+    pub fn this() -> Machine {
+        let cpus = "/sys/devices/system";
+        let clock = format!("{cpus}/clocksource/clocksource0/current_clocksource");
+        Machine {
+            host: first_line("/proc/sys/kernel/hostname").unwrap_or("unknown".into()),
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or("unknown".into()),
+            cores: cores(),
+            memory_bytes: memory_bytes("MemTotal"),
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or("unknown".into()),
+            clock_source: first_line(&clock).unwrap_or("unknown".into()),
+            frequency_governor: first_line(&format!("{cpus}/cpu/cpu0/cpufreq/scaling_governor")),
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A line of `/proc/meminfo`, in bytes: `MemTotal`, `MemAvailable`.
+pub fn memory_bytes(name: &str) -> Option<u64> {
+    let kib = field("/proc/meminfo", name)?;
+    Some(kib.split(' ').next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// The time, UTC, to the second.
+pub fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Provenance {
+    /// A new folder's.
+    pub fn new(config: &Config, launch: Launch) -> Provenance {
+        let (config, seed) = (config.clone(), config.measure.seed);
+        Provenance {
+            schema: SCHEMA,
+            config,
+            seed,
+            launches: vec![launch],
+        }
+    }
+
+    /// Reads a folder's, and refuses to go on with another sweep's results.
+    pub fn resume(path: &Path, config: &Config, launch: Launch) -> Result<Provenance, RecordError> {
+        let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
+        let differs = |problem| RecordError::Differs {
+            path: path.into(),
+            problem,
+        };
+        let read: Result<Provenance, _> = serde_json::from_str(&text);
+        let mut provenance = read.map_err(|error| {
+            differs(format!(
+                "{error}; the folder was written by another version: name another"
+            ))
+        })?;
+        if let Some(key) = difference(&provenance.config, config) {
+            return Err(differs(format!(
+                "the folder holds a sweep with another {key}; resume it with its own \
+                 configuration, or name another folder with --out"
+            )));
+        }
+        provenance.launches.push(launch);
+        Ok(provenance)
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+        let text = serde_json::to_string_pretty(self).expect("provenance is plain data");
+        write_whole(path, (text + "\n").as_bytes())
+    }
+}
+
+/// The first key that differs between two configurations.
+fn difference(a: &Config, b: &Config) -> Option<String> {
+    let flat = |config: &Config| {
+        let value = serde_json::to_value(config).expect("a configuration is plain data");
+        let mut keys = Vec::new();
+        flatten(&value, String::new(), &mut keys);
+        keys
+    };
+    let (a, b) = (flat(a), flat(b));
+    a.iter()
+        .zip(&b)
+        .find(|(a, b)| a != b)
+        .map(|((key, _), _)| key.clone())
+}
+
+fn flatten(value: &serde_json::Value, key: String, into: &mut Vec<(String, String)>) {
+    match value {
+        serde_json::Value::Object(map) => map.iter().for_each(|(name, value)| {
+            let dot = if key.is_empty() { "" } else { "." };
+            flatten(value, format!("{key}{dot}{name}"), into);
+        }),
+        leaf => into.push((key, leaf.to_string())),
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_string())
+}
+
+/// The value of `name : value` in a file of the kernel.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, value) = text
+        .lines()
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim() == name)?;
+    Some(value.trim().to_string())
+}

@@ -1,0 +1,695 @@
+//! What a run writes: rows, samples, and how they survive a kill.
+//!
+//! | file | a line is |
+//! |---|---|
+//! | `rows.csv` | one case, or one size of a bench, with its statistics; see [`Row`] |
+//! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
+//! | `messages.csv` | one allreduce within a step |
+//! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
+//!
+//! Everything is appended, a block with one write, and flushed to the disk. After a kill the last
+//! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is
+//! incomplete and says so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Version of all files of a run. It changes when a column changes its meaning.
+pub const SCHEMA: u32 = 1;
+
+/// One case with its statistics. Units are in the names; an empty field is not known.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(
+    missing_docs,
+    reason = "results/README.md explains each column to those who read the CSV"
+)]
+pub struct Row {
+    pub schema: u32,
+    pub kind: Kind,
+    pub case: String,
+    pub status: Status,
+    pub reason: String,
+    pub source: Source,
+    pub emulated: bool,
+    pub oversubscribed: bool,
+    pub host: String,
+    pub commit: String,
+    pub started: String,
+    pub workload: String,
+    pub transport: String,
+    pub control_plane: String,
+    pub algorithm: String,
+    pub groups: usize,
+    pub nodes: usize,
+    pub local_size: Option<usize>,
+    pub ranks: usize,
+    pub dtype: String,
+    pub op: String,
+    pub in_place: bool,
+    pub size_bytes: usize,
+    pub tensors: usize,
+    pub fusion_threshold_bytes: Option<usize>,
+    pub cycle_time_ms: Option<f64>,
+    pub cache_capacity: Option<usize>,
+    pub forward_ms: Option<f64>,
+    pub backward_ms: Option<f64>,
+    pub optimizer_ms: Option<f64>,
+    pub warmup: usize,
+    pub samples: usize,
+    pub blocks: usize,
+    pub launches: usize,
+    pub stop_reason: String,
+    pub checked: usize,
+    pub wrong: Option<usize>,
+    pub first_wrong: String,
+    pub time_us_p50: Option<f64>,
+    pub time_us_p50_low: Option<f64>,
+    pub time_us_p50_high: Option<f64>,
+    pub time_us_mean: Option<f64>,
+    pub time_us_min: Option<f64>,
+    pub time_us_max: Option<f64>,
+    pub time_us_p99: Option<f64>,
+    pub bound_us: Option<f64>,
+    pub exposed_us_p50: Option<f64>,
+    pub data_us_p50: Option<f64>,
+    pub packing_us_p50: Option<f64>,
+    pub negotiation_us_p50: Option<f64>,
+    pub negotiation_us_p50_low: Option<f64>,
+    pub negotiation_us_p50_high: Option<f64>,
+    pub negotiation_cycle_us_p50: Option<f64>,
+    pub negotiation_cycle_us_p99: Option<f64>,
+    pub cycles_p50: Option<f64>,
+    pub idle_cycles_p50: Option<f64>,
+    pub messages_p50: Option<f64>,
+    pub messages_p50_low: Option<f64>,
+    pub messages_p50_high: Option<f64>,
+    pub tensors_per_message_mean: Option<f64>,
+    pub control_bytes_p50: Option<f64>,
+    pub inside_bytes: Option<f64>,
+    pub between_bytes: Option<f64>,
+    pub algbw_gb_s: Option<f64>,
+    pub busbw_gb_s: Option<f64>,
+    pub busbw_gb_s_low: Option<f64>,
+    pub busbw_gb_s_high: Option<f64>,
+}
+
+/// What a row is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A training step of the engine.
+    #[default]
+    Step,
+    /// An allreduce alone.
+    Allreduce,
+    /// The messages of a sweep, per algorithm and octave of size.
+    Message,
+}
+
+/// How a case ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Measured, and the data were right.
+    #[default]
+    Ok,
+    /// Measured, and the data were not; its times are not to be believed.
+    Wrong,
+    /// Not measured; the reason says why.
+    Failed,
+    /// There is no such case; the reason says why.
+    Unsupported,
+}
+
+/// Where times come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Source {
+    /// A clock.
+    #[default]
+    Measured,
+    /// A model.
+    Simulated,
+}
+
+/// One training step; what ranks differ in is the maximum over them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// The case's name.
+    pub case: String,
+    /// Each case once per block.
+    pub block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
+    pub launch: usize,
+    /// Position of the case within the block.
+    pub order: usize,
+    /// Steps that count, from 0; the last one of a block completes it.
+    pub step: usize,
+    /// From its beginning to the end of the optimizer.
+    pub time_us: f64,
+    /// In the control plane, over all cycles of the step.
+    pub negotiation_us: f64,
+    /// In allreduces, packing included.
+    pub data_us: f64,
+    /// Copying into and out of the fusion buffer.
+    pub packing_us: f64,
+    /// Cycles of rank 0.
+    pub cycles: usize,
+    /// Those after which there was nothing to do.
+    pub idle_cycles: usize,
+    /// Allreduces.
+    pub messages: usize,
+    /// Bytes of control messages, sent by all ranks together.
+    pub control_bytes: usize,
+    /// Bytes of data sent inside nodes, by all ranks together.
+    pub inside_bytes: usize,
+    /// Bytes of data sent between nodes, by all ranks together.
+    pub between_bytes: usize,
+    /// The data after this step were compared.
+    pub checked: bool,
+    /// Wrong elements.
+    pub wrong: usize,
+    /// The first one.
+    pub first_wrong: String,
+}
+
+/// One allreduce of a training step; the time is the maximum over ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "as in `Sample`")]
+pub struct Message {
+    pub case: String,
+    pub block: usize,
+    pub step: usize,
+    pub index: usize,
+    pub tensors: usize,
+    pub size_bytes: usize,
+    pub time_us: f64,
+}
+
+/// What one block of one case brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// One per step.
+    pub samples: Vec<Sample>,
+    /// One per allreduce.
+    pub messages: Vec<Message>,
+    /// Control-plane latencies of each cycle on each rank, in nanoseconds.
+    pub latencies: Option<Histogram>,
+}
+
+/// Latencies in nanoseconds, to three digits.
+pub type Histogram = hdrhistogram::Histogram<u64>;
+
+/// An empty histogram.
+pub fn histogram() -> Histogram {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
+}
+
+/// Why results cannot be written or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RecordError {
+    /// The folder is not to be written to.
+    #[error(
+        "{} exists; results are never overwritten: add --resume to go on with it, or name another \
+         folder with --out", folder.display()
+    )]
+    Exists {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// Somebody else is at it.
+    #[error("{} is in use by another kolo; wait for it to end", folder.display())]
+    InUse {
+        /// The folder.
+        folder: PathBuf,
+    },
+    /// The system refuses.
+    #[error("{}: {source}; what was written before is safe: repair and go on with --resume", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A complete line cannot be read.
+    #[error("{}:{line}: {problem}; remove the line by hand, or name another folder", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What was found.
+        problem: String,
+    },
+    /// The folder holds another sweep.
+    #[error("{}: {problem}", path.display())]
+    Differs {
+        /// The file.
+        path: PathBuf,
+        /// What differs and what to do.
+        problem: String,
+    },
+}
+
+impl RecordError {
+    /// An error of the system about a file.
+    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> RecordError {
+        let path = path.to_path_buf();
+        move |source| RecordError::Io { path, source }
+    }
+}
+
+/// The growing files of one run.
+pub struct Store {
+    folder: PathBuf,
+    rows: Appended,
+    samples: Appended,
+    messages: Appended,
+    latencies: Appended,
+    /// Held while the program lives; the system lets go of it if it is killed.
+    _lock: File,
+}
+
+/// What an earlier launch has left.
+#[derive(Debug, Default)]
+pub struct Earlier {
+    /// Cases that are done.
+    pub rows: Vec<Row>,
+    /// Complete blocks, by case and number.
+    pub blocks: BTreeMap<(String, usize), Block>,
+    /// What was incomplete and has been removed, in sentences.
+    pub dropped: Vec<String>,
+}
+
+impl Store {
+    /// A new folder.
+    pub fn create(folder: &Path) -> Result<Store, RecordError> {
+        if folder.exists() {
+            return Err(RecordError::Exists {
+                folder: folder.into(),
+            });
+        }
+        fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
+        Store::open(folder)
+    }
+
+    /// A folder of an earlier launch; a block counts if it has `steps` samples.
+    pub fn resume(folder: &Path, steps: usize) -> Result<(Store, Earlier), RecordError> {
+        let mut store = Store::open(folder)?;
+        let mut earlier = Earlier::default();
+        earlier.rows = store.rows.read(&mut earlier.dropped)?;
+        for sample in store.samples.read::<Sample>(&mut earlier.dropped)? {
+            let key = (sample.case.clone(), sample.block);
+            earlier.blocks.entry(key).or_default().samples.push(sample);
+        }
+        let mut latencies = store.read_latencies(&mut earlier.dropped)?;
+        let before = earlier.blocks.len();
+        earlier.blocks.retain(|key, block| {
+            block.latencies = latencies.remove(key);
+            block.samples.len() == steps && block.latencies.is_some()
+        });
+        let mut stray = before - earlier.blocks.len() + latencies.len();
+        for message in store.messages.read::<Message>(&mut earlier.dropped)? {
+            match earlier
+                .blocks
+                .get_mut(&(message.case.clone(), message.block))
+            {
+                Some(block) => block.messages.push(message),
+                None => stray += 1,
+            }
+        }
+        if stray > 0 || !earlier.dropped.is_empty() {
+            store.rewrite(&earlier)?;
+        }
+        if stray > 0 {
+            earlier
+                .dropped
+                .push("an incomplete block is measured again".into());
+        }
+        Ok((store, earlier))
+    }
+
+    fn open(folder: &Path) -> Result<Store, RecordError> {
+        let path = folder.join("lock");
+        let lock = File::create(&path).map_err(RecordError::io(&path))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(fs::TryLockError::WouldBlock) => {
+                return Err(RecordError::InUse {
+                    folder: folder.into(),
+                });
+            }
+            Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
+        }
+        Ok(Store {
+            folder: folder.into(),
+            rows: Appended::open(folder.join("rows.csv"))?,
+            samples: Appended::open(folder.join("samples.csv"))?,
+            messages: Appended::open(folder.join("messages.csv"))?,
+            latencies: Appended::open(folder.join("latencies.hlog"))?,
+            _lock: lock,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A finished case.
+    pub fn append_row(&mut self, row: &Row) -> Result<(), RecordError> {
+        self.rows.append(std::slice::from_ref(row))
+    }
+
+    /// A finished block. Its samples come last: with them it is complete.
+    pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
+        self.messages.append(&block.messages)?;
+        if let (Some(latencies), Some(sample)) = (&block.latencies, block.samples.first()) {
+            self.latencies
+                .append_bytes(latency_line(sample, latencies).as_bytes())?;
+        }
+        self.samples.append(&block.samples)
+    }
+
+    /// Writes a whole file at once: beside it first, then in its place.
+    pub fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        write_whole(&self.folder.join(name), bytes)
+    }
+
+    /// Replaces all files by what is complete.
+    fn rewrite(&mut self, earlier: &Earlier) -> Result<(), RecordError> {
+        let blocks = || earlier.blocks.values();
+        let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
+        let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
+        let latencies = blocks().filter_map(|block| {
+            Some(latency_line(
+                block.samples.first()?,
+                block.latencies.as_ref()?,
+            ))
+        });
+        self.rows.replace(&csv_bytes(&earlier.rows, true))?;
+        self.samples.replace(&csv_bytes(&samples, true))?;
+        self.messages.replace(&csv_bytes(&messages, true))?;
+        self.latencies
+            .replace(latencies.collect::<String>().as_bytes())
+    }
+
+    fn read_latencies(
+        &mut self,
+        dropped: &mut Vec<String>,
+    ) -> Result<HashMap<(String, usize), Histogram>, RecordError> {
+        let text = self.latencies.complete_lines(dropped)?;
+        let lines = text.lines().enumerate();
+        lines
+            .map(|(index, line)| {
+                parse_latency_line(line).ok_or_else(|| RecordError::Malformed {
+                    path: self.latencies.path.clone(),
+                    line: index as u64 + 1,
+                    problem: "no interval of an HdrHistogram log".into(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// `Tag=CASE#BLOCK,start,length,max,histogram`, as HdrHistogram's log readers expect.
+fn latency_line(sample: &Sample, latencies: &Histogram) -> String {
+    use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+    let mut bytes = Vec::new();
+    let written = V2DeflateSerializer::new().serialize(latencies, &mut bytes);
+    written.expect("writing to memory does not fail");
+    let max_ms = latencies.max() as f64 / 1e6;
+    let tag = format!("{}#{}", sample.case, sample.block).replace(',', ";");
+    format!(
+        "Tag={tag},0.000,0.000,{max_ms:.3},{}\n",
+        BASE64.encode(&bytes)
+    )
+}
+
+fn parse_latency_line(line: &str) -> Option<((String, usize), Histogram)> {
+    let mut fields = line.strip_prefix("Tag=")?.split(',');
+    let (case, block) = fields.next()?.rsplit_once('#')?;
+    let bytes = BASE64.decode(fields.nth(3)?).ok()?;
+    let histogram = hdrhistogram::serialization::Deserializer::new();
+    let histogram = { histogram }.deserialize(&mut bytes.as_slice()).ok()?;
+    Some(((case.to_string(), block.parse().ok()?), histogram))
+}
+
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+
+/// Writes a whole file at once: beside it first, then in its place.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+    let beside = path.with_extension("new");
+    let write = || {
+        let mut file = File::create(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_data()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(RecordError::io(path))
+}
+
+/// CSV lines, with or without the header.
+pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
+    let mut writer = csv::WriterBuilder::new()
+        .has_headers(header)
+        .from_writer(Vec::new());
+    for line in lines {
+        writer.serialize(line).expect("rows are flat");
+    }
+    writer
+        .into_inner()
+        .expect("writing to memory does not fail")
+}
+
+/// A file that only grows, by whole lines.
+struct Appended {
+    path: PathBuf,
+    file: File,
+}
+
+impl Appended {
+    fn open(path: PathBuf) -> Result<Appended, RecordError> {
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(true)
+            .open(&path);
+        Ok(Appended {
+            file: file.map_err(RecordError::io(&path))?,
+            path,
+        })
+    }
+
+    fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
+        let empty = self
+            .file
+            .metadata()
+            .map_err(RecordError::io(&self.path))?
+            .len()
+            == 0;
+        self.append_bytes(&csv_bytes(lines, empty))
+    }
+
+    /// One write, then the disk. If it fails half-way the file is cut back.
+    fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        let before = self
+            .file
+            .metadata()
+            .map_err(RecordError::io(&self.path))?
+            .len();
+        let written = self
+            .file
+            .write_all(bytes)
+            .and_then(|()| self.file.sync_data());
+        written.map_err(|error| {
+            // If cutting back fails as well, the cut line is found when the run is resumed.
+            let _ = self.file.set_len(before);
+            RecordError::io(&self.path)(error)
+        })
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        write_whole(&self.path, bytes)?;
+        *self = Appended::open(self.path.clone())?;
+        Ok(())
+    }
+
+    /// The text up to the last end of a line; what follows was cut by a kill.
+    fn complete_lines(&mut self, dropped: &mut Vec<String>) -> Result<String, RecordError> {
+        let mut bytes = Vec::new();
+        let mut read = || {
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.read_to_end(&mut bytes)
+        };
+        read().map_err(RecordError::io(&self.path))?;
+        let end = bytes
+            .iter()
+            .rposition(|&byte| byte == b'\n')
+            .map_or(0, |at| at + 1);
+        if end < bytes.len() {
+            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+            dropped.push(format!(
+                "the last line of {name} was cut off and is dropped"
+            ));
+            bytes.truncate(end);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn read<T: DeserializeOwned>(
+        &mut self,
+        dropped: &mut Vec<String>,
+    ) -> Result<Vec<T>, RecordError> {
+        let text = self.complete_lines(dropped)?;
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let lines = reader.deserialize().map(|line| {
+            line.map_err(|error| RecordError::Malformed {
+                path: self.path.clone(),
+                line: error.position().map_or(1, csv::Position::line),
+                problem: error.to_string(),
+            })
+        });
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn block(case: &str, block: usize, steps: usize) -> Block {
+        let sample = |step| Sample {
+            case: case.into(),
+            block,
+            step,
+            time_us: 1.5,
+            first_wrong: "a, \"b\"\nc".into(),
+            ..Sample::default()
+        };
+        let mut latencies = histogram();
+        latencies.record_n(1000 + block as u64, 5).unwrap();
+        Block {
+            samples: (0..steps).map(sample).collect(),
+            messages: vec![
+                Message {
+                    case: case.into(),
+                    block,
+                    ..Message::default()
+                };
+                3
+            ],
+            latencies: Some(latencies),
+        }
+    }
+
+    fn written(folder: &Path) -> Vec<Block> {
+        let mut store = Store::create(folder).unwrap();
+        let blocks = vec![block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
+        blocks
+            .iter()
+            .for_each(|block| store.append_block(block).unwrap());
+        store
+            .append_row(&Row {
+                case: "b".into(),
+                ..Row::default()
+            })
+            .unwrap();
+        blocks
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let blocks = written(&folder);
+        let (_, earlier) = Store::resume(&folder, 2).unwrap();
+        assert_eq!(earlier.dropped, [""; 0]);
+        assert_eq!(earlier.rows.len(), 1);
+        assert_eq!(earlier.blocks[&("a".into(), 1)], blocks[2]);
+        assert_eq!(earlier.blocks.len(), 3);
+    }
+
+    /// Wherever the files are cut, what is complete is kept and the rest can be appended again.
+    #[test]
+    fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join("whole");
+        let blocks = written(&whole);
+        for (name, may_be_lost) in [
+            ("samples.csv", 3),
+            ("messages.csv", 0),
+            ("latencies.hlog", 3),
+        ] {
+            let bytes = fs::read(whole.join(name)).unwrap();
+            for cut in (0..bytes.len()).step_by(7) {
+                let copy = folder.path().join(format!("{name}-{cut}"));
+                fs::create_dir(&copy).unwrap();
+                for file in ["rows.csv", "samples.csv", "messages.csv", "latencies.hlog"] {
+                    fs::copy(whole.join(file), copy.join(file)).unwrap();
+                }
+                fs::write(copy.join(name), &bytes[..cut]).unwrap();
+                let (mut store, earlier) = Store::resume(&copy, 2).unwrap();
+                assert!(earlier.blocks.len() >= 3 - may_be_lost);
+                for wanted in &blocks {
+                    let key = (wanted.samples[0].case.clone(), wanted.samples[0].block);
+                    if !earlier.blocks.contains_key(&key) {
+                        store.append_block(wanted).unwrap();
+                    }
+                }
+                drop(store);
+                let (_, again) = Store::resume(&copy, 2).unwrap();
+                assert_eq!(again.dropped, [""; 0], "{name} cut at {cut}");
+                assert_eq!(again.blocks.len(), 3);
+                fs::remove_dir_all(&copy).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn folders_are_not_overwritten_nor_shared() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let store = Store::create(&folder).unwrap();
+        assert!(matches!(
+            Store::resume(&folder, 1),
+            Err(RecordError::InUse { .. })
+        ));
+        drop(store);
+        let Err(error) = Store::create(&folder) else {
+            panic!("overwritten")
+        };
+        assert!(
+            error
+                .to_string()
+                .ends_with("name another folder with --out"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_row_survives_the_csv() {
+        let row = Row {
+            case: "x".into(),
+            time_us_p50: Some(0.1),
+            wrong: None,
+            ..Row::default()
+        };
+        let bytes = csv_bytes(std::slice::from_ref(&row), true);
+        let read: Vec<Row> = csv::Reader::from_reader(bytes.as_slice())
+            .deserialize()
+            .map(Result::unwrap)
+            .collect();
+        assert_eq!(read, [row]);
+    }
+}
