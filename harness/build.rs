@@ -3,13 +3,7 @@
 use std::process::Command;
 
 fn main() {
-    for path in [
-        "../.git/HEAD",
-        "../.git/refs/heads",
-        "src",
-        "../algorithms/src",
-        "../plots/src",
-    ] {
+    for path in ["../.git/HEAD", "../.git/refs/heads", "src", "../algorithms/src", "../plots/src"] {
         println!("cargo:rerun-if-changed={path}");
     }
     let commit = match output("git", &["rev-parse", "HEAD"]) {

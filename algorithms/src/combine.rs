@@ -14,16 +14,8 @@ impl Sequence {
     pub fn new(phases: Vec<Box<dyn Schedule>>) -> Sequence {
         assert!(!phases.is_empty(), "a sequence needs a phase");
         for phase in &phases[1..] {
-            assert_eq!(
-                phase.ranks(),
-                phases[0].ranks(),
-                "phases over different worlds"
-            );
-            assert_eq!(
-                phase.chunks(),
-                phases[0].chunks(),
-                "phases over different chunks"
-            );
+            assert_eq!(phase.ranks(), phases[0].ranks(), "phases over different worlds");
+            assert_eq!(phase.chunks(), phases[0].chunks(), "phases over different chunks");
         }
         Sequence(phases)
     }
@@ -52,9 +44,7 @@ impl Schedule for Sequence {
     }
 
     fn rotation(&self) -> usize {
-        self.0.iter().fold(1, |turn, phase| {
-            least_common_multiple(turn, phase.rotation())
-        })
+        self.0.iter().fold(1, |turn, phase| least_common_multiple(turn, phase.rotation()))
     }
 }
 
@@ -71,16 +61,8 @@ impl<S: Schedule> Within<S> {
     /// # Panics
     /// When the nodes are not all of the size of `inner`'s world.
     pub fn new(topology: &Topology, inner: S, scale: usize) -> Within<S> {
-        assert_eq!(
-            topology.local_size(),
-            Some(inner.ranks()),
-            "nodes of another size"
-        );
-        Within {
-            topology: topology.clone(),
-            inner,
-            scale,
-        }
+        assert_eq!(topology.local_size(), Some(inner.ranks()), "nodes of another size");
+        Within { topology: topology.clone(), inner, scale }
     }
 }
 
@@ -145,15 +127,7 @@ impl<S: Schedule> Schedule for Across<S> {
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
         let (node, local) = (rank / self.local_size, rank % self.local_size);
         let peer = |node: Rank| node * self.local_size + local;
-        relabel(
-            &self.inner,
-            node,
-            step,
-            part,
-            peer,
-            local * self.inner.chunks(),
-            1,
-        );
+        relabel(&self.inner, node, step, part, peer, local * self.inner.chunks(), 1);
     }
 
     fn rotation(&self) -> usize {
@@ -196,10 +170,7 @@ fn relabel(
 ) {
     let (sends, receives) = (part.sends.len(), part.receives.len());
     inner.part(member, step, part);
-    for entry in part.sends[sends..]
-        .iter_mut()
-        .chain(&mut part.receives[receives..])
-    {
+    for entry in part.sends[sends..].iter_mut().chain(&mut part.receives[receives..]) {
         entry.peer = peer(entry.peer()) as u32;
         entry.first = (offset + scale * entry.first as usize) as u32;
         entry.end = (offset + scale * entry.end as usize) as u32;

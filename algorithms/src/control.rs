@@ -39,14 +39,8 @@ pub enum DataType {
 
 impl DataType {
     /// Every element type.
-    pub const ALL: [DataType; 6] = [
-        DataType::F32,
-        DataType::F64,
-        DataType::F16,
-        DataType::BF16,
-        DataType::I32,
-        DataType::I64,
-    ];
+    pub const ALL: [DataType; 6] =
+        [DataType::F32, DataType::F64, DataType::F16, DataType::BF16, DataType::I32, DataType::I64];
 
     /// The one spelling of its name.
     pub fn name(self) -> &'static str {
@@ -106,13 +100,8 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every operation.
-    pub const ALL: [ReduceOp; 5] = [
-        ReduceOp::Sum,
-        ReduceOp::Average,
-        ReduceOp::Min,
-        ReduceOp::Max,
-        ReduceOp::Product,
-    ];
+    pub const ALL: [ReduceOp; 5] =
+        [ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product];
 
     /// The one spelling of its name.
     pub fn name(self) -> &'static str {
@@ -163,14 +152,7 @@ impl Tensor {
     /// A tensor without scale factors.
     pub fn new(name: impl Into<String>, dtype: DataType, op: ReduceOp, shape: &[u64]) -> Tensor {
         let shape = shape.to_vec();
-        Tensor {
-            name: name.into(),
-            dtype,
-            op,
-            shape,
-            prescale: 1.0,
-            postscale: 1.0,
-        }
+        Tensor { name: name.into(), dtype, op, shape, prescale: 1.0, postscale: 1.0 }
     }
 
     /// Number of elements.
@@ -197,9 +179,7 @@ impl Tensors {
         let mut by_name = HashMap::with_capacity(list.len());
         for (id, tensor) in list.iter().enumerate() {
             if by_name.insert(tensor.name.clone(), id).is_some() {
-                return Err(ControlError::RegisteredTwice {
-                    name: tensor.name.clone(),
-                });
+                return Err(ControlError::RegisteredTwice { name: tensor.name.clone() });
             }
         }
         Ok(Tensors { list, by_name })
@@ -238,10 +218,7 @@ pub struct Response {
 impl Response {
     /// Reduce one tensor.
     pub fn reduce(tensor: TensorId) -> Response {
-        Response {
-            tensors: vec![tensor],
-            error: None,
-        }
+        Response { tensors: vec![tensor], error: None }
     }
 }
 
@@ -330,28 +307,18 @@ pub fn find(
 /// Why a control plane cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(
-    missing_docs,
-    reason = "the fields are named and Display says what they mean"
-)]
+#[allow(missing_docs, reason = "the fields are named and Display says what they mean")]
 pub enum ControlError {
     /// Two tensors of one rank have the same name.
     RegisteredTwice { name: String },
     /// A tensor became ready again before it was reduced.
     ReadyTwice { name: String },
     /// A message cannot be read.
-    Malformed {
-        from: Rank,
-        malformed: message::Malformed,
-    },
+    Malformed { from: Rank, malformed: message::Malformed },
     /// A response names a tensor that this rank never registered.
     UnknownTensor { rank: Rank, name: String },
     /// The bit vectors of different ranks have different lengths: their caches differ.
-    CachesDiffer {
-        rank: Rank,
-        expected_words: usize,
-        found_words: usize,
-    },
+    CachesDiffer { rank: Rank, expected_words: usize, found_words: usize },
     /// An event that makes no sense now.
     Unexpected { rank: Rank, event: &'static str },
 }
@@ -360,10 +327,7 @@ impl fmt::Display for ControlError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ControlError::RegisteredTwice { name } => {
-                write!(
-                    f,
-                    "tensor \"{name}\" is registered twice; names must be unique on a rank"
-                )
+                write!(f, "tensor \"{name}\" is registered twice; names must be unique on a rank")
             }
             ControlError::ReadyTwice { name } => write!(
                 f,
@@ -378,21 +342,14 @@ impl fmt::Display for ControlError {
                 "rank {rank} is told to reduce tensor \"{name}\", which it never registered; all \
                  ranks must register the same tensors"
             ),
-            ControlError::CachesDiffer {
-                rank,
-                expected_words,
-                found_words,
-            } => write!(
+            ControlError::CachesDiffer { rank, expected_words, found_words } => write!(
                 f,
                 "rank {rank} expected a bit vector of {expected_words} words and got \
                  {found_words}: the response caches differ between ranks; give all the same \
                  capacity"
             ),
             ControlError::Unexpected { rank, event } => {
-                write!(
-                    f,
-                    "rank {rank} got {event} outside a cycle that waits for it"
-                )
+                write!(f, "rank {rank} got {event} outside a cycle that waits for it")
             }
         }
     }

@@ -37,9 +37,7 @@ pub fn fuse(responses: Vec<Response>, tensors: &Tensors, threshold_bytes: usize)
         while let Some(next) = queue.front() {
             let next_size = size_bytes(next, tensors);
             if alike(&message, next, tensors) && size + next_size <= threshold_bytes {
-                message
-                    .tensors
-                    .extend(queue.pop_front().expect("there is a front").tensors);
+                message.tensors.extend(queue.pop_front().expect("there is a front").tensors);
                 size += next_size;
             } else {
                 skipped_size += next_size;
@@ -61,11 +59,7 @@ pub fn fuse(responses: Vec<Response>, tensors: &Tensors, threshold_bytes: usize)
 fn size_bytes(response: &Response, tensors: &Tensors) -> usize {
     match response.error {
         Some(_) => 0,
-        None => response
-            .tensors
-            .iter()
-            .map(|&id| tensors.get(id).size_bytes())
-            .sum(),
+        None => response.tensors.iter().map(|&id| tensors.get(id).size_bytes()).sum(),
     }
 }
 
@@ -92,10 +86,7 @@ mod tests {
         let tensors = Tensors::new(tensors.collect()).unwrap();
         let responses = (0..list.len()).map(Response::reduce).collect();
         let messages = fuse(responses, &tensors, threshold_bytes);
-        let messages: Vec<_> = messages
-            .into_iter()
-            .map(|message| message.tensors)
-            .collect();
+        let messages: Vec<_> = messages.into_iter().map(|message| message.tensors).collect();
         assert_eq!(messages, expected);
     }
 
@@ -125,11 +116,7 @@ mod tests {
 
     #[test]
     fn look_ahead_passes_other_types_while_they_would_fit_too() {
-        check(
-            &[(F32, 2), (F16, 2), (F32, 2), (F16, 2)],
-            24,
-            &[&[0, 2], &[1, 3]],
-        );
+        check(&[(F32, 2), (F16, 2), (F32, 2), (F16, 2)], 24, &[&[0, 2], &[1, 3]]);
     }
 
     #[test]

@@ -62,9 +62,7 @@ impl Algorithm for Grouped {
     }
 
     fn grouping(&self) -> Option<Grouping> {
-        Some(Grouping {
-            buffer: self.buffer,
-        })
+        Some(Grouping { buffer: self.buffer })
     }
 }
 
@@ -74,9 +72,7 @@ impl Algorithm for Grouped {
 pub fn split(tensors: usize, groups: usize) -> Vec<Range<usize>> {
     let groups = groups.clamp(1, tensors.max(1));
     let bound = |group: usize| group * (tensors / groups) + group.min(tensors % groups);
-    (0..groups)
-        .map(|group| bound(group)..bound(group + 1))
-        .collect()
+    (0..groups).map(|group| bound(group)..bound(group + 1)).collect()
 }
 
 #[cfg(test)]

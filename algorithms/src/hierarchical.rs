@@ -40,11 +40,7 @@ impl Algorithm for Hierarchical {
         let across = || self.inner.schedule(&Topology::flat(topology.nodes()));
         let scale = across()?.chunks();
         Ok(Box::new(Sequence::new(vec![
-            Box::new(Within::new(
-                topology,
-                ring::reduce_scatter(local_size),
-                scale,
-            )),
+            Box::new(Within::new(topology, ring::reduce_scatter(local_size), scale)),
             Box::new(Across::new(local_size, across()?)),
             Box::new(Within::new(topology, ring::all_gather(local_size), scale)),
         ])))
@@ -53,15 +49,9 @@ impl Algorithm for Hierarchical {
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         let across = Topology::flat(topology.nodes());
         let inner = self.inner.volume(&across, topology.node_of(rank));
-        let shard = self
-            .inner
-            .schedule(&across)
-            .map_or(0, |schedule| schedule.chunks());
+        let shard = self.inner.schedule(&across).map_or(0, |schedule| schedule.chunks());
         let inside = 2 * (topology.node(topology.node_of(rank)).len() - 1) * shard;
-        Volume {
-            sent: inside + inner.sent,
-            received: inside + inner.received,
-        }
+        Volume { sent: inside + inner.sent, received: inside + inner.received }
     }
 }
 
@@ -74,11 +64,7 @@ mod tests {
 
     #[test]
     fn every_rank_ends_with_every_part() {
-        for name in [
-            "hierarchical",
-            "hierarchical:tree",
-            "hierarchical:hierarchical:tree",
-        ] {
+        for name in ["hierarchical", "hierarchical:tree", "hierarchical:hierarchical:tree"] {
             let algorithm = find(name).unwrap();
             for nodes in 1..=8 {
                 for local_size in 1..=8 {
@@ -94,38 +80,25 @@ mod tests {
     fn costs_what_the_header_says() {
         let world = Topology::uniform(4, 6);
         let schedule = find("hierarchical").unwrap().schedule(&world).unwrap();
-        assert_eq!(
-            (schedule.steps(), schedule.chunks()),
-            (2 * 5 + 2 * 3, 6 * 4)
-        );
+        assert_eq!((schedule.steps(), schedule.chunks()), (2 * 5 + 2 * 3, 6 * 4));
         let volume = find("hierarchical").unwrap().volume(&world, 7);
-        assert_eq!(
-            volume.sent,
-            2 * 5 * 4 + 2 * 3,
-            "10 shards of 4 chunks, then a ring of 4"
-        );
+        assert_eq!(volume.sent, 2 * 5 * 4 + 2 * 3, "10 shards of 4 chunks, then a ring of 4");
     }
 
     #[test]
     fn ragged_nodes_are_refused() {
-        let Err(why) = find("hierarchical")
-            .unwrap()
-            .schedule(&Topology::new(&[3, 2]))
-        else {
+        let Err(why) = find("hierarchical").unwrap().schedule(&Topology::new(&[3, 2])) else {
             panic!("ragged nodes were accepted");
         };
         assert!(
-            why.to_string()
-                .starts_with("hierarchical needs nodes of one size, but these have 3+2")
+            why.to_string().starts_with("hierarchical needs nodes of one size, but these have 3+2")
         );
     }
 
     #[test]
     fn two_nodes_of_two_step_by_step() {
-        let schedule = find("hierarchical:tree")
-            .unwrap()
-            .schedule(&Topology::uniform(2, 2))
-            .unwrap();
+        let schedule =
+            find("hierarchical:tree").unwrap().schedule(&Topology::uniform(2, 2)).unwrap();
         assert_eq!(
             Drawing(&*schedule).to_string(),
             "\

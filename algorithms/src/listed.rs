@@ -26,11 +26,7 @@ impl Listed {
         let steps = (0..schedule.steps())
             .map(|step| (0..ranks).map(|rank| part(step, rank)).collect())
             .collect();
-        Listed {
-            ranks,
-            chunks,
-            steps,
-        }
+        Listed { ranks, chunks, steps }
     }
 
     /// Every transfer as (step, sender, position in the sender's list, receiver, position there).
@@ -42,10 +38,7 @@ impl Listed {
         for (step, parts) in self.steps.iter().enumerate() {
             for (from, part) in parts.iter().enumerate() {
                 for (index, send) in part.sends.iter().enumerate() {
-                    let nth = part.sends[..index]
-                        .iter()
-                        .filter(|m| m.peer == send.peer)
-                        .count();
+                    let nth = part.sends[..index].iter().filter(|m| m.peer == send.peer).count();
                     let to = send.peer();
                     let at = (parts[to].receives.iter().enumerate())
                         .filter(|(_, receive)| receive.peer() == from)

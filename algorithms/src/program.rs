@@ -55,10 +55,7 @@ pub struct Program {
 impl Program {
     /// The program of one rank.
     pub fn compile(schedule: &dyn Schedule, rank: Rank) -> Program {
-        let mut program = Program {
-            chunks: schedule.chunks(),
-            ..Program::default()
-        };
+        let mut program = Program { chunks: schedule.chunks(), ..Program::default() };
         let mut part = Part::default();
         // For each chunk: how many receives, or sends, up to the last one that touches it.
         let mut written_by = vec![0; schedule.chunks()];
@@ -125,10 +122,7 @@ pub struct Bounds {
 impl Bounds {
     /// `elements` cut into `chunks`.
     pub fn new(elements: usize, chunks: usize) -> Bounds {
-        Bounds {
-            size: elements / chunks,
-            longer: elements % chunks,
-        }
+        Bounds { size: elements / chunks, longer: elements % chunks }
     }
 
     /// First element of a chunk.
@@ -158,9 +152,8 @@ mod tests {
             for chunks in [1, 2, 3, 7, 64] {
                 let bounds = Bounds::new(elements, chunks);
                 assert_eq!((bounds.start(0), bounds.start(chunks)), (0, elements));
-                let sizes: Vec<_> = (0..chunks)
-                    .map(|c| bounds.start(c + 1) - bounds.start(c))
-                    .collect();
+                let sizes: Vec<_> =
+                    (0..chunks).map(|c| bounds.start(c + 1) - bounds.start(c)).collect();
                 assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[0] - sizes[chunks - 1] <= 1);
             }
         }
@@ -170,10 +163,7 @@ mod tests {
     fn a_ring_waits_for_one_receive_at_a_time_and_stages_nothing() {
         let ring = find("ring").unwrap().schedule(&Topology::flat(4)).unwrap();
         let program = Program::compile(&*ring, 1);
-        assert_eq!(
-            (program.ops.len(), program.sends, program.receives.len()),
-            (12, 6, 6)
-        );
+        assert_eq!((program.ops.len(), program.sends, program.receives.len()), (12, 6, 6));
         assert!(program.ops.iter().all(|op| !op.staged));
         let waits: Vec<_> = program
             .ops

@@ -82,11 +82,7 @@ impl Entry {
         about: &'static str,
         build: fn() -> Arc<dyn Algorithm>,
     ) -> Entry {
-        Entry {
-            name,
-            about,
-            build: Build::Plain(build),
-        }
+        Entry { name, about, build: Build::Plain(build) }
     }
 
     const fn over(
@@ -94,11 +90,7 @@ impl Entry {
         about: &'static str,
         build: fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>,
     ) -> Entry {
-        Entry {
-            name,
-            about,
-            build: Build::Over(build),
-        }
+        Entry { name, about, build: Build::Over(build) }
     }
 
     /// Whether the name may be followed by `:` and an inner algorithm.
@@ -109,28 +101,19 @@ impl Entry {
 
 /// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, ...
 pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
-    let unknown = || UnknownAlgorithm {
-        name: name.to_string(),
-    };
+    let unknown = || UnknownAlgorithm { name: name.to_string() };
     let (outer, inner) = match name.split_once(':') {
         Some((outer, inner)) => (outer, Some(inner)),
         None => (name, None),
     };
-    let entry = ALL
-        .iter()
-        .find(|entry| entry.name == outer)
-        .ok_or_else(unknown)?;
+    let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(unknown)?;
     match (&entry.build, inner) {
         (Build::Plain(build), None) => Ok(build()),
         (Build::Plain(_), Some(_)) => Err(unknown()),
         (Build::Over(build), inner) => {
             let inner = find(inner.unwrap_or(DEFAULT_INNER)).map_err(|_| unknown())?;
             // Groups are a property of the buffer, so they can only be outermost.
-            if inner.grouping().is_some() {
-                Err(unknown())
-            } else {
-                Ok(build(inner))
-            }
+            if inner.grouping().is_some() { Err(unknown()) } else { Ok(build(inner)) }
         }
     }
 }
@@ -183,30 +166,15 @@ mod tests {
         ] {
             assert_eq!(find(asked).unwrap().name(), name);
         }
-        assert!(
-            ALL.iter()
-                .all(|entry| find(entry.name).unwrap().name() == entry.name)
-        );
+        assert!(ALL.iter().all(|entry| find(entry.name).unwrap().name() == entry.name));
     }
 
     #[test]
     fn unknown_names_are_refused_with_what_exists() {
-        for name in [
-            "rign",
-            "",
-            "ring:tree",
-            "hierarchical:",
-            "hierarchical:grouped",
-            "ring:",
-        ] {
-            let Err(error) = find(name) else {
-                panic!("{name:?} was found")
-            };
+        for name in ["rign", "", "ring:tree", "hierarchical:", "hierarchical:grouped", "ring:"] {
+            let Err(error) = find(name) else { panic!("{name:?} was found") };
             let text = error.to_string();
-            assert!(
-                text.contains(&format!("{name:?}")) && text.contains("ring, tree"),
-                "{text}"
-            );
+            assert!(text.contains(&format!("{name:?}")) && text.contains("ring, tree"), "{text}");
         }
     }
 }

@@ -83,8 +83,7 @@ impl<'a> Stage<'a> {
             self.ended(rank)?;
         }
         let steps = self.programs.iter().flat_map(|program| &program.ops);
-        self.held
-            .complete(steps.map(|op| op.step as usize + 1).max().unwrap_or(0))
+        self.held.complete(steps.map(|op| op.step as usize + 1).max().unwrap_or(0))
     }
 
     /// Lets `rank` do the next thing it can; false when it has to wait or is done.
@@ -155,9 +154,7 @@ impl<'a> Stage<'a> {
     fn settled(&self, rank: Rank, sends: usize) -> bool {
         let sent = &self.progress[rank].sent;
         sent.len() >= sends
-            && sent[..sends]
-                .iter()
-                .all(|&(to, count)| self.taken[self.pair(rank, to)] >= count)
+            && sent[..sends].iter().all(|&(to, count)| self.taken[self.pair(rank, to)] >= count)
     }
 
     /// Reads the sender's chunks as they are now.
@@ -165,27 +162,16 @@ impl<'a> Stage<'a> {
         let from = op.entry.peer();
         let pair = self.pair(from, rank);
         self.taken[pair] += 1;
-        op.entry
-            .chunks()
-            .flat_map(|chunk| self.held.at(from, chunk).to_vec())
-            .collect()
+        op.entry.chunks().flat_map(|chunk| self.held.at(from, chunk).to_vec()).collect()
     }
 
     fn write(&mut self, rank: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
         let words = self.held.words;
         for (chunk, value) in op.entry.chunks().zip(values.chunks_exact(words)) {
-            self.held
-                .receive(rank, chunk, op.entry.action, value)
-                .map_err(|part| {
-                    let (step, from) = (op.step as usize, op.entry.peer());
-                    Violation::AddedTwice {
-                        step,
-                        from,
-                        rank,
-                        chunk,
-                        part,
-                    }
-                })?;
+            self.held.receive(rank, chunk, op.entry.action, value).map_err(|part| {
+                let (step, from) = (op.step as usize, op.entry.peer());
+                Violation::AddedTwice { step, from, rank, chunk, part }
+            })?;
         }
         Ok(())
     }
@@ -201,10 +187,7 @@ impl<'a> Stage<'a> {
             chunks: op.entry.chunks(),
             sending,
         };
-        if let Some(op) = program
-            .receives
-            .get(progress.received + progress.aside.len())
-        {
+        if let Some(op) = program.receives.get(progress.received + progress.aside.len()) {
             return Err(blocked(op, self.arrived(rank, op)));
         }
         let sends = program.ops.iter().filter(|op| op.kind == Kind::Send);

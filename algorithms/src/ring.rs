@@ -26,18 +26,12 @@ impl Algorithm for Ring {
 
     fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let n = topology.ranks();
-        Ok(Box::new(Sequence::new(vec![
-            Box::new(reduce_scatter(n)),
-            Box::new(all_gather(n)),
-        ])))
+        Ok(Box::new(Sequence::new(vec![Box::new(reduce_scatter(n)), Box::new(all_gather(n))])))
     }
 
     fn volume(&self, topology: &Topology, _rank: Rank) -> Volume {
         let hops = 2 * (topology.ranks() - 1);
-        Volume {
-            sent: hops,
-            received: hops,
-        }
+        Volume { sent: hops, received: hops }
     }
 }
 
@@ -46,11 +40,7 @@ impl Algorithm for Ring {
 /// Chunk c sets out from rank c + 1 and is home after n - 1 hops: in step s, rank r sends on the
 /// chunk s + 1 behind its own.
 pub fn reduce_scatter(n: usize) -> PassAlong {
-    PassAlong {
-        n,
-        lag: 1,
-        action: Action::Reduce,
-    }
+    PassAlong { n, lag: 1, action: Action::Reduce }
 }
 
 /// Gives every rank every chunk, when rank r of n holds chunk r to begin with.
@@ -58,11 +48,7 @@ pub fn reduce_scatter(n: usize) -> PassAlong {
 /// In step s, rank r sends on the chunk s behind its own: first its own, then whatever it received
 /// in the step before.
 pub fn all_gather(n: usize) -> PassAlong {
-    PassAlong {
-        n,
-        lag: 0,
-        action: Action::Copy,
-    }
+    PassAlong { n, lag: 0, action: Action::Copy }
 }
 
 /// n - 1 steps around the ring; in step s, rank r sends chunk r - s - lag (mod n) to rank r + 1.
@@ -87,16 +73,10 @@ impl Schedule for PassAlong {
 
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
         let n = self.n;
-        part.pass(
-            rank,
-            (rank + 1) % n,
-            (rank + n - 1) % n,
-            self.action,
-            |sender| {
-                let chunk = (sender + 2 * n - step - self.lag) % n;
-                chunk..chunk + 1
-            },
-        );
+        part.pass(rank, (rank + 1) % n, (rank + n - 1) % n, self.action, |sender| {
+            let chunk = (sender + 2 * n - step - self.lag) % n;
+            chunk..chunk + 1
+        });
     }
 
     fn rotation(&self) -> usize {

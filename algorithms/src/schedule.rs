@@ -35,12 +35,7 @@ pub struct Move {
 impl Move {
     /// A transfer of `chunks` with `peer`.
     pub fn new(peer: Rank, chunks: Range<usize>, action: Action) -> Move {
-        Move {
-            peer: peer as u32,
-            first: chunks.start as u32,
-            end: chunks.end as u32,
-            action,
-        }
+        Move { peer: peer as u32, first: chunks.start as u32, end: chunks.end as u32, action }
     }
 
     /// The rank at the other end.
@@ -123,11 +118,7 @@ impl fmt::Display for Drawing<'_> {
                 part.clear();
                 self.0.part(rank, step, &mut part);
                 for send in &part.sends {
-                    let arrow = if send.action == Action::Reduce {
-                        "+>"
-                    } else {
-                        "->"
-                    };
+                    let arrow = if send.action == Action::Reduce { "+>" } else { "->" };
                     write!(f, "  {rank}{arrow}{}", send.peer)?;
                     match send.chunks() {
                         chunks if chunks.len() == 1 => write!(f, " c{}", chunks.start)?,

@@ -75,9 +75,7 @@ impl Topology {
     /// Ranks per node if all nodes have the same number ("homogeneous" in Horovod).
     pub fn local_size(&self) -> Option<usize> {
         let size = self.node(0).len();
-        (0..self.nodes())
-            .all(|node| self.node(node).len() == size)
-            .then_some(size)
+        (0..self.nodes()).all(|node| self.node(node).len() == size).then_some(size)
     }
 }
 
@@ -104,10 +102,7 @@ mod tests {
         let local: Vec<_> = (0..6).map(|rank| topology.local_rank(rank)).collect();
         assert_eq!(nodes, [0, 0, 0, 1, 2, 2]);
         assert_eq!(local, [0, 1, 2, 0, 0, 1]);
-        assert_eq!(
-            (topology.ranks(), topology.nodes(), topology.local_size()),
-            (6, 3, None)
-        );
+        assert_eq!((topology.ranks(), topology.nodes(), topology.local_size()), (6, 3, None));
         assert_eq!(topology.to_string(), "3+1+2");
     }
 

@@ -24,22 +24,13 @@ impl Algorithm for Tree {
     }
 
     fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(Box::new(UpAndDown {
-            n: topology.ranks(),
-        }))
+        Ok(Box::new(UpAndDown { n: topology.ranks() }))
     }
 
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
-        let tree = UpAndDown {
-            n: topology.ranks(),
-        };
-        let family = (0..tree.depth())
-            .filter(|&level| tree.edge(rank, level).is_some())
-            .count();
-        Volume {
-            sent: family,
-            received: family,
-        }
+        let tree = UpAndDown { n: topology.ranks() };
+        let family = (0..tree.depth()).filter(|&level| tree.edge(rank, level).is_some()).count();
+        Volume { sent: family, received: family }
     }
 }
 
@@ -127,22 +118,9 @@ mod tests {
             let world = Topology::flat(n);
             let depth = (n as f64).log2().ceil() as usize;
             assert_eq!(Tree.schedule(&world).unwrap().steps(), 2 * depth);
-            assert_eq!(
-                Tree.volume(&world, 0),
-                Volume {
-                    sent: depth,
-                    received: depth
-                }
-            );
+            assert_eq!(Tree.volume(&world, 0), Volume { sent: depth, received: depth });
             for rank in (1..n).step_by(2) {
-                assert_eq!(
-                    Tree.volume(&world, rank),
-                    Volume {
-                        sent: 1,
-                        received: 1
-                    },
-                    "a leaf"
-                );
+                assert_eq!(Tree.volume(&world, rank), Volume { sent: 1, received: 1 }, "a leaf");
             }
         }
     }

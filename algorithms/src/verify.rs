@@ -33,124 +33,52 @@ pub struct Proof {
 /// Why a schedule is refused. Its text names step, rank and chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-#[allow(
-    missing_docs,
-    reason = "the fields are named and Display says what they mean"
-)]
+#[allow(missing_docs, reason = "the fields are named and Display says what they mean")]
 pub enum Violation {
     /// There is no schedule for this topology.
     Unsupported(Unsupported),
     /// A move names itself, or a rank or chunk that does not exist.
-    Nonsense {
-        step: usize,
-        rank: Rank,
-        entry: Move,
-        ranks: usize,
-        chunks: usize,
-    },
+    Nonsense { step: usize, rank: Rank, entry: Move, ranks: usize, chunks: usize },
     /// A send whose receiver expects nothing (more).
-    NotExpected {
-        step: usize,
-        from: Rank,
-        to: Rank,
-        sent: Move,
-    },
+    NotExpected { step: usize, from: Rank, to: Rank, sent: Move },
     /// A receive whose sender sends nothing (more).
-    NotSent {
-        step: usize,
-        from: Rank,
-        to: Rank,
-        expected: Move,
-    },
+    NotSent { step: usize, from: Rank, to: Rank, expected: Move },
     /// The two ends of a transfer disagree.
-    Disagree {
-        step: usize,
-        from: Rank,
-        to: Rank,
-        sent: Move,
-        expected: Move,
-    },
+    Disagree { step: usize, from: Rank, to: Rank, sent: Move, expected: Move },
     /// Two transfers of a step write one chunk, and not both are reductions.
-    WrittenTwice {
-        step: usize,
-        rank: Rank,
-        chunk: usize,
-    },
+    WrittenTwice { step: usize, rank: Rank, chunk: usize },
     /// A reduction adds somebody a second time.
-    AddedTwice {
-        step: usize,
-        from: Rank,
-        rank: Rank,
-        chunk: usize,
-        part: Rank,
-    },
+    AddedTwice { step: usize, from: Rank, rank: Rank, chunk: usize, part: Rank },
     /// Somebody's part never arrived.
-    Lacking {
-        steps: usize,
-        rank: Rank,
-        chunk: usize,
-        part: Rank,
-    },
+    Lacking { steps: usize, rank: Rank, chunk: usize, part: Rank },
     /// The result is right, but costs something else than promised.
-    Volume {
-        rank: Rank,
-        promised: Volume,
-        found: Volume,
-    },
+    Volume { rank: Rank, promised: Volume, found: Volume },
     /// The compiled programs wait for one another.
-    Blocked {
-        step: usize,
-        rank: Rank,
-        peer: Rank,
-        chunks: Range<usize>,
-        sending: bool,
-    },
+    Blocked { step: usize, rank: Rank, peer: Rank, chunks: Range<usize>, sending: bool },
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Violation::Unsupported(why) => why.fmt(f),
-            Violation::Nonsense {
-                step,
-                rank,
-                entry,
-                ranks,
-                chunks,
-            } => write!(
+            Violation::Nonsense { step, rank, entry, ranks, chunks } => write!(
                 f,
                 "step {step}: rank {rank} names rank {} and {} in a world of {ranks} ranks and \
                  {chunks} chunks",
                 entry.peer,
                 Chunks(entry.chunks()),
             ),
-            Violation::NotExpected {
-                step,
-                from,
-                to,
-                sent,
-            } => write!(
+            Violation::NotExpected { step, from, to, sent } => write!(
                 f,
                 "step {step}: rank {from} sends {} to rank {to}, which does not expect it",
                 Chunks(sent.chunks())
             ),
-            Violation::NotSent {
-                step,
-                from,
-                to,
-                expected,
-            } => write!(
+            Violation::NotSent { step, from, to, expected } => write!(
                 f,
                 "step {step}: rank {to} expects {} from rank {from}, which does not send it",
                 Chunks(expected.chunks())
             ),
-            Violation::Disagree {
-                step,
-                from,
-                to,
-                sent,
-                expected,
-            } => write!(
+            Violation::Disagree { step, from, to, sent, expected } => write!(
                 f,
                 "step {step}: rank {from} sends {} to rank {to} to {}, which expects {} to {}",
                 Chunks(sent.chunks()),
@@ -162,43 +90,22 @@ impl fmt::Display for Violation {
                 f,
                 "step {step}: rank {rank} has chunk {chunk} written twice, in no defined order"
             ),
-            Violation::AddedTwice {
-                step,
-                from,
-                rank,
-                chunk,
-                part,
-            } => write!(
+            Violation::AddedTwice { step, from, rank, chunk, part } => write!(
                 f,
                 "step {step}: rank {rank} adds rank {part}'s part of chunk {chunk} twice, \
                  the second time from rank {from}"
             ),
-            Violation::Lacking {
-                steps,
-                rank,
-                chunk,
-                part,
-            } => write!(
+            Violation::Lacking { steps, rank, chunk, part } => write!(
                 f,
                 "after the last of {steps} steps: rank {rank} lacks rank {part}'s part of chunk \
                  {chunk}"
             ),
-            Violation::Volume {
-                rank,
-                promised,
-                found,
-            } => write!(
+            Violation::Volume { rank, promised, found } => write!(
                 f,
                 "rank {rank} sends {} chunks and receives {}, but the algorithm promises {} and {}",
                 found.sent, found.received, promised.sent, promised.received
             ),
-            Violation::Blocked {
-                step,
-                rank,
-                peer,
-                chunks,
-                sending,
-            } => {
+            Violation::Blocked { step, rank, peer, chunks, sending } => {
                 let chunks = Chunks(chunks.clone());
                 match sending {
                     true => write!(
@@ -238,16 +145,12 @@ fn verb(action: Action) -> &'static str {
 /// Proves one algorithm on one topology: an allreduce, at the promised volume per rank, that its
 /// compiled programs carry out without deadlock or hazard.
 pub fn algorithm(algorithm: &dyn Algorithm, topology: &Topology) -> Result<Proof, Violation> {
-    let schedule = algorithm
-        .schedule(topology)
-        .map_err(Violation::Unsupported)?;
-    let volumes: Vec<_> = (0..topology.ranks())
-        .map(|rank| algorithm.volume(topology, rank))
-        .collect();
+    let schedule = algorithm.schedule(topology).map_err(Violation::Unsupported)?;
+    let volumes: Vec<_> =
+        (0..topology.ranks()).map(|rank| algorithm.volume(topology, rank)).collect();
     let proof = schedule_moves(&*schedule, &volumes)?;
-    let programs: Vec<_> = (0..topology.ranks())
-        .map(|rank| Program::compile(&*schedule, rank))
-        .collect();
+    let programs: Vec<_> =
+        (0..topology.ranks()).map(|rank| Program::compile(&*schedule, rank)).collect();
     rehearsal::rehearse(&programs)?;
     Ok(proof)
 }
@@ -256,18 +159,9 @@ pub fn algorithm(algorithm: &dyn Algorithm, topology: &Topology) -> Result<Proof
 pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Proof, Violation> {
     let (ranks, chunks) = (schedule.ranks(), schedule.chunks());
     let mut held = Contributors::own(ranks, chunks);
-    let mut found = vec![
-        Volume {
-            sent: 0,
-            received: 0
-        };
-        ranks
-    ];
+    let mut found = vec![Volume { sent: 0, received: 0 }; ranks];
     let mut parts = vec![Part::default(); ranks];
-    let mut proof = Proof {
-        steps: schedule.steps(),
-        ..Proof::default()
-    };
+    let mut proof = Proof { steps: schedule.steps(), ..Proof::default() };
     let mut arriving = Vec::new();
     let mut written = vec![None; ranks * chunks];
     for step in 0..schedule.steps() {
@@ -281,20 +175,10 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
                     || entry.end as usize > chunks
             });
             if let Some(&entry) = nonsense {
-                return Err(Violation::Nonsense {
-                    step,
-                    rank,
-                    entry,
-                    ranks,
-                    chunks,
-                });
+                return Err(Violation::Nonsense { step, rank, entry, ranks, chunks });
             }
-            let count = |moves: &[Move]| {
-                moves
-                    .iter()
-                    .map(|entry| entry.chunks().len())
-                    .sum::<usize>()
-            };
+            let count =
+                |moves: &[Move]| moves.iter().map(|entry| entry.chunks().len()).sum::<usize>();
             found[rank].sent += count(&part.sends);
             found[rank].received += count(&part.receives);
         }
@@ -304,13 +188,8 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
             for receive in &part.receives {
                 proof.transfers += 1;
                 for chunk in receive.chunks() {
-                    note_write(&mut written[to * chunks + chunk], step, receive.action).map_err(
-                        |()| Violation::WrittenTwice {
-                            step,
-                            rank: to,
-                            chunk,
-                        },
-                    )?;
+                    note_write(&mut written[to * chunks + chunk], step, receive.action)
+                        .map_err(|()| Violation::WrittenTwice { step, rank: to, chunk })?;
                     arriving.push((receive.peer(), to, chunk, receive.action));
                 }
             }
@@ -324,24 +203,19 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
         for (&(from, to, chunk, action), value) in
             arriving.iter().zip(before.chunks_exact(held.words))
         {
-            held.receive(to, chunk, action, value)
-                .map_err(|part| Violation::AddedTwice {
-                    step,
-                    from,
-                    rank: to,
-                    chunk,
-                    part,
-                })?;
+            held.receive(to, chunk, action, value).map_err(|part| Violation::AddedTwice {
+                step,
+                from,
+                rank: to,
+                chunk,
+                part,
+            })?;
         }
     }
     held.complete(schedule.steps())?;
     for (rank, (&found, &promised)) in found.iter().zip(promised).enumerate() {
         if found != promised {
-            return Err(Violation::Volume {
-                rank,
-                promised,
-                found,
-            });
+            return Err(Violation::Volume { rank, promised, found });
         }
     }
     proof.sent_most = found.iter().map(|volume| volume.sent).max().unwrap_or(0);
@@ -352,11 +226,7 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
 fn note_write(last: &mut Option<(usize, Action)>, step: usize, action: Action) -> Result<(), ()> {
     match last.replace((step, action)) {
         Some((before, other)) if before == step => {
-            if action == Action::Reduce && other == Action::Reduce {
-                Ok(())
-            } else {
-                Err(())
-            }
+            if action == Action::Reduce && other == Action::Reduce { Ok(()) } else { Err(()) }
         }
         _ => Ok(()),
     }
@@ -366,27 +236,14 @@ fn note_write(last: &mut Option<(usize, Action)>, step: usize, action: Action) -
 fn match_receives(step: usize, to: Rank, part: &Part, parts: &[Part]) -> Result<(), Violation> {
     for (index, receive) in part.receives.iter().enumerate() {
         let from = receive.peer();
-        let position = part.receives[..index]
-            .iter()
-            .filter(|earlier| earlier.peer() == from)
-            .count();
+        let position =
+            part.receives[..index].iter().filter(|earlier| earlier.peer() == from).count();
         let mut sends = parts[from].sends.iter().filter(|send| send.peer() == to);
         let Some(&sent) = sends.nth(position) else {
-            return Err(Violation::NotSent {
-                step,
-                from,
-                to,
-                expected: *receive,
-            });
+            return Err(Violation::NotSent { step, from, to, expected: *receive });
         };
         if (sent.chunks(), sent.action) != (receive.chunks(), receive.action) {
-            return Err(Violation::Disagree {
-                step,
-                from,
-                to,
-                sent,
-                expected: *receive,
-            });
+            return Err(Violation::Disagree { step, from, to, sent, expected: *receive });
         }
     }
     Ok(())
@@ -397,22 +254,11 @@ fn match_sends(step: usize, parts: &[Part]) -> Result<(), Violation> {
     for (from, part) in parts.iter().enumerate() {
         for (index, sent) in part.sends.iter().enumerate() {
             let to = sent.peer();
-            let position = part.sends[..index]
-                .iter()
-                .filter(|send| send.peer() == to)
-                .count();
-            let expected = parts[to]
-                .receives
-                .iter()
-                .filter(|receive| receive.peer() == from)
-                .count();
+            let position = part.sends[..index].iter().filter(|send| send.peer() == to).count();
+            let expected =
+                parts[to].receives.iter().filter(|receive| receive.peer() == from).count();
             if position >= expected {
-                return Err(Violation::NotExpected {
-                    step,
-                    from,
-                    to,
-                    sent: *sent,
-                });
+                return Err(Violation::NotExpected { step, from, to, sent: *sent });
             }
         }
     }
@@ -437,12 +283,7 @@ impl Contributors {
             let rank = slot / chunks;
             set[rank / 64] = 1 << (rank % 64);
         }
-        Contributors {
-            ranks,
-            chunks,
-            words,
-            sets,
-        }
+        Contributors { ranks, chunks, words, sets }
     }
 
     /// The set that a chunk of a rank holds.
@@ -478,12 +319,7 @@ impl Contributors {
                 let set = self.at(rank, chunk);
                 let missing = (0..self.ranks).find(|part| set[part / 64] >> (part % 64) & 1 == 0);
                 if let Some(part) = missing {
-                    return Err(Violation::Lacking {
-                        steps,
-                        rank,
-                        chunk,
-                        part,
-                    });
+                    return Err(Violation::Lacking { steps, rank, chunk, part });
                 }
             }
         }

@@ -77,11 +77,7 @@ impl World {
 
     fn post(&mut self, from: usize, to: usize, message: Vec<u8>) {
         self.sent += 1;
-        match self
-            .mail
-            .iter_mut()
-            .find(|(a, b, _)| (*a, *b) == (from, to))
-        {
+        match self.mail.iter_mut().find(|(a, b, _)| (*a, *b) == (from, to)) {
             Some((_, _, queue)) => queue.push_back(message),
             None => self.mail.push((from, to, VecDeque::from([message]))),
         }
@@ -92,9 +88,8 @@ impl World {
         let ranks = self.planes.len();
         let mut waiting: Vec<usize> = (0..ranks).collect();
         loop {
-            let pairs: Vec<usize> = (0..self.mail.len())
-                .filter(|&pair| !self.mail[pair].2.is_empty())
-                .collect();
+            let pairs: Vec<usize> =
+                (0..self.mail.len()).filter(|&pair| !self.mail[pair].2.is_empty()).collect();
             let anded = self.bits.iter().all(Option::is_some);
             let choices = waiting.len() + pairs.len() + usize::from(anded);
             if choices == 0 {
@@ -109,44 +104,22 @@ impl World {
                 let (from, to, queue) = &mut self.mail[pair];
                 let (from, to) = (*from, *to);
                 let message = queue.pop_front().unwrap();
-                self.give(
-                    to,
-                    Event::Arrived {
-                        from,
-                        message: &message,
-                    },
-                );
+                self.give(to, Event::Arrived { from, message: &message });
             } else {
-                let bits: Vec<_> = self
-                    .bits
-                    .iter_mut()
-                    .map(|bits| bits.take().unwrap())
-                    .collect();
+                let bits: Vec<_> = self.bits.iter_mut().map(|bits| bits.take().unwrap()).collect();
                 let and = |a: Vec<u64>, b: &Vec<u64>| a.iter().zip(b).map(|(a, b)| a & b).collect();
                 let anded = bits[1..].iter().fold(bits[0].clone(), and);
                 (0..ranks).for_each(|rank| self.give(rank, Event::AllAnded(&anded)));
             }
         }
-        assert!(
-            self.in_cycle.iter().all(|busy| !busy),
-            "a cycle did not end"
-        );
+        assert!(self.in_cycle.iter().all(|busy| !busy), "a cycle did not end");
     }
 }
 
 fn tensors(sizes: &[u64], mixed: bool) -> Vec<Tensor> {
     let tensor = |(index, &size): (usize, &u64)| {
-        let dtype = if mixed && index % 3 == 0 {
-            DataType::F16
-        } else {
-            DataType::F32
-        };
-        Tensor::new(
-            format!("layer{index}.weight"),
-            dtype,
-            ReduceOp::Average,
-            &[size],
-        )
+        let dtype = if mixed && index % 3 == 0 { DataType::F16 } else { DataType::F32 };
+        Tensor::new(format!("layer{index}.weight"), dtype, ReduceOp::Average, &[size])
     };
     sizes.iter().enumerate().map(tensor).collect()
 }
@@ -236,22 +209,10 @@ fn a_cached_cycle_is_one_and_without_messages() {
     let list = tensors(&[5; 161], false);
     let first = run(control::bitvector::NAME, 4, &list, 1);
     let both = run(control::bitvector::NAME, 4, &list, 2);
-    assert_eq!(
-        (first.ands, first.sent),
-        (4, 6),
-        "3 lists of requests, 3 answers"
-    );
-    assert_eq!(
-        (both.ands, both.sent),
-        (8, 6),
-        "the second step needs no message"
-    );
+    assert_eq!((first.ands, first.sent), (4, 6), "3 lists of requests, 3 answers");
+    assert_eq!((both.ands, both.sent), (8, 6), "the second step needs no message");
     let both = run(control::coordinator::NAME, 4, &list, 2);
-    assert_eq!(
-        (both.ands, both.sent),
-        (0, 12),
-        "the coordinator is asked every time"
-    );
+    assert_eq!((both.ands, both.sent), (0, 12), "the coordinator is asked every time");
 }
 
 #[test]
@@ -269,9 +230,7 @@ fn cached_tensors_come_in_bit_order_whatever_the_order_of_readiness() {
     let list = tensors(&[1, 2, 3], false);
     let mut world = run(control::bitvector::NAME, 2, &list, 1);
     for rank in 0..2 {
-        [2, 0, 1]
-            .iter()
-            .for_each(|&id| world.give(rank, Event::Ready(id)));
+        [2, 0, 1].iter().for_each(|&id| world.give(rank, Event::Ready(id)));
     }
     world.cycle(&mut |_| 0);
     assert_eq!(world.executed[0][1].tensors, world.executed[0][0].tensors);
@@ -283,12 +242,8 @@ fn a_mismatch_is_an_error_on_every_rank_and_the_rest_goes_on() {
         let mut list = tensors(&[4, 4], false);
         let mut world = World::new(plane, 3, &list, 1 << 20, 8);
         list[0].shape = vec![2, 2];
-        let settings = Settings {
-            rank: 2,
-            ranks: 3,
-            fusion_threshold_bytes: 1 << 20,
-            cache_capacity: 8,
-        };
+        let settings =
+            Settings { rank: 2, ranks: 3, fusion_threshold_bytes: 1 << 20, cache_capacity: 8 };
         let tensors = Arc::new(Tensors::new(list).unwrap());
         world.planes[2] = control::find(plane, tensors, &settings).unwrap();
         for rank in 0..3 {
@@ -296,22 +251,14 @@ fn a_mismatch_is_an_error_on_every_rank_and_the_rest_goes_on() {
         }
         world.cycle(&mut |_| 0);
         for rank in 0..3 {
-            let errors: Vec<_> = world.executed[rank]
-                .iter()
-                .filter_map(|response| response.error.clone())
-                .collect();
+            let errors: Vec<_> =
+                world.executed[rank].iter().filter_map(|response| response.error.clone()).collect();
             assert_eq!(
                 errors,
-                [
-                    "Mismatched shapes for tensor \"layer0.weight\": rank 0 has [4], but rank 2 has \
-                  [2, 2]."
-                ],
+                ["Mismatched shapes for tensor \"layer0.weight\": rank 0 has [4], but rank 2 has \
+                  [2, 2]."],
             );
-            assert_eq!(
-                world.executed[rank].len(),
-                2,
-                "the other tensor was reduced"
-            );
+            assert_eq!(world.executed[rank].len(), 2, "the other tensor was reduced");
         }
     }
 }
@@ -323,23 +270,10 @@ fn a_tensor_ready_twice_and_foreign_messages_are_errors() {
         let mut out = Vec::new();
         world.planes[1].on(Event::Ready(0), &mut out).unwrap();
         let error = world.planes[1].on(Event::Ready(0), &mut out).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .contains("\"layer0.weight\" became ready again"),
-            "{error}"
-        );
-        let noise = Event::Arrived {
-            from: 1,
-            message: b"noise",
-        };
+        assert!(error.to_string().contains("\"layer0.weight\" became ready again"), "{error}");
+        let noise = Event::Arrived { from: 1, message: b"noise" };
         let error = world.planes[0].on(noise, &mut out).unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("message from rank 1: byte 0: expected"),
-            "{error}"
-        );
+        assert!(error.to_string().starts_with("message from rank 1: byte 0: expected"), "{error}");
     }
 }
 
@@ -373,10 +307,7 @@ fn groups_make_other_messages_than_plain_readiness() {
             }
             world.cycle(&mut |_| 0);
         }
-        messages(&world, &list)[0]
-            .iter()
-            .map(Vec::len)
-            .collect::<Vec<_>>()
+        messages(&world, &list)[0].iter().map(Vec::len).collect::<Vec<_>>()
     };
     assert_eq!(run(false), [2; 6], "one message of two tensors per cycle");
     assert_eq!(run(true), [4; 3], "one message per group");

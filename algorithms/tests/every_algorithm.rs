@@ -12,10 +12,7 @@ use algorithms::verify;
 fn names() -> Vec<String> {
     let mut names: Vec<String> = ALL.iter().map(|entry| entry.name.to_string()).collect();
     for outer in ALL.iter().filter(|entry| entry.takes_inner()) {
-        names.extend(
-            ALL.iter()
-                .map(|inner| format!("{}:{}", outer.name, inner.name)),
-        );
+        names.extend(ALL.iter().map(|inner| format!("{}:{}", outer.name, inner.name)));
     }
     names.retain(|name| find(name).is_ok());
     names
@@ -24,9 +21,7 @@ fn names() -> Vec<String> {
 /// Every way to put `ranks` on nodes of one size, and one ragged way.
 fn shapes(ranks: usize) -> Vec<Topology> {
     let sizes = (1..=ranks).filter(|size| ranks.is_multiple_of(*size));
-    let mut shapes: Vec<_> = sizes
-        .map(|size| Topology::uniform(ranks / size, size))
-        .collect();
+    let mut shapes: Vec<_> = sizes.map(|size| Topology::uniform(ranks / size, size)).collect();
     if ranks > 2 {
         shapes.push(Topology::new(&[ranks / 2 + 1, ranks - ranks / 2 - 1]));
     }
@@ -43,10 +38,7 @@ fn every_rank_ends_with_every_part_on_every_shape() {
                     Ok(_) => proved += 1,
                     Err(verify::Violation::Unsupported(why)) => {
                         let ragged = world.local_size().is_none();
-                        assert!(
-                            ragged && why.to_string().contains("nodes of one size"),
-                            "{why}"
-                        );
+                        assert!(ragged && why.to_string().contains("nodes of one size"), "{why}");
                     }
                     Err(why) => panic!("{name} on {world}: {why}"),
                 }
@@ -93,11 +85,7 @@ fn steps_and_bytes_agree_with_the_oracle() {
         let algorithm = find(name).unwrap();
         let proof = verify::algorithm(&*algorithm, &world).unwrap();
         let chunks = algorithm.schedule(&world).unwrap().chunks();
-        assert_eq!(
-            (chunks, proof.steps, proof.sent_most),
-            expected,
-            "{name} on {world}"
-        );
+        assert_eq!((chunks, proof.steps, proof.sent_most), expected, "{name} on {world}");
     }
 }
 
@@ -110,30 +98,20 @@ fn turning_the_world_by_the_rotation_changes_only_chunk_names() {
                 continue;
             };
             let (ranks, turn) = (schedule.ranks(), schedule.rotation());
-            assert!(
-                turn > 0 && ranks.is_multiple_of(turn),
-                "{name} on {world}: {turn}"
-            );
+            assert!(turn > 0 && ranks.is_multiple_of(turn), "{name} on {world}: {turn}");
             let shape = |rank: usize, step: usize, turned_by: usize| {
                 let mut part = Part::default();
                 schedule.part(rank, step, &mut part);
                 let show = |moves: &[Move]| -> Vec<_> {
                     let peer = |peer: usize| (peer + ranks - turned_by) % ranks;
-                    moves
-                        .iter()
-                        .map(|m| (peer(m.peer()), m.chunks().len(), m.action))
-                        .collect()
+                    moves.iter().map(|m| (peer(m.peer()), m.chunks().len(), m.action)).collect()
                 };
                 (show(&part.sends), show(&part.receives))
             };
             for step in 0..schedule.steps() {
                 for rank in 0..ranks {
                     let turned = shape((rank + turn) % ranks, step, turn);
-                    assert_eq!(
-                        shape(rank, step, 0),
-                        turned,
-                        "{name} on {world}, step {step}"
-                    );
+                    assert_eq!(shape(rank, step, 0), turned, "{name} on {world}, step {step}");
                 }
             }
         }
@@ -145,9 +123,8 @@ fn turning_the_world_by_the_rotation_changes_only_chunk_names() {
 fn exchanges_are_staged_and_do_not_deadlock() {
     for ranks in [2, 4, 8, 16] {
         for schedule in [recursive_doubling(ranks), one_shot(ranks)] {
-            let programs: Vec<_> = (0..ranks)
-                .map(|rank| Program::compile(&schedule, rank))
-                .collect();
+            let programs: Vec<_> =
+                (0..ranks).map(|rank| Program::compile(&schedule, rank)).collect();
             assert!(programs[0].ops.iter().any(|op| op.staged));
             rehearse(&programs).unwrap_or_else(|why| panic!("{ranks} ranks: {why}"));
         }
@@ -167,9 +144,7 @@ fn programs_that_wait_wrongly_are_refused() {
     let spoil = |change: fn(&mut algorithms::program::Op)| {
         let mut programs = sound.clone();
         programs.iter_mut().flat_map(every_op).for_each(change);
-        rehearse(&programs)
-            .expect_err("a spoilt program passed")
-            .to_string()
+        rehearse(&programs).expect_err("a spoilt program passed").to_string()
     };
     spoil(|op| op.after_receives = 0);
     let blocked = spoil(|op| op.after_receives = 1);
@@ -188,35 +163,19 @@ fn recursive_doubling(ranks: usize) -> Listed {
     let steps = (0..ranks.trailing_zeros()).map(|k| {
         let part = |rank: usize| {
             let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
-            Part {
-                sends: entry.clone(),
-                receives: entry,
-            }
+            Part { sends: entry.clone(), receives: entry }
         };
         (0..ranks).map(part).collect()
     });
-    Listed {
-        ranks,
-        chunks: 1,
-        steps: steps.collect(),
-    }
+    Listed { ranks, chunks: 1, steps: steps.collect() }
 }
 
 /// Everybody sends everything to everybody, in one step.
 fn one_shot(ranks: usize) -> Listed {
     let part = |rank: usize| {
         let peers = (0..ranks).filter(|&peer| peer != rank);
-        let entries: Vec<_> = peers
-            .map(|peer| Move::new(peer, 0..1, Action::Reduce))
-            .collect();
-        Part {
-            sends: entries.clone(),
-            receives: entries,
-        }
+        let entries: Vec<_> = peers.map(|peer| Move::new(peer, 0..1, Action::Reduce)).collect();
+        Part { sends: entries.clone(), receives: entries }
     };
-    Listed {
-        ranks,
-        chunks: 1,
-        steps: vec![(0..ranks).map(part).collect()],
-    }
+    Listed { ranks, chunks: 1, steps: vec![(0..ranks).map(part).collect()] }
 }

@@ -9,29 +9,14 @@ use algorithms::verify::{Violation, schedule_moves};
 /// Returns the refusals.
 fn refusals(mutate: impl Fn(&Listed, usize) -> Vec<Listed>) -> Vec<Violation> {
     let mut refusals = Vec::new();
-    let worlds = [
-        (2, 1),
-        (3, 1),
-        (5, 1),
-        (8, 1),
-        (1, 4),
-        (2, 2),
-        (3, 2),
-        (2, 4),
-        (4, 3),
-    ];
+    let worlds = [(2, 1), (3, 1), (5, 1), (8, 1), (1, 4), (2, 2), (3, 2), (2, 4), (4, 3)];
     for (nodes, local_size) in worlds {
         let world = Topology::uniform(nodes, local_size);
-        for name in ALL
-            .iter()
-            .map(|entry| entry.name)
-            .chain(["hierarchical:tree"])
-        {
+        for name in ALL.iter().map(|entry| entry.name).chain(["hierarchical:tree"]) {
             let algorithm = find(name).unwrap();
             let sound = Listed::of(&*algorithm.schedule(&world).unwrap());
-            let volumes: Vec<Volume> = (0..world.ranks())
-                .map(|rank| algorithm.volume(&world, rank))
-                .collect();
+            let volumes: Vec<Volume> =
+                (0..world.ranks()).map(|rank| algorithm.volume(&world, rank)).collect();
             schedule_moves(&sound, &volumes).unwrap();
             for index in 0..sound.transfers().len() {
                 for mutant in mutate(&sound, index) {
@@ -50,12 +35,7 @@ fn refusals(mutate: impl Fn(&Listed, usize) -> Vec<Listed>) -> Vec<Violation> {
 fn says_step_rank_and_chunk(violation: &Violation) {
     let text = violation.to_string();
     if !matches!(violation, Violation::Volume { .. }) {
-        assert!(
-            ["step", "rank", "chunk"]
-                .iter()
-                .all(|word| text.contains(word)),
-            "{text}"
-        );
+        assert!(["step", "rank", "chunk"].iter().all(|word| text.contains(word)), "{text}");
     }
 }
 
@@ -69,11 +49,7 @@ fn a_dropped_transfer_is_refused() {
         vec![mutant]
     });
     refusals.iter().for_each(says_step_rank_and_chunk);
-    assert!(
-        refusals
-            .iter()
-            .any(|why| matches!(why, Violation::Lacking { .. }))
-    );
+    assert!(refusals.iter().any(|why| matches!(why, Violation::Lacking { .. })));
 }
 
 #[test]
@@ -89,16 +65,8 @@ fn a_doubled_transfer_is_refused() {
         vec![mutant]
     });
     refusals.iter().for_each(says_step_rank_and_chunk);
-    assert!(
-        refusals
-            .iter()
-            .any(|why| matches!(why, Violation::AddedTwice { .. }))
-    );
-    assert!(
-        refusals
-            .iter()
-            .any(|why| matches!(why, Violation::WrittenTwice { .. }))
-    );
+    assert!(refusals.iter().any(|why| matches!(why, Violation::AddedTwice { .. })));
+    assert!(refusals.iter().any(|why| matches!(why, Violation::WrittenTwice { .. })));
 }
 
 #[test]
@@ -112,9 +80,7 @@ fn a_transfer_misdirected_at_one_end_is_refused() {
                 sender.steps[step][from].sends[send].peer = wrong as u32;
                 receiver.steps[step][to].receives[receive].peer = wrong as u32;
                 let sender = (wrong != to).then_some(sender);
-                sender
-                    .into_iter()
-                    .chain((wrong != from).then_some(receiver))
+                sender.into_iter().chain((wrong != from).then_some(receiver))
             })
             .collect()
     });

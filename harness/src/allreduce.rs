@@ -49,12 +49,7 @@ impl<T: Transport> Scheduled<T> {
         packing: Packing,
         fusion_buffer: Memory,
     ) -> Scheduled<T> {
-        Scheduled {
-            transport,
-            program,
-            packing,
-            fusion_buffer,
-        }
+        Scheduled { transport, program, packing, fusion_buffer }
     }
 
     /// The fusion buffer, grown to the largest message so far.

@@ -72,27 +72,19 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
             scope.spawn(move || {
                 let ended = run_rank(bench, rank, data, bits);
                 if let Err(error) = &ended {
-                    [data, bits]
-                        .iter()
-                        .for_each(|links| links.abort(error.clone()));
+                    [data, bits].iter().for_each(|links| links.abort(error.clone()));
                 }
                 ended
             })
         };
         let threads: Vec<_> = (0..ranks).map(spawn).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a rank's thread panicked"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("a rank's thread panicked")).collect()
     });
     let ended: Vec<(Vec<Duration>, Tensors)> = ended.into_iter().collect::<Result<_, _>>()?;
     let longest = |repetition: usize| ended.iter().map(|(times, _)| times[repetition]).max();
     let times = (0..bench.repetitions).filter_map(longest).collect();
     let results: Vec<&Tensors> = ended.iter().map(|(_, result)| result).collect();
-    Ok(Timed {
-        times,
-        wrong: bench.check.then(|| check(bench, &results)),
-    })
+    Ok(Timed { times, wrong: bench.check.then(|| check(bench, &results)) })
 }
 
 /// One rank's tensors: one, or as many as a group has.
@@ -101,12 +93,7 @@ struct Tensors(Vec<Memory>);
 impl Tensors {
     fn new(bench: &Bench) -> Tensors {
         let size = bench.dtype.size_bytes();
-        Tensors(
-            parts(bench)
-                .iter()
-                .map(|elements| Memory::new(elements * size))
-                .collect(),
-        )
+        Tensors(parts(bench).iter().map(|elements| Memory::new(elements * size)).collect())
     }
 
     fn buffer(&mut self, dtype: DataType) -> Buffer<'_> {
@@ -117,8 +104,7 @@ impl Tensors {
 
     fn copy_from(&mut self, other: &Tensors) {
         for (into, from) in self.0.iter_mut().zip(&other.0) {
-            into.elements_mut::<u8>()
-                .copy_from_slice(from.elements::<u8>());
+            into.elements_mut::<u8>().copy_from_slice(from.elements::<u8>());
         }
     }
 }
@@ -127,19 +113,12 @@ impl Tensors {
 fn parts(bench: &Bench) -> Vec<usize> {
     match bench.algorithm.grouping() {
         None => vec![bench.elements],
-        Some(_) => split(bench.elements, bench.groups)
-            .into_iter()
-            .map(|part| part.len())
-            .collect(),
+        Some(_) => split(bench.elements, bench.groups).into_iter().map(|part| part.len()).collect(),
     }
 }
 
 fn pattern(bench: &Bench) -> Pattern {
-    Pattern {
-        ranks: bench.topology.ranks(),
-        op: bench.op,
-        seed: bench.seed,
-    }
+    Pattern { ranks: bench.topology.ranks(), op: bench.op, seed: bench.seed }
 }
 
 fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
@@ -171,19 +150,12 @@ fn run_rank(
     bits: &Arc<Links>,
 ) -> Result<(Vec<Duration>, Tensors), TransportError> {
     let program = Program::compile(bench.schedule, rank);
-    let packing = bench
-        .algorithm
-        .grouping()
-        .map_or(Packing::Packed, |grouping| grouping.buffer);
+    let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut all_reduce = Scheduled::new(data.join(rank), program, packing, Memory::new(0));
     let mut barrier = Barrier::new(bits.join(rank));
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);
-    let mut output = if bench.in_place {
-        Tensors(Vec::new())
-    } else {
-        Tensors::new(bench)
-    };
+    let mut output = if bench.in_place { Tensors(Vec::new()) } else { Tensors::new(bench) };
     let mut times = Vec::with_capacity(bench.repetitions);
     let repetitions = bench.warmup + bench.repetitions;
     for repetition in 0..repetitions {
@@ -223,21 +195,12 @@ impl Barrier {
     fn new(endpoint: Endpoint) -> Barrier {
         let tree = Tree.schedule(&Topology::flat(endpoint.ranks()));
         let program = Program::compile(&*tree.expect("a tree fits every world"), endpoint.rank());
-        Barrier {
-            endpoint,
-            program,
-            word: Memory::new(size_of::<u64>()),
-        }
+        Barrier { endpoint, program, word: Memory::new(size_of::<u64>()) }
     }
 
     fn wait(&mut self) -> Result<(), TransportError> {
         let (dtype, and) = BITS;
-        execute(
-            &mut self.endpoint,
-            &self.program,
-            &mut Buffer::of(dtype, &mut self.word),
-            and,
-        )
+        execute(&mut self.endpoint, &self.program, &mut Buffer::of(dtype, &mut self.word), and)
     }
 }
 

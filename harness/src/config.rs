@@ -11,7 +11,7 @@ use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::engine::StepTimes;
+use crate::replay::StepTimes;
 use crate::transport;
 
 /// Bytes of a MiB.
@@ -59,10 +59,7 @@ pub struct Data {
 
 impl Default for Data {
     fn default() -> Data {
-        Data {
-            dtype: "f32".into(),
-            op: "average".into(),
-        }
+        Data { dtype: "f32".into(), op: "average".into() }
     }
 }
 
@@ -190,15 +187,10 @@ impl Case {
 impl Config {
     /// Reads and checks a configuration.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let refuse = |problem: String| ConfigError {
-            path: path.into(),
-            problem,
-        };
+        let refuse = |problem: String| ConfigError { path: path.into(), problem };
         let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
         let config: Config = toml::from_str(&text).map_err(|error| {
-            let line = error
-                .span()
-                .map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
             refuse(format!("line {line}: {}", error.message().trim_end()))
         })?;
         config.check().map_err(refuse)?;
@@ -210,9 +202,7 @@ impl Config {
         let folder = path.parent().unwrap_or(Path::new(""));
         match self.workload.ends_with(".csv") {
             true => folder.join(&self.workload),
-            false => folder
-                .join("workloads")
-                .join(format!("{}.csv", self.workload)),
+            false => folder.join("workloads").join(format!("{}.csv", self.workload)),
         }
     }
 
@@ -301,21 +291,12 @@ impl Config {
             ("step.forward_ms", self.step.forward_ms, 1e5),
             ("step.backward_ms", self.step.backward_ms, 1e5),
             ("step.optimizer_ms", self.step.optimizer_ms, 1e5),
-            (
-                "measure.interval_percent",
-                self.measure.interval_percent,
-                100.0,
-            ),
+            ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
         ];
-        let cycle_times = axes
-            .cycle_time_ms
-            .iter()
-            .map(|&ms| ("sweep.cycle_time_ms", ms, 1e4));
+        let cycle_times = axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, 1e4));
         let thresholds = &axes.fusion_threshold_mib;
-        let thresholds = thresholds
-            .iter()
-            .map(|&mib| ("sweep.fusion_threshold_mib", mib, 65536.0));
+        let thresholds = thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, 65536.0));
         for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
             if !(0.0..=most).contains(&value) {
                 return Err(format!("{key} is {value}, expected 0 to {most}"));
@@ -330,11 +311,7 @@ impl Config {
                 return Err(format!("{key} is 0, expected at least 1"));
             }
         }
-        let Measure {
-            blocks_min,
-            blocks_max,
-            ..
-        } = self.measure;
+        let Measure { blocks_min, blocks_max, .. } = self.measure;
         if blocks_max < blocks_min {
             return Err(format!(
                 "measure.blocks_max is {blocks_max}, expected at least blocks_min ({blocks_min})"
@@ -343,10 +320,7 @@ impl Config {
         let mut names: Vec<_> = self.cases().iter().map(Case::to_string).collect();
         names.sort();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(format!(
-                "case {} comes twice; remove the repeated value",
-                pair[0]
-            )),
+            Some(pair) => Err(format!("case {} comes twice; remove the repeated value", pair[0])),
             None => Ok(()),
         }
     }
@@ -355,10 +329,7 @@ impl Config {
 fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
     match names.contains(&name) {
         true => Ok(()),
-        false => Err(format!(
-            "{key} \"{name}\" is unknown; choose from {}",
-            names.join(", ")
-        )),
+        false => Err(format!("{key} \"{name}\" is unknown; choose from {}", names.join(", "))),
     }
 }
 
@@ -395,16 +366,10 @@ pub fn parse_dtype(name: &str) -> Result<DataType, String> {
         "int64" => "i64",
         other => other,
     };
-    DataType::ALL
-        .into_iter()
-        .find(|dtype| dtype.name() == alias)
-        .ok_or_else(|| {
-            let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
-            format!(
-                "element type \"{name}\" is unknown; choose from {}",
-                names.join(", ")
-            )
-        })
+    DataType::ALL.into_iter().find(|dtype| dtype.name() == alias).ok_or_else(|| {
+        let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
+        format!("element type \"{name}\" is unknown; choose from {}", names.join(", "))
+    })
 }
 
 /// A reduction by our name or by nccl-tests'.
@@ -414,16 +379,10 @@ pub fn parse_op(name: &str) -> Result<ReduceOp, String> {
         "prod" => "product",
         other => other,
     };
-    ReduceOp::ALL
-        .into_iter()
-        .find(|op| op.name() == alias)
-        .ok_or_else(|| {
-            let names: Vec<_> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
-            format!(
-                "reduction \"{name}\" is unknown; choose from {}",
-                names.join(", ")
-            )
-        })
+    ReduceOp::ALL.into_iter().find(|op| op.name() == alias).ok_or_else(|| {
+        let names: Vec<_> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
+        format!("reduction \"{name}\" is unknown; choose from {}", names.join(", "))
+    })
 }
 
 /// Refuses the average of integers.
@@ -467,10 +426,7 @@ cycle_time_ms = [1, 2.5]
         assert_eq!(cases.len(), 2 * 2 * 3 * 2);
         let names: Vec<_> = cases.iter().map(Case::to_string).collect();
         assert_eq!(names[0], "threads/2x2/coordinator/ring/0MiB/1ms");
-        assert_eq!(
-            names[9],
-            "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms"
-        );
+        assert_eq!(names[9], "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms");
     }
 
     #[test]
@@ -486,32 +442,16 @@ cycle_time_ms = [1, 2.5]
                 "cycle_ms",
                 "test.toml: line 10: unknown field `cycle_ms`, expected one of",
             ),
-            (
-                "backward_ms = 20",
-                "",
-                "test.toml: line 3: missing field `backward_ms`",
-            ),
+            ("backward_ms = 20", "", "test.toml: line 3: missing field `backward_ms`"),
             (
                 "\"coordinator\"",
                 "\"boss\"",
                 "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
                  bitvector",
             ),
-            (
-                "2x2",
-                "two",
-                "test.toml: sweep.topology: \"two\" is no topology; write nodes x",
-            ),
-            (
-                "[1, 2.5]",
-                "[1, -1]",
-                "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000",
-            ),
-            (
-                "[1, 2.5]",
-                "[]",
-                "test.toml: sweep.cycle_time_ms is empty; give at least one value",
-            ),
+            ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
+            ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
+            ("[1, 2.5]", "[]", "test.toml: sweep.cycle_time_ms is empty; give at least one value"),
             (
                 "\"hierarchical:ring\"",
                 "\"ring\"",

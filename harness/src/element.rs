@@ -67,22 +67,8 @@ macro_rules! float {
     };
 }
 
-float!(
-    f32,
-    DataType::F32,
-    24,
-    f32,
-    std::convert::identity,
-    std::convert::identity::<f32>
-);
-float!(
-    f64,
-    DataType::F64,
-    53,
-    f64,
-    std::convert::identity,
-    std::convert::identity::<f64>
-);
+float!(f32, DataType::F32, 24, f32, std::convert::identity, std::convert::identity::<f32>);
+float!(f64, DataType::F64, 53, f64, std::convert::identity, std::convert::identity::<f64>);
 float!(f16, DataType::F16, 11, f32, f16::from_f32, f16::to_f32);
 float!(bf16, DataType::BF16, 8, f32, bf16::from_f32, bf16::to_f32);
 
@@ -245,9 +231,7 @@ impl Pair<i64> for Both {
 unsafe fn combined<T: Element, P: Pair<T>>(into: *mut u8, from: *const u8, elements: usize) {
     // SAFETY: the caller's promise.
     let (into, from) = unsafe { pair_of_slices::<T>(into, from, elements) };
-    into.iter_mut()
-        .zip(from)
-        .for_each(|(mine, &other)| *mine = P::pair(*mine, other));
+    into.iter_mut().zip(from).for_each(|(mine, &other)| *mine = P::pair(*mine, other));
 }
 
 unsafe fn copied<T: Element>(into: *mut u8, from: *const u8, elements: usize) {
@@ -274,9 +258,7 @@ unsafe fn pair_of_slices<'a, T>(
 
 /// Multiplies every element by a factor.
 pub fn scale<T: Element>(elements: &mut [T], factor: f64) {
-    elements
-        .iter_mut()
-        .for_each(|element| *element = element.scaled(factor));
+    elements.iter_mut().for_each(|element| *element = element.scaled(factor));
 }
 
 #[cfg(test)]
@@ -311,14 +293,7 @@ mod tests {
     fn an_average_rounds_once() {
         let mut third = [f32::from_i64(1), 2.0, 16777213.0];
         scale(&mut third, 1.0 / 3.0);
-        assert_eq!(
-            third,
-            [
-                1.0 / 3.0,
-                2.0 * (1.0_f32 / 3.0),
-                16777213.0 * (1.0_f32 / 3.0)
-            ]
-        );
+        assert_eq!(third, [1.0 / 3.0, 2.0 * (1.0_f32 / 3.0), 16777213.0 * (1.0_f32 / 3.0)]);
         let mut fifth = [f16::from_f32(7.0)];
         scale(&mut fifth, 0.2);
         assert_eq!(fifth, [f16::from_f32(7.0 * 0.2_f32)]);

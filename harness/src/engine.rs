@@ -5,21 +5,17 @@
 //! the phase of the cycle, and an allreduce on the CPU blocks the loop, both as in Horovod. The
 //! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
 //! made up for.
-//!
-//! The training job is a clock, not a computation: a step is a forward gap, a backward pass in which
-//! gradients become ready at their real fractions, and an optimizer; it ends when all gradients are
-//! reduced and the optimizer has run, and the next one follows.
 
+use std::sync::Arc;
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use algorithms::control::{self, DataType, ReduceOp, Response, Settings, TensorId, Tensors};
+use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
 use algorithms::grouped::{Buffer as Packing, split};
 use algorithms::program::{Bounds, Kind, Program};
 use algorithms::registry::Algorithm;
 use algorithms::schedule::Schedule;
 use algorithms::topology::{Rank, Topology};
-use std::sync::Arc;
 use thiserror::Error;
 
 use crate::allreduce::{AllReduce, Scheduled};
@@ -27,23 +23,13 @@ use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
 use crate::pattern::{Pattern, Wrong};
+use crate::replay::{Replay, StepTimes};
 use crate::transport::TransportError;
 use crate::transport::threads::{Links, Mail};
 use crate::workload::Workload;
 
 /// A rank that waits longer than this for another gives up.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What a training step consists of, besides communication.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct StepTimes {
-    /// Before the first gradient can become ready.
-    pub forward: Duration,
-    /// Gradients become ready at their fractions of it.
-    pub backward: Duration,
-    /// After the last gradient is reduced.
-    pub optimizer: Duration,
-}
 
 /// One training job.
 pub struct Job<'a> {
@@ -89,10 +75,7 @@ impl RankMemory {
         let gradients = workload.gradients.iter();
         let memory =
             gradients.map(|gradient| Memory::new(gradient.elements() * dtype.size_bytes()));
-        RankMemory {
-            gradients: memory.collect(),
-            fusion_buffer: Memory::new(0),
-        }
+        RankMemory { gradients: memory.collect(), fusion_buffer: Memory::new(0) }
     }
 }
 
@@ -101,18 +84,10 @@ impl RankMemory {
 pub struct RankStep {
     /// From its beginning to the end of the optimizer.
     pub time: Duration,
-    /// In the control plane, waiting for other ranks included; over all cycles of the step.
-    pub negotiation: Duration,
     /// In allreduces, packing included.
     pub data: Duration,
     /// Copying into and out of the fusion buffer.
     pub packing: Duration,
-    /// Cycles that began in this step.
-    pub cycles: usize,
-    /// Those after which there was nothing to do.
-    pub idle_cycles: usize,
-    /// Messages: responses carried out.
-    pub messages: usize,
     /// Bytes of control messages sent.
     pub control_bytes: usize,
 }
@@ -137,8 +112,19 @@ pub struct RankLog {
     pub steps: Vec<RankStep>,
     /// Each message, in order; the same messages on all ranks.
     pub messages: Vec<RankMessage>,
-    /// The negotiation of each cycle.
-    pub negotiations: Vec<Duration>,
+    /// Each cycle; the same number on all ranks, since each is an exchange between all.
+    pub cycles: Vec<RankCycle>,
+}
+
+/// One cycle, as one rank saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RankCycle {
+    /// The step in which it began.
+    pub step: usize,
+    /// In the control plane, waiting for the slowest rank included.
+    pub negotiation: Duration,
+    /// Messages agreed on.
+    pub messages: usize,
 }
 
 /// What a job brought.
@@ -189,46 +175,31 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
                 let plane = control::find(job.control_plane, tensors, &settings)
                     .expect("the configuration was checked");
                 let program = Program::compile(job.schedule, rank);
-                let packing = job
-                    .algorithm
-                    .grouping()
-                    .map_or(Packing::Packed, |grouping| grouping.buffer);
-                let RankMemory {
-                    gradients,
-                    fusion_buffer,
-                } = memory;
+                let gradients_count = job.workload.gradients.len();
+                let groups = job.algorithm.grouping().map(|_| split(gradients_count, job.groups));
+                let packing =
+                    job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
+                let RankMemory { gradients, fusion_buffer } = memory;
                 let mut background = Background {
                     job,
-                    replay: Replay::new(job, Instant::now()),
+                    replay: Replay::new(job.workload, job.times, groups.as_deref()),
                     negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
                     data_plane: Scheduled::new(data.join(rank), program, packing, fusion_buffer),
+                    step: RankStep::default(),
                     log: RankLog::default(),
                 };
                 let ended = background.run(scope, rank, gradients);
                 if let Err(error) = &ended {
                     let reason = error.to_string();
                     let error = TransportError::Aborted { by: rank, reason };
-                    [data, bits, mail]
-                        .iter()
-                        .for_each(|links| links.abort(error.clone()));
+                    [data, bits, mail].iter().for_each(|links| links.abort(error.clone()));
                 }
                 let fusion_buffer = background.data_plane.into_fusion_buffer();
-                ended.map(|gradients| {
-                    (
-                        background.log,
-                        RankMemory {
-                            gradients,
-                            fusion_buffer,
-                        },
-                    )
-                })
+                ended.map(|gradients| (background.log, RankMemory { gradients, fusion_buffer }))
             })
         };
         let threads: Vec<_> = taken.into_iter().enumerate().map(spawn).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().expect("a rank's thread panicked"))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().expect("a rank's thread panicked")).collect()
     });
     let mut logs = Vec::with_capacity(ranks);
     for ended in ended {
@@ -236,10 +207,7 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
         logs.push(log);
         memories.push(memory);
     }
-    Ok(Outcome {
-        ranks: logs,
-        wrong: check(job, memories),
-    })
+    Ok(Outcome { ranks: logs, wrong: check(job, memories) })
 }
 
 /// Elements that all ranks together send inside nodes and between nodes for one message.
@@ -266,11 +234,7 @@ fn first_elements(workload: &Workload) -> impl Iterator<Item = usize> + '_ {
 }
 
 fn pattern(job: &Job) -> Pattern {
-    Pattern {
-        ranks: job.topology.ranks(),
-        op: job.op,
-        seed: job.seed,
-    }
+    Pattern { ranks: job.topology.ranks(), op: job.op, seed: job.seed }
 }
 
 /// Writes one rank's input of the step that will be checked.
@@ -282,15 +246,10 @@ fn fill(job: &Job, rank: Rank, gradients: &mut [Memory]) {
 
 /// Compares every element of every gradient on every rank.
 fn check(job: &Job, memories: &[RankMemory]) -> Wrong {
-    let gradients = first_elements(job.workload)
-        .enumerate()
-        .map(|(index, first)| {
-            let of_all: Vec<_> = memories
-                .iter()
-                .map(|memory| &memory.gradients[index])
-                .collect();
-            for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
-        });
+    let gradients = first_elements(job.workload).enumerate().map(|(index, first)| {
+        let of_all: Vec<_> = memories.iter().map(|memory| &memory.gradients[index]).collect();
+        for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
+    });
     gradients.fold(Wrong::default(), Wrong::and)
 }
 
@@ -300,6 +259,8 @@ struct Background<'a, T> {
     replay: Replay,
     negotiator: Negotiator,
     data_plane: Scheduled<T>,
+    /// The step that runs.
+    step: RankStep,
     log: RankLog,
 }
 
@@ -317,12 +278,15 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let mut gradients = Fresh::new(gradients);
         let (mut ready, mut responses) = (Vec::new(), Vec::new());
         let mut cycle_start = Instant::now();
+        if self.job.steps > 1 {
+            self.replay.begin(cycle_start);
+        }
         while self.log.steps.len() < self.job.steps {
             if let Some(wait) = self.job.cycle_time.checked_sub(cycle_start.elapsed()) {
                 std::thread::sleep(wait);
             }
             cycle_start = Instant::now();
-            if self.replay.step_start.is_none() {
+            if self.replay.is_waiting() {
                 self.begin_last_step(scope, rank, &mut gradients);
             }
             ready.clear();
@@ -330,26 +294,22 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             responses.clear();
             self.negotiator.cycle(&ready, &mut responses)?;
             let negotiation = cycle_start.elapsed();
-            self.log.negotiations.push(negotiation);
-            let step = &mut self.replay.current;
-            step.negotiation += negotiation;
-            step.control_bytes += self.negotiator.take_sent_bytes();
-            step.cycles += 1;
-            step.idle_cycles += usize::from(responses.is_empty());
+            let (step, messages) = (self.log.steps.len(), responses.len());
+            self.log.cycles.push(RankCycle { step, negotiation, messages });
+            self.step.control_bytes += self.negotiator.take_sent_bytes();
             for response in &responses {
                 self.carry_out(response, gradients.here())?;
             }
-            if let Some(step) = self.replay.ended(Instant::now(), self.is_last_but_one()) {
-                self.log.steps.push(step);
+            if let Some(time) = self.replay.ended(Instant::now()) {
+                let step = std::mem::take(&mut self.step);
+                self.log.steps.push(RankStep { time, ..step });
+                if self.log.steps.len() + 1 == self.job.steps {
+                    self.replay.wait();
+                }
             }
         }
         self.negotiator.flush()?;
         Ok(gradients.into_here())
-    }
-
-    /// True while the step that runs is followed by the last one, whose data must be fresh.
-    fn is_last_but_one(&self) -> bool {
-        self.log.steps.len() + 2 == self.job.steps
     }
 
     /// The data of the last step are written anew before it begins, on another thread, so that the
@@ -366,6 +326,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let write = move |gradients: &mut [Memory]| fill(job, rank, gradients);
         if let Some(since) = gradients.refresh(scope, write) {
             self.replay.begin(since);
+            self.step = RankStep::default();
         }
     }
 
@@ -386,19 +347,13 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let spent = self.data_plane.all_reduce(&mut buffer, self.job.op)?;
         let time = start.elapsed();
         let elements = buffer.elements();
-        let step = &mut self.replay.current;
+        let step = &mut self.step;
         step.data += time;
         step.packing += spent.packing;
-        step.messages += 1;
         let tensors = response.tensors.len();
-        let message = RankMessage {
-            step: self.log.steps.len(),
-            tensors,
-            elements,
-            time,
-        };
+        let message = RankMessage { step: self.log.steps.len(), tensors, elements, time };
         self.log.messages.push(message);
-        self.replay.completed(tensors);
+        self.replay.reduced(tensors);
         Ok(())
     }
 }
@@ -456,104 +411,6 @@ impl<'scope> Fresh<'scope> {
     }
 }
 
-/// The training job as a clock.
-struct Replay {
-    times: StepTimes,
-    /// What becomes ready how long after the beginning of a step, in order.
-    releases: Vec<(Duration, TensorId)>,
-    /// When the running step began; none before the last one, until its data are written.
-    step_start: Option<Instant>,
-    /// Releases so far, and gradients still to be reduced.
-    released: usize,
-    left: usize,
-    current: RankStep,
-}
-
-impl Replay {
-    fn new(job: &Job, now: Instant) -> Replay {
-        let releases = releases(job);
-        let left = releases.len();
-        let step_start = (job.steps > 1).then_some(now);
-        let current = RankStep::default();
-        Replay {
-            times: job.times,
-            releases,
-            step_start,
-            released: 0,
-            left,
-            current,
-        }
-    }
-
-    fn begin(&mut self, start: Instant) {
-        self.step_start = Some(start);
-        self.released = 0;
-        self.left = self.releases.len();
-        self.current = RankStep::default();
-    }
-
-    /// Appends what has become ready by now.
-    fn ready_until(&mut self, now: Instant, ready: &mut Vec<TensorId>) {
-        let Some(start) = self.step_start else { return };
-        while let Some(&(after, id)) = self.releases.get(self.released) {
-            if start + after > now {
-                break;
-            }
-            ready.push(id);
-            self.released += 1;
-        }
-    }
-
-    fn completed(&mut self, tensors: usize) {
-        self.left -= tensors;
-    }
-
-    /// If the step's gradients are all reduced: what the step was like. The next one begins right
-    /// after the optimizer, or, if its data must be written first, when that is done.
-    fn ended(&mut self, now: Instant, pause: bool) -> Option<RankStep> {
-        let start = self.step_start?;
-        let backward_end = start + self.times.forward + self.times.backward;
-        if self.left > 0 {
-            return None;
-        }
-        let end = now.max(backward_end) + self.times.optimizer;
-        let step = RankStep {
-            time: end - start,
-            ..self.current
-        };
-        self.begin(end);
-        if pause {
-            self.step_start = None;
-        }
-        Some(step)
-    }
-}
-
-/// When each gradient is handed to the engine, after the beginning of the step. Gradients of a
-/// group are handed over together, in order of definition, when the last of them is ready.
-fn releases(job: &Job) -> Vec<(Duration, TensorId)> {
-    let gradients = &job.workload.gradients;
-    let at =
-        |id: TensorId| job.times.forward + job.times.backward.mul_f64(gradients[id].ready_fraction);
-    if job.algorithm.grouping().is_none() {
-        return job
-            .workload
-            .ready_order
-            .iter()
-            .map(|&id| (at(id), id))
-            .collect();
-    }
-    let mut groups: Vec<_> = split(gradients.len(), job.groups)
-        .into_iter()
-        .map(|group| (group.clone().map(at).max().unwrap_or_default(), group))
-        .collect();
-    groups.sort_by_key(|(at, group)| (*at, group.start));
-    groups
-        .into_iter()
-        .flat_map(|(at, group)| group.map(move |id| (at, id)))
-        .collect()
-}
-
 /// Several entries of a slice, each borrowed mutably.
 trait DisjointMut<T> {
     fn get_disjoint_mut_all<'s>(&'s mut self, indices: &[usize]) -> Vec<&'s mut T>;
@@ -561,11 +418,8 @@ trait DisjointMut<T> {
 
 impl<T> DisjointMut<T> for [T] {
     fn get_disjoint_mut_all<'s>(&'s mut self, indices: &[usize]) -> Vec<&'s mut T> {
-        let mut places: Vec<(usize, usize)> = indices
-            .iter()
-            .enumerate()
-            .map(|(place, &index)| (index, place))
-            .collect();
+        let mut places: Vec<(usize, usize)> =
+            indices.iter().enumerate().map(|(place, &index)| (index, place)).collect();
         places.sort_unstable();
         let mut picked: Vec<(usize, &'s mut T)> = Vec::with_capacity(indices.len());
         let mut rest = self;

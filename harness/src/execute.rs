@@ -22,11 +22,7 @@ pub fn execute<T: Transport>(
     combine: Combine,
 ) -> Result<(), TransportError> {
     let bounds = Bounds::new(buffer.elements(), program.chunks);
-    let collective = Collective {
-        buffer,
-        bounds,
-        combine,
-    };
+    let collective = Collective { buffer, bounds, combine };
     let panicking = AbortOnPanic;
     let ended = run(transport, program, &collective);
     let ended = transport.finish(ended);

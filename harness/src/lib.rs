@@ -4,8 +4,11 @@
 //! |---|---|
 //! | bytes, and what is done to them | [`memory`], [`element`], [`pattern`] |
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
-//! | Horovod's background loop | [`engine`], its control plane driven by [`negotiate`] |
+//! | Horovod's background loop | [`engine`], fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
+//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`bench`] |
+//! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
+//! | what the user types | [`cli`] |
 
 pub mod allreduce;
 pub mod bench;
@@ -17,10 +20,14 @@ pub mod execute;
 pub mod memory;
 pub mod negotiate;
 pub mod pattern;
+pub mod plan;
 pub mod provenance;
 pub mod record;
+pub mod replay;
+pub mod row;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
+pub mod tabulate;
 pub mod transport;
 pub mod workload;

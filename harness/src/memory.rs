@@ -99,12 +99,7 @@ unsafe impl Send for Buffer<'_> {}
 impl<'a> Buffer<'a> {
     /// No elements yet.
     pub fn new(dtype: DataType) -> Buffer<'a> {
-        Buffer {
-            dtype,
-            starts: vec![0],
-            bases: Vec::new(),
-            blocks: PhantomData,
-        }
+        Buffer { dtype, starts: vec![0], bases: Vec::new(), blocks: PhantomData }
     }
 
     /// One block.
@@ -125,12 +120,8 @@ impl<'a> Buffer<'a> {
     /// # Panics
     /// When the block is smaller.
     pub fn push_first(&mut self, memory: &'a mut Memory, size_bytes: usize) {
-        assert!(
-            size_bytes <= memory.size_bytes(),
-            "a block smaller than its part"
-        );
-        self.starts
-            .push(self.elements() + size_bytes / self.dtype.size_bytes());
+        assert!(size_bytes <= memory.size_bytes(), "a block smaller than its part");
+        self.starts.push(self.elements() + size_bytes / self.dtype.size_bytes());
         self.bases.push(memory.as_mut_ptr());
     }
 
@@ -161,18 +152,12 @@ impl<'a> Buffer<'a> {
         elements: Range<usize>,
     ) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let mut at = elements.start;
-        let mut block = self
-            .starts
-            .partition_point(|&start| start <= at)
-            .saturating_sub(1);
+        let mut block = self.starts.partition_point(|&start| start <= at).saturating_sub(1);
         std::iter::from_fn(move || {
             while at < elements.end {
                 let end = self.starts[block + 1].min(elements.end);
-                let piece = (
-                    block,
-                    (at - self.starts[block]) * self.dtype.size_bytes(),
-                    end - at.min(end),
-                );
+                let piece =
+                    (block, (at - self.starts[block]) * self.dtype.size_bytes(), end - at.min(end));
                 at = end.max(at);
                 block += 1;
                 if piece.2 > 0 {

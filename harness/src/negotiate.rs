@@ -92,13 +92,7 @@ impl Negotiator {
             if waiting {
                 let mut message = std::mem::take(&mut self.message);
                 let from = self.mail.receive(0, &mut message)?;
-                self.plane.on(
-                    Event::Arrived {
-                        from,
-                        message: &message,
-                    },
-                    &mut self.effects,
-                )?;
+                self.plane.on(Event::Arrived { from, message: &message }, &mut self.effects)?;
                 self.message = message;
             }
         }
@@ -126,18 +120,8 @@ impl Negotiator {
         }
         self.words.elements_mut::<u64>().copy_from_slice(words);
         let (dtype, and) = BITS;
-        execute(
-            &mut self.bits,
-            &self.tree,
-            &mut Buffer::of(dtype, &mut self.words),
-            and,
-        )?;
-        let sends = self
-            .tree
-            .ops
-            .iter()
-            .filter(|op| op.kind == Kind::Send)
-            .count();
+        execute(&mut self.bits, &self.tree, &mut Buffer::of(dtype, &mut self.words), and)?;
+        let sends = self.tree.ops.iter().filter(|op| op.kind == Kind::Send).count();
         self.sent_bytes += sends * size_bytes;
         Ok(self.words.elements::<u64>().to_vec())
     }

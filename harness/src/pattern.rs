@@ -41,10 +41,7 @@ pub struct Wrong {
 impl Wrong {
     /// Both together; the first of the left one stays first.
     pub fn and(self, other: Wrong) -> Wrong {
-        Wrong {
-            count: self.count + other.count,
-            first: self.first.or(other.first),
-        }
+        Wrong { count: self.count + other.count, first: self.first.or(other.first) }
     }
 }
 
@@ -154,11 +151,7 @@ impl Pattern {
             self.expected_block(first + range.start, expected);
             let wrong = memories.iter().enumerate().map(|(rank, memory)| {
                 let got = &memory.elements::<T>()[range.clone()];
-                let count = got
-                    .iter()
-                    .zip(&*expected)
-                    .filter(|(got, want)| got != want)
-                    .count();
+                let count = got.iter().zip(&*expected).filter(|(got, want)| got != want).count();
                 let bad = (count > 0).then(|| got.iter().zip(&*expected).position(|(g, e)| g != e));
                 let text = bad.flatten().map(|at| {
                     format!(
@@ -172,14 +165,10 @@ impl Pattern {
             });
             wrong.fold(Wrong::default(), Wrong::and)
         });
-        let broken = memories
-            .iter()
-            .position(|memory| !memory.guards_are_whole());
+        let broken = memories.iter().position(|memory| !memory.guards_are_whole());
         let guards = broken.map_or(Wrong::default(), |rank| Wrong {
             count: 1,
-            first: Some(format!(
-                "rank {rank}: memory beyond the end of a tensor was written"
-            )),
+            first: Some(format!("rank {rank}: memory beyond the end of a tensor was written")),
         });
         wrong.reduce(Wrong::default, Wrong::and).and(guards)
     }
@@ -201,11 +190,7 @@ mod tests {
     }
 
     fn patterns(ranks: usize) -> impl Iterator<Item = Pattern> {
-        ReduceOp::ALL.into_iter().map(move |op| Pattern {
-            ranks,
-            op,
-            seed: 0x1234_5678_9ABC,
-        })
+        ReduceOp::ALL.into_iter().map(move |op| Pattern { ranks, op, seed: 0x1234_5678_9ABC })
     }
 
     fn combine<T: Element>(op: ReduceOp, a: T, b: T) -> T {
@@ -291,11 +276,7 @@ mod tests {
 
     #[test]
     fn the_first_wrong_element_is_named() {
-        let pattern = Pattern {
-            ranks: 2,
-            op: ReduceOp::Sum,
-            seed: 1,
-        };
+        let pattern = Pattern { ranks: 2, op: ReduceOp::Sum, seed: 1 };
         let mut memories = [Memory::new(40), Memory::new(40)];
         for memory in &mut memories {
             pattern.expected_block(100, memory.elements_mut::<f32>());
@@ -304,19 +285,12 @@ mod tests {
         let wrong = pattern.check::<f32>(100, &[&memories[0], &memories[1]]);
         assert_eq!(wrong.count, 1);
         let text = wrong.first.unwrap();
-        assert!(
-            text.starts_with("rank 1, element 107: got -1, expected "),
-            "{text}"
-        );
+        assert!(text.starts_with("rank 1, element 107: got -1, expected "), "{text}");
     }
 
     #[test]
     fn too_many_ranks_for_a_narrow_type_are_refused() {
-        let pattern = |ranks| Pattern {
-            ranks,
-            op: ReduceOp::Sum,
-            seed: 1,
-        };
+        let pattern = |ranks| Pattern { ranks, op: ReduceOp::Sum, seed: 1 };
         assert_eq!(pattern(128).unsupported::<half::bf16>(), None);
         let why = pattern(129).unsupported::<half::bf16>().unwrap();
         assert!(why.contains("at most 128 ranks"), "{why}");

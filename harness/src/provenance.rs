@@ -7,22 +7,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
-use crate::record::{RecordError, SCHEMA, write_whole};
+use crate::record::{RecordError, write_whole};
+use crate::row::SCHEMA;
 
 /// The commit that this binary was built from, with `-dirty` if files had been changed.
 pub const COMMIT: &str = env!("KOLO_COMMIT");
 
 /// Environment variables that are kept: these, and nothing else, leave the machine with results.
-const ENVIRONMENT: [&str; 8] = [
-    "HOROVOD_",
-    "KOLO_",
-    "MALLOC_",
-    "NCCL_",
-    "OMPI_MCA_",
-    "RAYON_",
-    "RUST_",
-    "SLURM_",
-];
+const ENVIRONMENT: [&str; 8] =
+    ["HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
 /// Everything about a folder of results, as `provenance.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -134,26 +127,16 @@ impl Provenance {
     /// A new folder's.
     pub fn new(config: &Config, launch: Launch) -> Provenance {
         let (config, seed) = (config.clone(), config.measure.seed);
-        Provenance {
-            schema: SCHEMA,
-            config,
-            seed,
-            launches: vec![launch],
-        }
+        Provenance { schema: SCHEMA, config, seed, launches: vec![launch] }
     }
 
     /// Reads a folder's, and refuses to go on with another sweep's results.
     pub fn resume(path: &Path, config: &Config, launch: Launch) -> Result<Provenance, RecordError> {
         let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
-        let differs = |problem| RecordError::Differs {
-            path: path.into(),
-            problem,
-        };
+        let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let read: Result<Provenance, _> = serde_json::from_str(&text);
         let mut provenance = read.map_err(|error| {
-            differs(format!(
-                "{error}; the folder was written by another version: name another"
-            ))
+            differs(format!("{error}; the folder was written by another version: name another"))
         })?;
         if let Some(key) = difference(&provenance.config, config) {
             return Err(differs(format!(
@@ -181,10 +164,7 @@ fn difference(a: &Config, b: &Config) -> Option<String> {
         keys
     };
     let (a, b) = (flat(a), flat(b));
-    a.iter()
-        .zip(&b)
-        .find(|(a, b)| a != b)
-        .map(|((key, _), _)| key.clone())
+    a.iter().zip(&b).find(|(a, b)| a != b).map(|((key, _), _)| key.clone())
 }
 
 fn flatten(value: &serde_json::Value, key: String, into: &mut Vec<(String, String)>) {
@@ -205,9 +185,7 @@ fn first_line(path: &str) -> Option<String> {
 /// The value of `name : value` in a file of the kernel.
 fn field(path: &str, name: &str) -> Option<String> {
     let text = fs::read_to_string(path).ok()?;
-    let (_, value) = text
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .find(|(key, _)| key.trim() == name)?;
+    let (_, value) =
+        text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)?;
     Some(value.trim().to_string())
 }

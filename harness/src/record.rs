@@ -16,184 +16,11 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Version of all files of a run. It changes when a column changes its meaning.
-pub const SCHEMA: u32 = 1;
-
-/// One case with its statistics. Units are in the names; an empty field is not known.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(
-    missing_docs,
-    reason = "results/README.md explains each column to those who read the CSV"
-)]
-pub struct Row {
-    pub schema: u32,
-    pub kind: Kind,
-    pub case: String,
-    pub status: Status,
-    pub reason: String,
-    pub source: Source,
-    pub emulated: bool,
-    pub oversubscribed: bool,
-    pub host: String,
-    pub commit: String,
-    pub started: String,
-    pub workload: String,
-    pub transport: String,
-    pub control_plane: String,
-    pub algorithm: String,
-    pub groups: usize,
-    pub nodes: usize,
-    pub local_size: Option<usize>,
-    pub ranks: usize,
-    pub dtype: String,
-    pub op: String,
-    pub in_place: bool,
-    pub size_bytes: usize,
-    pub tensors: usize,
-    pub fusion_threshold_bytes: Option<usize>,
-    pub cycle_time_ms: Option<f64>,
-    pub cache_capacity: Option<usize>,
-    pub forward_ms: Option<f64>,
-    pub backward_ms: Option<f64>,
-    pub optimizer_ms: Option<f64>,
-    pub warmup: usize,
-    pub samples: usize,
-    pub blocks: usize,
-    pub launches: usize,
-    pub stop_reason: String,
-    pub checked: usize,
-    pub wrong: Option<usize>,
-    pub first_wrong: String,
-    pub time_us_p50: Option<f64>,
-    pub time_us_p50_low: Option<f64>,
-    pub time_us_p50_high: Option<f64>,
-    pub time_us_mean: Option<f64>,
-    pub time_us_min: Option<f64>,
-    pub time_us_max: Option<f64>,
-    pub time_us_p99: Option<f64>,
-    pub bound_us: Option<f64>,
-    pub exposed_us_p50: Option<f64>,
-    pub data_us_p50: Option<f64>,
-    pub packing_us_p50: Option<f64>,
-    pub negotiation_us_p50: Option<f64>,
-    pub negotiation_us_p50_low: Option<f64>,
-    pub negotiation_us_p50_high: Option<f64>,
-    pub negotiation_cycle_us_p50: Option<f64>,
-    pub negotiation_cycle_us_p99: Option<f64>,
-    pub cycles_p50: Option<f64>,
-    pub idle_cycles_p50: Option<f64>,
-    pub messages_p50: Option<f64>,
-    pub messages_p50_low: Option<f64>,
-    pub messages_p50_high: Option<f64>,
-    pub tensors_per_message_mean: Option<f64>,
-    pub control_bytes_p50: Option<f64>,
-    pub inside_bytes: Option<f64>,
-    pub between_bytes: Option<f64>,
-    pub algbw_gb_s: Option<f64>,
-    pub busbw_gb_s: Option<f64>,
-    pub busbw_gb_s_low: Option<f64>,
-    pub busbw_gb_s_high: Option<f64>,
-}
-
-/// What a row is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A training step of the engine.
-    #[default]
-    Step,
-    /// An allreduce alone.
-    Allreduce,
-    /// The messages of a sweep, per algorithm and octave of size.
-    Message,
-}
-
-/// How a case ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Measured, and the data were right.
-    #[default]
-    Ok,
-    /// Measured, and the data were not; its times are not to be believed.
-    Wrong,
-    /// Not measured; the reason says why.
-    Failed,
-    /// There is no such case; the reason says why.
-    Unsupported,
-}
-
-/// Where times come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// A clock.
-    #[default]
-    Measured,
-    /// A model.
-    Simulated,
-}
-
-/// One training step; what ranks differ in is the maximum over them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sample {
-    /// The case's name.
-    pub case: String,
-    /// Each case once per block.
-    pub block: usize,
-    /// Runs of the program that have worked on this folder, from 1.
-    pub launch: usize,
-    /// Position of the case within the block.
-    pub order: usize,
-    /// Steps that count, from 0; the last one of a block completes it.
-    pub step: usize,
-    /// From its beginning to the end of the optimizer.
-    pub time_us: f64,
-    /// In the control plane, over all cycles of the step.
-    pub negotiation_us: f64,
-    /// In allreduces, packing included.
-    pub data_us: f64,
-    /// Copying into and out of the fusion buffer.
-    pub packing_us: f64,
-    /// Cycles of rank 0.
-    pub cycles: usize,
-    /// Those after which there was nothing to do.
-    pub idle_cycles: usize,
-    /// Allreduces.
-    pub messages: usize,
-    /// Bytes of control messages, sent by all ranks together.
-    pub control_bytes: usize,
-    /// Bytes of data sent inside nodes, by all ranks together.
-    pub inside_bytes: usize,
-    /// Bytes of data sent between nodes, by all ranks together.
-    pub between_bytes: usize,
-    /// The data after this step were compared.
-    pub checked: bool,
-    /// Wrong elements.
-    pub wrong: usize,
-    /// The first one.
-    pub first_wrong: String,
-}
-
-/// One allreduce of a training step; the time is the maximum over ranks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "as in `Sample`")]
-pub struct Message {
-    pub case: String,
-    pub block: usize,
-    pub step: usize,
-    pub index: usize,
-    pub tensors: usize,
-    pub size_bytes: usize,
-    pub time_us: f64,
-}
+use crate::row::{Message, Row, Sample};
 
 /// What one block of one case brought.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -202,7 +29,7 @@ pub struct Block {
     pub samples: Vec<Sample>,
     /// One per allreduce.
     pub messages: Vec<Message>,
-    /// Control-plane latencies of each cycle on each rank, in nanoseconds.
+    /// The negotiation of each cycle, in nanoseconds; see [`Sample::negotiation_us`].
     pub latencies: Option<Histogram>,
 }
 
@@ -295,9 +122,7 @@ impl Store {
     /// A new folder.
     pub fn create(folder: &Path) -> Result<Store, RecordError> {
         if folder.exists() {
-            return Err(RecordError::Exists {
-                folder: folder.into(),
-            });
+            return Err(RecordError::Exists { folder: folder.into() });
         }
         fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
         Store::open(folder)
@@ -320,10 +145,7 @@ impl Store {
         });
         let mut stray = before - earlier.blocks.len() + latencies.len();
         for message in store.messages.read::<Message>(&mut earlier.dropped)? {
-            match earlier
-                .blocks
-                .get_mut(&(message.case.clone(), message.block))
-            {
+            match earlier.blocks.get_mut(&(message.case.clone(), message.block)) {
                 Some(block) => block.messages.push(message),
                 None => stray += 1,
             }
@@ -332,9 +154,7 @@ impl Store {
             store.rewrite(&earlier)?;
         }
         if stray > 0 {
-            earlier
-                .dropped
-                .push("an incomplete block is measured again".into());
+            earlier.dropped.push("an incomplete block is measured again".into());
         }
         Ok((store, earlier))
     }
@@ -345,9 +165,7 @@ impl Store {
         match lock.try_lock() {
             Ok(()) => {}
             Err(fs::TryLockError::WouldBlock) => {
-                return Err(RecordError::InUse {
-                    folder: folder.into(),
-                });
+                return Err(RecordError::InUse { folder: folder.into() });
             }
             Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
         }
@@ -375,8 +193,7 @@ impl Store {
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
         if let (Some(latencies), Some(sample)) = (&block.latencies, block.samples.first()) {
-            self.latencies
-                .append_bytes(latency_line(sample, latencies).as_bytes())?;
+            self.latencies.append_bytes(latency_line(sample, latencies).as_bytes())?;
         }
         self.samples.append(&block.samples)
     }
@@ -392,16 +209,12 @@ impl Store {
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
         let latencies = blocks().filter_map(|block| {
-            Some(latency_line(
-                block.samples.first()?,
-                block.latencies.as_ref()?,
-            ))
+            Some(latency_line(block.samples.first()?, block.latencies.as_ref()?))
         });
         self.rows.replace(&csv_bytes(&earlier.rows, true))?;
         self.samples.replace(&csv_bytes(&samples, true))?;
         self.messages.replace(&csv_bytes(&messages, true))?;
-        self.latencies
-            .replace(latencies.collect::<String>().as_bytes())
+        self.latencies.replace(latencies.collect::<String>().as_bytes())
     }
 
     fn read_latencies(
@@ -430,10 +243,7 @@ fn latency_line(sample: &Sample, latencies: &Histogram) -> String {
     written.expect("writing to memory does not fail");
     let max_ms = latencies.max() as f64 / 1e6;
     let tag = format!("{}#{}", sample.case, sample.block).replace(',', ";");
-    format!(
-        "Tag={tag},0.000,0.000,{max_ms:.3},{}\n",
-        BASE64.encode(&bytes)
-    )
+    format!("Tag={tag},0.000,0.000,{max_ms:.3},{}\n", BASE64.encode(&bytes))
 }
 
 fn parse_latency_line(line: &str) -> Option<((String, usize), Histogram)> {
@@ -461,15 +271,11 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
 
 /// CSV lines, with or without the header.
 pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
-    let mut writer = csv::WriterBuilder::new()
-        .has_headers(header)
-        .from_writer(Vec::new());
+    let mut writer = csv::WriterBuilder::new().has_headers(header).from_writer(Vec::new());
     for line in lines {
         writer.serialize(line).expect("rows are flat");
     }
-    writer
-        .into_inner()
-        .expect("writing to memory does not fail")
+    writer.into_inner().expect("writing to memory does not fail")
 }
 
 /// A file that only grows, by whole lines.
@@ -480,38 +286,19 @@ struct Appended {
 
 impl Appended {
     fn open(path: PathBuf) -> Result<Appended, RecordError> {
-        let file = OpenOptions::new()
-            .read(true)
-            .append(true)
-            .create(true)
-            .open(&path);
-        Ok(Appended {
-            file: file.map_err(RecordError::io(&path))?,
-            path,
-        })
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
     }
 
     fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
-        let empty = self
-            .file
-            .metadata()
-            .map_err(RecordError::io(&self.path))?
-            .len()
-            == 0;
+        let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
         self.append_bytes(&csv_bytes(lines, empty))
     }
 
     /// One write, then the disk. If it fails half-way the file is cut back.
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
-        let before = self
-            .file
-            .metadata()
-            .map_err(RecordError::io(&self.path))?
-            .len();
-        let written = self
-            .file
-            .write_all(bytes)
-            .and_then(|()| self.file.sync_data());
+        let before = self.file.metadata().map_err(RecordError::io(&self.path))?.len();
+        let written = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
         written.map_err(|error| {
             // If cutting back fails as well, the cut line is found when the run is resumed.
             let _ = self.file.set_len(before);
@@ -533,15 +320,10 @@ impl Appended {
             self.file.read_to_end(&mut bytes)
         };
         read().map_err(RecordError::io(&self.path))?;
-        let end = bytes
-            .iter()
-            .rposition(|&byte| byte == b'\n')
-            .map_or(0, |at| at + 1);
+        let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         if end < bytes.len() {
             let name = self.path.file_name().unwrap_or_default().to_string_lossy();
-            dropped.push(format!(
-                "the last line of {name} was cut off and is dropped"
-            ));
+            dropped.push(format!("the last line of {name} was cut off and is dropped"));
             bytes.truncate(end);
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -581,14 +363,7 @@ mod tests {
         latencies.record_n(1000 + block as u64, 5).unwrap();
         Block {
             samples: (0..steps).map(sample).collect(),
-            messages: vec![
-                Message {
-                    case: case.into(),
-                    block,
-                    ..Message::default()
-                };
-                3
-            ],
+            messages: vec![Message { case: case.into(), block, ..Message::default() }; 3],
             latencies: Some(latencies),
         }
     }
@@ -596,15 +371,8 @@ mod tests {
     fn written(folder: &Path) -> Vec<Block> {
         let mut store = Store::create(folder).unwrap();
         let blocks = vec![block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
-        blocks
-            .iter()
-            .for_each(|block| store.append_block(block).unwrap());
-        store
-            .append_row(&Row {
-                case: "b".into(),
-                ..Row::default()
-            })
-            .unwrap();
+        blocks.iter().for_each(|block| store.append_block(block).unwrap());
+        store.append_row(&Row { case: "b".into(), ..Row::default() }).unwrap();
         blocks
     }
 
@@ -626,11 +394,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().join("whole");
         let blocks = written(&whole);
-        for (name, may_be_lost) in [
-            ("samples.csv", 3),
-            ("messages.csv", 0),
-            ("latencies.hlog", 3),
-        ] {
+        for (name, may_be_lost) in [("samples.csv", 3), ("messages.csv", 0), ("latencies.hlog", 3)]
+        {
             let bytes = fs::read(whole.join(name)).unwrap();
             for cut in (0..bytes.len()).step_by(7) {
                 let copy = folder.path().join(format!("{name}-{cut}"));
@@ -661,35 +426,18 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
         let store = Store::create(&folder).unwrap();
-        assert!(matches!(
-            Store::resume(&folder, 1),
-            Err(RecordError::InUse { .. })
-        ));
+        assert!(matches!(Store::resume(&folder, 1), Err(RecordError::InUse { .. })));
         drop(store);
-        let Err(error) = Store::create(&folder) else {
-            panic!("overwritten")
-        };
-        assert!(
-            error
-                .to_string()
-                .ends_with("name another folder with --out"),
-            "{error}"
-        );
+        let Err(error) = Store::create(&folder) else { panic!("overwritten") };
+        assert!(error.to_string().ends_with("name another folder with --out"), "{error}");
     }
 
     #[test]
     fn a_row_survives_the_csv() {
-        let row = Row {
-            case: "x".into(),
-            time_us_p50: Some(0.1),
-            wrong: None,
-            ..Row::default()
-        };
+        let row = Row { case: "x".into(), time_us_p50: Some(0.1), wrong: None, ..Row::default() };
         let bytes = csv_bytes(std::slice::from_ref(&row), true);
-        let read: Vec<Row> = csv::Reader::from_reader(bytes.as_slice())
-            .deserialize()
-            .map(Result::unwrap)
-            .collect();
+        let read: Vec<Row> =
+            csv::Reader::from_reader(bytes.as_slice()).deserialize().map(Result::unwrap).collect();
         assert_eq!(read, [row]);
     }
 }

@@ -47,8 +47,7 @@ impl Summary {
 
     /// Half the interval's width in parts of the median.
     pub fn relative_half_width(&self) -> Option<f64> {
-        self.p50_interval
-            .map(|(low, high)| (high - low) / 2.0 / self.p50)
+        self.p50_interval.map(|(low, high)| (high - low) / 2.0 / self.p50)
     }
 
     /// The two medians may be the same: their intervals overlap. Without intervals nothing can be
@@ -128,10 +127,7 @@ mod tests {
     #[test]
     fn a_summary_says_what_the_sample_supports() {
         let summary = Summary::of(&[3.0, 1.0, 2.0, 4.0]).unwrap();
-        assert_eq!(
-            (summary.p50, summary.min, summary.max, summary.mean),
-            (2.5, 1.0, 4.0, 2.5)
-        );
+        assert_eq!((summary.p50, summary.min, summary.max, summary.mean), (2.5, 1.0, 4.0, 2.5));
         assert_eq!((summary.p50_interval, summary.p99), (None, None));
         assert_eq!(Summary::of(&[]), None);
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
@@ -155,9 +151,7 @@ mod tests {
     fn intervals_cover_the_median_often_enough() {
         let mut state = 7_u64;
         let mut uniform = || {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 11) as f64 / (1_u64 << 53) as f64
         };
         for n in [6, 10, 21, 26, 50] {

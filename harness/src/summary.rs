@@ -2,14 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::record::{Row, Status};
+use crate::row::{Row, Status};
 use crate::statistics::Summary;
 
 /// Horovod's default settings: fusion threshold in MiB, cycle time in ms, since when.
-pub const HOROVOD_DEFAULTS: [(usize, f64, &str); 2] = [
-    (128, 1.0, "Horovod's default since v0.21"),
-    (64, 5.0, "Horovod's default before"),
-];
+pub const HOROVOD_DEFAULTS: [(usize, f64, &str); 2] =
+    [(128, 1.0, "Horovod's default since v0.21"), (64, 5.0, "Horovod's default before")];
 
 /// The sentence under every result that does not rest on the data plane that Horovod would use.
 pub const SCOPE: &str = "best for this engine on this machine, not for a cluster";
@@ -48,11 +46,7 @@ pub fn best_and_tied<'r>(rows: &[&'r Row]) -> Vec<&'r Row> {
     let Some((best, _)) = ranked.first().cloned() else {
         return Vec::new();
     };
-    ranked
-        .into_iter()
-        .filter(|(time, _)| time.tied_with(&best))
-        .map(|(_, row)| row)
-        .collect()
+    ranked.into_iter().filter(|(time, _)| time.tied_with(&best)).map(|(_, row)| row).collect()
 }
 
 fn times(row: &Row) -> Option<Summary> {
@@ -64,13 +58,7 @@ fn times(row: &Row) -> Option<Summary> {
 }
 
 fn key(row: &Row) -> (&str, &str, usize, Option<usize>, usize) {
-    (
-        &row.workload,
-        &row.transport,
-        row.nodes,
-        row.local_size,
-        row.ranks,
-    )
+    (&row.workload, &row.transport, row.nodes, row.local_size, row.ranks)
 }
 
 fn part(rows: &[&Row], text: &mut String) {
@@ -125,10 +113,7 @@ fn part(rows: &[&Row], text: &mut String) {
         match rows.iter().find(default) {
             Some(row) => line(row, since, text),
             None => {
-                let _ = writeln!(
-                    text,
-                    "  {since} ({mib} MiB, {ms} ms) is not among the cases"
-                );
+                let _ = writeln!(text, "  {since} ({mib} MiB, {ms} ms) is not among the cases");
             }
         }
     }
@@ -140,11 +125,7 @@ fn line(row: &Row, remark: &str, text: &mut String) {
     let threshold = row.fusion_threshold_bytes.unwrap_or(0) as f64 / (1 << 20) as f64;
     let interval = match (row.time_us_p50_low, row.time_us_p50_high) {
         (Some(_), Some(_)) => {
-            format!(
-                " [{}, {}]",
-                ms(row.time_us_p50_low),
-                ms(row.time_us_p50_high)
-            )
+            format!(" [{}, {}]", ms(row.time_us_p50_low), ms(row.time_us_p50_high))
         }
         _ => String::new(),
     };
@@ -193,30 +174,14 @@ mod tests {
             row("ring", 64, 5.0, 40e3, 44e3),
             row("ring", 2, 1.0, 20e3, 22e3),
             row("tree", 2, 1.0, 21e3, 29e3),
-            Row {
-                status: Status::Wrong,
-                reason: "3 wrong".into(),
-                ..row("x", 1, 1.0, 1.0, 2.0)
-            },
+            Row { status: Status::Wrong, reason: "3 wrong".into(), ..row("x", 1, 1.0, 1.0, 2.0) },
         ];
         let text = text(&rows);
         let lines: Vec<_> = text.lines().collect();
-        assert!(
-            lines[1].contains("best") && lines[1].contains("21.0 ms [20.0, 22.0]"),
-            "{text}"
-        );
-        assert!(
-            lines[2].contains("tied") && lines[2].contains("tree"),
-            "{text}"
-        );
-        assert!(
-            lines[3].ends_with("since v0.21") && lines[3].contains("31.0 ms"),
-            "{text}"
-        );
-        assert!(
-            lines[4].ends_with("before") && lines[4].contains("42.0 ms"),
-            "{text}"
-        );
+        assert!(lines[1].contains("best") && lines[1].contains("21.0 ms [20.0, 22.0]"), "{text}");
+        assert!(lines[2].contains("tied") && lines[2].contains("tree"), "{text}");
+        assert!(lines[3].ends_with("since v0.21") && lines[3].contains("31.0 ms"), "{text}");
+        assert!(lines[4].ends_with("before") && lines[4].contains("42.0 ms"), "{text}");
         assert!(lines[5].contains(SCOPE) && lines[6].starts_with("WRONG       x/1/1: 3 wrong"));
         assert_eq!(lines.len(), 7);
     }
@@ -226,18 +191,12 @@ mod tests {
         let mut row = row("ring", 2, 1.0, 1.0, 2.0);
         (row.time_us_p50_low, row.time_us_p50_high) = (None, None);
         let text = text(&[row]);
-        assert!(
-            text.contains("nothing can be ranked") && !text.contains("best "),
-            "{text}"
-        );
+        assert!(text.contains("nothing can be ranked") && !text.contains("best "), "{text}");
     }
 
     #[test]
     fn a_missing_default_is_said() {
         let text = text(&[row("ring", 2, 1.0, 1.0, 2.0)]);
-        assert!(
-            text.contains("before (64 MiB, 5 ms) is not among the cases"),
-            "{text}"
-        );
+        assert!(text.contains("before (64 MiB, 5 ms) is not among the cases"), "{text}");
     }
 }

@@ -88,11 +88,7 @@ impl Workload {
             if gradients.iter().any(|gradient| gradient.name == name) {
                 return Err(row.malformed(format!("gradient \"{name}\" comes twice")));
             }
-            gradients.push(Gradient {
-                name,
-                shape,
-                ready_fraction: f64::NAN,
-            });
+            gradients.push(Gradient { name, shape, ready_fraction: f64::NAN });
         }
         if gradients.is_empty() {
             return Err(table.malformed("no gradients; expected one line for each".into()));
@@ -103,17 +99,8 @@ impl Workload {
             false => read_ready(&ready, &mut gradients)?,
             true => assume_ready(&mut gradients),
         };
-        let name = path
-            .file_stem()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        Ok(Workload {
-            name,
-            gradients,
-            ready_order,
-            ready_assumed,
-        })
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Workload { name, gradients, ready_order, ready_assumed })
     }
 
     /// Number of elements of all gradients.
@@ -153,11 +140,8 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
             return Err(row.malformed(format!("index is {index}, but there are {count} gradients")));
         };
         if gradient.name != row.field(2) {
-            let problem = format!(
-                "gradient {index} is \"{}\", found \"{}\"",
-                gradient.name,
-                row.field(2)
-            );
+            let problem =
+                format!("gradient {index} is \"{}\", found \"{}\"", gradient.name, row.field(2));
             return Err(row.malformed(problem));
         }
         if !(before..=1.0).contains(&fraction) {
@@ -171,10 +155,7 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
         before = fraction;
         order.push(index);
     }
-    match gradients
-        .iter()
-        .find(|gradient| gradient.ready_fraction.is_nan())
-    {
+    match gradients.iter().find(|gradient| gradient.ready_fraction.is_nan()) {
         Some(missing) => {
             Err(table.malformed(format!("gradient \"{}\" never becomes ready", missing.name)))
         }
@@ -198,20 +179,11 @@ struct Row<'t> {
 
 impl Table {
     fn open(path: &Path, names: &[&str]) -> Result<Table, WorkloadError> {
-        let unreadable = |source| WorkloadError::Unreadable {
-            path: path.into(),
-            source,
-        };
+        let unreadable = |source| WorkloadError::Unreadable { path: path.into(), source };
         let file = fs::File::open(path).map_err(unreadable)?;
         let mut reader = csv::Reader::from_reader(file);
-        let malformed = |problem| WorkloadError::Malformed {
-            path: path.into(),
-            line: 1,
-            problem,
-        };
-        let header = reader
-            .headers()
-            .map_err(|error| malformed(error.to_string()))?;
+        let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };
+        let header = reader.headers().map_err(|error| malformed(error.to_string()))?;
         let column = |name: &&str| {
             let found = header.iter().collect::<Vec<_>>().join(",");
             header
@@ -221,13 +193,7 @@ impl Table {
         };
         let columns = names.iter().map(column).collect::<Result<_, _>>()?;
         let names = names.iter().map(|name| name.to_string()).collect();
-        Ok(Table {
-            path: path.into(),
-            reader,
-            columns,
-            names,
-            line: 1,
-        })
+        Ok(Table { path: path.into(), reader, columns, names, line: 1 })
     }
 
     fn next(&mut self) -> Result<Option<Row<'_>>, WorkloadError> {
@@ -236,17 +202,12 @@ impl Table {
             Ok(false) => Ok(None),
             Ok(true) => {
                 self.line = record.position().map_or(self.line + 1, csv::Position::line);
-                Ok(Some(Row {
-                    table: self,
-                    record,
-                }))
+                Ok(Some(Row { table: self, record }))
             }
             Err(error) => {
                 self.line = error.position().map_or(self.line + 1, csv::Position::line);
                 let problem = match error.kind() {
-                    csv::ErrorKind::UnequalLengths {
-                        expected_len, len, ..
-                    } => {
+                    csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
                         format!("{len} fields, expected {expected_len} as in the first line")
                     }
                     _ => error.to_string(),
@@ -257,11 +218,7 @@ impl Table {
     }
 
     fn malformed(&self, problem: String) -> WorkloadError {
-        WorkloadError::Malformed {
-            path: self.path.clone(),
-            line: self.line,
-            problem,
-        }
+        WorkloadError::Malformed { path: self.path.clone(), line: self.line, problem }
     }
 }
 
@@ -289,13 +246,9 @@ impl Row<'_> {
     fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
         let field = self.field(column);
         let dims = field.split('x').filter(|_| !field.is_empty());
-        dims.map(|dim| dim.parse().ok())
-            .collect::<Option<_>>()
-            .ok_or_else(|| {
-                self.malformed(format!(
-                    "shape is \"{field}\", expected dimensions such as 64x3x7x7"
-                ))
-            })
+        dims.map(|dim| dim.parse().ok()).collect::<Option<_>>().ok_or_else(|| {
+            self.malformed(format!("shape is \"{field}\", expected dimensions such as 64x3x7x7"))
+        })
     }
 }
 
@@ -313,9 +266,7 @@ mod tests {
         fs::write(&path, shapes).unwrap();
         fs::write(folder.path().join("tiny.ready.csv"), ready).unwrap();
         Workload::read(&path).map_err(|error| {
-            error
-                .to_string()
-                .replace(&format!("{}/", folder.path().display()), "")
+            error.to_string().replace(&format!("{}/", folder.path().display()), "")
         })
     }
 
@@ -399,19 +350,13 @@ mod tests {
         let workload = Workload::read(&path).unwrap();
         assert!(workload.ready_assumed);
         assert_eq!(workload.ready_order, [1, 0]);
-        let fractions: Vec<_> = workload
-            .gradients
-            .iter()
-            .map(|g| g.ready_fraction)
-            .collect();
+        let fractions: Vec<_> = workload.gradients.iter().map(|g| g.ready_fraction).collect();
         assert_eq!(fractions, [1.0, 0.25]);
     }
 
     #[test]
     fn a_missing_file_is_named() {
-        let error = Workload::read(Path::new("no/such.csv"))
-            .unwrap_err()
-            .to_string();
+        let error = Workload::read(Path::new("no/such.csv")).unwrap_err().to_string();
         assert!(error.starts_with("no/such.csv: No such file"), "{error}");
     }
 }

@@ -45,11 +45,7 @@ fn check(
     .unwrap();
     let wrong = timed.wrong.unwrap();
     let name = algorithm.name();
-    assert_eq!(
-        wrong.count, 0,
-        "{name} {topology} {dtype:?} {op:?} {elements}: {:?}",
-        wrong.first
-    );
+    assert_eq!(wrong.count, 0, "{name} {topology} {dtype:?} {op:?} {elements}: {:?}", wrong.first);
     assert_eq!(timed.times.len(), 2);
 }
 
@@ -60,9 +56,7 @@ fn worlds() -> Vec<Topology> {
 }
 
 fn names() -> impl Iterator<Item = &'static str> {
-    ALL.iter()
-        .map(|entry| entry.name)
-        .chain(["hierarchical:tree", "grouped-scattered:tree"])
+    ALL.iter().map(|entry| entry.name).chain(["hierarchical:tree", "grouped-scattered:tree"])
 }
 
 #[test]
@@ -98,20 +92,9 @@ fn awkward_lengths() {
 #[test]
 fn more_ranks_than_cores() {
     for name in names() {
-        for topology in [
-            Topology::flat(13),
-            Topology::flat(32),
-            Topology::uniform(4, 8),
-        ] {
+        for topology in [Topology::flat(13), Topology::flat(32), Topology::uniform(4, 8)] {
             let algorithm = find(name).unwrap();
-            check(
-                &*algorithm,
-                &topology,
-                DataType::F32,
-                ReduceOp::Sum,
-                5000,
-                true,
-            );
+            check(&*algorithm, &topology, DataType::F32, ReduceOp::Sum, 5000, true);
         }
     }
 }
@@ -137,36 +120,20 @@ fn recursive_doubling(ranks: usize) -> Listed {
     let step = |k: u32| {
         let part = |rank: usize| {
             let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
-            Part {
-                sends: entry.clone(),
-                receives: entry,
-            }
+            Part { sends: entry.clone(), receives: entry }
         };
         (0..ranks).map(part).collect()
     };
-    Listed {
-        ranks,
-        chunks: 1,
-        steps: (0..ranks.trailing_zeros()).map(step).collect(),
-    }
+    Listed { ranks, chunks: 1, steps: (0..ranks.trailing_zeros()).map(step).collect() }
 }
 
 fn one_shot(ranks: usize) -> Listed {
     let part = |rank: usize| {
         let peers = (0..ranks).filter(|&peer| peer != rank);
-        let entries: Vec<_> = peers
-            .map(|peer| Move::new(peer, 0..1, Action::Reduce))
-            .collect();
-        Part {
-            sends: entries.clone(),
-            receives: entries,
-        }
+        let entries: Vec<_> = peers.map(|peer| Move::new(peer, 0..1, Action::Reduce)).collect();
+        Part { sends: entries.clone(), receives: entries }
     };
-    Listed {
-        ranks,
-        chunks: 1,
-        steps: vec![(0..ranks).map(part).collect()],
-    }
+    Listed { ranks, chunks: 1, steps: vec![(0..ranks).map(part).collect()] }
 }
 
 #[test]
@@ -211,16 +178,10 @@ fn delays_do_not_change_results() {
                     })
                 };
                 let threads: Vec<_> = (0..4).map(spawn).collect();
-                threads
-                    .into_iter()
-                    .map(|thread| thread.join().unwrap())
-                    .collect()
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
             for rank in 1..4 {
-                assert!(
-                    results[rank] == results[0],
-                    "{name}, seed {seed}: rank {rank} differs"
-                );
+                assert!(results[rank] == results[0], "{name}, seed {seed}: rank {rank} differs");
             }
         }
     }
@@ -245,15 +206,10 @@ fn a_silent_rank_is_an_error_on_every_other() {
         // Rank 2 joins, so that it can be woken, and goes away.
         scope.spawn(|| drop(links.join(2)));
         let threads: Vec<_> = (0..2).map(spawn).collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap())
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     for error in errors {
-        let TransportError::Aborted { reason, .. } = &error else {
-            panic!("{error}")
-        };
+        let TransportError::Aborted { reason, .. } = &error else { panic!("{error}") };
         assert!(reason.contains("which does not answer"), "{error}");
     }
 }
@@ -264,12 +220,5 @@ fn a_silent_rank_is_an_error_on_every_other() {
 fn more_than_two_to_the_31_bytes() {
     let algorithm = find("ring").unwrap();
     let elements = (1 << 31) / 4 + 1_000_003;
-    check(
-        &*algorithm,
-        &Topology::flat(2),
-        DataType::F32,
-        ReduceOp::Sum,
-        elements,
-        true,
-    );
+    check(&*algorithm, &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
 }

@@ -23,11 +23,7 @@ impl Axis {
         if low > 0.0 && high / low >= 10.0 {
             let mut axis = Axis::spanning(true, low, high, from, to);
             let decades = (axis.high / axis.low).log10();
-            let digits: &[f64] = if decades < 2.6 {
-                &[1.0, 2.0, 5.0]
-            } else {
-                &[1.0]
-            };
+            let digits: &[f64] = if decades < 2.6 { &[1.0, 2.0, 5.0] } else { &[1.0] };
             let exponents = axis.low.log10().floor() as i32..=axis.high.log10().ceil() as i32;
             let marks = exponents
                 .flat_map(|exponent| digits.iter().map(move |digit| digit * 10f64.powi(exponent)));
@@ -39,10 +35,8 @@ impl Axis {
                 Axis::spanning(false, 0.0, if high > 0.0 { high } else { 1.0 }, from, to);
             let step = nice_step(axis.high / 5.0);
             let steps = (axis.high / step).floor() as i32;
-            axis.ticks = (0..=steps)
-                .map(|i| f64::from(i) * step)
-                .map(|v| (v, theme::tick(v)))
-                .collect();
+            axis.ticks =
+                (0..=steps).map(|i| f64::from(i) * step).map(|v| (v, theme::tick(v))).collect();
             axis
         }
     }
@@ -51,19 +45,12 @@ impl Axis {
     pub fn factor(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         let mut axis = if low > 0.0 {
-            let (low, high) = if high > low {
-                (low, high)
-            } else {
-                (low / 2.0, high * 2.0)
-            };
+            let (low, high) = if high > low { (low, high) } else { (low / 2.0, high * 2.0) };
             Axis::spanning(true, low, high, from, to)
         } else {
             Axis::spanning(false, low, if high > low { high } else { 1.0 }, from, to)
         };
-        axis.ticks = values
-            .iter()
-            .map(|value| (*value, theme::tick(*value)))
-            .collect();
+        axis.ticks = values.iter().map(|value| (*value, theme::tick(*value))).collect();
         axis
     }
 
@@ -71,26 +58,17 @@ impl Axis {
     pub fn bytes(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         let low = low.max(1.0);
-        let (low, high) = if high > low {
-            (low, high)
-        } else {
-            (low / 2.0, low * 2.0)
-        };
+        let (low, high) = if high > low { (low, high) } else { (low / 2.0, low * 2.0) };
         let mut axis = Axis::spanning(true, low, high, from, to);
         let powers: Vec<i32> =
             (axis.low.log2().ceil() as i32..=axis.high.log2().floor() as i32).collect();
         // Every power if there is room, otherwise every second, fifth or tenth: labels then fall
         // on 1, 32 and 1024 of a unit.
         let room = ((to - from).abs() / 140.0).max(1.0) as usize;
-        let every = [1, 2, 5, 10]
-            .into_iter()
-            .find(|every| powers.len() / every < room)
-            .unwrap_or(20);
+        let every =
+            [1, 2, 5, 10].into_iter().find(|every| powers.len() / every < room).unwrap_or(20);
         let kept = powers.into_iter().filter(|power| power % every as i32 == 0);
-        axis.ticks = kept
-            .map(|power| 2f64.powi(power))
-            .map(|v| (v, theme::bytes(v)))
-            .collect();
+        axis.ticks = kept.map(|power| 2f64.powi(power)).map(|v| (v, theme::bytes(v))).collect();
         axis
     }
 
@@ -106,11 +84,7 @@ impl Axis {
 
     /// `logarithmic` or `linear`, for the axis title.
     pub fn scale(&self) -> &'static str {
-        if self.logarithmic {
-            "logarithmic"
-        } else {
-            "linear"
-        }
+        if self.logarithmic { "logarithmic" } else { "linear" }
     }
 
     /// Draws this axis along the bottom of a frame: grid, labels, title.
@@ -122,18 +96,12 @@ impl Axis {
             let half = text_width(label, theme::TICK, false) / 2.0;
             if x - half >= free_from {
                 let at = (x, bottom + 40.0);
-                drawing.text(Text {
-                    align: Align::Middle,
-                    ..Text::new(label, at, theme::TICK)
-                });
+                drawing.text(Text { align: Align::Middle, ..Text::new(label, at, theme::TICK) });
                 free_from = x + half + 12.0;
             }
         }
         let at = ((self.from + self.to) / 2.0, bottom + 92.0);
-        drawing.text(Text {
-            align: Align::Middle,
-            ..Text::new(title, at, theme::BODY)
-        });
+        drawing.text(Text { align: Align::Middle, ..Text::new(title, at, theme::BODY) });
     }
 
     /// Draws this axis along the left of a frame: grid, labels, title.
@@ -144,17 +112,11 @@ impl Axis {
             drawing.line(&[(left, y), (right, y)], theme::GRID, 2.0);
             let at = (left - 14.0, y);
             let text = Text::new(label, at, theme::TICK).centered();
-            drawing.text(Text {
-                align: Align::Right,
-                ..text
-            });
+            drawing.text(Text { align: Align::Right, ..text });
             widest = widest.max(text_width(label, theme::TICK, false));
         }
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
-        let text = Text {
-            upwards: true,
-            ..Text::new(title, at, theme::BODY)
-        };
+        let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
         drawing.text(text.centered());
     }
 
@@ -167,14 +129,7 @@ impl Axis {
         } else {
             (low, high + (high - low) * ROOM)
         };
-        Axis {
-            logarithmic,
-            low,
-            high,
-            from,
-            to,
-            ticks: Vec::new(),
-        }
+        Axis { logarithmic, low, high, from, to, ticks: Vec::new() }
     }
 }
 
@@ -187,9 +142,7 @@ fn extremes(values: &[f64]) -> (f64, f64) {
 /// The next 1, 2 or 5 times a power of ten.
 fn nice_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
-    let factor = [1.0, 2.0, 5.0]
-        .into_iter()
-        .find(|factor| factor * power >= least);
+    let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= least);
     factor.unwrap_or(10.0) * power
 }
 
@@ -228,10 +181,7 @@ mod tests {
     #[test]
     fn sizes_are_labelled_in_binary_units() {
         let axis = Axis::bytes(&[65536.0, 1048576.0], 0.0, 1800.0);
-        assert_eq!(
-            labels(&axis),
-            ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB"]
-        );
+        assert_eq!(labels(&axis), ["64 KiB", "128 KiB", "256 KiB", "512 KiB", "1 MiB"]);
         let long = Axis::bytes(&[1024.0, 1073741824.0], 0.0, 1800.0);
         assert!(long.ticks.len() <= 12 && labels(&long).contains(&"1 MiB"));
     }

@@ -15,21 +15,12 @@ use crate::rows::{Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
 
-pub(crate) const FIGURE: Figure = Figure {
-    name: "bus_bandwidth",
-    sheets,
-};
+pub(crate) const FIGURE: Figure = Figure { name: "bus_bandwidth", sheets };
 
 /// The kinds of rows, and what the picture of each shows.
 const KINDS: [(&str, &str); 2] = [
-    (
-        "allreduce",
-        "Bus bandwidth of an allreduce alone, by message size",
-    ),
-    (
-        "message",
-        "Bus bandwidth of fused messages in training steps, by message size",
-    ),
+    ("allreduce", "Bus bandwidth of an allreduce alone, by message size"),
+    ("message", "Bus bandwidth of fused messages in training steps, by message size"),
 ];
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -45,28 +36,18 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         for mut selection in selections {
             selection.require(|row| Point::of(row).is_some());
             let lines = Line::all(&mut selection);
-            pictures.push(Picture {
-                kind,
-                title,
-                selection,
-                lines,
-            });
+            pictures.push(Picture { kind, title, selection, lines });
         }
     }
     if pictures.is_empty() {
         let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
-        return vec![Sheet::Skipped {
-            reason: reason.to_string(),
-        }];
+        return vec![Sheet::Skipped { reason: reason.to_string() }];
     }
     // An algorithm looks the same in every picture, so that one can leaf between them.
     let lines = pictures.iter().flat_map(|picture| &picture.lines);
     let names: BTreeSet<String> = lines.map(|line| line.algorithm.clone()).collect();
     for line in pictures.iter_mut().flat_map(|picture| &mut picture.lines) {
-        line.style = names
-            .iter()
-            .take_while(|name| **name < line.algorithm)
-            .count();
+        line.style = names.iter().take_while(|name| **name < line.algorithm).count();
     }
     pictures.into_iter().map(Picture::sheet).collect()
 }
@@ -81,17 +62,10 @@ struct Picture<'a> {
 
 impl Picture<'_> {
     fn sheet(self) -> Sheet {
-        let Picture {
-            kind,
-            title,
-            selection,
-            lines,
-        } = self;
+        let Picture { kind, title, selection, lines } = self;
         if lines.is_empty() {
             let needed = "both size_bytes and busbw_gb_s";
-            return Sheet::Skipped {
-                reason: selection.nothing_to_draw(kind, needed),
-            };
+            return Sheet::Skipped { reason: selection.nothing_to_draw(kind, needed) };
         }
         let drawing = draw(&lines, &selection, title);
         let suffix = match selection.suffix.as_str() {
@@ -111,11 +85,7 @@ struct Point {
 impl Point {
     fn of(row: &Row) -> Option<Point> {
         let (bandwidth, interval) = (row.busbw_gb_s.value?, row.busbw_gb_s.interval);
-        Some(Point {
-            size: row.size_bytes.filter(|size| *size > 0.0)?,
-            bandwidth,
-            interval,
-        })
+        Some(Point { size: row.size_bytes.filter(|size| *size > 0.0)?, bandwidth, interval })
     }
 }
 
@@ -131,11 +101,8 @@ impl Line {
     /// One line per algorithm. Where it ran in place and out of place, the latter leaves the
     /// selection: a line must not mix them, and in place is what training does.
     fn all(selection: &mut Selection) -> Vec<Line> {
-        let mut names: Vec<String> = selection
-            .rows
-            .iter()
-            .map(|row| selection.algorithm(row))
-            .collect();
+        let mut names: Vec<String> =
+            selection.rows.iter().map(|row| selection.algorithm(row)).collect();
         names.sort();
         names.dedup();
         let mut lines = Vec::new();
@@ -148,11 +115,7 @@ impl Line {
             }
             let mut points: Vec<Point> = rows.iter().filter_map(|row| Point::of(row)).collect();
             points.sort_by(|a, b| a.size.total_cmp(&b.size));
-            lines.push(Line {
-                algorithm: name,
-                style: 0,
-                points,
-            });
+            lines.push(Line { algorithm: name, style: 0, points });
             kept.extend(rows);
         }
         selection.rows = kept;
@@ -192,29 +155,17 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
                 let (low, high) = (y.at(low), y.at(high));
                 theme::interval(&mut page.drawing, x.at(point.size), low, high, color);
             }
-            theme::marker(
-                &mut page.drawing,
-                line.style,
-                place(point),
-                theme::MARKER,
-                false,
-            );
+            theme::marker(&mut page.drawing, line.style, place(point), theme::MARKER, false);
         }
     }
     page.drawing.frame(LEFT, top, right, bottom);
     page.y = bottom + 104.0;
-    page.finish(&Caption::of(
-        selection,
-        |row| row.busbw_gb_s,
-        vec![note(selection)],
-    ))
+    page.finish(&Caption::of(selection, |row| row.busbw_gb_s, vec![note(selection)]))
 }
 
 /// What the picture shows, in a sentence.
 fn finding(lines: &[Line]) -> String {
-    let all = lines
-        .iter()
-        .flat_map(|line| line.points.iter().map(move |point| (line, point)));
+    let all = lines.iter().flat_map(|line| line.points.iter().map(move |point| (line, point)));
     let highest = all.max_by(|(_, a), (_, b)| a.bandwidth.total_cmp(&b.bandwidth));
     highest.map_or(String::new(), |(line, point)| {
         let bandwidth = theme::significant(point.bandwidth, 3);
@@ -227,12 +178,7 @@ fn finding(lines: &[Line]) -> String {
 }
 
 fn note(selection: &Selection) -> String {
-    let place = match selection
-        .rows
-        .iter()
-        .filter(|row| row.in_place == Some(true))
-        .count()
-    {
+    let place = match selection.rows.iter().filter(|row| row.in_place == Some(true)).count() {
         0 if selection.rows.iter().all(|row| row.in_place.is_none()) => "",
         0 => "Out of place. ",
         count if count == selection.rows.len() => "In place. ",
@@ -266,9 +212,7 @@ mod tests {
     }
 
     fn sizes(algorithm: &str, powers: std::ops::Range<i32>) -> Vec<synthetic::Row> {
-        powers
-            .map(|power| message("allreduce", algorithm, 2f64.powi(power)))
-            .collect()
+        powers.map(|power| message("allreduce", algorithm, 2f64.powi(power))).collect()
     }
 
     /// Lines and bars in the colour of the n-th algorithm.
@@ -282,9 +226,7 @@ mod tests {
         let mut rows = sizes("ring", 10..14);
         // The legend's line, the line, and a bar of three strokes for each point.
         assert_eq!(strokes(&draw(&rows), 0), 2 + 4 * 3);
-        rows[2] = rows[2]
-            .with("busbw_gb_s_low", "")
-            .with("busbw_gb_s_high", "");
+        rows[2] = rows[2].with("busbw_gb_s_low", "").with("busbw_gb_s_high", "");
         let drawing = draw(&rows);
         assert_eq!(strokes(&drawing, 0), 2 + 3 * 3);
         let words = drawing.words().replace('\n', " ");
@@ -305,10 +247,7 @@ mod tests {
         let outside = ring.with("in_place", "false").with("busbw_gb_s", "9");
         let inside = ring.with("busbw_gb_s", "4");
         let words = draw(&[outside.clone(), inside]).words();
-        assert!(
-            words.contains("Highest: 4.00 GB/s with ring at 64 KiB.\n"),
-            "{words}"
-        );
+        assert!(words.contains("Highest: 4.00 GB/s with ring at 64 KiB.\n"), "{words}");
         assert!(words.contains("In place."));
         let words = draw(&[outside]).words();
         assert!(words.contains("Highest: 9.00 GB/s"), "{words}");
@@ -317,18 +256,11 @@ mod tests {
 
     #[test]
     fn allreduces_alone_and_fused_messages_are_two_pictures() {
-        let rows = [
-            message("allreduce", "ring", 65536.0),
-            message("message", "ring", 65536.0),
-        ];
+        let rows = [message("allreduce", "ring", 65536.0), message("message", "ring", 65536.0)];
         let drawings = FIGURE.drawings(&rows);
         assert_eq!(drawings.len(), 2);
         assert!(drawings[0].words().contains("an allreduce alone"));
-        assert!(
-            drawings[1]
-                .words()
-                .contains("fused messages in training steps")
-        );
+        assert!(drawings[1].words().contains("fused messages in training steps"));
     }
 
     #[test]
@@ -346,24 +278,9 @@ mod tests {
 
     #[test]
     fn many_algorithms_and_all_sizes_fit() {
-        let names = [
-            "ring",
-            "tree",
-            "double_tree",
-            "hierarchical",
-            "hierarchical:tree",
-            "swing",
-        ];
-        let more = [
-            "recursive_doubling",
-            "halving_doubling",
-            "grouped",
-            "vendor",
-        ];
-        let all = names
-            .iter()
-            .chain(&more)
-            .flat_map(|name| sizes(name, 2..31));
+        let names = ["ring", "tree", "double_tree", "hierarchical", "hierarchical:tree", "swing"];
+        let more = ["recursive_doubling", "halving_doubling", "grouped", "vendor"];
+        let all = names.iter().chain(&more).flat_map(|name| sizes(name, 2..31));
         draw(&all.collect::<Vec<_>>());
     }
 

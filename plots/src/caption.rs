@@ -31,10 +31,7 @@ impl Caption {
             1 => "1 row replaced by a later one of the same case".to_string(),
             count => format!("{count} rows replaced by later ones of the same case"),
         };
-        notes.extend([
-            sentence(&[selection.left_out_in_words()]),
-            sentence(&[replaced]),
-        ]);
+        notes.extend([sentence(&[selection.left_out_in_words()]), sentence(&[replaced])]);
         let conditions = [
             sentence(&conditions(rows)),
             sentence(&statistics(rows, drawn)),
@@ -44,10 +41,7 @@ impl Caption {
         Caption {
             simulated: rows.iter().any(|row| row.source == "simulated"),
             origin: joined(&origin(rows), " · "),
-            paragraphs: paragraphs
-                .into_iter()
-                .filter(|lines| !lines.is_empty())
-                .collect(),
+            paragraphs: paragraphs.into_iter().filter(|lines| !lines.is_empty()).collect(),
         }
     }
 }
@@ -58,24 +52,15 @@ fn origin(rows: &[&Row]) -> Vec<String> {
         true => "emulated nodes (threads posing as nodes)".to_string(),
         false => String::new(),
     };
-    let over = rows
-        .iter()
-        .filter(|row| row.oversubscribed == Some(true))
-        .count();
+    let over = rows.iter().filter(|row| row.oversubscribed == Some(true)).count();
     let oversubscribed = match (over, rows.iter().find_map(|row| row.ranks)) {
         (0, _) => String::new(),
         (over, Some(ranks)) if over == rows.len() => {
-            format!(
-                "oversubscribed: {} ranks on fewer cores",
-                theme::plain(ranks)
-            )
+            format!("oversubscribed: {} ranks on fewer cores", theme::plain(ranks))
         }
         (over, _) if over == rows.len() => "oversubscribed: more ranks than cores".to_string(),
         (over, _) => {
-            format!(
-                "{over} of {} points oversubscribed: more ranks than cores",
-                rows.len()
-            )
+            format!("{over} of {} points oversubscribed: more ranks than cores", rows.len())
         }
     };
     vec![source, emulated, oversubscribed]
@@ -96,10 +81,7 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
         named("workload", "workloads", rows, |row| row.workload.clone()),
         named("transport", "transports", rows, |row| row.transport.clone()),
         several(rows, layout).join(" and "),
-        several(rows, |row| {
-            format!("{} {}", row.dtype, row.op).trim().to_string()
-        })
-        .join(" and "),
+        several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
     ]
 }
 
@@ -113,15 +95,9 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
         }
         Some((low, high)) => format!("{low} to {high} samples per point"),
     };
-    let estimates = || {
-        rows.iter()
-            .map(|row| drawn(row))
-            .filter(|drawn| drawn.value.is_some())
-    };
+    let estimates = || rows.iter().map(|row| drawn(row)).filter(|drawn| drawn.value.is_some());
     let points = estimates().count();
-    let bare = estimates()
-        .filter(|estimate| estimate.interval.is_none())
-        .count();
+    let bare = estimates().filter(|estimate| estimate.interval.is_none()).count();
     if bare == points {
         return vec!["median without interval".to_string(), samples];
     }
@@ -158,21 +134,15 @@ fn sentence(parts: &[String]) -> String {
 }
 
 fn joined(parts: &[String], between: &str) -> String {
-    let known: Vec<&str> = parts
-        .iter()
-        .map(String::as_str)
-        .filter(|part| !part.is_empty())
-        .collect();
+    let known: Vec<&str> =
+        parts.iter().map(String::as_str).filter(|part| !part.is_empty()).collect();
     known.join(between)
 }
 
 /// The distinct values of a column, sorted, without the empty one.
 fn several(rows: &[&Row], value: impl Fn(&Row) -> String) -> Vec<String> {
     let values: BTreeSet<String> = rows.iter().map(|row| value(row)).collect();
-    values
-        .into_iter()
-        .filter(|value| !value.is_empty())
-        .collect()
+    values.into_iter().filter(|value| !value.is_empty()).collect()
 }
 
 /// As `host a`, or `2 hosts: a, b`.
@@ -198,18 +168,12 @@ mod tests {
 
     /// The caption of some rows, each a case of its own.
     fn caption(rows: &[synthetic::Row]) -> String {
-        let numbered = rows
-            .iter()
-            .enumerate()
-            .map(|(index, row)| row.with("groups", &format!("{index}")));
+        let numbered =
+            rows.iter().enumerate().map(|(index, row)| row.with("groups", &format!("{index}")));
         let rows = Rows::of(&table(&numbered.collect::<Vec<_>>()));
         let selections = Selection::of(&rows, "step", |row| vec![row.groups.clone()]);
         assert_eq!(selections.len(), 1);
-        let caption = Caption::of(
-            &selections[0],
-            |row| row.time_us,
-            vec!["A note.".to_string()],
-        );
+        let caption = Caption::of(&selections[0], |row| row.time_us, vec!["A note.".to_string()]);
         assert_eq!(caption.simulated, caption.origin.starts_with("SIMULATED"));
         let text = format!("{}\n{}", caption.origin, caption.paragraphs.join("\n"));
         text.replace('\u{a0}', " ")
@@ -235,15 +199,9 @@ mod tests {
     #[test]
     fn what_is_not_known_is_not_said() {
         let mut row = row().with("source", "simulated");
-        for column in [
-            "emulated",
-            "oversubscribed",
-            "workload",
-            "transport",
-            "ranks",
-            "dtype",
-            "op",
-        ] {
+        for column in
+            ["emulated", "oversubscribed", "workload", "transport", "ranks", "dtype", "op"]
+        {
             row = row.with(column, "");
         }
         for column in ["host", "started", "commit", "samples", "time_us_p50_low"] {
@@ -262,31 +220,16 @@ mod tests {
             .with("samples", "12")
             .with("oversubscribed", "false");
         let text = caption(&[row(), other]);
-        assert!(
-            text.contains("2 commits: 0123456789, fedcba9876."),
-            "{text}"
-        );
-        assert!(
-            text.contains("2 hosts: jupiter, saturn; 2026-03-02 to 2026-03-05"),
-            "{text}"
-        );
+        assert!(text.contains("2 commits: 0123456789, fedcba9876."), "{text}");
+        assert!(text.contains("2 hosts: jupiter, saturn; 2026-03-02 to 2026-03-05"), "{text}");
         assert!(text.contains("12 to 30 samples per point"), "{text}");
-        assert!(
-            text.contains("1 of 2 points oversubscribed: more ranks than cores"),
-            "{text}"
-        );
+        assert!(text.contains("1 of 2 points oversubscribed: more ranks than cores"), "{text}");
     }
 
     #[test]
     fn cases_left_out_are_counted() {
-        let text = caption(&[
-            row(),
-            row().with("status", "wrong"),
-            row().with("status", "unsupported"),
-        ]);
-        assert!(
-            text.ends_with("A note. 2 cases left out: 1 unsupported, 1 wrong."),
-            "{text}"
-        );
+        let text =
+            caption(&[row(), row().with("status", "wrong"), row().with("status", "unsupported")]);
+        assert!(text.ends_with("A note. 2 cases left out: 1 unsupported, 1 wrong."), "{text}");
     }
 }

@@ -31,20 +31,9 @@ pub(crate) struct Drawing {
 /// Something on the page; later marks cover earlier ones.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
-    Line {
-        points: Vec<Point>,
-        color: RGBColor,
-        width: f64,
-    },
-    Area {
-        points: Vec<Point>,
-        color: RGBColor,
-    },
-    Disc {
-        center: Point,
-        radius: f64,
-        color: RGBColor,
-    },
+    Line { points: Vec<Point>, color: RGBColor, width: f64 },
+    Area { points: Vec<Point>, color: RGBColor },
+    Disc { center: Point, radius: f64, color: RGBColor },
     Text(Text),
 }
 
@@ -89,16 +78,8 @@ impl Text {
     pub fn centered(self) -> Text {
         let sink = CAPITALS / 2.0 * self.size;
         let (x, y) = self.at;
-        let at = if self.upwards {
-            (x + sink, y)
-        } else {
-            (x, y + sink)
-        };
-        Text {
-            at,
-            align: Align::Middle,
-            ..self
-        }
+        let at = if self.upwards { (x + sink, y) } else { (x, y + sink) };
+        Text { at, align: Align::Middle, ..self }
     }
 
     /// Left, top, right and bottom of the ink, descenders included.
@@ -122,11 +103,7 @@ impl Text {
 
 impl Drawing {
     pub fn line(&mut self, points: &[Point], color: RGBColor, width: f64) {
-        self.marks.push(Mark::Line {
-            points: points.to_vec(),
-            color,
-            width,
-        });
+        self.marks.push(Mark::Line { points: points.to_vec(), color, width });
     }
 
     /// A line in dashes, for a backend knows none.
@@ -136,10 +113,7 @@ impl Drawing {
         let length = (to.0 - from.0).hypot(to.1 - from.1);
         let along = |distance: f64| {
             let part = (distance / length).min(1.0);
-            (
-                from.0 + (to.0 - from.0) * part,
-                from.1 + (to.1 - from.1) * part,
-            )
+            (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
         };
         let mut start = 0.0;
         while start < length {
@@ -149,10 +123,7 @@ impl Drawing {
     }
 
     pub fn area(&mut self, points: &[Point], color: RGBColor) {
-        self.marks.push(Mark::Area {
-            points: points.to_vec(),
-            color,
-        });
+        self.marks.push(Mark::Area { points: points.to_vec(), color });
     }
 
     pub fn rectangle(&mut self, left: f64, top: f64, width: f64, height: f64, color: RGBColor) {
@@ -173,11 +144,7 @@ impl Drawing {
     }
 
     pub fn disc(&mut self, center: Point, radius: f64, color: RGBColor) {
-        self.marks.push(Mark::Disc {
-            center,
-            radius,
-            color,
-        });
+        self.marks.push(Mark::Disc { center, radius, color });
     }
 
     pub fn text(&mut self, text: Text) {
@@ -191,18 +158,12 @@ impl Drawing {
         } else {
             self.write_png(file)
         };
-        written.map_err(|message| PlotError::Write {
-            file: file.to_path_buf(),
-            message,
-        })
+        written.map_err(|message| PlotError::Write { file: file.to_path_buf(), message })
     }
 
     fn write_svg(&self, file: &Path) -> Result<(), String> {
         let size = (self.width.ceil() as u32, self.height.ceil() as u32);
-        let letters = Letters {
-            size_per_em: 1.24,
-            baseline_per_em: 0.76,
-        };
+        let letters = Letters { size_per_em: 1.24, baseline_per_em: 0.76 };
         self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
     }
 
@@ -212,15 +173,9 @@ impl Drawing {
         let (width, height) = (self.width.ceil() as usize, self.height.ceil() as usize);
         let mut large = vec![0; width * height * TIMES * TIMES * 3];
         let size = ((width * TIMES) as u32, (height * TIMES) as u32);
-        let letters = Letters {
-            size_per_em: ASCENT_TO_DESCENT,
-            baseline_per_em: ASCENT_TO_DESCENT / 2.0,
-        };
-        self.copy_to(
-            &mut BitMapBackend::with_buffer(&mut large, size),
-            TIMES as f64,
-            &letters,
-        )?;
+        let letters =
+            Letters { size_per_em: ASCENT_TO_DESCENT, baseline_per_em: ASCENT_TO_DESCENT / 2.0 };
+        self.copy_to(&mut BitMapBackend::with_buffer(&mut large, size), TIMES as f64, &letters)?;
 
         let sample = |x: usize, y: usize, channel: usize| {
             let mut sum = 0;
@@ -235,9 +190,7 @@ impl Drawing {
             .collect();
         let size = (width as u32, height as u32);
         let mut image = BitMapBackend::new(file, size);
-        image
-            .blit_bitmap((0, 0), size, &small)
-            .map_err(|error| error.to_string())?;
+        image.blit_bitmap((0, 0), size, &small).map_err(|error| error.to_string())?;
         image.present().map_err(|error| error.to_string())
     }
 
@@ -259,21 +212,13 @@ impl Drawing {
             backend.draw_rect((0, 0), whole, &theme::PAPER.filled(), true)?;
             for mark in &self.marks {
                 match mark {
-                    Mark::Line {
-                        points,
-                        color,
-                        width,
-                    } => backend
+                    Mark::Line { points, color, width } => backend
                         .draw_path(points.iter().copied().map(place), &stroke(*color, *width))?,
                     Mark::Area { points, color } => {
                         let points: Vec<_> = points.iter().copied().map(place).collect();
                         backend.fill_polygon(points, &color.filled())?;
                     }
-                    Mark::Disc {
-                        center,
-                        radius,
-                        color,
-                    } => backend.draw_circle(
+                    Mark::Disc { center, radius, color } => backend.draw_circle(
                         place(*center),
                         (radius * times).round() as u32,
                         &color.filled(),
@@ -304,32 +249,16 @@ impl Letters {
             Align::Middle => HPos::Center,
             Align::Right => HPos::Right,
         };
-        let turn = if text.upwards {
-            FontTransform::Rotate270
-        } else {
-            FontTransform::None
-        };
+        let turn = if text.upwards { FontTransform::Rotate270 } else { FontTransform::None };
         let style = TextStyle::from(
-            (
-                FAMILY,
-                text.size * times * self.size_per_em,
-                weight(text.bold),
-            )
-                .into_font(),
+            (FAMILY, text.size * times * self.size_per_em, weight(text.bold)).into_font(),
         )
         .transform(turn)
         .color(&text.color)
         .pos(Pos::new(align, VPos::Top));
         let rise = self.baseline_per_em * text.size;
         let (x, y) = text.at;
-        (
-            style,
-            if text.upwards {
-                (x - rise, y)
-            } else {
-                (x, y - rise)
-            },
-        )
+        (style, if text.upwards { (x - rise, y) } else { (x, y - rise) })
     }
 }
 
@@ -349,11 +278,7 @@ pub(crate) fn wrap(words: &str, size: f64, bold: bool, width: f64) -> Vec<String
     for word in words.split(' ') {
         let word = word.replace(HARD_SPACE, " ");
         let line = lines.last_mut().expect("there is a first line");
-        let longer = if line.is_empty() {
-            word.clone()
-        } else {
-            format!("{line} {word}")
-        };
+        let longer = if line.is_empty() { word.clone() } else { format!("{line} {word}") };
         if line.is_empty() || text_width(&longer, size, bold) <= width {
             *line = longer;
         } else {
@@ -376,11 +301,7 @@ const CAPITALS: f64 = 0.73;
 const DESCENT: f64 = 0.24;
 
 fn weight(bold: bool) -> FontStyle {
-    if bold {
-        FontStyle::Bold
-    } else {
-        FontStyle::Normal
-    }
+    if bold { FontStyle::Bold } else { FontStyle::Normal }
 }
 
 fn register_fonts() {
@@ -388,10 +309,7 @@ fn register_fonts() {
     ONCE.call_once(|| {
         let fonts: [(FontStyle, &[u8]); 2] = [
             (FontStyle::Normal, include_bytes!("../fonts/DejaVuSans.ttf")),
-            (
-                FontStyle::Bold,
-                include_bytes!("../fonts/DejaVuSans-Bold.ttf"),
-            ),
+            (FontStyle::Bold, include_bytes!("../fonts/DejaVuSans-Bold.ttf")),
         ];
         for (style, bytes) in fonts {
             let registered = register_font(FAMILY.as_str(), style, bytes);
@@ -401,12 +319,7 @@ fn register_fonts() {
 }
 
 fn corners(left: f64, top: f64, width: f64, height: f64) -> [Point; 4] {
-    [
-        (left, top),
-        (left + width, top),
-        (left + width, top + height),
-        (left, top + height),
-    ]
+    [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
 }
 
 #[cfg(test)]
@@ -415,23 +328,13 @@ impl Drawing {
     pub fn texts(&self) -> Vec<&Text> {
         let marks = self.marks.iter();
         marks
-            .filter_map(|mark| {
-                if let Mark::Text(text) = mark {
-                    Some(text)
-                } else {
-                    None
-                }
-            })
+            .filter_map(|mark| if let Mark::Text(text) = mark { Some(text) } else { None })
             .collect()
     }
 
     /// All texts, one per line.
     pub fn words(&self) -> String {
-        self.texts()
-            .iter()
-            .map(|text| text.words.as_str())
-            .collect::<Vec<_>>()
-            .join("\n")
+        self.texts().iter().map(|text| text.words.as_str()).collect::<Vec<_>>().join("\n")
     }
 
     /// Texts that leave the page or run into one another.
@@ -469,22 +372,10 @@ mod tests {
     #[test]
     fn texts_that_collide_or_leave_the_page_are_found() {
         let at = |x, y| Text::new("ring", (x, y), 20.0);
-        assert_eq!(
-            page(&[at(10.0, 30.0), at(10.0, 60.0)]).faults(),
-            Vec::<String>::new()
-        );
-        assert_eq!(
-            page(&[at(10.0, 30.0), at(20.0, 40.0)]).faults(),
-            ["`ring` runs into `ring`"]
-        );
-        assert_eq!(
-            page(&[at(380.0, 30.0)]).faults(),
-            ["`ring` leaves the page"]
-        );
-        let upwards = Text {
-            upwards: true,
-            ..at(30.0, 20.0)
-        };
+        assert_eq!(page(&[at(10.0, 30.0), at(10.0, 60.0)]).faults(), Vec::<String>::new());
+        assert_eq!(page(&[at(10.0, 30.0), at(20.0, 40.0)]).faults(), ["`ring` runs into `ring`"]);
+        assert_eq!(page(&[at(380.0, 30.0)]).faults(), ["`ring` leaves the page"]);
+        let upwards = Text { upwards: true, ..at(30.0, 20.0) };
         assert_eq!(page(&[upwards]).faults(), ["`ring` leaves the page"]);
     }
 
@@ -501,11 +392,7 @@ mod tests {
         let words = "median with exact 95 % interval";
         let lines = wrap(words, 20.0, false, 150.0);
         assert!(lines.len() > 1);
-        assert!(
-            lines
-                .iter()
-                .all(|line| text_width(line, 20.0, false) <= 150.0)
-        );
+        assert!(lines.iter().all(|line| text_width(line, 20.0, false) <= 150.0));
         assert_eq!(lines.join(" "), words);
         assert_eq!(wrap("a b\u{a0}c", 20.0, false, 1.0), ["a", "b c"]);
     }

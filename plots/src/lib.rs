@@ -90,10 +90,8 @@ pub enum Outcome {
 ///
 /// When the folder or a file in it cannot be written.
 pub fn draw(rows: &Rows, folder: &Path) -> Result<Vec<Drawn>, PlotError> {
-    fs::create_dir_all(folder).map_err(|source| PlotError::Folder {
-        folder: folder.to_path_buf(),
-        source,
-    })?;
+    fs::create_dir_all(folder)
+        .map_err(|source| PlotError::Folder { folder: folder.to_path_buf(), source })?;
     let mut drawn = Vec::new();
     for figure in &FIGURES {
         let mut files = Vec::new();
@@ -117,10 +115,7 @@ pub fn draw(rows: &Rows, folder: &Path) -> Result<Vec<Drawn>, PlotError> {
         }
         let outcomes = (!files.is_empty()).then_some(Outcome::Files(files));
         for outcome in outcomes.into_iter().chain(skipped) {
-            drawn.push(Drawn {
-                figure: figure.name,
-                outcome,
-            });
+            drawn.push(Drawn { figure: figure.name, outcome });
         }
     }
     Ok(drawn)

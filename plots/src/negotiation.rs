@@ -14,10 +14,7 @@ use crate::rows::{Estimate, Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
 
-pub(crate) const FIGURE: Figure = Figure {
-    name: "negotiation",
-    sheets,
-};
+pub(crate) const FIGURE: Figure = Figure { name: "negotiation", sheets };
 
 /// Shown if there are rows for it, otherwise the first by name.
 const PREFERRED: &str = "ring";
@@ -45,56 +42,29 @@ fn sheet(mut selection: Selection) -> Sheet {
         let measured = row.negotiation_us.value.is_some() || row.messages.value.is_some();
         measured && row.cycle_time_ms.is_some() && row.fusion_threshold_bytes.is_some()
     });
-    let names: Vec<String> = selection
-        .rows
-        .iter()
-        .map(|row| selection.algorithm(row))
-        .collect();
-    let preferred = names
-        .iter()
-        .find(|name| *name == PREFERRED)
-        .or(names.iter().min());
+    let names: Vec<String> = selection.rows.iter().map(|row| selection.algorithm(row)).collect();
+    let preferred = names.iter().find(|name| *name == PREFERRED).or(names.iter().min());
     let Some(algorithm) = preferred else {
         let needed = "cycle_time_ms, fusion_threshold_bytes and one of negotiation_us_p50 and \
                       messages_p50";
-        return Sheet::Skipped {
-            reason: selection.nothing_to_draw("step", needed),
-        };
+        return Sheet::Skipped { reason: selection.nothing_to_draw("step", needed) };
     };
-    let name = names
-        .iter()
-        .position(|name| name == algorithm)
-        .map(|index| selection.rows[index]);
-    let (word, groups) = name
-        .map(|row| (&row.algorithm, &row.groups))
-        .expect("it is a row's name");
+    let name = names.iter().position(|name| name == algorithm).map(|index| selection.rows[index]);
+    let (word, groups) = name.map(|row| (&row.algorithm, &row.groups)).expect("it is a row's name");
     selection.restrict(|row| row.algorithm == *word && row.groups == *groups);
 
-    let known = selection
-        .rows
-        .iter()
-        .filter_map(|row| row.fusion_threshold_bytes);
+    let known = selection.rows.iter().filter_map(|row| row.fusion_threshold_bytes);
     let mut thresholds: Vec<f64> = known.collect();
     thresholds.sort_by(f64::total_cmp);
     thresholds.dedup();
     let shown = spread(&thresholds, THRESHOLDS);
     let mut note = "Points of one cycle time stand side by side; lines only join them.".to_string();
     if shown.len() < thresholds.len() {
-        note = format!(
-            "{} of {} fusion thresholds shown. {note}",
-            shown.len(),
-            thresholds.len()
-        );
+        note = format!("{} of {} fusion thresholds shown. {note}", shown.len(), thresholds.len());
     }
-    selection.restrict(|row| {
-        row.fusion_threshold_bytes
-            .is_none_or(|value| shown.contains(&value))
-    });
+    selection.restrict(|row| row.fusion_threshold_bytes.is_none_or(|value| shown.contains(&value)));
     let drawing = draw(algorithm, &shown, &selection, note);
-    Sheet::Drawn {
-        suffix: selection.suffix,
-        drawing,
-    }
+    Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
 /// At most `count` of some values, evenly spread, the first and the last among them.
@@ -102,9 +72,7 @@ fn spread(values: &[f64], count: usize) -> Vec<f64> {
     if values.len() <= count {
         return values.to_vec();
     }
-    (0..count)
-        .map(|index| values[index * (values.len() - 1) / (count - 1)])
-        .collect()
+    (0..count).map(|index| values[index * (values.len() - 1) / (count - 1)]).collect()
 }
 
 /// A control plane and a fusion threshold, the latter by its place in the legend.
@@ -124,11 +92,7 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
                 row.control_plane == *name && row.fusion_threshold_bytes == Some(*bytes)
             });
             rows.sort_by(|a, b| cycle(a).total_cmp(&cycle(b)));
-            lines.push(Line {
-                plane,
-                threshold,
-                rows,
-            });
+            lines.push(Line { plane, threshold, rows });
         }
     }
 
@@ -146,12 +110,7 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
     page.legend(&entries);
     let of_planes = planes.iter().enumerate().map(|(plane, name)| Entry {
         sign: Box::new(move |drawing: &mut Drawing, (x, y)| {
-            join(
-                drawing,
-                &[(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)],
-                plane,
-                theme::INK,
-            );
+            join(drawing, &[(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)], plane, theme::INK);
             theme::marker_in(drawing, 0, (x, y), theme::MARKER, hollow(plane), theme::INK);
         }),
         label: name.clone(),
@@ -206,12 +165,7 @@ impl Panel {
         let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
         let x = Axis::factor(&cycles, left, right);
         let y = Axis::measured(&values, bottom, top);
-        x.draw_below(
-            drawing,
-            top,
-            bottom,
-            &format!("cycle time (ms, {})", x.scale()),
-        );
+        x.draw_below(drawing, top, bottom, &format!("cycle time (ms, {})", x.scale()));
         let title = format!("{} ({}{})", self.title, self.unit, y.scale());
         y.draw_left(drawing, left, right, &title);
 
@@ -234,13 +188,7 @@ impl Panel {
                 if let Some((low, high)) = interval {
                     theme::interval(drawing, at.0, y.at(low), y.at(high), color);
                 }
-                theme::marker(
-                    drawing,
-                    line.threshold,
-                    at,
-                    theme::MARKER,
-                    hollow(line.plane),
-                );
+                theme::marker(drawing, line.threshold, at, theme::MARKER, hollow(line.plane));
             }
         }
         drawing.frame(left, top, right, bottom);
@@ -249,24 +197,15 @@ impl Panel {
 
 /// What the picture shows, in a sentence.
 fn finding(rows: &[&Row]) -> String {
-    let times = || {
-        rows.iter()
-            .filter_map(|row| Some((row, row.negotiation_us.value?)))
-    };
+    let times = || rows.iter().filter_map(|row| Some((row, row.negotiation_us.value?)));
     let least = times().min_by(|(_, a), (_, b)| a.total_cmp(b));
     let most = times().max_by(|(_, a), (_, b)| a.total_cmp(b));
     let Some(((least_row, least), (most_row, most))) = least.zip(most) else {
         return "Negotiation times are not known.".to_string();
     };
     let setting = |row: &Row| {
-        let threshold = row
-            .fusion_threshold_bytes
-            .map_or(String::new(), theme::threshold);
-        format!(
-            "{}, {threshold}, {} ms",
-            row.control_plane,
-            theme::tick(cycle(row))
-        )
+        let threshold = row.fusion_threshold_bytes.map_or(String::new(), theme::threshold);
+        format!("{}, {threshold}, {} ms", row.control_plane, theme::tick(cycle(row)))
     };
     let micros = |value: f64| format!("{} µs", theme::significant(value, 3));
     if least == most {
@@ -282,8 +221,7 @@ fn finding(rows: &[&Row]) -> String {
 }
 
 fn cycle(row: &Row) -> f64 {
-    row.cycle_time_ms
-        .expect("rows without a cycle time have left the selection")
+    row.cycle_time_ms.expect("rows without a cycle time have left the selection")
 }
 
 /// The first control plane is drawn solid, the others hollow and dashed.
@@ -293,8 +231,7 @@ fn hollow(plane: usize) -> bool {
 
 fn join(drawing: &mut Drawing, path: &[Point], plane: usize, color: RGBColor) {
     if hollow(plane) {
-        path.windows(2)
-            .for_each(|pair| drawing.dashes(pair[0], pair[1], color, 3.0));
+        path.windows(2).for_each(|pair| drawing.dashes(pair[0], pair[1], color, 3.0));
     } else {
         drawing.line(path, color, 3.0);
     }
@@ -331,10 +268,7 @@ mod tests {
     #[test]
     fn thresholds_and_control_planes_are_in_the_legend() {
         let words = draw(&grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0])).words();
-        assert!(
-            words.contains("fusion off\n64 MiB\ncoordinator\nbitvector\n"),
-            "{words}"
-        );
+        assert!(words.contains("fusion off\n64 MiB\ncoordinator\nbitvector\n"), "{words}");
         assert!(words.contains("negotiation time per step (µs, "), "{words}");
         assert!(words.contains("fused messages per step ("), "{words}");
         assert!(words.contains("cycle time (ms, logarithmic)"), "{words}");
@@ -345,10 +279,7 @@ mod tests {
         let thresholds = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         let words = draw(&grid(&["ring"], &thresholds, &[1.0, 5.0])).words();
         assert!(words.contains("5 of 9 fusion thresholds shown."), "{words}");
-        assert!(
-            words.contains("fusion off\n2 MiB\n8 MiB\n32 MiB\n128 MiB\n"),
-            "{words}"
-        );
+        assert!(words.contains("fusion off\n2 MiB\n8 MiB\n32 MiB\n128 MiB\n"), "{words}");
         assert_eq!(spread(&thresholds[..2], 5), [0.0, 1.0]);
     }
 
@@ -359,27 +290,18 @@ mod tests {
             draw(rows).marks.iter().filter(own).count()
         };
         let row = step("ring", "coordinator", 64.0, 5.0);
-        let bare = row
-            .with("messages_p50_low", "")
-            .with("negotiation_us_p50_high", "");
+        let bare = row.with("messages_p50_low", "").with("negotiation_us_p50_high", "");
         assert_eq!(strokes(&[row]), strokes(&[bare]) + 2 * 3);
     }
 
     #[test]
     fn no_negotiation_at_all_is_drawn_on_a_linear_axis() {
         let still = |row: synthetic::Row| {
-            row.with("negotiation_us_p50", "0")
-                .with("negotiation_us_p50_low", "0")
+            row.with("negotiation_us_p50", "0").with("negotiation_us_p50_low", "0")
         };
-        let rows: Vec<_> = grid(&["ring"], &[0.0], &[0.0, 5.0])
-            .into_iter()
-            .map(still)
-            .collect();
+        let rows: Vec<_> = grid(&["ring"], &[0.0], &[0.0, 5.0]).into_iter().map(still).collect();
         let words = draw(&rows).words();
-        assert!(
-            words.contains("negotiation time per step (µs, linear)"),
-            "{words}"
-        );
+        assert!(words.contains("negotiation time per step (µs, linear)"), "{words}");
         assert!(words.contains("cycle time (ms, linear)"), "{words}");
         draw(&rows[..1]);
     }

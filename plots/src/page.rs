@@ -26,14 +26,8 @@ pub(crate) const SIGN: f64 = 76.0;
 impl Page {
     /// A page with a title, and under it the finding in a sentence.
     pub fn new(title: &str, finding: &str) -> Page {
-        let drawing = Drawing {
-            width: theme::WIDTH,
-            ..Drawing::default()
-        };
-        let mut page = Page {
-            drawing,
-            y: theme::MARGIN,
-        };
+        let drawing = Drawing { width: theme::WIDTH, ..Drawing::default() };
+        let mut page = Page { drawing, y: theme::MARGIN };
         for line in page.wrapped(title, theme::TITLE, true) {
             page.y += theme::TITLE;
             let text = Text::new(line, (theme::MARGIN, page.y), theme::TITLE);
@@ -43,8 +37,7 @@ impl Page {
         page.y += 8.0;
         for line in page.wrapped(finding, theme::BODY, false) {
             page.y += theme::BODY;
-            page.drawing
-                .text(Text::new(line, (theme::MARGIN, page.y), theme::BODY));
+            page.drawing.text(Text::new(line, (theme::MARGIN, page.y), theme::BODY));
             page.y += 10.0;
         }
         page.y += 6.0;
@@ -75,37 +68,23 @@ impl Page {
     pub fn finish(mut self, caption: &Caption) -> Drawing {
         self.y += 14.0;
         self.drawing.line(
-            &[
-                (theme::MARGIN, self.y),
-                (theme::WIDTH - theme::MARGIN, self.y),
-            ],
+            &[(theme::MARGIN, self.y), (theme::WIDTH - theme::MARGIN, self.y)],
             theme::GRID,
             2.0,
         );
         self.y += 10.0;
         // What no reader may miss stands first and bold and, when simulated, in colour.
-        let color = if caption.simulated {
-            theme::WARNING
-        } else {
-            theme::INK
-        };
+        let color = if caption.simulated { theme::WARNING } else { theme::INK };
         for line in self.wrapped(&caption.origin, theme::BODY, true) {
             self.y += theme::BODY + 4.0;
             let text = Text::new(line, (theme::MARGIN, self.y), theme::BODY);
-            self.drawing.text(Text {
-                bold: true,
-                color,
-                ..text
-            });
+            self.drawing.text(Text { bold: true, color, ..text });
         }
         for paragraph in &caption.paragraphs {
             for line in self.wrapped(paragraph, theme::SMALL, false) {
                 self.y += theme::SMALL + 10.0;
                 let text = Text::new(line, (theme::MARGIN, self.y), theme::SMALL);
-                self.drawing.text(Text {
-                    color: theme::SOFT,
-                    ..text
-                });
+                self.drawing.text(Text { color: theme::SOFT, ..text });
             }
         }
         self.y += theme::MARGIN;

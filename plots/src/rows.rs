@@ -27,10 +27,8 @@ impl Rows {
     pub fn read(paths: &[PathBuf]) -> Result<Rows, PlotError> {
         let mut rows = Vec::new();
         for path in paths {
-            let file = File::open(path).map_err(|source| PlotError::Open {
-                file: path.to_path_buf(),
-                source,
-            })?;
+            let file = File::open(path)
+                .map_err(|source| PlotError::Open { file: path.to_path_buf(), source })?;
             read_table(path, file, &mut rows)?;
         }
         Ok(Rows { rows })
@@ -106,27 +104,15 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), 
     let malformed = |line: u64| {
         move |source: csv::Error| {
             let line = source.position().map_or(line, csv::Position::line);
-            PlotError::Malformed {
-                file: path.to_path_buf(),
-                line,
-                source,
-            }
+            PlotError::Malformed { file: path.to_path_buf(), line, source }
         }
     };
     let mut reader = csv::Reader::from_reader(table);
     let header = reader.headers().map_err(malformed(1))?.clone();
-    let columns = header
-        .iter()
-        .enumerate()
-        .map(|(index, name)| (name, index))
-        .collect();
+    let columns = header.iter().enumerate().map(|(index, name)| (name, index)).collect();
     for (count, record) in reader.records().enumerate() {
         let record = record.map_err(malformed(count as u64 + 2))?;
-        rows.push(row(&Fields {
-            path,
-            columns: &columns,
-            record: &record,
-        })?);
+        rows.push(row(&Fields { path, columns: &columns, record: &record })?);
     }
     Ok(())
 }
@@ -134,11 +120,7 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), 
 fn row(fields: &Fields) -> Result<Row, PlotError> {
     Ok(Row {
         kind: fields.one_of("kind", &["step", "allreduce", "message"], KINDS)?,
-        status: fields.one_of(
-            "status",
-            &["ok", "wrong", "failed", "unsupported"],
-            STATUSES,
-        )?,
+        status: fields.one_of("status", &["ok", "wrong", "failed", "unsupported"], STATUSES)?,
         source: fields.one_of("source", &["measured", "simulated"], SOURCES)?,
         emulated: fields.truth("emulated")?,
         oversubscribed: fields.truth("oversubscribed")?,

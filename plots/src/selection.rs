@@ -25,10 +25,7 @@ impl<'a> Selection<'a> {
     pub fn of(rows: &'a Rows, kind: &str, case: fn(&Row) -> Vec<String>) -> Vec<Selection<'a>> {
         let mut parts: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
         for row in rows.of_kind(kind) {
-            let values = conditions(row)
-                .into_iter()
-                .map(|condition| condition.value)
-                .collect();
+            let values = conditions(row).into_iter().map(|condition| condition.value).collect();
             parts.entry(values).or_default().push(row);
         }
         let differs = |index: usize| {
@@ -44,10 +41,7 @@ impl<'a> Selection<'a> {
                 .map(|(_, condition)| file_name_part(&condition));
             told.collect::<Vec<_>>().join("_")
         };
-        parts
-            .values()
-            .map(|rows| Selection::among(suffix(rows[0]), rows, case))
-            .collect()
+        parts.values().map(|rows| Selection::among(suffix(rows[0]), rows, case)).collect()
     }
 
     fn among(suffix: String, rows: &[&'a Row], case: fn(&Row) -> Vec<String>) -> Selection<'a> {
@@ -68,12 +62,7 @@ impl<'a> Selection<'a> {
                 Entry::Occupied(_) => replaced.push(row),
             }
         }
-        Selection {
-            suffix,
-            rows: latest.into_values().collect(),
-            left_out,
-            replaced,
-        }
+        Selection { suffix, rows: latest.into_values().collect(), left_out, replaced }
     }
 
     /// Leaves out the rows that lack a value which the figure draws.
@@ -81,8 +70,7 @@ impl<'a> Selection<'a> {
         let (complete, lacking): (Vec<_>, Vec<_>) =
             self.rows.iter().copied().partition(|row| complete(row));
         self.rows = complete;
-        self.left_out
-            .extend(lacking.into_iter().map(|row| (row, "without a value")));
+        self.left_out.extend(lacking.into_iter().map(|row| (row, "without a value")));
     }
 
     /// Forgets the rows that this picture is not about.
@@ -109,27 +97,17 @@ impl<'a> Selection<'a> {
         for (_, why) in &self.left_out {
             *counts.entry(why).or_default() += 1;
         }
-        let each: Vec<_> = counts
-            .iter()
-            .map(|(why, count)| format!("{count} {why}"))
-            .collect();
+        let each: Vec<_> = counts.iter().map(|(why, count)| format!("{count} {why}")).collect();
         match self.left_out.len() {
             0 => String::new(),
-            total => format!(
-                "{} left out: {}",
-                theme::count(total, "case"),
-                each.join(", ")
-            ),
+            total => format!("{} left out: {}", theme::count(total, "case"), each.join(", ")),
         }
     }
 
     /// The control planes, the coordinator first, for it is what the others are compared with.
     pub fn control_planes(&self) -> Vec<String> {
-        let mut planes: Vec<String> = self
-            .rows
-            .iter()
-            .map(|row| row.control_plane.clone())
-            .collect();
+        let mut planes: Vec<String> =
+            self.rows.iter().map(|row| row.control_plane.clone()).collect();
         planes.sort_by_cached_key(|plane| (plane != "coordinator", plane.clone()));
         planes.dedup();
         planes
@@ -185,26 +163,12 @@ fn conditions(row: &Row) -> Vec<Condition> {
 
 /// Letters, digits, dots and hyphens of a value, after its column where the value is a number.
 fn file_name_part(condition: &Condition) -> String {
-    let value = if condition.value.is_empty() {
-        "unknown"
-    } else {
-        &condition.value
-    };
+    let value = if condition.value.is_empty() { "unknown" } else { &condition.value };
     let kept: String = value
         .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '-'
-            }
-        })
+        .map(|c| if c.is_ascii_alphanumeric() || c == '.' { c } else { '-' })
         .collect();
-    if condition.column.is_empty() {
-        kept
-    } else {
-        format!("{}-{kept}", condition.column)
-    }
+    if condition.column.is_empty() { kept } else { format!("{}-{kept}", condition.column) }
 }
 
 #[cfg(test)]
@@ -227,26 +191,17 @@ mod tests {
             ring().with("workload", "bert large"),
             ring().with("ranks", "8").with("nodes", "4"),
         ]));
-        let suffixes: Vec<_> = Selection::of(&rows, "step", algorithm)
-            .into_iter()
-            .map(|part| part.suffix)
-            .collect();
-        let expected = [
-            "bert-large_nodes-2_ranks-4",
-            "resnet50_nodes-2_ranks-4",
-            "resnet50_nodes-4_ranks-8",
-        ];
+        let suffixes: Vec<_> =
+            Selection::of(&rows, "step", algorithm).into_iter().map(|part| part.suffix).collect();
+        let expected =
+            ["bert-large_nodes-2_ranks-4", "resnet50_nodes-2_ranks-4", "resnet50_nodes-4_ranks-8"];
         assert_eq!(suffixes, expected);
     }
 
     #[test]
     fn the_latest_row_of_a_case_is_drawn_wherever_it_stands() {
-        let old = ring()
-            .with("started", "2026-03-01T00:00:00Z")
-            .with("host", "old");
-        let new = ring()
-            .with("started", "2026-03-02T00:00:00Z")
-            .with("host", "new");
+        let old = ring().with("started", "2026-03-01T00:00:00Z").with("host", "old");
+        let new = ring().with("started", "2026-03-02T00:00:00Z").with("host", "new");
         for order in [[&old, &new], [&new, &old]] {
             let rows = Rows::of(&table(&order.map(Row::clone)));
             let selection = Selection::of(&rows, "step", algorithm).remove(0);
@@ -259,28 +214,15 @@ mod tests {
     #[test]
     fn rows_left_out_are_counted_by_reason() {
         let tree = |status| step("tree", "coordinator", 64.0, 5.0).with("status", status);
-        let rows = Rows::of(&table(&[
-            ring(),
-            tree("wrong"),
-            tree("unsupported"),
-            tree("wrong"),
-        ]));
+        let rows = Rows::of(&table(&[ring(), tree("wrong"), tree("unsupported"), tree("wrong")]));
         let mut selection = Selection::of(&rows, "step", algorithm).remove(0);
-        assert_eq!(
-            selection.left_out_in_words(),
-            "3 cases left out: 1 unsupported, 2 wrong"
-        );
+        assert_eq!(selection.left_out_in_words(), "3 cases left out: 1 unsupported, 2 wrong");
         selection.require(|row| row.size_bytes.is_some());
         assert!(
-            selection
-                .left_out_in_words()
-                .ends_with("1 unsupported, 1 without a value, 2 wrong")
+            selection.left_out_in_words().ends_with("1 unsupported, 1 without a value, 2 wrong")
         );
         selection.restrict(|row| row.algorithm == "ring");
-        assert_eq!(
-            selection.left_out_in_words(),
-            "1 case left out: 1 without a value"
-        );
+        assert_eq!(selection.left_out_in_words(), "1 case left out: 1 without a value");
     }
 
     #[test]

@@ -15,10 +15,7 @@ use crate::rows::{Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
 
-pub(crate) const FIGURE: Figure = Figure {
-    name: "surface",
-    sheets,
-};
+pub(crate) const FIGURE: Figure = Figure { name: "surface", sheets };
 
 /// Horovod's fusion threshold and cycle time where the user sets none.
 const DEFAULT: (f64, f64) = (128.0 * theme::MIB, 1.0);
@@ -45,15 +42,10 @@ fn sheet(mut selection: Selection) -> Sheet {
     selection.require(|row| Cell::of(row).is_some());
     if selection.rows.is_empty() {
         let needed = "all of time_us_p50, fusion_threshold_bytes and cycle_time_ms";
-        return Sheet::Skipped {
-            reason: selection.nothing_to_draw("step", needed),
-        };
+        return Sheet::Skipped { reason: selection.nothing_to_draw("step", needed) };
     }
     let drawing = Surface::of(&selection).draw(&selection);
-    Sheet::Drawn {
-        suffix: selection.suffix,
-        drawing,
-    }
+    Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
 /// One setting and its step time in milliseconds.
@@ -75,10 +67,7 @@ impl Cell {
             threshold: row.fusion_threshold_bytes?,
             cycle: row.cycle_time_ms?,
             time: row.time_us.value? / 1e3,
-            interval: row
-                .time_us
-                .interval
-                .map(|(low, high)| (low / 1e3, high / 1e3)),
+            interval: row.time_us.interval.map(|(low, high)| (low / 1e3, high / 1e3)),
         })
     }
 
@@ -99,18 +88,12 @@ impl Cell {
     /// Half the interval's width, in a smaller type under the value.
     fn half_width(&self) -> Option<String> {
         let (low, high) = self.interval?;
-        Some(format!(
-            "±{}",
-            theme::uncertainty((high - low) / 2.0, self.time)
-        ))
+        Some(format!("±{}", theme::uncertainty((high - low) / 2.0, self.time)))
     }
 
     fn setting(&self) -> String {
         let (threshold, cycle) = (theme::threshold(self.threshold), theme::tick(self.cycle));
-        format!(
-            "{}, {}, {threshold}, {cycle} ms",
-            self.algorithm, self.plane
-        )
+        format!("{}, {}, {threshold}, {cycle} ms", self.algorithm, self.plane)
     }
 }
 
@@ -128,12 +111,7 @@ impl Surface {
         let cells: Vec<Cell> = selection
             .rows
             .iter()
-            .filter_map(|row| {
-                Some(Cell {
-                    algorithm: selection.algorithm(row),
-                    ..Cell::of(row)?
-                })
-            })
+            .filter_map(|row| Some(Cell { algorithm: selection.algorithm(row), ..Cell::of(row)? }))
             .collect();
         let mut algorithms: Vec<String> = cells.iter().map(|cell| cell.algorithm.clone()).collect();
         algorithms.sort();
@@ -146,13 +124,7 @@ impl Surface {
         };
         let (thresholds, cycles) = (numbers(|cell| cell.threshold), numbers(|cell| cell.cycle));
         let planes = selection.control_planes();
-        Surface {
-            algorithms,
-            planes,
-            thresholds,
-            cycles,
-            cells,
-        }
+        Surface { algorithms, planes, thresholds, cycles, cells }
     }
 
     fn best(&self) -> &Cell {
@@ -172,12 +144,7 @@ impl Surface {
     /// What the picture shows, in a sentence.
     fn finding(&self) -> String {
         let best = self.best();
-        let tied = self
-            .cells
-            .iter()
-            .filter(|cell| cell.ties_with(best))
-            .count()
-            - 1;
+        let tied = self.cells.iter().filter(|cell| cell.ties_with(best)).count() - 1;
         let tie = match (tied, self.cells.len() - 1) {
             (_, 0) => "It is the only setting.".to_string(),
             (0, 1) => "The other setting does not tie with it.".to_string(),
@@ -186,11 +153,7 @@ impl Surface {
             (1, others) => format!("1 of {others} other settings ties with it."),
             (tied, others) => format!("{tied} of {others} other settings tie with it."),
         };
-        format!(
-            "Fastest: {} ms with {}. {tie}",
-            best.value(),
-            best.setting()
-        )
+        format!("Fastest: {} ms with {}. {tie}", best.value(), best.setting())
     }
 
     fn draw(&self, selection: &Selection) -> Drawing {
@@ -207,33 +170,16 @@ impl Surface {
                 + TITLE_HEIGHT;
             for (column, plane) in self.planes.iter().enumerate() {
                 let left = LEFT + column as f64 * (shape.panel_width() + PANEL_GAP);
-                let title = Text::new(
-                    format!("{algorithm}, {plane}"),
-                    (left, top - 20.0),
-                    theme::TICK,
-                );
-                page.drawing.text(Text {
-                    bold: true,
-                    ..title
-                });
-                let panel = Panel {
-                    algorithm,
-                    plane,
-                    left,
-                    top,
-                };
+                let title =
+                    Text::new(format!("{algorithm}, {plane}"), (left, top - 20.0), theme::TICK);
+                page.drawing.text(Text { bold: true, ..title });
+                let panel = Panel { algorithm, plane, left, top };
                 self.draw_panel(&mut page.drawing, &shape, &colors, &panel);
             }
             for (index, cycle) in self.cycles.iter().enumerate() {
-                let at = (
-                    LEFT - 16.0,
-                    shape.cell_top(top, index) + shape.cell_height / 2.0,
-                );
+                let at = (LEFT - 16.0, shape.cell_top(top, index) + shape.cell_height / 2.0);
                 let label = Text::new(theme::tick(*cycle), at, theme::TICK).centered();
-                page.drawing.text(Text {
-                    align: Align::Right,
-                    ..label
-                });
+                page.drawing.text(Text { align: Align::Right, ..label });
             }
             page.y = top + shape.panel_height();
         }
@@ -246,36 +192,20 @@ impl Surface {
                     (x, page.y + 38.0),
                     shape.label_size,
                 );
-                page.drawing.text(Text {
-                    align: Align::Middle,
-                    ..label
-                });
+                page.drawing.text(Text { align: Align::Middle, ..label });
             }
             let at = (left + shape.panel_width() / 2.0, page.y + 84.0);
             let label = Text::new("fusion threshold (MiB)", at, theme::BODY);
-            page.drawing.text(Text {
-                align: Align::Middle,
-                ..label
-            });
+            page.drawing.text(Text { align: Align::Middle, ..label });
         }
         let panels_top = panels_top + TITLE_HEIGHT;
         let middle = (theme::MARGIN + 26.0, (panels_top + page.y) / 2.0);
         let label = Text::new("cycle time (ms)", middle, theme::BODY);
-        page.drawing.text(
-            Text {
-                upwards: true,
-                ..label
-            }
-            .centered(),
-        );
+        page.drawing.text(Text { upwards: true, ..label }.centered());
         colors.draw_bar(&mut page.drawing, panels_top, page.y);
         page.y += 96.0;
 
-        page.finish(&Caption::of(
-            selection,
-            |row| row.time_us,
-            vec![self.note()],
-        ))
+        page.finish(&Caption::of(selection, |row| row.time_us, vec![self.note()]))
     }
 
     fn note(&self) -> String {
@@ -285,21 +215,13 @@ impl Surface {
         } else {
             "Without intervals, settings tie only when their times are equal."
         };
-        let half = if any_interval {
-            " Small figures: half the width of the interval."
-        } else {
-            ""
-        };
+        let half =
+            if any_interval { " Small figures: half the width of the interval." } else { "" };
         format!("{tie}{half}")
     }
 
     fn draw_panel(&self, drawing: &mut Drawing, shape: &Shape, colors: &Colors, panel: &Panel) {
-        let Panel {
-            algorithm,
-            plane,
-            left,
-            top,
-        } = *panel;
+        let Panel { algorithm, plane, left, top } = *panel;
         let best = self.best();
         let mut star = None;
         for (column, threshold) in self.thresholds.iter().enumerate() {
@@ -429,9 +351,7 @@ impl Shape {
         let cell_height = (1900.0 / lines).clamp(54.0, (280.0 / lines).max(112.0));
         let free = cell_width - CELL_GAP - 12.0;
         let fitting = |size: f64, texts: &mut dyn Iterator<Item = String>| {
-            let widest = texts
-                .map(|text| text_width(&text, size, false))
-                .fold(1.0, f64::max);
+            let widest = texts.map(|text| text_width(&text, size, false)).fold(1.0, f64::max);
             size * (free / widest).min(1.0)
         };
         let inner = cell_height - CELL_GAP;
@@ -448,10 +368,7 @@ impl Shape {
             ),
             label_size: fitting(
                 theme::TICK,
-                &mut surface
-                    .thresholds
-                    .iter()
-                    .map(|threshold| theme::threshold_mib(*threshold)),
+                &mut surface.thresholds.iter().map(|threshold| theme::threshold_mib(*threshold)),
             ),
         }
     }
@@ -471,10 +388,8 @@ impl Shape {
 
     fn write(&self, drawing: &mut Drawing, cell: &Cell, (x, y): (f64, f64), fill: RGBColor) {
         let color = theme::readable_on(fill);
-        let value = |y| Text {
-            color,
-            ..Text::new(cell.value(), (x, y), self.value_size).centered()
-        };
+        let value =
+            |y| Text { color, ..Text::new(cell.value(), (x, y), self.value_size).centered() };
         match cell.half_width() {
             None => drawing.text(value(y)),
             Some(half) => {
@@ -527,10 +442,7 @@ impl Colors {
             })
         };
         let distinct = |labels: &[String; 5]| labels.windows(2).all(|pair| pair[0] != pair[1]);
-        let labels = (3..6)
-            .map(labels)
-            .find(distinct)
-            .unwrap_or_else(|| labels(6));
+        let labels = (3..6).map(labels).find(distinct).unwrap_or_else(|| labels(6));
         parts.into_iter().zip(labels).collect()
     }
 
@@ -551,31 +463,14 @@ impl Colors {
         }
         for (part, label) in self.ticks() {
             let y = bottom - part * height;
-            drawing.line(
-                &[(left + WIDTH, y), (left + WIDTH + 10.0, y)],
-                theme::INK,
-                2.0,
-            );
+            drawing.line(&[(left + WIDTH, y), (left + WIDTH + 10.0, y)], theme::INK, 2.0);
             let label = Text::new(label, (left + WIDTH + 18.0, y), theme::TICK).centered();
-            drawing.text(Text {
-                align: Align::Left,
-                ..label
-            });
+            drawing.text(Text { align: Align::Left, ..label });
         }
         let at = (theme::WIDTH - theme::MARGIN - 22.0, middle);
         let short = height < 460.0;
-        let words = if short {
-            "step time (ms)"
-        } else {
-            "step time (ms), brighter is faster"
-        };
-        drawing.text(
-            Text {
-                upwards: true,
-                ..Text::new(words, at, theme::BODY)
-            }
-            .centered(),
-        );
+        let words = if short { "step time (ms)" } else { "step time (ms), brighter is faster" };
+        drawing.text(Text { upwards: true, ..Text::new(words, at, theme::BODY) }.centered());
     }
 }
 
@@ -596,16 +491,8 @@ fn hatch(drawing: &mut Drawing, left: f64, top: f64, width: f64, height: f64) {
     let mut start = EVERY / 2.0;
     // Lines x + y = start, cut off at the sides.
     while start < width + height {
-        let from = if start < width {
-            (start, 0.0)
-        } else {
-            (width, start - width)
-        };
-        let to = if start < height {
-            (0.0, start)
-        } else {
-            (start - height, height)
-        };
+        let from = if start < width { (start, 0.0) } else { (width, start - width) };
+        let to = if start < height { (0.0, start) } else { (start - height, height) };
         drawing.line(
             &[(left + from.0, top + from.1), (left + to.0, top + to.1)],
             RGBColor(190, 190, 190),
@@ -659,16 +546,8 @@ mod tests {
             (101.5, None),                 // alone, within
         ]));
         assert_eq!(outlined(&drawing), 4);
-        assert!(
-            drawing
-                .words()
-                .contains("Fastest: 100 ms with ring, coordinator, 64 MiB, 1 ms.")
-        );
-        assert!(
-            drawing
-                .words()
-                .contains("3 of 5 other settings tie with it.")
-        );
+        assert!(drawing.words().contains("Fastest: 100 ms with ring, coordinator, 64 MiB, 1 ms."));
+        assert!(drawing.words().contains("3 of 5 other settings tie with it."));
     }
 
     #[test]
@@ -704,28 +583,15 @@ mod tests {
         rows[1] = rows[1].with("time_us_p50", "");
         let words = draw(&rows).words().replace('\n', " ");
         assert!(words.contains("no value"));
-        assert!(
-            words.contains("2 cases left out: 1 without a value, 1 wrong."),
-            "{words}"
-        );
-        assert!(
-            !draw(&grid(&["ring"], &[0.0], &[1.0]))
-                .words()
-                .contains("no value")
-        );
+        assert!(words.contains("2 cases left out: 1 without a value, 1 wrong."), "{words}");
+        assert!(!draw(&grid(&["ring"], &[0.0], &[1.0])).words().contains("no value"));
     }
 
     #[test]
     fn settings_are_sorted_and_no_fusion_is_off() {
         let words = draw(&grid(&["ring"], &[128.0, 0.0, 0.5], &[5.0])).words();
-        assert!(
-            words.contains("off\n0.5\n128\nfusion threshold (MiB)"),
-            "{words}"
-        );
-        let planes = (
-            words.find("ring, coordinator\n"),
-            words.find("ring, bitvector\n"),
-        );
+        assert!(words.contains("off\n0.5\n128\nfusion threshold (MiB)"), "{words}");
+        let planes = (words.find("ring, coordinator\n"), words.find("ring, bitvector\n"));
         assert!(planes.0 < planes.1, "the coordinator stands left");
     }
 
@@ -733,21 +599,11 @@ mod tests {
     fn any_number_of_settings_fits() {
         let thresholds = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         let cycles = [0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
-        let algorithms = [
-            "ring",
-            "tree",
-            "hierarchical",
-            "hierarchical:tree",
-            "grouped",
-        ];
+        let algorithms = ["ring", "tree", "hierarchical", "hierarchical:tree", "grouped"];
         for columns in [1, 2, thresholds.len()] {
             for rows in [1, 2, cycles.len()] {
                 for panels in [1, algorithms.len()] {
-                    draw(&grid(
-                        &algorithms[..panels],
-                        &thresholds[..columns],
-                        &cycles[..rows],
-                    ));
+                    draw(&grid(&algorithms[..panels], &thresholds[..columns], &cycles[..rows]));
                 }
             }
         }
@@ -757,17 +613,10 @@ mod tests {
     #[test]
     fn ticks_of_a_narrow_scale_differ() {
         let words = |low, high| -> Vec<String> {
-            Colors { low, high }
-                .ticks()
-                .into_iter()
-                .map(|(_, label)| label)
-                .collect()
+            Colors { low, high }.ticks().into_iter().map(|(_, label)| label).collect()
         };
         assert_eq!(words(100.0, 200.0), ["200", "168", "141", "119", "100"]);
-        assert_eq!(
-            words(100.0, 101.0),
-            ["101.0", "100.7", "100.5", "100.2", "100.0"]
-        );
+        assert_eq!(words(100.0, 101.0), ["101.0", "100.7", "100.5", "100.2", "100.0"]);
         assert_eq!(words(100.0, 100.0), ["100"]);
     }
 

@@ -101,22 +101,15 @@ pub(crate) fn marker_in(
     let shape = |drawing: &mut Drawing, radius: f64, color: RGBColor| {
         let (x, y) = center;
         let around = |offsets: &[Point]| -> Vec<Point> {
-            offsets
-                .iter()
-                .map(|(dx, dy)| (x + dx * radius, y + dy * radius))
-                .collect()
+            offsets.iter().map(|(dx, dy)| (x + dx * radius, y + dy * radius)).collect()
         };
         match index % 6 {
             0 => drawing.disc(center, radius, color),
-            1 => drawing.area(
-                &around(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]),
-                color,
-            ),
+            1 => {
+                drawing.area(&around(&[(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)]), color)
+            }
             2 => drawing.area(&around(&[(0.0, -1.25), (1.15, 0.8), (-1.15, 0.8)]), color),
-            3 => drawing.area(
-                &around(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]),
-                color,
-            ),
+            3 => drawing.area(&around(&[(0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)]), color),
             4 => drawing.area(&around(&[(0.0, 1.25), (1.15, -0.8), (-1.15, -0.8)]), color),
             _ => drawing.area(
                 &around(&[
@@ -151,15 +144,8 @@ pub(crate) fn star(drawing: &mut Drawing, center: Point, radius: f64) {
     for (radius, color) in [(radius * 1.4, PAPER), (radius, INK)] {
         let tip = |index: i32| {
             let angle = f64::from(index) * std::f64::consts::PI / 5.0;
-            let reach = if index % 2 == 0 {
-                radius
-            } else {
-                radius * 0.45
-            };
-            (
-                center.0 + angle.sin() * reach,
-                center.1 - angle.cos() * reach,
-            )
+            let reach = if index % 2 == 0 { radius } else { radius * 0.45 };
+            (center.0 + angle.sin() * reach, center.1 - angle.cos() * reach)
         };
         drawing.area(&(0..10).map(tip).collect::<Vec<_>>(), color);
     }
@@ -174,15 +160,8 @@ pub(crate) fn significant(value: f64, digits: i32) -> String {
     // Rounding can add a digit: 9.996 to three digits is 10.0, not 10.00.
     let scale = 10f64.powi(digits - 1 - magnitude);
     let rounded = (value * scale).round() / scale;
-    let magnitude = if rounded == 0.0 {
-        magnitude
-    } else {
-        rounded.abs().log10().floor() as i32
-    };
-    grouped(&format!(
-        "{rounded:.*}",
-        (digits - 1 - magnitude).max(0) as usize
-    ))
+    let magnitude = if rounded == 0.0 { magnitude } else { rounded.abs().log10().floor() as i32 };
+    grouped(&format!("{rounded:.*}", (digits - 1 - magnitude).max(0) as usize))
 }
 
 /// The uncertainty of a value that is printed with three digits: two digits of its own, but at most
@@ -192,10 +171,7 @@ pub(crate) fn uncertainty(half_width: f64, value: f64) -> String {
         0.0 => 0.0,
         number => (digits - 1.0 - number.log10().floor()).max(0.0),
     };
-    format!(
-        "{half_width:.*}",
-        places(half_width, 2.0).min(places(value, 3.0) + 1.0) as usize
-    )
+    format!("{half_width:.*}", places(half_width, 2.0).min(places(value, 3.0) + 1.0) as usize)
 }
 
 /// A number as short as it can be said exactly: `0.5`, `64`, `1000`.
@@ -229,20 +205,12 @@ pub(crate) fn bytes(value: f64) -> String {
 
 /// A fusion threshold in MiB, as on an axis: `off`, `0.5`, `64`.
 pub(crate) fn threshold_mib(bytes: f64) -> String {
-    if bytes == 0.0 {
-        "off".to_string()
-    } else {
-        tick(bytes / MIB)
-    }
+    if bytes == 0.0 { "off".to_string() } else { tick(bytes / MIB) }
 }
 
 /// A fusion threshold in a sentence: `fusion off`, `64 MiB`.
 pub(crate) fn threshold(bytes: f64) -> String {
-    if bytes == 0.0 {
-        "fusion off".to_string()
-    } else {
-        format!("{} MiB", tick(bytes / MIB))
-    }
+    if bytes == 0.0 { "fusion off".to_string() } else { format!("{} MiB", tick(bytes / MIB)) }
 }
 
 pub(crate) const MIB: f64 = 1048576.0;

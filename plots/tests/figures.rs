@@ -52,30 +52,17 @@ fn assert_says(svg: &str, words: &[&str]) {
 fn a_sweep_becomes_every_figure() {
     let (folder, drawn) = figures("sweep", &sweep());
     let files = |names: &[&str]| {
-        let both = names
-            .iter()
-            .flat_map(|name| ["svg", "png"].map(|end| format!("{name}.{end}")));
+        let both = names.iter().flat_map(|name| ["svg", "png"].map(|end| format!("{name}.{end}")));
         Outcome::Files(both.map(|name| folder.join(name)).collect())
     };
     let expected = [
         ("surface", files(&["surface"])),
-        (
-            "bus_bandwidth",
-            files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"]),
-        ),
+        ("bus_bandwidth", files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"])),
         ("negotiation", files(&["negotiation"])),
     ];
-    assert_eq!(
-        drawn,
-        expected.map(|(figure, outcome)| Drawn { figure, outcome })
-    );
+    assert_eq!(drawn, expected.map(|(figure, outcome)| Drawn { figure, outcome }));
 
-    for name in [
-        "surface",
-        "bus_bandwidth_allreduce",
-        "bus_bandwidth_message",
-        "negotiation",
-    ] {
+    for name in ["surface", "bus_bandwidth_allreduce", "bus_bandwidth_message", "negotiation"] {
         assert_says(
             &svg(&folder, name),
             &[
@@ -88,36 +75,15 @@ fn a_sweep_becomes_every_figure() {
         );
         let png = fs::read(folder.join(format!("{name}.png"))).unwrap();
         assert_eq!(&png[1..4], b"PNG");
-        assert_eq!(
-            png[16..20],
-            2000u32.to_be_bytes(),
-            "the width in a PNG's header"
-        );
+        assert_eq!(png[16..20], 2000u32.to_be_bytes(), "the width in a PNG's header");
     }
     let surface = svg(&folder, "surface");
-    assert_says(
-        &surface,
-        &["Step time by fusion threshold and cycle time", "off", "128"],
-    );
-    assert_says(
-        &surface,
-        &["ring, coordinator", "grouped, bitvector", "step time (ms)"],
-    );
+    assert_says(&surface, &["Step time by fusion threshold and cycle time", "off", "128"]);
+    assert_says(&surface, &["ring, coordinator", "grouped, bitvector", "step time (ms)"]);
     let negotiation = svg(&folder, "negotiation");
-    assert_says(
-        &negotiation,
-        &["Negotiation and fusion in a training step", "fusion off"],
-    );
+    assert_says(&negotiation, &["Negotiation and fusion in a training step", "fusion off"]);
     let bandwidth = svg(&folder, "bus_bandwidth_allreduce");
-    assert_says(
-        &bandwidth,
-        &[
-            "Bus bandwidth of an allreduce alone",
-            "64 KiB",
-            "1 MiB",
-            "GB/s",
-        ],
-    );
+    assert_says(&bandwidth, &["Bus bandwidth of an allreduce alone", "64 KiB", "1 MiB", "GB/s"]);
 }
 
 #[test]
@@ -133,27 +99,17 @@ fn outlines_in_the_svg_are_the_settings_that_tie() {
     let (folder, _) = figures("outlines", &timed);
     // Intervals of 100 and 101.5 reach 101.1 and 100.6; that of 103 begins at 102.1. Both control
     // planes have the same times, so 3 of 4 in each.
-    assert_eq!(
-        svg(&folder, "surface")
-            .matches("stroke-width=\"6\"")
-            .count(),
-        6
-    );
+    assert_eq!(svg(&folder, "surface").matches("stroke-width=\"6\"").count(), 6);
 }
 
 #[test]
 fn a_simulation_says_so_in_colour() {
-    let rows: Vec<Row> = sweep()
-        .iter()
-        .map(|row| row.with("source", "simulated").with("emulated", ""))
-        .collect();
+    let rows: Vec<Row> =
+        sweep().iter().map(|row| row.with("source", "simulated").with("emulated", "")).collect();
     let (folder, _) = figures("simulated", &rows);
     for name in ["surface", "bus_bandwidth_message", "negotiation"] {
         let svg = svg(&folder, name);
-        let line = svg
-            .lines()
-            .position(|line| line.contains("SIMULATED"))
-            .unwrap();
+        let line = svg.lines().position(|line| line.contains("SIMULATED")).unwrap();
         let tag = svg.lines().nth(line - 1).unwrap();
         assert!(tag.contains("#D55E00") && tag.contains("bold"), "{tag}");
         assert!(!svg.contains("MEASURED") && !svg.contains("emulated"));
@@ -170,11 +126,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
     assert_eq!(figures, ["surface", "bus_bandwidth", "negotiation"]);
-    assert!(
-        drawn
-            .iter()
-            .all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_)))
-    );
+    assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
 }
 
 #[test]
@@ -182,47 +134,27 @@ fn other_conditions_become_other_files_and_their_failures_a_reason() {
     let rows = [
         step("ring", "coordinator", 64.0, 5.0),
         step("ring", "coordinator", 64.0, 5.0).with("transport", "mpi"),
-        step("ring", "coordinator", 64.0, 5.0)
-            .with("transport", "nccl")
-            .with("status", "failed"),
+        step("ring", "coordinator", 64.0, 5.0).with("transport", "nccl").with("status", "failed"),
     ];
     let (folder, drawn) = figures("conditions", &rows);
     let files = ["mpi.svg", "mpi.png", "threads.svg", "threads.png"];
-    let files = files
-        .map(|end| folder.join(format!("surface_{end}")))
-        .to_vec();
+    let files = files.map(|end| folder.join(format!("surface_{end}"))).to_vec();
     assert_eq!(drawn[0].outcome, Outcome::Files(files));
-    let Outcome::Skipped(reason) = &drawn[1].outcome else {
-        panic!("{:?}", drawn[1])
-    };
+    let Outcome::Skipped(reason) = &drawn[1].outcome else { panic!("{:?}", drawn[1]) };
     assert!(reason.contains("for nccl has status ok"), "{reason}");
 }
 
 #[test]
 fn one_value_on_each_axis_is_drawn() {
-    let rows = [
-        step("ring", "coordinator", 64.0, 5.0),
-        message("allreduce", "ring", 65536.0),
-    ];
+    let rows = [step("ring", "coordinator", 64.0, 5.0), message("allreduce", "ring", 65536.0)];
     let (_, drawn) = figures("single", &rows);
-    assert!(
-        drawn
-            .iter()
-            .all(|drawn| matches!(drawn.outcome, Outcome::Files(_))),
-        "{drawn:?}"
-    );
+    assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
 }
 
 #[test]
 fn many_settings_are_drawn() {
     let rows = grid(
-        &[
-            "ring",
-            "tree",
-            "hierarchical",
-            "hierarchical:tree",
-            "grouped",
-        ],
+        &["ring", "tree", "hierarchical", "hierarchical:tree", "grouped"],
         &[0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0],
         &[0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0],
     );
@@ -245,10 +177,7 @@ fn a_malformed_number_is_named_with_its_place() {
     let ring = step("ring", "coordinator", 64.0, 5.0);
     for found in ["fast", "-3", "inf", "NaN"] {
         assert_eq!(
-            refusal(
-                "number",
-                &table(&[ring.clone(), ring.with("time_us_p50", found)])
-            ),
+            refusal("number", &table(&[ring.clone(), ring.with("time_us_p50", found)])),
             format!(
                 "/rows.csv:3: column `time_us_p50` holds `{found}` where a number of at least 0 \
                  was expected; correct the field, or empty it if the value is not known"
@@ -270,10 +199,7 @@ fn a_word_that_is_none_of_the_known_ones_is_refused() {
 fn a_short_line_and_a_missing_file_are_refused() {
     let text = table(&[step("ring", "coordinator", 64.0, 5.0)]) + "1,step\n";
     let short = refusal("short", &text);
-    assert!(
-        short.starts_with("/rows.csv:3: the line is not a row of this table"),
-        "{short}"
-    );
+    assert!(short.starts_with("/rows.csv:3: the line is not a row of this table"), "{short}");
     let error = Rows::read(&[folder("absent").join("rows.csv")]).unwrap_err();
     assert!(error.to_string().starts_with("cannot open "), "{error}");
     assert!(error.source().is_some());
@@ -299,8 +225,5 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(&file, "").unwrap();
     let rows = read("rights_rows", &table(&sweep())).unwrap();
     let error = draw(&rows, &file.join("figures")).unwrap_err().to_string();
-    assert!(
-        error.starts_with("cannot make the folder ") && error.contains("figures;"),
-        "{error}"
-    );
+    assert!(error.starts_with("cannot make the folder ") && error.contains("figures;"), "{error}");
 }

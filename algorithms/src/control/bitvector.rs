@@ -63,26 +63,15 @@ impl BitVector {
 
     /// Sorts what became ready into cached and uncached, and asks all ranks for their bits.
     fn ask(&mut self, out: &mut Vec<Effect>) {
-        let (hits, uncached): (Vec<_>, Vec<_>) = self
-            .queue
-            .drain()
-            .into_iter()
-            .partition(|&id| self.cache.bit(id).is_some());
+        let (hits, uncached): (Vec<_>, Vec<_>) =
+            self.queue.drain().into_iter().partition(|&id| self.cache.bit(id).is_some());
         let mut words = vec![0; (self.cache.len() + STATUS_BITS).div_ceil(64)];
-        words[0] = if uncached.is_empty() {
-            ALL_CLEAR
-        } else {
-            ALL_CLEAR & !NO_UNCACHED
-        };
+        words[0] = if uncached.is_empty() { ALL_CLEAR } else { ALL_CLEAR & !NO_UNCACHED };
         for &id in &hits {
             let bit = self.cache.bit(id).expect("a hit has a bit") + STATUS_BITS;
             words[bit / 64] |= 1 << (bit % 64);
         }
-        self.asked = Some(Asked {
-            hits,
-            uncached,
-            words: words.len(),
-        });
+        self.asked = Some(Asked { hits, uncached, words: words.len() });
         out.push(Effect::AllAnd(words));
     }
 
@@ -93,17 +82,10 @@ impl BitVector {
         out: &mut Vec<Effect>,
     ) -> Result<Option<Vec<Response>>, ControlError> {
         let rank = self.negotiation.rank();
-        let asked = self
-            .asked
-            .take()
-            .ok_or(self.negotiation.unexpected("AllAnded"))?;
+        let asked = self.asked.take().ok_or(self.negotiation.unexpected("AllAnded"))?;
         if words.len() != asked.words {
             let (expected_words, found_words) = (asked.words, words.len());
-            return Err(ControlError::CachesDiffer {
-                rank,
-                expected_words,
-                found_words,
-            });
+            return Err(ControlError::CachesDiffer { rank, expected_words, found_words });
         }
         let is_set = |bit: usize| words[bit / 64] >> (bit % 64) & 1 == 1;
         let is_common = |bit: usize| is_set(bit + STATUS_BITS);
@@ -112,22 +94,14 @@ impl BitVector {
                 self.queue.put_back(id);
             }
         }
-        let common: Vec<usize> = (0..self.cache.len())
-            .filter(|&bit| is_common(bit))
-            .collect();
-        let responses = common
-            .iter()
-            .map(|&bit| Response::reduce(self.cache.tensor(bit)));
+        let common: Vec<usize> = (0..self.cache.len()).filter(|&bit| is_common(bit)).collect();
+        let responses = common.iter().map(|&bit| Response::reduce(self.cache.tensor(bit)));
         let responses: Vec<_> = responses.collect();
         if words[0] & NO_UNCACHED == 0 {
             return self.negotiation.request(&asked.uncached, responses, out);
         }
         common.iter().for_each(|&bit| self.cache.touch(bit));
-        Ok(Some(fuse(
-            responses,
-            &self.tensors,
-            self.fusion_threshold_bytes,
-        )))
+        Ok(Some(fuse(responses, &self.tensors, self.fusion_threshold_bytes)))
     }
 }
 
@@ -141,9 +115,7 @@ impl ControlPlane for BitVector {
             Event::Ready(id) => return self.queue.push(id),
             // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
             Event::Cycle if self.cache.capacity() == 0 => {
-                let answer = self
-                    .negotiation
-                    .request(&self.queue.drain(), Vec::new(), out)?;
+                let answer = self.negotiation.request(&self.queue.drain(), Vec::new(), out)?;
                 self.remember(answer)
             }
             Event::Cycle if self.asked.is_some() => {
@@ -174,11 +146,7 @@ impl ControlPlane for BitVector {
 impl BitVector {
     /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
     fn remember(&mut self, answer: Option<Vec<Response>>) -> Option<Vec<Response>> {
-        for response in answer
-            .iter()
-            .flatten()
-            .filter(|response| response.error.is_none())
-        {
+        for response in answer.iter().flatten().filter(|response| response.error.is_none()) {
             response.tensors.iter().for_each(|&id| self.cache.put(id));
         }
         answer

@@ -98,10 +98,7 @@ mod tests {
     fn bits_are_given_in_order_and_kept() {
         let mut cache = ResponseCache::new(4, 10);
         [7, 3, 7, 5].iter().for_each(|&tensor| cache.put(tensor));
-        assert_eq!(
-            [7, 3, 5, 0].map(|tensor| cache.bit(tensor)),
-            [Some(0), Some(1), Some(2), None]
-        );
+        assert_eq!([7, 3, 5, 0].map(|tensor| cache.bit(tensor)), [Some(0), Some(1), Some(2), None]);
     }
 
     #[test]
@@ -111,10 +108,7 @@ mod tests {
         cache.put(1);
         cache.touch(0);
         cache.put(2);
-        assert_eq!(
-            [0, 1, 2].map(|tensor| cache.bit(tensor)),
-            [Some(0), None, Some(1)]
-        );
+        assert_eq!([0, 1, 2].map(|tensor| cache.bit(tensor)), [Some(0), None, Some(1)]);
         assert_eq!((cache.len(), cache.evictions(), cache.tensor(1)), (2, 1, 2));
     }
 

@@ -42,9 +42,7 @@ impl ControlPlane for Coordinator {
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
         let answer = match event {
             Event::Ready(id) => return self.queue.push(id),
-            Event::Cycle => self
-                .negotiation
-                .request(&self.queue.drain(), Vec::new(), out)?,
+            Event::Cycle => self.negotiation.request(&self.queue.drain(), Vec::new(), out)?,
             Event::Arrived { from, message } => self.negotiation.arrived(from, message, out)?,
             Event::AllAnded(_) => return Err(self.negotiation.unexpected("AllAnded")),
         };
@@ -67,18 +65,12 @@ pub(super) struct Queue {
 impl Queue {
     pub(super) fn new(tensors: Arc<Tensors>) -> Queue {
         let pending = vec![false; tensors.len()];
-        Queue {
-            tensors,
-            waiting: Vec::new(),
-            pending,
-        }
+        Queue { tensors, waiting: Vec::new(), pending }
     }
 
     pub(super) fn push(&mut self, id: TensorId) -> Result<(), ControlError> {
         if std::mem::replace(&mut self.pending[id], true) {
-            return Err(ControlError::ReadyTwice {
-                name: self.tensors.get(id).name.clone(),
-            });
+            return Err(ControlError::ReadyTwice { name: self.tensors.get(id).name.clone() });
         }
         self.waiting.push(id);
         Ok(())
@@ -97,10 +89,7 @@ impl Queue {
     /// Ends the cycle with these responses, after which their tensors may become ready anew.
     pub(super) fn carry_out(&mut self, responses: Vec<Response>, out: &mut Vec<Effect>) {
         for response in responses {
-            response
-                .tensors
-                .iter()
-                .for_each(|&id| self.pending[id] = false);
+            response.tensors.iter().for_each(|&id| self.pending[id] = false);
             out.push(Effect::Execute(response));
         }
         out.push(Effect::EndCycle);
@@ -124,16 +113,9 @@ pub(super) struct Negotiation {
 
 impl Negotiation {
     pub(super) fn new(tensors: Arc<Tensors>, settings: &Settings) -> Negotiation {
-        let lists = if settings.rank == 0 {
-            settings.ranks
-        } else {
-            0
-        };
+        let lists = if settings.rank == 0 { settings.ranks } else { 0 };
         Negotiation {
-            table: Table {
-                ranks: settings.ranks,
-                rows: HashMap::new(),
-            },
+            table: Table { ranks: settings.ranks, rows: HashMap::new() },
             tensors,
             rank: settings.rank,
             fusion_threshold_bytes: settings.fusion_threshold_bytes,
@@ -148,10 +130,7 @@ impl Negotiation {
     }
 
     pub(super) fn unexpected(&self, event: &'static str) -> ControlError {
-        ControlError::Unexpected {
-            rank: self.rank,
-            event,
-        }
+        ControlError::Unexpected { rank: self.rank, event }
     }
 
     /// Sends this rank's requests. At rank 0, `first` are responses that all ranks have agreed on
@@ -168,10 +147,7 @@ impl Negotiation {
         self.running = true;
         let requests = ids.iter().map(|&id| self.tensors.get(id));
         if self.rank != 0 {
-            out.push(Effect::Send {
-                to: 0,
-                message: encode_requests(requests),
-            });
+            out.push(Effect::Send { to: 0, message: encode_requests(requests) });
             return Ok(None);
         }
         self.lists[0] = Some(Requests(requests.cloned().collect()));
@@ -200,12 +176,7 @@ impl Negotiation {
         self.running = false;
         let responses = Responses::decode(message).map_err(malformed)?;
         let by_id = |response| by_id(&self.tensors, self.rank, response);
-        responses
-            .0
-            .into_iter()
-            .map(by_id)
-            .collect::<Result<_, _>>()
-            .map(Some)
+        responses.0.into_iter().map(by_id).collect::<Result<_, _>>().map(Some)
     }
 
     /// Rank 0: once every rank's list is there, counts them in rank order and broadcasts.
@@ -224,10 +195,7 @@ impl Negotiation {
         }
         let responses = fuse(responses, &self.tensors, self.fusion_threshold_bytes);
         let named = responses.iter().map(|response| {
-            let names = response
-                .tensors
-                .iter()
-                .map(|&id| self.tensors.get(id).name.as_str());
+            let names = response.tensors.iter().map(|&id| self.tensors.get(id).name.as_str());
             (names, response.error.as_deref())
         });
         if self.lists.len() > 1 {
@@ -238,20 +206,9 @@ impl Negotiation {
 }
 
 fn by_id(tensors: &Tensors, rank: Rank, response: NamedResponse) -> Result<Response, ControlError> {
-    let id = |name: String| {
-        tensors
-            .find(&name)
-            .ok_or(ControlError::UnknownTensor { rank, name })
-    };
-    let ids = response
-        .names
-        .into_iter()
-        .map(id)
-        .collect::<Result<_, _>>()?;
-    Ok(Response {
-        tensors: ids,
-        error: response.error,
-    })
+    let id = |name: String| tensors.find(&name).ok_or(ControlError::UnknownTensor { rank, name });
+    let ids = response.names.into_iter().map(id).collect::<Result<_, _>>()?;
+    Ok(Response { tensors: ids, error: response.error })
 }
 
 /// Who has asked for which tensor.
@@ -284,10 +241,7 @@ impl Table {
             return None;
         }
         let row = self.rows.remove(&name)?;
-        Some(NamedResponse {
-            names: vec![name],
-            error: row.error,
-        })
+        Some(NamedResponse { names: vec![name], error: row.error })
     }
 }
 
@@ -302,18 +256,10 @@ fn disagreement(first: &(Rank, Tensor), other: &(Rank, Tensor)) -> Option<String
         ))
     };
     if tensor.dtype != other.dtype {
-        return differ(
-            "data types",
-            tensor.dtype.name().into(),
-            other.dtype.name().into(),
-        );
+        return differ("data types", tensor.dtype.name().into(), other.dtype.name().into());
     }
     if tensor.shape != other.shape {
-        return differ(
-            "shapes",
-            format!("{:?}", tensor.shape),
-            format!("{:?}", other.shape),
-        );
+        return differ("shapes", format!("{:?}", tensor.shape), format!("{:?}", other.shape));
     }
     let scales = |tensor: &Tensor| (tensor.prescale.to_bits(), tensor.postscale.to_bits());
     if scales(tensor) != scales(other) {
@@ -321,11 +267,7 @@ fn disagreement(first: &(Rank, Tensor), other: &(Rank, Tensor)) -> Option<String
         return differ("prescale or postscale factors", show(tensor), show(other));
     }
     if tensor.op != other.op {
-        return differ(
-            "reduction operations",
-            tensor.op.name().into(),
-            other.op.name().into(),
-        );
+        return differ("reduction operations", tensor.op.name().into(), other.op.name().into());
     }
     None
 }

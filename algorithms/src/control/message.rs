@@ -48,11 +48,7 @@ pub struct Malformed {
 
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "byte {}: expected {}; do all ranks run the same build?",
-            self.at, self.expected
-        )
+        write!(f, "byte {}: expected {}; do all ranks run the same build?", self.at, self.expected)
     }
 }
 
@@ -115,17 +111,8 @@ impl Requests {
                 _ => return Err(reader.malformed(1, "0 or 1 (scaled)")),
             };
             let dims = reader.count()?;
-            let shape = (0..dims)
-                .map(|_| reader.varint())
-                .collect::<Result<Vec<_>, _>>()?;
-            tensors.push(Tensor {
-                name,
-                dtype,
-                op,
-                shape,
-                prescale,
-                postscale,
-            });
+            let shape = (0..dims).map(|_| reader.varint()).collect::<Result<Vec<_>, _>>()?;
+            tensors.push(Tensor { name, dtype, op, shape, prescale, postscale });
         }
         reader.close()?;
         Ok(Requests(tensors))
@@ -140,9 +127,7 @@ impl Responses {
         let mut responses = Vec::with_capacity(count);
         for _ in 0..count {
             let names = reader.count()?;
-            let names = (0..names)
-                .map(|_| reader.text())
-                .collect::<Result<Vec<_>, _>>()?;
+            let names = (0..names).map(|_| reader.text()).collect::<Result<Vec<_>, _>>()?;
             let error = Some(reader.text()?).filter(|error| !error.is_empty());
             responses.push(NamedResponse { names, error });
         }
@@ -175,11 +160,7 @@ impl<'a> Reader<'a> {
         if reader.byte("format version 1")? != VERSION {
             return Err(reader.malformed(1, "format version 1"));
         }
-        let expected = if kind == REQUESTS {
-            "a list of requests"
-        } else {
-            "a list of responses"
-        };
+        let expected = if kind == REQUESTS { "a list of requests" } else { "a list of responses" };
         if reader.byte(expected)? != kind {
             return Err(reader.malformed(1, expected));
         }
@@ -190,19 +171,12 @@ impl<'a> Reader<'a> {
     }
 
     fn close(&self) -> Result<(), Malformed> {
-        if self.at == self.bytes.len() {
-            Ok(())
-        } else {
-            Err(self.malformed(0, "the end"))
-        }
+        if self.at == self.bytes.len() { Ok(()) } else { Err(self.malformed(0, "the end")) }
     }
 
     /// What was expected `back` bytes before here.
     fn malformed(&self, back: usize, expected: &'static str) -> Malformed {
-        Malformed {
-            at: self.at - back,
-            expected,
-        }
+        Malformed { at: self.at - back, expected }
     }
 
     fn take(&mut self, length: usize, expected: &'static str) -> Result<&'a [u8], Malformed> {
@@ -218,9 +192,7 @@ impl<'a> Reader<'a> {
 
     fn float(&mut self) -> Result<f64, Malformed> {
         let bytes = self.take(8, "a factor of 8 bytes")?;
-        Ok(f64::from_le_bytes(
-            bytes.try_into().expect("8 bytes were taken"),
-        ))
+        Ok(f64::from_le_bytes(bytes.try_into().expect("8 bytes were taken")))
     }
 
     fn varint(&mut self) -> Result<u64, Malformed> {
@@ -245,10 +217,7 @@ impl<'a> Reader<'a> {
         let count = self.varint()?;
         let left = self.bytes.len() - self.at;
         if count > left as u64 {
-            return Err(Malformed {
-                at: before,
-                expected: "a count that the message can hold",
-            });
+            return Err(Malformed { at: before, expected: "a count that the message can hold" });
         }
         Ok(count as usize)
     }
@@ -257,9 +226,7 @@ impl<'a> Reader<'a> {
         let length = self.count()?;
         let bytes = self.take(length, "text")?;
         let text = std::str::from_utf8(bytes);
-        Ok(text
-            .map_err(|_| self.malformed(length, "text in UTF-8"))?
-            .to_string())
+        Ok(text.map_err(|_| self.malformed(length, "text in UTF-8"))?.to_string())
     }
 }
 
@@ -274,14 +241,7 @@ mod tests {
         let shape = proptest::collection::vec(any::<u64>(), 0..5);
         let scales = prop_oneof![Just((1.0, 1.0)), (-1e9..1e9, -1e9..1e9)];
         ("\\PC{0,40}", dtype, op, shape, scales).prop_map(|(name, dtype, op, shape, scales)| {
-            Tensor {
-                name,
-                dtype,
-                op,
-                shape,
-                prescale: scales.0,
-                postscale: scales.1,
-            }
+            Tensor { name, dtype, op, shape, prescale: scales.0, postscale: scales.1 }
         })
     }
 
@@ -330,17 +290,8 @@ mod tests {
     fn errors_say_where_and_what() {
         let bytes = encode_responses(std::iter::empty::<(std::iter::Empty<&str>, _)>());
         let error = Requests::decode(&bytes).unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "byte 1: expected a list of requests; do all ranks run the same build?"
-        );
+        assert_eq!(error, "byte 1: expected a list of requests; do all ranks run the same build?");
         let error = Requests::decode(&[1, 1, 0, 200, 1]).unwrap_err();
-        assert_eq!(
-            error,
-            Malformed {
-                at: 3,
-                expected: "a count that the message can hold"
-            }
-        );
+        assert_eq!(error, Malformed { at: 3, expected: "a count that the message can hold" });
     }
 }

@@ -15,9 +15,10 @@ use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
 use crate::for_dtype;
 use crate::pattern::Pattern;
 use crate::provenance::{Launch, cores, memory_bytes};
-use crate::record::{Kind, Row, SCHEMA, Status, csv_bytes, write_whole};
+use crate::record::{csv_bytes, write_whole};
+use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
-use crate::sweep::{put_bandwidths, put_times, rounded};
+use crate::tabulate::{put_bandwidths, put_times, rounded};
 
 /// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
 /// of this process; every size is checked.
@@ -60,12 +61,7 @@ pub struct Arguments {
     #[arg(short = 'w', long = "warmup-iters", default_value_t = 5)]
     warmup_iters: usize,
     /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
-    #[arg(
-        short = 'd',
-        long = "datatype",
-        value_delimiter = ',',
-        default_value = "f32"
-    )]
+    #[arg(short = 'd', long = "datatype", value_delimiter = ',', default_value = "f32")]
     datatype: Vec<String>,
     /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
     #[arg(short = 'o', long = "op", value_delimiter = ',', default_value = "sum")]
@@ -96,10 +92,7 @@ struct Request {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let request = request(arguments).map_err(usage)?;
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
-        return Err(usage(format!(
-            "{} exists; results are never overwritten",
-            path.display()
-        )));
+        return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let launch = Launch::now();
     let mut rows = Vec::new();
@@ -109,10 +102,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = &arguments.out {
         write_whole(path, &csv_bytes(&rows, true))?;
     }
-    match rows
-        .iter()
-        .any(|row| row.wrong.is_some_and(|wrong| wrong > 0))
-    {
+    match rows.iter().any(|row| row.wrong.is_some_and(|wrong| wrong > 0)) {
         true => Ok(Exit::Wrong),
         false => Ok(Exit::Right),
     }
@@ -121,15 +111,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 fn request(arguments: &Arguments) -> Result<Request, String> {
     let every = |list: &[String]| list == ["all"];
     let names: Vec<String> = match every(&arguments.algorithm) {
-        true => registry::ALL
-            .iter()
-            .map(|entry| entry.name.to_string())
-            .collect(),
+        true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
         false => arguments.algorithm.clone(),
     };
-    let algorithms = names
-        .iter()
-        .map(|name| registry::find(name).map_err(|e| e.to_string()));
+    let algorithms = names.iter().map(|name| registry::find(name).map_err(|e| e.to_string()));
     let topology = match (&arguments.topology, arguments.ranks) {
         (Some(text), _) => parse_topology(text)?,
         (None, Some(ranks)) => parse_topology(&ranks.to_string())?,
@@ -139,26 +124,17 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
         Some(bytes) => Stride::Bytes(bytes),
         None => Stride::Factor(arguments.factor),
     };
-    let sizes = arguments.sizes.unwrap_or(Sizes {
-        from: arguments.begin,
-        to: arguments.end,
-        stride,
-    });
+    let sizes =
+        arguments.sizes.unwrap_or(Sizes { from: arguments.begin, to: arguments.end, stride });
     let types = match every(&arguments.datatype) {
         true => DataType::ALL.to_vec(),
-        false => arguments
-            .datatype
-            .iter()
-            .map(|name| parse_dtype(name))
-            .collect::<Result<_, _>>()?,
+        false => {
+            arguments.datatype.iter().map(|name| parse_dtype(name)).collect::<Result<_, _>>()?
+        }
     };
     let ops = match every(&arguments.op) {
         true => ReduceOp::ALL.to_vec(),
-        false => arguments
-            .op
-            .iter()
-            .map(|name| parse_op(name))
-            .collect::<Result<_, _>>()?,
+        false => arguments.op.iter().map(|name| parse_op(name)).collect::<Result<_, _>>()?,
     };
     // `all` leaves out what does not exist; whoever names it is told.
     if !every(&arguments.op) && !every(&arguments.datatype) {
@@ -207,18 +183,10 @@ fn table(
     header();
     let (mut busbw, mut wrong, mut unchecked) = (Vec::new(), 0, arguments.check == 0);
     for &dtype in &request.types {
-        for &op in request
-            .ops
-            .iter()
-            .filter(|&&op| check_op(dtype, op).is_ok())
-        {
+        for &op in request.ops.iter().filter(|&&op| check_op(dtype, op).is_ok()) {
             for size_bytes in request.sizes.iter() {
                 let elements = size_bytes / dtype.size_bytes();
-                let pattern = Pattern {
-                    ranks: request.topology.ranks(),
-                    op,
-                    seed: arguments.seed,
-                };
+                let pattern = Pattern { ranks: request.topology.ranks(), op, seed: arguments.seed };
                 if let Some(why) = for_dtype!(dtype, T => pattern.unsupported::<T>()) {
                     println!("# unsupported: {why}");
                     unchecked = true;
@@ -258,16 +226,10 @@ fn table(
         }
     }
     for row in rows.iter().filter(|row| !row.first_wrong.is_empty()) {
-        println!(
-            "# wrong: {} {} {} bytes: {}",
-            row.dtype, row.op, row.size_bytes, row.first_wrong
-        );
+        println!("# wrong: {} {} {} bytes: {}", row.dtype, row.op, row.size_bytes, row.first_wrong);
     }
     let verdict = if wrong == 0 { "OK" } else { "FAILED" };
-    println!(
-        "# Out of bounds values : {wrong} {}",
-        if unchecked { "unchecked" } else { verdict }
-    );
+    println!("# Out of bounds values : {wrong} {}", if unchecked { "unchecked" } else { verdict });
     let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
     println!("# Avg bus bandwidth    : {average:.3} \n#");
     Ok(())
@@ -281,10 +243,7 @@ fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm,
     };
     let ranks = request.topology.ranks();
     println!("# {} commit {}", launch.version, launch.commit);
-    println!(
-        "# Collective test starting: all_reduce, algorithm {}",
-        algorithm.name()
-    );
+    println!("# Collective test starting: all_reduce, algorithm {}", algorithm.name());
     println!(
         "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
          iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
@@ -307,10 +266,7 @@ fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm,
         );
     }
     if request.topology.nodes() > 1 {
-        println!(
-            "# emulated: {} nodes are threads of one process",
-            request.topology.nodes()
-        );
+        println!("# emulated: {} nodes are threads of one process", request.topology.nodes());
     }
     if ranks > cores() {
         println!("# oversubscribed: {ranks} ranks on {} cores", cores());
@@ -330,14 +286,8 @@ fn header() {
         let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
         println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
     };
-    line(
-        ["size", "count", "type", "redop", "root"],
-        ["time", "algbw", "busbw", "#wrong"],
-    );
-    line(
-        ["(B)", "(elements)", "", "", ""],
-        ["(us)", "(GB/s)", "(GB/s)", ""],
-    );
+    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"]);
+    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""]);
 }
 
 fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
@@ -355,10 +305,7 @@ fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
         other => other.name(),
     };
     let size = elements * dtype.size_bytes();
-    format!(
-        "{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}",
-        -1
-    )
+    format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
 }
 
 fn row_body(row: &Row) -> String {
@@ -390,29 +337,17 @@ fn row(
 ) -> Row {
     let topology = &request.topology;
     let size_bytes = elements * dtype.size_bytes();
-    let micros: Vec<f64> = timed
-        .times
-        .iter()
-        .map(|time| time.as_nanos() as f64 / 1e3)
-        .collect();
+    let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
     let wrong = timed.wrong.as_ref();
     let place = if in_place { "in-place" } else { "out-of-place" };
     let (transport, name) = (crate::transport::threads::NAME, algorithm.name());
     let (dtype, op) = (dtype.name(), op.name());
-    let groups = if algorithm.grouping().is_some() {
-        arguments.groups
-    } else {
-        0
-    };
+    let groups = if algorithm.grouping().is_some() { arguments.groups } else { 0 };
     let mut row = Row {
         schema: SCHEMA,
         kind: Kind::Allreduce,
         case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
-        status: if wrong.is_some_and(|w| w.count > 0) {
-            Status::Wrong
-        } else {
-            Status::Ok
-        },
+        status: if wrong.is_some_and(|w| w.count > 0) { Status::Wrong } else { Status::Ok },
         emulated: topology.nodes() > 1,
         oversubscribed: topology.ranks() > cores(),
         host: launch.machine.host.clone(),
@@ -436,9 +371,7 @@ fn row(
         stop_reason: "count".into(),
         checked: usize::from(wrong.is_some()),
         wrong: wrong.map(|wrong| wrong.count),
-        first_wrong: wrong
-            .and_then(|wrong| wrong.first.clone())
-            .unwrap_or_default(),
+        first_wrong: wrong.and_then(|wrong| wrong.first.clone()).unwrap_or_default(),
         ..Row::default()
     };
     if let Some(time) = Summary::of(&micros) {

@@ -15,10 +15,7 @@ pub struct Arguments {}
 pub fn run(_arguments: &Arguments) -> Result<Exit> {
     let launch = Launch::now();
     let machine = &launch.machine;
-    println!(
-        "{} ({}), commit {}",
-        launch.version, launch.build, launch.commit
-    );
+    println!("{} ({}), commit {}", launch.version, launch.build, launch.commit);
     println!(
         "host {}: {}, {} cores, {} of memory; kernel {}, clock source {}, frequency governor {}",
         machine.host,
@@ -27,10 +24,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
         memory_bytes("MemTotal").map_or("unknown".into(), |b| format!("{} GB", b / 1_000_000_000)),
         machine.kernel,
         machine.clock_source,
-        machine
-            .frequency_governor
-            .as_deref()
-            .unwrap_or("not told by the kernel"),
+        machine.frequency_governor.as_deref().unwrap_or("not told by the kernel"),
     );
     println!(
         "\nalgorithms (INNER is {} unless named, as in hierarchical:tree)",

@@ -19,15 +19,8 @@ pub struct Arguments {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = &arguments.results[0];
-    let beside = if first.is_dir() {
-        first.as_path()
-    } else {
-        first.parent().unwrap_or(first)
-    };
-    let folder = arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| beside.join("figures"));
+    let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
+    let folder = arguments.out.clone().unwrap_or_else(|| beside.join("figures"));
     figures(&arguments.results, &folder)?;
     Ok(Exit::Right)
 }
@@ -44,18 +37,13 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<()> {
         }
     }
     if files.is_empty() {
-        let names: Vec<_> = results
-            .iter()
-            .map(|path| path.display().to_string())
-            .collect();
+        let names: Vec<_> = results.iter().map(|path| path.display().to_string()).collect();
         return Err(usage(format!("{}: no rows.csv there", names.join(", "))));
     }
     for drawn in plots::draw(&plots::Rows::read(&files)?, folder)? {
         match drawn.outcome {
             plots::Outcome::Files(files) => {
-                let png = files
-                    .iter()
-                    .find(|file| file.extension().is_some_and(|e| e == "png"));
+                let png = files.iter().find(|file| file.extension().is_some_and(|e| e == "png"));
                 println!("figure {}", png.unwrap_or(&files[0]).display());
             }
             plots::Outcome::Skipped(reason) => {

@@ -6,20 +6,14 @@ use std::ops::RangeInclusive;
 pub fn size(text: &str) -> Result<usize, String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let scale = match text[digits.len()..]
-        .to_ascii_uppercase()
-        .trim_end_matches("IB")
-    {
+    let scale = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB") {
         "" | "B" => 1,
         "K" => 1 << 10,
         "M" => 1 << 20,
         "G" => 1_usize << 30,
         _ => return Err(format!("\"{text}\" is no size; write 1048576, 1024K or 1M")),
     };
-    let number = digits
-        .parse::<usize>()
-        .ok()
-        .and_then(|number| number.checked_mul(scale));
+    let number = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(scale));
     number.ok_or_else(|| format!("\"{text}\" is no size; write 1048576, 1024K or 1M"))
 }
 
@@ -53,10 +47,7 @@ impl Sizes {
             return Err(problem());
         };
         let from = size(from).map_err(|_| problem())?;
-        let to = rest
-            .first()
-            .map_or(Ok(from), |to| size(to))
-            .map_err(|_| problem())?;
+        let to = rest.first().map_or(Ok(from), |to| size(to)).map_err(|_| problem())?;
         let stride = match rest.get(1).map(|stride| stride.split_at_checked(1)) {
             None => Stride::Factor(2),
             Some(Some(("x", factor))) => Stride::Factor(factor.parse().map_err(|_| problem())?),
@@ -72,10 +63,9 @@ impl Sizes {
     /// Refuses a range that is empty or has no end.
     pub fn checked(self) -> Result<Sizes, String> {
         match self.stride {
-            _ if self.to < self.from => Err(format!(
-                "sizes from {} to {} bytes: there are none",
-                self.from, self.to
-            )),
+            _ if self.to < self.from => {
+                Err(format!("sizes from {} to {} bytes: there are none", self.from, self.to))
+            }
             Stride::Factor(0 | 1) => Err("sizes must grow by a factor of at least 2".into()),
             Stride::Bytes(0) => Err("sizes must grow by at least 1 byte".into()),
             Stride::Factor(_) if self.from == 0 && self.to > 0 => {
@@ -103,11 +93,7 @@ pub fn ranks(text: &str) -> Result<RangeInclusive<usize>, String> {
         Some((from, to)) => (number(from)?, number(to.trim_start_matches('='))?),
         None => (number(text)?, number(text)?),
     };
-    if from == 0 || to < from {
-        Err(problem())
-    } else {
-        Ok(from..=to)
-    }
+    if from == 0 || to < from { Err(problem()) } else { Ok(from..=to) }
 }
 
 #[cfg(test)]
@@ -116,13 +102,9 @@ mod tests {
 
     #[test]
     fn sizes_are_read() {
-        for (text, bytes) in [
-            ("8", 8),
-            ("64K", 65536),
-            ("1M", 1 << 20),
-            ("2g", 2 << 30),
-            ("3MiB", 3 << 20),
-        ] {
+        for (text, bytes) in
+            [("8", 8), ("64K", 65536), ("1M", 1 << 20), ("2g", 2 << 30), ("3MiB", 3 << 20)]
+        {
             assert_eq!(size(text), Ok(bytes));
         }
         for text in ["", "M", "1T", "-1", "1.5M", "99999999999999999999"] {
@@ -138,9 +120,7 @@ mod tests {
         assert_eq!(all("1K:3K:+1K"), Ok(vec![1024, 2048, 3072]));
         assert_eq!(all("1M"), Ok(vec![1 << 20]));
         assert_eq!(all("0"), Ok(vec![0]));
-        for text in [
-            "", "8:4", "1:8:x1", "1:8:+0", "0:8:x2", "1:8:2", "1:8:x2:9", "a:b",
-        ] {
+        for text in ["", "8:4", "1:8:x1", "1:8:+0", "0:8:x2", "1:8:2", "1:8:x2:9", "a:b"] {
             all(text).unwrap_err();
         }
     }

@@ -8,10 +8,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, plot, usage};
 use crate::config::Config;
+use crate::plan::Plan;
 use crate::provenance::{Launch, Provenance, memory_bytes, now};
-use crate::record::{Earlier, Row, Status, Store, csv_bytes};
+use crate::record::{Earlier, Store, csv_bytes};
+use crate::row::{Row, Status};
 use crate::summary;
-use crate::sweep::{Plan, run as run_plan};
+use crate::sweep::run as run_plan;
 use crate::workload::Workload;
 
 /// Run every case of a configuration: training steps of a real model's gradients through every
@@ -58,14 +60,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let launch = Launch::now();
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch.clone())?;
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, Launch::now())?;
     let provenance_path = store.folder().join("provenance.json");
     provenance.write(&provenance_path)?;
-    earlier
-        .dropped
-        .iter()
-        .for_each(|sentence| eprintln!("{sentence}"));
+    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
     if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
         eprintln!(
             "resuming {}: {} of {} cases and {} blocks are there",
@@ -76,8 +74,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     let progress = progress(&plan);
-    let launches = provenance.launches.len();
-    let report = run_plan(&plan, &mut store, earlier, &launch, launches, &progress);
+    let report = run_plan(&plan, &mut store, earlier, &provenance.launches, &progress);
     progress.finish_and_clear();
     let report = report?;
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
@@ -88,10 +85,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let summary = summary::text(&report.rows);
     store.write_whole("summary.txt", summary.as_bytes())?;
     print!("{summary}");
-    plot::figures(
-        &[store.folder().to_path_buf()],
-        &store.folder().join("figures"),
-    )?;
+    plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?;
     println!("results in {}", store.folder().display());
     Ok(exit(&report.rows))
 }
@@ -112,11 +106,7 @@ fn open(
     plan: &Plan,
     launch: Launch,
 ) -> Result<(Store, Earlier, Provenance)> {
-    let name = arguments
-        .config
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy();
+    let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
     if arguments.resume {
         let folder = match &arguments.out {
             Some(folder) => folder.clone(),
@@ -137,21 +127,12 @@ fn open(
         Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
     });
     let store = Store::create(&folder)?;
-    Ok((
-        store,
-        Earlier::default(),
-        Provenance::new(&plan.config, launch),
-    ))
+    Ok((store, Earlier::default(), Provenance::new(&plan.config, launch)))
 }
 
 /// The newest run of a configuration.
 fn newest(results: &Path, name: &str) -> Result<PathBuf> {
-    let none = || {
-        usage(format!(
-            "{}/*-{name}: there is no run to resume",
-            results.display()
-        ))
-    };
+    let none = || usage(format!("{}/*-{name}: there is no run to resume", results.display()));
     let entries = fs::read_dir(results).map_err(|_| none())?;
     let mut folders: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))

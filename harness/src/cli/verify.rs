@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use algorithms::registry::{ALL, find};
+use algorithms::registry::{ALL, DEFAULT_INNER, find};
 use algorithms::topology::Topology;
 use algorithms::verify::{self, Violation};
 use anyhow::Result;
@@ -27,11 +27,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
         names.extend(ALL.iter().map(|entry| entry.name.to_string()));
-        names.extend(
-            ALL.iter()
-                .map(|inner| format!("hierarchical:{}", inner.name)),
-        );
-        names.retain(|name| find(name).is_ok_and(|algorithm| algorithm.name() == *name));
+        let plain = ALL.iter().filter(|inner| !inner.takes_inner());
+        let inner = plain.filter(|inner| inner.name != DEFAULT_INNER);
+        names.extend(inner.map(|inner| format!("hierarchical:{}", inner.name)));
     }
     let mut status = Exit::Right;
     for name in &names {

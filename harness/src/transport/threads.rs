@@ -116,17 +116,12 @@ impl Links {
         let mut abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
         abortion.get_or_insert(error);
         self.aborted.store(true, Ordering::SeqCst);
-        self.seats
-            .iter()
-            .filter_map(|seat| seat.thread.get())
-            .for_each(Thread::unpark);
+        self.seats.iter().filter_map(|seat| seat.thread.get()).for_each(Thread::unpark);
     }
 
     fn abortion(&self) -> TransportError {
         let abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
-        abortion
-            .clone()
-            .expect("the error is stored before the flag")
+        abortion.clone().expect("the error is stored before the flag")
     }
 }
 
@@ -161,9 +156,7 @@ impl Endpoint {
     fn take(&mut self, from: Rank) {
         self.taken[from] += 1;
         let line = self.links.line(from, self.rank);
-        line.receiver
-            .taken
-            .store(self.taken[from], Ordering::Release);
+        line.receiver.taken.store(self.taken[from], Ordering::Release);
         self.wake(from);
     }
 
@@ -208,11 +201,7 @@ impl Endpoint {
             }
             let waited = start.elapsed();
             if waited > self.links.patience {
-                return Err(TransportError::Silent {
-                    rank: self.rank,
-                    peer: peer(),
-                    waited,
-                });
+                return Err(TransportError::Silent { rank: self.rank, peer: peer(), waited });
             }
             std::thread::park_timeout(PARK);
         }
@@ -222,10 +211,7 @@ impl Endpoint {
     fn arrived(&self, from: Rank) -> Result<(*mut (), usize), TransportError> {
         let next = self.taken[from] + 1;
         let line = self.links.line(from, self.rank);
-        self.wait(
-            || from,
-            |_| line.sender.posted.load(Ordering::Acquire) >= next,
-        )?;
+        self.wait(|| from, |_| line.sender.posted.load(Ordering::Acquire) >= next)?;
         Ok((
             line.sender.address.load(Ordering::Relaxed),
             line.sender.length.load(Ordering::Relaxed),
@@ -233,12 +219,7 @@ impl Endpoint {
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {
-        self.links
-            .line(self.rank, to)
-            .receiver
-            .taken
-            .load(Ordering::Acquire)
-            >= count
+        self.links.line(self.rank, to).receiver.taken.load(Ordering::Acquire) >= count
     }
 
     fn wait_taken(&self, to: Rank, count: u64) -> Result<(), TransportError> {
@@ -249,15 +230,10 @@ impl Endpoint {
     fn leave(&mut self, error: TransportError) -> TransportError {
         let error = match error {
             TransportError::Aborted { .. } => error,
-            other => TransportError::Aborted {
-                by: self.rank,
-                reason: other.to_string(),
-            },
+            other => TransportError::Aborted { by: self.rank, reason: other.to_string() },
         };
         self.links.abort(error);
-        self.links.seats[self.rank]
-            .left
-            .store(true, Ordering::Release);
+        self.links.seats[self.rank].left.store(true, Ordering::Release);
         for &(to, count) in &self.sends[self.settled..] {
             while !self.is_taken(to, count) && !self.links.seats[to].left.load(Ordering::Acquire) {
                 std::thread::sleep(Duration::from_micros(100));
@@ -278,9 +254,8 @@ impl Endpoint {
         // ranks' buffers are made of blocks of the same lengths.
         unsafe {
             let source = &*source.cast::<Buffer>();
-            for (block, offset, elements) in collective
-                .buffer
-                .pieces(collective.bounds.elements(&op.entry))
+            for (block, offset, elements) in
+                collective.buffer.pieces(collective.bounds.elements(&op.entry))
             {
                 let into = collective.buffer.address(block, offset);
                 kernel(into, source.address(block, offset), elements);
@@ -366,11 +341,7 @@ impl Transport for Endpoint {
                 let from = &self.aside[index].elements::<u8>()[done..];
                 // SAFETY: the range is this rank's to write, since its own sends are settled.
                 unsafe {
-                    kernel(
-                        collective.buffer.address(block, offset),
-                        from.as_ptr(),
-                        elements,
-                    )
+                    kernel(collective.buffer.address(block, offset), from.as_ptr(), elements)
                 };
                 done += elements * dtype.size_bytes();
             }
@@ -397,15 +368,10 @@ impl Transport for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.links.seats[self.rank]
-            .left
-            .store(true, Ordering::Release);
+        self.links.seats[self.rank].left.store(true, Ordering::Release);
         if std::thread::panicking() {
             let reason = "its thread panicked".to_string();
-            self.links.abort(TransportError::Aborted {
-                by: self.rank,
-                reason,
-            });
+            self.links.abort(TransportError::Aborted { by: self.rank, reason });
         }
     }
 }
@@ -421,10 +387,7 @@ pub struct Mail {
 impl Mail {
     /// Messages over an endpoint that nothing else uses.
     pub fn new(endpoint: Endpoint) -> Mail {
-        Mail {
-            endpoint,
-            outbox: Vec::new(),
-        }
+        Mail { endpoint, outbox: Vec::new() }
     }
 
     /// Sends a message; does not wait for it to arrive.
@@ -433,8 +396,7 @@ impl Mail {
         for (to, count, _) in self.outbox.extract_if(.., |(peer, ..)| *peer == to) {
             self.endpoint.wait_taken(to, count)?;
         }
-        self.endpoint
-            .post(to, message.as_ptr().cast_mut().cast(), message.len());
+        self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len());
         self.outbox.push((to, self.endpoint.posted[to], message));
         Ok(())
     }

@@ -35,10 +35,8 @@ pub fn table(rows: &[Row]) -> String {
     }
     let mut text = columns.join(",") + "\n";
     for row in rows {
-        let fields: Vec<&str> = columns
-            .iter()
-            .map(|column| row.0.get(column).map_or("", String::as_str))
-            .collect();
+        let fields: Vec<&str> =
+            columns.iter().map(|column| row.0.get(column).map_or("", String::as_str)).collect();
         text += &(fields.join(",") + "\n");
     }
     text
@@ -64,10 +62,7 @@ pub fn step(algorithm: &str, plane: &str, threshold_mib: f64, cycle_ms: f64) -> 
         1e3 * (96.0 * factor + messages * 0.21 + cycle_ms * 1.3 + 2.0 * noise) + negotiation_us;
     row("step", algorithm)
         .with("control_plane", plane)
-        .with(
-            "fusion_threshold_bytes",
-            &format!("{}", threshold_mib * 1048576.0),
-        )
+        .with("fusion_threshold_bytes", &format!("{}", threshold_mib * 1048576.0))
         .with("cycle_time_ms", &format!("{cycle_ms}"))
         .with("cache_capacity", "1024")
         .with("in_place", "true")
@@ -94,11 +89,8 @@ pub fn message(kind: &str, algorithm: &str, size_bytes: f64) -> Row {
 
 /// Four algorithms, two control planes, three thresholds, two cycle times, and message sizes.
 pub fn sweep() -> Vec<Row> {
-    let mut rows = grid(
-        &["ring", "tree", "hierarchical", "grouped"],
-        &[0.0, 64.0, 128.0],
-        &[1.0, 5.0],
-    );
+    let mut rows =
+        grid(&["ring", "tree", "hierarchical", "grouped"], &[0.0, 64.0, 128.0], &[1.0, 5.0]);
     for algorithm in ["ring", "tree", "hierarchical", "grouped"] {
         for power in 10..=26 {
             rows.push(message("allreduce", algorithm, f64::from(1 << power)));
@@ -146,10 +138,7 @@ fn row(kind: &str, algorithm: &str) -> Row {
         ("op", "average"),
         ("samples", "30"),
     ];
-    Row(fields
-        .iter()
-        .map(|(column, field)| (column.to_string(), field.to_string()))
-        .collect())
+    Row(fields.iter().map(|(column, field)| (column.to_string(), field.to_string())).collect())
 }
 
 /// A number from -1 to 1 that depends on the text alone (FNV-1a).

@@ -1,0 +1,84 @@
+//! What a configuration comes down to: cases, their schedules, and the order of measuring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use algorithms::registry::{self, Algorithm};
+use algorithms::schedule::Schedule;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::config::{Case, Config};
+use crate::provenance::cores;
+use crate::workload::Workload;
+
+/// A case and what is needed to run it.
+pub struct Planned {
+    /// The setting.
+    pub case: Case,
+    /// Its data plane.
+    pub algorithm: Arc<dyn Algorithm>,
+    /// The schedule, or why there is none.
+    pub schedule: Result<Box<dyn Schedule>, String>,
+}
+
+/// What a configuration comes down to.
+pub struct Plan {
+    /// The configuration.
+    pub config: Config,
+    /// Its gradients.
+    pub workload: Workload,
+    /// Every case, in the order of the configuration.
+    pub cases: Vec<Planned>,
+}
+
+impl Plan {
+    /// Works out the cases; those that cannot be run stay in, with the reason.
+    pub fn new(config: Config, workload: Workload) -> Plan {
+        let planned = |case: Case| {
+            let algorithm = registry::find(&case.algorithm).expect("the configuration was checked");
+            let schedule = algorithm.schedule(&case.topology).map_err(|why| why.to_string());
+            Planned { case, algorithm, schedule }
+        };
+        let cases = config.cases().into_iter().map(planned).collect();
+        Plan { config, workload, cases }
+    }
+
+    /// The order of a block: positions in `cases`, those that cannot be run left out. The same seed
+    /// gives the same order.
+    pub fn order(&self, block: usize) -> Vec<usize> {
+        let runs = |index: &usize| self.cases[*index].schedule.is_ok();
+        let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
+        order.shuffle(&mut self.random(block, 0));
+        order
+    }
+
+    /// Random numbers that belong to one thing in one block.
+    pub(crate) fn random(&self, block: usize, stream: u64) -> ChaCha8Rng {
+        let mut random = ChaCha8Rng::seed_from_u64(self.config.measure.seed);
+        random.set_stream(((block as u64) << 32) | stream);
+        random
+    }
+
+    /// Memory that the largest case takes, in bytes, at most: gradients, and a fusion buffer of the
+    /// size of all of them, on every rank.
+    pub fn memory_bytes(&self) -> u64 {
+        let ranks = self.cases.iter().map(|planned| planned.case.topology.ranks()).max();
+        let size = self.workload.elements() * self.config.dtype().size_bytes();
+        2 * (ranks.unwrap_or(0) * size) as u64
+    }
+
+    /// A guess at the time of one block of a case: its compute time, and its data moved at 8 GB/s
+    /// per core.
+    pub fn estimate(&self, planned: &Planned) -> Duration {
+        let measure = &self.config.measure;
+        let times = self.config.times();
+        let size = self.workload.elements() * self.config.dtype().size_bytes();
+        let ranks = planned.case.topology.ranks();
+        let moved = 4.0 * (ranks * size) as f64 / (8e9 * cores().min(ranks) as f64);
+        let step =
+            times.forward + times.backward + times.optimizer + Duration::from_secs_f64(moved);
+        step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
+    }
+}

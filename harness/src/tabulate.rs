@@ -1,0 +1,354 @@
+//! From what ranks saw to samples, and from samples to rows.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use algorithms::topology::Topology;
+
+use crate::bench::bus_factor;
+use crate::engine::{self, Outcome, sent_elements};
+use crate::plan::{Plan, Planned};
+use crate::provenance::{Launch, cores};
+use crate::record::{Block, histogram};
+use crate::row::{Kind, Message, Row, SCHEMA, Sample, Source, Status};
+use crate::statistics::Summary;
+
+/// What ranks saw, as samples: the steps after the warm-up, the maximum over ranks.
+pub fn block_of(
+    plan: &Plan,
+    planned: &Planned,
+    (block, order, launch): (usize, usize, usize),
+    outcome: &Outcome,
+) -> Block {
+    let warmup = plan.config.measure.warmup_steps;
+    let element_bytes = plan.config.dtype().size_bytes();
+    let case = planned.case.to_string();
+    let mut latencies = histogram();
+    let cycles = cycles_of(outcome);
+    for cycle in cycles.iter().filter(|cycle| cycle.step >= warmup) {
+        latencies.saturating_record(cycle.negotiation.as_nanos().max(1) as u64);
+    }
+    let mut messages: Vec<Message> = Vec::new();
+    for (index, message) in outcome.ranks[0].messages.iter().enumerate() {
+        if message.step < warmup {
+            continue;
+        }
+        let step = message.step - warmup;
+        let first =
+            messages.iter().rposition(|earlier| earlier.step != step).map_or(0, |at| at + 1);
+        let time = outcome.ranks.iter().map(|rank| rank.messages[index].time).max();
+        messages.push(Message {
+            case: case.clone(),
+            block,
+            step,
+            index: messages.len() - first,
+            tensors: message.tensors,
+            size_bytes: message.elements * element_bytes,
+            time_us: micros(time.unwrap_or_default()),
+        });
+    }
+    let mut sent: HashMap<usize, [usize; 2]> = HashMap::new();
+    let steps = outcome.ranks[0].steps.len();
+    let samples = (warmup..steps).map(|step| {
+        let max = |what: fn(&engine::RankStep) -> Duration| {
+            micros(
+                outcome.ranks.iter().map(|rank| what(&rank.steps[step])).max().unwrap_or_default(),
+            )
+        };
+        let mut bytes = [0; 2];
+        if let Ok(schedule) = &planned.schedule {
+            for message in outcome.ranks[0].messages.iter().filter(|message| message.step == step) {
+                let elements = message.elements;
+                let levels = *sent.entry(elements).or_insert_with(|| {
+                    sent_elements(&**schedule, &planned.case.topology, elements)
+                });
+                (0..2).for_each(|level| bytes[level] += levels[level] * element_bytes);
+            }
+        }
+        let checked = step + 1 == steps;
+        let cycles = || cycles.iter().filter(|cycle| cycle.step == step);
+        Sample {
+            case: case.clone(),
+            block,
+            launch,
+            order,
+            step: step - warmup,
+            time_us: max(|step| step.time),
+            negotiation_us: micros(cycles().map(|cycle| cycle.negotiation).sum()),
+            wait_us: micros(cycles().map(|cycle| cycle.wait).sum()),
+            data_us: max(|step| step.data),
+            packing_us: max(|step| step.packing),
+            cycles: cycles().count(),
+            idle_cycles: cycles().filter(|cycle| cycle.messages == 0).count(),
+            messages: cycles().map(|cycle| cycle.messages).sum(),
+            control_bytes: outcome.ranks.iter().map(|rank| rank.steps[step].control_bytes).sum(),
+            inside_bytes: bytes[0],
+            between_bytes: bytes[1],
+            checked,
+            wrong: if checked { outcome.wrong.count } else { 0 },
+            first_wrong: outcome.wrong.first.clone().filter(|_| checked).unwrap_or_default(),
+        }
+    });
+    Block { samples: samples.collect(), messages, latencies: Some(latencies) }
+}
+
+/// One cycle over all ranks.
+struct Cycle {
+    step: usize,
+    negotiation: Duration,
+    wait: Duration,
+    messages: usize,
+}
+
+/// The rank that comes last into a cycle waits for nobody: what it needs is the negotiation, and
+/// what the others need beyond that is waiting.
+fn cycles_of(outcome: &Outcome) -> Vec<Cycle> {
+    let cycle = |(index, rank0): (usize, &engine::RankCycle)| {
+        let times = || outcome.ranks.iter().map(|rank| rank.cycles[index].negotiation);
+        let shortest = times().min().unwrap_or_default();
+        Cycle {
+            step: rank0.step,
+            negotiation: shortest,
+            wait: times().max().unwrap_or_default() - shortest,
+            messages: rank0.messages,
+        }
+    };
+    outcome.ranks[0].cycles.iter().enumerate().map(cycle).collect()
+}
+
+/// Summarises one number over all samples of some blocks.
+pub fn summary(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<Summary> {
+    let values: Vec<f64> = blocks.iter().flat_map(|block| &block.samples).map(value).collect();
+    Summary::of(&values)
+}
+
+/// A row with everything that is known before a case is measured.
+pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
+    let (case, config) = (&planned.case, &plan.config);
+    let ranks = case.topology.ranks();
+    let launch = launches.last().expect("this run of the program");
+    let step = config.step;
+    Row {
+        schema: SCHEMA,
+        kind: Kind::Step,
+        case: case.to_string(),
+        source: Source::Measured,
+        emulated: case.topology.nodes() > 1,
+        oversubscribed: ranks > cores(),
+        host: launch.machine.host.clone(),
+        commit: launch.commit.clone(),
+        started: launch.started.clone(),
+        workload: plan.workload.name.clone(),
+        transport: case.transport.clone(),
+        control_plane: case.control_plane.clone(),
+        algorithm: case.algorithm.clone(),
+        groups: planned.algorithm.grouping().map_or(0, |_| config.sweep.groups),
+        nodes: case.topology.nodes(),
+        local_size: case.topology.local_size(),
+        ranks,
+        dtype: config.dtype().name().into(),
+        op: config.op().name().into(),
+        in_place: true,
+        size_bytes: plan.workload.elements() * config.dtype().size_bytes(),
+        tensors: plan.workload.gradients.len(),
+        fusion_threshold_bytes: Some(case.fusion_threshold_bytes),
+        cycle_time_ms: Some(case.cycle_time_ms()),
+        cache_capacity: Some(config.sweep.cache_capacity),
+        forward_ms: Some(step.forward_ms),
+        backward_ms: Some(step.backward_ms),
+        optimizer_ms: Some(step.optimizer_ms),
+        warmup: config.measure.warmup_steps,
+        bound_us: Some((step.forward_ms + step.backward_ms + step.optimizer_ms) * 1e3),
+        ..Row::default()
+    }
+}
+
+/// The row of a case that is done.
+pub fn finished(
+    plan: &Plan,
+    planned: &Planned,
+    launches: &[Launch],
+    blocks: &[&Block],
+    stop_reason: &str,
+) -> Row {
+    let samples = || blocks.iter().flat_map(|block| &block.samples);
+    let row = blank(plan, planned, launches);
+    let p50 = |value: fn(&Sample) -> f64| summary(blocks, value).map(|all| all.p50);
+    let mut latencies = histogram();
+    for block in blocks.iter().filter_map(|block| block.latencies.as_ref()) {
+        latencies.add(block).expect("histograms of one shape");
+    }
+    let wrong: usize = samples().map(|sample| sample.wrong).sum();
+    let launches: BTreeSet<_> = samples().map(|sample| sample.launch).collect();
+    let messages = || blocks.iter().flat_map(|block| &block.messages);
+    let tensors: usize = messages().map(|message| message.tensors).sum();
+    let mut row = Row {
+        status: if wrong == 0 { Status::Ok } else { Status::Wrong },
+        samples: samples().count(),
+        blocks: blocks.len(),
+        launches: launches.len(),
+        stop_reason: stop_reason.into(),
+        checked: samples().filter(|sample| sample.checked).count(),
+        wrong: Some(wrong),
+        first_wrong: samples()
+            .map(|sample| &sample.first_wrong)
+            .find(|text| !text.is_empty())
+            .cloned()
+            .unwrap_or_default(),
+        data_us_p50: p50(|sample| sample.data_us),
+        packing_us_p50: p50(|sample| sample.packing_us),
+        wait_us_p50: p50(|sample| sample.wait_us),
+        negotiation_cycle_us_p50: Some(latencies.value_at_quantile(0.5) as f64 / 1e3),
+        negotiation_cycle_us_p99: (latencies.len() >= 368)
+            .then(|| latencies.value_at_quantile(0.99) as f64 / 1e3),
+        cycles_p50: p50(|sample| sample.cycles as f64),
+        idle_cycles_p50: p50(|sample| sample.idle_cycles as f64),
+        tensors_per_message_mean: Some(tensors as f64 / messages().count().max(1) as f64),
+        control_bytes_p50: p50(|sample| sample.control_bytes as f64),
+        inside_bytes: p50(|sample| sample.inside_bytes as f64),
+        between_bytes: p50(|sample| sample.between_bytes as f64),
+        ..row
+    };
+    if wrong > 0 {
+        row.reason = format!("{wrong} wrong elements; first: {}", row.first_wrong);
+    }
+    if let Some(time) = summary(blocks, |sample| sample.time_us) {
+        row.exposed_us_p50 = row.bound_us.map(|bound| time.p50 - bound);
+        put_times(&mut row, &time);
+    }
+    if let Some(negotiation) = summary(blocks, |sample| sample.negotiation_us) {
+        row.negotiation_us_p50 = Some(negotiation.p50);
+        (row.negotiation_us_p50_low, row.negotiation_us_p50_high) = ends(&negotiation);
+    }
+    if let Some(messages) = summary(blocks, |sample| sample.messages as f64) {
+        row.messages_p50 = Some(messages.p50);
+        (row.messages_p50_low, row.messages_p50_high) = ends(&messages);
+    }
+    rounded(row)
+}
+
+/// Fills in a row's times.
+pub fn put_times(row: &mut Row, time: &Summary) {
+    row.time_us_p50 = Some(time.p50);
+    (row.time_us_p50_low, row.time_us_p50_high) = ends(time);
+    row.time_us_mean = Some(time.mean);
+    row.time_us_min = Some(time.min);
+    row.time_us_max = Some(time.max);
+    row.time_us_p99 = time.p99;
+}
+
+/// Fills in a row's bandwidths from its size, ranks and times: nccl-tests' definitions.
+pub fn put_bandwidths(row: &mut Row) {
+    let size = row.size_bytes as f64;
+    let factor = bus_factor(row.ranks);
+    let gb_s = |time_us: Option<f64>| time_us.filter(|&us| us > 0.0).map(|us| size / us / 1e3);
+    row.algbw_gb_s = gb_s(row.time_us_p50);
+    row.busbw_gb_s = row.algbw_gb_s.map(|gb_s| gb_s * factor);
+    row.busbw_gb_s_low = gb_s(row.time_us_p50_high).map(|gb_s| gb_s * factor);
+    row.busbw_gb_s_high = gb_s(row.time_us_p50_low).map(|gb_s| gb_s * factor);
+}
+
+fn ends(summary: &Summary) -> (Option<f64>, Option<f64>) {
+    (summary.p50_interval.map(|ends| ends.0), summary.p50_interval.map(|ends| ends.1))
+}
+
+/// Bus bandwidth of the messages of measured steps, per topology, algorithm and octave of size:
+/// what an allreduce of that size really reached within training steps, packing included. Octaves
+/// with fewer than 6 messages are left out, since they have no interval.
+pub fn bandwidth(
+    plan: &Plan,
+    launches: &[Launch],
+    rows: &[Row],
+    blocks: &BTreeMap<(String, usize), Block>,
+) -> Vec<Row> {
+    let mut octaves: BTreeMap<(usize, u32), (Vec<usize>, Vec<f64>)> = BTreeMap::new();
+    let groups: Vec<(&Topology, &str)> =
+        plan.cases.iter().fold(Vec::new(), |mut groups, planned| {
+            let group = (&planned.case.topology, planned.case.algorithm.as_str());
+            if !groups.contains(&group) {
+                groups.push(group);
+            }
+            groups
+        });
+    let ok = |name: &str| rows.iter().any(|row| row.case == name && row.status == Status::Ok);
+    for planned in &plan.cases {
+        let name = planned.case.to_string();
+        let group = (&planned.case.topology, planned.case.algorithm.as_str());
+        let group = groups.iter().position(|other| *other == group).expect("collected above");
+        let own = blocks.range((name.clone(), 0)..=(name.clone(), usize::MAX));
+        for message in own.filter(|_| ok(&name)).flat_map(|(_, block)| &block.messages) {
+            let octave = (message.size_bytes.max(1) as f64).log2().round() as u32;
+            let octave = (group, octave);
+            let (sizes, times) = octaves.entry(octave).or_default();
+            sizes.push(message.size_bytes);
+            times.push(message.size_bytes as f64 / message.time_us.max(1e-3));
+        }
+    }
+    let rows = octaves.into_iter().filter_map(|((group, octave), (mut sizes, speeds))| {
+        let (topology, algorithm) = groups[group];
+        let planned = plan.cases.iter().find(|planned| {
+            planned.case.algorithm == algorithm && planned.case.topology == *topology
+        })?;
+        let speed = Summary::of(&speeds)?;
+        sizes.sort_unstable();
+        let factor = bus_factor(topology.ranks()) / 1e3;
+        let (low, high) = ends(&speed);
+        let case = format!("{}/{topology}/{algorithm}/2^{octave}B", planned.case.transport);
+        Some(rounded(Row {
+            kind: Kind::Message,
+            case,
+            control_plane: String::new(),
+            fusion_threshold_bytes: None,
+            cycle_time_ms: None,
+            bound_us: None,
+            size_bytes: sizes[sizes.len() / 2],
+            tensors: 0,
+            samples: speed.samples,
+            wrong: Some(0),
+            algbw_gb_s: Some(speed.p50 / 1e3),
+            busbw_gb_s: Some(speed.p50 * factor),
+            busbw_gb_s_low: low.map(|speed| speed * factor),
+            busbw_gb_s_high: high.map(|speed| speed * factor),
+            ..blank(plan, planned, launches)
+        }))
+    });
+    rows.collect()
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+/// Numbers to three decimals: nanoseconds, MB/s.
+pub fn rounded(mut row: Row) -> Row {
+    for value in [
+        &mut row.time_us_p50,
+        &mut row.time_us_p50_low,
+        &mut row.time_us_p50_high,
+        &mut row.time_us_mean,
+        &mut row.time_us_min,
+        &mut row.time_us_max,
+        &mut row.time_us_p99,
+        &mut row.bound_us,
+        &mut row.exposed_us_p50,
+        &mut row.data_us_p50,
+        &mut row.packing_us_p50,
+        &mut row.wait_us_p50,
+        &mut row.negotiation_us_p50,
+        &mut row.negotiation_us_p50_low,
+        &mut row.negotiation_us_p50_high,
+        &mut row.negotiation_cycle_us_p50,
+        &mut row.negotiation_cycle_us_p99,
+        &mut row.tensors_per_message_mean,
+        &mut row.algbw_gb_s,
+        &mut row.busbw_gb_s,
+        &mut row.busbw_gb_s_low,
+        &mut row.busbw_gb_s_high,
+    ]
+    .into_iter()
+    .flatten()
+    {
+        *value = (*value * 1e3).round() / 1e3;
+    }
+    row
+}
