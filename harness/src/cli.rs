@@ -11,6 +11,9 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::config::ConfigError;
+use crate::record::RecordError;
+
 /// How the program ends; see `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
@@ -58,7 +61,11 @@ pub fn main() -> ExitCode {
     };
     let exit = ended.unwrap_or_else(|error| {
         eprintln!("kolo: {error:#}");
-        match error.is::<UsageError>() || error.is::<crate::config::ConfigError>() {
+        let refused = matches!(
+            error.downcast_ref(),
+            Some(RecordError::Exists { .. } | RecordError::Differs { .. })
+        );
+        match refused || error.is::<UsageError>() || error.is::<ConfigError>() {
             true => Exit::Usage,
             false => Exit::Wrong,
         }

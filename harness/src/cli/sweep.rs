@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Where results go [default: results/DATE-CONFIG]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Draw no figures in the end; `kolo plot` does it later
+    #[arg(long)]
+    no_figures: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -85,7 +88,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let summary = summary::text(&report.rows);
     store.write_whole("summary.txt", summary.as_bytes())?;
     print!("{summary}");
-    plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?;
+    if !arguments.no_figures {
+        plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?;
+    }
     println!("results in {}", store.folder().display());
     Ok(exit(&report.rows))
 }
