@@ -35,7 +35,8 @@ impl World {
 
     /// Everything is ready on every rank, and is negotiated; returns the number of messages.
     fn cycle(&mut self, tensors: usize) -> usize {
-        let (mut bits, mut mail): (Vec<Vec<u64>>, Vec<(usize, Arc<[u8]>)>) = Default::default();
+        let mut bits: Vec<Vec<u64>> = Vec::new();
+        let mut mail: Vec<(usize, Arc<[u8]>)> = Vec::new();
         for rank in 0..RANKS {
             for id in 0..tensors {
                 self.planes[rank].on(Event::Ready(id), &mut self.effects).unwrap();

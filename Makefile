@@ -1,0 +1,29 @@
+# Every target is a command or a few that one could type.
+
+CARGO ?= cargo
+
+.PHONY: help test tools bench quick
+
+help:
+	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
+	@echo "make quick   the quick sweep alone: results and figures in results/"
+	@echo "make bench   criterion benches: schedules, control planes, execution"
+
+test: tools
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
+	$(CARGO) test --locked --workspace
+	$(MAKE) quick
+
+# What rustup may have left out.
+tools:
+	@$(CARGO) --version >/dev/null || { echo "Rust is missing: see https://rustup.rs"; exit 1; }
+	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
+	@$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+quick:
+	$(CARGO) run --locked --release -- sweep configs/quick.toml
+
+bench:
+	$(CARGO) bench --locked --workspace
