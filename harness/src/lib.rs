@@ -6,7 +6,7 @@
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
-//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`bench`] |
+//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | what the user types | [`cli`] |
 

@@ -1,6 +1,6 @@
 //! Ranks are threads of one process; a receiver reads straight from the sender's buffer.
 //!
-//! Between each ordered pair of ranks lies a [`Line`]: the sender counts up `posted`, the receiver
+//! Between each ordered pair of ranks lies a `Line`: the sender counts up `posted`, the receiver
 //! counts up `taken`, and that is all the synchronisation there is. Both sides derive from the
 //! schedule what the n-th message of a pair carries, so a message is no more than the count and the
 //! address of the sender's buffer. Waiting spins a little, then yields, then parks, so that ranks
