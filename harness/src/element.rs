@@ -25,7 +25,7 @@ pub trait Element: Copy + PartialEq + std::fmt::Display + Send + Sync + 'static 
     /// a x factor, see the head of this file; integers do not scale.
     fn scaled(self, factor: f64) -> Self;
     /// The element nearest to an integer; integers keep the low bits.
-    fn from_i64(value: i64) -> Self;
+    fn from_i32(value: i32) -> Self;
     /// 2^exponent, negated if so wished; floating-point only.
     fn power_of_two(exponent: i32, negative: bool) -> Self;
 }
@@ -57,7 +57,7 @@ macro_rules! float {
                 $narrow($widen(self) * factor as $wide)
             }
             #[inline(always)]
-            fn from_i64(value: i64) -> Self {
+            fn from_i32(value: i32) -> Self {
                 $narrow(value as $wide)
             }
             fn power_of_two(exponent: i32, negative: bool) -> Self {
@@ -98,7 +98,7 @@ macro_rules! integer {
                 unreachable!("scaling integers is refused before anything runs")
             }
             #[inline(always)]
-            fn from_i64(value: i64) -> Self {
+            fn from_i32(value: i32) -> Self {
                 value as $type
             }
             fn power_of_two(_exponent: i32, _negative: bool) -> Self {
@@ -265,8 +265,8 @@ pub fn scale<T: Element>(elements: &mut [T], factor: f64) {
 mod tests {
     use super::*;
 
-    fn check<T: Element>(combine: Combine, into: &[i64], from: &[i64], expected: &[i64]) {
-        let numbers = |list: &[i64]| list.iter().map(|&v| T::from_i64(v)).collect::<Vec<_>>();
+    fn check<T: Element>(combine: Combine, into: &[i32], from: &[i32], expected: &[i32]) {
+        let numbers = |list: &[i32]| list.iter().map(|&v| T::from_i32(v)).collect::<Vec<_>>();
         let (mut into, from) = (numbers(into), numbers(from));
         // SAFETY: two vectors of `T` of one length.
         unsafe {
@@ -286,12 +286,12 @@ mod tests {
             });
         }
         check::<i64>(Combine::And, &[0b1100, -1], &[0b1010, 7], &[0b1000, 7]);
-        check::<i32>(Combine::Sum, &[i32::MAX.into()], &[1], &[i32::MIN.into()]);
+        check::<i32>(Combine::Sum, &[i32::MAX], &[1], &[i32::MIN]);
     }
 
     #[test]
     fn an_average_rounds_once() {
-        let mut third = [f32::from_i64(1), 2.0, 16777213.0];
+        let mut third = [f32::from_i32(1), 2.0, 16777213.0];
         scale(&mut third, 1.0 / 3.0);
         assert_eq!(third, [1.0 / 3.0, 2.0 * (1.0_f32 / 3.0), 16777213.0 * (1.0_f32 / 3.0)]);
         let mut fifth = [f16::from_f32(7.0)];

@@ -6,7 +6,7 @@
 //! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
 //! made up for.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
@@ -119,8 +119,8 @@ pub struct RankLog {
 /// One cycle, as one rank saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankCycle {
-    /// The step in which it began.
-    pub step: usize,
+    /// The step in which it began; none between steps, while data are written.
+    pub step: Option<usize>,
     /// In the control plane, waiting for the slowest rank included.
     pub negotiation: Duration,
     /// Messages agreed on.
@@ -162,9 +162,11 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
     let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
     let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, PATIENCE));
     let taken = std::mem::take(memories);
+    let written = Mutex::new(Vec::with_capacity(ranks));
     let ended: Vec<_> = std::thread::scope(|scope| {
         let spawn = |(rank, memory): (Rank, RankMemory)| {
             let (data, bits, mail, tensors) = (&data, &bits, &mail, tensors.clone());
+            let written = &written;
             scope.spawn(move || {
                 let settings = Settings {
                     rank,
@@ -185,6 +187,7 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
                     replay: Replay::new(job.workload, job.times, groups.as_deref()),
                     negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
                     data_plane: Scheduled::new(data.join(rank), program, packing, fusion_buffer),
+                    written,
                     step: RankStep::default(),
                     log: RankLog::default(),
                 };
@@ -259,6 +262,8 @@ struct Background<'a, T> {
     replay: Replay,
     negotiator: Negotiator,
     data_plane: Scheduled<T>,
+    /// When each rank had the data of the last step.
+    written: &'a Mutex<Vec<Instant>>,
     /// The step that runs.
     step: RankStep,
     log: RankLog,
@@ -275,7 +280,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     where
         'a: 'scope,
     {
-        let mut gradients = Fresh::new(gradients);
+        let mut gradients = Fresh::Here(gradients);
         let (mut ready, mut responses) = (Vec::new(), Vec::new());
         let mut cycle_start = Instant::now();
         if self.job.steps > 1 {
@@ -294,7 +299,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             responses.clear();
             self.negotiator.cycle(&ready, &mut responses)?;
             let negotiation = cycle_start.elapsed();
-            let (step, messages) = (self.log.steps.len(), responses.len());
+            let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
+            let messages = responses.len();
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
             for response in &responses {
@@ -313,7 +319,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     }
 
     /// The data of the last step are written anew before it begins, on another thread, so that the
-    /// loop keeps its cycle meanwhile, as it does while a framework loads data.
+    /// loop keeps its cycle meanwhile, as it does while a framework loads data. All ranks begin it
+    /// when the last of them has its data.
     fn begin_last_step<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
@@ -322,11 +329,25 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     ) where
         'a: 'scope,
     {
-        let job = self.job;
-        let write = move |gradients: &mut [Memory]| fill(job, rank, gradients);
-        if let Some(since) = gradients.refresh(scope, write) {
-            self.replay.begin(since);
-            self.step = RankStep::default();
+        let (job, written) = (self.job, self.written);
+        match std::mem::replace(gradients, Fresh::Here(Vec::new())) {
+            Fresh::Here(mut memories) => {
+                *gradients = Fresh::Away(scope.spawn(move || {
+                    fill(job, rank, &mut memories);
+                    written.lock().expect("nobody panics with it").push(Instant::now());
+                    memories
+                }));
+            }
+            Fresh::Away(writer) => {
+                let written = written.lock().expect("nobody panics with it");
+                if written.len() < job.topology.ranks() {
+                    *gradients = Fresh::Away(writer);
+                } else {
+                    *gradients = Fresh::Here(writer.join().expect("writing gradients panicked"));
+                    self.replay.begin(*written.iter().max().expect("one per rank"));
+                    self.step = RankStep::default();
+                }
+            }
         }
     }
 
@@ -361,40 +382,10 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
 /// Gradients that are here, or away to be written anew.
 enum Fresh<'scope> {
     Here(Vec<Memory>),
-    Away(ScopedJoinHandle<'scope, (Vec<Memory>, Instant)>),
+    Away(ScopedJoinHandle<'scope, Vec<Memory>>),
 }
 
-impl<'scope> Fresh<'scope> {
-    fn new(gradients: Vec<Memory>) -> Fresh<'scope> {
-        Fresh::Here(gradients)
-    }
-
-    /// Sends the gradients away to be written, or, once they are back, says since when.
-    fn refresh(
-        &mut self,
-        scope: &'scope Scope<'scope, '_>,
-        write: impl FnOnce(&mut [Memory]) + Send + 'scope,
-    ) -> Option<Instant> {
-        match std::mem::replace(self, Fresh::Here(Vec::new())) {
-            Fresh::Here(mut gradients) => {
-                *self = Fresh::Away(scope.spawn(move || {
-                    write(&mut gradients);
-                    (gradients, Instant::now())
-                }));
-                None
-            }
-            Fresh::Away(writer) if writer.is_finished() => {
-                let (gradients, since) = writer.join().expect("writing gradients panicked");
-                *self = Fresh::Here(gradients);
-                Some(since)
-            }
-            away => {
-                *self = away;
-                None
-            }
-        }
-    }
-
+impl Fresh<'_> {
     fn here(&mut self) -> &mut [Memory] {
         match self {
             Fresh::Here(gradients) => gradients,
@@ -406,7 +397,7 @@ impl<'scope> Fresh<'scope> {
     fn into_here(self) -> Vec<Memory> {
         match self {
             Fresh::Here(gradients) => gradients,
-            Fresh::Away(writer) => writer.join().expect("writing gradients panicked").0,
+            Fresh::Away(writer) => writer.join().expect("writing gradients panicked"),
         }
     }
 }

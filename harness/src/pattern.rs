@@ -68,57 +68,55 @@ impl Pattern {
         T::EXACT_BITS.saturating_sub(carry).min(20)
     }
 
-    /// A well-mixed number for an index; the same for all ranks.
-    #[inline(always)]
-    fn mix(&self, index: u64) -> u32 {
-        let folded = (index as u32) ^ ((index >> 32) as u32).wrapping_mul(0x9E37_79B9);
-        let mixed = folded.wrapping_mul(0x85EB_CA6B) ^ self.seed as u32;
-        (mixed ^ (mixed >> 15)).wrapping_mul(0x2C1B_3C6D) ^ (self.seed >> 32) as u32
+    /// Well-mixed numbers for the indices from `start` on; the same for all ranks.
+    fn mix(&self, start: usize, mixed: &mut [u32]) {
+        let high = ((start >> 32) as u32).wrapping_mul(0x9E37_79B9) ^ self.seed as u32;
+        for (offset, mixed) in mixed.iter_mut().enumerate() {
+            let index = (start as u32).wrapping_add(offset as u32) ^ high;
+            let folded = index.wrapping_mul(0x85EB_CA6B);
+            *mixed = (folded ^ (folded >> 15)).wrapping_mul(0x2C1B_3C6D) ^ (self.seed >> 32) as u32;
+        }
     }
 
-    /// An odd multiplier that is a rank's own.
-    #[inline(always)]
-    fn multiplier(&self, rank: Rank) -> u32 {
-        (rank as u32 + 1).wrapping_mul(0x9E37_79B1) | 1
-    }
-
-    /// The input of one rank at the indices `start..start + out.len()`.
-    fn fill_block<T: Element>(&self, rank: Rank, start: usize, out: &mut [T]) {
-        let multiplier = self.multiplier(rank);
-        let own = |offset: usize| self.mix((start + offset) as u64).wrapping_mul(multiplier);
-        let values = out.iter_mut().enumerate();
+    /// The input of one rank, from mixed numbers.
+    fn fill_block<T: Element>(&self, rank: Rank, mixed: &[u32], out: &mut [T]) {
+        // Each rank sees the numbers turned and flipped in its own way.
+        let (turn, flip) = ((rank * 5 % 32) as u32, (rank as u32 + 1).wrapping_mul(0x9E37_79B1));
+        let own = |mixed: u32| mixed.rotate_left(turn) ^ flip;
+        let values = out.iter_mut().zip(mixed.iter().map(|&mixed| (mixed, own(mixed))));
         match self.op {
             ReduceOp::Sum | ReduceOp::Average => {
                 let shift = 32 - self.value_bits::<T>().max(1);
-                values.for_each(|(i, value)| *value = T::from_i64(i64::from(own(i) >> shift)));
+                values.for_each(|(value, (_, own))| *value = T::from_i32((own >> shift) as i32));
             }
             ReduceOp::Min | ReduceOp::Max => {
                 let bits = T::EXACT_BITS.min(20);
-                values.for_each(|(i, value)| {
-                    *value = T::from_i64(i64::from(own(i) >> (32 - bits)) - (1 << (bits - 1)));
+                let middle = 1 << (bits - 1);
+                values.for_each(|(value, (_, own))| {
+                    *value = T::from_i32((own >> (32 - bits)) as i32 - middle);
                 });
             }
-            ReduceOp::Product if T::DTYPE.is_integer() => values.for_each(|(i, value)| {
-                *value = T::from_i64(i64::from(own(i) >> 28 | 1));
+            ReduceOp::Product if T::DTYPE.is_integer() => values.for_each(|(value, (_, own))| {
+                *value = T::from_i32((own >> 28 | 1) as i32);
             }),
-            ReduceOp::Product => values.for_each(|(i, value)| {
-                let turn = self.mix((start + i) as u64) as usize % self.ranks;
-                let exponent = match (rank + turn) % self.ranks < FACTORS {
-                    true => (own(i) >> 16) as i32 % 3 - 1,
+            ReduceOp::Product => values.for_each(|(value, (mixed, own))| {
+                let exponent = match (rank + mixed as usize) % self.ranks < FACTORS {
+                    true => (own >> 16) as i32 % 3 - 1,
                     false => 0,
                 };
-                *value = T::power_of_two(exponent, own(i) >> 31 == 1);
+                *value = T::power_of_two(exponent, own >> 31 == 1);
             }),
         }
     }
 
     /// What every rank must hold in the end at the indices `start..start + out.len()`.
     fn expected_block<T: Element>(&self, start: usize, out: &mut [T]) {
-        let mut part = [T::from_i64(0); BLOCK];
-        let part = &mut part[..out.len()];
-        self.fill_block(0, start, out);
+        let (mut mixed, mut part) = ([0; BLOCK], [T::from_i32(0); BLOCK]);
+        let (mixed, part) = (&mut mixed[..out.len()], &mut part[..out.len()]);
+        self.mix(start, mixed);
+        self.fill_block(0, mixed, out);
         for rank in 1..self.ranks {
-            self.fill_block(rank, start, part);
+            self.fill_block(rank, mixed, part);
             let pairs = out.iter_mut().zip(&*part);
             match self.op {
                 ReduceOp::Sum | ReduceOp::Average => pairs.for_each(|(a, &b)| *a = a.plus(b)),
@@ -134,8 +132,11 @@ impl Pattern {
 
     /// Writes the input of one rank; `first` is the index of the block's first element.
     pub fn fill<T: Element>(&self, rank: Rank, first: usize, memory: &mut Memory) {
+        let mut mixed = [0; BLOCK];
         for (block, out) in memory.elements_mut::<T>().chunks_mut(BLOCK).enumerate() {
-            self.fill_block(rank, first + block * BLOCK, out);
+            let mixed = &mut mixed[..out.len()];
+            self.mix(first + block * BLOCK, mixed);
+            self.fill_block(rank, mixed, out);
         }
     }
 
@@ -146,7 +147,7 @@ impl Pattern {
         let blocks = elements.div_ceil(BLOCK);
         let wrong = (0..blocks).into_par_iter().map(|block| {
             let range = block * BLOCK..elements.min((block + 1) * BLOCK);
-            let mut expected = [T::from_i64(0); BLOCK];
+            let mut expected = [T::from_i32(0); BLOCK];
             let expected = &mut expected[..range.len()];
             self.expected_block(first + range.start, expected);
             let wrong = memories.iter().enumerate().map(|(rank, memory)| {

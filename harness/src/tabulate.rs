@@ -25,7 +25,7 @@ pub fn block_of(
     let case = planned.case.to_string();
     let mut latencies = histogram();
     let cycles = cycles_of(outcome);
-    for cycle in cycles.iter().filter(|cycle| cycle.step >= warmup) {
+    for cycle in cycles.iter().filter(|cycle| cycle.step >= Some(warmup)) {
         latencies.saturating_record(cycle.negotiation.as_nanos().max(1) as u64);
     }
     let mut messages: Vec<Message> = Vec::new();
@@ -66,7 +66,7 @@ pub fn block_of(
             }
         }
         let checked = step + 1 == steps;
-        let cycles = || cycles.iter().filter(|cycle| cycle.step == step);
+        let cycles = || cycles.iter().filter(|cycle| cycle.step == Some(step));
         Sample {
             case: case.clone(),
             block,
@@ -94,7 +94,7 @@ pub fn block_of(
 
 /// One cycle over all ranks.
 struct Cycle {
-    step: usize,
+    step: Option<usize>,
     negotiation: Duration,
     wait: Duration,
     messages: usize,
