@@ -1,4 +1,5 @@
-//! Schedules made of schedules: one phase after another, and one schedule on many groups.
+//! Schedules made of schedules: one phase after another, one schedule on many groups, one schedule
+//! in segments that follow each other.
 
 use crate::schedule::{Part, Schedule};
 use crate::topology::{Rank, Topology};
@@ -132,6 +133,80 @@ impl<S: Schedule> Schedule for Across<S> {
 
     fn rotation(&self) -> usize {
         self.inner.rotation() * self.local_size
+    }
+}
+
+/// The same schedule on `segments` parts of the buffer, each part a step behind the one before, so
+/// that a step works on a part that is still in the cache, and one part travels while another is
+/// combined.
+///
+/// Segment k is chunks `k * c .. (k + 1) * c`, where c is the number of chunks of `inner`: ranges of
+/// chunks stay contiguous.
+pub struct Pipelined<S> {
+    inner: S,
+    segments: usize,
+}
+
+impl<S: Schedule> Pipelined<S> {
+    /// `inner` on each of so many segments.
+    ///
+    /// # Panics
+    /// When there is no segment.
+    pub fn new(inner: S, segments: usize) -> Pipelined<S> {
+        assert!(segments > 0, "a pipeline needs a segment");
+        Pipelined { inner, segments }
+    }
+}
+
+impl<S: Schedule> Schedule for Pipelined<S> {
+    fn ranks(&self) -> usize {
+        self.inner.ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        self.inner.chunks() * self.segments
+    }
+
+    fn steps(&self) -> usize {
+        match self.inner.steps() {
+            0 => 0,
+            steps => steps + self.segments - 1,
+        }
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        // Segment k is in step - k of `inner`.
+        let first = (step + 1).saturating_sub(self.inner.steps());
+        for segment in first..self.segments.min(step + 1) {
+            let offset = segment * self.inner.chunks();
+            relabel(&self.inner, rank, step - segment, part, |peer| peer, offset, 1);
+        }
+    }
+
+    fn rotation(&self) -> usize {
+        self.inner.rotation()
+    }
+}
+
+impl Schedule for &dyn Schedule {
+    fn ranks(&self) -> usize {
+        (**self).ranks()
+    }
+
+    fn chunks(&self) -> usize {
+        (**self).chunks()
+    }
+
+    fn steps(&self) -> usize {
+        (**self).steps()
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        (**self).part(rank, step, part);
+    }
+
+    fn rotation(&self) -> usize {
+        (**self).rotation()
     }
 }
 

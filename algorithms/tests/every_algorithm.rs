@@ -1,10 +1,11 @@
 //! Properties of every registered algorithm, over every world up to 64 ranks and many shapes.
 
+use algorithms::combine::Pipelined;
 use algorithms::listed::Listed;
 use algorithms::program::Program;
-use algorithms::registry::{ALL, find};
+use algorithms::registry::{ALL, Volume, find};
 use algorithms::rehearsal::rehearse;
-use algorithms::schedule::{Action, Move, Part};
+use algorithms::schedule::{Action, Move, Part, Schedule};
 use algorithms::topology::Topology;
 use algorithms::verify;
 
@@ -113,6 +114,35 @@ fn turning_the_world_by_the_rotation_changes_only_chunk_names() {
                     let turned = shape((rank + turn) % ranks, step, turn);
                     assert_eq!(shape(rank, step, 0), turned, "{name} on {world}, step {step}");
                 }
+            }
+        }
+    }
+}
+
+/// In segments every algorithm is the same allreduce, of as many bytes, in a few steps more.
+#[test]
+fn pipelined_in_segments_it_is_the_same_allreduce() {
+    for world in (1..=12).flat_map(shapes) {
+        for name in names() {
+            let algorithm = find(&name).unwrap();
+            let Ok(schedule) = algorithm.schedule(&world) else { continue };
+            for segments in [1, 2, 3, 7] {
+                let pipelined = Pipelined::new(&*schedule, segments);
+                let steps = if schedule.steps() == 0 { 0 } else { schedule.steps() + segments - 1 };
+                assert_eq!(pipelined.steps(), steps);
+                let volume = |rank| {
+                    let once = algorithm.volume(&world, rank);
+                    Volume { sent: once.sent * segments, received: once.received * segments }
+                };
+                let volumes: Vec<_> = (0..world.ranks()).map(volume).collect();
+                let context = |why: &dyn std::fmt::Display| {
+                    format!("{name} on {world} in {segments} segments: {why}")
+                };
+                verify::schedule_moves(&pipelined, &volumes)
+                    .unwrap_or_else(|why| panic!("{}", context(&why)));
+                let programs: Vec<_> =
+                    (0..world.ranks()).map(|rank| Program::compile(&pipelined, rank)).collect();
+                rehearse(&programs).unwrap_or_else(|why| panic!("{}", context(&why)));
             }
         }
     }

@@ -1,10 +1,14 @@
 //! What the harness times: an allreduce of a list of tensors, ours or a vendor's.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use algorithms::combine::Pipelined;
 use algorithms::control::ReduceOp;
 use algorithms::grouped::Buffer as Packing;
 use algorithms::program::Program;
+use algorithms::schedule::Schedule;
+use algorithms::topology::Rank;
 
 use crate::element::{Combine, copy_kernel, scale};
 use crate::execute::execute;
@@ -32,33 +36,82 @@ pub struct Spent {
     pub packing: Duration,
 }
 
+/// Segments of this many bytes per rank pay on threads: small enough to stay in a cache while a step
+/// works on them, large enough to cost few operations.
+pub const SEGMENT_BYTES: usize = 512 << 10;
+
+/// A program longer than this costs more to walk than its segments gain.
+const MOST_OPS: usize = 8192;
+
 /// One of our algorithms on a transport.
-pub struct Scheduled<T> {
+pub struct Scheduled<'s, T> {
     transport: T,
-    program: Program,
+    schedule: &'s dyn Schedule,
+    /// Large buffers are pipelined in segments of about so many bytes; 0 switches that off.
+    segment_bytes: usize,
+    /// Compiled so far, by number of segments.
+    programs: BTreeMap<usize, Program>,
     packing: Packing,
     fusion_buffer: Memory,
 }
 
-impl<T: Transport> Scheduled<T> {
-    /// Runs `program` on `transport`; several tensors are packed into a fusion buffer, or not.
+impl<'s, T: Transport> Scheduled<'s, T> {
+    /// Runs `schedule` on `transport`; several tensors are packed into a fusion buffer, or not.
     /// The buffer is given so that it can be used again, see [`Self::into_fusion_buffer`].
     pub fn new(
         transport: T,
-        program: Program,
+        schedule: &'s dyn Schedule,
+        segment_bytes: usize,
         packing: Packing,
         fusion_buffer: Memory,
-    ) -> Scheduled<T> {
-        Scheduled { transport, program, packing, fusion_buffer }
+    ) -> Scheduled<'s, T> {
+        let programs = BTreeMap::new();
+        Scheduled { transport, schedule, segment_bytes, programs, packing, fusion_buffer }
     }
 
     /// The fusion buffer, grown to the largest message so far.
     pub fn into_fusion_buffer(self) -> Memory {
         self.fusion_buffer
     }
+
+    fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
+        let program = program(
+            &mut self.programs,
+            self.schedule,
+            self.transport.rank(),
+            buffer.size_bytes(),
+            self.segment_bytes,
+        );
+        execute(&mut self.transport, program, buffer, combine)
+    }
 }
 
-impl<T: Transport> AllReduce for Scheduled<T> {
+/// The program for a buffer of that size: a function of schedule and size alone, so that all ranks
+/// choose alike.
+fn program<'p>(
+    programs: &'p mut BTreeMap<usize, Program>,
+    schedule: &dyn Schedule,
+    rank: Rank,
+    size_bytes: usize,
+    segment_bytes: usize,
+) -> &'p Program {
+    let segments = segments(schedule, size_bytes, segment_bytes);
+    let compile = || Program::compile(&Pipelined::new(schedule, segments), rank);
+    programs.entry(segments).or_insert_with(compile)
+}
+
+/// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
+/// compiled. Segments of a schedule in fewer than two steps would have nothing to overlap with.
+pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize) -> usize {
+    if segment_bytes == 0 || schedule.steps() < 2 {
+        return 1;
+    }
+    let most = MOST_OPS / (2 * schedule.steps());
+    let wanted = (size_bytes / segment_bytes).min(most).max(1);
+    1 << wanted.ilog2()
+}
+
+impl<T: Transport> AllReduce for Scheduled<'_, T> {
     fn all_reduce(
         &mut self,
         tensors: &mut Buffer<'_>,
@@ -67,23 +120,25 @@ impl<T: Transport> AllReduce for Scheduled<T> {
         let combine = Combine::of(op);
         let factor = (op == ReduceOp::Average).then(|| 1.0 / self.transport.ranks() as f64);
         if tensors.blocks() <= 1 || self.packing == Packing::Scattered {
-            execute(&mut self.transport, &self.program, tensors, combine)?;
+            self.execute(tensors, combine)?;
             scale_all(tensors, factor);
             return Ok(Spent::default());
         }
-        if self.fusion_buffer.size_bytes() < tensors.size_bytes() {
-            self.fusion_buffer = Memory::new(tensors.size_bytes());
+        let mut fusion_buffer = std::mem::take(&mut self.fusion_buffer);
+        if fusion_buffer.size_bytes() < tensors.size_bytes() {
+            fusion_buffer = Memory::new(tensors.size_bytes());
         }
         let start = Instant::now();
         let mut packed = Buffer::new(tensors.dtype());
-        packed.push_first(&mut self.fusion_buffer, tensors.size_bytes());
+        packed.push_first(&mut fusion_buffer, tensors.size_bytes());
         copy_all(&packed, tensors, Direction::Pack);
         let mut packing = start.elapsed();
-        execute(&mut self.transport, &self.program, &mut packed, combine)?;
+        self.execute(&mut packed, combine)?;
         scale_all(&mut packed, factor);
         let start = Instant::now();
         copy_all(&packed, tensors, Direction::Unpack);
         packing += start.elapsed();
+        self.fusion_buffer = fusion_buffer;
         Ok(Spent { packing })
     }
 }

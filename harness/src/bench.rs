@@ -34,6 +34,8 @@ pub struct Bench<'a> {
     pub dtype: DataType,
     /// Reduction.
     pub op: ReduceOp,
+    /// Large buffers are pipelined in segments of about so many bytes; 0 switches that off.
+    pub segment_bytes: usize,
     /// Elements per rank.
     pub elements: usize,
     /// Reduce the input where it lies; otherwise the copy to the output is part of the time, as it
@@ -149,9 +151,14 @@ fn run_rank(
     data: &Arc<Links>,
     bits: &Arc<Links>,
 ) -> Result<(Vec<Duration>, Tensors), TransportError> {
-    let program = Program::compile(bench.schedule, rank);
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
-    let mut all_reduce = Scheduled::new(data.join(rank), program, packing, Memory::new(0));
+    let mut all_reduce = Scheduled::new(
+        data.join(rank),
+        bench.schedule,
+        bench.segment_bytes,
+        packing,
+        Memory::default(),
+    );
     let mut barrier = Barrier::new(bits.join(rank));
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);

@@ -11,6 +11,7 @@ use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::allreduce::SEGMENT_BYTES;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -86,6 +87,9 @@ pub struct Axes {
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
+    /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
+    #[serde(default = "default_segment")]
+    pub segment_kib: usize,
 }
 
 fn threads() -> Vec<String> {
@@ -98,6 +102,10 @@ fn default_groups() -> usize {
 
 fn default_capacity() -> usize {
     1024
+}
+
+fn default_segment() -> usize {
+    SEGMENT_BYTES / 1024
 }
 
 /// How long and how often each case is measured.
@@ -224,6 +232,11 @@ impl Config {
             backward: time(self.step.backward_ms),
             optimizer: time(self.step.optimizer_ms),
         }
+    }
+
+    /// Large messages are pipelined in segments of about so many bytes; 0: not at all.
+    pub fn segment_bytes(&self) -> usize {
+        self.sweep.segment_kib * 1024
     }
 
     /// Every case, in the order of the configuration.

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
 use algorithms::grouped::{Buffer as Packing, split};
-use algorithms::program::{Bounds, Kind, Program};
+use algorithms::program::Bounds;
 use algorithms::registry::Algorithm;
-use algorithms::schedule::Schedule;
+use algorithms::schedule::{Part, Schedule};
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
@@ -57,6 +57,8 @@ pub struct Job<'a> {
     pub cycle_time: Duration,
     /// Responses that the bit-vector plane remembers.
     pub cache_capacity: usize,
+    /// Large messages are pipelined in segments of about so many bytes; 0 switches that off.
+    pub segment_bytes: usize,
     /// Steps to run; the data of the last one are checked.
     pub steps: usize,
     /// Seed of the data.
@@ -176,7 +178,6 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
                 };
                 let plane = control::find(job.control_plane, tensors, &settings)
                     .expect("the configuration was checked");
-                let program = Program::compile(job.schedule, rank);
                 let gradients_count = job.workload.gradients.len();
                 let groups = job.algorithm.grouping().map(|_| split(gradients_count, job.groups));
                 let packing =
@@ -186,7 +187,13 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
                     job,
                     replay: Replay::new(job.workload, job.times, groups.as_deref()),
                     negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
-                    data_plane: Scheduled::new(data.join(rank), program, packing, fusion_buffer),
+                    data_plane: Scheduled::new(
+                        data.join(rank),
+                        job.schedule,
+                        job.segment_bytes,
+                        packing,
+                        fusion_buffer,
+                    ),
                     written,
                     step: RankStep::default(),
                     log: RankLog::default(),
@@ -216,12 +223,15 @@ pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineE
 /// Elements that all ranks together send inside nodes and between nodes for one message.
 pub fn sent_elements(schedule: &dyn Schedule, topology: &Topology, elements: usize) -> [usize; 2] {
     let bounds = Bounds::new(elements, schedule.chunks());
-    let mut sent = [0; 2];
+    let (mut sent, mut part) = ([0; 2], Part::default());
     for rank in 0..topology.ranks() {
-        let program = Program::compile(schedule, rank);
-        for op in program.ops.iter().filter(|op| op.kind == Kind::Send) {
-            let between = topology.node_of(rank) != topology.node_of(op.entry.peer());
-            sent[usize::from(between)] += bounds.elements(&op.entry).len();
+        for step in 0..schedule.steps() {
+            part.clear();
+            schedule.part(rank, step, &mut part);
+            for entry in &part.sends {
+                let between = topology.node_of(rank) != topology.node_of(entry.peer());
+                sent[usize::from(between)] += bounds.elements(entry).len();
+            }
         }
     }
     sent
@@ -261,7 +271,7 @@ struct Background<'a, T> {
     job: &'a Job<'a>,
     replay: Replay,
     negotiator: Negotiator,
-    data_plane: Scheduled<T>,
+    data_plane: Scheduled<'a, T>,
     /// When each rank had the data of the last step.
     written: &'a Mutex<Vec<Instant>>,
     /// The step that runs.

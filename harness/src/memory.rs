@@ -80,6 +80,12 @@ impl Memory {
     }
 }
 
+impl Default for Memory {
+    fn default() -> Memory {
+        Memory::new(0)
+    }
+}
+
 /// Several blocks of one element type, read as one vector: what a collective reduces.
 ///
 /// It holds raw pointers because, while a collective runs, other ranks read it too; what may be

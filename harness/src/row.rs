@@ -37,6 +37,7 @@ pub struct Row {
     pub fusion_threshold_bytes: Option<usize>,
     pub cycle_time_ms: Option<f64>,
     pub cache_capacity: Option<usize>,
+    pub segment_bytes: usize,
     pub forward_ms: Option<f64>,
     pub backward_ms: Option<f64>,
     pub optimizer_ms: Option<f64>,

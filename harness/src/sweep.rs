@@ -163,6 +163,7 @@ fn run_block(
         ),
         cycle_time: case.cycle_time,
         cache_capacity: plan.config.sweep.cache_capacity,
+        segment_bytes: plan.config.segment_bytes(),
         steps: measure.warmup_steps + measure.steps_per_block,
         seed,
     };

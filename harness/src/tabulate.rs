@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use algorithms::combine::Pipelined;
 use algorithms::topology::Topology;
 
+use crate::allreduce::segments;
 use crate::bench::bus_factor;
 use crate::engine::{self, Outcome, sent_elements};
 use crate::plan::{Plan, Planned};
@@ -60,7 +62,10 @@ pub fn block_of(
             for message in outcome.ranks[0].messages.iter().filter(|message| message.step == step) {
                 let elements = message.elements;
                 let levels = *sent.entry(elements).or_insert_with(|| {
-                    sent_elements(&**schedule, &planned.case.topology, elements)
+                    let (size, segment) = (elements * element_bytes, plan.config.segment_bytes());
+                    let segments = segments(&**schedule, size, segment);
+                    let pipelined = Pipelined::new(&**schedule, segments);
+                    sent_elements(&pipelined, &planned.case.topology, elements)
                 });
                 (0..2).for_each(|level| bytes[level] += levels[level] * element_bytes);
             }
@@ -154,6 +159,7 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         fusion_threshold_bytes: Some(case.fusion_threshold_bytes),
         cycle_time_ms: Some(case.cycle_time_ms()),
         cache_capacity: Some(config.sweep.cache_capacity),
+        segment_bytes: config.sweep.segment_kib * 1024,
         forward_ms: Some(step.forward_ms),
         backward_ms: Some(step.backward_ms),
         optimizer_ms: Some(step.optimizer_ms),

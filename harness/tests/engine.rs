@@ -40,6 +40,7 @@ struct Setting<'a> {
     threshold: usize,
     cycle_ms: f64,
     cache_capacity: usize,
+    segment_bytes: usize,
     steps: usize,
 }
 
@@ -54,6 +55,7 @@ impl Default for Setting<'_> {
             threshold: 1 << 20,
             cycle_ms: 0.5,
             cache_capacity: 1024,
+            segment_bytes: 1000,
             steps: 3,
         }
     }
@@ -83,6 +85,7 @@ fn run_schedule(setting: &Setting, workload: &Workload, schedule: &dyn Schedule)
         fusion_threshold_bytes: setting.threshold,
         cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
         cache_capacity: setting.cache_capacity,
+        segment_bytes: setting.segment_bytes,
         steps: setting.steps,
         seed: 99,
     };

@@ -35,6 +35,7 @@ fn check(
         groups: 3,
         dtype,
         op,
+        segment_bytes: 300,
         elements,
         in_place,
         warmup: 1,

@@ -72,6 +72,9 @@ pub struct Arguments {
     /// Into how many tensors algorithms with groups cut the buffer
     #[arg(long, default_value_t = DEFAULT_GROUPS)]
     groups: usize,
+    /// Pipeline large buffers in segments of about this size; 0 switches that off
+    #[arg(long, value_parser = sizes::size, default_value = "512K")]
+    segment: usize,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -201,6 +204,7 @@ fn table(
                         groups: arguments.groups,
                         dtype,
                         op,
+                        segment_bytes: arguments.segment,
                         elements,
                         in_place,
                         warmup: arguments.warmup_iters,
@@ -364,6 +368,7 @@ fn row(
         in_place,
         size_bytes,
         tensors: groups.max(1),
+        segment_bytes: arguments.segment,
         warmup: arguments.warmup_iters,
         samples: micros.len(),
         blocks: 1,
