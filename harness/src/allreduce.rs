@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use algorithms::combine::Pipelined;
-use algorithms::control::ReduceOp;
+use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
 use algorithms::program::Program;
 use algorithms::schedule::Schedule;
@@ -131,50 +131,69 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         let start = Instant::now();
         let mut packed = Buffer::new(tensors.dtype());
         packed.push_first(&mut fusion_buffer, tensors.size_bytes());
-        copy_all(&packed, tensors, Direction::Pack);
+        pack(&packed, tensors);
         let mut packing = start.elapsed();
         self.execute(&mut packed, combine)?;
-        scale_all(&mut packed, factor);
         let start = Instant::now();
-        copy_all(&packed, tensors, Direction::Unpack);
+        unpack(&packed, tensors, factor);
         packing += start.elapsed();
         self.fusion_buffer = fusion_buffer;
         Ok(Spent { packing })
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Pack,
-    Unpack,
+/// Elements copied, and scaled while they are still in the cache, at a time.
+const BLOCK: usize = 8192;
+
+/// Copies all tensors into one block, back to back.
+fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>) {
+    let copy = copy_kernel(tensors.dtype());
+    for (at, place, elements) in places(packed, tensors, usize::MAX) {
+        // SAFETY: both are exclusively this rank's, and as long as all tensors together.
+        unsafe { copy(place, at, elements) };
+    }
 }
 
-/// Copies all tensors into one block, back to back, or out of it again.
-fn copy_all(packed: &Buffer<'_>, tensors: &Buffer<'_>, direction: Direction) {
+/// Copies all tensors out of one block again, and multiplies them by a factor if there is one.
+fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, factor: Option<f64>) {
     let copy = copy_kernel(tensors.dtype());
-    let mut at = 0;
-    for (block, offset, elements) in tensors.pieces(0..tensors.elements()) {
-        let (tensor, place) = (tensors.address(block, offset), packed.address(0, at));
-        // SAFETY: both are exclusively this rank's, and as long as all tensors together.
-        unsafe {
-            match direction {
-                Direction::Pack => copy(place, tensor, elements),
-                Direction::Unpack => copy(tensor, place, elements),
-            }
-        }
-        at += elements * tensors.dtype().size_bytes();
+    for (at, place, elements) in places(packed, tensors, BLOCK) {
+        // SAFETY: as in `pack`.
+        unsafe { copy(at, place, elements) };
+        scale_piece(tensors.dtype(), at, elements, factor);
     }
+}
+
+/// Where each piece of the tensors, of at most `most` elements, lies by itself and in the block.
+fn places<'b>(
+    packed: &'b Buffer<'_>,
+    tensors: &'b Buffer<'_>,
+    most: usize,
+) -> impl Iterator<Item = (*mut u8, *mut u8, usize)> + 'b {
+    let size = tensors.dtype().size_bytes();
+    let mut packed_at = 0;
+    tensors.pieces(0..tensors.elements()).flat_map(move |(block, offset, elements)| {
+        let before = packed_at;
+        packed_at += elements * size;
+        (0..elements).step_by(most).map(move |done| {
+            let at = tensors.address(block, offset + done * size);
+            let place = packed.address(0, before + done * size);
+            (at, place, most.min(elements - done))
+        })
+    })
 }
 
 fn scale_all(buffer: &mut Buffer<'_>, factor: Option<f64>) {
-    let Some(factor) = factor else { return };
     for (block, offset, elements) in buffer.pieces(0..buffer.elements()) {
-        for_dtype!(buffer.dtype(), T => {
-            // SAFETY: the piece is exclusively this rank's once the collective is over.
-            let piece = unsafe {
-                std::slice::from_raw_parts_mut(buffer.address(block, offset).cast::<T>(), elements)
-            };
-            scale(piece, factor);
-        });
+        scale_piece(buffer.dtype(), buffer.address(block, offset), elements, factor);
     }
+}
+
+/// Multiplies elements that are exclusively this rank's, once the collective is over.
+fn scale_piece(dtype: DataType, at: *mut u8, elements: usize, factor: Option<f64>) {
+    let Some(factor) = factor else { return };
+    for_dtype!(dtype, T => {
+        // SAFETY: the callers pass pieces of their own buffers.
+        scale(unsafe { std::slice::from_raw_parts_mut(at.cast::<T>(), elements) }, factor);
+    });
 }

@@ -3,5 +3,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    // A reader that has seen enough, such as head, ends the program and is no error.
+    sigpipe::reset();
     harness::cli::main()
 }

@@ -21,12 +21,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = &arguments.results[0];
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let folder = arguments.out.clone().unwrap_or_else(|| beside.join("figures"));
-    figures(&arguments.results, &folder)?;
+    print!("{}", figures(&arguments.results, &folder)?);
     Ok(Exit::Right)
 }
 
-/// Draws whatever the results hold data for, and says what was drawn.
-pub fn figures(results: &[PathBuf], folder: &Path) -> Result<()> {
+/// Draws whatever the results hold data for; returns a line for each figure.
+pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
+    let mut lines = String::new();
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
@@ -44,12 +45,12 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<()> {
         match drawn.outcome {
             plots::Outcome::Files(files) => {
                 let png = files.iter().find(|file| file.extension().is_some_and(|e| e == "png"));
-                println!("figure {}", png.unwrap_or(&files[0]).display());
+                lines += &format!("figure {}\n", png.unwrap_or(&files[0]).display());
             }
             plots::Outcome::Skipped(reason) => {
                 eprintln!("figure {} not drawn: {reason}", drawn.figure);
             }
         }
     }
-    Ok(())
+    Ok(lines)
 }
