@@ -8,7 +8,6 @@ use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
 use algorithms::program::Program;
 use algorithms::schedule::Schedule;
-use algorithms::topology::Rank;
 
 use crate::element::{Combine, copy_kernel, scale};
 use crate::execute::execute;
@@ -74,30 +73,34 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         self.fusion_buffer
     }
 
+    /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
+    /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
+    pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
+        let most = segments(self.schedule, most_bytes, self.segment_bytes);
+        for segments in std::iter::successors(Some(1), |segments| Some(2 * segments)) {
+            if segments > most {
+                break;
+            }
+            self.program(segments);
+        }
+        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < fused_bytes {
+            self.fusion_buffer = Memory::new(fused_bytes);
+        }
+    }
+
+    fn program(&mut self, segments: usize) -> &Program {
+        let (schedule, rank) = (self.schedule, self.transport.rank());
+        let compile = || Program::compile(&Pipelined::new(schedule, segments), rank);
+        self.programs.entry(segments).or_insert_with(compile)
+    }
+
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
-        let program = program(
-            &mut self.programs,
-            self.schedule,
-            self.transport.rank(),
-            buffer.size_bytes(),
-            self.segment_bytes,
-        );
+        // A function of schedule and size alone, so that all ranks choose alike.
+        let segments = segments(self.schedule, buffer.size_bytes(), self.segment_bytes);
+        self.program(segments);
+        let program = &self.programs[&segments];
         execute(&mut self.transport, program, buffer, combine)
     }
-}
-
-/// The program for a buffer of that size: a function of schedule and size alone, so that all ranks
-/// choose alike.
-fn program<'p>(
-    programs: &'p mut BTreeMap<usize, Program>,
-    schedule: &dyn Schedule,
-    rank: Rank,
-    size_bytes: usize,
-    segment_bytes: usize,
-) -> &'p Program {
-    let segments = segments(schedule, size_bytes, segment_bytes);
-    let compile = || Program::compile(&Pipelined::new(schedule, segments), rank);
-    programs.entry(segments).or_insert_with(compile)
 }
 
 /// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are

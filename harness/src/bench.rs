@@ -12,13 +12,15 @@ use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
 
 use crate::allreduce::{AllReduce, Scheduled};
-use crate::engine::PATIENCE;
 use crate::execute::execute;
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
 use crate::pattern::{Pattern, Wrong};
-use crate::transport::threads::{BITS, Endpoint, Links};
+use crate::transport::threads::{BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
+
+/// A rank that waits longer than this for another gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One allreduce to be measured on threads.
 pub struct Bench<'a> {
@@ -68,21 +70,8 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
     let data = Links::new(ranks, PATIENCE);
     let bits = Links::new(ranks, PATIENCE);
-    let ended: Vec<_> = std::thread::scope(|scope| {
-        let spawn = |rank: Rank| {
-            let (data, bits) = (&data, &bits);
-            scope.spawn(move || {
-                let ended = run_rank(bench, rank, data, bits);
-                if let Err(error) = &ended {
-                    [data, bits].iter().for_each(|links| links.abort(error.clone()));
-                }
-                ended
-            })
-        };
-        let threads: Vec<_> = (0..ranks).map(spawn).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a rank's thread panicked")).collect()
-    });
-    let ended: Vec<(Vec<Duration>, Tensors)> = ended.into_iter().collect::<Result<_, _>>()?;
+    let ended: Vec<(Vec<Duration>, Tensors)> =
+        run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
     let longest = |repetition: usize| ended.iter().map(|(times, _)| times[repetition]).max();
     let times = (0..bench.repetitions).filter_map(longest).collect();
     let results: Vec<&Tensors> = ended.iter().map(|(_, result)| result).collect();
@@ -159,6 +148,9 @@ fn run_rank(
         packing,
         Memory::default(),
     );
+    let size_bytes = bench.elements * bench.dtype.size_bytes();
+    let fused_bytes = if bench.algorithm.grouping().is_some() { size_bytes } else { 0 };
+    all_reduce.prepare(size_bytes, fused_bytes);
     let mut barrier = Barrier::new(bits.join(rank));
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);

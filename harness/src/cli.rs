@@ -60,11 +60,16 @@ pub fn main() -> ExitCode {
         Command::Info(arguments) => info::run(&arguments),
     };
     let exit = ended.unwrap_or_else(|error| {
-        eprintln!("kolo: {error:#}");
-        let refused = matches!(
-            error.downcast_ref(),
-            Some(RecordError::Exists { .. } | RecordError::Differs { .. })
-        );
+        eprintln!("kolo: {error}");
+        for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
+            if !error.to_string().contains(&cause) {
+                eprintln!("  because: {cause}");
+            }
+        }
+        let refused = match error.downcast_ref() {
+            Some(RecordError::Io { .. }) | None => false,
+            Some(_) => true,
+        };
         match refused || error.is::<UsageError>() || error.is::<ConfigError>() {
             true => Exit::Usage,
             false => Exit::Wrong,

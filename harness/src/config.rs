@@ -124,6 +124,8 @@ pub struct Measure {
     pub interval_percent: f64,
     /// No block begins after this time, once every case has its minimum.
     pub budget_seconds: f64,
+    /// A rank that waits longer than this for another gives up, and the case fails.
+    pub patience_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
 }
@@ -137,6 +139,7 @@ impl Default for Measure {
             blocks_max: 10,
             interval_percent: 2.0,
             budget_seconds: 600.0,
+            patience_seconds: 60.0,
             seed: 1,
         }
     }
@@ -306,6 +309,7 @@ impl Config {
             ("step.optimizer_ms", self.step.optimizer_ms, 1e5),
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
+            ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
         ];
         let cycle_times = axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, 1e4));
         let thresholds = &axes.fusion_threshold_mib;

@@ -7,8 +7,10 @@
 use algorithms::control::{DataType, ReduceOp};
 use half::{bf16, f16};
 
+use crate::memory::Plain;
+
 /// A number that can be reduced.
-pub trait Element: Copy + PartialEq + std::fmt::Display + Send + Sync + 'static {
+pub trait Element: Plain + PartialEq + std::fmt::Display + Send + Sync + 'static {
     /// Its code.
     const DTYPE: DataType;
     /// Bits of integers that it holds exactly.

@@ -22,14 +22,12 @@ use crate::allreduce::{AllReduce, Scheduled};
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
+use crate::pace::Pace;
 use crate::pattern::{Pattern, Wrong};
 use crate::replay::{Replay, StepTimes};
-use crate::transport::TransportError;
-use crate::transport::threads::{Links, Mail};
+use crate::transport::threads::{Links, Mail, run_ranks};
+use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
-
-/// A rank that waits longer than this for another gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One training job.
 pub struct Job<'a> {
@@ -59,25 +57,29 @@ pub struct Job<'a> {
     pub cache_capacity: usize,
     /// Large messages are pipelined in segments of about so many bytes; 0 switches that off.
     pub segment_bytes: usize,
+    /// A rank that waits longer than this for another gives up.
+    pub patience: Duration,
     /// Steps to run; the data of the last one are checked.
     pub steps: usize,
     /// Seed of the data.
     pub seed: u64,
 }
 
-/// The memory of one rank, kept between jobs of the same workload and type.
+/// The memory of one rank, kept between jobs.
+#[derive(Default)]
 pub struct RankMemory {
     gradients: Vec<Memory>,
     fusion_buffer: Memory,
 }
 
 impl RankMemory {
-    /// Memory for the gradients of a workload.
-    pub fn new(workload: &Workload, dtype: DataType) -> RankMemory {
-        let gradients = workload.gradients.iter();
-        let memory =
-            gradients.map(|gradient| Memory::new(gradient.elements() * dtype.size_bytes()));
-        RankMemory { gradients: memory.collect(), fusion_buffer: Memory::new(0) }
+    /// Makes room for the job's gradients, unless it is there.
+    fn fit(&mut self, job: &Job) {
+        let sizes = job.workload.gradients.iter();
+        let sizes = sizes.map(|gradient| gradient.elements() * job.dtype.size_bytes());
+        if !sizes.clone().eq(self.gradients.iter().map(Memory::size_bytes)) {
+            self.gradients = sizes.map(Memory::new).collect();
+        }
     }
 }
 
@@ -153,70 +155,66 @@ pub enum EngineError {
     Refused(String),
 }
 
+impl CausedByTransport for EngineError {
+    fn transport_error(&self) -> Option<&TransportError> {
+        match self {
+            EngineError::Transport(error)
+            | EngineError::Negotiate(NegotiateError::Transport(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// Runs a job on threads, one per rank. `memories` has one entry per rank.
 ///
 /// # Errors
-/// When ranks disagree or one does not answer; the first rank's error that says most.
-pub fn run(job: &Job, memories: &mut Vec<RankMemory>) -> Result<Outcome, EngineError> {
+/// When ranks disagree or one does not answer: that of a rank that failed by itself.
+pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
     let tensors = Tensors::new(job.workload.tensors(job.dtype, job.op));
     let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
-    let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, PATIENCE));
-    let taken = std::mem::take(memories);
+    let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, job.patience));
     let written = Mutex::new(Vec::with_capacity(ranks));
-    let ended: Vec<_> = std::thread::scope(|scope| {
-        let spawn = |(rank, memory): (Rank, RankMemory)| {
-            let (data, bits, mail, tensors) = (&data, &bits, &mail, tensors.clone());
-            let written = &written;
-            scope.spawn(move || {
-                let settings = Settings {
-                    rank,
-                    ranks,
-                    fusion_threshold_bytes: job.fusion_threshold_bytes,
-                    cache_capacity: job.cache_capacity,
-                };
-                let plane = control::find(job.control_plane, tensors, &settings)
-                    .expect("the configuration was checked");
-                let gradients_count = job.workload.gradients.len();
-                let groups = job.algorithm.grouping().map(|_| split(gradients_count, job.groups));
-                let packing =
-                    job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
-                let RankMemory { gradients, fusion_buffer } = memory;
-                let mut background = Background {
-                    job,
-                    replay: Replay::new(job.workload, job.times, groups.as_deref()),
-                    negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
-                    data_plane: Scheduled::new(
-                        data.join(rank),
-                        job.schedule,
-                        job.segment_bytes,
-                        packing,
-                        fusion_buffer,
-                    ),
-                    written,
-                    step: RankStep::default(),
-                    log: RankLog::default(),
-                };
-                let ended = background.run(scope, rank, gradients);
-                if let Err(error) = &ended {
-                    let reason = error.to_string();
-                    let error = TransportError::Aborted { by: rank, reason };
-                    [data, bits, mail].iter().for_each(|links| links.abort(error.clone()));
-                }
-                let fusion_buffer = background.data_plane.into_fusion_buffer();
-                ended.map(|gradients| (background.log, RankMemory { gradients, fusion_buffer }))
-            })
+    let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
+    let logs = run_ranks(&[&data, &bits, &mail], |rank| {
+        let mut slot = slots[rank].lock().expect("only this rank takes it");
+        slot.fit(job);
+        let RankMemory { gradients, fusion_buffer } = std::mem::take(*slot);
+        let settings = Settings {
+            rank,
+            ranks,
+            fusion_threshold_bytes: job.fusion_threshold_bytes,
+            cache_capacity: job.cache_capacity,
         };
-        let threads: Vec<_> = taken.into_iter().enumerate().map(spawn).collect();
-        threads.into_iter().map(|thread| thread.join().expect("a rank's thread panicked")).collect()
-    });
-    let mut logs = Vec::with_capacity(ranks);
-    for ended in ended {
-        let (log, memory) = ended?;
-        logs.push(log);
-        memories.push(memory);
-    }
+        let plane = control::find(job.control_plane, tensors.clone(), &settings)
+            .expect("the configuration was checked");
+        let grouping = job.algorithm.grouping();
+        let groups = grouping.map(|_| split(job.workload.gradients.len(), job.groups));
+        let mut background = Background {
+            job,
+            rank,
+            replay: Replay::new(job.workload, job.times, groups.as_deref()),
+            negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
+            data_plane: Scheduled::new(
+                data.join(rank),
+                job.schedule,
+                job.segment_bytes,
+                grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
+                fusion_buffer,
+            ),
+            written: &written,
+            step: RankStep::default(),
+            log: RankLog::default(),
+        };
+        let all = job.workload.elements() * job.dtype.size_bytes();
+        background.data_plane.prepare(all, all.min(job.fusion_threshold_bytes));
+        let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
+        let fusion_buffer = background.data_plane.into_fusion_buffer();
+        **slot = RankMemory { gradients, fusion_buffer };
+        Ok::<_, EngineError>(background.log)
+    })?;
+    drop(slots);
     Ok(Outcome { ranks: logs, wrong: check(job, memories) })
 }
 
@@ -269,6 +267,7 @@ fn check(job: &Job, memories: &[RankMemory]) -> Wrong {
 /// One rank's background loop.
 struct Background<'a, T> {
     job: &'a Job<'a>,
+    rank: Rank,
     replay: Replay,
     negotiator: Negotiator,
     data_plane: Scheduled<'a, T>,
@@ -284,25 +283,25 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn run<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        rank: Rank,
         gradients: Vec<Memory>,
     ) -> Result<Vec<Memory>, EngineError>
     where
         'a: 'scope,
     {
-        let mut gradients = Fresh::Here(gradients);
+        let mut gradients = Gradients::Stale(gradients);
         let (mut ready, mut responses) = (Vec::new(), Vec::new());
-        let mut cycle_start = Instant::now();
+        let mut pace = Pace::new(self.job.cycle_time, Instant::now());
         if self.job.steps > 1 {
-            self.replay.begin(cycle_start);
+            self.replay.begin(Instant::now());
         }
         while self.log.steps.len() < self.job.steps {
-            if let Some(wait) = self.job.cycle_time.checked_sub(cycle_start.elapsed()) {
+            if let Some(wait) = pace.until_next(Instant::now()) {
                 std::thread::sleep(wait);
             }
-            cycle_start = Instant::now();
+            let cycle_start = Instant::now();
+            pace.begin(cycle_start);
             if self.replay.is_waiting() {
-                self.begin_last_step(scope, rank, &mut gradients);
+                gradients = self.begin_last_step(scope, gradients);
             }
             ready.clear();
             self.replay.ready_until(cycle_start, &mut ready);
@@ -325,7 +324,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             }
         }
         self.negotiator.flush()?;
-        Ok(gradients.into_here())
+        Ok(std::mem::take(gradients.here()))
     }
 
     /// The data of the last step are written anew before it begins, on another thread, so that the
@@ -334,29 +333,29 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn begin_last_step<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        rank: Rank,
-        gradients: &mut Fresh<'scope>,
-    ) where
+        gradients: Gradients<'scope>,
+    ) -> Gradients<'scope>
+    where
         'a: 'scope,
     {
-        let (job, written) = (self.job, self.written);
-        match std::mem::replace(gradients, Fresh::Here(Vec::new())) {
-            Fresh::Here(mut memories) => {
-                *gradients = Fresh::Away(scope.spawn(move || {
-                    fill(job, rank, &mut memories);
-                    written.lock().expect("nobody panics with it").push(Instant::now());
-                    memories
-                }));
+        let (job, rank, written) = (self.job, self.rank, self.written);
+        match gradients {
+            Gradients::Stale(mut memories) => Gradients::Away(scope.spawn(move || {
+                fill(job, rank, &mut memories);
+                written.lock().expect("nobody panics with it").push(Instant::now());
+                memories
+            })),
+            Gradients::Away(writer) if writer.is_finished() => {
+                Gradients::Fresh(writer.join().expect("writing gradients panicked"))
             }
-            Fresh::Away(writer) => {
+            Gradients::Away(writer) => Gradients::Away(writer),
+            Gradients::Fresh(memories) => {
                 let written = written.lock().expect("nobody panics with it");
-                if written.len() < job.topology.ranks() {
-                    *gradients = Fresh::Away(writer);
-                } else {
-                    *gradients = Fresh::Here(writer.join().expect("writing gradients panicked"));
+                if written.len() == job.topology.ranks() {
                     self.replay.begin(*written.iter().max().expect("one per rank"));
                     self.step = RankStep::default();
                 }
+                Gradients::Fresh(memories)
             }
         }
     }
@@ -389,25 +388,21 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     }
 }
 
-/// Gradients that are here, or away to be written anew.
-enum Fresh<'scope> {
-    Here(Vec<Memory>),
+/// Where one rank's gradients are.
+enum Gradients<'scope> {
+    /// Here, with what earlier steps have left in them.
+    Stale(Vec<Memory>),
+    /// With a thread that writes them anew.
     Away(ScopedJoinHandle<'scope, Vec<Memory>>),
+    /// Here, for the last step.
+    Fresh(Vec<Memory>),
 }
 
-impl Fresh<'_> {
-    fn here(&mut self) -> &mut [Memory] {
+impl Gradients<'_> {
+    fn here(&mut self) -> &mut Vec<Memory> {
         match self {
-            Fresh::Here(gradients) => gradients,
-            // While gradients are away no tensor of this rank is ready, so no response names one.
-            Fresh::Away(_) => &mut [],
-        }
-    }
-
-    fn into_here(self) -> Vec<Memory> {
-        match self {
-            Fresh::Here(gradients) => gradients,
-            Fresh::Away(writer) => writer.join().expect("writing gradients panicked"),
+            Gradients::Stale(memories) | Gradients::Fresh(memories) => memories,
+            Gradients::Away(_) => unreachable!("no tensor is ready while gradients are away"),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | bytes, and what is done to them | [`memory`], [`element`], [`pattern`] |
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
-//! | Horovod's background loop | [`engine`], fed by [`replay`]; its control plane driven by [`negotiate`] |
+//! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
 //! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
@@ -19,6 +19,7 @@ pub mod engine;
 pub mod execute;
 pub mod memory;
 pub mod negotiate;
+pub mod pace;
 pub mod pattern;
 pub mod plan;
 pub mod provenance;

@@ -13,6 +13,20 @@ const GUARD: u8 = 0xA5;
 #[repr(align(64))]
 struct Line([u8; LINE_BYTES]);
 
+/// A number for which every pattern of bits is a value.
+///
+/// # Safety
+/// Just that, and no padding.
+pub unsafe trait Plain: Copy {}
+
+macro_rules! plain {
+    ($($type:ty),*) => { $(
+        // SAFETY: a number of fixed width.
+        unsafe impl Plain for $type {}
+    )* };
+}
+plain!(u8, u64, i32, i64, f32, f64, half::f16, half::bf16);
+
 /// A block of bytes on a cache-line boundary with a guard line on either side, so that a write out
 /// of bounds shows.
 pub struct Memory {
@@ -35,7 +49,7 @@ impl Memory {
         self.size_bytes
     }
 
-    /// Overwrites everything with a pattern that no result has: NaN, or -1 for integers.
+    /// Overwrites everything: with NaN, or -1 for integers, which no sum of inputs is.
     pub fn poison(&mut self) {
         self.bytes_mut().fill(0xFF);
     }
@@ -56,10 +70,9 @@ impl Memory {
     }
 
     /// The elements as numbers of type `T`.
-    pub fn elements<T: Copy>(&self) -> &[T] {
+    pub fn elements<T: Plain>(&self) -> &[T] {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
-        // SAFETY: aligned to a line, initialised, and `T` is a number for which every bit pattern
-        // is a value (the callers are the element types of `DataType`).
+        // SAFETY: aligned to a line, initialised, and `T` is plain.
         unsafe {
             let start = self.lines.as_ptr().add(1).cast();
             std::slice::from_raw_parts(start, self.size_bytes / size_of::<T>())
@@ -67,7 +80,7 @@ impl Memory {
     }
 
     /// The elements as numbers of type `T`, to be changed.
-    pub fn elements_mut<T: Copy>(&mut self) -> &mut [T] {
+    pub fn elements_mut<T: Plain>(&mut self) -> &mut [T] {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
         let count = self.size_bytes / size_of::<T>();
         // SAFETY: as in `elements`, and borrowed mutably.
@@ -144,6 +157,11 @@ impl<'a> Buffer<'a> {
     /// Size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
+    }
+
+    /// True for a buffer of the same type, in blocks of the same lengths.
+    pub(crate) fn is_like(&self, other: &Buffer<'_>) -> bool {
+        (self.dtype, &self.starts) == (other.dtype, &other.starts)
     }
 
     /// Number of blocks.

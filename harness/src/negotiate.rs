@@ -28,9 +28,9 @@ pub enum NegotiateError {
 /// One rank's control plane and its connections.
 pub struct Negotiator {
     plane: Box<dyn ControlPlane>,
-    mail: Mail,
     /// The AND is a tree allreduce over the words, by the same executor that moves gradients.
     bits: Endpoint,
+    mail: Mail,
     tree: Program,
     words: Memory,
     effects: Vec<Effect>,

@@ -7,11 +7,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::plan::Plan;
 use crate::record::{RecordError, write_whole};
 use crate::row::SCHEMA;
 
 /// The commit that this binary was built from, with `-dirty` if files had been changed.
 pub const COMMIT: &str = env!("KOLO_COMMIT");
+
+/// The file's name in a folder of results.
+pub const PROVENANCE: &str = "provenance.json";
 
 /// Environment variables that are kept: these, and nothing else, leave the machine with results.
 const ENVIRONMENT: [&str; 8] =
@@ -26,6 +30,8 @@ pub struct Provenance {
     pub config: Config,
     /// Seed of order and data, also in the configuration.
     pub seed: u64,
+    /// Fingerprint of the gradients: names, shapes and ready times.
+    pub workload_digest: String,
     /// Each run of the program that has worked on the folder.
     pub launches: Vec<Launch>,
 }
@@ -125,20 +131,27 @@ pub fn now() -> String {
 
 impl Provenance {
     /// A new folder's.
-    pub fn new(config: &Config, launch: Launch) -> Provenance {
-        let (config, seed) = (config.clone(), config.measure.seed);
-        Provenance { schema: SCHEMA, config, seed, launches: vec![launch] }
+    pub fn new(plan: &Plan, launch: Launch) -> Provenance {
+        Provenance {
+            schema: SCHEMA,
+            config: plan.config.clone(),
+            seed: plan.config.measure.seed,
+            workload_digest: plan.workload.digest(),
+            launches: vec![launch],
+        }
     }
 
     /// Reads a folder's, and refuses to go on with another sweep's results.
-    pub fn resume(path: &Path, config: &Config, launch: Launch) -> Result<Provenance, RecordError> {
+    pub fn resume(path: &Path, plan: &Plan, launch: Launch) -> Result<Provenance, RecordError> {
         let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let read: Result<Provenance, _> = serde_json::from_str(&text);
         let mut provenance = read.map_err(|error| {
             differs(format!("{error}; the folder was written by another version: name another"))
         })?;
-        if let Some(key) = difference(&provenance.config, config) {
+        let other = difference(&provenance.config, &plan.config)
+            .or((provenance.workload_digest != plan.workload.digest()).then(|| "workload".into()));
+        if let Some(key) = other {
             return Err(differs(format!(
                 "the folder holds a sweep with another {key}; resume it with its own \
                  configuration, or name another folder with --out"

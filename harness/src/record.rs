@@ -20,7 +20,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{Message, Row, Sample};
+
+const LOCK: &str = "lock";
+const ROWS: &str = "rows.csv";
+const SAMPLES: &str = "samples.csv";
+const MESSAGES: &str = "messages.csv";
+const LATENCIES: &str = "latencies.hlog";
 
 /// What one block of one case brought.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -61,12 +68,12 @@ pub enum RecordError {
         folder: PathBuf,
     },
     /// The system refuses.
-    #[error("{}: {source}; what was written before is safe: repair and go on with --resume", path.display())]
+    #[error("{}: {cause}; what was written before is safe", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A complete line cannot be read.
     #[error("{}:{line}: {problem}; remove the line by hand, or name another folder", path.display())]
@@ -92,7 +99,7 @@ impl RecordError {
     /// An error of the system about a file.
     pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> RecordError {
         let path = path.to_path_buf();
-        move |source| RecordError::Io { path, source }
+        move |cause| RecordError::Io { path, cause }
     }
 }
 
@@ -119,16 +126,20 @@ pub struct Earlier {
 }
 
 impl Store {
-    /// A new folder.
-    pub fn create(folder: &Path) -> Result<Store, RecordError> {
-        if folder.exists() {
+    /// A new folder, which says from the first moment what it is about to hold. A folder that a kill
+    /// has left without provenance holds nothing and counts as new.
+    pub fn create(folder: &Path, provenance: &Provenance) -> Result<Store, RecordError> {
+        if folder.join(PROVENANCE).exists() || (folder.exists() && !is_stillborn(folder)) {
             return Err(RecordError::Exists { folder: folder.into() });
         }
         fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
-        Store::open(folder)
+        let store = Store::open(folder)?;
+        provenance.write(&folder.join(PROVENANCE))?;
+        Ok(store)
     }
 
-    /// A folder of an earlier launch; a block counts if it has `steps` samples.
+    /// A folder of an earlier launch; a block counts if it has `steps` samples and all messages
+    /// that these count.
     pub fn resume(folder: &Path, steps: usize) -> Result<(Store, Earlier), RecordError> {
         let mut store = Store::open(folder)?;
         let mut earlier = Earlier::default();
@@ -137,30 +148,33 @@ impl Store {
             let key = (sample.case.clone(), sample.block);
             earlier.blocks.entry(key).or_default().samples.push(sample);
         }
-        let mut latencies = store.read_latencies(&mut earlier.dropped)?;
-        let before = earlier.blocks.len();
-        earlier.blocks.retain(|key, block| {
-            block.latencies = latencies.remove(key);
-            block.samples.len() == steps && block.latencies.is_some()
-        });
-        let mut stray = before - earlier.blocks.len() + latencies.len();
-        for message in store.messages.read::<Message>(&mut earlier.dropped)? {
-            match earlier.blocks.get_mut(&(message.case.clone(), message.block)) {
-                Some(block) => block.messages.push(message),
-                None => stray += 1,
-            }
+        for (key, latencies) in store.read_latencies(&mut earlier.dropped)? {
+            earlier.blocks.entry(key).or_default().latencies = Some(latencies);
         }
-        if stray > 0 || !earlier.dropped.is_empty() {
+        for message in store.messages.read::<Message>(&mut earlier.dropped)? {
+            let key = (message.case.clone(), message.block);
+            earlier.blocks.entry(key).or_default().messages.push(message);
+        }
+        let before = earlier.blocks.len();
+        earlier.blocks.retain(|_, block| {
+            let messages: usize = block.samples.iter().map(|sample| sample.messages).sum();
+            block.samples.len() == steps
+                && block.messages.len() == messages
+                && block.latencies.is_some()
+        });
+        let incomplete = before - earlier.blocks.len();
+        if incomplete > 0 || !earlier.dropped.is_empty() {
             store.rewrite(&earlier)?;
         }
-        if stray > 0 {
-            earlier.dropped.push("an incomplete block is measured again".into());
+        if incomplete > 0 {
+            let sentence = format!("{incomplete} incomplete block(s) are dropped");
+            earlier.dropped.push(sentence);
         }
         Ok((store, earlier))
     }
 
     fn open(folder: &Path) -> Result<Store, RecordError> {
-        let path = folder.join("lock");
+        let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(RecordError::io(&path))?;
         match lock.try_lock() {
             Ok(()) => {}
@@ -171,10 +185,10 @@ impl Store {
         }
         Ok(Store {
             folder: folder.into(),
-            rows: Appended::open(folder.join("rows.csv"))?,
-            samples: Appended::open(folder.join("samples.csv"))?,
-            messages: Appended::open(folder.join("messages.csv"))?,
-            latencies: Appended::open(folder.join("latencies.hlog"))?,
+            rows: Appended::open(folder.join(ROWS))?,
+            samples: Appended::open(folder.join(SAMPLES))?,
+            messages: Appended::open(folder.join(MESSAGES))?,
+            latencies: Appended::open(folder.join(LATENCIES))?,
             _lock: lock,
         })
     }
@@ -233,6 +247,18 @@ impl Store {
             })
             .collect()
     }
+}
+
+/// Nothing but empty files of ours: a run was killed before it could say what it was.
+fn is_stillborn(folder: &Path) -> bool {
+    let ours = |entry: std::io::Result<fs::DirEntry>| {
+        let Ok(entry) = entry else { return false };
+        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, LATENCIES, "provenance.new"];
+        let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let name = entry.file_name();
+        ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")
+    };
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.all(ours))
 }
 
 /// `Tag=CASE#BLOCK,start,length,max,histogram`, as HdrHistogram's log readers expect.
@@ -356,6 +382,7 @@ mod tests {
             block,
             step,
             time_us: 1.5,
+            messages: if step == 0 { 3 } else { 0 },
             first_wrong: "a, \"b\"\nc".into(),
             ..Sample::default()
         };
@@ -368,8 +395,22 @@ mod tests {
         }
     }
 
+    fn provenance() -> Provenance {
+        let config = "workload = \"x\"\nstep = { backward_ms = 1 }\n[sweep]\ntopology = []\n\
+                      control_plane = []\nalgorithm = []\nfusion_threshold_mib = []\n\
+                      cycle_time_ms = []";
+        let workload = crate::workload::Workload {
+            name: "x".into(),
+            gradients: Vec::new(),
+            ready_order: Vec::new(),
+            ready_assumed: false,
+        };
+        let plan = crate::plan::Plan::new(toml::from_str(config).unwrap(), workload);
+        Provenance::new(&plan, crate::provenance::Launch::default())
+    }
+
     fn written(folder: &Path) -> Vec<Block> {
-        let mut store = Store::create(folder).unwrap();
+        let mut store = Store::create(folder, &provenance()).unwrap();
         let blocks = vec![block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
         blocks.iter().for_each(|block| store.append_block(block).unwrap());
         store.append_row(&Row { case: "b".into(), ..Row::default() }).unwrap();
@@ -394,8 +435,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().join("whole");
         let blocks = written(&whole);
-        for (name, may_be_lost) in [("samples.csv", 3), ("messages.csv", 0), ("latencies.hlog", 3)]
-        {
+        for name in ["samples.csv", "messages.csv", "latencies.hlog"] {
             let bytes = fs::read(whole.join(name)).unwrap();
             for cut in (0..bytes.len()).step_by(7) {
                 let copy = folder.path().join(format!("{name}-{cut}"));
@@ -405,7 +445,10 @@ mod tests {
                 }
                 fs::write(copy.join(name), &bytes[..cut]).unwrap();
                 let (mut store, earlier) = Store::resume(&copy, 2).unwrap();
-                assert!(earlier.blocks.len() >= 3 - may_be_lost);
+                assert!(earlier.blocks.len() < 3, "{name} cut at {cut}");
+                assert!(earlier.blocks.values().all(|kept| blocks.contains(kept)));
+                let last = cut + 8 > bytes.len();
+                assert!(!last || earlier.blocks.len() == 2, "{name}: only the last block is lost");
                 for wanted in &blocks {
                     let key = (wanted.samples[0].case.clone(), wanted.samples[0].block);
                     if !earlier.blocks.contains_key(&key) {
@@ -425,11 +468,27 @@ mod tests {
     fn folders_are_not_overwritten_nor_shared() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path().join("run");
-        let store = Store::create(&folder).unwrap();
+        let store = Store::create(&folder, &provenance()).unwrap();
         assert!(matches!(Store::resume(&folder, 1), Err(RecordError::InUse { .. })));
         drop(store);
-        let Err(error) = Store::create(&folder) else { panic!("overwritten") };
+        let Err(error) = Store::create(&folder, &provenance()) else { panic!("overwritten") };
         assert!(error.to_string().ends_with("name another folder with --out"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_a_kill_left_empty_counts_as_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        fs::create_dir(&folder).unwrap();
+        for name in [LOCK, ROWS, SAMPLES] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        drop(Store::create(&folder, &provenance()).unwrap());
+        assert!(Store::create(&folder, &provenance()).is_err());
+        let other = folder.join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("mine.txt"), "").unwrap();
+        assert!(Store::create(&other, &provenance()).is_err(), "somebody's folder");
     }
 
     #[test]

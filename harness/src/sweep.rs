@@ -2,7 +2,7 @@
 //! drift of the machine falls on all cases alike.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use algorithms::fusion::effective_threshold_bytes;
 use indicatif::ProgressBar;
@@ -42,7 +42,7 @@ pub fn run(
         start: Instant::now(),
         rows,
         blocks: earlier.blocks,
-        memories: Memories::default(),
+        memories: Vec::new(),
     };
     for planned in &plan.cases {
         if let Err(reason) = &planned.schedule {
@@ -74,7 +74,8 @@ struct Sweep<'a> {
     rows: HashMap<String, Row>,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
-    memories: Memories,
+    /// Of as many ranks as the largest case had so far.
+    memories: Vec<RankMemory>,
 }
 
 impl Sweep<'_> {
@@ -86,6 +87,9 @@ impl Sweep<'_> {
             return Ok(());
         }
         let key = (name.clone(), block);
+        if self.is_out_of_time(block) && !self.blocks.contains_key(&key) {
+            return self.finish(planned, block, "budget");
+        }
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
             let outcome = match run_block(self.plan, planned, seed, &mut self.memories) {
@@ -97,14 +101,30 @@ impl Sweep<'_> {
             self.store.append_block(&measured)?;
             self.blocks.insert(key, measured);
         }
-        let own = self.blocks.range((name.clone(), 0)..=(name.clone(), block));
-        let own: Vec<&Block> = own.map(|(_, block)| block).collect();
-        let spent = self.start.elapsed().as_secs_f64() > self.plan.config.measure.budget_seconds;
-        if let Some(reason) = stop_reason(self.plan, &own, spent) {
-            let row = finished(self.plan, planned, self.launches, &own, reason);
-            self.store.append_row(&row)?;
-            self.rows.insert(name, row);
+        match stop_reason(self.plan, &self.own(&name, block + 1)) {
+            Some(reason) => self.finish(planned, block + 1, reason),
+            None => Ok(()),
         }
+    }
+
+    /// Every case has its minimum of blocks, and the time is over.
+    fn is_out_of_time(&self, block: usize) -> bool {
+        let measure = &self.plan.config.measure;
+        block >= measure.blocks_min && self.start.elapsed().as_secs_f64() > measure.budget_seconds
+    }
+
+    /// A case's first `count` blocks.
+    fn own(&self, name: &str, count: usize) -> Vec<&Block> {
+        let key = |block| (name.to_string(), block);
+        self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
+    }
+
+    /// A case is done after `count` blocks: its row.
+    fn finish(&mut self, planned: &Planned, count: usize, reason: &str) -> Result<(), RecordError> {
+        let name = planned.case.to_string();
+        let row = finished(self.plan, planned, self.launches, &self.own(&name, count), reason);
+        self.store.append_row(&row)?;
+        self.rows.insert(name, row);
         Ok(())
     }
 
@@ -125,25 +145,11 @@ impl Sweep<'_> {
     }
 }
 
-/// Memory of the ranks, kept from case to case.
-#[derive(Default)]
-struct Memories(Vec<RankMemory>);
-
-impl Memories {
-    fn for_ranks(&mut self, ranks: usize, plan: &Plan) -> &mut Vec<RankMemory> {
-        if self.0.len() != ranks {
-            self.0.clear();
-            self.0.resize_with(ranks, || RankMemory::new(&plan.workload, plan.config.dtype()));
-        }
-        &mut self.0
-    }
-}
-
 fn run_block(
     plan: &Plan,
     planned: &Planned,
     seed: u64,
-    memories: &mut Memories,
+    memories: &mut Vec<RankMemory>,
 ) -> Result<Outcome, String> {
     let (case, measure) = (&planned.case, &plan.config.measure);
     let schedule = planned.schedule.as_ref().expect("cases without a schedule are not run");
@@ -165,24 +171,23 @@ fn run_block(
         cache_capacity: plan.config.sweep.cache_capacity,
         segment_bytes: plan.config.segment_bytes(),
         steps: measure.warmup_steps + measure.steps_per_block,
+        patience: Duration::from_secs_f64(measure.patience_seconds),
         seed,
     };
-    let memories = memories.for_ranks(case.topology.ranks(), plan);
-    engine::run(&job, memories).map_err(|error| error.to_string())
+    let ranks = case.topology.ranks();
+    memories.resize_with(memories.len().max(ranks), RankMemory::default);
+    engine::run(&job, &mut memories[..ranks]).map_err(|error| error.to_string())
 }
 
 /// Why a case is done after these blocks, if it is.
-fn stop_reason(plan: &Plan, own: &[&Block], spent: bool) -> Option<&'static str> {
-    let (measure, count) = (&plan.config.measure, own.len());
-    if count < measure.blocks_min {
+fn stop_reason(plan: &Plan, own: &[&Block]) -> Option<&'static str> {
+    let measure = &plan.config.measure;
+    if own.len() < measure.blocks_min {
         return None;
     }
     let width = summary(own, |sample| sample.time_us).and_then(|all| all.relative_half_width());
     if width.is_some_and(|width| width <= measure.interval_percent / 100.0) {
-        Some("interval")
-    } else if count == measure.blocks_max {
-        Some("count")
-    } else {
-        spent.then_some("budget")
+        return Some("interval");
     }
+    (own.len() == measure.blocks_max).then_some("count")
 }

@@ -84,3 +84,15 @@ pub enum TransportError {
         reason: String,
     },
 }
+
+/// An error that may have come from a transport.
+pub trait CausedByTransport: From<TransportError> + std::fmt::Display {
+    /// The transport's error, if it was one.
+    fn transport_error(&self) -> Option<&TransportError>;
+}
+
+impl CausedByTransport for TransportError {
+    fn transport_error(&self) -> Option<&TransportError> {
+        Some(self)
+    }
+}

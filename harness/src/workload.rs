@@ -44,13 +44,13 @@ impl Gradient {
 pub enum WorkloadError {
     /// The file is not there or cannot be opened.
     #[error(
-        "{}: {source}; `workload` names a folder-less model from configs/workloads or the path of a CSV file", path.display()
+        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file", path.display()
     )]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: std::io::Error,
+        cause: std::io::Error,
     },
     /// A line is not what it should be.
     #[error("{}:{line}: {problem}", path.display())]
@@ -106,6 +106,13 @@ impl Workload {
     /// Number of elements of all gradients.
     pub fn elements(&self) -> usize {
         self.gradients.iter().map(Gradient::elements).sum()
+    }
+
+    /// A fingerprint of names, shapes and ready times: FNV-1a over their text.
+    pub fn digest(&self) -> String {
+        let text = format!("{:?} {:?}", self.gradients, self.ready_order);
+        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
     }
 
     /// What a control plane knows of the gradients.
@@ -179,7 +186,7 @@ struct Row<'t> {
 
 impl Table {
     fn open(path: &Path, names: &[&str]) -> Result<Table, WorkloadError> {
-        let unreadable = |source| WorkloadError::Unreadable { path: path.into(), source };
+        let unreadable = |cause| WorkloadError::Unreadable { path: path.into(), cause };
         let file = fs::File::open(path).map_err(unreadable)?;
         let mut reader = csv::Reader::from_reader(file);
         let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };

@@ -10,7 +10,7 @@ use algorithms::topology::Topology;
 use harness::config::Config;
 use harness::engine::{self, Job, Outcome, RankMemory};
 use harness::plan::Plan;
-use harness::provenance::Launch;
+use harness::provenance::{Launch, Provenance};
 use harness::record::{Earlier, Store};
 use harness::replay::StepTimes;
 use harness::row::Status;
@@ -86,11 +86,12 @@ fn run_schedule(setting: &Setting, workload: &Workload, schedule: &dyn Schedule)
         cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
         cache_capacity: setting.cache_capacity,
         segment_bytes: setting.segment_bytes,
+        patience: Duration::from_secs(60),
         steps: setting.steps,
         seed: 99,
     };
-    let memory = || RankMemory::new(workload, setting.dtype);
-    let mut memories = (0..setting.topology.ranks()).map(|_| memory()).collect();
+    let mut memories = Vec::new();
+    memories.resize_with(setting.topology.ranks(), RankMemory::default);
     let outcome = engine::run(&job, &mut memories).unwrap();
     for rank in &outcome.ranks {
         assert_eq!(rank.steps.len(), setting.steps);
@@ -223,7 +224,8 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     let mut broken = Listed::of(&**schedule);
     broken.steps.pop();
     plan.cases[1].schedule = Ok(Box::new(broken));
-    let mut store = Store::create(&folder.path().join("run")).unwrap();
+    let provenance = Provenance::new(&plan, Launch::now());
+    let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let progress = indicatif::ProgressBar::hidden();
     let report =
         harness::sweep::run(&plan, &mut store, Earlier::default(), &[Launch::now()], &progress);

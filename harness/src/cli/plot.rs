@@ -41,7 +41,8 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
         let names: Vec<_> = results.iter().map(|path| path.display().to_string()).collect();
         return Err(usage(format!("{}: no rows.csv there", names.join(", "))));
     }
-    for drawn in plots::draw(&plots::Rows::read(&files)?, folder)? {
+    let rows = plots::Rows::read(&files).map_err(usage)?;
+    for drawn in plots::draw(&rows, folder)? {
         match drawn.outcome {
             plots::Outcome::Files(files) => {
                 let png = files.iter().find(|file| file.extension().is_some_and(|e| e == "png"));

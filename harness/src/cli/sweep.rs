@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Exit, plot, usage};
 use crate::config::Config;
 use crate::plan::Plan;
-use crate::provenance::{Launch, Provenance, memory_bytes, now};
+use crate::provenance::{Launch, PROVENANCE, Provenance, memory_bytes, now};
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
 use crate::summary;
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(Exit::Right);
     }
     let (mut store, earlier, mut provenance) = open(arguments, &plan, Launch::now())?;
-    let provenance_path = store.folder().join("provenance.json");
+    let provenance_path = store.folder().join(PROVENANCE);
     provenance.write(&provenance_path)?;
     earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
     if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
@@ -106,7 +106,8 @@ fn exit(rows: &[Row]) -> Exit {
     }
 }
 
-/// A new folder, or one to go on with.
+/// A new folder, or one to go on with. Nothing in it is touched before it is known to hold this very
+/// sweep.
 fn open(
     arguments: &Arguments,
     plan: &Plan,
@@ -118,22 +119,22 @@ fn open(
             Some(folder) => folder.clone(),
             None => newest(Path::new("results"), &name)?,
         };
-        let path = folder.join("provenance.json");
-        if !path.exists() {
+        if !folder.join(PROVENANCE).exists() {
             return Err(usage(format!(
-                "{}: no provenance.json, so there is no run to resume; leave out --resume",
+                "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
                 folder.display()
             )));
         }
+        let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
         let (store, earlier) = Store::resume(&folder, plan.config.measure.steps_per_block)?;
-        let provenance = Provenance::resume(&path, &plan.config, launch)?;
         return Ok((store, earlier, provenance));
     }
     let folder = arguments.out.clone().unwrap_or_else(|| {
         Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
     });
-    let store = Store::create(&folder)?;
-    Ok((store, Earlier::default(), Provenance::new(&plan.config, launch)))
+    let provenance = Provenance::new(plan, launch);
+    let store = Store::create(&folder, &provenance)?;
+    Ok((store, Earlier::default(), provenance))
 }
 
 /// The newest run of a configuration.
@@ -143,6 +144,7 @@ fn newest(results: &Path, name: &str) -> Result<PathBuf> {
     let mut folders: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.to_string_lossy().ends_with(&format!("Z-{name}")))
+        .filter(|path| path.join(PROVENANCE).exists())
         .collect();
     folders.sort();
     folders.pop().ok_or_else(none)
@@ -199,4 +201,24 @@ fn dry_run(plan: &Plan) {
         kilobytes(measure.blocks_min),
         kilobytes(measure.blocks_max),
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_status_tells_right_wrong_and_inconclusive() {
+        let row = |status, low| Row { status, time_us_p50_low: low, ..Row::default() };
+        let right = row(Status::Ok, Some(1.0));
+        for (rows, expected) in [
+            (vec![right.clone(), row(Status::Unsupported, None)], Exit::Right),
+            (vec![right.clone(), row(Status::Wrong, Some(1.0))], Exit::Wrong),
+            (vec![right, row(Status::Failed, None)], Exit::Wrong),
+            (vec![row(Status::Ok, None)], Exit::Inconclusive),
+            (vec![row(Status::Unsupported, None)], Exit::Inconclusive),
+        ] {
+            assert_eq!(exit(&rows), expected);
+        }
+    }
 }

@@ -8,7 +8,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::Thread;
+use std::thread::{ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use algorithms::control::DataType;
@@ -16,7 +16,7 @@ use algorithms::program::{Kind, Op};
 use algorithms::schedule::Action;
 use algorithms::topology::Rank;
 
-use super::{Collective, Transport, TransportError};
+use super::{CausedByTransport, Collective, Transport, TransportError};
 use crate::element::{Combine, copy_kernel, kernel};
 use crate::memory::{Buffer, Memory};
 
@@ -96,6 +96,8 @@ impl Links {
     pub fn join(self: &Arc<Links>, rank: Rank) -> Endpoint {
         let fresh = self.seats[rank].thread.set(std::thread::current()).is_ok();
         assert!(fresh, "rank {rank} has joined before");
+        // Pairs with the fence in `leave`: who gives up sees this rank, or this rank the abortion.
+        fence(Ordering::SeqCst);
         Endpoint {
             links: self.clone(),
             rank,
@@ -122,6 +124,56 @@ impl Links {
     fn abortion(&self) -> TransportError {
         let abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
         abortion.clone().expect("the error is stored before the flag")
+    }
+}
+
+/// Runs `rank` as every rank of a world, each on a thread of its own, and returns what they return,
+/// in order. When one fails or cannot be started, the others are told over all `links`.
+///
+/// # Errors
+/// That of a rank that failed by itself.
+pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
+    links: &[&Arc<Links>],
+    rank: impl Fn(Rank) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let tell = |by: Rank, error: &E| {
+        let abortion = match error.transport_error() {
+            Some(aborted @ TransportError::Aborted { .. }) => aborted.clone(),
+            _ => TransportError::Aborted { by, reason: error.to_string() },
+        };
+        links.iter().for_each(|links| links.abort(abortion.clone()));
+    };
+    let ended: Vec<Result<T, E>> = std::thread::scope(|scope| {
+        let spawn = |me: Rank| {
+            let (rank, tell) = (&rank, &tell);
+            let run = move || rank(me).inspect_err(|error| tell(me, error));
+            let thread = std::thread::Builder::new().name(format!("rank {me}"));
+            thread.spawn_scoped(scope, run).map_err(|error| {
+                let reason = format!("its thread cannot be started: {error}");
+                let error = E::from(TransportError::Aborted { by: me, reason });
+                tell(me, &error);
+                error
+            })
+        };
+        let threads: Vec<_> = (0..links[0].ranks).map(spawn).collect();
+        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("a rank panicked");
+        threads.into_iter().map(|thread| thread.and_then(join)).collect()
+    });
+    let (mut values, mut errors) = (Vec::with_capacity(ended.len()), Vec::new());
+    for (me, ended) in ended.into_iter().enumerate() {
+        match ended {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push((me, error)),
+        }
+    }
+    let by_itself = |(me, error): &(Rank, E)| match error.transport_error() {
+        Some(TransportError::Aborted { by, .. }) => by == me,
+        _ => true,
+    };
+    let says_most = errors.iter().position(by_itself).unwrap_or(0);
+    match errors.into_iter().nth(says_most) {
+        Some((_, error)) => Err(error),
+        None => Ok(values),
     }
 }
 
@@ -164,7 +216,7 @@ impl Endpoint {
         // Pairs with the fence in `wait`: either the peer sees the new count, or we see it parked.
         fence(Ordering::SeqCst);
         let seat = &self.links.seats[peer];
-        if seat.parked.load(Ordering::Relaxed) && seat.parked.swap(false, Ordering::Relaxed) {
+        if seat.parked.load(Ordering::Relaxed) && seat.parked.swap(false, Ordering::Acquire) {
             seat.thread.get().expect("who parks has joined").unpark();
         }
     }
@@ -190,7 +242,7 @@ impl Endpoint {
         let seat = &self.links.seats[self.rank];
         let start = Instant::now();
         loop {
-            seat.parked.store(true, Ordering::Relaxed);
+            seat.parked.store(true, Ordering::Release);
             fence(Ordering::SeqCst);
             if condition(&self.links) {
                 seat.parked.store(false, Ordering::Relaxed);
@@ -209,6 +261,7 @@ impl Endpoint {
 
     /// Waits for the next message of a rank; returns what it points to.
     fn arrived(&self, from: Rank) -> Result<(*mut (), usize), TransportError> {
+        self.still_here()?;
         let next = self.taken[from] + 1;
         let line = self.links.line(from, self.rank);
         self.wait(|| from, |_| line.sender.posted.load(Ordering::Acquire) >= next)?;
@@ -216,6 +269,14 @@ impl Endpoint {
             line.sender.address.load(Ordering::Relaxed),
             line.sender.length.load(Ordering::Relaxed),
         ))
+    }
+
+    /// Once somebody has given up, senders leave without waiting for who begins to read now.
+    fn still_here(&self) -> Result<(), TransportError> {
+        match self.links.aborted.load(Ordering::SeqCst) {
+            true => Err(self.links.abortion()),
+            false => Ok(()),
+        }
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {
@@ -234,8 +295,12 @@ impl Endpoint {
         };
         self.links.abort(error);
         self.links.seats[self.rank].left.store(true, Ordering::Release);
+        fence(Ordering::SeqCst);
         for &(to, count) in &self.sends[self.settled..] {
-            while !self.is_taken(to, count) && !self.links.seats[to].left.load(Ordering::Acquire) {
+            let seat = &self.links.seats[to];
+            // Who has not joined by now will find the abortion before it reads anything.
+            let gone = || seat.thread.get().is_none() || seat.left.load(Ordering::Acquire);
+            while !self.is_taken(to, count) && !gone() {
                 std::thread::sleep(Duration::from_micros(100));
             }
         }
@@ -254,6 +319,7 @@ impl Endpoint {
         // ranks' buffers are made of blocks of the same lengths.
         unsafe {
             let source = &*source.cast::<Buffer>();
+            debug_assert!(source.is_like(collective.buffer), "ranks with different buffers");
             for (block, offset, elements) in
                 collective.buffer.pieces(collective.bounds.elements(&op.entry))
             {
@@ -392,10 +458,12 @@ impl Mail {
 
     /// Sends a message; does not wait for it to arrive.
     pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
-        // One message per pair at a time: the line has room for one address.
-        for (to, count, _) in self.outbox.extract_if(.., |(peer, ..)| *peer == to) {
+        // One message per pair at a time: the line has room for one address. What has not been
+        // taken stays in the outbox, whatever happens.
+        for &(_, count, _) in self.outbox.iter().filter(|(peer, ..)| *peer == to) {
             self.endpoint.wait_taken(to, count)?;
         }
+        self.outbox.retain(|(peer, ..)| *peer != to);
         self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len());
         self.outbox.push((to, self.endpoint.posted[to], message));
         Ok(())
@@ -432,11 +500,6 @@ impl Mail {
         }
         self.outbox.clear();
         Ok(())
-    }
-
-    /// Tells everybody that this rank gives up.
-    pub fn abort(&self, error: TransportError) {
-        self.endpoint.links.abort(error);
     }
 }
 

@@ -114,13 +114,14 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
         .says(2, "sizes from 1048576 to 1024 bytes: there are none");
     Ended::of(&mut kolo(&["verify", "--ranks", "0"]))
         .says(2, "\"0\" is no range of ranks; write 1..64 or 8");
-    Ended::of(&mut kolo(&["plot", "nowhere"])).says(1, "nowhere");
+    Ended::of(&mut kolo(&["plot", "nowhere"])).says(2, "nowhere");
 }
 
 #[test]
 fn results_are_never_overwritten() {
     let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
+    assert!(sweep.rows().iter().all(|row| row["stop_reason"] == "interval"));
     let rows = sweep.read("out/rows.csv");
     sweep.run(&[]).says(2, "out exists; results are never overwritten: add --resume");
     // Resuming a finished run measures nothing.
@@ -131,8 +132,35 @@ fn results_are_never_overwritten() {
     sweep
         .run(&["--resume"])
         .says(2, "the folder holds a sweep with another measure.interval_percent");
+    // Whatever differs: nothing of what is there is touched.
+    let samples = sweep.read("out/samples.csv");
+    sweep.configure(&[
+        ("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100"),
+        ("steps_per_block = 3", "steps_per_block = 4"),
+    ]);
+    sweep
+        .run(&["--resume"])
+        .says(2, "the folder holds a sweep with another measure.steps_per_block");
+    sweep.configure(&[("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100")]);
+    let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
+    fs::write(sweep.path("tiny.csv"), gradients).unwrap();
+    sweep.run(&["--resume"]).says(2, "the folder holds a sweep with another workload");
+    assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");
+}
+
+/// Once every case has its minimum of blocks, no block begins after the budget is spent.
+#[test]
+fn a_budget_ends_a_sweep_after_the_minimum() {
+    let sweep = Sweep::new(&[(
+        "blocks_max = 2",
+        "blocks_max = 50\nbudget_seconds = 0\ninterval_percent = 0",
+    )]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    for row in sweep.rows() {
+        assert_eq!((row["stop_reason"].as_str(), row["blocks"].as_str()), ("budget", "2"));
+    }
 }
 
 #[test]
@@ -161,7 +189,7 @@ fn a_full_disk_loses_nothing_that_was_written() {
     let mut limited = Command::new("bash");
     let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
     ended.says(1, "File too large");
-    ended.says(1, "what was written before is safe: repair and go on with --resume");
+    ended.says(1, "what was written before is safe");
     let before = sweep.read("out/samples.csv").lines().count();
     assert!((1..49).contains(&before), "{before} lines");
     let ended = sweep.run(&["--resume"]);
