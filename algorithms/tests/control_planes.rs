@@ -263,6 +263,68 @@ fn a_mismatch_is_an_error_on_every_rank_and_the_rest_goes_on() {
     }
 }
 
+/// Horovod checks all ranks' types before it looks at shapes.
+#[test]
+fn the_earliest_check_that_fails_is_reported() {
+    let list = tensors(&[4], false);
+    let mut world = World::new("coordinator", 3, &list, 0, 0);
+    for (rank, change) in [
+        (1, Tensor { shape: vec![2, 2], ..list[0].clone() }),
+        (2, Tensor { dtype: DataType::F16, ..list[0].clone() }),
+    ] {
+        let settings = Settings { rank, ranks: 3, fusion_threshold_bytes: 0, cache_capacity: 0 };
+        let tensors = Arc::new(Tensors::new(vec![change]).unwrap());
+        world.planes[rank] = control::find("coordinator", tensors, &settings).unwrap();
+    }
+    (0..3).for_each(|rank| world.give(rank, Event::Ready(0)));
+    world.cycle(&mut |_| 0);
+    let error = world.executed[1][0].error.clone().unwrap();
+    assert!(
+        error.starts_with("Mismatched data types") && error.contains("rank 2 has f16"),
+        "{error}"
+    );
+}
+
+/// A cycle with something new goes to rank 0 on all ranks; what is cached and common comes first, in
+/// the order of its bits, then what is new.
+#[test]
+fn cached_tensors_come_before_new_ones() {
+    let list = tensors(&[1, 2, 3, 4], false);
+    let mut world = World::new("bitvector", 2, &list, 0, 8);
+    let ready = |world: &mut World, names: &[usize]| {
+        for rank in 0..2 {
+            names.iter().for_each(|&name| world.give(rank, Event::Ready((name + 4 - rank) % 4)));
+        }
+    };
+    ready(&mut world, &[2, 1]);
+    world.cycle(&mut |_| 0);
+    ready(&mut world, &[3, 1, 0, 2]);
+    world.cycle(&mut |_| 0);
+    let order: Vec<_> = messages(&world, &list)[1].concat();
+    let expected = [2, 1, 2, 1, 3, 0].map(|name| list[name].name.clone());
+    assert_eq!(order, expected);
+}
+
+/// What only some ranks have ready waits, and a rank's own tensors are not asked for again.
+#[test]
+fn a_hit_that_is_not_common_waits_for_the_others() {
+    let list = tensors(&[1, 2], false);
+    let mut world = run("bitvector", 2, &list, 1);
+    let sent = world.sent;
+    world.give(0, Event::Ready(0));
+    world.give(0, Event::Ready(1));
+    // Rank 1 numbers the same tensors the other way round.
+    world.give(1, Event::Ready(0));
+    world.cycle(&mut |_| 0);
+    assert_eq!(messages(&world, &list)[0].last().unwrap(), &[list[1].name.clone()]);
+    world.cycle(&mut |_| 0);
+    assert_eq!(world.executed[0].len(), 2, "an idle cycle: rank 1 still lacks the other");
+    world.give(1, Event::Ready(1));
+    world.cycle(&mut |_| 0);
+    assert_eq!(messages(&world, &list)[1].last().unwrap(), &[list[0].name.clone()]);
+    assert_eq!(world.sent, sent, "no message in any of these cycles");
+}
+
 #[test]
 fn a_tensor_ready_twice_and_foreign_messages_are_errors() {
     for plane in control::NAMES {

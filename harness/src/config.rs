@@ -18,6 +18,12 @@ use crate::transport;
 /// Bytes of a MiB.
 pub const MIB: f64 = 1024.0 * 1024.0;
 
+/// Bytes in MiB, to at most four decimals.
+pub fn mib(bytes: usize) -> String {
+    let text = format!("{:.4}", bytes as f64 / MIB);
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
+}
+
 /// A sweep as written in TOML. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -182,7 +188,7 @@ impl fmt::Display for Case {
             self.topology,
             self.control_plane,
             self.algorithm,
-            self.fusion_threshold_bytes as f64 / MIB,
+            mib(self.fusion_threshold_bytes),
             self.cycle_time_ms(),
         )
     }

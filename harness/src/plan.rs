@@ -10,6 +10,8 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::config::{Case, Config};
+use crate::for_dtype;
+use crate::pattern::Pattern;
 use crate::provenance::cores;
 use crate::workload::Workload;
 
@@ -38,7 +40,10 @@ impl Plan {
     pub fn new(config: Config, workload: Workload) -> Plan {
         let planned = |case: Case| {
             let algorithm = registry::find(&case.algorithm).expect("the configuration was checked");
+            let pattern = Pattern { ranks: case.topology.ranks(), op: config.op(), seed: 0 };
+            let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
             let schedule = algorithm.schedule(&case.topology).map_err(|why| why.to_string());
+            let schedule = unchecked.map_or(schedule, Err);
             Planned { case, algorithm, schedule }
         };
         let cases = config.cases().into_iter().map(planned).collect();

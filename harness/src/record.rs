@@ -305,18 +305,20 @@ pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
 }
 
 /// A file that only grows, by whole lines.
-struct Appended {
+pub struct Appended {
     path: PathBuf,
     file: File,
 }
 
 impl Appended {
-    fn open(path: PathBuf) -> Result<Appended, RecordError> {
+    /// A file that is there, or a new one.
+    pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
     }
 
-    fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
+    /// Appends lines of CSV, below a header if the file is empty.
+    pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
         let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
         self.append_bytes(&csv_bytes(lines, empty))
     }

@@ -1,4 +1,5 @@
-//! The lines of the CSV files that a run writes. This is the only place that knows column names.
+//! The lines of the CSV files that a run writes. In this crate nothing else knows
+//! column names; `plots` reads rows by the same names.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,6 +22,7 @@ pub struct Row {
     pub host: String,
     pub commit: String,
     pub started: String,
+    pub seed: u64,
     pub workload: String,
     pub transport: String,
     pub control_plane: String,

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::config::mib;
 use crate::row::{Row, Status};
 use crate::statistics::Summary;
 
@@ -122,7 +123,7 @@ fn part(rows: &[&Row], text: &mut String) {
 
 fn line(row: &Row, remark: &str, text: &mut String) {
     let ms = |us: Option<f64>| us.map_or("?".into(), |us| format!("{:.1}", us / 1e3));
-    let threshold = row.fusion_threshold_bytes.unwrap_or(0) as f64 / (1 << 20) as f64;
+    let threshold = mib(row.fusion_threshold_bytes.unwrap_or(0));
     let interval = match (row.time_us_p50_low, row.time_us_p50_high) {
         (Some(_), Some(_)) => {
             format!(" [{}, {}]", ms(row.time_us_p50_low), ms(row.time_us_p50_high))
@@ -133,8 +134,7 @@ fn line(row: &Row, remark: &str, text: &mut String) {
         "best" | "tied" | "" => (remark, ""),
         since => ("", since),
     };
-    let _ = writeln!(
-        text,
+    let line = format!(
         "  {tag:<5} {:>7} ms{interval:<18} {:<12} {:<18} {:>5} MiB  {:>4} ms  {:>5} messages  {remark}",
         ms(row.time_us_p50),
         row.control_plane,
@@ -143,6 +143,7 @@ fn line(row: &Row, remark: &str, text: &mut String) {
         row.cycle_time_ms.unwrap_or(0.0),
         row.messages_p50.unwrap_or(0.0),
     );
+    let _ = writeln!(text, "{}", line.trim_end());
 }
 
 #[cfg(test)]

@@ -143,6 +143,7 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),
+        seed: config.measure.seed,
         workload: plan.workload.name.clone(),
         transport: case.transport.clone(),
         control_plane: case.control_plane.clone(),

@@ -215,8 +215,7 @@ fn a_silent_rank_is_an_error_on_every_other() {
     }
 }
 
-/// Above 2^31 bytes, in a narrow and a wide type. One rank has nothing to wait for, two share
-/// 2 x 2.3 GB.
+/// Above 2^31 bytes on each of two ranks.
 #[test]
 fn more_than_two_to_the_31_bytes() {
     let algorithm = find("ring").unwrap();

@@ -152,6 +152,7 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("", row.dtype.clone()),
         ("", row.op.clone()),
         ("cache", number(row.cache_capacity)),
+        ("segment", number(row.segment_bytes)),
         ("forward", number(row.forward_ms)),
         ("backward", number(row.backward_ms)),
         ("optimizer", number(row.optimizer_ms)),

@@ -56,11 +56,6 @@ impl BitVector {
         }
     }
 
-    /// The cache, to look at.
-    pub fn cache(&self) -> &ResponseCache {
-        &self.cache
-    }
-
     /// Sorts what became ready into cached and uncached, and asks all ranks for their bits.
     fn ask(&mut self, out: &mut Vec<Effect>) {
         let (hits, uncached): (Vec<_>, Vec<_>) =
@@ -118,7 +113,7 @@ impl ControlPlane for BitVector {
                 let answer = self.negotiation.request(&self.queue.drain(), Vec::new(), out)?;
                 self.remember(answer)
             }
-            Event::Cycle if self.asked.is_some() => {
+            Event::Cycle if self.asked.is_some() || self.negotiation.running => {
                 return Err(self.negotiation.unexpected("Cycle"));
             }
             Event::Cycle => {

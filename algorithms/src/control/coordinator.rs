@@ -221,7 +221,8 @@ struct Row {
     /// The request that came first, and from whom; the others must agree with it.
     first: (Rank, Tensor),
     count: usize,
-    error: Option<String>,
+    /// The disagreement of the earliest check that fails for any rank.
+    error: Option<(usize, String)>,
 }
 
 impl Table {
@@ -234,40 +235,44 @@ impl Table {
             error: None,
         });
         row.count += 1;
-        if row.error.is_none() {
-            row.error = disagreement(&row.first, &(rank, request));
+        if let Some(found) = disagreement(&row.first, &(rank, request))
+            && row.error.as_ref().is_none_or(|(check, _)| found.0 < *check)
+        {
+            row.error = Some(found);
         }
         if row.count < self.ranks {
             return None;
         }
         let row = self.rows.remove(&name)?;
-        Some(NamedResponse { names: vec![name], error: row.error })
+        Some(NamedResponse { names: vec![name], error: row.error.map(|(_, text)| text) })
     }
 }
 
-/// The first difference between two ranks' ideas of a tensor, in Horovod's order of checks.
-fn disagreement(first: &(Rank, Tensor), other: &(Rank, Tensor)) -> Option<String> {
+/// What is compared, and how it is shown.
+type Check = (&'static str, fn(&Tensor) -> String);
+
+/// What ranks must agree on, in the order of Horovod's checks.
+const CHECKS: [Check; 4] = [
+    ("data types", |tensor| tensor.dtype.name().into()),
+    ("shapes", |tensor| format!("{:?}", tensor.shape)),
+    ("prescale or postscale factors", |t| format!("{} and {}", t.prescale, t.postscale)),
+    ("reduction operations", |tensor| tensor.op.name().into()),
+];
+
+/// The first difference between two ranks' ideas of a tensor, and the number of its check. Horovod
+/// makes each check over all ranks before the next one, so over ranks the lowest number counts.
+fn disagreement(first: &(Rank, Tensor), other: &(Rank, Tensor)) -> Option<(usize, String)> {
     let ((rank, tensor), (other_rank, other)) = (first, other);
-    let differ = |what: &str, mine: String, theirs: String| {
-        Some(format!(
-            "Mismatched {what} for tensor \"{}\": rank {rank} has {mine}, but rank {other_rank} \
-             has {theirs}.",
-            tensor.name
-        ))
-    };
-    if tensor.dtype != other.dtype {
-        return differ("data types", tensor.dtype.name().into(), other.dtype.name().into());
+    if tensor == other {
+        return None;
     }
-    if tensor.shape != other.shape {
-        return differ("shapes", format!("{:?}", tensor.shape), format!("{:?}", other.shape));
-    }
-    let scales = |tensor: &Tensor| (tensor.prescale.to_bits(), tensor.postscale.to_bits());
-    if scales(tensor) != scales(other) {
-        let show = |tensor: &Tensor| format!("{} and {}", tensor.prescale, tensor.postscale);
-        return differ("prescale or postscale factors", show(tensor), show(other));
-    }
-    if tensor.op != other.op {
-        return differ("reduction operations", tensor.op.name().into(), other.op.name().into());
-    }
-    None
+    let check = CHECKS.iter().position(|(_, show)| show(tensor) != show(other))?;
+    let (what, show) = CHECKS[check];
+    let text = format!(
+        "Mismatched {what} for tensor \"{}\": rank {rank} has {}, but rank {other_rank} has {}.",
+        tensor.name,
+        show(tensor),
+        show(other)
+    );
+    Some((check, text))
 }

@@ -1,6 +1,6 @@
 //! `kolo bench`: nccl-tests' table for our algorithms.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::DEFAULT_GROUPS;
@@ -15,7 +15,7 @@ use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
 use crate::for_dtype;
 use crate::pattern::Pattern;
 use crate::provenance::{Launch, cores, memory_bytes};
-use crate::record::{csv_bytes, write_whole};
+use crate::record::{Appended, write_whole};
 use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
 use crate::tabulate::{put_bandwidths, put_times, rounded};
@@ -98,17 +98,34 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let launch = Launch::now();
-    let mut rows = Vec::new();
+    let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
+    let mut status = Exit::Right;
     for algorithm in &request.algorithms {
-        table(arguments, &request, &**algorithm, &launch, &mut rows)?;
+        if table(arguments, &request, &**algorithm, &launch, &mut out)? > 0 {
+            status = Exit::Wrong;
+        }
     }
-    if let Some(path) = &arguments.out {
-        write_whole(path, &csv_bytes(&rows, true))?;
+    println!("# Collective test concluded: all_reduce");
+    Ok(status)
+}
+
+/// A file of rows that grows line by line, with its provenance beside it.
+struct Out(Appended);
+
+impl Out {
+    fn create(path: &Path, launch: &Launch) -> Result<Out> {
+        let out = Out(Appended::open(path.to_path_buf())?);
+        let text = serde_json::to_string_pretty(launch)?;
+        write_whole(&path.with_extension("provenance.json"), (text + "\n").as_bytes())?;
+        Ok(out)
     }
-    match rows.iter().any(|row| row.wrong.is_some_and(|wrong| wrong > 0)) {
-        true => Ok(Exit::Wrong),
-        false => Ok(Exit::Right),
+}
+
+fn append(out: &mut Option<Out>, row: &Row) -> Result<()> {
+    if let Some(Out(file)) = out {
+        file.append(std::slice::from_ref(row))?;
     }
+    Ok(())
 }
 
 fn request(arguments: &Arguments) -> Result<Request, String> {
@@ -148,8 +165,8 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
     if arguments.iters == 0 || arguments.groups == 0 {
         return Err("-n and --groups must be at least 1".into());
     }
-    let need = 3 * topology.ranks() * sizes.to;
-    if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need as u64) {
+    let need = (3 * topology.ranks() as u64).saturating_mul(sizes.to as u64);
+    if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need) {
         return Err(format!(
             "{} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a smaller -e",
             topology.ranks(),
@@ -167,39 +184,55 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
     })
 }
 
-/// One algorithm's table.
+/// What one line of a table is about.
+#[derive(Clone, Copy)]
+struct Line {
+    dtype: DataType,
+    op: ReduceOp,
+    elements: usize,
+    in_place: bool,
+}
+
+/// One algorithm's table; returns the number of wrong elements.
 fn table(
     arguments: &Arguments,
     request: &Request,
     algorithm: &dyn Algorithm,
     launch: &Launch,
-    rows: &mut Vec<Row>,
-) -> Result<()> {
+    out: &mut Option<Out>,
+) -> Result<usize> {
     preamble(arguments, request, algorithm, launch);
-    let schedule = match algorithm.schedule(&request.topology) {
-        Ok(schedule) => schedule,
-        Err(why) => {
-            println!("# unsupported: {why}\n#");
-            return Ok(());
-        }
+    let blank = |line: Line| blank(arguments, request, algorithm, launch, line);
+    let unsupported = |line: Line, reason: String, out: &mut Option<Out>| {
+        println!("# unsupported: {reason}");
+        append(out, &Row { status: Status::Unsupported, reason, ..blank(line) })
     };
+    let schedule = algorithm.schedule(&request.topology);
     header();
-    let (mut busbw, mut wrong, mut unchecked) = (Vec::new(), 0, arguments.check == 0);
+    let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
     for &dtype in &request.types {
         for &op in request.ops.iter().filter(|&&op| check_op(dtype, op).is_ok()) {
             for size_bytes in request.sizes.iter() {
                 let elements = size_bytes / dtype.size_bytes();
+                let line = |in_place| Line { dtype, op, elements, in_place };
                 let pattern = Pattern { ranks: request.topology.ranks(), op, seed: arguments.seed };
-                if let Some(why) = for_dtype!(dtype, T => pattern.unsupported::<T>()) {
-                    println!("# unsupported: {why}");
-                    unchecked = true;
-                    break;
-                }
+                let schedule = match (&schedule, for_dtype!(dtype, T => pattern.unsupported::<T>()))
+                {
+                    (Err(why), _) => {
+                        unsupported(line(true), why.to_string(), out)?;
+                        continue;
+                    }
+                    (_, Some(why)) if arguments.check > 0 => {
+                        unsupported(line(true), why, out)?;
+                        continue;
+                    }
+                    (Ok(schedule), _) => schedule,
+                };
                 print!("{}", row_head(elements, dtype, op));
                 for in_place in [false, true] {
                     let timed = run_bench(&Bench {
                         algorithm,
-                        schedule: &*schedule,
+                        schedule: &**schedule,
                         topology: &request.topology,
                         groups: arguments.groups,
                         dtype,
@@ -212,31 +245,29 @@ fn table(
                         check: arguments.check > 0,
                         seed: arguments.seed,
                     })?;
-                    let row = row(
-                        arguments,
-                        request,
-                        algorithm,
-                        launch,
-                        (dtype, op, elements, in_place),
-                        &timed,
-                    );
+                    let row = filled(blank(line(in_place)), &timed);
                     print!("{}", row_body(&row));
+                    append(out, &row)?;
                     busbw.push(row.busbw_gb_s.unwrap_or(0.0));
                     wrong += row.wrong.unwrap_or(0);
-                    rows.push(row);
+                    if !row.first_wrong.is_empty() {
+                        firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
+                    }
                 }
                 println!();
             }
         }
     }
-    for row in rows.iter().filter(|row| !row.first_wrong.is_empty()) {
-        println!("# wrong: {} {} {} bytes: {}", row.dtype, row.op, row.size_bytes, row.first_wrong);
-    }
-    let verdict = if wrong == 0 { "OK" } else { "FAILED" };
-    println!("# Out of bounds values : {wrong} {}", if unchecked { "unchecked" } else { verdict });
+    firsts.iter().for_each(|line| println!("{line}"));
+    let verdict = match (arguments.check, wrong) {
+        (0, _) => "unchecked",
+        (_, 0) => "OK",
+        _ => "FAILED",
+    };
+    println!("# Out of bounds values : {wrong} {verdict}");
     let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
     println!("# Avg bus bandwidth    : {average:.3} \n#");
-    Ok(())
+    Ok(wrong)
 }
 
 fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm, launch: &Launch) {
@@ -330,33 +361,30 @@ fn number(value: f64, width: usize) -> String {
     fits.unwrap_or_else(|| format!("{value:>width$.0e}"))
 }
 
-/// A line of the table as a row.
-fn row(
+/// A row with everything that is known before a line is measured.
+fn blank(
     arguments: &Arguments,
     request: &Request,
     algorithm: &dyn Algorithm,
     launch: &Launch,
-    (dtype, op, elements, in_place): (DataType, ReduceOp, usize, bool),
-    timed: &Timed,
+    Line { dtype, op, elements, in_place }: Line,
 ) -> Row {
     let topology = &request.topology;
     let size_bytes = elements * dtype.size_bytes();
-    let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
-    let wrong = timed.wrong.as_ref();
     let place = if in_place { "in-place" } else { "out-of-place" };
     let (transport, name) = (crate::transport::threads::NAME, algorithm.name());
     let (dtype, op) = (dtype.name(), op.name());
     let groups = if algorithm.grouping().is_some() { arguments.groups } else { 0 };
-    let mut row = Row {
+    Row {
         schema: SCHEMA,
         kind: Kind::Allreduce,
         case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
-        status: if wrong.is_some_and(|w| w.count > 0) { Status::Wrong } else { Status::Ok },
         emulated: topology.nodes() > 1,
         oversubscribed: topology.ranks() > cores(),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),
+        seed: arguments.seed,
         transport: transport.into(),
         algorithm: name,
         groups,
@@ -370,15 +398,20 @@ fn row(
         tensors: groups.max(1),
         segment_bytes: arguments.segment,
         warmup: arguments.warmup_iters,
-        samples: micros.len(),
-        blocks: 1,
-        launches: 1,
-        stop_reason: "count".into(),
-        checked: usize::from(wrong.is_some()),
-        wrong: wrong.map(|wrong| wrong.count),
-        first_wrong: wrong.and_then(|wrong| wrong.first.clone()).unwrap_or_default(),
         ..Row::default()
-    };
+    }
+}
+
+/// The row of a measured line.
+fn filled(mut row: Row, timed: &Timed) -> Row {
+    let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
+    (row.samples, row.blocks, row.launches) = (micros.len(), 1, 1);
+    row.stop_reason = "count".into();
+    if let Some(wrong) = &timed.wrong {
+        row.status = if wrong.count > 0 { Status::Wrong } else { Status::Ok };
+        (row.checked, row.wrong) = (1, Some(wrong.count));
+        row.first_wrong = wrong.first.clone().unwrap_or_default();
+    }
     if let Some(time) = Summary::of(&micros) {
         put_times(&mut row, &time);
         put_bandwidths(&mut row);

@@ -229,6 +229,16 @@ fn bench_writes_rows_that_can_be_drawn() {
     let ended = Ended::of(kolo(&plot).current_dir(folder.path()));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     assert!(folder.path().join("figures/bus_bandwidth_allreduce.png").exists());
+    let provenance = fs::read_to_string(folder.path().join("b.provenance.json")).unwrap();
+    assert!(provenance.contains("\"command\"") && provenance.contains("\"machine\""));
+    let ended = Ended::of(kolo(bench).current_dir(folder.path()));
+    ended.says(2, "b.csv exists; results are never overwritten");
+    // An unsupported line is a row with its reason, too.
+    let bench = ["bench", "--topology", "3+1", "--algorithm", "hierarchical", "--out", "c.csv"];
+    let ended = Ended::of(kolo(&bench).current_dir(folder.path()));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows = fs::read_to_string(folder.path().join("c.csv")).unwrap();
+    assert!(rows.contains("unsupported,\"hierarchical needs nodes of one size"), "{rows}");
 }
 
 #[test]
