@@ -54,6 +54,16 @@ fn the_quick_sweep_is_what_the_readme_says() {
     }
 }
 
+/// The README shows what the reference run said, and its figure.
+#[test]
+fn the_readme_quotes_the_reference_run() {
+    let page = read("README.md");
+    assert!(page.contains(read("results/reference/quick/summary.txt").trim_end()));
+    for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        assert!(root().join(link).exists(), "README.md links to {link}");
+    }
+}
+
 #[test]
 fn every_workload_can_be_read() {
     for path in files("configs/workloads", ".csv") {
