@@ -188,49 +188,33 @@ impl<S: Schedule> Schedule for Pipelined<S> {
     }
 }
 
-impl Schedule for &dyn Schedule {
-    fn ranks(&self) -> usize {
-        (**self).ranks()
-    }
+/// A schedule behind a pointer is a schedule.
+macro_rules! delegate {
+    ($($pointer:ty),*) => { $(
+        impl Schedule for $pointer {
+            fn ranks(&self) -> usize {
+                (**self).ranks()
+            }
 
-    fn chunks(&self) -> usize {
-        (**self).chunks()
-    }
+            fn chunks(&self) -> usize {
+                (**self).chunks()
+            }
 
-    fn steps(&self) -> usize {
-        (**self).steps()
-    }
+            fn steps(&self) -> usize {
+                (**self).steps()
+            }
 
-    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
-        (**self).part(rank, step, part);
-    }
+            fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+                (**self).part(rank, step, part);
+            }
 
-    fn rotation(&self) -> usize {
-        (**self).rotation()
-    }
+            fn rotation(&self) -> usize {
+                (**self).rotation()
+            }
+        }
+    )* };
 }
-
-impl Schedule for Box<dyn Schedule> {
-    fn ranks(&self) -> usize {
-        (**self).ranks()
-    }
-
-    fn chunks(&self) -> usize {
-        (**self).chunks()
-    }
-
-    fn steps(&self) -> usize {
-        (**self).steps()
-    }
-
-    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
-        (**self).part(rank, step, part);
-    }
-
-    fn rotation(&self) -> usize {
-        (**self).rotation()
-    }
-}
+delegate!(&dyn Schedule, Box<dyn Schedule>);
 
 /// Appends `inner`'s part for `member`, with peers renamed and chunks moved to
 /// `offset + scale * chunk`.

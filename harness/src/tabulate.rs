@@ -296,7 +296,7 @@ pub fn bandwidth(
         let planned = plan.cases.iter().find(|planned| {
             planned.case.algorithm == algorithm && planned.case.topology == *topology
         })?;
-        let speed = Summary::of(&speeds)?;
+        let speed = Summary::of(&speeds).filter(|speed| speed.p50_interval.is_some())?;
         sizes.sort_unstable();
         let factor = bus_factor(topology.ranks()) / 1e3;
         let (low, high) = ends(&speed);
