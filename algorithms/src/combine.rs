@@ -1,7 +1,8 @@
 //! Schedules made of schedules: one phase after another, one schedule on many groups, one schedule
 //! in segments that follow each other.
 
-use crate::schedule::{Part, Schedule};
+use crate::registry::Volume;
+use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
 /// One phase after the other, over the same ranks and chunks.
@@ -136,6 +137,89 @@ impl<S: Schedule> Schedule for Across<S> {
     }
 }
 
+/// Any world on a schedule for a power of two: ranks beyond it come in pairs, of which only one takes
+/// part.
+///
+/// With q = 2^floor(log2 n) and n - q pairs (0, 1), (2, 3), ..., first the even rank of a pair hands
+/// its whole buffer to the odd one, and in the end gets the result back. The odd ones and those
+/// without a partner are the q ranks of the inner schedule.
+pub struct Fold<S> {
+    ranks: usize,
+    inner: S,
+}
+
+impl<S: Schedule> Fold<S> {
+    /// `inner`, a schedule for [`Self::active`] ranks, on a world of any size.
+    ///
+    /// # Panics
+    /// When `inner` is for another number of ranks.
+    pub fn new(ranks: usize, inner: S) -> Fold<S> {
+        assert_eq!(inner.ranks(), Self::active(ranks), "a schedule for another world");
+        Fold { ranks, inner }
+    }
+
+    /// The largest power of two up to `ranks`.
+    pub fn active(ranks: usize) -> usize {
+        1 << ranks.ilog2()
+    }
+
+    fn pairs(&self) -> usize {
+        self.ranks - self.inner.ranks()
+    }
+}
+
+impl<S: Schedule> Schedule for Fold<S> {
+    fn ranks(&self) -> usize {
+        self.ranks
+    }
+
+    fn chunks(&self) -> usize {
+        self.inner.chunks()
+    }
+
+    fn steps(&self) -> usize {
+        self.inner.steps() + if self.pairs() > 0 { 2 } else { 0 }
+    }
+
+    fn part(&self, rank: Rank, step: usize, part: &mut Part) {
+        let (pairs, all) = (self.pairs(), 0..self.chunks());
+        let before = usize::from(pairs > 0);
+        let is_even_of_pair = rank < 2 * pairs && rank.is_multiple_of(2);
+        let is_odd_of_pair = rank < 2 * pairs && !is_even_of_pair;
+        if step < before || step >= before + self.inner.steps() {
+            let (action, even_sends) =
+                if step < before { (Action::Reduce, true) } else { (Action::Copy, false) };
+            match (is_even_of_pair, is_odd_of_pair, even_sends) {
+                (true, _, true) => part.sends.push(Move::new(rank + 1, all, action)),
+                (true, _, false) => part.receives.push(Move::new(rank + 1, all, action)),
+                (_, true, true) => part.receives.push(Move::new(rank - 1, all, action)),
+                (_, true, false) => part.sends.push(Move::new(rank - 1, all, action)),
+                _ => {}
+            }
+        } else if !is_even_of_pair {
+            let member = if is_odd_of_pair { rank / 2 } else { rank - pairs };
+            let peer = |member: Rank| if member < pairs { 2 * member + 1 } else { member + pairs };
+            relabel(&self.inner, member, step - before, part, peer, 0, 1);
+        }
+    }
+}
+
+/// What a rank moves in a folded schedule of `chunks` chunks, if the active ranks each move
+/// `inner`.
+pub fn folded_volume(ranks: usize, rank: Rank, chunks: usize, inner: Volume) -> Volume {
+    let pairs = ranks - (1 << ranks.ilog2());
+    match (rank < 2 * pairs, rank.is_multiple_of(2)) {
+        (true, true) => Volume { sent: chunks, received: chunks },
+        (true, false) => Volume { sent: inner.sent + chunks, received: inner.received + chunks },
+        (false, _) => inner,
+    }
+}
+
+/// Steps of a folded schedule whose inner one takes `inner` steps.
+pub fn folded_steps(ranks: usize, inner: usize) -> usize {
+    inner + if ranks.is_power_of_two() { 0 } else { 2 }
+}
+
 /// The same schedule on `segments` parts of the buffer, each part a step behind the one before, so
 /// that a step works on a part that is still in the cache, and one part travels while another is
 /// combined.
@@ -215,6 +299,17 @@ macro_rules! delegate {
     )* };
 }
 delegate!(&dyn Schedule, Box<dyn Schedule>);
+
+/// Appends `inner`'s part for `member`, with peers renamed.
+pub(crate) fn renamed(
+    inner: &dyn Schedule,
+    member: Rank,
+    step: usize,
+    part: &mut Part,
+    peer: impl Fn(Rank) -> Rank,
+) {
+    relabel(inner, member, step, part, peer, 0, 1);
+}
 
 /// Appends `inner`'s part for `member`, with peers renamed and chunks moved to
 /// `offset + scale * chunk`.

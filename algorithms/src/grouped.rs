@@ -57,6 +57,10 @@ impl Algorithm for Grouped {
         self.inner.schedule(topology)
     }
 
+    fn steps(&self, topology: &Topology) -> usize {
+        self.inner.steps(topology)
+    }
+
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         self.inner.volume(topology, rank)
     }

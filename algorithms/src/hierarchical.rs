@@ -46,6 +46,11 @@ impl Algorithm for Hierarchical {
         ])))
     }
 
+    fn steps(&self, topology: &Topology) -> usize {
+        let inside = 2 * (topology.node(0).len() - 1);
+        inside + self.inner.steps(&Topology::flat(topology.nodes()))
+    }
+
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         let across = Topology::flat(topology.nodes());
         let inner = self.inner.volume(&across, topology.node_of(rank));

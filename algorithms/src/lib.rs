@@ -6,7 +6,7 @@
 //! |---|---|
 //! | ranks on nodes | [`topology`] |
 //! | what a schedule is | [`schedule`], made of others by [`combine`], written down by [`listed`] |
-//! | the algorithms by name | [`registry`]; one file each: [`ring`], [`tree`], [`hierarchical`], [`grouped`] |
+//! | the algorithms by name | [`registry`]; one file each, such as [`ring`] |
 //! | proof that a schedule is an allreduce | [`verify`] |
 //! | one rank's flat list of operations, as an executor runs it | [`program`], rehearsed without data by [`rehearsal`] |
 //! | who agrees on what to reduce next | [`control`] |
@@ -23,17 +23,27 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod bine;
 pub mod combine;
 pub mod control;
+pub mod direct;
+pub mod double_tree;
 pub mod fusion;
 pub mod grouped;
+pub mod halving_doubling;
 pub mod hierarchical;
+pub mod leader;
 pub mod listed;
+pub mod parameter_server;
+pub mod pat;
 pub mod program;
+pub mod recursive_doubling;
 pub mod registry;
 pub mod rehearsal;
 pub mod ring;
 pub mod schedule;
+pub mod swing;
 pub mod topology;
+pub mod torus;
 pub mod tree;
 pub mod verify;

@@ -3,11 +3,21 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::bine::Bine;
+use crate::direct::{OneShot, TwoShot};
+use crate::double_tree::DoubleTree;
 use crate::grouped::{Buffer, Grouped, Grouping};
+use crate::halving_doubling::HalvingDoubling;
 use crate::hierarchical::Hierarchical;
+use crate::leader::Leader;
+use crate::parameter_server::ParameterServer;
+use crate::pat::Pat;
+use crate::recursive_doubling::RecursiveDoubling;
 use crate::ring::Ring;
 use crate::schedule::Schedule;
+use crate::swing::{Swing, SwingLatency};
 use crate::topology::{Rank, Topology};
+use crate::torus::Torus;
 use crate::tree::Tree;
 
 /// A function from a topology to a schedule.
@@ -17,6 +27,9 @@ pub trait Algorithm: Send + Sync {
 
     /// The schedule for a topology, or why there is none.
     fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
+
+    /// The number of steps that the file's header promises; [`crate::verify`] counts.
+    fn steps(&self, topology: &Topology) -> usize;
 
     /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
@@ -68,7 +81,19 @@ enum Build {
 pub const ALL: &[Entry] = &[
     Entry::plain("ring", "reduce-scatter, then all-gather, around one ring", || Arc::new(Ring)),
     Entry::plain("tree", "reduce up a binomial tree, broadcast down it", || Arc::new(Tree)),
+    Entry::plain("double-tree", "half of the buffer over each of two complementary binary trees", || Arc::new(DoubleTree)),
+    Entry::plain("recursive-doubling", "swap everything at doubling distances", || Arc::new(RecursiveDoubling)),
+    Entry::plain("halving-doubling", "Rabenseifner: swap halves, then gather them", || Arc::new(HalvingDoubling)),
+    Entry::plain("swing-latency", "swap everything at swinging distances", || Arc::new(SwingLatency)),
+    Entry::plain("swing", "reduce-scatter and all-gather at swinging distances", || Arc::new(Swing)),
+    Entry::plain("bine", "halving-doubling with swing's partners and contiguous halves", || Arc::new(Bine)),
+    Entry::plain("pat", "a binomial tree from every rank, there and back", || Arc::new(Pat)),
+    Entry::plain("one-shot", "everything to everybody, in one step", || Arc::new(OneShot)),
+    Entry::plain("two-shot", "each chunk to its owner, and back to everybody", || Arc::new(TwoShot)),
+    Entry::plain("torus", "rings along the rows and columns of a grid", || Arc::new(Torus)),
+    Entry::plain("parameter-server", "push chunks to a server per node, pull the sums", || Arc::new(ParameterServer)),
     Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
+    Entry::over("leader", "to the first rank of each node, INNER among those, and back", |inner| Arc::new(Leader { inner })),
     Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),
     Entry::over("grouped-scattered", "tensors released in groups, reduced where they lie, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Scattered })),
 ];

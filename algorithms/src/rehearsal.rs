@@ -162,7 +162,11 @@ impl<'a> Stage<'a> {
         let from = op.entry.peer();
         let pair = self.pair(from, rank);
         self.taken[pair] += 1;
-        op.entry.chunks().flat_map(|chunk| self.held.at(from, chunk).to_vec()).collect()
+        let mut values = Vec::with_capacity(op.entry.chunks().len() * self.held.words);
+        for chunk in op.entry.chunks() {
+            values.extend_from_slice(self.held.at(from, chunk));
+        }
+        values
     }
 
     fn write(&mut self, rank: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {

@@ -29,6 +29,10 @@ impl Algorithm for Ring {
         Ok(Box::new(Sequence::new(vec![Box::new(reduce_scatter(n)), Box::new(all_gather(n))])))
     }
 
+    fn steps(&self, topology: &Topology) -> usize {
+        2 * (topology.ranks() - 1)
+    }
+
     fn volume(&self, topology: &Topology, _rank: Rank) -> Volume {
         let hops = 2 * (topology.ranks() - 1);
         Volume { sent: hops, received: hops }

@@ -27,6 +27,10 @@ impl Algorithm for Tree {
         Ok(Box::new(UpAndDown { n: topology.ranks() }))
     }
 
+    fn steps(&self, topology: &Topology) -> usize {
+        2 * UpAndDown { n: topology.ranks() }.depth()
+    }
+
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         let tree = UpAndDown { n: topology.ranks() };
         let family = (0..tree.depth()).filter(|&level| tree.edge(rank, level).is_some()).count();

@@ -13,6 +13,7 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::combine::Pipelined;
 use crate::program::Program;
 use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::rehearsal;
@@ -53,6 +54,8 @@ pub enum Violation {
     Lacking { steps: usize, rank: Rank, chunk: usize, part: Rank },
     /// The result is right, but costs something else than promised.
     Volume { rank: Rank, promised: Volume, found: Volume },
+    /// The result is right, but takes another number of steps than promised.
+    Steps { promised: usize, found: usize },
     /// The compiled programs wait for one another.
     Blocked { step: usize, rank: Rank, peer: Rank, chunks: Range<usize>, sending: bool },
 }
@@ -105,6 +108,9 @@ impl fmt::Display for Violation {
                 "rank {rank} sends {} chunks and receives {}, but the algorithm promises {} and {}",
                 found.sent, found.received, promised.sent, promised.received
             ),
+            Violation::Steps { promised, found } => {
+                write!(f, "it takes {found} steps, but the algorithm promises {promised}")
+            }
             Violation::Blocked { step, rank, peer, chunks, sending } => {
                 let chunks = Chunks(chunks.clone());
                 match sending {
@@ -142,15 +148,36 @@ fn verb(action: Action) -> &'static str {
     }
 }
 
-/// Proves one algorithm on one topology: an allreduce, at the promised volume per rank, that its
-/// compiled programs carry out without deadlock or hazard.
+/// Proves one algorithm on one topology: an allreduce, in the promised steps and at the promised
+/// volume per rank, that its compiled programs carry out without deadlock or hazard.
 pub fn algorithm(algorithm: &dyn Algorithm, topology: &Topology) -> Result<Proof, Violation> {
+    pipelined(algorithm, topology, 1)
+}
+
+/// The same for an algorithm that is pipelined in segments: as many bytes, and one step more for
+/// each segment but the first.
+pub fn pipelined(
+    algorithm: &dyn Algorithm,
+    topology: &Topology,
+    segments: usize,
+) -> Result<Proof, Violation> {
     let schedule = algorithm.schedule(topology).map_err(Violation::Unsupported)?;
-    let volumes: Vec<_> =
-        (0..topology.ranks()).map(|rank| algorithm.volume(topology, rank)).collect();
-    let proof = schedule_moves(&*schedule, &volumes)?;
+    let schedule = Pipelined::new(schedule, segments);
+    let promised = match algorithm.steps(topology) {
+        0 => 0,
+        steps => steps + segments - 1,
+    };
+    if schedule.steps() != promised {
+        return Err(Violation::Steps { promised, found: schedule.steps() });
+    }
+    let volume = |rank| {
+        let once = algorithm.volume(topology, rank);
+        Volume { sent: once.sent * segments, received: once.received * segments }
+    };
+    let volumes: Vec<_> = (0..topology.ranks()).map(volume).collect();
+    let proof = schedule_moves(&schedule, &volumes)?;
     let programs: Vec<_> =
-        (0..topology.ranks()).map(|rank| Program::compile(&*schedule, rank)).collect();
+        (0..topology.ranks()).map(|rank| Program::compile(&schedule, rank)).collect();
     rehearsal::rehearse(&programs)?;
     Ok(proof)
 }
@@ -162,7 +189,7 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
     let mut found = vec![Volume { sent: 0, received: 0 }; ranks];
     let mut parts = vec![Part::default(); ranks];
     let mut proof = Proof { steps: schedule.steps(), ..Proof::default() };
-    let mut arriving = Vec::new();
+    let (mut arriving, mut before) = (Vec::new(), Vec::new());
     let mut written = vec![None; ranks * chunks];
     for step in 0..schedule.steps() {
         for (rank, part) in parts.iter_mut().enumerate() {
@@ -196,10 +223,10 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
         }
         match_sends(step, &parts)?;
         // All moves of a step read the state before it.
-        let before: Vec<_> = arriving
-            .iter()
-            .flat_map(|&(from, _, chunk, _)| held.at(from, chunk).to_vec())
-            .collect();
+        before.clear();
+        for &(from, _, chunk, _) in &arriving {
+            before.extend_from_slice(held.at(from, chunk));
+        }
         for (&(from, to, chunk, action), value) in
             arriving.iter().zip(before.chunks_exact(held.words))
         {

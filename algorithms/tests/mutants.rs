@@ -1,9 +1,10 @@
 //! The verifier refuses every small mutation of every registered algorithm.
 
 use algorithms::listed::Listed;
-use algorithms::registry::{ALL, Volume, find};
-use algorithms::topology::Topology;
-use algorithms::verify::{Violation, schedule_moves};
+use algorithms::registry::{ALL, Algorithm, Unsupported, Volume, find};
+use algorithms::schedule::{Part, Schedule};
+use algorithms::topology::{Rank, Topology};
+use algorithms::verify::{self, Violation, schedule_moves};
 
 /// Runs `mutate` on every transfer of every algorithm on some worlds; every mutant must be refused.
 /// Returns the refusals.
@@ -116,6 +117,30 @@ fn a_transfer_misdirected_at_both_ends_is_refused_or_caught_by_the_promised_volu
         mutants.collect()
     });
     refusals.iter().for_each(says_step_rank_and_chunk);
+}
+
+/// A step in which nothing happens changes no result and no volume.
+#[test]
+fn another_number_of_steps_is_refused() {
+    struct Lazy(std::sync::Arc<dyn Algorithm>);
+    impl Algorithm for Lazy {
+        fn name(&self) -> String {
+            self.0.name()
+        }
+        fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+            let mut lazy = Listed::of(&*self.0.schedule(topology)?);
+            lazy.steps.insert(1, vec![Part::default(); lazy.ranks]);
+            Ok(Box::new(lazy))
+        }
+        fn steps(&self, topology: &Topology) -> usize {
+            self.0.steps(topology)
+        }
+        fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
+            self.0.volume(topology, rank)
+        }
+    }
+    let why = verify::algorithm(&Lazy(find("tree").unwrap()), &Topology::flat(5)).unwrap_err();
+    assert_eq!(why.to_string(), "it takes 7 steps, but the algorithm promises 6");
 }
 
 /// A detour that still is an allreduce is caught by what the header promises, per rank.

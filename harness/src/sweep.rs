@@ -191,3 +191,30 @@ fn stop_reason(plan: &Plan, own: &[&Block]) -> Option<&'static str> {
     }
     (own.len() == measure.blocks_max).then_some("count")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Sample;
+    use crate::workload::Workload;
+
+    #[test]
+    fn a_case_stops_when_its_interval_is_narrow_or_its_blocks_are_used_up() {
+        let config = "workload = \"x\"\nstep = { backward_ms = 1 }\n[sweep]\ntopology = []\n\
+                      control_plane = []\nalgorithm = []\nfusion_threshold_mib = []\n\
+                      cycle_time_ms = []\n[measure]\nblocks_max = 4\ninterval_percent = 5";
+        let (gradients, ready_order) = (Vec::new(), Vec::new());
+        let workload = Workload { name: "x".into(), gradients, ready_order, ready_assumed: false };
+        let plan = Plan::new(toml::from_str(config).unwrap(), workload);
+        let block = |times: [f64; 5]| Block {
+            samples: times.map(|time_us| Sample { time_us, ..Sample::default() }).to_vec(),
+            ..Block::default()
+        };
+        let narrow = block([100.0, 101.0, 99.0, 100.0, 102.0]);
+        let wide = block([100.0, 300.0, 80.0, 200.0, 102.0]);
+        assert_eq!(stop_reason(&plan, &[&narrow]), None, "below the minimum of blocks");
+        assert_eq!(stop_reason(&plan, &[&narrow, &narrow]), Some("interval"));
+        assert_eq!(stop_reason(&plan, &[&wide, &wide]), None);
+        assert_eq!(stop_reason(&plan, &[&wide; 4]), Some("count"));
+    }
+}

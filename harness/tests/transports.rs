@@ -112,6 +112,10 @@ impl Algorithm for Exchange {
         Ok(Box::new((self.0)(topology.ranks())))
     }
 
+    fn steps(&self, _topology: &Topology) -> usize {
+        unimplemented!("not verified here")
+    }
+
     fn volume(&self, _topology: &Topology, _rank: Rank) -> Volume {
         unimplemented!("not verified here")
     }

@@ -11,6 +11,9 @@ use rayon::prelude::*;
 
 use super::{Exit, sizes, usage};
 
+/// Up to so many ranks the pipelined form, in three segments, is proved as well.
+const PIPELINED_RANKS: usize = 16;
+
 /// Prove that schedules are allreduces: symbolically, for every world size and every way to put the
 /// ranks on nodes of one size.
 #[derive(clap::Args)]
@@ -37,7 +40,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let start = Instant::now();
         let proofs: Vec<_> = worlds(arguments.ranks.clone())
             .into_par_iter()
-            .map(|world| (verify::algorithm(&*algorithm, &world), world))
+            .map(|world| {
+                let proof = verify::algorithm(&*algorithm, &world).and_then(|proof| {
+                    if world.ranks() <= PIPELINED_RANKS {
+                        verify::pipelined(&*algorithm, &world, 3)?;
+                    }
+                    Ok(proof)
+                });
+                (proof, world)
+            })
             .collect();
         let (mut proved, mut transfers, mut unsupported) = (0, 0, 0);
         for (proof, world) in proofs {
