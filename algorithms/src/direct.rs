@@ -1,7 +1,8 @@
 //! Direct algorithms: everybody talks to everybody, in one step or two.
 //!
 //! `one-shot`: every rank sends its whole buffer to every other, and each adds what it gets. One
-//! step, (n - 1) buffers sent: for tiny buffers inside a node.
+//! step, (n - 1) buffers sent: for tiny buffers inside a node. Ranks add in different orders, so
+//! floating-point results may differ in their last bits from rank to rank.
 //!
 //! `two-shot`: rank d gets chunk d from all, adds, and sends the finished chunk back to all. Two
 //! steps, 2(n - 1) of n chunks sent, as few bytes as a ring: for everything else inside a node, where

@@ -155,12 +155,14 @@ fn exchanges_are_exact() {
     }
 }
 
-/// Delays injected at random between operations do not change a bit.
+/// Delays injected at random between operations do not change a bit on any rank; and all ranks hold
+/// the same bits, but for `one-shot`, in which each adds in an order of its own.
 #[test]
 fn delays_do_not_change_results() {
     let world = Topology::uniform(2, 2);
     for name in names() {
         let schedule = find(name).unwrap().schedule(&world).unwrap();
+        let mut first: Option<Vec<Vec<f32>>> = None;
         for seed in 0..20 {
             let links = Links::new(4, Duration::from_secs(20));
             let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
@@ -185,8 +187,11 @@ fn delays_do_not_change_results() {
                 let threads: Vec<_> = (0..4).map(spawn).collect();
                 threads.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
-            for rank in 1..4 {
-                assert!(results[rank] == results[0], "{name}, seed {seed}: rank {rank} differs");
+            let first = first.get_or_insert_with(|| results.clone());
+            for rank in 0..4 {
+                assert!(results[rank] == first[rank], "{name}, seed {seed}: rank {rank} differs");
+                let alike = results[rank] == results[0] || name == "one-shot";
+                assert!(alike, "{name}, seed {seed}: rank {rank} differs from rank 0");
             }
         }
     }
