@@ -19,6 +19,7 @@ pub struct Row {
     pub source: Source,
     pub emulated: bool,
     pub oversubscribed: bool,
+    pub pinned: bool,
     pub host: String,
     pub commit: String,
     pub started: String,

@@ -14,6 +14,7 @@ use crate::provenance::{Launch, cores};
 use crate::record::{Block, histogram};
 use crate::row::{Kind, Message, Row, SCHEMA, Sample, Source, Status};
 use crate::statistics::Summary;
+use crate::transport::threads::is_pinned;
 
 /// What ranks saw, as samples: the steps after the warm-up, the maximum over ranks.
 pub fn block_of(
@@ -140,6 +141,7 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         source: Source::Measured,
         emulated: case.topology.nodes() > 1,
         oversubscribed: ranks > cores(),
+        pinned: is_pinned(ranks),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),

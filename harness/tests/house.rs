@@ -88,6 +88,15 @@ fn every_column_is_explained() {
     }
 }
 
+#[test]
+fn every_algorithm_is_in_the_readme() {
+    let page = read("README.md");
+    for entry in algorithms::registry::ALL {
+        let (plain, over) = (format!("`{}`", entry.name), format!("`{}[:INNER]`", entry.name));
+        assert!(page.contains(&plain) || page.contains(&over), "{}", entry.name);
+    }
+}
+
 /// The code block behind a marker in the README.
 fn block(marker: &str) -> String {
     let page = read("README.md");

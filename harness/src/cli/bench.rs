@@ -19,6 +19,7 @@ use crate::record::{Appended, write_whole};
 use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
 use crate::tabulate::{put_bandwidths, put_times, rounded};
+use crate::transport::threads::is_pinned;
 
 /// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
 /// of this process; every size is checked.
@@ -381,6 +382,7 @@ fn blank(
         case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
         emulated: topology.nodes() > 1,
         oversubscribed: topology.ranks() > cores(),
+        pinned: is_pinned(topology.ranks()),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),

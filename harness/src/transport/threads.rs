@@ -127,6 +127,20 @@ impl Links {
     }
 }
 
+/// Whether each rank of a world gets a core to itself: if there are enough. Left alone, the kernel
+/// may put two new threads on one core, and takes many milliseconds to notice.
+pub fn is_pinned(ranks: usize) -> bool {
+    core_affinity::get_core_ids().is_some_and(|cores| ranks <= cores.len())
+}
+
+fn pin(rank: Rank, ranks: usize) {
+    if is_pinned(ranks)
+        && let Some(core) = core_affinity::get_core_ids().and_then(|cores| cores.get(rank).copied())
+    {
+        core_affinity::set_for_current(core);
+    }
+}
+
 /// Runs `rank` as every rank of a world, each on a thread of its own, and returns what they return,
 /// in order. When one fails or cannot be started, the others are told over all `links`.
 ///
@@ -146,7 +160,10 @@ pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
     let ended: Vec<Result<T, E>> = std::thread::scope(|scope| {
         let spawn = |me: Rank| {
             let (rank, tell) = (&rank, &tell);
-            let run = move || rank(me).inspect_err(|error| tell(me, error));
+            let run = move || {
+                pin(me, links[0].ranks);
+                rank(me).inspect_err(|error| tell(me, error))
+            };
             let thread = std::thread::Builder::new().name(format!("rank {me}"));
             thread.spawn_scoped(scope, run).map_err(|error| {
                 let reason = format!("its thread cannot be started: {error}");
