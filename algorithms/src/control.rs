@@ -171,6 +171,9 @@ impl Tensor {
 pub struct Tensors {
     list: Vec<Tensor>,
     by_name: HashMap<String, TensorId>,
+    /// Of each tensor: its size in bytes, and the number of its kind; tensors of one kind may be
+    /// reduced by one and the same call.
+    sizes: Vec<(usize, usize)>,
 }
 
 impl Tensors {
@@ -182,7 +185,24 @@ impl Tensors {
                 return Err(ControlError::RegisteredTwice { name: tensor.name.clone() });
             }
         }
-        Ok(Tensors { list, by_name })
+        let mut kinds = HashMap::new();
+        let mut kind = |tensor: &Tensor| {
+            let scales = (tensor.prescale.to_bits(), tensor.postscale.to_bits());
+            let next = kinds.len();
+            *kinds.entry((tensor.dtype, tensor.op, scales)).or_insert(next)
+        };
+        let sizes = list.iter().map(|tensor| (tensor.size_bytes(), kind(tensor))).collect();
+        Ok(Tensors { list, by_name, sizes })
+    }
+
+    /// Size of a tensor in bytes.
+    pub fn size_bytes(&self, id: TensorId) -> usize {
+        self.sizes[id].0
+    }
+
+    /// True if two tensors may be reduced by one and the same call: same type, reduction and factors.
+    pub fn may_fuse(&self, a: TensorId, b: TensorId) -> bool {
+        self.sizes[a].1 == self.sizes[b].1
     }
 
     /// How many there are.
@@ -213,13 +233,6 @@ pub struct Response {
     pub tensors: Vec<TensorId>,
     /// Why they cannot be reduced; the same text on every rank.
     pub error: Option<String>,
-}
-
-impl Response {
-    /// Reduce one tensor.
-    pub fn reduce(tensor: TensorId) -> Response {
-        Response { tensors: vec![tensor], error: None }
-    }
 }
 
 /// What happens to a control plane.

@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use crate::control::{Response, Tensors};
+use crate::control::{Response, TensorId, Tensors};
 use crate::topology::Topology;
 
 /// Horovod rounds the threshold to a multiple of this many bytes (64 doubles) per local rank.
@@ -21,24 +21,48 @@ pub fn effective_threshold_bytes(threshold_bytes: usize, topology: &Topology) ->
     }
 }
 
-/// Merges responses of one tensor each into messages of at most `threshold_bytes`. The first tensor
-/// of a message is never refused, so a tensor larger than the threshold travels alone.
-pub fn fuse(responses: Vec<Response>, tensors: &Tensors, threshold_bytes: usize) -> Vec<Response> {
-    let mut queue = VecDeque::from(responses);
+/// What is to be fused: a tensor that is ready everywhere, or an error about one, which travels alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The tensor.
+    pub tensor: TensorId,
+    /// Why it cannot be reduced.
+    pub error: Option<String>,
+}
+
+impl Candidate {
+    /// A tensor that can be reduced.
+    pub fn reduce(tensor: TensorId) -> Candidate {
+        Candidate { tensor, error: None }
+    }
+}
+
+/// Merges candidates into messages of at most `threshold_bytes`. The first tensor of a message is
+/// never refused, so a tensor larger than the threshold travels alone.
+pub fn fuse(
+    candidates: Vec<Candidate>,
+    tensors: &Tensors,
+    threshold_bytes: usize,
+) -> Vec<Response> {
+    let mut queue = VecDeque::from(candidates);
     let mut fused = Vec::new();
-    while let Some(mut message) = queue.pop_front() {
+    let mut skipped = Vec::new();
+    while let Some(first) = queue.pop_front() {
+        let mut message = Response { tensors: vec![first.tensor], error: first.error };
         if message.error.is_some() {
             fused.push(message);
             continue;
         }
-        let mut size = size_bytes(&message, tensors);
-        let mut skipped = Vec::new();
+        let mut size = tensors.size_bytes(first.tensor);
         let mut skipped_size = 0;
         while let Some(next) = queue.front() {
-            let next_size = size_bytes(next, tensors);
-            if alike(&message, next, tensors) && size + next_size <= threshold_bytes {
-                message.tensors.extend(queue.pop_front().expect("there is a front").tensors);
+            // An error has nothing to be reduced, and is never fused.
+            let next_size = if next.error.is_some() { 0 } else { tensors.size_bytes(next.tensor) };
+            let alike = next.error.is_none() && tensors.may_fuse(first.tensor, next.tensor);
+            if alike && size + next_size <= threshold_bytes {
+                message.tensors.push(next.tensor);
                 size += next_size;
+                queue.pop_front();
             } else {
                 skipped_size += next_size;
                 if size + skipped_size > threshold_bytes {
@@ -47,30 +71,12 @@ pub fn fuse(responses: Vec<Response>, tensors: &Tensors, threshold_bytes: usize)
                 skipped.extend(queue.pop_front());
             }
         }
-        for response in skipped.into_iter().rev() {
-            queue.push_front(response);
+        for candidate in skipped.drain(..).rev() {
+            queue.push_front(candidate);
         }
         fused.push(message);
     }
     fused
-}
-
-/// Bytes to be reduced; an error has none.
-fn size_bytes(response: &Response, tensors: &Tensors) -> usize {
-    match response.error {
-        Some(_) => 0,
-        None => response.tensors.iter().map(|&id| tensors.get(id).size_bytes()).sum(),
-    }
-}
-
-/// May be reduced by one and the same call.
-fn alike(a: &Response, b: &Response, tensors: &Tensors) -> bool {
-    let key = |response: &Response| {
-        let tensor = tensors.get(response.tensors[0]);
-        let scales = (tensor.prescale.to_bits(), tensor.postscale.to_bits());
-        (tensor.dtype, tensor.op, scales, response.error.is_some())
-    };
-    key(a) == key(b)
 }
 
 #[cfg(test)]
@@ -84,8 +90,8 @@ mod tests {
             Tensor::new(format!("t{id}"), dtype, ReduceOp::Sum, &[elements])
         });
         let tensors = Tensors::new(tensors.collect()).unwrap();
-        let responses = (0..list.len()).map(Response::reduce).collect();
-        let messages = fuse(responses, &tensors, threshold_bytes);
+        let candidates = (0..list.len()).map(Candidate::reduce).collect();
+        let messages = fuse(candidates, &tensors, threshold_bytes);
         let messages: Vec<_> = messages.into_iter().map(|message| message.tensors).collect();
         assert_eq!(messages, expected);
     }
@@ -126,6 +132,18 @@ mod tests {
         // A skipped response counts even where it could never have joined.
         check(&[(F32, 2), (F32, 6), (F32, 1)], 24, &[&[0], &[1], &[2]]);
         check(&[(F32, 3), (F32, 4), (F32, 2)], 24, &[&[0], &[1, 2]]);
+    }
+
+    #[test]
+    fn errors_travel_alone_and_in_their_place() {
+        let tensor = |id| Tensor::new(format!("t{id}"), F32, ReduceOp::Sum, &[1]);
+        let tensors = Tensors::new((0..3).map(tensor).collect()).unwrap();
+        let error = Candidate { tensor: 1, error: Some("no".into()) };
+        let list = vec![Candidate::reduce(0), error, Candidate::reduce(2)];
+        let messages = fuse(list, &tensors, 100);
+        let messages: Vec<_> =
+            messages.iter().map(|m| (&m.tensors[..], m.error.is_some())).collect();
+        assert_eq!(messages, [(&[0, 2][..], false), (&[1], true)]);
     }
 
     #[test]

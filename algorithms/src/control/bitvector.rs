@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::cache::ResponseCache;
 use super::coordinator::{Negotiation, Queue};
 use super::{ControlError, ControlPlane, Effect, Event, Response, Settings, TensorId, Tensors};
-use crate::fusion::fuse;
+use crate::fusion::{Candidate, fuse};
 
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "bitvector";
@@ -90,13 +90,12 @@ impl BitVector {
             }
         }
         let common: Vec<usize> = (0..self.cache.len()).filter(|&bit| is_common(bit)).collect();
-        let responses = common.iter().map(|&bit| Response::reduce(self.cache.tensor(bit)));
-        let responses: Vec<_> = responses.collect();
+        let ready = common.iter().map(|&bit| Candidate::reduce(self.cache.tensor(bit))).collect();
         if words[0] & NO_UNCACHED == 0 {
-            return self.negotiation.request(&asked.uncached, responses, out);
+            return self.negotiation.request(&asked.uncached, ready, out);
         }
         common.iter().for_each(|&bit| self.cache.touch(bit));
-        Ok(Some(fuse(responses, &self.tensors, self.fusion_threshold_bytes)))
+        Ok(Some(fuse(ready, &self.tensors, self.fusion_threshold_bytes)))
     }
 }
 

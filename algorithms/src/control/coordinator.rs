@@ -12,7 +12,7 @@ use super::message::{NamedResponse, Requests, Responses, encode_requests, encode
 use super::{
     ControlError, ControlPlane, Effect, Event, Response, Settings, Tensor, TensorId, Tensors,
 };
-use crate::fusion::fuse;
+use crate::fusion::{Candidate, fuse};
 use crate::topology::Rank;
 
 /// Its name in configurations and CSV files.
@@ -105,8 +105,8 @@ pub(super) struct Negotiation {
     pub(super) running: bool,
     /// Rank 0 only: the lists that have arrived for this cycle.
     lists: Vec<Option<Requests>>,
-    /// Rank 0 only: responses that need no counting and come first.
-    first: Vec<Response>,
+    /// Rank 0 only: tensors that need no counting and come first.
+    first: Vec<Candidate>,
     /// Rank 0 only: who has asked for what, over cycles.
     table: Table,
 }
@@ -133,12 +133,12 @@ impl Negotiation {
         ControlError::Unexpected { rank: self.rank, event }
     }
 
-    /// Sends this rank's requests. At rank 0, `first` are responses that all ranks have agreed on
+    /// Sends this rank's requests. At rank 0, `first` are tensors that all ranks have agreed on
     /// by other means; returns the answer if nothing is missing (a world of one, or all arrived).
     pub(super) fn request(
         &mut self,
         ids: &[TensorId],
-        first: Vec<Response>,
+        first: Vec<Candidate>,
         out: &mut Vec<Effect>,
     ) -> Result<Option<Vec<Response>>, ControlError> {
         if self.running {
@@ -185,15 +185,15 @@ impl Negotiation {
             return Ok(None);
         }
         self.running = false;
-        let mut responses = std::mem::take(&mut self.first);
+        let mut ready = std::mem::take(&mut self.first);
         for (rank, list) in self.lists.iter_mut().enumerate() {
             for request in list.take().expect("every list is there").0 {
-                if let Some(response) = self.table.count(rank, request) {
-                    responses.push(by_id(&self.tensors, self.rank, response)?);
+                if let Some((name, error)) = self.table.count(rank, request) {
+                    ready.push(Candidate { tensor: id(&self.tensors, self.rank, name)?, error });
                 }
             }
         }
-        let responses = fuse(responses, &self.tensors, self.fusion_threshold_bytes);
+        let responses = fuse(ready, &self.tensors, self.fusion_threshold_bytes);
         let named = responses.iter().map(|response| {
             let names = response.tensors.iter().map(|&id| self.tensors.get(id).name.as_str());
             (names, response.error.as_deref())
@@ -206,9 +206,12 @@ impl Negotiation {
 }
 
 fn by_id(tensors: &Tensors, rank: Rank, response: NamedResponse) -> Result<Response, ControlError> {
-    let id = |name: String| tensors.find(&name).ok_or(ControlError::UnknownTensor { rank, name });
-    let ids = response.names.into_iter().map(id).collect::<Result<_, _>>()?;
-    Ok(Response { tensors: ids, error: response.error })
+    let ids = response.names.into_iter().map(|name| id(tensors, rank, name));
+    Ok(Response { tensors: ids.collect::<Result<_, _>>()?, error: response.error })
+}
+
+fn id(tensors: &Tensors, rank: Rank, name: String) -> Result<TensorId, ControlError> {
+    tensors.find(&name).ok_or(ControlError::UnknownTensor { rank, name })
 }
 
 /// Who has asked for which tensor.
@@ -226,16 +229,22 @@ struct Row {
 }
 
 impl Table {
-    /// Counts a request; a response once all ranks have asked.
-    fn count(&mut self, rank: Rank, request: Tensor) -> Option<NamedResponse> {
-        let name = request.name.clone();
-        let row = self.rows.entry(name.clone()).or_insert_with(|| Row {
-            first: (rank, request.clone()),
-            count: 0,
-            error: None,
-        });
+    /// Counts a request; once all ranks have asked, the tensor's name and what is wrong with it.
+    fn count(&mut self, rank: Rank, request: Tensor) -> Option<(String, Option<String>)> {
+        let Some(row) = self.rows.get_mut(&request.name) else {
+            let name = request.name.clone();
+            let row = Row { first: (rank, request), count: 1, error: None };
+            return match self.ranks {
+                1 => Some((name, None)),
+                _ => {
+                    self.rows.insert(name, row);
+                    None
+                }
+            };
+        };
         row.count += 1;
-        if let Some(found) = disagreement(&row.first, &(rank, request))
+        let request = (rank, request);
+        if let Some(found) = disagreement(&row.first, &request)
             && row.error.as_ref().is_none_or(|(check, _)| found.0 < *check)
         {
             row.error = Some(found);
@@ -243,8 +252,8 @@ impl Table {
         if row.count < self.ranks {
             return None;
         }
-        let row = self.rows.remove(&name)?;
-        Some(NamedResponse { names: vec![name], error: row.error.map(|(_, text)| text) })
+        let (name, row) = self.rows.remove_entry(&request.1.name)?;
+        Some((name, row.error.map(|(_, text)| text)))
     }
 }
 
