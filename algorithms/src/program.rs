@@ -7,8 +7,11 @@
 
 use std::ops::Range;
 
-use crate::schedule::{Move, Part, Schedule};
+use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Rank;
+
+/// Up to so many ranks a program is worth compiling with all others, to find what can be put.
+pub const MOST_RANKS_WITH_PUTS: usize = 16;
 
 /// Which end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,9 @@ pub struct Op {
     /// An exchange: in this very step a peer reads chunks that this receive writes. What arrives
     /// must be put aside, and written once the rank's own sends are taken.
     pub staged: bool,
+    /// The sender may write these chunks straight into the receiver's buffer, as soon as its send
+    /// begins; see [`Program::compile_world`]. The same at both ends.
+    pub put: bool,
 }
 
 /// What one rank does in one collective, in the order in which it begins operations.
@@ -73,6 +79,7 @@ impl Program {
                     after_receives,
                     after_sends: 0,
                     staged: false,
+                    put: false,
                 });
                 program.sends += 1;
                 read_by[entry.chunks()].fill(program.sends as u32);
@@ -86,6 +93,7 @@ impl Program {
                     after_receives: 0,
                     after_sends,
                     staged: after_sends > sends_before,
+                    put: false,
                 };
                 program.ops.push(op);
                 program.receives.push(op);
@@ -98,6 +106,50 @@ impl Program {
         program
     }
 
+    /// The programs of all ranks, with puts: copies that a sender may write itself, where ranks can
+    /// write each other's memory.
+    ///
+    /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the very rank
+    /// that puts, and to nobody else. That rank has taken them before its own send begins, because it
+    /// combined or copied them into the chunks that it sends; so nobody reads or writes the
+    /// receiver's chunks any more, and the receiver has long begun. Both ends must agree, hence the
+    /// whole world at once: for small worlds.
+    pub fn compile_world(schedule: &dyn Schedule) -> Vec<Program> {
+        let ranks = schedule.ranks();
+        let mut programs: Vec<_> =
+            (0..ranks).map(|rank| Program::compile(schedule, rank)).collect();
+        // Where in the sender's program the k-th send from a to b is: `sends[a * ranks + b][k]`.
+        let mut sends: Vec<Vec<usize>> = vec![Vec::new(); ranks * ranks];
+        for (from, program) in programs.iter().enumerate() {
+            for (at, op) in program.ops.iter().enumerate().filter(|(_, op)| op.kind == Kind::Send) {
+                sends[from * ranks + op.entry.peer()].push(at);
+            }
+        }
+        for to in 0..ranks {
+            // Of each chunk: to whom alone it was sent since it was last written, if so.
+            let mut reader: Vec<Reader> = vec![Reader::None; schedule.chunks()];
+            let (mut received, mut from_each) = (0, vec![0; ranks]);
+            for at in 0..programs[to].ops.len() {
+                let op = programs[to].ops[at];
+                let (peer, chunks) = (op.entry.peer(), op.entry.chunks());
+                if op.kind == Kind::Send {
+                    reader[chunks].iter_mut().for_each(|reader| *reader = reader.and(peer));
+                    continue;
+                }
+                let copies = op.entry.action == Action::Copy && !op.staged;
+                if copies && reader[chunks.clone()].iter().all(|&of| of == Reader::Only(peer)) {
+                    programs[to].ops[at].put = true;
+                    programs[to].receives[received].put = true;
+                    programs[peer].ops[sends[peer * ranks + to][from_each[peer]]].put = true;
+                }
+                reader[chunks].fill(Reader::None);
+                received += 1;
+                from_each[peer] += 1;
+            }
+        }
+        programs
+    }
+
     /// The receives to be finished together, from the `done`-th on: one, or, if it is staged, all
     /// staged ones that follow it in its step. (Were they finished one by one, ranks that exchange
     /// with several peers could wait for each other in a circle.)
@@ -106,6 +158,24 @@ impl Program {
         let first = &rest[0];
         let together = |op: &&Op| first.staged && op.staged && op.step == first.step;
         &rest[..rest.iter().take_while(together).count().max(1)]
+    }
+}
+
+/// Who reads a chunk of a rank.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reader {
+    None,
+    Only(Rank),
+    Many,
+}
+
+impl Reader {
+    fn and(self, peer: Rank) -> Reader {
+        match self {
+            Reader::None => Reader::Only(peer),
+            Reader::Only(other) if other == peer => self,
+            _ => Reader::Many,
+        }
     }
 }
 
@@ -157,6 +227,28 @@ mod tests {
                 assert!(sizes.is_sorted_by(|a, b| a >= b) && sizes[0] - sizes[chunks - 1] <= 1);
             }
         }
+    }
+
+    /// Two-shot: every finished chunk is put where its owner got it from. A ring of four: the chunk
+    /// that comes back was sent on to the next rank, not to the one that brings it.
+    #[test]
+    fn puts_are_where_the_receiver_sent_the_chunks_to_the_putter_alone() {
+        let puts = |name: &str, ranks| {
+            let schedule = find(name).unwrap().schedule(&Topology::flat(ranks)).unwrap();
+            let programs = Program::compile_world(&*schedule);
+            let count = |kind| {
+                let ops = programs.iter().flat_map(|program| &program.ops);
+                ops.filter(|op| op.kind == kind && op.put).count()
+            };
+            assert_eq!(count(Kind::Send), count(Kind::Receive), "{name}");
+            count(Kind::Send)
+        };
+        assert_eq!(puts("two-shot", 4), 4 * 3);
+        assert_eq!(puts("ring", 2), 2);
+        assert_eq!(puts("ring", 4), 0);
+        assert_eq!(puts("halving-doubling", 4), 4 * 2);
+        assert_eq!(puts("tree", 4), 3);
+        assert_eq!(puts("recursive-doubling", 4), 0);
     }
 
     #[test]

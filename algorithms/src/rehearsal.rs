@@ -94,9 +94,16 @@ impl<'a> Stage<'a> {
             Some(op) if progress.received >= op.after_receives as usize => {
                 self.progress[rank].begun += 1;
                 if op.kind == Kind::Send {
-                    let posted = &mut self.posted[rank * self.programs.len() + op.entry.peer()];
-                    *posted += 1;
-                    self.progress[rank].sent.push((op.entry.peer(), *posted));
+                    let to = op.entry.peer();
+                    let pair = self.pair(rank, to);
+                    self.posted[pair] += 1;
+                    if op.put {
+                        let values = self.read(rank, op);
+                        self.write(to, rank, op, &values)?;
+                    }
+                    // What was put needs nobody to take it.
+                    let count = if op.put { 0 } else { self.posted[pair] };
+                    self.progress[rank].sent.push((to, count));
                 }
                 Ok(true)
             }
@@ -115,8 +122,11 @@ impl<'a> Stage<'a> {
             if !self.arrived(rank, op) || !self.settled(rank, op.after_sends as usize) {
                 return Ok(false);
             }
+            let from = op.entry.peer();
             let values = self.take(rank, op);
-            self.write(rank, op, &values)?;
+            if !op.put {
+                self.write(rank, from, op, &values)?;
+            }
             self.progress[rank].received += 1;
             return Ok(true);
         }
@@ -134,7 +144,7 @@ impl<'a> Stage<'a> {
         }
         let aside = std::mem::take(&mut self.progress[rank].aside);
         for (op, values) in batch.iter().zip(aside) {
-            self.write(rank, op, &values)?;
+            self.write(rank, op.entry.peer(), op, &values)?;
         }
         self.progress[rank].received += batch.len();
         Ok(true)
@@ -157,23 +167,28 @@ impl<'a> Stage<'a> {
             && sent[..sends].iter().all(|&(to, count)| self.taken[self.pair(rank, to)] >= count)
     }
 
-    /// Reads the sender's chunks as they are now.
+    /// Takes the sender's chunks as they are now.
     fn take(&mut self, rank: Rank, op: &Op) -> Vec<u64> {
         let from = op.entry.peer();
         let pair = self.pair(from, rank);
         self.taken[pair] += 1;
+        self.read(from, op)
+    }
+
+    fn read(&self, of: Rank, op: &Op) -> Vec<u64> {
         let mut values = Vec::with_capacity(op.entry.chunks().len() * self.held.words);
         for chunk in op.entry.chunks() {
-            values.extend_from_slice(self.held.at(from, chunk));
+            values.extend_from_slice(self.held.at(of, chunk));
         }
         values
     }
 
-    fn write(&mut self, rank: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
+    fn write(&mut self, rank: Rank, from: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
         let words = self.held.words;
         for (chunk, value) in op.entry.chunks().zip(values.chunks_exact(words)) {
-            self.held.receive(rank, chunk, op.entry.action, value).map_err(|part| {
-                let (step, from) = (op.step as usize, op.entry.peer());
+            let received = self.held.receive(rank, chunk, op.entry.action, value);
+            received.map_err(|part| {
+                let step = op.step as usize;
                 Violation::AddedTwice { step, from, rank, chunk, part }
             })?;
         }

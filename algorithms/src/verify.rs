@@ -14,7 +14,7 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::combine::Pipelined;
-use crate::program::Program;
+use crate::program::{MOST_RANKS_WITH_PUTS, Program};
 use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::rehearsal;
 use crate::schedule::{Action, Move, Part, Schedule};
@@ -176,9 +176,12 @@ pub fn pipelined(
     };
     let volumes: Vec<_> = (0..topology.ranks()).map(volume).collect();
     let proof = schedule_moves(&schedule, &volumes)?;
-    let programs: Vec<_> =
-        (0..topology.ranks()).map(|rank| Program::compile(&schedule, rank)).collect();
+    let ranks = topology.ranks();
+    let programs: Vec<_> = (0..ranks).map(|rank| Program::compile(&schedule, rank)).collect();
     rehearsal::rehearse(&programs)?;
+    if ranks <= MOST_RANKS_WITH_PUTS {
+        rehearsal::rehearse(&Program::compile_world(&schedule))?;
+    }
     Ok(proof)
 }
 

@@ -209,6 +209,24 @@ fn programs_that_wait_wrongly_are_refused() {
     spoil(|op| op.after_receives = 0);
     let blocked = spoil(|op| op.after_receives = 1);
     assert!(blocked.contains("waits for ever for chunk"), "{blocked}");
+    // Rank 0 has everything before rank 2 has read what rank 1 sent it, and must not put it there.
+    let to = |peer, action| vec![Move::new(peer, 0..1, action)];
+    let part = |sends, receives| Part { sends, receives };
+    let (add, copy, none) = (Action::Reduce, Action::Copy, Vec::new);
+    let both = |action| vec![Move::new(0, 0..1, action), Move::new(2, 0..1, action)];
+    let steps = vec![
+        vec![part(none(), to(2, add)), part(none(), none()), part(to(0, add), none())],
+        vec![part(none(), to(1, add)), part(both(add), none()), part(none(), to(1, add))],
+        vec![part(to(1, copy), none()), part(none(), to(0, copy)), part(none(), none())],
+        vec![part(to(2, copy), none()), part(none(), none()), part(none(), to(0, copy))],
+    ];
+    let mut programs = Program::compile_world(&Listed { ranks: 3, chunks: 1, steps });
+    rehearse(&programs).unwrap();
+    let puts = programs.iter().flat_map(|program| &program.receives).filter(|op| op.put);
+    assert_eq!(puts.count(), 0, "nothing may be put here");
+    programs.iter_mut().flat_map(every_op).for_each(|op| op.put = op.entry.action == copy);
+    let why = rehearse(&programs).expect_err("a put into a chunk that is still read passed");
+    assert!(why.to_string().contains("twice"), "{why}");
     let hasty = recursive_doubling(4);
     let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&hasty, rank)).collect();
     programs.iter_mut().flat_map(every_op).for_each(|op| {

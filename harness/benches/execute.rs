@@ -38,9 +38,9 @@ fn run(programs: &[Program], repetitions: u64) -> Duration {
 
 fn transfers(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("execute on threads, per transfer of rank 0");
-    for (name, ranks) in [("ring", 1), ("ring", 2), ("tree", 2), ("ring", 4)] {
+    for (name, ranks) in [("ring", 1), ("ring", 2), ("two-shot", 2), ("tree", 2), ("ring", 4)] {
         let schedule = find(name).unwrap().schedule(&Topology::flat(ranks)).unwrap();
-        let programs: Vec<_> = (0..ranks).map(|rank| Program::compile(&*schedule, rank)).collect();
+        let programs = Program::compile_world(&*schedule);
         group.throughput(Throughput::Elements(programs[0].ops.len().max(1) as u64));
         group.bench_function(BenchmarkId::new(name, format!("{ranks} ranks")), |bencher| {
             bencher.iter_custom(|repetitions| run(&programs, repetitions));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use algorithms::combine::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
-use algorithms::program::Program;
+use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
 use algorithms::schedule::Schedule;
 
 use crate::element::{Combine, copy_kernel, scale};
@@ -90,7 +90,13 @@ impl<'s, T: Transport> Scheduled<'s, T> {
 
     fn program(&mut self, segments: usize) -> &Program {
         let (schedule, rank) = (self.schedule, self.transport.rank());
-        let compile = || Program::compile(&Pipelined::new(schedule, segments), rank);
+        let compile = || {
+            let pipelined = Pipelined::new(schedule, segments);
+            match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
+                true => Program::compile_world(&pipelined).swap_remove(rank),
+                false => Program::compile(&pipelined, rank),
+            }
+        };
         self.programs.entry(segments).or_insert_with(compile)
     }
 

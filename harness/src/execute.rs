@@ -25,7 +25,7 @@ pub fn execute<T: Transport>(
     let collective = Collective { buffer, bounds, combine };
     let panicking = AbortOnPanic;
     let ended = run(transport, program, &collective);
-    let ended = transport.finish(ended);
+    let ended = transport.finish(&collective, program, ended);
     std::mem::forget(panicking);
     ended
 }

@@ -8,7 +8,7 @@ pub mod threads;
 
 use std::time::Duration;
 
-use algorithms::program::{Bounds, Op};
+use algorithms::program::{Bounds, Op, Program};
 use algorithms::topology::Rank;
 use thiserror::Error;
 
@@ -54,8 +54,13 @@ pub trait Transport {
     /// Waits until this rank's first `sends` sends of the collective may be overwritten.
     fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
 
-    /// The collective is over, well or not: afterwards no other rank reads this rank's buffer.
-    fn finish(&mut self, ended: Result<(), TransportError>) -> Result<(), TransportError>;
+    /// The collective is over, well or not: afterwards no other rank touches this rank's buffer.
+    fn finish(
+        &mut self,
+        collective: &Collective,
+        program: &Program,
+        ended: Result<(), TransportError>,
+    ) -> Result<(), TransportError>;
 }
 
 /// Why data could not be moved.

@@ -170,7 +170,7 @@ fn delays_do_not_change_results() {
                     let (links, schedule) = (links.clone(), &*schedule);
                     scope.spawn(move || {
                         let mut endpoint = links.join(rank);
-                        let program = Program::compile(schedule, rank);
+                        let program = Program::compile_world(schedule).swap_remove(rank);
                         let mut memory = Memory::new(4 * 999);
                         for (i, x) in memory.elements_mut::<f32>().iter_mut().enumerate() {
                             *x = (rank * 1000 + i) as f32 * 0.1;

@@ -12,7 +12,7 @@ use std::thread::{ScopedJoinHandle, Thread};
 use std::time::{Duration, Instant};
 
 use algorithms::control::DataType;
-use algorithms::program::{Kind, Op};
+use algorithms::program::{Kind, Op, Program};
 use algorithms::schedule::Action;
 use algorithms::topology::Rank;
 
@@ -71,7 +71,7 @@ struct Receiver {
 #[repr(align(64))]
 struct Seat {
     parked: AtomicBool,
-    /// Reads from no other rank's memory any more.
+    /// Touches no other rank's memory any more.
     left: AtomicBool,
     thread: OnceLock<Thread>,
 }
@@ -105,6 +105,7 @@ impl Links {
             taken: vec![0; self.ranks],
             sends: Vec::new(),
             settled: 0,
+            received: 0,
             aside: Vec::new(),
         }
     }
@@ -206,6 +207,8 @@ pub struct Endpoint {
     sends: Vec<(Rank, u64)>,
     /// How many of them are known to have been taken.
     settled: usize,
+    /// Receives of the running collective that are over.
+    received: usize,
     /// Memory for staged receives, kept.
     aside: Vec<Memory>,
 }
@@ -304,8 +307,9 @@ impl Endpoint {
         self.wait(|| to, |_| self.is_taken(to, count))
     }
 
-    /// Gives up: tells the others, and waits until none of them can be reading this rank's memory.
-    fn leave(&mut self, error: TransportError) -> TransportError {
+    /// Gives up: tells the others, and waits until none of them can be reading this rank's memory, nor
+    /// putting into it what is `due`: messages of a rank up to a count.
+    fn leave(&mut self, error: TransportError, due: &[(Rank, u64)]) -> TransportError {
         let error = match error {
             TransportError::Aborted { .. } => error,
             other => TransportError::Aborted { by: self.rank, reason: other.to_string() },
@@ -313,15 +317,41 @@ impl Endpoint {
         self.links.abort(error);
         self.links.seats[self.rank].left.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
-        for &(to, count) in &self.sends[self.settled..] {
-            let seat = &self.links.seats[to];
-            // Who has not joined by now will find the abortion before it reads anything.
+        let wait_for = |peer: Rank, is_over: &dyn Fn() -> bool| {
+            let seat = &self.links.seats[peer];
+            // Who has not joined by now will find the abortion before it touches anything.
             let gone = || seat.thread.get().is_none() || seat.left.load(Ordering::Acquire);
-            while !self.is_taken(to, count) && !gone() {
+            while !is_over() && !gone() {
                 std::thread::sleep(Duration::from_micros(100));
             }
+        };
+        for &(to, count) in &self.sends[self.settled..] {
+            wait_for(to, &|| self.is_taken(to, count));
+        }
+        for &(from, count) in due {
+            let posted = &self.links.line(from, self.rank).sender.posted;
+            wait_for(from, &|| posted.load(Ordering::Acquire) >= count);
         }
         self.links.abortion()
+    }
+
+    /// The puts of a program that this rank has not received yet: from whom, and the how-manieth
+    /// message of that rank each is.
+    fn due(&self, collective: &Collective, program: &Program) -> Vec<(Rank, u64)> {
+        let travels = |op: &&Op| !Endpoint::is_empty(collective, op);
+        let mut count = self.taken.clone();
+        for op in program.receives[..self.received].iter().filter(travels) {
+            count[op.entry.peer()] -= 1;
+        }
+        let mut due = Vec::new();
+        for op in program.receives.iter().filter(travels) {
+            let from = op.entry.peer();
+            count[from] += 1;
+            if op.put {
+                due.push((from, count[from]));
+            }
+        }
+        due
     }
 
     /// Combines what `source`, the buffer of another rank, holds into this rank's.
@@ -346,6 +376,29 @@ impl Endpoint {
         }
     }
 
+    /// Copies this rank's chunks into the buffer of another.
+    fn put(collective: &Collective, op: &Op, target: *const ()) {
+        let copy = copy_kernel(collective.buffer.dtype());
+        // SAFETY: `target` is the buffer that the receiver has announced with an earlier message of
+        // this collective, which this rank has taken; the receiver cannot end the collective before
+        // this message. Nobody else reads or writes the range, see `Program::compile_world`.
+        unsafe {
+            let target = &*target.cast::<Buffer>();
+            debug_assert!(target.is_like(collective.buffer), "ranks with different buffers");
+            for (block, offset, elements) in
+                collective.buffer.pieces(collective.bounds.elements(&op.entry))
+            {
+                let from = collective.buffer.address(block, offset);
+                copy(target.address(block, offset), from, elements);
+            }
+        }
+    }
+
+    /// What the newest message of a rank points to.
+    fn address_of(&self, from: Rank) -> *const () {
+        self.links.line(from, self.rank).sender.address.load(Ordering::Acquire)
+    }
+
     fn is_empty(collective: &Collective, op: &Op) -> bool {
         collective.bounds.elements(&op.entry).is_empty()
     }
@@ -364,11 +417,16 @@ impl Transport for Endpoint {
         for op in batch.iter().filter(|op| op.kind == Kind::Send) {
             let to = op.entry.peer();
             if !Endpoint::is_empty(collective, op) {
+                if op.put {
+                    self.still_here()?;
+                    Endpoint::put(collective, op, self.address_of(to));
+                }
                 let buffer: *const Buffer = collective.buffer;
                 self.post(to, buffer.cast_mut().cast(), 0);
             }
-            // An empty send counts as its predecessor to that rank, which is taken no later.
-            self.sends.push((to, self.posted[to]));
+            // An empty send counts as its predecessor to that rank, which is taken no later; what
+            // was put needs nobody to take it.
+            self.sends.push((to, if op.put { 0 } else { self.posted[to] }));
         }
         Ok(())
     }
@@ -376,9 +434,12 @@ impl Transport for Endpoint {
     fn receive(&mut self, collective: &Collective, op: &Op) -> Result<(), TransportError> {
         if !Endpoint::is_empty(collective, op) {
             let (source, _) = self.arrived(op.entry.peer())?;
-            Endpoint::combine(collective, op, source);
+            if !op.put {
+                Endpoint::combine(collective, op, source);
+            }
             self.take(op.entry.peer());
         }
+        self.received += 1;
         Ok(())
     }
 
@@ -388,6 +449,7 @@ impl Transport for Endpoint {
         for (index, op) in batch.iter().enumerate() {
             let range = collective.bounds.elements(&op.entry);
             if range.is_empty() {
+                self.received += 1;
                 continue;
             }
             if self.aside.len() <= index {
@@ -407,6 +469,7 @@ impl Transport for Endpoint {
                 }
             }
             self.take(op.entry.peer());
+            self.received += 1;
         }
         Ok(())
     }
@@ -441,10 +504,18 @@ impl Transport for Endpoint {
         Ok(())
     }
 
-    fn finish(&mut self, ended: Result<(), TransportError>) -> Result<(), TransportError> {
-        let ended = ended.map_err(|error| self.leave(error));
+    fn finish(
+        &mut self,
+        collective: &Collective,
+        program: &Program,
+        ended: Result<(), TransportError>,
+    ) -> Result<(), TransportError> {
+        let ended = ended.map_err(|error| {
+            let due = self.due(collective, program);
+            self.leave(error, &due)
+        });
         self.sends.clear();
-        self.settled = 0;
+        (self.settled, self.received) = (0, 0);
         ended
     }
 }
@@ -527,7 +598,7 @@ impl Drop for Mail {
             let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));
             self.endpoint.sends = unread.collect();
             self.endpoint.settled = 0;
-            self.endpoint.leave(error);
+            self.endpoint.leave(error, &[]);
         }
     }
 }
