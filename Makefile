@@ -2,18 +2,19 @@
 
 CARGO ?= cargo
 
-.PHONY: help test tools bench quick
+.PHONY: help test tools soak bench quick
 
 help:
 	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
 	@echo "make quick   the quick sweep alone: results and figures in results/"
+	@echo "make soak    ten minutes of random allreduces"
 	@echo "make bench   criterion benches: schedules, control planes, execution"
 
 test: tools
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	$(CARGO) test --locked --workspace
+	KOLO_SOAK_SECONDS=60 $(CARGO) test --locked --workspace
 	$(MAKE) quick
 
 # What rustup may have left out.
@@ -21,6 +22,9 @@ tools:
 	@$(CARGO) --version >/dev/null || { echo "Rust is missing: see https://rustup.rs"; exit 1; }
 	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+soak:
+	KOLO_SOAK_SECONDS=600 $(CARGO) test --locked --release -p harness --test soak -- --nocapture
 
 quick:
 	$(CARGO) run --locked --release -- sweep configs/quick.toml
