@@ -8,6 +8,7 @@
 //! | what a schedule is | [`schedule`], made of others by [`combine`], written down by [`listed`] |
 //! | the algorithms by name | [`registry`]; one file each, such as [`ring`] |
 //! | proof that a schedule is an allreduce | [`verify`] |
+//! | what it costs, counted | [`cost`] |
 //! | one rank's flat list of operations, as an executor runs it | [`program`], rehearsed without data by [`rehearsal`] |
 //! | who agrees on what to reduce next | [`control`] |
 //! | which tensors travel together | [`fusion`] |
@@ -26,6 +27,7 @@
 pub mod bine;
 pub mod combine;
 pub mod control;
+pub mod cost;
 pub mod direct;
 pub mod double_tree;
 pub mod fusion;

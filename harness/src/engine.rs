@@ -12,9 +12,8 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
 use algorithms::grouped::{Buffer as Packing, split};
-use algorithms::program::Bounds;
 use algorithms::registry::Algorithm;
-use algorithms::schedule::{Part, Schedule};
+use algorithms::schedule::Schedule;
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
@@ -216,23 +215,6 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     })?;
     drop(slots);
     Ok(Outcome { ranks: logs, wrong: check(job, memories) })
-}
-
-/// Elements that all ranks together send inside nodes and between nodes for one message.
-pub fn sent_elements(schedule: &dyn Schedule, topology: &Topology, elements: usize) -> [usize; 2] {
-    let bounds = Bounds::new(elements, schedule.chunks());
-    let (mut sent, mut part) = ([0; 2], Part::default());
-    for rank in 0..topology.ranks() {
-        for step in 0..schedule.steps() {
-            part.clear();
-            schedule.part(rank, step, &mut part);
-            for entry in &part.sends {
-                let between = topology.node_of(rank) != topology.node_of(entry.peer());
-                sent[usize::from(between)] += bounds.elements(entry).len();
-            }
-        }
-    }
-    sent
 }
 
 /// Index of each gradient's first element in the pattern.

@@ -74,14 +74,14 @@ impl Plan {
         2 * (ranks.unwrap_or(0) * size) as u64
     }
 
-    /// A guess at the time of one block of a case: its compute time, and its data moved at 8 GB/s
+    /// A guess at the time of one block of a case: its compute time, and its data moved at 16 GB/s
     /// per core.
     pub fn estimate(&self, planned: &Planned) -> Duration {
         let measure = &self.config.measure;
         let times = self.config.times();
         let size = self.workload.elements() * self.config.dtype().size_bytes();
         let ranks = planned.case.topology.ranks();
-        let moved = 4.0 * (ranks * size) as f64 / (8e9 * cores().min(ranks) as f64);
+        let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
         let step =
             times.forward + times.backward + times.optimizer + Duration::from_secs_f64(moved);
         step * (measure.warmup_steps + measure.steps_per_block + 1) as u32

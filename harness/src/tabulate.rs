@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use algorithms::combine::Pipelined;
+use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
 use crate::allreduce::segments;
 use crate::bench::bus_factor;
-use crate::engine::{self, Outcome, sent_elements};
+use crate::engine::{self, Outcome};
 use crate::plan::{Plan, Planned};
 use crate::provenance::{Launch, cores};
 use crate::record::{Block, histogram};
@@ -66,7 +67,7 @@ pub fn block_of(
                     let (size, segment) = (elements * element_bytes, plan.config.segment_bytes());
                     let segments = segments(&**schedule, size, segment);
                     let pipelined = Pipelined::new(&**schedule, segments);
-                    sent_elements(&pipelined, &planned.case.topology, elements)
+                    levels(&pipelined, &planned.case.topology, elements)
                 });
                 (0..2).for_each(|level| bytes[level] += levels[level] * element_bytes);
             }

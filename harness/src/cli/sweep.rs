@@ -177,7 +177,8 @@ fn dry_run(plan: &Plan) {
     }
     let steps = plan.cases.len() * measure.steps_per_block;
     let gradients = plan.workload.gradients.len();
-    let kilobytes = |blocks: usize| (blocks * steps * (150 + 60 * gradients.min(8))).div_ceil(1000);
+    let kilobytes =
+        |blocks: usize| (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000);
     println!(
         "{} cases of {} ({} gradients, {:.1} MB); each {} to {} blocks of {} + {} steps, in random \
          order from seed {}",
@@ -192,8 +193,8 @@ fn dry_run(plan: &Plan) {
         measure.seed,
     );
     println!(
-        "about {:.0} to {:.0} s (assuming 8 GB/s per core), at most {} MB of memory, about {} to \
-         {} kB of files",
+        "about {:.0} to {:.0} s (assuming 16 GB/s per core), at most {} MB of memory, about {} to \
+         {} kB of files without figures",
         seconds * measure.blocks_min as f64,
         (seconds * measure.blocks_max as f64)
             .min((seconds * measure.blocks_min as f64).max(measure.budget_seconds)),
