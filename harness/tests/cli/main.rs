@@ -120,7 +120,7 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
 
 #[test]
 fn results_are_never_overwritten() {
-    let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100")]);
+    let sweep = Sweep::new(&[("interval_percent = 0", "interval_percent = 100")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     let rows = sweep.read("out/rows.csv");
     sweep.run(&[]).says(2, "out exists; results are never overwritten: add --resume");
@@ -135,13 +135,13 @@ fn results_are_never_overwritten() {
     // Whatever differs: nothing of what is there is touched.
     let samples = sweep.read("out/samples.csv");
     sweep.configure(&[
-        ("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100"),
+        ("interval_percent = 0", "interval_percent = 100"),
         ("steps_per_block = 3", "steps_per_block = 4"),
     ]);
     sweep
         .run(&["--resume"])
         .says(2, "the folder holds a sweep with another measure.steps_per_block");
-    sweep.configure(&[("blocks_max = 2", "blocks_max = 2\ninterval_percent = 100")]);
+    sweep.configure(&[("interval_percent = 0", "interval_percent = 100")]);
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
     sweep.run(&["--resume"]).says(2, "the folder holds a sweep with another workload");
@@ -153,10 +153,7 @@ fn results_are_never_overwritten() {
 /// Once every case has its minimum of blocks, no block begins after the budget is spent.
 #[test]
 fn a_budget_ends_a_sweep_after_the_minimum() {
-    let sweep = Sweep::new(&[(
-        "blocks_max = 2",
-        "blocks_max = 50\nbudget_seconds = 0\ninterval_percent = 0",
-    )]);
+    let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 50\nbudget_seconds = 0")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     for row in sweep.rows() {
         assert_eq!((row["stop_reason"].as_str(), row["blocks"].as_str()), ("budget", "2"));

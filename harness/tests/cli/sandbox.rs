@@ -28,6 +28,7 @@ warmup_steps = 1
 steps_per_block = 3
 blocks_min = 2
 blocks_max = 2
+interval_percent = 0
 seed = 7
 "#;
 
