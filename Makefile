@@ -2,12 +2,13 @@
 
 CARGO ?= cargo
 
-.PHONY: help test tools soak bench quick
+.PHONY: help test tools soak bench quick peers
 
 help:
 	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
 	@echo "make quick   the quick sweep alone: results and figures in results/"
 	@echo "make soak    ten minutes of random allreduces"
+	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
 	@echo "make bench   criterion benches: schedules, control planes, execution"
 
 test: tools
@@ -31,3 +32,6 @@ quick:
 
 bench:
 	$(CARGO) bench --locked --workspace
+
+peers:
+	harness/peers/run.sh results/peers-$$(date -u +%Y-%m-%dT%H%M%SZ).csv

@@ -2,9 +2,10 @@
 //! instead of a network, and the order in which ranks get on chosen to hurt.
 //!
 //! The rules are those of the strictest transport: a receiver reads the sender's chunks at the
-//! moment it takes them, and a send is over only then. If a program forgot to wait, a chunk would
-//! be overwritten too early and the sets would come out wrong; if it waited for too much, nobody
-//! could go on.
+//! moment it takes them, and a send is over only then; a put writes the receiver's chunks at the
+//! moment it begins. Nobody may write a chunk while somebody may still read it, and a put needs a
+//! chunk that its receiver has handed to the putter since it was last written. If a program waited
+//! for too little, that is found out; if it waited for too much, nobody could go on.
 
 use crate::program::{Kind, Op, Program};
 use crate::topology::Rank;
@@ -17,14 +18,20 @@ enum Turns {
     Descending,
     /// Every rank one operation at a time.
     OneByOne,
+    /// One rank only when no other can go on.
+    Starving(Rank),
 }
+
+/// Worlds up to this size are rehearsed with each rank starving in turn.
+const MOST_STARVING: usize = 8;
 
 /// Every rank's program ends, and ends with an allreduce, in several hostile orders.
 pub fn rehearse(programs: &[Program]) -> Result<(), Violation> {
-    for turns in [Turns::Ascending, Turns::Descending, Turns::OneByOne] {
-        Stage::new(programs).run(turns)?;
-    }
-    Ok(())
+    let ranks = programs.len();
+    let starving = (0..if ranks <= MOST_STARVING { ranks } else { 0 }).map(Turns::Starving);
+    let mut turns =
+        [Turns::Ascending, Turns::Descending, Turns::OneByOne].into_iter().chain(starving);
+    turns.try_for_each(|turns| Stage::new(programs).run(turns))
 }
 
 /// Where one rank is in its program.
@@ -45,17 +52,26 @@ struct Stage<'a> {
     posted: Vec<u32>,
     taken: Vec<u32>,
     held: Contributors,
+    chunks: usize,
+    /// Of each chunk of each rank: sends begun and not taken, which may be reading it.
+    readers: Vec<u32>,
+    /// To whom it was sent last since it was last written.
+    handed: Vec<Option<Rank>>,
 }
 
 impl<'a> Stage<'a> {
     fn new(programs: &'a [Program]) -> Stage<'a> {
         let ranks = programs.len();
+        let chunks = programs.first().map_or(1, |program| program.chunks);
         Stage {
+            chunks,
+            readers: vec![0; ranks * chunks],
+            handed: vec![None; ranks * chunks],
             programs,
             progress: vec![Progress::default(); ranks],
             posted: vec![0; ranks * ranks],
             taken: vec![0; ranks * ranks],
-            held: Contributors::own(ranks, programs.first().map_or(1, |program| program.chunks)),
+            held: Contributors::own(ranks, chunks),
         }
     }
 
@@ -66,11 +82,17 @@ impl<'a> Stage<'a> {
             for turn in 0..ranks {
                 let rank = match turns {
                     Turns::Descending => ranks - 1 - turn,
+                    // The starving rank last, and only if nobody else could do anything.
+                    Turns::Starving(starving) => (starving + 1 + turn) % ranks,
                     Turns::Ascending | Turns::OneByOne => turn,
                 };
+                let starves = matches!(turns, Turns::Starving(starving) if starving == rank);
+                if starves && moved {
+                    continue;
+                }
                 while self.advance(rank)? {
                     moved = true;
-                    if matches!(turns, Turns::OneByOne) {
+                    if starves || matches!(turns, Turns::OneByOne) {
                         break;
                     }
                 }
@@ -98,8 +120,11 @@ impl<'a> Stage<'a> {
                     let pair = self.pair(rank, to);
                     self.posted[pair] += 1;
                     if op.put {
+                        self.handed_over(rank, op)?;
                         let values = self.read(rank, op);
                         self.write(to, rank, op, &values)?;
+                    } else {
+                        self.chunks_of(rank, op).for_each(|slot| self.readers[slot] += 1);
                     }
                     // What was put needs nobody to take it.
                     let count = if op.put { 0 } else { self.posted[pair] };
@@ -123,8 +148,11 @@ impl<'a> Stage<'a> {
                 return Ok(false);
             }
             let from = op.entry.peer();
-            let values = self.take(rank, op);
-            if !op.put {
+            if op.put {
+                let pair = self.pair(from, rank);
+                self.taken[pair] += 1;
+            } else {
+                let values = self.take(rank, op);
                 self.write(rank, from, op, &values)?;
             }
             self.progress[rank].received += 1;
@@ -172,7 +200,29 @@ impl<'a> Stage<'a> {
         let from = op.entry.peer();
         let pair = self.pair(from, rank);
         self.taken[pair] += 1;
+        for slot in self.chunks_of(from, op) {
+            self.readers[slot] -= 1;
+            self.handed[slot] = Some(rank);
+        }
         self.read(from, op)
+    }
+
+    /// Where the chunks of an operation lie, at one rank.
+    fn chunks_of(&self, rank: Rank, op: &Op) -> std::ops::Range<usize> {
+        let chunks = op.entry.chunks();
+        rank * self.chunks + chunks.start..rank * self.chunks + chunks.end
+    }
+
+    /// The receiver of a put has sent every chunk to the putter since it was last written.
+    fn handed_over(&self, by: Rank, op: &Op) -> Result<(), Violation> {
+        let (step, rank) = (op.step as usize, op.entry.peer());
+        match self.chunks_of(rank, op).find(|&slot| self.handed[slot] != Some(by)) {
+            Some(slot) => {
+                let chunk = slot - rank * self.chunks;
+                Err(Violation::NotHandedOver { step, rank, by, chunk })
+            }
+            None => Ok(()),
+        }
     }
 
     fn read(&self, of: Rank, op: &Op) -> Vec<u64> {
@@ -186,6 +236,12 @@ impl<'a> Stage<'a> {
     fn write(&mut self, rank: Rank, from: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
         let words = self.held.words;
         for (chunk, value) in op.entry.chunks().zip(values.chunks_exact(words)) {
+            let slot = rank * self.chunks + chunk;
+            if self.readers[slot] > 0 {
+                let step = op.step as usize;
+                return Err(Violation::Overwritten { step, rank, by: from, chunk });
+            }
+            self.handed[slot] = None;
             let received = self.held.receive(rank, chunk, op.entry.action, value);
             received.map_err(|part| {
                 let step = op.step as usize;

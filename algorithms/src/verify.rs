@@ -54,6 +54,10 @@ pub enum Violation {
     Lacking { steps: usize, rank: Rank, chunk: usize, part: Rank },
     /// The result is right, but costs something else than promised.
     Volume { rank: Rank, promised: Volume, found: Volume },
+    /// A program overwrites a chunk that another rank may still be reading.
+    Overwritten { step: usize, rank: Rank, by: Rank, chunk: usize },
+    /// A program puts a chunk into a rank that has not handed it over.
+    NotHandedOver { step: usize, rank: Rank, by: Rank, chunk: usize },
     /// The result is right, but takes another number of steps than promised.
     Steps { promised: usize, found: usize },
     /// The compiled programs wait for one another.
@@ -107,6 +111,16 @@ impl fmt::Display for Violation {
                 f,
                 "rank {rank} sends {} chunks and receives {}, but the algorithm promises {} and {}",
                 found.sent, found.received, promised.sent, promised.received
+            ),
+            Violation::Overwritten { step, rank, by, chunk } => write!(
+                f,
+                "step {step}: rank {by} overwrites chunk {chunk} of rank {rank}, which somebody may \
+                 still be reading"
+            ),
+            Violation::NotHandedOver { step, rank, by, chunk } => write!(
+                f,
+                "step {step}: rank {by} puts chunk {chunk} into rank {rank}, which has not sent it \
+                 the chunk since it was last written"
             ),
             Violation::Steps { promised, found } => {
                 write!(f, "it takes {found} steps, but the algorithm promises {promised}")

@@ -214,6 +214,8 @@ fn programs_that_wait_wrongly_are_refused() {
     let part = |sends, receives| Part { sends, receives };
     let (add, copy, none) = (Action::Reduce, Action::Copy, Vec::new);
     let both = |action| vec![Move::new(0, 0..1, action), Move::new(2, 0..1, action)];
+    let both_to = |action| vec![Move::new(1, 0..1, action), Move::new(2, 0..1, action)];
+    let both_from = || both_to(add);
     let steps = vec![
         vec![part(none(), to(2, add)), part(none(), none()), part(to(0, add), none())],
         vec![part(none(), to(1, add)), part(both(add), none()), part(none(), to(1, add))],
@@ -226,7 +228,24 @@ fn programs_that_wait_wrongly_are_refused() {
     assert_eq!(puts.count(), 0, "nothing may be put here");
     programs.iter_mut().flat_map(every_op).for_each(|op| op.put = op.entry.action == copy);
     let why = rehearse(&programs).expect_err("a put into a chunk that is still read passed");
-    assert!(why.to_string().contains("twice"), "{why}");
+    assert!(why.to_string().contains("may still be reading"), "{why}");
+    // In a ring of four nobody hands anything back, so that nothing may be put.
+    let mut hasty = sound.clone();
+    hasty.iter_mut().flat_map(every_op).for_each(|op| op.put = op.entry.action == copy);
+    let why = rehearse(&hasty).expect_err("a put into a rank that never sent its address passed");
+    assert!(why.to_string().contains("has not sent it the chunk"), "{why}");
+    // A race between equal sets is a race all the same: rank 1 copies back what rank 0 has already.
+    let steps = vec![
+        vec![part(none(), both_from()), part(to(0, add), none()), part(to(0, add), none())],
+        vec![part(both_to(copy), none()), part(none(), to(0, copy)), part(none(), to(0, copy))],
+        vec![part(none(), to(1, copy)), part(to(0, copy), none()), part(none(), none())],
+    ];
+    let back = Listed { ranks: 3, chunks: 1, steps };
+    let mut programs: Vec<_> = (0..3).map(|rank| Program::compile(&back, rank)).collect();
+    rehearse(&programs).unwrap();
+    programs.iter_mut().flat_map(every_op).for_each(|op| op.after_sends = 0);
+    let why = rehearse(&programs).expect_err("a race between equal sets passed");
+    assert!(why.to_string().contains("may still be reading"), "{why}");
     let hasty = recursive_doubling(4);
     let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&hasty, rank)).collect();
     programs.iter_mut().flat_map(every_op).for_each(|op| {

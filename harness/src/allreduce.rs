@@ -7,7 +7,7 @@ use algorithms::combine::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
 use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
-use algorithms::schedule::Schedule;
+use algorithms::schedule::{Part, Schedule};
 
 use crate::element::{Combine, copy_kernel, scale};
 use crate::execute::execute;
@@ -48,6 +48,7 @@ pub struct Scheduled<'s, T> {
     schedule: &'s dyn Schedule,
     /// Large buffers are pipelined in segments of about so many bytes; 0 switches that off.
     segment_bytes: usize,
+    most_segments: usize,
     /// Compiled so far, by number of segments.
     programs: BTreeMap<usize, Program>,
     packing: Packing,
@@ -64,8 +65,15 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         packing: Packing,
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
-        let programs = BTreeMap::new();
-        Scheduled { transport, schedule, segment_bytes, programs, packing, fusion_buffer }
+        Scheduled {
+            transport,
+            schedule,
+            segment_bytes,
+            most_segments: most_segments(schedule),
+            programs: BTreeMap::new(),
+            packing,
+            fusion_buffer,
+        }
     }
 
     /// The fusion buffer, grown to the largest message so far.
@@ -76,7 +84,7 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
     /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
     pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
-        let most = segments(self.schedule, most_bytes, self.segment_bytes);
+        let most = segments_up_to(self.most_segments, most_bytes, self.segment_bytes);
         for segments in std::iter::successors(Some(1), |segments| Some(2 * segments)) {
             if segments > most {
                 break;
@@ -102,7 +110,7 @@ impl<'s, T: Transport> Scheduled<'s, T> {
 
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
         // A function of schedule and size alone, so that all ranks choose alike.
-        let segments = segments(self.schedule, buffer.size_bytes(), self.segment_bytes);
+        let segments = segments_up_to(self.most_segments, buffer.size_bytes(), self.segment_bytes);
         self.program(segments);
         let program = &self.programs[&segments];
         execute(&mut self.transport, program, buffer, combine)
@@ -112,12 +120,22 @@ impl<'s, T: Transport> Scheduled<'s, T> {
 /// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
 /// compiled. Segments of a schedule in fewer than two steps would have nothing to overlap with.
 pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize) -> usize {
-    if segment_bytes == 0 || schedule.steps() < 2 {
+    segments_up_to(most_segments(schedule), size_bytes, segment_bytes)
+}
+
+fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
+    let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
+    1 << wanted.ilog2()
+}
+
+/// So many segments that programs stay short.
+fn most_segments(schedule: &dyn Schedule) -> usize {
+    if schedule.steps() < 2 {
         return 1;
     }
-    let most = MOST_OPS / (2 * schedule.steps());
-    let wanted = (size_bytes / segment_bytes).min(most).max(1);
-    1 << wanted.ilog2()
+    let mut part = Part::default();
+    (0..schedule.steps()).for_each(|step| schedule.part(0, step, &mut part));
+    (MOST_OPS / (part.sends.len() + part.receives.len()).max(1)).max(1)
 }
 
 impl<T: Transport> AllReduce for Scheduled<'_, T> {

@@ -93,10 +93,9 @@ impl Tensors {
         buffer
     }
 
-    fn copy_from(&mut self, other: &Tensors) {
-        for (into, from) in self.0.iter_mut().zip(&other.0) {
-            into.elements_mut::<u8>().copy_from_slice(from.elements::<u8>());
-        }
+    /// Copies everything into a buffer of blocks of the same lengths.
+    fn copy_to(&self, buffer: &mut Buffer<'_>) {
+        buffer.copy_from(self.0.iter().map(Memory::elements::<u8>));
     }
 }
 
@@ -166,15 +165,17 @@ fn run_rank(
         if bench.in_place && (repetition + 1 == repetitions || bench.op == ReduceOp::Product) {
             fill(bench, rank, &mut input);
         }
+        let (tensors, copy_from) = match bench.in_place {
+            true => (&mut input, None),
+            false => (&mut output, Some(&input)),
+        };
+        let mut buffer = tensors.buffer(bench.dtype);
         barrier.wait()?;
         let start = Instant::now();
-        let tensors = if bench.in_place {
-            &mut input
-        } else {
-            output.copy_from(&input);
-            &mut output
-        };
-        all_reduce.all_reduce(&mut tensors.buffer(bench.dtype), bench.op)?;
+        if let Some(input) = copy_from {
+            input.copy_to(&mut buffer);
+        }
+        all_reduce.all_reduce(&mut buffer, bench.op)?;
         let time = start.elapsed();
         if repetition >= bench.warmup {
             times.push(time);

@@ -1,9 +1,10 @@
 //! Runs a compiled program on a transport.
 //!
-//! The rules that make it safe to let other ranks read a buffer while this rank works on it are all
-//! in the program: a send begins only after the receives it depends on, and a receive writes only
-//! after the sends that read what it overwrites have been taken. `algorithms::rehearsal` proves
-//! them for every registered algorithm.
+//! The rules that make it safe to let other ranks touch a buffer while this rank works on it are all
+//! in the program: a send begins only after the receives it depends on, a receive writes only after
+//! the sends that read what it overwrites have been taken, and a put goes only where the receiver has
+//! handed those chunks over. `algorithms::rehearsal` tries every registered algorithm's programs for
+//! a violation, in hostile orders.
 
 use algorithms::program::{Bounds, Program};
 

@@ -101,8 +101,8 @@ impl Default for Memory {
 
 /// Several blocks of one element type, read as one vector: what a collective reduces.
 ///
-/// It holds raw pointers because, while a collective runs, other ranks read it too; what may be
-/// read and written when is the schedule's business, see [`crate::execute`]. The lifetime keeps
+/// It holds raw pointers because, while a collective runs, other ranks read and write it too; what
+/// may be read and written when is the schedule's business, see [`crate::execute`]. The lifetime keeps
 /// everybody else away.
 pub struct Buffer<'a> {
     dtype: DataType,
@@ -159,9 +159,25 @@ impl<'a> Buffer<'a> {
         self.elements() * self.dtype.size_bytes()
     }
 
-    /// True for a buffer of the same type, in blocks of the same lengths.
+    /// Overwrites the blocks, in order, with bytes of the same lengths.
+    ///
+    /// # Panics
+    /// When a length differs.
+    pub fn copy_from<'s>(&mut self, sources: impl Iterator<Item = &'s [u8]>) {
+        for (block, source) in sources.enumerate() {
+            let elements = self.starts[block + 1] - self.starts[block];
+            assert_eq!(source.len(), elements * self.dtype.size_bytes(), "blocks of other lengths");
+            // SAFETY: the block is borrowed exclusively and as long as the source.
+            unsafe { self.bases[block].copy_from_nonoverlapping(source.as_ptr(), source.len()) };
+        }
+    }
+
+    /// True for a buffer of the same type, size and number of blocks. Blocks of one buffer that
+    /// differ in length from the other's are found in debug builds only.
     pub(crate) fn is_like(&self, other: &Buffer<'_>) -> bool {
-        (self.dtype, &self.starts) == (other.dtype, &other.starts)
+        debug_assert_eq!(self.starts, other.starts, "ranks with blocks of different lengths");
+        (self.dtype, self.elements(), self.blocks())
+            == (other.dtype, other.elements(), other.blocks())
     }
 
     /// Number of blocks.

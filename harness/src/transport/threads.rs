@@ -1,10 +1,12 @@
-//! Ranks are threads of one process; a receiver reads straight from the sender's buffer.
+//! Ranks are threads of one process; a receiver reads straight from the sender's buffer, or, for a
+//! put, the sender writes straight into the receiver's.
 //!
 //! Between each ordered pair of ranks lies a `Line`: the sender counts up `posted`, the receiver
-//! counts up `taken`, and that is all the synchronisation there is. Both sides derive from the
-//! schedule what the n-th message of a pair carries, so a message is no more than the count and the
-//! address of the sender's buffer. Waiting spins a little, then yields, then parks, so that ranks
-//! may outnumber cores.
+//! counts up `taken`, and as long as all goes well that is all the synchronisation there is. Both
+//! sides derive from the schedule what the n-th message of a pair carries, so a message is no more
+//! than the count and the address of the sender's buffer. Waiting spins a little, then yields, then
+//! parks, so that ranks may outnumber cores. When a rank gives up, it tells the others, and nobody
+//! frees memory that somebody may still touch.
 
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -53,7 +55,9 @@ struct Sender {
     /// Messages sent so far.
     posted: AtomicU64,
     /// What the newest message points to. In a collective all messages of a pair point to the same
-    /// buffer, so looking ahead does no harm.
+    /// buffer, so looking ahead does no harm. Only who takes a message that is no put, or puts,
+    /// follows the address; either keeps the buffer's owner inside its collective, so that the
+    /// address is never that of an earlier or later one.
     address: AtomicPtr<()>,
     /// Its length, where the address alone does not say.
     length: AtomicUsize,
@@ -77,7 +81,8 @@ struct Seat {
 }
 
 impl Links {
-    /// Links for a world; a rank that waits longer than `patience` for another gives up.
+    /// Links for a world; a rank that waits longer than `patience` for another gives up. It then waits
+    /// for those who may be touching its memory, however long that takes.
     pub fn new(ranks: usize, patience: Duration) -> Arc<Links> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Links {
@@ -128,8 +133,9 @@ impl Links {
     }
 }
 
-/// Whether each rank of a world gets a core to itself: if there are enough. Left alone, the kernel
-/// may put two new threads on one core, and takes many milliseconds to notice.
+/// Whether each rank of a world is bound to a core of its own (a logical one, in the system's order):
+/// if there are enough. Left alone, the kernel may put two new threads on one core, and takes many
+/// milliseconds to notice. Threads that a rank starts are bound with it.
 pub fn is_pinned(ranks: usize) -> bool {
     core_affinity::get_core_ids().is_some_and(|cores| ranks <= cores.len())
 }
@@ -335,8 +341,8 @@ impl Endpoint {
         self.links.abortion()
     }
 
-    /// The puts of a program that this rank has not received yet: from whom, and the how-manieth
-    /// message of that rank each is.
+    /// The puts of a program into this rank: from whom, and the how-manieth message of that rank each
+    /// is.
     fn due(&self, collective: &Collective, program: &Program) -> Vec<(Rank, u64)> {
         let travels = |op: &&Op| !Endpoint::is_empty(collective, op);
         let mut count = self.taken.clone();
@@ -366,7 +372,7 @@ impl Endpoint {
         // ranks' buffers are made of blocks of the same lengths.
         unsafe {
             let source = &*source.cast::<Buffer>();
-            debug_assert!(source.is_like(collective.buffer), "ranks with different buffers");
+            assert!(source.is_like(collective.buffer), "ranks with different buffers");
             for (block, offset, elements) in
                 collective.buffer.pieces(collective.bounds.elements(&op.entry))
             {
@@ -383,8 +389,9 @@ impl Endpoint {
         // this collective, which this rank has taken; the receiver cannot end the collective before
         // this message. Nobody else reads or writes the range, see `Program::compile_world`.
         unsafe {
+            assert!(!target.is_null(), "a put into a rank that has sent nothing");
             let target = &*target.cast::<Buffer>();
-            debug_assert!(target.is_like(collective.buffer), "ranks with different buffers");
+            assert!(target.is_like(collective.buffer), "ranks with different buffers");
             for (block, offset, elements) in
                 collective.buffer.pieces(collective.bounds.elements(&op.entry))
             {
@@ -463,6 +470,7 @@ impl Transport for Endpoint {
             // SAFETY: as in `combine`; the memory put aside is large enough.
             unsafe {
                 let source = &*source.cast::<Buffer>();
+                assert!(source.is_like(collective.buffer), "ranks with different buffers");
                 for (block, offset, elements) in source.pieces(range) {
                     copy(at, source.address(block, offset), elements);
                     at = at.add(elements * element);
@@ -594,7 +602,14 @@ impl Mail {
 impl Drop for Mail {
     /// Others may still be reading: waits for them, or for their leaving.
     fn drop(&mut self) {
-        if let Err(error) = self.flush() {
+        let flushed = match std::thread::panicking() {
+            false => self.flush(),
+            true => Err(TransportError::Aborted {
+                by: self.endpoint.rank,
+                reason: "its thread panicked".into(),
+            }),
+        };
+        if let Err(error) = flushed {
             let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));
             self.endpoint.sends = unread.collect();
             self.endpoint.settled = 0;
