@@ -37,6 +37,19 @@ if [ "$ranks" -le "$(nproc)" ]; then openmpi+=(--bind-to core); else openmpi+=(-
         done
     done
 } >"$out"
+# Where it comes from, beside it.
+cat >"${out%.csv}.provenance.json" <<END
+{
+  "commit": "$(git describe --always --abbrev=40 --dirty)",
+  "ended": "$(date -u +%Y-%m-%dT%H:%M:%SZ)",
+  "cpu": "$(awk -F': ' '/model name/ {print $2; exit}' /proc/cpuinfo)",
+  "cores": $(nproc),
+  "ranks": $ranks,
+  "rounds": $rounds,
+  "openmpi": "$(mpirun.openmpi --version | head -n 1)",
+  "mpich": "$(mpirun.mpich --version | awk '/Version/ {print $2; exit}')"
+}
+END
 # Median over rounds of each library; the best of ours against the best of theirs.
 sort -t, -k3,3n -k1,1 -k5,5g "$out" | awk -F, '
     /^library/ { next }
@@ -50,5 +63,5 @@ sort -t, -k3,3n -k1,1 -k5,5g "$out" | awk -F, '
         }
         printf "%12s %12s %-24s %12s %-24s %8s\n", "size (B)", "ours (us)", "", "theirs (us)", "", "ratio"
         for (s in size) printf "%12d %12.2f %-24s %12.2f %-24s %8.2f\n", s, own[s], name[s], peer[s], other[s], peer[s] / own[s] | "sort -n"
-        close("sort -n"); print "wrong " wrong
-    }'
+        close("sort -n"); print "wrong elements: " wrong
+    }' | tee "${out%.csv}.txt"
