@@ -1,6 +1,7 @@
 //! What the harness times: an allreduce of a list of tensors, ours or a vendor's.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use algorithms::combine::Pipelined;
@@ -39,15 +40,27 @@ pub struct Spent {
 /// works on them, large enough to cost few operations.
 pub const SEGMENT_BYTES: usize = 512 << 10;
 
+/// Several tensors are packed, reduced and unpacked so many bytes at a time, which stay in the cache
+/// meanwhile. Horovod packs whole messages.
+pub const PACKING_BYTES: usize = 4 << 20;
+
 /// A program longer than this costs more to walk than its segments gain.
 const MOST_OPS: usize = 8192;
+
+/// How large messages are cut; 0 leaves them whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Large buffers are pipelined in segments of about so many bytes.
+    pub segment_bytes: usize,
+    /// Several tensors are packed, reduced and unpacked so many bytes at a time.
+    pub packing_bytes: usize,
+}
 
 /// One of our algorithms on a transport.
 pub struct Scheduled<'s, T> {
     transport: T,
     schedule: &'s dyn Schedule,
-    /// Large buffers are pipelined in segments of about so many bytes; 0 switches that off.
-    segment_bytes: usize,
+    sizes: Sizes,
     most_segments: usize,
     /// Compiled so far, by number of segments.
     programs: BTreeMap<usize, Program>,
@@ -61,14 +74,14 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     pub fn new(
         transport: T,
         schedule: &'s dyn Schedule,
-        segment_bytes: usize,
+        sizes: Sizes,
         packing: Packing,
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
         Scheduled {
             transport,
             schedule,
-            segment_bytes,
+            sizes,
             most_segments: most_segments(schedule),
             programs: BTreeMap::new(),
             packing,
@@ -84,15 +97,19 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
     /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
     pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
-        let most = segments_up_to(self.most_segments, most_bytes, self.segment_bytes);
+        let most = segments_up_to(self.most_segments, most_bytes, self.sizes.segment_bytes);
         for segments in std::iter::successors(Some(1), |segments| Some(2 * segments)) {
             if segments > most {
                 break;
             }
             self.program(segments);
         }
-        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < fused_bytes {
-            self.fusion_buffer = Memory::new(fused_bytes);
+        let at_a_time = match self.sizes.packing_bytes {
+            0 => fused_bytes,
+            bytes => bytes.min(fused_bytes),
+        };
+        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
+            self.fusion_buffer = Memory::new(at_a_time);
         }
     }
 
@@ -110,7 +127,8 @@ impl<'s, T: Transport> Scheduled<'s, T> {
 
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
         // A function of schedule and size alone, so that all ranks choose alike.
-        let segments = segments_up_to(self.most_segments, buffer.size_bytes(), self.segment_bytes);
+        let segments =
+            segments_up_to(self.most_segments, buffer.size_bytes(), self.sizes.segment_bytes);
         self.program(segments);
         let program = &self.programs[&segments];
         execute(&mut self.transport, program, buffer, combine)
@@ -151,19 +169,29 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
             scale_all(tensors, factor);
             return Ok(Spent::default());
         }
+        let size = tensors.dtype().size_bytes();
+        let at_a_time = match self.sizes.packing_bytes {
+            0 => tensors.elements().max(1),
+            bytes => (bytes / size).max(1),
+        };
         let mut fusion_buffer = std::mem::take(&mut self.fusion_buffer);
-        if fusion_buffer.size_bytes() < tensors.size_bytes() {
-            fusion_buffer = Memory::new(tensors.size_bytes());
+        let needed = tensors.elements().min(at_a_time) * size;
+        if fusion_buffer.size_bytes() < needed {
+            fusion_buffer = Memory::new(needed);
         }
-        let start = Instant::now();
-        let mut packed = Buffer::new(tensors.dtype());
-        packed.push_first(&mut fusion_buffer, tensors.size_bytes());
-        pack(&packed, tensors);
-        let mut packing = start.elapsed();
-        self.execute(&mut packed, combine)?;
-        let start = Instant::now();
-        unpack(&packed, tensors, factor);
-        packing += start.elapsed();
+        let mut packing = Duration::ZERO;
+        for first in (0..tensors.elements()).step_by(at_a_time) {
+            let range = first..tensors.elements().min(first + at_a_time);
+            let start = Instant::now();
+            let mut packed = Buffer::new(tensors.dtype());
+            packed.push_first(&mut fusion_buffer, range.len() * size);
+            pack(&packed, tensors, range.clone());
+            packing += start.elapsed();
+            self.execute(&mut packed, combine)?;
+            let start = Instant::now();
+            unpack(&packed, tensors, range, factor);
+            packing += start.elapsed();
+        }
         self.fusion_buffer = fusion_buffer;
         Ok(Spent { packing })
     }
@@ -173,18 +201,18 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
 const BLOCK: usize = 8192;
 
 /// Copies all tensors into one block, back to back.
-fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>) {
+fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>) {
     let copy = copy_kernel(tensors.dtype());
-    for (at, place, elements) in places(packed, tensors, usize::MAX) {
+    for (at, place, elements) in places(packed, tensors, range, usize::MAX) {
         // SAFETY: both are exclusively this rank's, and as long as all tensors together.
         unsafe { copy(place, at, elements) };
     }
 }
 
 /// Copies all tensors out of one block again, and multiplies them by a factor if there is one.
-fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, factor: Option<f64>) {
+fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
     let copy = copy_kernel(tensors.dtype());
-    for (at, place, elements) in places(packed, tensors, BLOCK) {
+    for (at, place, elements) in places(packed, tensors, range, BLOCK) {
         // SAFETY: as in `pack`.
         unsafe { copy(at, place, elements) };
         scale_piece(tensors.dtype(), at, elements, factor);
@@ -195,11 +223,12 @@ fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, factor: Option<f64>) {
 fn places<'b>(
     packed: &'b Buffer<'_>,
     tensors: &'b Buffer<'_>,
+    range: Range<usize>,
     most: usize,
 ) -> impl Iterator<Item = (*mut u8, *mut u8, usize)> + 'b {
     let size = tensors.dtype().size_bytes();
     let mut packed_at = 0;
-    tensors.pieces(0..tensors.elements()).flat_map(move |(block, offset, elements)| {
+    tensors.pieces(range).flat_map(move |(block, offset, elements)| {
         let before = packed_at;
         packed_at += elements * size;
         (0..elements).step_by(most).map(move |done| {

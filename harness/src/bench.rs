@@ -11,7 +11,7 @@ use algorithms::schedule::Schedule;
 use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
 
-use crate::allreduce::{AllReduce, Scheduled};
+use crate::allreduce::{AllReduce, Scheduled, Sizes};
 use crate::execute::execute;
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
@@ -36,8 +36,8 @@ pub struct Bench<'a> {
     pub dtype: DataType,
     /// Reduction.
     pub op: ReduceOp,
-    /// Large buffers are pipelined in segments of about so many bytes; 0 switches that off.
-    pub segment_bytes: usize,
+    /// How large buffers are cut.
+    pub sizes: Sizes,
     /// Elements per rank.
     pub elements: usize,
     /// Reduce the input where it lies; otherwise the copy to the output is part of the time, as it
@@ -140,13 +140,8 @@ fn run_rank(
     bits: &Arc<Links>,
 ) -> Result<(Vec<Duration>, Tensors), TransportError> {
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
-    let mut all_reduce = Scheduled::new(
-        data.join(rank),
-        bench.schedule,
-        bench.segment_bytes,
-        packing,
-        Memory::default(),
-    );
+    let mut all_reduce =
+        Scheduled::new(data.join(rank), bench.schedule, bench.sizes, packing, Memory::default());
     let size_bytes = bench.elements * bench.dtype.size_bytes();
     let fused_bytes = if bench.algorithm.grouping().is_some() { size_bytes } else { 0 };
     all_reduce.prepare(size_bytes, fused_bytes);

@@ -44,7 +44,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Sweep(sweep::Arguments),
-    Bench(bench::Arguments),
+    Bench(Box<bench::Arguments>),
     Verify(verify::Arguments),
     Plot(plot::Arguments),
     Info(info::Arguments),

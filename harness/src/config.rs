@@ -11,7 +11,7 @@ use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::allreduce::SEGMENT_BYTES;
+use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -96,6 +96,10 @@ pub struct Axes {
     /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
     #[serde(default = "default_segment")]
     pub segment_kib: usize,
+    /// Several gradients are packed, reduced and unpacked so many KiB at a time; 0: whole messages, as
+    /// Horovod does.
+    #[serde(default = "default_packing")]
+    pub packing_kib: usize,
 }
 
 fn threads() -> Vec<String> {
@@ -112,6 +116,10 @@ fn default_capacity() -> usize {
 
 fn default_segment() -> usize {
     SEGMENT_BYTES / 1024
+}
+
+fn default_packing() -> usize {
+    PACKING_BYTES / 1024
 }
 
 /// How long and how often each case is measured.
@@ -243,9 +251,10 @@ impl Config {
         }
     }
 
-    /// Large messages are pipelined in segments of about so many bytes; 0: not at all.
-    pub fn segment_bytes(&self) -> usize {
-        self.sweep.segment_kib * 1024
+    /// How large messages are cut.
+    pub fn sizes(&self) -> Sizes {
+        let Axes { segment_kib, packing_kib, .. } = self.sweep;
+        Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
     }
 
     /// Every case, in the order of the configuration.

@@ -17,7 +17,7 @@ use algorithms::schedule::Schedule;
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
-use crate::allreduce::{AllReduce, Scheduled};
+use crate::allreduce::{AllReduce, Scheduled, Sizes};
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
@@ -54,8 +54,8 @@ pub struct Job<'a> {
     pub cycle_time: Duration,
     /// Responses that the bit-vector plane remembers.
     pub cache_capacity: usize,
-    /// Large messages are pipelined in segments of about so many bytes; 0 switches that off.
-    pub segment_bytes: usize,
+    /// How large messages are cut.
+    pub sizes: Sizes,
     /// A rank that waits longer than this for another gives up.
     pub patience: Duration,
     /// Steps to run; the data of the last one are checked.
@@ -198,7 +198,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             data_plane: Scheduled::new(
                 data.join(rank),
                 job.schedule,
-                job.segment_bytes,
+                job.sizes,
                 grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
                 fusion_buffer,
             ),

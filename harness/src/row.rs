@@ -41,6 +41,7 @@ pub struct Row {
     pub cycle_time_ms: Option<f64>,
     pub cache_capacity: Option<usize>,
     pub segment_bytes: usize,
+    pub packing_bytes: usize,
     pub forward_ms: Option<f64>,
     pub backward_ms: Option<f64>,
     pub optimizer_ms: Option<f64>,

@@ -169,7 +169,7 @@ fn run_block(
         ),
         cycle_time: case.cycle_time,
         cache_capacity: plan.config.sweep.cache_capacity,
-        segment_bytes: plan.config.segment_bytes(),
+        sizes: plan.config.sizes(),
         steps: measure.warmup_steps + measure.steps_per_block,
         patience: Duration::from_secs_f64(measure.patience_seconds),
         seed,

@@ -64,7 +64,8 @@ pub fn block_of(
             for message in outcome.ranks[0].messages.iter().filter(|message| message.step == step) {
                 let elements = message.elements;
                 let levels = *sent.entry(elements).or_insert_with(|| {
-                    let (size, segment) = (elements * element_bytes, plan.config.segment_bytes());
+                    let (size, segment) =
+                        (elements * element_bytes, plan.config.sizes().segment_bytes);
                     let segments = segments(&**schedule, size, segment);
                     let pipelined = Pipelined::new(&**schedule, segments);
                     levels(&pipelined, &planned.case.topology, elements)

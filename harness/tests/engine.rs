@@ -7,6 +7,7 @@ use algorithms::listed::Listed;
 use algorithms::registry::find;
 use algorithms::schedule::Schedule;
 use algorithms::topology::Topology;
+use harness::allreduce::Sizes;
 use harness::config::Config;
 use harness::engine::{self, Job, Outcome, RankMemory};
 use harness::plan::Plan;
@@ -41,6 +42,7 @@ struct Setting<'a> {
     cycle_ms: f64,
     cache_capacity: usize,
     segment_bytes: usize,
+    packing_bytes: usize,
     steps: usize,
 }
 
@@ -56,6 +58,7 @@ impl Default for Setting<'_> {
             cycle_ms: 0.5,
             cache_capacity: 1024,
             segment_bytes: 1000,
+            packing_bytes: 5000,
             steps: 3,
         }
     }
@@ -85,7 +88,7 @@ fn run_schedule(setting: &Setting, workload: &Workload, schedule: &dyn Schedule)
         fusion_threshold_bytes: setting.threshold,
         cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
         cache_capacity: setting.cache_capacity,
-        segment_bytes: setting.segment_bytes,
+        sizes: Sizes { segment_bytes: setting.segment_bytes, packing_bytes: setting.packing_bytes },
         patience: Duration::from_secs(60),
         steps: setting.steps,
         seed: 99,
@@ -136,6 +139,7 @@ fn awkward_settings_are_exact() {
     for setting in [
         Setting { threshold: 0, ..Setting::default() },
         Setting { threshold: 600, ..Setting::default() },
+        Setting { packing_bytes: 0, ..Setting::default() },
         Setting { cycle_ms: 0.0, ..Setting::default() },
         Setting { cycle_ms: 20.0, ..Setting::default() },
         Setting { cache_capacity: 0, ..Setting::default() },

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
+use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
 use harness::config::check_op;
 use rand::seq::IndexedRandom;
@@ -44,7 +45,10 @@ fn one(seed: u64) {
         groups: random.random_range(1..12),
         dtype,
         op,
-        segment_bytes: [0, 64, 5000, 70_000][random.random_range(0..4)],
+        sizes: Sizes {
+            segment_bytes: [0, 64, 5000, 70_000][random.random_range(0..4)],
+            packing_bytes: [0, 40, 1000, 30_000, 1 << 20][random.random_range(0..5)],
+        },
         elements,
         in_place: random.random(),
         warmup: random.random_range(0..3),

@@ -8,6 +8,7 @@ use algorithms::program::Program;
 use algorithms::registry::{ALL, Algorithm, Unsupported, Volume, find};
 use algorithms::schedule::{Action, Move, Part, Schedule};
 use algorithms::topology::{Rank, Topology};
+use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
 use harness::element::Combine;
 use harness::execute::execute;
@@ -35,7 +36,7 @@ fn check(
         groups: 3,
         dtype,
         op,
-        segment_bytes: 300,
+        sizes: Sizes { segment_bytes: 300, packing_bytes: 1000 },
         elements,
         in_place,
         warmup: 1,

@@ -153,6 +153,7 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("", row.op.clone()),
         ("cache", number(row.cache_capacity)),
         ("segment", number(row.segment_bytes)),
+        ("packing", number(row.packing_bytes)),
         ("forward", number(row.forward_ms)),
         ("backward", number(row.backward_ms)),
         ("optimizer", number(row.optimizer_ms)),

@@ -76,6 +76,9 @@ pub struct Arguments {
     /// Pipeline large buffers in segments of about this size; 0 switches that off
     #[arg(long, value_parser = sizes::size, default_value = "512K")]
     segment: usize,
+    /// Pack several tensors so much at a time; 0 packs whole buffers
+    #[arg(long, value_parser = sizes::size, default_value = "4M")]
+    packing: usize,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -238,7 +241,10 @@ fn table(
                         groups: arguments.groups,
                         dtype,
                         op,
-                        segment_bytes: arguments.segment,
+                        sizes: crate::allreduce::Sizes {
+                            segment_bytes: arguments.segment,
+                            packing_bytes: arguments.packing,
+                        },
                         elements,
                         in_place,
                         warmup: arguments.warmup_iters,
@@ -399,6 +405,7 @@ fn blank(
         size_bytes,
         tensors: groups.max(1),
         segment_bytes: arguments.segment,
+        packing_bytes: arguments.packing,
         warmup: arguments.warmup_iters,
         ..Row::default()
     }

@@ -66,6 +66,7 @@ pub fn step(algorithm: &str, plane: &str, threshold_mib: f64, cycle_ms: f64) -> 
         .with("cycle_time_ms", &format!("{cycle_ms}"))
         .with("cache_capacity", "1024")
         .with("segment_bytes", "524288")
+        .with("packing_bytes", "0")
         .with("in_place", "true")
         .with_estimate("time_us_p50", time_us, 900.0 + 700.0 * noise.abs())
         .with_estimate("negotiation_us_p50", negotiation_us, negotiation_us * 0.06)
@@ -152,7 +153,7 @@ fn noise(text: &str) -> f64 {
 
 const COLUMNS: &str = "schema kind case status reason source emulated oversubscribed host commit \
     started workload transport control_plane algorithm groups nodes local_size ranks dtype op \
-    in_place size_bytes tensors fusion_threshold_bytes cycle_time_ms cache_capacity segment_bytes forward_ms \
+    in_place size_bytes tensors fusion_threshold_bytes cycle_time_ms cache_capacity segment_bytes packing_bytes forward_ms \
     backward_ms optimizer_ms warmup samples blocks launches stop_reason checked wrong first_wrong \
     time_us_p50 time_us_p50_low time_us_p50_high time_us_mean time_us_min time_us_max time_us_p99 \
     bound_us exposed_us_p50 negotiation_us_p50 negotiation_us_p50_low negotiation_us_p50_high \
