@@ -11,29 +11,26 @@ use criterion::{BenchmarkId, Criterion, Throughput};
 use harness::element::Combine;
 use harness::execute::execute;
 use harness::memory::{Buffer, Memory};
-use harness::transport::threads::Links;
+use harness::transport::TransportError;
+use harness::transport::threads::{Links, run_ranks};
 
 /// `repetitions` allreduces of 8 elements per chunk on every rank; the longest that any rank took.
 fn run(programs: &[Program], repetitions: u64) -> Duration {
     let links = Links::new(programs.len(), Duration::from_secs(60));
-    std::thread::scope(|scope| {
-        let spawn = |(rank, program): (usize, &Program)| {
-            let (links, program) = (links.clone(), program.clone());
-            scope.spawn(move || {
-                let mut endpoint = links.join(rank);
-                let mut memory = Memory::new(program.chunks * 8 * 4);
-                let mut buffer = Buffer::of(DataType::F32, &mut memory);
-                let mut one =
-                    || execute(&mut endpoint, &program, &mut buffer, Combine::Max).unwrap();
-                one();
-                let start = Instant::now();
-                (0..repetitions).for_each(|_| one());
-                start.elapsed()
-            })
-        };
-        let threads: Vec<_> = programs.iter().enumerate().map(spawn).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap()).max().unwrap()
-    })
+    let times = run_ranks(&[&links], |rank| {
+        let mut endpoint = links.join(rank);
+        let program = &programs[rank];
+        let mut memory = Memory::new(program.chunks * 8 * 4);
+        let mut buffer = Buffer::of(DataType::F32, &mut memory);
+        let mut one = || execute(&mut endpoint, program, &mut buffer, Combine::Max);
+        one()?;
+        let start = Instant::now();
+        for _ in 0..repetitions {
+            one()?;
+        }
+        Ok::<_, TransportError>(start.elapsed())
+    });
+    times.unwrap().into_iter().max().unwrap()
 }
 
 fn transfers(criterion: &mut Criterion) {
