@@ -8,9 +8,12 @@
 //! parks, so that ranks may outnumber cores. When a rank gives up, it tells the others, and nobody
 //! frees memory that somebody may still touch.
 
+mod mail;
+mod ranks;
+
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread::{ScopedJoinHandle, Thread};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use algorithms::control::DataType;
@@ -18,9 +21,12 @@ use algorithms::program::{Kind, Op, Program};
 use algorithms::schedule::Action;
 use algorithms::topology::Rank;
 
-use super::{CausedByTransport, Collective, Transport, TransportError};
+use super::{Collective, Transport, TransportError};
 use crate::element::{Combine, copy_kernel, kernel};
 use crate::memory::{Buffer, Memory};
+
+pub use mail::Mail;
+pub use ranks::{is_pinned, run_ranks};
 
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "threads";
@@ -130,74 +136,6 @@ impl Links {
     fn abortion(&self) -> TransportError {
         let abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
         abortion.clone().expect("the error is stored before the flag")
-    }
-}
-
-/// Whether each rank of a world is bound to a core of its own (a logical one, in the system's order):
-/// if there are enough. Left alone, the kernel may put two new threads on one core, and takes many
-/// milliseconds to notice. Threads that a rank starts are bound with it.
-pub fn is_pinned(ranks: usize) -> bool {
-    core_affinity::get_core_ids().is_some_and(|cores| ranks <= cores.len())
-}
-
-fn pin(rank: Rank, ranks: usize) {
-    if is_pinned(ranks)
-        && let Some(core) = core_affinity::get_core_ids().and_then(|cores| cores.get(rank).copied())
-    {
-        core_affinity::set_for_current(core);
-    }
-}
-
-/// Runs `rank` as every rank of a world, each on a thread of its own, and returns what they return,
-/// in order. When one fails or cannot be started, the others are told over all `links`.
-///
-/// # Errors
-/// That of a rank that failed by itself.
-pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
-    links: &[&Arc<Links>],
-    rank: impl Fn(Rank) -> Result<T, E> + Sync,
-) -> Result<Vec<T>, E> {
-    let tell = |by: Rank, error: &E| {
-        let abortion = match error.transport_error() {
-            Some(aborted @ TransportError::Aborted { .. }) => aborted.clone(),
-            _ => TransportError::Aborted { by, reason: error.to_string() },
-        };
-        links.iter().for_each(|links| links.abort(abortion.clone()));
-    };
-    let ended: Vec<Result<T, E>> = std::thread::scope(|scope| {
-        let spawn = |me: Rank| {
-            let (rank, tell) = (&rank, &tell);
-            let run = move || {
-                pin(me, links[0].ranks);
-                rank(me).inspect_err(|error| tell(me, error))
-            };
-            let thread = std::thread::Builder::new().name(format!("rank {me}"));
-            thread.spawn_scoped(scope, run).map_err(|error| {
-                let reason = format!("its thread cannot be started: {error}");
-                let error = E::from(TransportError::Aborted { by: me, reason });
-                tell(me, &error);
-                error
-            })
-        };
-        let threads: Vec<_> = (0..links[0].ranks).map(spawn).collect();
-        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("a rank panicked");
-        threads.into_iter().map(|thread| thread.and_then(join)).collect()
-    });
-    let (mut values, mut errors) = (Vec::with_capacity(ended.len()), Vec::new());
-    for (me, ended) in ended.into_iter().enumerate() {
-        match ended {
-            Ok(value) => values.push(value),
-            Err(error) => errors.push((me, error)),
-        }
-    }
-    let by_itself = |(me, error): &(Rank, E)| match error.transport_error() {
-        Some(TransportError::Aborted { by, .. }) => by == me,
-        _ => true,
-    };
-    let says_most = errors.iter().position(by_itself).unwrap_or(0);
-    match errors.into_iter().nth(says_most) {
-        Some((_, error)) => Err(error),
-        None => Ok(values),
     }
 }
 
@@ -534,86 +472,6 @@ impl Drop for Endpoint {
         if std::thread::panicking() {
             let reason = "its thread panicked".to_string();
             self.links.abort(TransportError::Aborted { by: self.rank, reason });
-        }
-    }
-}
-
-/// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
-/// control plane has links of its own.
-pub struct Mail {
-    endpoint: Endpoint,
-    /// What was sent and may not have been taken yet.
-    outbox: Vec<(Rank, u64, Arc<[u8]>)>,
-}
-
-impl Mail {
-    /// Messages over an endpoint that nothing else uses.
-    pub fn new(endpoint: Endpoint) -> Mail {
-        Mail { endpoint, outbox: Vec::new() }
-    }
-
-    /// Sends a message; does not wait for it to arrive.
-    pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
-        // One message per pair at a time: the line has room for one address. What has not been
-        // taken stays in the outbox, whatever happens.
-        for &(_, count, _) in self.outbox.iter().filter(|(peer, ..)| *peer == to) {
-            self.endpoint.wait_taken(to, count)?;
-        }
-        self.outbox.retain(|(peer, ..)| *peer != to);
-        self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len());
-        self.outbox.push((to, self.endpoint.posted[to], message));
-        Ok(())
-    }
-
-    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one.
-    pub fn receive(
-        &mut self,
-        expecting: Rank,
-        message: &mut Vec<u8>,
-    ) -> Result<Rank, TransportError> {
-        let endpoint = &self.endpoint;
-        let next = |links: &Links| {
-            (0..links.ranks).find(|&from| {
-                let posted = &links.line(from, endpoint.rank).sender.posted;
-                posted.load(Ordering::Acquire) > endpoint.taken[from]
-            })
-        };
-        endpoint.wait(|| expecting, |links| next(links).is_some())?;
-        let from = next(&endpoint.links).expect("messages do not go away");
-        let (address, length) = endpoint.arrived(from)?;
-        message.clear();
-        // SAFETY: the sender keeps the message until it is taken.
-        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
-        message.extend_from_slice(bytes);
-        self.endpoint.take(from);
-        Ok(from)
-    }
-
-    /// Waits until everything that was sent has been taken.
-    pub fn flush(&mut self) -> Result<(), TransportError> {
-        for (to, count, _) in &self.outbox {
-            self.endpoint.wait_taken(*to, *count)?;
-        }
-        self.outbox.clear();
-        Ok(())
-    }
-}
-
-impl Drop for Mail {
-    /// Others may still be reading: waits for them, or for their leaving.
-    fn drop(&mut self) {
-        let flushed = match std::thread::panicking() {
-            false => self.flush(),
-            true => Err(TransportError::Aborted {
-                by: self.endpoint.rank,
-                reason: "its thread panicked".into(),
-            }),
-        };
-        if let Err(error) = flushed {
-            let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));
-            self.endpoint.sends = unread.collect();
-            self.endpoint.settled = 0;
-            self.endpoint.leave(error, &[]);
         }
     }
 }

@@ -1,0 +1,89 @@
+//! Messages of bytes between ranks, over the same lines as data.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use algorithms::topology::Rank;
+
+use super::{Endpoint, Links};
+use crate::transport::TransportError;
+
+/// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
+/// control plane has links of its own.
+pub struct Mail {
+    endpoint: Endpoint,
+    /// What was sent and may not have been taken yet.
+    outbox: Vec<(Rank, u64, Arc<[u8]>)>,
+}
+
+impl Mail {
+    /// Messages over an endpoint that nothing else uses.
+    pub fn new(endpoint: Endpoint) -> Mail {
+        Mail { endpoint, outbox: Vec::new() }
+    }
+
+    /// Sends a message; does not wait for it to arrive.
+    pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
+        // One message per pair at a time: the line has room for one address. What has not been
+        // taken stays in the outbox, whatever happens.
+        for &(_, count, _) in self.outbox.iter().filter(|(peer, ..)| *peer == to) {
+            self.endpoint.wait_taken(to, count)?;
+        }
+        self.outbox.retain(|(peer, ..)| *peer != to);
+        self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len());
+        self.outbox.push((to, self.endpoint.posted[to], message));
+        Ok(())
+    }
+
+    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one.
+    pub fn receive(
+        &mut self,
+        expecting: Rank,
+        message: &mut Vec<u8>,
+    ) -> Result<Rank, TransportError> {
+        let endpoint = &self.endpoint;
+        let next = |links: &Links| {
+            (0..links.ranks).find(|&from| {
+                let posted = &links.line(from, endpoint.rank).sender.posted;
+                posted.load(Ordering::Acquire) > endpoint.taken[from]
+            })
+        };
+        endpoint.wait(|| expecting, |links| next(links).is_some())?;
+        let from = next(&endpoint.links).expect("messages do not go away");
+        let (address, length) = endpoint.arrived(from)?;
+        message.clear();
+        // SAFETY: the sender keeps the message until it is taken.
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
+        message.extend_from_slice(bytes);
+        self.endpoint.take(from);
+        Ok(from)
+    }
+
+    /// Waits until everything that was sent has been taken.
+    pub fn flush(&mut self) -> Result<(), TransportError> {
+        for (to, count, _) in &self.outbox {
+            self.endpoint.wait_taken(*to, *count)?;
+        }
+        self.outbox.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Mail {
+    /// Others may still be reading: waits for them, or for their leaving.
+    fn drop(&mut self) {
+        let flushed = match std::thread::panicking() {
+            false => self.flush(),
+            true => Err(TransportError::Aborted {
+                by: self.endpoint.rank,
+                reason: "its thread panicked".into(),
+            }),
+        };
+        if let Err(error) = flushed {
+            let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));
+            self.endpoint.sends = unread.collect();
+            self.endpoint.settled = 0;
+            self.endpoint.leave(error, &[]);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Starts one thread per rank, and brings home what they return.
+
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+
+use algorithms::topology::Rank;
+
+use super::Links;
+use crate::transport::{CausedByTransport, TransportError};
+
+/// Whether each rank of a world is bound to a core of its own (a logical one, in the system's order):
+/// if there are enough. Left alone, the kernel may put two new threads on one core, and takes many
+/// milliseconds to notice. Threads that a rank starts are bound with it.
+pub fn is_pinned(ranks: usize) -> bool {
+    core_affinity::get_core_ids().is_some_and(|cores| ranks <= cores.len())
+}
+
+fn pin(rank: Rank, ranks: usize) {
+    if is_pinned(ranks)
+        && let Some(core) = core_affinity::get_core_ids().and_then(|cores| cores.get(rank).copied())
+    {
+        core_affinity::set_for_current(core);
+    }
+}
+
+/// Runs `rank` as every rank of a world, each on a thread of its own, and returns what they return,
+/// in order. When one fails or cannot be started, the others are told over all `links`.
+///
+/// # Errors
+/// That of a rank that failed by itself.
+pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
+    links: &[&Arc<Links>],
+    rank: impl Fn(Rank) -> Result<T, E> + Sync,
+) -> Result<Vec<T>, E> {
+    let tell = |by: Rank, error: &E| {
+        let abortion = match error.transport_error() {
+            Some(aborted @ TransportError::Aborted { .. }) => aborted.clone(),
+            _ => TransportError::Aborted { by, reason: error.to_string() },
+        };
+        links.iter().for_each(|links| links.abort(abortion.clone()));
+    };
+    let ended: Vec<Result<T, E>> = std::thread::scope(|scope| {
+        let spawn = |me: Rank| {
+            let (rank, tell) = (&rank, &tell);
+            let run = move || {
+                pin(me, links[0].ranks);
+                rank(me).inspect_err(|error| tell(me, error))
+            };
+            let thread = std::thread::Builder::new().name(format!("rank {me}"));
+            thread.spawn_scoped(scope, run).map_err(|error| {
+                let reason = format!("its thread cannot be started: {error}");
+                let error = E::from(TransportError::Aborted { by: me, reason });
+                tell(me, &error);
+                error
+            })
+        };
+        let threads: Vec<_> = (0..links[0].ranks).map(spawn).collect();
+        let join = |thread: ScopedJoinHandle<'_, _>| thread.join().expect("a rank panicked");
+        threads.into_iter().map(|thread| thread.and_then(join)).collect()
+    });
+    let (mut values, mut errors) = (Vec::with_capacity(ended.len()), Vec::new());
+    for (me, ended) in ended.into_iter().enumerate() {
+        match ended {
+            Ok(value) => values.push(value),
+            Err(error) => errors.push((me, error)),
+        }
+    }
+    let by_itself = |(me, error): &(Rank, E)| match error.transport_error() {
+        Some(TransportError::Aborted { by, .. }) => by == me,
+        _ => true,
+    };
+    let says_most = errors.iter().position(by_itself).unwrap_or(0);
+    match errors.into_iter().nth(says_most) {
+        Some((_, error)) => Err(error),
+        None => Ok(values),
+    }
+}
