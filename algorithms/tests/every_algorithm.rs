@@ -182,9 +182,10 @@ fn pipelined_in_segments_it_is_the_same_allreduce() {
 #[test]
 fn exchanges_are_staged_and_do_not_deadlock() {
     for ranks in [2, 4, 8, 16] {
-        for schedule in [recursive_doubling(ranks), one_shot(ranks)] {
+        for name in ["recursive-doubling", "swing-latency", "one-shot"] {
+            let schedule = find(name).unwrap().schedule(&Topology::flat(ranks)).unwrap();
             let programs: Vec<_> =
-                (0..ranks).map(|rank| Program::compile(&schedule, rank)).collect();
+                (0..ranks).map(|rank| Program::compile(&*schedule, rank)).collect();
             assert!(programs[0].ops.iter().any(|op| op.staged));
             rehearse(&programs).unwrap_or_else(|why| panic!("{ranks} ranks: {why}"));
         }
@@ -246,33 +247,11 @@ fn programs_that_wait_wrongly_are_refused() {
     programs.iter_mut().flat_map(every_op).for_each(|op| op.after_sends = 0);
     let why = rehearse(&programs).expect_err("a race between equal sets passed");
     assert!(why.to_string().contains("may still be reading"), "{why}");
-    let hasty = recursive_doubling(4);
-    let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&hasty, rank)).collect();
+    let hasty = find("recursive-doubling").unwrap().schedule(&Topology::flat(4)).unwrap();
+    let mut programs: Vec<_> = (0..4).map(|rank| Program::compile(&*hasty, rank)).collect();
     programs.iter_mut().flat_map(every_op).for_each(|op| {
         op.staged = false;
         op.after_sends = 0;
     });
     rehearse(&programs).expect_err("an exchange without staging passed");
-}
-
-/// Everybody swaps the whole buffer with a partner, log2 n times (n a power of two).
-fn recursive_doubling(ranks: usize) -> Listed {
-    let steps = (0..ranks.trailing_zeros()).map(|k| {
-        let part = |rank: usize| {
-            let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
-            Part { sends: entry.clone(), receives: entry }
-        };
-        (0..ranks).map(part).collect()
-    });
-    Listed { ranks, chunks: 1, steps: steps.collect() }
-}
-
-/// Everybody sends everything to everybody, in one step.
-fn one_shot(ranks: usize) -> Listed {
-    let part = |rank: usize| {
-        let peers = (0..ranks).filter(|&peer| peer != rank);
-        let entries: Vec<_> = peers.map(|peer| Move::new(peer, 0..1, Action::Reduce)).collect();
-        Part { sends: entries.clone(), receives: entries }
-    };
-    Listed { ranks, chunks: 1, steps: vec![(0..ranks).map(part).collect()] }
 }

@@ -3,11 +3,9 @@
 use std::time::Duration;
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::listed::Listed;
 use algorithms::program::Program;
-use algorithms::registry::{ALL, Algorithm, Unsupported, Volume, find};
-use algorithms::schedule::{Action, Move, Part, Schedule};
-use algorithms::topology::{Rank, Topology};
+use algorithms::registry::{ALL, Algorithm, find};
+use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
 use harness::element::Combine;
@@ -102,54 +100,15 @@ fn more_ranks_than_cores() {
 }
 
 /// Exchanges, in which both sides read what the other is about to write.
-struct Exchange(fn(usize) -> Listed);
-
-impl Algorithm for Exchange {
-    fn name(&self) -> String {
-        "exchange".into()
-    }
-
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(Box::new((self.0)(topology.ranks())))
-    }
-
-    fn steps(&self, _topology: &Topology) -> usize {
-        unimplemented!("not verified here")
-    }
-
-    fn volume(&self, _topology: &Topology, _rank: Rank) -> Volume {
-        unimplemented!("not verified here")
-    }
-}
-
-fn recursive_doubling(ranks: usize) -> Listed {
-    let step = |k: u32| {
-        let part = |rank: usize| {
-            let entry = vec![Move::new(rank ^ (1 << k), 0..1, Action::Reduce)];
-            Part { sends: entry.clone(), receives: entry }
-        };
-        (0..ranks).map(part).collect()
-    };
-    Listed { ranks, chunks: 1, steps: (0..ranks.trailing_zeros()).map(step).collect() }
-}
-
-fn one_shot(ranks: usize) -> Listed {
-    let part = |rank: usize| {
-        let peers = (0..ranks).filter(|&peer| peer != rank);
-        let entries: Vec<_> = peers.map(|peer| Move::new(peer, 0..1, Action::Reduce)).collect();
-        Part { sends: entries.clone(), receives: entries }
-    };
-    Listed { ranks, chunks: 1, steps: vec![(0..ranks).map(part).collect()] }
-}
-
 #[test]
 fn exchanges_are_exact() {
-    for exchange in [Exchange(recursive_doubling), Exchange(one_shot)] {
+    for exchange in ["recursive-doubling", "swing-latency", "one-shot"] {
+        let exchange = find(exchange).unwrap();
         for ranks in [2, 4, 8] {
             for elements in [0, 1, 1000, 50_000] {
                 for dtype in [DataType::F32, DataType::BF16, DataType::I64] {
                     let world = Topology::flat(ranks);
-                    check(&exchange, &world, dtype, ReduceOp::Sum, elements, true);
+                    check(&*exchange, &world, dtype, ReduceOp::Sum, elements, true);
                 }
             }
         }
