@@ -33,12 +33,18 @@ impl Axis {
         } else {
             let mut axis =
                 Axis::spanning(false, 0.0, if high > 0.0 { high } else { 1.0 }, from, to);
-            let step = nice_step(axis.high / 5.0);
-            let steps = (axis.high / step).floor() as i32;
-            axis.ticks =
-                (0..=steps).map(|i| f64::from(i) * step).map(|v| (v, theme::tick(v))).collect();
+            axis.ticks = axis.even_ticks(5.0);
             axis
         }
+    }
+
+    /// Percents of what cannot be exceeded: linear from 0 to 110, and further only where values
+    /// are.
+    pub fn percent(values: &[f64], from: f64, to: f64) -> Axis {
+        let mut axis = Axis::spanning(false, 0.0, extremes(values).1, from, to);
+        axis.high = axis.high.max(110.0);
+        axis.ticks = axis.even_ticks(10.0);
+        axis
     }
 
     /// A factor that was set, such as the cycle time: its ticks are the values themselves.
@@ -82,6 +88,11 @@ impl Axis {
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
     }
 
+    /// The pixels of its low and high end.
+    pub fn pixels(&self) -> (f64, f64) {
+        (self.from, self.to)
+    }
+
     /// `logarithmic` or `linear`, for the axis title.
     pub fn scale(&self) -> &'static str {
         if self.logarithmic { "logarithmic" } else { "linear" }
@@ -118,6 +129,13 @@ impl Axis {
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
         let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
         drawing.text(text.centered());
+    }
+
+    /// At most so many ticks above zero, evenly spaced.
+    fn even_ticks(&self, most: f64) -> Vec<(f64, String)> {
+        let step = nice_step(self.high / most);
+        let steps = (self.high / step).floor() as i32;
+        (0..=steps).map(|i| f64::from(i) * step).map(|v| (v, theme::tick(v))).collect()
     }
 
     fn spanning(logarithmic: bool, low: f64, high: f64, from: f64, to: f64) -> Axis {
@@ -169,6 +187,15 @@ mod tests {
     fn zero_forbids_a_logarithm() {
         assert_eq!(Axis::measured(&[0.0, 1000.0], 0.0, 100.0).scale(), "linear");
         assert_eq!(Axis::factor(&[0.0, 5.0], 0.0, 100.0).scale(), "linear");
+    }
+
+    #[test]
+    fn percents_reach_beyond_110_only_where_values_do() {
+        let axis = Axis::percent(&[3.0, 80.0], 0.0, 110.0);
+        assert_eq!(labels(&axis), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!((axis.at(0.0), axis.at(100.0)), (0.0, 100.0));
+        let beyond = Axis::percent(&[3.0, 150.0], 0.0, 100.0);
+        assert!(beyond.at(150.0) < 100.0, "within the frame");
     }
 
     #[test]

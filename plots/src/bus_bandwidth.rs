@@ -2,16 +2,14 @@
 //!
 //! Bus bandwidth scales an allreduce's time by what a bandwidth-optimal algorithm must move, so that
 //! numbers of ranks compare with one another and with a link's speed. Allreduces alone and the fused
-//! messages of training steps are different experiments and get a picture each. The lines between
-//! points only lead the eye; nothing is known of sizes between.
-
-use std::collections::BTreeSet;
+//! messages of training steps are different experiments and get a picture each.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::Drawing;
-use crate::page::{Entry, Page, SIGN};
-use crate::rows::{Row, Rows};
+use crate::line::{self, Line, Point};
+use crate::page::Page;
+use crate::rows::{Estimate, Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
 
@@ -26,16 +24,10 @@ const KINDS: [(&str, &str); 2] = [
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let mut pictures = Vec::new();
     for (kind, title) in KINDS {
-        let selections = Selection::of(rows, kind, |row| {
-            vec![
-                row.algorithm.clone(),
-                row.groups.clone(),
-                format!("{:?} {:?}", row.in_place, row.size_bytes),
-            ]
-        });
-        for mut selection in selections {
-            selection.require(|row| Point::of(row).is_some());
-            let lines = Line::all(&mut selection);
+        for mut selection in Selection::of(rows, kind, line::case) {
+            selection.require(|row| Point::of(row, bandwidth).is_some());
+            selection.prefer_in_place();
+            let lines = Line::all(&selection, &selection.rows, bandwidth);
             pictures.push(Picture { kind, title, selection, lines });
         }
     }
@@ -43,13 +35,13 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
         return vec![Sheet::Skipped { reason: reason.to_string() }];
     }
-    // An algorithm looks the same in every picture, so that one can leaf between them.
-    let lines = pictures.iter().flat_map(|picture| &picture.lines);
-    let names: BTreeSet<String> = lines.map(|line| line.algorithm.clone()).collect();
-    for line in pictures.iter_mut().flat_map(|picture| &mut picture.lines) {
-        line.style = names.iter().take_while(|name| **name < line.algorithm).count();
-    }
+    Line::style(pictures.iter_mut().flat_map(|picture| &mut picture.lines));
     pictures.into_iter().map(Picture::sheet).collect()
+}
+
+/// In GB/s.
+fn bandwidth(row: &Row) -> Estimate {
+    row.busbw_gb_s
 }
 
 /// What one sheet will show.
@@ -76,69 +68,17 @@ impl Picture<'_> {
     }
 }
 
-struct Point {
-    size: f64,
-    bandwidth: f64,
-    interval: Option<(f64, f64)>,
-}
-
-impl Point {
-    fn of(row: &Row) -> Option<Point> {
-        let (bandwidth, interval) = (row.busbw_gb_s.value?, row.busbw_gb_s.interval);
-        Some(Point { size: row.size_bytes.filter(|size| *size > 0.0)?, bandwidth, interval })
-    }
-}
-
-/// An algorithm and its points, by size.
-struct Line {
-    algorithm: String,
-    /// Its colour and marker.
-    style: usize,
-    points: Vec<Point>,
-}
-
-impl Line {
-    /// One line per algorithm. Where it ran in place and out of place, the latter leaves the
-    /// selection: a line must not mix them, and in place is what training does.
-    fn all(selection: &mut Selection) -> Vec<Line> {
-        let mut names: Vec<String> =
-            selection.rows.iter().map(|row| selection.algorithm(row)).collect();
-        names.sort();
-        names.dedup();
-        let mut lines = Vec::new();
-        let mut kept = Vec::new();
-        for name in names {
-            let mut rows = selection.rows.clone();
-            rows.retain(|row| selection.algorithm(row) == name);
-            if rows.iter().any(|row| row.in_place == Some(true)) {
-                rows.retain(|row| row.in_place == Some(true));
-            }
-            let mut points: Vec<Point> = rows.iter().filter_map(|row| Point::of(row)).collect();
-            points.sort_by(|a, b| a.size.total_cmp(&b.size));
-            lines.push(Line { algorithm: name, style: 0, points });
-            kept.extend(rows);
-        }
-        selection.rows = kept;
-        lines
-    }
-}
-
 fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
     const LEFT: f64 = 190.0;
     const HEIGHT: f64 = 860.0;
     let mut page = Page::new(title, &finding(lines));
-    let entries: Vec<_> = lines.iter().map(entry).collect();
-    page.legend(&entries);
+    Line::legend(&mut page, lines.iter());
 
     let (top, right) = (page.y + 16.0, theme::WIDTH - theme::MARGIN - 20.0);
     let bottom = top + HEIGHT;
     let points = || lines.iter().flat_map(|line| &line.points);
     let sizes: Vec<f64> = points().map(|point| point.size).collect();
-    let ends = |point: &Point| {
-        let (low, high) = point.interval.unwrap_or((point.bandwidth, point.bandwidth));
-        [low, point.bandwidth, high]
-    };
-    let bandwidths: Vec<f64> = points().flat_map(ends).collect();
+    let bandwidths: Vec<f64> = points().flat_map(Point::span).collect();
     let x = Axis::bytes(&sizes, LEFT, right);
     let y = Axis::measured(&bandwidths, bottom, top);
 
@@ -146,57 +86,20 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
     let title = format!("bus bandwidth (GB/s, {})", y.scale());
     y.draw_left(&mut page.drawing, LEFT, right, &title);
     for line in lines {
-        let color = theme::series(line.style);
-        let place = |point: &Point| (x.at(point.size), y.at(point.bandwidth));
-        let path: Vec<_> = line.points.iter().map(place).collect();
-        page.drawing.line(&path, color, 3.0);
-        for point in &line.points {
-            if let Some((low, high)) = point.interval {
-                let (low, high) = (y.at(low), y.at(high));
-                theme::interval(&mut page.drawing, x.at(point.size), low, high, color);
-            }
-            theme::marker(&mut page.drawing, line.style, place(point), theme::MARKER, false);
-        }
+        line.draw(&mut page.drawing, &x, &y);
     }
     page.drawing.frame(LEFT, top, right, bottom);
     page.y = bottom + 104.0;
-    page.finish(&Caption::of(selection, |row| row.busbw_gb_s, vec![note(selection)]))
+    page.finish(&Caption::of(selection, bandwidth, vec![line::note(selection)]))
 }
 
 /// What the picture shows, in a sentence.
 fn finding(lines: &[Line]) -> String {
-    let all = lines.iter().flat_map(|line| line.points.iter().map(move |point| (line, point)));
-    let highest = all.max_by(|(_, a), (_, b)| a.bandwidth.total_cmp(&b.bandwidth));
-    highest.map_or(String::new(), |(line, point)| {
-        let bandwidth = theme::significant(point.bandwidth, 3);
-        format!(
-            "Highest: {bandwidth} GB/s with {} at {}.",
-            line.algorithm,
-            theme::bytes(point.size)
-        )
+    Line::highest(lines).map_or(String::new(), |(line, point)| {
+        let bandwidth = theme::significant(point.value, 3);
+        let size = theme::bytes(point.size);
+        format!("Highest: {bandwidth} GB/s with {} at {size}.", line.algorithm)
     })
-}
-
-fn note(selection: &Selection) -> String {
-    let place = match selection.rows.iter().filter(|row| row.in_place == Some(true)).count() {
-        0 if selection.rows.iter().all(|row| row.in_place.is_none()) => "",
-        0 => "Out of place. ",
-        count if count == selection.rows.len() => "In place. ",
-        _ => "In place where rows for that exist, otherwise out of place. ",
-    };
-    format!("{place}Lines only join the points.")
-}
-
-fn entry(line: &Line) -> Entry<'static> {
-    let style = line.style;
-    Entry {
-        sign: Box::new(move |drawing, (x, y)| {
-            let half = SIGN / 2.0;
-            drawing.line(&[(x - half, y), (x + half, y)], theme::series(style), 3.0);
-            theme::marker(drawing, style, (x, y), theme::MARKER, false);
-        }),
-        label: line.algorithm.clone(),
-    }
 }
 
 #[cfg(test)]

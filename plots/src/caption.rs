@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::layout::Layout;
 use crate::rows::{Estimate, Row};
 use crate::selection::Selection;
 use crate::theme;
@@ -53,10 +54,11 @@ fn origin(rows: &[&Row]) -> Vec<String> {
         false => String::new(),
     };
     let over = rows.iter().filter(|row| row.oversubscribed == Some(true)).count();
-    let oversubscribed = match (over, rows.iter().find_map(|row| row.ranks)) {
+    let ranks = several(rows, |row| row.ranks.map_or(String::new(), theme::plain));
+    let oversubscribed = match (over, ranks.as_slice()) {
         (0, _) => String::new(),
-        (over, Some(ranks)) if over == rows.len() => {
-            format!("oversubscribed: {} ranks on fewer cores", theme::plain(ranks))
+        (over, [ranks]) if over == rows.len() => {
+            format!("oversubscribed: {ranks} ranks on fewer cores")
         }
         (over, _) if over == rows.len() => "oversubscribed: more ranks than cores".to_string(),
         (over, _) => {
@@ -67,20 +69,18 @@ fn origin(rows: &[&Row]) -> Vec<String> {
 }
 
 fn conditions(rows: &[&Row]) -> Vec<String> {
-    let layout = |row: &Row| -> String {
-        let count = |value: Option<f64>| value.map(theme::plain);
-        match (count(row.ranks), count(row.nodes), count(row.local_size)) {
-            (Some(ranks), Some(nodes), Some(local)) => {
-                format!("{ranks} ranks = {nodes} nodes × {local}").replace(' ', "\u{a0}")
-            }
-            (Some(ranks), ..) => format!("{ranks} ranks"),
-            _ => String::new(),
-        }
+    let layouts: BTreeSet<Layout> = rows.iter().map(|row| Layout::of(row)).collect();
+    let layouts: Vec<String> = layouts.iter().map(Layout::to_string).collect();
+    let pinned = match rows.iter().filter(|row| row.pinned == Some(true)).count() {
+        0 => String::new(),
+        all if all == rows.len() => "each rank pinned to a core".to_string(),
+        some => format!("each rank pinned to a core in {some} of {} points", rows.len()),
     };
     vec![
         named("workload", "workloads", rows, |row| row.workload.clone()),
         named("transport", "transports", rows, |row| row.transport.clone()),
-        several(rows, layout).join(" and "),
+        joined(&layouts, " and "),
+        pinned,
         several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
     ]
 }
@@ -224,6 +224,15 @@ mod tests {
         assert!(text.contains("2 hosts: jupiter, saturn; 2026-03-02 to 2026-03-05"), "{text}");
         assert!(text.contains("12 to 30 samples per point"), "{text}");
         assert!(text.contains("1 of 2 points oversubscribed: more ranks than cores"), "{text}");
+    }
+
+    #[test]
+    fn pinned_ranks_are_said() {
+        let pinned = row().with("pinned", "true");
+        let text = caption(&[pinned.clone(), pinned.clone()]);
+        assert!(text.contains("2 nodes × 2; each rank pinned to a core; float32"), "{text}");
+        let text = caption(&[pinned, row().with("pinned", "false")]);
+        assert!(text.contains("; each rank pinned to a core in 1 of 2 points; "), "{text}");
     }
 
     #[test]

@@ -14,7 +14,10 @@
 //! | `selection.rs`     | the rows that belong in one drawing, and those left out         |
 //! | `surface.rs`       | step time over fusion threshold and cycle time                  |
 //! | `bus_bandwidth.rs` | bus bandwidth over message size, per algorithm                  |
+//! | `roofline.rs`      | share of the bound over message size, per algorithm             |
 //! | `negotiation.rs`   | negotiation time and messages per step, over cycle time         |
+//! | `line.rs`          | an algorithm's values over message size, as a line              |
+//! | `layout.rs`        | how ranks are spread over nodes                                 |
 //! | `page.rs`          | title, finding, legend and caption around a figure              |
 //! | `caption.rs`       | under which conditions the numbers arose                        |
 //! | `axis.rs`          | from values to pixels, and the ticks                            |
@@ -27,8 +30,11 @@ mod bus_bandwidth;
 mod caption;
 mod drawing;
 mod error;
+mod layout;
+mod line;
 mod negotiation;
 mod page;
+mod roofline;
 mod rows;
 mod selection;
 mod surface;
@@ -46,7 +52,8 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// Every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 3] = [surface::FIGURE, bus_bandwidth::FIGURE, negotiation::FIGURE];
+const FIGURES: [Figure; 4] =
+    [surface::FIGURE, bus_bandwidth::FIGURE, roofline::FIGURE, negotiation::FIGURE];
 
 /// A figure: its name, which begins its file names, and what it makes of the rows.
 struct Figure {

@@ -1,8 +1,9 @@
 //! The rows that belong in one drawing, and those left out of it.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
+use crate::layout::Layout;
 use crate::rows::{Row, Rows};
 use crate::theme;
 
@@ -23,6 +24,30 @@ impl<'a> Selection<'a> {
     /// Parts the rows of a kind by their conditions. `case` names what a figure tells apart within
     /// a picture.
     pub fn of(rows: &'a Rows, kind: &str, case: fn(&Row) -> Vec<String>) -> Vec<Selection<'a>> {
+        Selection::parts(rows, kind, conditions, case)
+    }
+
+    /// The same for a figure that tells layouts of ranks apart within a picture.
+    pub fn over_layouts(
+        rows: &'a Rows,
+        kind: &str,
+        case: fn(&Row) -> Vec<String>,
+    ) -> Vec<Selection<'a>> {
+        let apart = |row: &Row| {
+            let mut apart = conditions(row);
+            apart.retain(|condition| !LAYOUT.contains(&condition.column));
+            apart
+        };
+        let case = |row: &Row| [case(row), vec![format!("{:?}", Layout::of(row))]].concat();
+        Selection::parts(rows, kind, apart, case)
+    }
+
+    fn parts(
+        rows: &'a Rows,
+        kind: &str,
+        conditions: impl Fn(&Row) -> Vec<Condition>,
+        case: impl Fn(&Row) -> Vec<String>,
+    ) -> Vec<Selection<'a>> {
         let mut parts: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
         for row in rows.of_kind(kind) {
             let values = conditions(row).into_iter().map(|condition| condition.value).collect();
@@ -41,10 +66,14 @@ impl<'a> Selection<'a> {
                 .map(|(_, condition)| file_name_part(&condition));
             told.collect::<Vec<_>>().join("_")
         };
-        parts.values().map(|rows| Selection::among(suffix(rows[0]), rows, case)).collect()
+        parts.values().map(|rows| Selection::among(suffix(rows[0]), rows, &case)).collect()
     }
 
-    fn among(suffix: String, rows: &[&'a Row], case: fn(&Row) -> Vec<String>) -> Selection<'a> {
+    fn among(
+        suffix: String,
+        rows: &[&'a Row],
+        case: impl Fn(&Row) -> Vec<String>,
+    ) -> Selection<'a> {
         let mut left_out = Vec::new();
         let mut latest: BTreeMap<Vec<String>, &Row> = BTreeMap::new();
         let mut replaced = Vec::new();
@@ -71,6 +100,15 @@ impl<'a> Selection<'a> {
             self.rows.iter().copied().partition(|row| complete(row));
         self.rows = complete;
         self.left_out.extend(lacking.into_iter().map(|row| (row, "without a value")));
+    }
+
+    /// Where an algorithm ran in place and out of place, the latter is forgotten: a line must not
+    /// mix them, and in place is what training does.
+    pub fn prefer_in_place(&mut self) {
+        let line = |row: &Row| (row.algorithm.clone(), row.groups.clone(), Layout::of(row));
+        let in_place = |row: &&Row| row.in_place == Some(true);
+        let lines: BTreeSet<_> = self.rows.iter().copied().filter(in_place).map(line).collect();
+        self.rows.retain(|row| in_place(row) || !lines.contains(&line(row)));
     }
 
     /// Forgets the rows that this picture is not about.
@@ -132,6 +170,9 @@ struct Condition {
     column: &'static str,
     value: String,
 }
+
+/// The columns of a row's [`Layout`].
+const LAYOUT: [&str; 3] = ["nodes", "local", "ranks"];
 
 /// What a picture does not tell apart, and must therefore not mix.
 fn conditions(row: &Row) -> Vec<Condition> {
@@ -211,6 +252,29 @@ mod tests {
             assert_eq!(selection.rows[0].host, "new");
             assert_eq!(selection.replaced.len(), 1);
         }
+    }
+
+    #[test]
+    fn layouts_share_a_selection_where_a_figure_tells_them_apart() {
+        let old = ring().with("started", "2026-03-01T00:00:00Z");
+        let eight = ring().with("ranks", "8").with("nodes", "4");
+        let rows = Rows::of(&table(&[ring(), old, eight.clone(), eight.with("op", "sum")]));
+        let selections = Selection::over_layouts(&rows, "step", algorithm);
+        let said = selections.iter().map(|part| (part.suffix.as_str(), part.rows.len()));
+        assert_eq!(said.collect::<Vec<_>>(), [("average", 2), ("sum", 1)]);
+        assert_eq!(selections[0].replaced.len(), 1);
+    }
+
+    #[test]
+    fn out_of_place_is_forgotten_only_where_the_same_algorithm_ran_in_place() {
+        let outside = ring().with("in_place", "false");
+        let case =
+            |row: &crate::rows::Row| vec![row.algorithm.clone(), format!("{:?}", row.in_place)];
+        let rows = Rows::of(&table(&[ring(), outside.clone(), outside.with("algorithm", "tree")]));
+        let mut selection = Selection::of(&rows, "step", case).remove(0);
+        selection.prefer_in_place();
+        let kept = selection.rows.iter().map(|row| (row.algorithm.as_str(), row.in_place));
+        assert_eq!(kept.collect::<Vec<_>>(), [("ring", Some(true)), ("tree", Some(false))]);
     }
 
     #[test]

@@ -58,11 +58,14 @@ fn a_sweep_becomes_every_figure() {
     let expected = [
         ("surface", files(&["surface"])),
         ("bus_bandwidth", files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"])),
+        ("roofline", files(&["roofline"])),
         ("negotiation", files(&["negotiation"])),
     ];
     assert_eq!(drawn, expected.map(|(figure, outcome)| Drawn { figure, outcome }));
 
-    for name in ["surface", "bus_bandwidth_allreduce", "bus_bandwidth_message", "negotiation"] {
+    for name in
+        ["surface", "bus_bandwidth_allreduce", "bus_bandwidth_message", "roofline", "negotiation"]
+    {
         assert_says(
             &svg(&folder, name),
             &[
@@ -84,6 +87,28 @@ fn a_sweep_becomes_every_figure() {
     assert_says(&negotiation, &["Negotiation and fusion in a training step", "fusion off"]);
     let bandwidth = svg(&folder, "bus_bandwidth_allreduce");
     assert_says(&bandwidth, &["Bus bandwidth of an allreduce alone", "64 KiB", "1 MiB", "GB/s"]);
+    let roofline = svg(&folder, "roofline");
+    assert_says(&roofline, &["Share of its bound that an allreduce reaches", "64 KiB", "1 MiB"]);
+}
+
+#[test]
+fn a_bench_becomes_its_figures_in_any_order_of_its_rows() {
+    let sizes = (10..=26).map(|power| f64::from(1 << power));
+    let mut rows: Vec<Row> = sizes
+        .flat_map(|size| ["ring", "tree"].map(|algorithm| message("allreduce", algorithm, size)))
+        .map(|row| row.with("workload", "").with("pinned", "true"))
+        .collect();
+    let (folder, drawn) = figures("bench", &rows);
+    let files: Vec<_> =
+        drawn.iter().filter(|drawn| matches!(drawn.outcome, Outcome::Files(_))).collect();
+    assert_eq!([files[0].figure, files[1].figure], ["bus_bandwidth", "roofline"]);
+    assert_eq!(files.len(), 2);
+    rows.reverse();
+    let (reversed, _) = figures("bench_reversed", &rows);
+    for name in ["bus_bandwidth_allreduce", "roofline"] {
+        assert_says(&svg(&folder, name), &["each rank pinned to a core;"]);
+        assert_eq!(svg(&folder, name), svg(&reversed, name), "{name}");
+    }
 }
 
 #[test]
@@ -125,7 +150,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
 
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
-    assert_eq!(figures, ["surface", "bus_bandwidth", "negotiation"]);
+    assert_eq!(figures, ["surface", "bus_bandwidth", "roofline", "negotiation"]);
     assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
 }
 

@@ -73,7 +73,7 @@ pub fn step(algorithm: &str, plane: &str, threshold_mib: f64, cycle_ms: f64) -> 
         .with_estimate("messages_p50", messages.round(), messages * 0.04)
 }
 
-/// One allreduce alone, or the fused messages of one octave of size.
+/// One allreduce alone with its time and bound, or the fused messages of one octave of size.
 pub fn message(kind: &str, algorithm: &str, size_bytes: f64) -> Row {
     let (latency_us, peak) = match algorithm {
         "ring" => (14.0, 6.1),
@@ -82,11 +82,19 @@ pub fn message(kind: &str, algorithm: &str, size_bytes: f64) -> Row {
         _ => (18.0, 5.6),
     };
     let noise = noise(&format!("{kind} {algorithm} {size_bytes}"));
-    let busbw = 1.5 * size_bytes / (latency_us * 1e3 + 1.5 * size_bytes / peak);
-    row(kind, algorithm)
+    let moved = 1.5 * size_bytes / 1e3;
+    let busbw = moved / (latency_us + moved / peak);
+    let message = row(kind, algorithm)
         .with("size_bytes", &format!("{size_bytes}"))
         .with("in_place", "true")
-        .with_estimate("busbw_gb_s", busbw * (1.0 + 0.04 * noise), busbw * 0.07)
+        .with_estimate("busbw_gb_s", busbw * (1.0 + 0.04 * noise), busbw * 0.07);
+    if kind != "allreduce" {
+        return message;
+    }
+    let time_us = moved / busbw * (1.0 - 0.04 * noise);
+    message
+        .with_estimate("time_us_p50", time_us, time_us * 0.07)
+        .with("bound_us", &format!("{:.3}", 1.5 + moved / 7.0))
 }
 
 /// Four algorithms, two control planes, three thresholds, two cycle times, and message sizes.
@@ -151,7 +159,7 @@ fn noise(text: &str) -> f64 {
     (hash >> 40) as f64 / f64::from(1 << 23) - 1.0
 }
 
-const COLUMNS: &str = "schema kind case status reason source emulated oversubscribed host commit \
+const COLUMNS: &str = "schema kind case status reason source emulated oversubscribed pinned host commit \
     started workload transport control_plane algorithm groups nodes local_size ranks dtype op \
     in_place size_bytes tensors fusion_threshold_bytes cycle_time_ms cache_capacity segment_bytes packing_bytes forward_ms \
     backward_ms optimizer_ms warmup samples blocks launches stop_reason checked wrong first_wrong \

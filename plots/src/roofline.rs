@@ -1,0 +1,295 @@
+//! How near an allreduce comes to its bound, over message size, one line per algorithm.
+//!
+//! The bound of a row is measured beside it: the time of a kernel that makes the same memory reads
+//! and writes with the same threads and no synchronisation, or the floor of handing cache lines
+//! over, whichever is longer. Shares of it compare across sizes, where times and bandwidths differ
+//! by orders of magnitude. Numbers of ranks stand beside one another, on the same axes.
+
+use std::collections::BTreeMap;
+
+use crate::axis::Axis;
+use crate::caption::Caption;
+use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
+use crate::layout::Layout;
+use crate::line::{self, Line, Point};
+use crate::page::Page;
+use crate::rows::{Estimate, Row, Rows};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
+
+/// Rows of steps have a bound, too: another one.
+const KIND: &str = "allreduce";
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let mut pictures: Vec<Picture> =
+        Selection::over_layouts(rows, KIND, line::case).into_iter().map(Picture::of).collect();
+    if pictures.is_empty() {
+        let reason = format!("no row of kind `{KIND}`; `kolo bench --out FILE` writes them");
+        return vec![Sheet::Skipped { reason }];
+    }
+    let panels = pictures.iter_mut().flat_map(|picture| &mut picture.panels);
+    Line::style(panels.flat_map(|panel| &mut panel.lines));
+    pictures.into_iter().map(Picture::sheet).collect()
+}
+
+/// The share of its bound that a row reaches, in percent. The interval is that of the time.
+fn share(row: &Row) -> Estimate {
+    let bound = row.bound_us.filter(|bound| *bound > 0.0);
+    let share = |time: f64| Some(100.0 * bound? / Some(time).filter(|time| *time > 0.0)?);
+    Estimate {
+        value: row.time_us.value.and_then(share),
+        interval: row.time_us.interval.and_then(|(low, high)| share(high).zip(share(low))),
+    }
+}
+
+/// What one sheet will show.
+struct Picture<'a> {
+    selection: Selection<'a>,
+    panels: Vec<Panel>,
+}
+
+/// The lines of one layout of ranks.
+struct Panel {
+    layout: Layout,
+    lines: Vec<Line>,
+}
+
+impl<'a> Picture<'a> {
+    fn of(mut selection: Selection<'a>) -> Picture<'a> {
+        selection.require(|row| Point::of(row, share).is_some());
+        selection.prefer_in_place();
+        let mut layouts: BTreeMap<Layout, Vec<&Row>> = BTreeMap::new();
+        for row in &selection.rows {
+            layouts.entry(Layout::of(row)).or_default().push(row);
+        }
+        let panel = |(layout, rows): (Layout, Vec<&Row>)| {
+            let lines = Line::all(&selection, &rows, share);
+            Panel { layout, lines }
+        };
+        let panels = layouts.into_iter().map(panel).collect();
+        Picture { selection, panels }
+    }
+
+    fn sheet(self) -> Sheet {
+        if self.panels.is_empty() {
+            let needed = "size_bytes, time_us_p50 and bound_us";
+            return Sheet::Skipped { reason: self.selection.nothing_to_draw(KIND, needed) };
+        }
+        let drawing = self.draw();
+        Sheet::Drawn { suffix: self.selection.suffix, drawing }
+    }
+
+    fn lines(&self) -> impl Iterator<Item = &Line> {
+        self.panels.iter().flat_map(|panel| &panel.lines)
+    }
+
+    fn draw(&self) -> Drawing {
+        let title = "Share of its bound that an allreduce reaches, by message size";
+        let mut page = Page::new(title, &self.finding());
+        Line::legend(&mut page, self.lines());
+
+        let alone = self.panels.len() == 1;
+        let (columns, height) = if alone { (1, 860.0) } else { (2, 620.0) };
+        let width = (theme::WIDTH - 2.0 * theme::MARGIN) / columns as f64;
+        let points = || self.lines().flat_map(|line| &line.points);
+        let sizes: Vec<f64> = points().map(|point| point.size).collect();
+        let shares: Vec<f64> = points().flat_map(Point::span).collect();
+        for row in self.panels.chunks(columns) {
+            let top = page.y + if alone { 16.0 } else { TITLE_HEIGHT };
+            let bottom = top + height;
+            for (column, panel) in row.iter().enumerate() {
+                let left = theme::MARGIN + column as f64 * width + LEFT;
+                let x = Axis::bytes(&sizes, left, left + width - LEFT - RIGHT);
+                let y = Axis::percent(&shares, bottom, top);
+                if !alone {
+                    let title = panel.layout.to_string().replace(HARD_SPACE, " ");
+                    let title = Text::new(title, (left, top - 20.0), theme::TICK);
+                    page.drawing.text(Text { bold: true, ..title });
+                }
+                panel.draw(&mut page.drawing, &x, &y);
+            }
+            page.y = bottom + 104.0;
+        }
+        let notes = vec![BOUND.to_string(), line::note(&self.selection)];
+        page.finish(&Caption::of(&self.selection, share, notes))
+    }
+
+    /// What the picture shows, in a sentence.
+    fn finding(&self) -> String {
+        let each =
+            self.panels.iter().filter_map(|panel| Some((panel, Line::highest(&panel.lines)?)));
+        let highest = each.max_by(|(_, (_, a)), (_, (_, b))| a.value.total_cmp(&b.value));
+        highest.map_or(String::new(), |(panel, (line, point))| {
+            let share = theme::significant(point.value, 2);
+            let (algorithm, size) = (&line.algorithm, theme::bytes(point.size));
+            let layout = match self.panels.len() {
+                1 => String::new(),
+                _ => format!(" ({})", panel.layout),
+            };
+            format!("Highest: {share} % of the bound with {algorithm} at {size}{layout}.")
+        })
+    }
+}
+
+/// Room for the labels of the shares.
+const LEFT: f64 = 140.0;
+/// Room for the word at the bound.
+const RIGHT: f64 = 110.0;
+const TITLE_HEIGHT: f64 = 70.0;
+
+const BOUND: &str = "Bound: the same memory reads and writes by the same threads without \
+                     synchronisation, or the floor of handing cache lines over, whichever takes \
+                     longer; each point against that of its own row, so a higher share need not \
+                     be a shorter time. Intervals are those of the time.";
+
+impl Panel {
+    fn draw(&self, drawing: &mut Drawing, x: &Axis, y: &Axis) {
+        let ((left, right), (bottom, top)) = (x.pixels(), y.pixels());
+        x.draw_below(drawing, top, bottom, "message size (logarithmic)");
+        let title = format!("share of the bound (%, {})", y.scale());
+        y.draw_left(drawing, left, right, &title);
+        let bound = y.at(100.0);
+        drawing.dashes((left, bound), (right, bound), theme::INK, 3.0);
+        let word = Text::new("bound", (0.0, bound), theme::TICK).centered();
+        drawing.text(Text { align: Align::Left, at: (right + 14.0, word.at.1), ..word });
+        for line in &self.lines {
+            line.draw(drawing, x, y);
+        }
+        drawing.frame(left, top, right, bottom);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, message, step};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    /// The words, in one line as a reader reads them.
+    fn words(rows: &[synthetic::Row]) -> String {
+        draw(rows).words().replace('\n', " ")
+    }
+
+    fn row(algorithm: &str, size: f64, bound: &str, time: &str) -> synthetic::Row {
+        let row = message("allreduce", algorithm, size).with("bound_us", bound);
+        let (low, high) = ("time_us_p50_low", "time_us_p50_high");
+        row.with("time_us_p50", time).with(low, "").with(high, "")
+    }
+
+    fn sizes(algorithm: &str, powers: std::ops::Range<i32>) -> Vec<synthetic::Row> {
+        powers.map(|power| message("allreduce", algorithm, 2f64.powi(power))).collect()
+    }
+
+    fn on(ranks: &str, rows: &[synthetic::Row]) -> Vec<synthetic::Row> {
+        let spread = |row: &synthetic::Row| row.with("ranks", ranks).with("nodes", ranks);
+        rows.iter().map(|row| spread(row).with("local_size", "1")).collect()
+    }
+
+    #[test]
+    fn the_share_is_bound_over_time_and_its_interval_that_of_the_time() {
+        let timed = row("ring", 1024.0, "10", "40")
+            .with("time_us_p50_low", "20")
+            .with("time_us_p50_high", "50");
+        let rows = Rows::of(&synthetic::table(&[timed]));
+        let row = rows.of_kind(KIND).next().expect("there is one");
+        assert_eq!(share(row), Estimate { value: Some(25.0), interval: Some((20.0, 50.0)) });
+    }
+
+    #[test]
+    fn the_highest_share_is_said_and_the_bound_named() {
+        let rows = [row("ring", 65536.0, "10", "40"), row("tree", 1024.0, "10", "12.5")];
+        let words = words(&rows);
+        assert!(words.contains("Highest: 80 % of the bound with tree at 1 KiB. ring tree "));
+        for word in ["100 share of the bound (%, linear) bound ", "message size", "64 KiB"] {
+            assert!(words.contains(word), "{word} in {words}");
+        }
+        let caption = "Bound: the same memory reads and writes by the same threads without \
+                       synchronisation";
+        assert!(words.contains(caption) && words.contains("In place. Lines only"), "{words}");
+        assert!(words.contains("Median without interval; 30 samples per point."), "{words}");
+    }
+
+    #[test]
+    fn numbers_of_ranks_are_panels_and_other_conditions_pictures() {
+        let ring = sizes("ring", 10..20);
+        let rows = [on("16", &ring), on("2", &ring), on("4", &ring)].concat();
+        let drawing = draw(&rows);
+        let titles = drawing.texts().into_iter().filter(|text| text.bold && text.at.1 > 200.0);
+        let titles: Vec<&str> = titles.map(|text| text.words.as_str()).take(3).collect();
+        let panels = ["2 ranks = 2 nodes × 1", "4 ranks = 4 nodes × 1", "16 ranks = 16 nodes × 1"];
+        assert_eq!(titles, panels);
+        let said = words(&rows);
+        assert!(said.contains("; 2 ranks = 2 nodes × 1 and 4 ranks = 4 nodes × 1 and 16 ranks"));
+        assert!(said.contains("oversubscribed: more ranks than cores"), "{said}");
+
+        let other =
+            |column, value| -> Vec<_> { ring.iter().map(|row| row.with(column, value)).collect() };
+        for (column, value) in
+            [("dtype", "float64"), ("op", "sum"), ("transport", "mpi"), ("segment_bytes", "0")]
+        {
+            let rows = [ring.clone(), other(column, value)].concat();
+            assert_eq!(FIGURE.drawings(&rows).len(), 2, "{column}");
+        }
+    }
+
+    #[test]
+    fn in_place_goes_before_out_of_place_within_a_panel() {
+        let inside = row("ring", 1024.0, "10", "40");
+        let outside = row("ring", 1024.0, "10", "20").with("in_place", "false");
+        let said = words(&[inside.clone(), outside.clone()]);
+        assert!(said.contains("Highest: 25 %") && said.contains("In place."), "{said}");
+        let said = words(&[on("2", &[outside]), on("4", &[inside])].concat());
+        assert!(said.contains("Highest: 50 %"), "{said}");
+        assert!(said.contains("In place where rows for that exist"), "{said}");
+    }
+
+    #[test]
+    fn wrong_rows_and_rows_without_a_bound_are_counted_and_no_points() {
+        let wrong = row("tree", 1024.0, "10", "10").with("status", "wrong");
+        let bare = row("swing", 1024.0, "", "10");
+        let none = row("bine", 1024.0, "10", "0");
+        let drawing = draw(&[row("ring", 1024.0, "10", "40"), wrong, bare, none]);
+        let said = drawing.words().replace('\n', " ");
+        assert!(said.contains("Highest: 25 % of the bound with ring"), "{said}");
+        assert!(said.contains("3 cases left out: 2 without a value, 1 wrong."), "{said}");
+        let discs = drawing.marks.iter().filter(|mark| matches!(mark, Mark::Disc { .. }));
+        assert_eq!(discs.count(), 2, "the legend's and the point's");
+        assert!(!["tree", "swing", "bine"].iter().any(|name| said.contains(name)), "{said}");
+    }
+
+    #[test]
+    fn a_share_above_the_bound_stays_within_the_frame() {
+        let said = words(&[row("ring", 1024.0, "30", "20"), row("ring", 2048.0, "10", "20")]);
+        assert!(said.contains("Highest: 150 % of the bound"), "{said}");
+    }
+
+    #[test]
+    fn many_algorithms_sizes_and_numbers_of_ranks_fit() {
+        let names = ["ring", "tree", "double-tree", "hierarchical", "hierarchical:tree", "swing"];
+        let more = ["recursive-doubling", "halving-doubling", "grouped", "parameter-server"];
+        let all = names.iter().chain(&more).flat_map(|name| sizes(name, 2..31));
+        let all: Vec<_> = all.collect();
+        draw(&all);
+        draw(&[on("2", &all), on("4", &all), on("8", &all), on("64", &all)].concat());
+    }
+
+    #[test]
+    fn rows_without_a_bound_are_refused_with_a_reason() {
+        let reason = "no row of kind `allreduce`; `kolo bench --out FILE` writes them";
+        let step = step("ring", "coordinator", 64.0, 5.0).with("bound_us", "9");
+        assert_eq!(FIGURE.refusal(&[step, message("message", "ring", 8.0)]), reason);
+        assert_eq!(
+            FIGURE.refusal(&[row("ring", 8.0, "", "10"), row("ring", 16.0, "0", "10")]),
+            "no row of kind `allreduce` has status ok and size_bytes, time_us_p50 and bound_us; \
+             2 cases left out: 2 without a value"
+        );
+    }
+}
