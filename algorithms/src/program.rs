@@ -150,14 +150,27 @@ impl Program {
         programs
     }
 
-    /// The receives to be finished together, from the `done`-th on: one, or, if it is staged, all
-    /// staged ones that follow it in its step. (Were they finished one by one, ranks that exchange
-    /// with several peers could wait for each other in a circle.)
+    /// The receives to be finished together, from the `done`-th on: one; or, if it reduces, all that
+    /// follow it in its step and reduce the same chunks, so that those are written once; or, if it is
+    /// staged, all staged ones that follow it in its step. (Were those finished one by one, ranks that
+    /// exchange with several peers could wait for each other in a circle.)
     pub fn batch(&self, done: usize) -> &[Op] {
         let rest = &self.receives[done..];
         let first = &rest[0];
-        let together = |op: &&Op| first.staged && op.staged && op.step == first.step;
+        let together = |op: &&Op| {
+            op.step == first.step
+                && op.staged == first.staged
+                && (op.staged || first.merges_with(op))
+        };
         &rest[..rest.iter().take_while(together).count().max(1)]
+    }
+}
+
+impl Op {
+    /// Both reduce the same chunks.
+    pub fn merges_with(&self, other: &Op) -> bool {
+        let reduce = |op: &Op| op.entry.action == Action::Reduce;
+        reduce(self) && reduce(other) && self.entry.chunks() == other.entry.chunks()
     }
 }
 

@@ -10,9 +10,9 @@ use algorithms::grouped::Buffer as Packing;
 use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
 use algorithms::schedule::{Part, Schedule};
 
-use crate::element::{Combine, copy_kernel, scale};
 use crate::execute::execute;
 use crate::for_dtype;
+use crate::kernel::{Combine, scale};
 use crate::memory::{Buffer, Memory};
 use crate::transport::{Transport, TransportError};
 
@@ -202,19 +202,19 @@ const BLOCK: usize = 8192;
 
 /// Copies all tensors into one block, back to back.
 fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>) {
-    let copy = copy_kernel(tensors.dtype());
+    let size = tensors.dtype().size_bytes();
     for (at, place, elements) in places(packed, tensors, range, usize::MAX) {
         // SAFETY: both are exclusively this rank's, and as long as all tensors together.
-        unsafe { copy(place, at, elements) };
+        unsafe { place.copy_from_nonoverlapping(at, elements * size) };
     }
 }
 
 /// Copies all tensors out of one block again, and multiplies them by a factor if there is one.
 fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
-    let copy = copy_kernel(tensors.dtype());
+    let size = tensors.dtype().size_bytes();
     for (at, place, elements) in places(packed, tensors, range, BLOCK) {
         // SAFETY: as in `pack`.
-        unsafe { copy(at, place, elements) };
+        unsafe { at.copy_from_nonoverlapping(place, elements * size) };
         scale_piece(tensors.dtype(), at, elements, factor);
     }
 }

@@ -1,21 +1,60 @@
-//! What is done to elements: combine two vectors, and scale one.
+//! Numbers that can be reduced, one by one and a register at a time.
 //!
 //! `average` is a sum followed by one multiplication by 1 / world size, as in Horovod: the factor
 //! is rounded to the element type first (for f16 and bf16 the multiplication is done in f32), then
 //! the product is rounded once. It is refused for integers.
 
-use algorithms::control::{DataType, ReduceOp};
+use algorithms::control::DataType;
 use half::{bf16, f16};
 
 use crate::memory::Plain;
 
-/// A number that can be reduced.
-pub trait Element: Plain + PartialEq + std::fmt::Display + Send + Sync + 'static {
+/// Elements that are worked on together: a few vector registers.
+pub const LANES: usize = 32;
+
+/// A type whose vectors can be reduced.
+pub trait Element: Plain + PartialOrd + std::fmt::Display + Send + Sync + 'static {
     /// Its code.
     const DTYPE: DataType;
     /// Bits of integers that it holds exactly.
     const EXACT_BITS: u32;
+    /// What it is computed in: f32 for f16 and bf16, else itself.
+    type Wide: Number;
 
+    /// In its wide form, exactly.
+    fn widen(self) -> Self::Wide;
+    /// Rounded from its wide form.
+    fn narrow(wide: Self::Wide) -> Self;
+
+    /// [`Self::widen`] of each.
+    ///
+    /// # Safety
+    /// `native` only if the processor converts f16 itself (f16c).
+    #[inline(always)]
+    unsafe fn widen_lanes(lanes: [Self; LANES], _native: bool) -> [Self::Wide; LANES] {
+        lanes.map(Self::widen)
+    }
+    /// [`Self::narrow`] of each.
+    ///
+    /// # Safety
+    /// As [`Self::widen_lanes`].
+    #[inline(always)]
+    unsafe fn narrow_lanes(lanes: [Self::Wide; LANES], _native: bool) -> [Self; LANES] {
+        lanes.map(Self::narrow)
+    }
+
+    /// The element nearest to an integer; integers keep the low bits.
+    fn from_i32(value: i32) -> Self {
+        Self::narrow(Self::Wide::integer(value))
+    }
+    /// 2^exponent, negated if so wished; floating-point only.
+    fn power_of_two(exponent: i32, negative: bool) -> Self {
+        Self::narrow(Self::Wide::power(exponent, negative))
+    }
+}
+
+/// What elements are computed in.
+pub trait Number: Copy {
     /// a + b; integers wrap.
     fn plus(self, other: Self) -> Self;
     /// a x b; integers wrap.
@@ -26,18 +65,111 @@ pub trait Element: Plain + PartialEq + std::fmt::Display + Send + Sync + 'static
     fn larger(self, other: Self) -> Self;
     /// a x factor, see the head of this file; integers do not scale.
     fn scaled(self, factor: f64) -> Self;
-    /// The element nearest to an integer; integers keep the low bits.
-    fn from_i32(value: i32) -> Self;
-    /// 2^exponent, negated if so wished; floating-point only.
-    fn power_of_two(exponent: i32, negative: bool) -> Self;
+    /// See [`Element::from_i32`].
+    fn integer(value: i32) -> Self;
+    /// See [`Element::power_of_two`].
+    fn power(exponent: i32, negative: bool) -> Self;
 }
 
-macro_rules! float {
-    ($type:ty, $dtype:expr, $bits:expr, $wide:ty, $narrow:expr, $widen:expr) => {
+macro_rules! itself {
+    ($($type:ty, $dtype:expr, $bits:expr;)*) => { $(
         impl Element for $type {
             const DTYPE: DataType = $dtype;
             const EXACT_BITS: u32 = $bits;
+            type Wide = Self;
 
+            #[inline(always)]
+            fn widen(self) -> Self {
+                self
+            }
+            #[inline(always)]
+            fn narrow(wide: Self) -> Self {
+                wide
+            }
+        }
+    )* };
+}
+itself! {
+    f32, DataType::F32, 24;
+    f64, DataType::F64, 53;
+    i32, DataType::I32, 31;
+    i64, DataType::I64, 63;
+}
+
+impl Element for f16 {
+    const DTYPE: DataType = DataType::F16;
+    const EXACT_BITS: u32 = 11;
+    type Wide = f32;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        self.to_f32()
+    }
+    #[inline(always)]
+    fn narrow(wide: f32) -> f16 {
+        f16::from_f32(wide)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn widen_lanes(lanes: [f16; LANES], native: bool) -> [f32; LANES] {
+        use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
+        if !native {
+            return lanes.map(f16::to_f32);
+        }
+        let mut wide = [0.0; LANES];
+        for at in (0..LANES).step_by(8) {
+            // SAFETY: eight of the lanes, and the caller's promise.
+            unsafe {
+                let narrow = _mm_loadu_si128(lanes.as_ptr().add(at).cast());
+                _mm256_storeu_ps(wide.as_mut_ptr().add(at), _mm256_cvtph_ps(narrow));
+            }
+        }
+        wide
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn narrow_lanes(lanes: [f32; LANES], native: bool) -> [f16; LANES] {
+        use std::arch::x86_64::{_mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps};
+        if !native {
+            return lanes.map(f16::from_f32);
+        }
+        let mut narrow = [f16::ZERO; LANES];
+        for at in (0..LANES).step_by(8) {
+            // SAFETY: eight of the lanes, and the caller's promise. 0: round to nearest, ties to even.
+            unsafe {
+                let wide = _mm256_loadu_ps(lanes.as_ptr().add(at));
+                _mm_storeu_si128(narrow.as_mut_ptr().add(at).cast(), _mm256_cvtps_ph::<0>(wide));
+            }
+        }
+        narrow
+    }
+}
+
+impl Element for bf16 {
+    const DTYPE: DataType = DataType::BF16;
+    const EXACT_BITS: u32 = 8;
+    type Wide = f32;
+
+    #[inline(always)]
+    fn widen(self) -> f32 {
+        f32::from_bits(u32::from(self.to_bits()) << 16)
+    }
+    /// As `bf16::from_f32`, without a branch, so that whole registers can be narrowed.
+    #[inline(always)]
+    fn narrow(wide: f32) -> bf16 {
+        let bits = wide.to_bits();
+        let to_even = (bits >> 16 & 1) + 0x7FFF;
+        let rounded = bits.wrapping_add(to_even) >> 16;
+        let quiet_nan = bits >> 16 | 0x40;
+        bf16::from_bits(if wide.is_nan() { quiet_nan } else { rounded } as u16)
+    }
+}
+
+macro_rules! float {
+    ($($type:ty),*) => { $(
+        impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self + other
@@ -56,30 +188,23 @@ macro_rules! float {
             }
             #[inline(always)]
             fn scaled(self, factor: f64) -> Self {
-                $narrow($widen(self) * factor as $wide)
+                self * factor as $type
             }
             #[inline(always)]
-            fn from_i32(value: i32) -> Self {
-                $narrow(value as $wide)
+            fn integer(value: i32) -> Self {
+                value as $type
             }
-            fn power_of_two(exponent: i32, negative: bool) -> Self {
-                $narrow((exponent as $wide).exp2() * if negative { -1.0 } else { 1.0 })
+            fn power(exponent: i32, negative: bool) -> Self {
+                (exponent as $type).exp2() * if negative { -1.0 } else { 1.0 }
             }
         }
-    };
+    )* };
 }
-
-float!(f32, DataType::F32, 24, f32, std::convert::identity, std::convert::identity::<f32>);
-float!(f64, DataType::F64, 53, f64, std::convert::identity, std::convert::identity::<f64>);
-float!(f16, DataType::F16, 11, f32, f16::from_f32, f16::to_f32);
-float!(bf16, DataType::BF16, 8, f32, bf16::from_f32, bf16::to_f32);
+float!(f32, f64);
 
 macro_rules! integer {
-    ($type:ty, $dtype:expr, $bits:expr) => {
-        impl Element for $type {
-            const DTYPE: DataType = $dtype;
-            const EXACT_BITS: u32 = $bits;
-
+    ($($type:ty),*) => { $(
+        impl Number for $type {
             #[inline(always)]
             fn plus(self, other: Self) -> Self {
                 self.wrapping_add(other)
@@ -100,18 +225,16 @@ macro_rules! integer {
                 unreachable!("scaling integers is refused before anything runs")
             }
             #[inline(always)]
-            fn from_i32(value: i32) -> Self {
+            fn integer(value: i32) -> Self {
                 value as $type
             }
-            fn power_of_two(_exponent: i32, _negative: bool) -> Self {
+            fn power(_exponent: i32, _negative: bool) -> Self {
                 unreachable!("integers have a pattern of their own")
             }
         }
-    };
+    )* };
 }
-
-integer!(i32, DataType::I32, 31);
-integer!(i64, DataType::I64, 63);
+integer!(i32, i64);
 
 /// Runs `$body` with `$type` standing for the element type of `$dtype`.
 #[macro_export]
@@ -144,160 +267,4 @@ macro_rules! for_dtype {
             }
         }
     };
-}
-
-/// How what arrives is combined with what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combine {
-    /// Addition; integers wrap.
-    Sum,
-    /// The smaller.
-    Min,
-    /// The larger.
-    Max,
-    /// Multiplication; integers wrap.
-    Product,
-    /// Bitwise AND of 64-bit integers: the bit-vector control plane's reduction.
-    And,
-}
-
-impl Combine {
-    /// What the data plane does for an operation; the factor of an average comes afterwards.
-    pub fn of(op: ReduceOp) -> Combine {
-        match op {
-            ReduceOp::Sum | ReduceOp::Average => Combine::Sum,
-            ReduceOp::Min => Combine::Min,
-            ReduceOp::Max => Combine::Max,
-            ReduceOp::Product => Combine::Product,
-        }
-    }
-}
-
-/// Combines `elements` elements at `from` into those at `into`.
-///
-/// # Safety
-/// Both point to as many elements of the type, aligned; they do not overlap; nobody else writes
-/// `from` or touches `into` meanwhile.
-pub type Kernel = unsafe fn(into: *mut u8, from: *const u8, elements: usize);
-
-/// The kernel of a type and a way to combine.
-///
-/// # Panics
-/// For AND over anything but i64.
-pub fn kernel(dtype: DataType, combine: Combine) -> Kernel {
-    match combine {
-        Combine::Sum => for_dtype!(dtype, T => combined::<T, Plus>),
-        Combine::Min => for_dtype!(dtype, T => combined::<T, Smaller>),
-        Combine::Max => for_dtype!(dtype, T => combined::<T, Larger>),
-        Combine::Product => for_dtype!(dtype, T => combined::<T, Times>),
-        Combine::And => {
-            assert_eq!(dtype, DataType::I64, "bits travel as 64-bit integers");
-            combined::<i64, Both>
-        }
-    }
-}
-
-/// Overwrites the elements at `into`; a [`Kernel`] like the others.
-pub fn copy_kernel(dtype: DataType) -> Kernel {
-    for_dtype!(dtype, T => copied::<T>)
-}
-
-trait Pair<T> {
-    fn pair(mine: T, other: T) -> T;
-}
-
-macro_rules! pair {
-    ($name:ident, $method:ident) => {
-        struct $name;
-        impl<T: Element> Pair<T> for $name {
-            #[inline(always)]
-            fn pair(mine: T, other: T) -> T {
-                mine.$method(other)
-            }
-        }
-    };
-}
-pair!(Plus, plus);
-pair!(Times, times);
-pair!(Smaller, smaller);
-pair!(Larger, larger);
-
-struct Both;
-impl Pair<i64> for Both {
-    #[inline(always)]
-    fn pair(mine: i64, other: i64) -> i64 {
-        mine & other
-    }
-}
-
-unsafe fn combined<T: Element, P: Pair<T>>(into: *mut u8, from: *const u8, elements: usize) {
-    // SAFETY: the caller's promise.
-    let (into, from) = unsafe { pair_of_slices::<T>(into, from, elements) };
-    into.iter_mut().zip(from).for_each(|(mine, &other)| *mine = P::pair(*mine, other));
-}
-
-unsafe fn copied<T: Element>(into: *mut u8, from: *const u8, elements: usize) {
-    // SAFETY: the caller's promise.
-    let (into, from) = unsafe { pair_of_slices::<T>(into, from, elements) };
-    into.copy_from_slice(from);
-}
-
-/// # Safety
-/// As [`Kernel`].
-unsafe fn pair_of_slices<'a, T>(
-    into: *mut u8,
-    from: *const u8,
-    elements: usize,
-) -> (&'a mut [T], &'a [T]) {
-    // SAFETY: the caller's promise.
-    unsafe {
-        (
-            std::slice::from_raw_parts_mut(into.cast(), elements),
-            std::slice::from_raw_parts(from.cast(), elements),
-        )
-    }
-}
-
-/// Multiplies every element by a factor.
-pub fn scale<T: Element>(elements: &mut [T], factor: f64) {
-    elements.iter_mut().for_each(|element| *element = element.scaled(factor));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn check<T: Element>(combine: Combine, into: &[i32], from: &[i32], expected: &[i32]) {
-        let numbers = |list: &[i32]| list.iter().map(|&v| T::from_i32(v)).collect::<Vec<_>>();
-        let (mut into, from) = (numbers(into), numbers(from));
-        // SAFETY: two vectors of `T` of one length.
-        unsafe {
-            kernel(T::DTYPE, combine)(into.as_mut_ptr().cast(), from.as_ptr().cast(), into.len());
-        }
-        assert!(into == numbers(expected), "{:?} {combine:?}", T::DTYPE);
-    }
-
-    #[test]
-    fn every_kernel_combines() {
-        for dtype in DataType::ALL {
-            for_dtype!(dtype, T => {
-                check::<T>(Combine::Sum, &[1, 2, -3], &[4, 5, 6], &[5, 7, 3]);
-                check::<T>(Combine::Min, &[1, 2, -3], &[4, -5, 6], &[1, -5, -3]);
-                check::<T>(Combine::Max, &[1, 2, -3], &[4, -5, 6], &[4, 2, 6]);
-                check::<T>(Combine::Product, &[1, 2, -3], &[4, -5, 6], &[4, -10, -18]);
-            });
-        }
-        check::<i64>(Combine::And, &[0b1100, -1], &[0b1010, 7], &[0b1000, 7]);
-        check::<i32>(Combine::Sum, &[i32::MAX], &[1], &[i32::MIN]);
-    }
-
-    #[test]
-    fn an_average_rounds_once() {
-        let mut third = [f32::from_i32(1), 2.0, 16777213.0];
-        scale(&mut third, 1.0 / 3.0);
-        assert_eq!(third, [1.0 / 3.0, 2.0 * (1.0_f32 / 3.0), 16777213.0 * (1.0_f32 / 3.0)]);
-        let mut fifth = [f16::from_f32(7.0)];
-        scale(&mut fifth, 0.2);
-        assert_eq!(fifth, [f16::from_f32(7.0 * 0.2_f32)]);
-    }
 }

@@ -6,9 +6,9 @@
 //! handed those chunks over. `algorithms::rehearsal` tries every registered algorithm's programs for
 //! a violation, in hostile orders.
 
-use algorithms::program::{Bounds, Program};
+use algorithms::program::Program;
 
-use crate::element::Combine;
+use crate::kernel::Combine;
 use crate::memory::Buffer;
 use crate::transport::{Collective, Transport, TransportError};
 
@@ -22,8 +22,7 @@ pub fn execute<T: Transport>(
     buffer: &mut Buffer<'_>,
     combine: Combine,
 ) -> Result<(), TransportError> {
-    let bounds = Bounds::new(buffer.elements(), program.chunks);
-    let collective = Collective { buffer, bounds, combine };
+    let collective = Collective::new(buffer, program.chunks, combine);
     let panicking = AbortOnPanic;
     let ended = run(transport, program, &collective);
     let ended = transport.finish(&collective, program, ended);
@@ -69,7 +68,7 @@ fn finish_next<T: Transport>(
         transport.unstage(collective, batch)?;
     } else {
         transport.settle(sends)?;
-        transport.receive(collective, &batch[0])?;
+        transport.receive(collective, batch)?;
     }
     Ok(batch.len())
 }

@@ -2,7 +2,7 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | bytes, and what is done to them | [`memory`], [`element`], [`pattern`] |
+//! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`pattern`] |
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
@@ -17,6 +17,7 @@ pub mod config;
 pub mod element;
 pub mod engine;
 pub mod execute;
+pub mod kernel;
 pub mod memory;
 pub mod negotiate;
 pub mod pace;

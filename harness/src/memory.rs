@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use algorithms::control::DataType;
+use smallvec::SmallVec;
 
 /// Every tensor begins on a cache line.
 const LINE_BYTES: usize = 64;
@@ -106,10 +107,16 @@ impl Default for Memory {
 /// everybody else away.
 pub struct Buffer<'a> {
     dtype: DataType,
-    /// First element of each block, and the number of elements at the end.
-    starts: Vec<usize>,
-    bases: Vec<*mut u8>,
-    blocks: PhantomData<&'a mut [u8]>,
+    elements: usize,
+    blocks: SmallVec<[Block; 1]>,
+    borrowed: PhantomData<&'a mut [u8]>,
+}
+
+#[derive(Clone, Copy)]
+struct Block {
+    /// Index of its first element.
+    start: usize,
+    base: *mut u8,
 }
 
 // SAFETY: the pointers stand for exclusive borrows of `Memory`, which may move between threads.
@@ -118,7 +125,7 @@ unsafe impl Send for Buffer<'_> {}
 impl<'a> Buffer<'a> {
     /// No elements yet.
     pub fn new(dtype: DataType) -> Buffer<'a> {
-        Buffer { dtype, starts: vec![0], bases: Vec::new(), blocks: PhantomData }
+        Buffer { dtype, elements: 0, blocks: SmallVec::new(), borrowed: PhantomData }
     }
 
     /// One block.
@@ -126,6 +133,12 @@ impl<'a> Buffer<'a> {
         let mut buffer = Buffer::new(dtype);
         buffer.push(memory);
         buffer
+    }
+
+    /// Without its blocks, to be filled with others: allocates nothing up to the same number.
+    pub fn emptied<'b>(mut self) -> Buffer<'b> {
+        self.blocks.clear();
+        Buffer { dtype: self.dtype, elements: 0, blocks: self.blocks, borrowed: PhantomData }
     }
 
     /// Appends a block.
@@ -140,8 +153,8 @@ impl<'a> Buffer<'a> {
     /// When the block is smaller.
     pub fn push_first(&mut self, memory: &'a mut Memory, size_bytes: usize) {
         assert!(size_bytes <= memory.size_bytes(), "a block smaller than its part");
-        self.starts.push(self.elements() + size_bytes / self.dtype.size_bytes());
-        self.bases.push(memory.as_mut_ptr());
+        self.blocks.push(Block { start: self.elements, base: memory.as_mut_ptr() });
+        self.elements += size_bytes / self.dtype.size_bytes();
     }
 
     /// Element type.
@@ -151,12 +164,17 @@ impl<'a> Buffer<'a> {
 
     /// Number of elements.
     pub fn elements(&self) -> usize {
-        self.starts[self.starts.len() - 1]
+        self.elements
     }
 
     /// Size in bytes.
     pub fn size_bytes(&self) -> usize {
-        self.elements() * self.dtype.size_bytes()
+        self.elements * self.dtype.size_bytes()
+    }
+
+    /// One past the last element of a block.
+    fn end(&self, block: usize) -> usize {
+        self.blocks.get(block + 1).map_or(self.elements, |next| next.start)
     }
 
     /// Overwrites the blocks, in order, with bytes of the same lengths.
@@ -165,39 +183,75 @@ impl<'a> Buffer<'a> {
     /// When a length differs.
     pub fn copy_from<'s>(&mut self, sources: impl Iterator<Item = &'s [u8]>) {
         for (block, source) in sources.enumerate() {
-            let elements = self.starts[block + 1] - self.starts[block];
+            let elements = self.end(block) - self.blocks[block].start;
             assert_eq!(source.len(), elements * self.dtype.size_bytes(), "blocks of other lengths");
             // SAFETY: the block is borrowed exclusively and as long as the source.
-            unsafe { self.bases[block].copy_from_nonoverlapping(source.as_ptr(), source.len()) };
+            unsafe {
+                self.blocks[block].base.copy_from_nonoverlapping(source.as_ptr(), source.len());
+            }
         }
-    }
-
-    /// True for a buffer of the same type, size and number of blocks. Blocks of one buffer that
-    /// differ in length from the other's are found in debug builds only.
-    pub(crate) fn is_like(&self, other: &Buffer<'_>) -> bool {
-        debug_assert_eq!(self.starts, other.starts, "ranks with blocks of different lengths");
-        (self.dtype, self.elements(), self.blocks())
-            == (other.dtype, other.elements(), other.blocks())
     }
 
     /// Number of blocks.
     pub fn blocks(&self) -> usize {
-        self.bases.len()
+        self.blocks.len()
+    }
+
+    /// Type, number of elements and whether there is exactly one block, as one number: buffers of
+    /// ranks in one collective have the same.
+    #[inline]
+    pub(crate) fn shape(&self) -> u64 {
+        (self.elements as u64) << 4 | (self.dtype as u64) << 1 | u64::from(self.blocks.len() == 1)
+    }
+
+    /// Where other ranks find the elements: the block if there is one, else this list of blocks.
+    #[inline]
+    pub(crate) fn view(&self) -> *mut () {
+        match &self.blocks[..] {
+            [block] => block.base.cast(),
+            _ => std::ptr::from_ref(self).cast_mut().cast(),
+        }
+    }
+
+    /// What [`Self::address`] would be in another rank's buffer, of which this is the view.
+    ///
+    /// # Safety
+    /// `view` is that of a live buffer of this one's shape.
+    #[inline]
+    pub(crate) unsafe fn address_in(
+        &self,
+        view: *const (),
+        block: usize,
+        offset_bytes: usize,
+    ) -> *mut u8 {
+        if self.blocks.len() == 1 {
+            return view.cast_mut().cast::<u8>().wrapping_add(offset_bytes);
+        }
+        // SAFETY: then the view is a buffer.
+        let other = unsafe { &*view.cast::<Buffer>() };
+        let alike = self.blocks.len() == other.blocks.len()
+            && self.blocks[block].start == other.blocks[block].start;
+        assert!(alike, "ranks with blocks of different lengths");
+        other.address(block, offset_bytes)
     }
 
     /// The pieces of contiguous memory that hold a range of elements, as block, offset in bytes,
     /// and number of elements; in order, none empty.
+    #[inline]
     pub(crate) fn pieces(
         &self,
         elements: Range<usize>,
     ) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
         let mut at = elements.start;
-        let mut block = self.starts.partition_point(|&start| start <= at).saturating_sub(1);
+        let mut block = match self.blocks.len() {
+            0 | 1 => 0,
+            _ => self.blocks.partition_point(|block| block.start <= at) - 1,
+        };
         std::iter::from_fn(move || {
             while at < elements.end {
-                let end = self.starts[block + 1].min(elements.end);
-                let piece =
-                    (block, (at - self.starts[block]) * self.dtype.size_bytes(), end - at.min(end));
+                let end = self.end(block).min(elements.end);
+                let offset = (at - self.blocks[block].start) * self.dtype.size_bytes();
+                let piece = (block, offset, end - at.min(end));
                 at = end.max(at);
                 block += 1;
                 if piece.2 > 0 {
@@ -209,9 +263,9 @@ impl<'a> Buffer<'a> {
     }
 
     /// The address `offset_bytes` into a block.
+    #[inline]
     pub(crate) fn address(&self, block: usize, offset_bytes: usize) -> *mut u8 {
-        // SAFETY: `pieces` stays inside the block.
-        unsafe { self.bases[block].add(offset_bytes) }
+        self.blocks[block].base.wrapping_add(offset_bytes)
     }
 }
 

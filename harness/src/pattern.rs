@@ -9,7 +9,8 @@ use algorithms::control::ReduceOp;
 use algorithms::topology::Rank;
 use rayon::prelude::*;
 
-use crate::element::{Element, scale};
+use crate::element::Element;
+use crate::kernel::{Combine, scale};
 use crate::memory::Memory;
 
 /// Elements checked or filled at a time: small enough to stay in the first-level cache.
@@ -113,17 +114,13 @@ impl Pattern {
     fn expected_block<T: Element>(&self, start: usize, out: &mut [T]) {
         let (mut mixed, mut part) = ([0; BLOCK], [T::from_i32(0); BLOCK]);
         let (mixed, part) = (&mut mixed[..out.len()], &mut part[..out.len()]);
+        let combine = Combine::of(self.op);
         self.mix(start, mixed);
         self.fill_block(0, mixed, out);
         for rank in 1..self.ranks {
             self.fill_block(rank, mixed, part);
             let pairs = out.iter_mut().zip(&*part);
-            match self.op {
-                ReduceOp::Sum | ReduceOp::Average => pairs.for_each(|(a, &b)| *a = a.plus(b)),
-                ReduceOp::Min => pairs.for_each(|(a, &b)| *a = a.smaller(b)),
-                ReduceOp::Max => pairs.for_each(|(a, &b)| *a = a.larger(b)),
-                ReduceOp::Product => pairs.for_each(|(a, &b)| *a = a.times(b)),
-            }
+            pairs.for_each(|(a, &b)| *a = combine.pair(*a, b));
         }
         if self.op == ReduceOp::Average {
             scale(out, 1.0 / self.ranks as f64);
@@ -194,15 +191,6 @@ mod tests {
         ReduceOp::ALL.into_iter().map(move |op| Pattern { ranks, op, seed: 0x1234_5678_9ABC })
     }
 
-    fn combine<T: Element>(op: ReduceOp, a: T, b: T) -> T {
-        match op {
-            ReduceOp::Sum | ReduceOp::Average => a.plus(b),
-            ReduceOp::Min => a.smaller(b),
-            ReduceOp::Max => a.larger(b),
-            ReduceOp::Product => a.times(b),
-        }
-    }
-
     /// Forwards, backwards, and odd ranks before even ones: always the same bits.
     #[test]
     fn any_order_of_reduction_gives_the_same() {
@@ -213,7 +201,7 @@ mod tests {
                         let inputs = inputs::<T>(&pattern, 500);
                         let fold = |order: Vec<usize>, i: usize| {
                             let values = order[1..].iter().map(|&rank| inputs[rank][i]);
-                            values.fold(inputs[order[0]][i], |a, b| combine(pattern.op, a, b))
+                            values.fold(inputs[order[0]][i], |a, b| Combine::of(pattern.op).pair(a, b))
                         };
                         let forwards: Vec<usize> = (0..ranks).collect();
                         let backwards: Vec<usize> = (0..ranks).rev().collect();
@@ -250,7 +238,7 @@ mod tests {
                                 let parts = parts(i);
                                 let at = |rank: usize| inputs[rank][(i + shift) % elements];
                                 let rest = parts[1..].iter().map(|&rank| at(rank));
-                                *out = rest.fold(at(parts[0]), |a, b| combine(pattern.op, a, b));
+                                *out = rest.fold(at(parts[0]), |a, b| Combine::of(pattern.op).pair(a, b));
                             }
                             if pattern.op == ReduceOp::Average {
                                 scale(memory.elements_mut::<T>(), 1.0 / ranks as f64);

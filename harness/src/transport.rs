@@ -12,7 +12,7 @@ use algorithms::program::{Bounds, Op, Program};
 use algorithms::topology::Rank;
 use thiserror::Error;
 
-use crate::element::Combine;
+use crate::kernel::{Combine, Kernel, kernel};
 use crate::memory::Buffer;
 
 /// Names of the transports that exist, as in configurations and CSV files.
@@ -26,6 +26,16 @@ pub struct Collective<'c, 'b> {
     pub bounds: Bounds,
     /// What a reduction does.
     pub combine: Combine,
+    /// Does it.
+    pub kernel: Kernel,
+}
+
+impl<'c, 'b> Collective<'c, 'b> {
+    /// A collective over a buffer that is cut into `chunks` chunks.
+    pub fn new(buffer: &'c Buffer<'b>, chunks: usize, combine: Combine) -> Collective<'c, 'b> {
+        let bounds = Bounds::new(buffer.elements(), chunks);
+        Collective { buffer, bounds, combine, kernel: kernel(buffer.dtype(), combine) }
+    }
 }
 
 /// Point-to-point communication of one rank with the others.
@@ -42,8 +52,9 @@ pub trait Transport {
     /// Posts sends and receives of one step that may begin together. Waits for no receive.
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
-    /// Waits for what one receive brings, and combines or copies it into the buffer.
-    fn receive(&mut self, collective: &Collective, op: &Op) -> Result<(), TransportError>;
+    /// Waits for what receives of the same chunks in one step bring, and combines or copies it into
+    /// the buffer, in their order: one receive, or several that reduce.
+    fn receive(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
     /// First half of an exchange: takes what these receives of one step bring and puts it aside.
     fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;

@@ -1,17 +1,17 @@
 //! Ranks are threads of one process; a receiver reads straight from the sender's buffer, or, for a
 //! put, the sender writes straight into the receiver's.
 //!
-//! Between each ordered pair of ranks lies a `Line`: the sender counts up `posted`, the receiver
-//! counts up `taken`, and as long as all goes well that is all the synchronisation there is. Both
-//! sides derive from the schedule what the n-th message of a pair carries, so a message is no more
-//! than the count and the address of the sender's buffer. Waiting spins a little, then yields, then
-//! parks, so that ranks may outnumber cores. When a rank gives up, it tells the others, and nobody
-//! frees memory that somebody may still touch.
+//! Between each ordered pair of ranks lies a [`Line`], and as long as all goes well that is all the
+//! synchronisation there is. Waiting spins a little, then yields. If ranks outnumber cores it then
+//! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
+//! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
 
+mod line;
 mod mail;
 mod ranks;
+mod seat;
 
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -22,65 +22,47 @@ use algorithms::schedule::Action;
 use algorithms::topology::Rank;
 
 use super::{Collective, Transport, TransportError};
-use crate::element::{Combine, copy_kernel, kernel};
-use crate::memory::{Buffer, Memory};
+use crate::kernel::Combine;
+use crate::memory::Memory;
+use line::{CARRIED_BYTES, Line};
+use seat::Seat;
 
 pub use mail::Mail;
 pub use ranks::{is_pinned, run_ranks};
+
+/// What lines and seats are made of; a model checker puts its own in this place.
+mod sync {
+    pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+}
 
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "threads";
 
 /// A parked rank looks around this often, to notice that others have given up.
 const PARK: Duration = Duration::from_millis(20);
+/// A rank that nobody wakes looks around this often, once it has waited for longer than `PATIENT`.
+const NAP: Duration = Duration::from_micros(100);
+const PATIENT: Duration = Duration::from_millis(10);
 const YIELDS: u32 = 50;
+/// So many sources are combined in one pass.
+const MOST_MERGED: usize = 8;
 
 /// Everything between the ranks of one world.
 pub struct Links {
     ranks: usize,
     lines: Vec<Line>,
     seats: Vec<Seat>,
-    spins: u32,
+    places: Vec<Place>,
+    /// More ranks than cores: waiting ranks sleep and are woken.
+    crowded: bool,
     patience: Duration,
     aborted: AtomicBool,
     abortion: Mutex<Option<TransportError>>,
 }
 
-/// One direction between two ranks. The two halves are written by different ranks and lie on
-/// different cache lines.
+/// What is known of a rank's thread.
 #[derive(Default)]
-#[repr(align(128))]
-struct Line {
-    sender: Sender,
-    receiver: Receiver,
-}
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Sender {
-    /// Messages sent so far.
-    posted: AtomicU64,
-    /// What the newest message points to. In a collective all messages of a pair point to the same
-    /// buffer, so looking ahead does no harm. Only who takes a message that is no put, or puts,
-    /// follows the address; either keeps the buffer's owner inside its collective, so that the
-    /// address is never that of an earlier or later one.
-    address: AtomicPtr<()>,
-    /// Its length, where the address alone does not say.
-    length: AtomicUsize,
-}
-
-#[derive(Default)]
-#[repr(align(64))]
-struct Receiver {
-    /// Messages taken so far: their memory is the sender's again.
-    taken: AtomicU64,
-}
-
-/// Where a rank's thread can be woken.
-#[derive(Default)]
-#[repr(align(64))]
-struct Seat {
-    parked: AtomicBool,
+struct Place {
     /// Touches no other rank's memory any more.
     left: AtomicBool,
     thread: OnceLock<Thread>,
@@ -95,8 +77,8 @@ impl Links {
             ranks,
             lines: (0..ranks * ranks).map(|_| Line::default()).collect(),
             seats: (0..ranks).map(|_| Seat::default()).collect(),
-            // A waiting rank that spins keeps the core from the one it waits for, if they share it.
-            spins: if ranks <= cores { 4000 } else { 20 },
+            places: (0..ranks).map(|_| Place::default()).collect(),
+            crowded: ranks > cores,
             patience,
             aborted: AtomicBool::new(false),
             abortion: Mutex::new(None),
@@ -105,7 +87,7 @@ impl Links {
 
     /// This thread becomes `rank`. Once per rank.
     pub fn join(self: &Arc<Links>, rank: Rank) -> Endpoint {
-        let fresh = self.seats[rank].thread.set(std::thread::current()).is_ok();
+        let fresh = self.places[rank].thread.set(std::thread::current()).is_ok();
         assert!(fresh, "rank {rank} has joined before");
         // Pairs with the fence in `leave`: who gives up sees this rank, or this rank the abortion.
         fence(Ordering::SeqCst);
@@ -130,7 +112,7 @@ impl Links {
         let mut abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
         abortion.get_or_insert(error);
         self.aborted.store(true, Ordering::SeqCst);
-        self.seats.iter().filter_map(|seat| seat.thread.get()).for_each(Thread::unpark);
+        self.places.iter().filter_map(|place| place.thread.get()).for_each(Thread::unpark);
     }
 
     fn abortion(&self) -> TransportError {
@@ -159,80 +141,87 @@ pub struct Endpoint {
 
 impl Endpoint {
     /// Sends the address of something that stays where it is until [`Self::is_taken`].
-    fn post(&mut self, to: Rank, address: *mut (), length: usize) {
-        let line = self.links.line(self.rank, to);
-        line.sender.address.store(address, Ordering::Relaxed);
-        line.sender.length.store(length, Ordering::Relaxed);
+    fn post(&mut self, to: Rank, address: *mut (), shape: u64) {
         self.posted[to] += 1;
-        line.sender.posted.store(self.posted[to], Ordering::Release);
+        self.links.line(self.rank, to).post(self.posted[to], address, shape);
         self.wake(to);
     }
 
     /// Tells `from` that its oldest message may go.
     fn take(&mut self, from: Rank) {
         self.taken[from] += 1;
-        let line = self.links.line(from, self.rank);
-        line.receiver.taken.store(self.taken[from], Ordering::Release);
+        self.links.line(from, self.rank).take(self.taken[from]);
         self.wake(from);
     }
 
     fn wake(&self, peer: Rank) {
-        // Pairs with the fence in `wait`: either the peer sees the new count, or we see it parked.
-        fence(Ordering::SeqCst);
-        let seat = &self.links.seats[peer];
-        if seat.parked.load(Ordering::Relaxed) && seat.parked.swap(false, Ordering::Acquire) {
-            seat.thread.get().expect("who parks has joined").unpark();
+        if self.links.crowded {
+            let thread = || self.links.places[peer].thread.get().expect("who parks has joined");
+            self.links.seats[peer].wake(|| thread().unpark());
         }
     }
 
     /// Waits for a condition that some rank, `peer` if it is known, will make true.
+    #[inline]
     fn wait(
         &self,
         peer: impl Fn() -> Rank,
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
-        for _ in 0..self.links.spins {
+        // A waiting rank that spins keeps the core from the one it waits for, if they share it.
+        let spins = if self.links.crowded { 20 } else { 4000 };
+        for _ in 0..spins {
             if condition(&self.links) {
                 return Ok(());
             }
             std::hint::spin_loop();
         }
-        for _ in 0..YIELDS {
-            if condition(&self.links) {
-                return Ok(());
-            }
-            std::thread::yield_now();
-        }
-        let seat = &self.links.seats[self.rank];
+        self.wait_long(peer, condition)
+    }
+
+    #[cold]
+    fn wait_long(
+        &self,
+        peer: impl Fn() -> Rank,
+        condition: impl Fn(&Links) -> bool,
+    ) -> Result<(), TransportError> {
         let start = Instant::now();
-        loop {
-            seat.parked.store(true, Ordering::Release);
-            fence(Ordering::SeqCst);
-            if condition(&self.links) {
-                seat.parked.store(false, Ordering::Relaxed);
+        for turn in 0.. {
+            let holds = match self.links.crowded && turn >= YIELDS {
+                true => self.links.seats[self.rank].is_up(|| condition(&self.links)),
+                false => condition(&self.links),
+            };
+            if holds {
                 return Ok(());
             }
             if self.links.aborted.load(Ordering::SeqCst) {
                 return Err(self.links.abortion());
             }
+            if turn < YIELDS {
+                std::thread::yield_now();
+                continue;
+            }
             let waited = start.elapsed();
             if waited > self.links.patience {
                 return Err(TransportError::Silent { rank: self.rank, peer: peer(), waited });
             }
-            std::thread::park_timeout(PARK);
+            match self.links.crowded {
+                true => std::thread::park_timeout(PARK),
+                false if waited < PATIENT => std::thread::yield_now(),
+                false => std::thread::sleep(NAP),
+            }
         }
+        unreachable!("a rank that waits gives up in the end")
     }
 
-    /// Waits for the next message of a rank; returns what it points to.
-    fn arrived(&self, from: Rank) -> Result<(*mut (), usize), TransportError> {
+    /// Waits for the next message of a rank.
+    #[inline]
+    fn arrived(&self, from: Rank) -> Result<&Line, TransportError> {
         self.still_here()?;
         let next = self.taken[from] + 1;
         let line = self.links.line(from, self.rank);
-        self.wait(|| from, |_| line.sender.posted.load(Ordering::Acquire) >= next)?;
-        Ok((
-            line.sender.address.load(Ordering::Relaxed),
-            line.sender.length.load(Ordering::Relaxed),
-        ))
+        self.wait(|| from, |_| line.is_posted(next))?;
+        Ok(line)
     }
 
     /// Once somebody has given up, senders leave without waiting for who begins to read now.
@@ -244,7 +233,7 @@ impl Endpoint {
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {
-        self.links.line(self.rank, to).receiver.taken.load(Ordering::Acquire) >= count
+        self.links.line(self.rank, to).is_taken(count)
     }
 
     fn wait_taken(&self, to: Rank, count: u64) -> Result<(), TransportError> {
@@ -259,12 +248,12 @@ impl Endpoint {
             other => TransportError::Aborted { by: self.rank, reason: other.to_string() },
         };
         self.links.abort(error);
-        self.links.seats[self.rank].left.store(true, Ordering::Release);
+        self.links.places[self.rank].left.store(true, Ordering::Release);
         fence(Ordering::SeqCst);
         let wait_for = |peer: Rank, is_over: &dyn Fn() -> bool| {
-            let seat = &self.links.seats[peer];
+            let place = &self.links.places[peer];
             // Who has not joined by now will find the abortion before it touches anything.
-            let gone = || seat.thread.get().is_none() || seat.left.load(Ordering::Acquire);
+            let gone = || place.thread.get().is_none() || place.left.load(Ordering::Acquire);
             while !is_over() && !gone() {
                 std::thread::sleep(Duration::from_micros(100));
             }
@@ -273,8 +262,7 @@ impl Endpoint {
             wait_for(to, &|| self.is_taken(to, count));
         }
         for &(from, count) in due {
-            let posted = &self.links.line(from, self.rank).sender.posted;
-            wait_for(from, &|| posted.load(Ordering::Acquire) >= count);
+            wait_for(from, &|| self.links.line(from, self.rank).is_posted(count));
         }
         self.links.abortion()
     }
@@ -298,54 +286,116 @@ impl Endpoint {
         due
     }
 
-    /// Combines what `source`, the buffer of another rank, holds into this rank's.
-    fn combine(collective: &Collective, op: &Op, source: *const ()) {
-        let dtype = collective.buffer.dtype();
-        let kernel = match op.entry.action {
-            Action::Reduce => kernel(dtype, collective.combine),
-            Action::Copy => copy_kernel(dtype),
-        };
-        // SAFETY: the sender posts the address of its buffer, which stays until this message is
-        // taken. The schedule lets nobody write the range meanwhile, see `crate::execute`, and all
-        // ranks' buffers are made of blocks of the same lengths.
-        unsafe {
-            let source = &*source.cast::<Buffer>();
-            assert!(source.is_like(collective.buffer), "ranks with different buffers");
-            for (block, offset, elements) in
-                collective.buffer.pieces(collective.bounds.elements(&op.entry))
-            {
-                let into = collective.buffer.address(block, offset);
-                kernel(into, source.address(block, offset), elements);
+    /// Combines what the views of other ranks' buffers hold into this rank's, in their order.
+    fn combine(collective: &Collective, op: &Op, views: &[*const ()]) {
+        let buffer = collective.buffer;
+        for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
+            let into = buffer.address(block, offset);
+            // SAFETY: a sender posts the view of its buffer, which has this one's shape and stays
+            // until the message is taken. The schedule lets nobody write the range meanwhile, see
+            // `crate::execute`.
+            unsafe {
+                let from = |view| buffer.address_in(view, block, offset).cast_const();
+                if op.entry.action == Action::Copy {
+                    into.copy_from_nonoverlapping(
+                        from(views[0]),
+                        elements * buffer.dtype().size_bytes(),
+                    );
+                    continue;
+                }
+                let mut sources = [std::ptr::null(); MOST_MERGED];
+                sources.iter_mut().zip(views).for_each(|(source, &view)| *source = from(view));
+                (collective.kernel)(into, into, &sources[..views.len()], elements);
             }
         }
     }
 
-    /// Copies this rank's chunks into the buffer of another.
-    fn put(collective: &Collective, op: &Op, target: *const ()) {
-        let copy = copy_kernel(collective.buffer.dtype());
-        // SAFETY: `target` is the buffer that the receiver has announced with an earlier message of
-        // this collective, which this rank has taken; the receiver cannot end the collective before
-        // this message. Nobody else reads or writes the range, see `Program::compile_world`.
-        unsafe {
-            assert!(!target.is_null(), "a put into a rank that has sent nothing");
-            let target = &*target.cast::<Buffer>();
-            assert!(target.is_like(collective.buffer), "ranks with different buffers");
-            for (block, offset, elements) in
-                collective.buffer.pieces(collective.bounds.elements(&op.entry))
-            {
-                let from = collective.buffer.address(block, offset);
-                copy(target.address(block, offset), from, elements);
+    /// Combines bytes that lie one after the other into this rank's buffer; with several vectors of
+    /// bytes, in their order.
+    fn combine_bytes(collective: &Collective, op: &Op, vectors: &[*const u8]) {
+        let (buffer, size) = (collective.buffer, collective.buffer.dtype().size_bytes());
+        let mut done = 0;
+        for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
+            let into = buffer.address(block, offset);
+            // SAFETY: the vectors are as long as the range, which is this rank's to write.
+            unsafe {
+                if op.entry.action == Action::Copy {
+                    into.copy_from_nonoverlapping(vectors[0].add(done), elements * size);
+                } else {
+                    let mut sources = [std::ptr::null(); MOST_MERGED];
+                    let here = sources.iter_mut().zip(vectors);
+                    here.for_each(|(source, vector)| *source = vector.add(done));
+                    (collective.kernel)(into, into, &sources[..vectors.len()], elements);
+                }
+            }
+            done += elements * size;
+        }
+    }
+
+    /// Copies chunks of another rank's buffer, of which this is the view, to `into`, back to back.
+    fn copy_out(collective: &Collective, op: &Op, view: *const (), mut into: *mut u8) {
+        let buffer = collective.buffer;
+        for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
+            let size = elements * buffer.dtype().size_bytes();
+            // SAFETY: as in `combine`; there is room for the whole range.
+            unsafe {
+                into.copy_from_nonoverlapping(buffer.address_in(view, block, offset), size);
+                into = into.add(size);
             }
         }
     }
 
-    /// What the newest message of a rank points to.
-    fn address_of(&self, from: Rank) -> *const () {
-        self.links.line(from, self.rank).sender.address.load(Ordering::Acquire)
+    /// Copies this rank's chunks into the buffer of another, of which this is the view.
+    fn put(collective: &Collective, op: &Op, view: *const ()) {
+        let buffer = collective.buffer;
+        assert!(!view.is_null(), "a put into a rank that has sent nothing");
+        for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
+            let size = elements * buffer.dtype().size_bytes();
+            // SAFETY: the view is of the buffer that the receiver has announced with an earlier
+            // message of this collective, which this rank has taken; the receiver cannot end the
+            // collective before this message. Nobody else reads or writes the range, see
+            // `Program::compile_world`.
+            unsafe {
+                let into = buffer.address_in(view, block, offset);
+                into.copy_from_nonoverlapping(buffer.address(block, offset), size);
+            }
+        }
+    }
+
+    /// The view of a rank's buffer, as its newest message gives it.
+    fn view_of(&self, collective: &Collective, from: Rank) -> *const () {
+        let (view, shape) = self.links.line(from, self.rank).address();
+        assert_eq!(shape, collective.buffer.shape(), "ranks with different buffers");
+        view
+    }
+
+    /// Lets the next message to `to` carry the chunks of a send, if there is room.
+    fn carry(&self, collective: &Collective, op: &Op) -> bool {
+        let (buffer, size) = (collective.buffer, collective.buffer.dtype().size_bytes());
+        let range = collective.bounds.elements(&op.entry);
+        let line = self.links.line(self.rank, op.entry.peer());
+        if range.len() * size > CARRIED_BYTES || !line.has_room() {
+            return false;
+        }
+        let (mut bytes, mut done) = ([0; CARRIED_BYTES], 0);
+        for (block, offset, elements) in buffer.pieces(range) {
+            // SAFETY: the program lets nobody write the range while this send begins.
+            unsafe {
+                let from = buffer.address(block, offset);
+                from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(done), elements * size);
+            }
+            done += elements * size;
+        }
+        line.carry(self.posted[op.entry.peer()] + 1, &bytes[..done]);
+        true
     }
 
     fn is_empty(collective: &Collective, op: &Op) -> bool {
         collective.bounds.elements(&op.entry).is_empty()
+    }
+
+    fn size_bytes(collective: &Collective, op: &Op) -> usize {
+        collective.bounds.elements(&op.entry).len() * collective.buffer.dtype().size_bytes()
     }
 }
 
@@ -361,82 +411,98 @@ impl Transport for Endpoint {
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
         for op in batch.iter().filter(|op| op.kind == Kind::Send) {
             let to = op.entry.peer();
-            if !Endpoint::is_empty(collective, op) {
-                if op.put {
-                    self.still_here()?;
-                    Endpoint::put(collective, op, self.address_of(to));
-                }
-                let buffer: *const Buffer = collective.buffer;
-                self.post(to, buffer.cast_mut().cast(), 0);
-            }
             // An empty send counts as its predecessor to that rank, which is taken no later; what
-            // was put needs nobody to take it.
-            self.sends.push((to, if op.put { 0 } else { self.posted[to] }));
+            // is carried or put needs nobody to take it.
+            let mut until = self.posted[to];
+            if !Endpoint::is_empty(collective, op) {
+                let is_carried = self.carry(collective, op);
+                if op.put && !is_carried {
+                    self.still_here()?;
+                    Endpoint::put(collective, op, self.view_of(collective, to));
+                }
+                self.post(to, collective.buffer.view(), collective.buffer.shape());
+                until = if op.put || is_carried { 0 } else { self.posted[to] };
+            }
+            self.sends.push((to, until));
         }
         Ok(())
     }
 
-    fn receive(&mut self, collective: &Collective, op: &Op) -> Result<(), TransportError> {
-        if !Endpoint::is_empty(collective, op) {
-            let (source, _) = self.arrived(op.entry.peer())?;
-            if !op.put {
-                Endpoint::combine(collective, op, source);
+    fn receive(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
+        let mut rest = batch;
+        while let Some((op, others)) = rest.split_first() {
+            rest = others;
+            if Endpoint::is_empty(collective, op) {
+                self.received += 1;
+                continue;
             }
-            self.take(op.entry.peer());
+            let from = op.entry.peer();
+            let line = self.arrived(from)?;
+            if line.is_carried(self.taken[from] + 1) {
+                let (bytes, length) = line.carried();
+                assert_eq!(length, Endpoint::size_bytes(collective, op), "different buffers");
+                Endpoint::combine_bytes(collective, op, &[bytes.as_ptr()]);
+            } else if !op.put {
+                // Whatever else has arrived by now is combined in the same pass.
+                let (mut views, mut here) = ([self.view_of(collective, from); MOST_MERGED], 1);
+                for other in others.iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
+                    let (line, next) = (self.links.line(other, self.rank), self.taken[other] + 1);
+                    if !line.is_posted(next) || line.is_carried(next) {
+                        break;
+                    }
+                    views[here] = self.view_of(collective, other);
+                    here += 1;
+                }
+                Endpoint::combine(collective, op, &views[..here]);
+                others[..here - 1].iter().for_each(|op| self.take(op.entry.peer()));
+                rest = &others[here - 1..];
+                self.received += here - 1;
+            }
+            self.take(from);
+            self.received += 1;
         }
-        self.received += 1;
         Ok(())
     }
 
     fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
-        let element = collective.buffer.dtype().size_bytes();
-        let copy = copy_kernel(collective.buffer.dtype());
         for (index, op) in batch.iter().enumerate() {
-            let range = collective.bounds.elements(&op.entry);
-            if range.is_empty() {
-                self.received += 1;
-                continue;
-            }
+            let size = Endpoint::size_bytes(collective, op);
             if self.aside.len() <= index {
                 self.aside.resize_with(index + 1, || Memory::new(0));
             }
-            if self.aside[index].size_bytes() < range.len() * element {
-                self.aside[index] = Memory::new(range.len() * element);
+            if self.aside[index].size_bytes() < size {
+                self.aside[index] = Memory::new(size);
             }
-            let (source, _) = self.arrived(op.entry.peer())?;
-            let mut at = self.aside[index].elements_mut::<u8>().as_mut_ptr();
-            // SAFETY: as in `combine`; the memory put aside is large enough.
-            unsafe {
-                let source = &*source.cast::<Buffer>();
-                assert!(source.is_like(collective.buffer), "ranks with different buffers");
-                for (block, offset, elements) in source.pieces(range) {
-                    copy(at, source.address(block, offset), elements);
-                    at = at.add(elements * element);
+            if size > 0 {
+                let from = op.entry.peer();
+                let into = self.aside[index].elements_mut::<u8>().as_mut_ptr();
+                let line = self.arrived(from)?;
+                if line.is_carried(self.taken[from] + 1) {
+                    let (bytes, length) = line.carried();
+                    assert_eq!(length, size, "ranks with different buffers");
+                    // SAFETY: the memory put aside is large enough.
+                    unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), size) };
+                } else {
+                    Endpoint::copy_out(collective, op, self.view_of(collective, from), into);
                 }
+                self.take(from);
             }
-            self.take(op.entry.peer());
             self.received += 1;
         }
         Ok(())
     }
 
     fn unstage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
-        let dtype = collective.buffer.dtype();
-        for (index, op) in batch.iter().enumerate() {
-            let kernel = match op.entry.action {
-                Action::Reduce => kernel(dtype, collective.combine),
-                Action::Copy => copy_kernel(dtype),
-            };
-            let range = collective.bounds.elements(&op.entry);
-            let mut done = 0;
-            for (block, offset, elements) in collective.buffer.pieces(range) {
-                let from = &self.aside[index].elements::<u8>()[done..];
-                // SAFETY: the range is this rank's to write, since its own sends are settled.
-                unsafe {
-                    kernel(collective.buffer.address(block, offset), from.as_ptr(), elements)
-                };
-                done += elements * dtype.size_bytes();
+        let mut done = 0;
+        while let Some(first) = batch.get(done) {
+            let merges = |op: &&Op| first.merges_with(op);
+            let count = batch[done..].iter().take(MOST_MERGED).take_while(merges).count().max(1);
+            let mut vectors = [std::ptr::null(); MOST_MERGED];
+            for (vector, aside) in vectors.iter_mut().zip(&self.aside[done..done + count]) {
+                *vector = aside.elements::<u8>().as_ptr();
             }
+            Endpoint::combine_bytes(collective, first, &vectors[..count]);
+            done += count;
         }
         Ok(())
     }
@@ -468,7 +534,7 @@ impl Transport for Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
-        self.links.seats[self.rank].left.store(true, Ordering::Release);
+        self.links.places[self.rank].left.store(true, Ordering::Release);
         if std::thread::panicking() {
             let reason = "its thread panicked".to_string();
             self.links.abort(TransportError::Aborted { by: self.rank, reason });

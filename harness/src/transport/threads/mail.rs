@@ -1,7 +1,6 @@
 //! Messages of bytes between ranks, over the same lines as data.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use algorithms::topology::Rank;
 
@@ -30,7 +29,7 @@ impl Mail {
             self.endpoint.wait_taken(to, count)?;
         }
         self.outbox.retain(|(peer, ..)| *peer != to);
-        self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len());
+        self.endpoint.post(to, message.as_ptr().cast_mut().cast(), message.len() as u64);
         self.outbox.push((to, self.endpoint.posted[to], message));
         Ok(())
     }
@@ -43,17 +42,15 @@ impl Mail {
     ) -> Result<Rank, TransportError> {
         let endpoint = &self.endpoint;
         let next = |links: &Links| {
-            (0..links.ranks).find(|&from| {
-                let posted = &links.line(from, endpoint.rank).sender.posted;
-                posted.load(Ordering::Acquire) > endpoint.taken[from]
-            })
+            (0..links.ranks)
+                .find(|&from| links.line(from, endpoint.rank).is_posted(endpoint.taken[from] + 1))
         };
         endpoint.wait(|| expecting, |links| next(links).is_some())?;
         let from = next(&endpoint.links).expect("messages do not go away");
-        let (address, length) = endpoint.arrived(from)?;
+        let (address, length) = endpoint.arrived(from)?.address();
         message.clear();
         // SAFETY: the sender keeps the message until it is taken.
-        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length) };
+        let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };
         message.extend_from_slice(bytes);
         self.endpoint.take(from);
         Ok(from)

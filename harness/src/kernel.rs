@@ -1,0 +1,318 @@
+//! Combining vectors, as fast as memory allows: compiled for several instruction sets, of which the
+//! best one that the processor has is chosen while the program runs.
+//!
+//! All vectors of a reduction are read in one pass, however many they are. The result is that of
+//! combining them one after the other: every partial result is rounded to the element type, so that
+//! merging does not change a bit.
+
+use algorithms::control::{DataType, ReduceOp};
+use multiversion::multiversion;
+use multiversion::target::selected_target;
+
+use crate::element::{Element, LANES, Number};
+use crate::for_dtype;
+
+/// How what arrives is combined with what is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Combine {
+    /// Addition; integers wrap.
+    Sum,
+    /// The smaller.
+    Min,
+    /// The larger.
+    Max,
+    /// Multiplication; integers wrap.
+    Product,
+    /// Bitwise AND of 64-bit integers: the bit-vector control plane's reduction.
+    And,
+}
+
+impl Combine {
+    /// What the data plane does for an operation; the factor of an average comes afterwards.
+    pub fn of(op: ReduceOp) -> Combine {
+        match op {
+            ReduceOp::Sum | ReduceOp::Average => Combine::Sum,
+            ReduceOp::Min => Combine::Min,
+            ReduceOp::Max => Combine::Max,
+            ReduceOp::Product => Combine::Product,
+        }
+    }
+
+    /// Combines two elements.
+    ///
+    /// # Panics
+    /// For AND, which is for words and not for elements.
+    pub fn pair<T: Element>(self, mine: T, other: T) -> T {
+        let (mine, other) = (mine.widen(), other.widen());
+        T::narrow(match self {
+            Combine::Sum => mine.plus(other),
+            Combine::Min => mine.smaller(other),
+            Combine::Max => mine.larger(other),
+            Combine::Product => mine.times(other),
+            Combine::And => unreachable!("elements are never ANDed one by one"),
+        })
+    }
+}
+
+/// Writes `mine` combined with all of `others`, in that order, to `into`: `elements` elements each.
+///
+/// # Safety
+/// All point to as many elements of the type, aligned. `mine` may be `into`; apart from that, `into`
+/// overlaps nothing. Nobody else writes any of them, or reads `into`, meanwhile.
+pub type Kernel = unsafe fn(into: *mut u8, mine: *const u8, others: &[*const u8], elements: usize);
+
+/// The kernel of a type and a way to combine.
+///
+/// # Panics
+/// For AND over anything but i64.
+pub fn kernel(dtype: DataType, combine: Combine) -> Kernel {
+    match combine {
+        Combine::Sum => for_dtype!(dtype, T => combined::<T, Plus>),
+        Combine::Min => for_dtype!(dtype, T => combined::<T, Smaller>),
+        Combine::Max => for_dtype!(dtype, T => combined::<T, Larger>),
+        Combine::Product => for_dtype!(dtype, T => combined::<T, Times>),
+        Combine::And => {
+            assert_eq!(dtype, DataType::I64, "bits travel as 64-bit integers");
+            combined::<i64, Both>
+        }
+    }
+}
+
+trait Pair<T> {
+    fn pair(mine: T, other: T) -> T;
+}
+
+macro_rules! pair {
+    ($name:ident, $method:ident) => {
+        struct $name;
+        impl<T: Number> Pair<T> for $name {
+            #[inline(always)]
+            fn pair(mine: T, other: T) -> T {
+                mine.$method(other)
+            }
+        }
+    };
+}
+pair!(Plus, plus);
+pair!(Times, times);
+pair!(Smaller, smaller);
+pair!(Larger, larger);
+
+struct Both;
+impl Pair<i64> for Both {
+    #[inline(always)]
+    fn pair(mine: i64, other: i64) -> i64 {
+        mine & other
+    }
+}
+
+/// More than three vectors are combined so many elements at a time, which stay in the nearest cache.
+const BLOCK: usize = 2048;
+
+/// # Safety
+/// As [`Kernel`].
+unsafe fn combined<T: Element, P: Pair<T::Wide>>(
+    into: *mut u8,
+    mine: *const u8,
+    others: &[*const u8],
+    elements: usize,
+) {
+    let block = if others.len() > 3 { BLOCK } else { elements.max(1) };
+    for first in (0..elements).step_by(block) {
+        let elements = block.min(elements - first);
+        let at = |vector: *const u8| vector.cast::<T>().wrapping_add(first);
+        let into = into.cast::<T>().wrapping_add(first);
+        let mut mine = at(mine);
+        for others in others.chunks(3) {
+            // SAFETY: the caller's promise, for a part of the vectors.
+            unsafe {
+                match *others {
+                    [a] => fold::<T, P, 1>(into, mine, [at(a)], elements),
+                    [a, b] => fold::<T, P, 2>(into, mine, [at(a), at(b)], elements),
+                    [a, b, c] => fold::<T, P, 3>(into, mine, [at(a), at(b), at(c)], elements),
+                    _ => unreachable!("chunks of three"),
+                }
+            }
+            mine = into;
+        }
+    }
+}
+
+/// One pass over 1 + N vectors.
+///
+/// # Safety
+/// As [`Kernel`].
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512dq+avx512vl+avx2+fma+f16c",
+    "x86_64+avx2+fma+f16c"
+))]
+unsafe fn fold<T: Element, P: Pair<T::Wide>, const N: usize>(
+    into: *mut T,
+    mine: *const T,
+    others: [*const T; N],
+    elements: usize,
+) {
+    let native = selected_target!().supports_feature_str("f16c");
+    let whole = elements - elements % LANES;
+    for at in (0..whole).step_by(LANES) {
+        // SAFETY: inside the vectors. Everything is read before anything is written, as `mine` may
+        // be `into`.
+        unsafe {
+            let mut sum = mine.add(at).cast::<[T; LANES]>().read_unaligned();
+            for other in others {
+                let other = other.add(at).cast::<[T; LANES]>().read_unaligned();
+                let (mut wide, other) =
+                    (T::widen_lanes(sum, native), T::widen_lanes(other, native));
+                for (mine, other) in wide.iter_mut().zip(other) {
+                    *mine = P::pair(*mine, other);
+                }
+                sum = T::narrow_lanes(wide, native);
+            }
+            into.add(at).cast::<[T; LANES]>().write_unaligned(sum);
+        }
+    }
+    for at in whole..elements {
+        // SAFETY: as above.
+        unsafe {
+            let mut sum = *mine.add(at);
+            for other in others {
+                sum = T::narrow(P::pair(sum.widen(), (*other.add(at)).widen()));
+            }
+            *into.add(at) = sum;
+        }
+    }
+}
+
+/// Multiplies every element by a factor, which is rounded to the type (for f16 and bf16 to f32) first.
+#[multiversion(targets(
+    "x86_64+avx512f+avx512bw+avx512dq+avx512vl+avx2+fma+f16c",
+    "x86_64+avx2+fma+f16c"
+))]
+pub fn scale<T: Element>(elements: &mut [T], factor: f64) {
+    let native = selected_target!().supports_feature_str("f16c");
+    let (lanes, rest) = elements.as_chunks_mut::<LANES>();
+    for lanes in lanes {
+        // SAFETY: this function's version for processors with f16c says so.
+        let mut wide = unsafe { T::widen_lanes(*lanes, native) };
+        wide.iter_mut().for_each(|element| *element = element.scaled(factor));
+        // SAFETY: as above.
+        *lanes = unsafe { T::narrow_lanes(wide, native) };
+    }
+    for element in rest {
+        *element = T::narrow(element.widen().scaled(factor));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    /// Reduces vectors of any bits, and does the same element by element.
+    fn check<T: Element>(combine: Combine, vectors: &[Vec<T>]) {
+        let (mine, others) = vectors.split_first().unwrap();
+        let one = |sum, at: usize| others.iter().fold(sum, |a, other| combine.pair(a, other[at]));
+        let expected: Vec<T> = (0..mine.len()).map(|at| one(mine[at], at)).collect();
+        let pointers: Vec<_> = others.iter().map(|other| other.as_ptr().cast()).collect();
+        let (mut apart, mut in_place) = (vec![T::from_i32(0); mine.len()], mine.clone());
+        // SAFETY: vectors of `T` of one length.
+        unsafe {
+            let kernel = kernel(T::DTYPE, combine);
+            kernel(apart.as_mut_ptr().cast(), mine.as_ptr().cast(), &pointers, mine.len());
+            let into = in_place.as_mut_ptr();
+            kernel(into.cast(), into.cast(), &pointers, mine.len());
+        }
+        let is_nan = |a: &T| a.partial_cmp(a).is_none();
+        let same = |a: &T, b: &T| a == b || (is_nan(a) && is_nan(b));
+        for result in [apart, in_place] {
+            let wrong = expected.iter().zip(&result).position(|(a, b)| !same(a, b));
+            assert_eq!(wrong, None, "{:?} {combine:?} of {} vectors", T::DTYPE, vectors.len());
+        }
+    }
+
+    /// Every length around whole registers, up to eight vectors, and values that overflow, vanish,
+    /// or are no numbers.
+    #[test]
+    fn every_kernel_combines() {
+        let mut state = 1_u64;
+        let mut random = move || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u32
+        };
+        for dtype in DataType::ALL {
+            for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
+                for (vectors, elements) in
+                    [(2, 0), (2, 1), (2, 15), (3, 16), (4, 17), (2, 100), (5, 63), (8, 4099)]
+                {
+                    for_dtype!(dtype, T => {
+                        let mut element = || match random() % 8 {
+                            0 => T::from_i32(random() as i32),
+                            1 if !dtype.is_integer() => T::power_of_two(random() as i32 % 160, true),
+                            2 if !dtype.is_integer() => T::power_of_two(-(random() as i32 % 160), true),
+                            _ => T::from_i32((random() % 2000) as i32 - 1000),
+                        };
+                        let mut vector = || (0..elements).map(|_| element()).collect::<Vec<_>>();
+                        check::<T>(combine, &(0..vectors).map(|_| vector()).collect::<Vec<_>>());
+                    });
+                }
+            }
+        }
+        let (mut bits, other) = ([0b1100_i64, -1], [0b1010_i64, 7]);
+        let into = bits.as_mut_ptr().cast();
+        // SAFETY: two vectors of two elements.
+        unsafe { kernel(DataType::I64, Combine::And)(into, into, &[other.as_ptr().cast()], 2) };
+        assert_eq!(bits, [0b1000, 7]);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn converts_f16() -> bool {
+        std::arch::is_x86_feature_detected!("f16c")
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn converts_f16() -> bool {
+        false
+    }
+
+    /// The conversions of whole registers are `half`'s, for every bit pattern, whatever the processor.
+    #[test]
+    fn halves_are_widened_and_narrowed_as_half_does() {
+        for native in [false, converts_f16()] {
+            for first in (0..=u16::MAX).step_by(LANES) {
+                let bits: [u16; LANES] = std::array::from_fn(|lane| first + lane as u16);
+                let (halves, brains) = (bits.map(f16::from_bits), bits.map(bf16::from_bits));
+                let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
+                // SAFETY: the processor has been asked, here and below.
+                let wide = unsafe { f16::widen_lanes(halves, native) };
+                assert!(wide.iter().zip(halves).all(|(a, b)| same(*a, b.to_f32())));
+                // SAFETY: as above.
+                let wide = unsafe { bf16::widen_lanes(brains, native) };
+                assert!(wide.iter().zip(brains).all(|(a, b)| same(*a, b.to_f32())));
+            }
+        }
+        for native in [false, converts_f16()] {
+            for first in (0..u32::MAX - 1009 * LANES as u32).step_by(1009 * LANES) {
+                let wide: [f32; LANES] =
+                    std::array::from_fn(|lane| f32::from_bits(first + 1009 * lane as u32));
+                // SAFETY: as above.
+                let (halves, brains) =
+                    unsafe { (f16::narrow_lanes(wide, native), bf16::narrow_lanes(wide, native)) };
+                for lane in 0..LANES {
+                    let (half, brain) = (f16::from_f32(wide[lane]), bf16::from_f32(wide[lane]));
+                    assert!(halves[lane] == half || (halves[lane].is_nan() && half.is_nan()));
+                    assert!(brains[lane] == brain || (brains[lane].is_nan() && brain.is_nan()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_average_rounds_once() {
+        let mut third = [1.0_f32, 2.0, 16777213.0];
+        scale(&mut third, 1.0 / 3.0);
+        assert_eq!(third, [1.0 / 3.0, 2.0 * (1.0_f32 / 3.0), 16777213.0 * (1.0_f32 / 3.0)]);
+        let mut fifth = [f16::from_f32(7.0); LANES + 1];
+        scale(&mut fifth, 0.2);
+        assert_eq!(fifth, [f16::from_f32(7.0 * 0.2_f32); LANES + 1]);
+    }
+}

@@ -1,0 +1,35 @@
+//! Where a rank that waits long can be found and woken.
+
+use super::sync::{AtomicBool, Ordering, fence};
+
+/// Whether a rank sleeps.
+#[derive(Default)]
+#[repr(align(64))]
+pub struct Seat {
+    parked: AtomicBool,
+}
+
+impl Seat {
+    /// The rank is about to sleep until a condition holds that others make true. If it holds already,
+    /// the rank does not sleep, and this is true.
+    pub fn is_up(&self, condition: impl FnOnce() -> bool) -> bool {
+        self.parked.store(true, Ordering::Relaxed);
+        // Pairs with the fence in `wake`: either the rank sees the condition, or the other sees it
+        // sleeping.
+        fence(Ordering::SeqCst);
+        let holds = condition();
+        if holds {
+            self.parked.store(false, Ordering::Relaxed);
+        }
+        holds
+    }
+
+    /// Another rank has made true what this one may be waiting for; `unpark` wakes it.
+    #[inline]
+    pub fn wake(&self, unpark: impl FnOnce()) {
+        fence(Ordering::SeqCst);
+        if self.parked.load(Ordering::Relaxed) && self.parked.swap(false, Ordering::Relaxed) {
+            unpark();
+        }
+    }
+}
