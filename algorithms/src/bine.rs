@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::combine::Fold;
 use crate::halving_doubling::{Butterfly, HalvingDoubling, there_and_back};
 use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::Schedule;
@@ -29,7 +30,8 @@ impl Algorithm for Bine {
     }
 
     fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(there_and_back(topology.ranks(), Butterfly { peer, window }))
+        let butterfly = Butterfly { peer, window };
+        Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), butterfly))))
     }
 
     fn steps(&self, topology: &Topology) -> usize {

@@ -9,6 +9,7 @@ use crate::direct::{OneShot, TwoShot};
 use crate::double_tree::DoubleTree;
 use crate::grouped::{Buffer, Grouped, Grouping};
 use crate::halving_doubling::HalvingDoubling;
+use crate::halving_doubling_halves::HalvingDoublingHalves;
 use crate::hierarchical::Hierarchical;
 use crate::leader::Leader;
 use crate::parameter_server::ParameterServer;
@@ -87,6 +88,7 @@ pub const ALL: &[Entry] = &[
     Entry::plain("double-tree", "half of the buffer over each of two complementary binary trees", || Arc::new(DoubleTree)),
     Entry::plain("recursive-doubling", "swap everything at doubling distances", || Arc::new(RecursiveDoubling)),
     Entry::plain("halving-doubling", "Rabenseifner: swap halves, then gather them", || Arc::new(HalvingDoubling)),
+    Entry::plain("halving-doubling-halves", "the same, but pairs beyond a power of two share the adding", || Arc::new(HalvingDoublingHalves)),
     Entry::plain("swing-latency", "swap everything at swinging distances", || Arc::new(SwingLatency)),
     Entry::plain("swing", "reduce-scatter and all-gather at swinging distances", || Arc::new(Swing)),
     Entry::plain("bine", "halving-doubling with swing's partners and contiguous halves", || Arc::new(Bine)),

@@ -1,7 +1,7 @@
 //! Properties of every registered algorithm, over every world up to 64 ranks and many shapes.
 
 use algorithms::listed::Listed;
-use algorithms::program::Program;
+use algorithms::program::{Kind, Program};
 use algorithms::registry::{ALL, find};
 use algorithms::rehearsal::rehearse;
 use algorithms::schedule::{Action, Move, Part};
@@ -239,6 +239,14 @@ fn programs_that_wait_wrongly_are_refused() {
     let mut hasty = sound.clone();
     hasty.iter_mut().flat_map(every_op).for_each(|op| op.put = op.entry.action == copy);
     let why = rehearse(&hasty).expect_err("a put into a rank that never sent its address passed");
+    assert!(why.to_string().contains("has not sent it the chunk"), "{why}");
+    // What was put is handed over once it has been taken, and not before.
+    let halves = find("halving-doubling-halves").unwrap().schedule(&Topology::flat(3)).unwrap();
+    let mut programs = Program::compile_world(&*halves);
+    rehearse(&programs).unwrap();
+    assert!(programs[0].ops.iter().any(|op| op.put && op.kind == Kind::Send));
+    every_op(&mut programs[1]).filter(|op| op.put).for_each(|op| op.after_receives = 1);
+    let why = rehearse(&programs).expect_err("a put before the put that hands over passed");
     assert!(why.to_string().contains("has not sent it the chunk"), "{why}");
     // A race between equal sets is a race all the same: rank 1 copies back what rank 0 has already.
     let steps = vec![
