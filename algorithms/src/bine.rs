@@ -29,7 +29,7 @@ impl Algorithm for Bine {
         "bine".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let butterfly = Butterfly { peer, window };
         Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), butterfly))))
     }

@@ -27,7 +27,7 @@ impl Algorithm for HalvingDoubling {
         "halving-doubling".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), BUTTERFLY))))
     }
 

@@ -26,7 +26,7 @@ impl Algorithm for HalvingDoublingHalves {
         "halving-doubling-halves".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
         Ok(Box::new(Fold::in_halves(ranks, there_and_back(ranks, BUTTERFLY))))
     }

@@ -14,7 +14,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -46,7 +46,7 @@ impl Algorithm for ParameterServer {
         }
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
         match self.servers {
             Some(servers) if servers.get() > ranks => Err(Unsupported(format!(
@@ -68,6 +68,15 @@ impl Algorithm for ParameterServer {
         let served = is_server * (topology.ranks() - 1);
         let pushed = servers.len() - is_server;
         Volume { sent: pushed + served, received: pushed + served }
+    }
+
+    /// A server takes n - 1 messages at once, whatever the number of servers.
+    fn limit(&self) -> Option<Limit> {
+        Some(Limit {
+            ranks: 1024,
+            because: "a server takes a message from every other rank at once",
+            instead: "leader:parameter-server, with one worker on each node",
+        })
     }
 }
 

@@ -27,8 +27,20 @@ pub trait Algorithm: Send + Sync {
     /// The one spelling of its name.
     fn name(&self) -> String;
 
-    /// The schedule for a topology, or why there is none.
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
+    /// The schedule for a topology, or why there is none: the world is beyond the algorithm's
+    /// [`Algorithm::limit`], or [`Algorithm::formula`] refuses it.
+    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        match self.limit() {
+            Some(limit) if topology.ranks() > limit.ranks => {
+                Err(limit.exceeded(&self.name(), topology.ranks()))
+            }
+            _ => self.formula(topology),
+        }
+    }
+
+    /// The schedule for a topology within the limit, or why there is none. Who wants a schedule
+    /// calls [`Algorithm::schedule`], of an inner algorithm as well.
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
 
     /// The number of steps that the file's header promises; [`crate::verify`] counts.
     fn steps(&self, topology: &Topology) -> usize;
@@ -36,9 +48,35 @@ pub trait Algorithm: Send + Sync {
     /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
 
+    /// The largest world that it makes sense for. There is none where no step asks more of a rank in
+    /// a larger world, save logarithmically; an inner algorithm's limit is on its own world.
+    fn limit(&self) -> Option<Limit> {
+        None
+    }
+
     /// Whether tensors are released in groups, and how a group is reduced.
     fn grouping(&self) -> Option<Grouping> {
         None
+    }
+}
+
+/// The largest world that an algorithm makes sense for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// That many ranks, and no more.
+    pub ranks: usize,
+    /// What becomes too much beyond.
+    pub because: &'static str,
+    /// What to use there.
+    pub instead: &'static str,
+}
+
+impl Limit {
+    fn exceeded(&self, name: &str, found: usize) -> Unsupported {
+        let Limit { ranks, because, instead } = self;
+        Unsupported(format!(
+            "{name} is for at most {ranks} ranks, but there are {found}: {because}; use {instead}"
+        ))
     }
 }
 
@@ -179,6 +217,15 @@ pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
     }
 }
 
+/// The schedule of an algorithm that has one rank on each node, for `hierarchical` and the like.
+pub(crate) fn across_nodes(
+    inner: &dyn Algorithm,
+    topology: &Topology,
+) -> Result<Box<dyn Schedule>, Unsupported> {
+    let schedule = inner.schedule(&Topology::flat(topology.nodes()));
+    schedule.map_err(|Unsupported(why)| Unsupported(format!("across nodes, {why}")))
+}
+
 /// No such algorithm; its text says what is wrong with the name and lists those that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
@@ -230,6 +277,43 @@ mod tests {
             assert_eq!(find(asked).unwrap().name(), name);
         }
         assert!(ALL.iter().all(|entry| find(entry.name).unwrap().name() == entry.name));
+    }
+
+    #[test]
+    fn worlds_up_to_the_limit_are_accepted_and_none_beyond() {
+        for entry in ALL {
+            let algorithm = find(entry.name).unwrap();
+            let schedule = |ranks| algorithm.schedule(&Topology::flat(ranks)).map(|_| ());
+            match algorithm.limit() {
+                None => assert_eq!(schedule(27_600), Ok(()), "{}", entry.name),
+                Some(limit) => {
+                    assert_eq!(schedule(limit.ranks), Ok(()), "{}", entry.name);
+                    let Err(why) = schedule(limit.ranks + 1) else { panic!("{}", entry.name) };
+                    let begins = format!(
+                        "{} is for at most {} ranks, but there are {}: ",
+                        entry.name,
+                        limit.ranks,
+                        limit.ranks + 1
+                    );
+                    assert!(why.to_string().starts_with(&begins), "{why}");
+                    assert!(why.to_string().contains("; use "), "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_inner_algorithm_has_its_limit_across_nodes() {
+        for outer in ["hierarchical", "leader", "grouped:hierarchical"] {
+            let algorithm = find(&format!("{outer}:one-shot")).unwrap();
+            algorithm.schedule(&Topology::uniform(64, 6)).unwrap();
+            let Err(why) = algorithm.schedule(&Topology::uniform(65, 6)) else { panic!("{outer}") };
+            assert_eq!(
+                why.to_string(),
+                "across nodes, one-shot is for at most 64 ranks, but there are 65: every rank \
+                 sends its whole buffer to every other; use two-shot or recursive-doubling"
+            );
+        }
     }
 
     #[test]
