@@ -14,6 +14,7 @@
 
 use std::ops::Range;
 
+use crate::combine::Fold;
 use crate::halving_doubling::{Butterfly, HalvingDoubling, there_and_back};
 use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::Schedule;
@@ -28,8 +29,9 @@ impl Algorithm for Bine {
         "bine".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(there_and_back(topology.ranks(), Butterfly { peer, window }))
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        let butterfly = Butterfly { peer, window };
+        Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), butterfly))))
     }
 
     fn steps(&self, topology: &Topology) -> usize {

@@ -1,6 +1,8 @@
 //! Schedules made of schedules: one phase after another, one schedule on many groups, one schedule
 //! in segments that follow each other.
 
+use std::ops::Range;
+
 use crate::registry::Volume;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
@@ -140,22 +142,33 @@ impl<S: Schedule> Schedule for Across<S> {
 /// Any world on a schedule for a power of two: ranks beyond it come in pairs, of which only one takes
 /// part.
 ///
-/// With q = 2^floor(log2 n) and n - q pairs (0, 1), (2, 3), ..., first the even rank of a pair hands
-/// its whole buffer to the odd one, and in the end gets the result back. The odd ones and those
-/// without a partner are the q ranks of the inner schedule.
+/// With q = 2^floor(log2 n) and n - q pairs (0, 1), (2, 3), ..., the odd rank of a pair first gets the
+/// sum of both, and in the end hands the even one the result. The odd ones and those without a
+/// partner are the q ranks of the inner schedule.
 pub struct Fold<S> {
     ranks: usize,
     inner: S,
+    halves: bool,
 }
 
 impl<S: Schedule> Fold<S> {
-    /// `inner`, a schedule for [`Self::active`] ranks, on a world of any size.
+    /// `inner`, a schedule for [`Self::active`] ranks, on a world of any size. The even rank of a pair
+    /// sends its whole buffer, and the odd one adds: one step before the inner schedule.
     ///
     /// # Panics
     /// When `inner` is for another number of ranks.
     pub fn new(ranks: usize, inner: S) -> Fold<S> {
         assert_eq!(inner.ranks(), Self::active(ranks), "a schedule for another world");
-        Fold { ranks, inner }
+        Fold { ranks, inner, halves: false }
+    }
+
+    /// The same, but a pair exchanges halves, each of the two adds one, and the even rank sends its
+    /// sum: two steps before the inner schedule, in which half as much is added one after another.
+    ///
+    /// # Panics
+    /// When `inner` is for another number of ranks.
+    pub fn in_halves(ranks: usize, inner: S) -> Fold<S> {
+        Fold { halves: true, ..Fold::new(ranks, inner) }
     }
 
     /// The largest power of two up to `ranks`.
@@ -166,6 +179,32 @@ impl<S: Schedule> Fold<S> {
     fn pairs(&self) -> usize {
         self.ranks - self.inner.ranks()
     }
+
+    /// Steps before the inner schedule.
+    fn before(&self) -> usize {
+        match (self.pairs(), self.halves) {
+            (0, _) => 0,
+            (_, false) => 1,
+            (_, true) => 2,
+        }
+    }
+
+    /// Chunks for each of the inner schedule's: halves need an even number.
+    fn scale(&self) -> usize {
+        if self.before() == 2 && !self.inner.chunks().is_multiple_of(2) { 2 } else { 1 }
+    }
+
+    /// What the even rank of a pair sends to the odd one, and the odd one to it, in a step before or
+    /// after the inner schedule.
+    fn within_pair(&self, step: usize) -> (Range<usize>, Range<usize>, Action) {
+        let all = self.chunks();
+        match step {
+            _ if step >= self.before() => (0..0, 0..all, Action::Copy),
+            0 if self.halves => (all / 2..all, 0..all / 2, Action::Reduce),
+            0 => (0..all, 0..0, Action::Reduce),
+            _ => (0..all / 2, 0..0, Action::Copy),
+        }
+    }
 }
 
 impl<S: Schedule> Schedule for Fold<S> {
@@ -174,32 +213,31 @@ impl<S: Schedule> Schedule for Fold<S> {
     }
 
     fn chunks(&self) -> usize {
-        self.inner.chunks()
+        self.inner.chunks() * self.scale()
     }
 
     fn steps(&self) -> usize {
-        self.inner.steps() + if self.pairs() > 0 { 2 } else { 0 }
+        self.before() + self.inner.steps() + usize::from(self.pairs() > 0)
     }
 
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
-        let (pairs, all) = (self.pairs(), 0..self.chunks());
-        let before = usize::from(pairs > 0);
-        let is_even_of_pair = rank < 2 * pairs && rank.is_multiple_of(2);
-        let is_odd_of_pair = rank < 2 * pairs && !is_even_of_pair;
-        if step < before || step >= before + self.inner.steps() {
-            let (action, even_sends) =
-                if step < before { (Action::Reduce, true) } else { (Action::Copy, false) };
-            match (is_even_of_pair, is_odd_of_pair, even_sends) {
-                (true, _, true) => part.sends.push(Move::new(rank + 1, all, action)),
-                (true, _, false) => part.receives.push(Move::new(rank + 1, all, action)),
-                (_, true, true) => part.receives.push(Move::new(rank - 1, all, action)),
-                (_, true, false) => part.sends.push(Move::new(rank - 1, all, action)),
-                _ => {}
+        let (pairs, before) = (self.pairs(), self.before());
+        let (paired, is_even) = (rank < 2 * pairs, rank.is_multiple_of(2));
+        if (before..before + self.inner.steps()).contains(&step) {
+            if !paired || !is_even {
+                let member = if paired { rank / 2 } else { rank - pairs };
+                let peer =
+                    |member: Rank| if member < pairs { 2 * member + 1 } else { member + pairs };
+                relabel(&self.inner, member, step - before, part, peer, 0, self.scale());
             }
-        } else if !is_even_of_pair {
-            let member = if is_odd_of_pair { rank / 2 } else { rank - pairs };
-            let peer = |member: Rank| if member < pairs { 2 * member + 1 } else { member + pairs };
-            relabel(&self.inner, member, step - before, part, peer, 0, 1);
+        } else if paired {
+            let (to_odd, to_even, action) = self.within_pair(step);
+            let (out, back) = if is_even { (to_odd, to_even) } else { (to_even, to_odd) };
+            let moves = |chunks: Range<usize>| {
+                (!chunks.is_empty()).then(|| Move::new(rank ^ 1, chunks, action))
+            };
+            part.sends.extend(moves(out));
+            part.receives.extend(moves(back));
         }
     }
 }

@@ -10,7 +10,7 @@
 //!
 //! After the all-pairs algorithms of MSCCL++ (Microsoft).
 
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -20,26 +20,12 @@ pub struct OneShot;
 /// A chunk to its owner, and back to everybody.
 pub struct TwoShot;
 
-/// More ranks than any machine connects all to all.
-const MOST_RANKS: usize = 1024;
-
-fn refuse_large(name: &str, topology: &Topology) -> Result<(), Unsupported> {
-    match topology.ranks() {
-        ranks if ranks > MOST_RANKS => Err(Unsupported(format!(
-            "{name} connects every rank with every other, which {ranks} ranks are too many for; use \
-             it with at most {MOST_RANKS}, or inside nodes"
-        ))),
-        _ => Ok(()),
-    }
-}
-
 impl Algorithm for OneShot {
     fn name(&self) -> String {
         "one-shot".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        refuse_large("one-shot", topology)?;
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         Ok(Box::new(AllPairs { ranks: topology.ranks(), shots: 1 }))
     }
 
@@ -51,6 +37,15 @@ impl Algorithm for OneShot {
         let others = topology.ranks() - 1;
         Volume { sent: others, received: others }
     }
+
+    /// Nearly a buffer per rank: beyond a large node anything else sends less, in few steps more.
+    fn limit(&self) -> Option<Limit> {
+        Some(Limit {
+            ranks: 64,
+            because: "every rank sends its whole buffer to every other",
+            instead: "two-shot or recursive-doubling",
+        })
+    }
 }
 
 impl Algorithm for TwoShot {
@@ -58,8 +53,7 @@ impl Algorithm for TwoShot {
         "two-shot".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        refuse_large("two-shot", topology)?;
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         Ok(Box::new(AllPairs { ranks: topology.ranks(), shots: 2 }))
     }
 
@@ -70,6 +64,15 @@ impl Algorithm for TwoShot {
     fn volume(&self, topology: &Topology, _rank: Rank) -> Volume {
         let others = topology.ranks() - 1;
         Volume { sent: 2 * others, received: 2 * others }
+    }
+
+    /// A message to every other rank at once: no machine connects more of them all to all.
+    fn limit(&self) -> Option<Limit> {
+        Some(Limit {
+            ranks: 1024,
+            because: "every rank sends to every other at once",
+            instead: "halving-doubling or hierarchical:two-shot",
+        })
     }
 }
 
@@ -131,11 +134,5 @@ step 0:  0+>1 c1  0+>2 c2  1+>2 c2  1+>0 c0  2+>0 c0  2+>1 c1
 step 1:  0->1 c0  0->2 c0  1->2 c1  1->0 c1  2->0 c2  2->1 c2
 "
         );
-    }
-
-    #[test]
-    fn thousands_of_ranks_are_refused() {
-        let Err(why) = TwoShot.schedule(&Topology::flat(27_600)) else { panic!("accepted") };
-        assert!(why.to_string().contains("27600 ranks are too many"), "{why}");
     }
 }

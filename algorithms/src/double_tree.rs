@@ -25,7 +25,7 @@ impl Algorithm for DoubleTree {
         "double-tree".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         Ok(Box::new(TwoTrees { n: topology.ranks() }))
     }
 

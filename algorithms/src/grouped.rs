@@ -53,7 +53,7 @@ impl Algorithm for Grouped {
         compose(outer, &*self.inner)
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         self.inner.schedule(topology)
     }
 

@@ -27,8 +27,8 @@ impl Algorithm for HalvingDoubling {
         "halving-doubling".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(there_and_back(topology.ranks(), Butterfly { peer, window }))
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), BUTTERFLY))))
     }
 
     fn steps(&self, topology: &Topology) -> usize {
@@ -42,6 +42,9 @@ impl Algorithm for HalvingDoubling {
         folded_volume(ranks, rank, chunks, inner)
     }
 }
+
+/// Halves at doubling distances.
+pub const BUTTERFLY: Butterfly = Butterfly { peer, window };
 
 /// Nearest partner first, with the most to exchange.
 fn peer(rank: Rank, step: usize, _ranks: usize) -> Rank {
@@ -65,12 +68,11 @@ pub struct Butterfly {
     pub window: fn(Rank, usize, usize) -> Range<usize>,
 }
 
-/// Reduce-scatter and all-gather along a butterfly, folded to any world.
-pub fn there_and_back(ranks: usize, butterfly: Butterfly) -> Box<dyn Schedule> {
-    let active = Fold::<Phase>::active(ranks);
-    let phase = |action| Box::new(Phase { ranks: active, butterfly, action });
-    let phases: Vec<Box<dyn Schedule>> = vec![phase(Action::Reduce), phase(Action::Copy)];
-    Box::new(Fold::new(ranks, Sequence::new(phases)))
+/// Reduce-scatter and all-gather along a butterfly, over the power of two that `ranks` folds to.
+pub fn there_and_back(ranks: usize, butterfly: Butterfly) -> Sequence {
+    let ranks = Fold::<Phase>::active(ranks);
+    let phase = |action| Box::new(Phase { ranks, butterfly, action });
+    Sequence::new(vec![phase(Action::Reduce), phase(Action::Copy)])
 }
 
 /// One way through a butterfly: halving and adding, or doubling and copying.

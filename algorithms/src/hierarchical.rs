@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::combine::{Across, Sequence, Within};
-use crate::registry::{Algorithm, Unsupported, Volume, compose};
+use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::ring;
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
@@ -30,14 +30,14 @@ impl Algorithm for Hierarchical {
         compose("hierarchical", &*self.inner)
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let local_size = topology.local_size().ok_or_else(|| {
             Unsupported(format!(
                 "hierarchical needs nodes of one size, but these have {topology} ranks; \
                  leave ranks idle or choose a flat algorithm such as ring"
             ))
         })?;
-        let across = || self.inner.schedule(&Topology::flat(topology.nodes()));
+        let across = || across_nodes(&*self.inner, topology);
         let scale = across()?.chunks();
         Ok(Box::new(Sequence::new(vec![
             Box::new(Within::new(topology, ring::reduce_scatter(local_size), scale)),
@@ -54,7 +54,7 @@ impl Algorithm for Hierarchical {
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         let across = Topology::flat(topology.nodes());
         let inner = self.inner.volume(&across, topology.node_of(rank));
-        let shard = self.inner.schedule(&across).map_or(0, |schedule| schedule.chunks());
+        let shard = across_nodes(&*self.inner, topology).map_or(0, |schedule| schedule.chunks());
         let inside = 2 * (topology.node(topology.node_of(rank)).len() - 1) * shard;
         Volume { sent: inside + inner.sent, received: inside + inner.received }
     }

@@ -12,7 +12,7 @@
 use std::sync::Arc;
 
 use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume, compose};
+use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -22,21 +22,15 @@ pub struct Leader {
     pub inner: Arc<dyn Algorithm>,
 }
 
-impl Leader {
-    fn among_leaders(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        self.inner.schedule(&Topology::flat(topology.nodes()))
-    }
-}
-
 impl Algorithm for Leader {
     fn name(&self) -> String {
         compose("leader", &*self.inner)
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        let chunks = self.among_leaders(topology)?.chunks();
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        let chunks = across_nodes(&*self.inner, topology)?.chunks();
         let phase = |action| Box::new(WithLeader { topology: topology.clone(), chunks, action });
-        let (topology, inner) = (topology.clone(), self.among_leaders(topology)?);
+        let (topology, inner) = (topology.clone(), across_nodes(&*self.inner, topology)?);
         let phases: Vec<Box<dyn Schedule>> = vec![
             phase(Action::Reduce),
             Box::new(AmongLeaders { topology, inner }),
@@ -51,7 +45,7 @@ impl Algorithm for Leader {
     }
 
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
-        let chunks = self.among_leaders(topology).map_or(0, |schedule| schedule.chunks());
+        let chunks = across_nodes(&*self.inner, topology).map_or(0, |schedule| schedule.chunks());
         let node = topology.node_of(rank);
         if topology.local_rank(rank) > 0 {
             return Volume { sent: chunks, received: chunks };

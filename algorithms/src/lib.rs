@@ -33,6 +33,7 @@ pub mod double_tree;
 pub mod fusion;
 pub mod grouped;
 pub mod halving_doubling;
+pub mod halving_doubling_halves;
 pub mod hierarchical;
 pub mod leader;
 pub mod listed;

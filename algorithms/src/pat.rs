@@ -13,29 +13,20 @@
 //! algorithm for all-gather and reduce-scatter operations at scale", 2025.
 
 use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
 /// A binomial tree from every rank.
 pub struct Pat;
 
-/// Beyond this many ranks one step's messages are more than a step is worth.
-const MOST_RANKS: usize = 4096;
-
 impl Algorithm for Pat {
     fn name(&self) -> String {
         "pat".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let n = topology.ranks();
-        if n > MOST_RANKS {
-            return Err(Unsupported(format!(
-                "pat sends single chunks, up to half of {n} in one step; use halving-doubling or a \
-                 hierarchical algorithm above {MOST_RANKS} ranks"
-            )));
-        }
         let phase = |action| Box::new(Phase { n, action });
         let phases: Vec<Box<dyn Schedule>> = vec![phase(Action::Reduce), phase(Action::Copy)];
         Ok(Box::new(Sequence::new(phases)))
@@ -48,6 +39,15 @@ impl Algorithm for Pat {
     fn volume(&self, topology: &Topology, _rank: Rank) -> Volume {
         let chunks = 2 * (topology.ranks() - 1);
         Volume { sent: chunks, received: chunks }
+    }
+
+    /// Up to n/2 messages in a step, each of 1/n of the buffer: 2048 of 16 KiB for 64 MiB here.
+    fn limit(&self) -> Option<Limit> {
+        Some(Limit {
+            ranks: 4096,
+            because: "up to half of the chunks travel one by one in a step",
+            instead: "halving-doubling or hierarchical:pat",
+        })
     }
 }
 

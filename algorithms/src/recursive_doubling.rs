@@ -23,7 +23,7 @@ impl Algorithm for RecursiveDoubling {
         "recursive-doubling".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
         let peer = |rank, step: usize, _ranks| rank ^ (1_usize << step);
         Ok(Box::new(Fold::new(ranks, Exchanges::new(ranks, peer))))

@@ -1,6 +1,7 @@
 //! Every algorithm by its name: the one spelling used in configurations, CSV files and legends.
 
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::bine::Bine;
@@ -8,6 +9,7 @@ use crate::direct::{OneShot, TwoShot};
 use crate::double_tree::DoubleTree;
 use crate::grouped::{Buffer, Grouped, Grouping};
 use crate::halving_doubling::HalvingDoubling;
+use crate::halving_doubling_halves::HalvingDoublingHalves;
 use crate::hierarchical::Hierarchical;
 use crate::leader::Leader;
 use crate::parameter_server::ParameterServer;
@@ -25,8 +27,20 @@ pub trait Algorithm: Send + Sync {
     /// The one spelling of its name.
     fn name(&self) -> String;
 
-    /// The schedule for a topology, or why there is none.
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
+    /// The schedule for a topology, or why there is none: the world is beyond the algorithm's
+    /// [`Algorithm::limit`], or [`Algorithm::formula`] refuses it.
+    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        match self.limit() {
+            Some(limit) if topology.ranks() > limit.ranks => {
+                Err(limit.exceeded(&self.name(), topology.ranks()))
+            }
+            _ => self.formula(topology),
+        }
+    }
+
+    /// The schedule for a topology within the limit, or why there is none. Who wants a schedule
+    /// calls [`Algorithm::schedule`], of an inner algorithm as well.
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
 
     /// The number of steps that the file's header promises; [`crate::verify`] counts.
     fn steps(&self, topology: &Topology) -> usize;
@@ -34,9 +48,35 @@ pub trait Algorithm: Send + Sync {
     /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
 
+    /// The largest world that it makes sense for. There is none where no step asks more of a rank in
+    /// a larger world, save logarithmically; an inner algorithm's limit is on its own world.
+    fn limit(&self) -> Option<Limit> {
+        None
+    }
+
     /// Whether tensors are released in groups, and how a group is reduced.
     fn grouping(&self) -> Option<Grouping> {
         None
+    }
+}
+
+/// The largest world that an algorithm makes sense for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limit {
+    /// That many ranks, and no more.
+    pub ranks: usize,
+    /// What becomes too much beyond.
+    pub because: &'static str,
+    /// What to use there.
+    pub instead: &'static str,
+}
+
+impl Limit {
+    fn exceeded(&self, name: &str, found: usize) -> Unsupported {
+        let Limit { ranks, because, instead } = self;
+        Unsupported(format!(
+            "{name} is for at most {ranks} ranks, but there are {found}: {because}; use {instead}"
+        ))
     }
 }
 
@@ -74,6 +114,8 @@ enum Build {
     Plain(fn() -> Arc<dyn Algorithm>),
     /// Works over another algorithm: `name:inner`, ring by default.
     Over(fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>),
+    /// Takes a number of at least 1: `name:4`; its own choice by default.
+    Numbered(fn(Option<NonZeroUsize>) -> Arc<dyn Algorithm>),
 }
 
 /// Every registered algorithm. A new one is a file and a line here.
@@ -84,6 +126,7 @@ pub const ALL: &[Entry] = &[
     Entry::plain("double-tree", "half of the buffer over each of two complementary binary trees", || Arc::new(DoubleTree)),
     Entry::plain("recursive-doubling", "swap everything at doubling distances", || Arc::new(RecursiveDoubling)),
     Entry::plain("halving-doubling", "Rabenseifner: swap halves, then gather them", || Arc::new(HalvingDoubling)),
+    Entry::plain("halving-doubling-halves", "the same, but pairs beyond a power of two share the adding", || Arc::new(HalvingDoublingHalves)),
     Entry::plain("swing-latency", "swap everything at swinging distances", || Arc::new(SwingLatency)),
     Entry::plain("swing", "reduce-scatter and all-gather at swinging distances", || Arc::new(Swing)),
     Entry::plain("bine", "halving-doubling with swing's partners and contiguous halves", || Arc::new(Bine)),
@@ -91,7 +134,7 @@ pub const ALL: &[Entry] = &[
     Entry::plain("one-shot", "everything to everybody, in one step", || Arc::new(OneShot)),
     Entry::plain("two-shot", "each chunk to its owner, and back to everybody", || Arc::new(TwoShot)),
     Entry::plain("torus", "rings along the rows and columns of a grid", || Arc::new(Torus)),
-    Entry::plain("parameter-server", "push chunks to a server per node, pull the sums", || Arc::new(ParameterServer)),
+    Entry::numbered("parameter-server", "push chunks to a server per node, or to K of them, pull the sums", |servers| Arc::new(ParameterServer { servers })),
     Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
     Entry::over("leader", "to the first rank of each node, INNER among those, and back", |inner| Arc::new(Leader { inner })),
     Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),
@@ -118,28 +161,51 @@ impl Entry {
         Entry { name, about, build: Build::Over(build) }
     }
 
+    const fn numbered(
+        name: &'static str,
+        about: &'static str,
+        build: fn(Option<NonZeroUsize>) -> Arc<dyn Algorithm>,
+    ) -> Entry {
+        Entry { name, about, build: Build::Numbered(build) }
+    }
+
     /// Whether the name may be followed by `:` and an inner algorithm.
     pub fn takes_inner(&self) -> bool {
         matches!(self.build, Build::Over(_))
     }
+
+    /// Whether the name may be followed by `:` and a number.
+    pub fn takes_number(&self) -> bool {
+        matches!(self.build, Build::Numbered(_))
+    }
 }
 
-/// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, ...
+/// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, `parameter-server:4`, ...
 pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
-    let unknown = || UnknownAlgorithm { name: name.to_string() };
-    let (outer, inner) = match name.split_once(':') {
-        Some((outer, inner)) => (outer, Some(inner)),
+    let unknown = |why: Option<String>| UnknownAlgorithm { name: name.to_string(), why };
+    let (outer, argument) = match name.split_once(':') {
+        Some((outer, argument)) => (outer, Some(argument)),
         None => (name, None),
     };
-    let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(unknown)?;
-    match (&entry.build, inner) {
+    let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(|| unknown(None))?;
+    match (&entry.build, argument) {
         (Build::Plain(build), None) => Ok(build()),
-        (Build::Plain(_), Some(_)) => Err(unknown()),
+        (Build::Plain(_), Some(_)) => Err(unknown(Some(format!("{outer} takes nothing after it")))),
         (Build::Over(build), inner) => {
-            let inner = find(inner.unwrap_or(DEFAULT_INNER)).map_err(|_| unknown())?;
+            let inner = find(inner.unwrap_or(DEFAULT_INNER)).map_err(|inner| unknown(inner.why))?;
             // Groups are a property of the buffer, so they can only be outermost.
-            if inner.grouping().is_some() { Err(unknown()) } else { Ok(build(inner)) }
+            match inner.grouping() {
+                None => Ok(build(inner)),
+                Some(_) => Err(unknown(Some("groups can only be outermost".into()))),
+            }
         }
+        (Build::Numbered(build), None) => Ok(build(None)),
+        (Build::Numbered(build), Some(number)) => match number.parse() {
+            Ok(number) => Ok(build(Some(number))),
+            Err(_) => Err(unknown(Some(format!(
+                "{outer} takes a number of at least 1, but {number:?} was found"
+            )))),
+        },
     }
 }
 
@@ -151,25 +217,41 @@ pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
     }
 }
 
-/// No such algorithm; its text lists those that exist.
+/// The schedule of an algorithm that has one rank on each node, for `hierarchical` and the like.
+pub(crate) fn across_nodes(
+    inner: &dyn Algorithm,
+    topology: &Topology,
+) -> Result<Box<dyn Schedule>, Unsupported> {
+    let schedule = inner.schedule(&Topology::flat(topology.nodes()));
+    schedule.map_err(|Unsupported(why)| Unsupported(format!("across nodes, {why}")))
+}
+
+/// No such algorithm; its text says what is wrong with the name and lists those that exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
     /// What was asked for.
     pub name: String,
+    /// What is wrong with the part after a colon; nothing when the name itself does not exist.
+    pub why: Option<String>,
 }
 
 impl fmt::Display for UnknownAlgorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<_> = ALL.iter().map(|entry| entry.name).collect();
-        let over: Vec<_> = ALL.iter().filter(|entry| entry.takes_inner()).collect();
-        let over: Vec<_> = over.iter().map(|entry| entry.name).collect();
+        let names = |which: fn(&Entry) -> bool| {
+            let entries = ALL.iter().filter(|entry| which(entry));
+            entries.map(|entry| entry.name).collect::<Vec<_>>().join(", ")
+        };
+        write!(f, "algorithm \"{}\" is unknown", self.name)?;
+        if let Some(why) = &self.why {
+            write!(f, ": {why}")?;
+        }
         write!(
             f,
-            "algorithm \"{}\" is unknown; choose from {} ({} may name an algorithm to run inside, \
-             as in hierarchical:tree or grouped:hierarchical:tree)",
-            self.name,
-            names.join(", "),
-            over.join(", "),
+            "; choose from {} ({} may name an algorithm to run inside, as in hierarchical:tree or \
+             grouped:hierarchical:tree; {} may name a number, as in parameter-server:4)",
+            names(|_| true),
+            names(Entry::takes_inner),
+            names(Entry::takes_number),
         )
     }
 }
@@ -188,10 +270,50 @@ mod tests {
             ("hierarchical:ring", "hierarchical"),
             ("hierarchical:tree", "hierarchical:tree"),
             ("grouped:hierarchical:tree", "grouped:hierarchical:tree"),
+            ("parameter-server:4", "parameter-server:4"),
+            ("parameter-server:04", "parameter-server:4"),
+            ("hierarchical:parameter-server:2", "hierarchical:parameter-server:2"),
         ] {
             assert_eq!(find(asked).unwrap().name(), name);
         }
         assert!(ALL.iter().all(|entry| find(entry.name).unwrap().name() == entry.name));
+    }
+
+    #[test]
+    fn worlds_up_to_the_limit_are_accepted_and_none_beyond() {
+        for entry in ALL {
+            let algorithm = find(entry.name).unwrap();
+            let schedule = |ranks| algorithm.schedule(&Topology::flat(ranks)).map(|_| ());
+            match algorithm.limit() {
+                None => assert_eq!(schedule(27_600), Ok(()), "{}", entry.name),
+                Some(limit) => {
+                    assert_eq!(schedule(limit.ranks), Ok(()), "{}", entry.name);
+                    let Err(why) = schedule(limit.ranks + 1) else { panic!("{}", entry.name) };
+                    let begins = format!(
+                        "{} is for at most {} ranks, but there are {}: ",
+                        entry.name,
+                        limit.ranks,
+                        limit.ranks + 1
+                    );
+                    assert!(why.to_string().starts_with(&begins), "{why}");
+                    assert!(why.to_string().contains("; use "), "{why}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_inner_algorithm_has_its_limit_across_nodes() {
+        for outer in ["hierarchical", "leader", "grouped:hierarchical"] {
+            let algorithm = find(&format!("{outer}:one-shot")).unwrap();
+            algorithm.schedule(&Topology::uniform(64, 6)).unwrap();
+            let Err(why) = algorithm.schedule(&Topology::uniform(65, 6)) else { panic!("{outer}") };
+            assert_eq!(
+                why.to_string(),
+                "across nodes, one-shot is for at most 64 ranks, but there are 65: every rank \
+                 sends its whole buffer to every other; use two-shot or recursive-doubling"
+            );
+        }
     }
 
     #[test]
@@ -200,6 +322,25 @@ mod tests {
             let Err(error) = find(name) else { panic!("{name:?} was found") };
             let text = error.to_string();
             assert!(text.contains(&format!("{name:?}")) && text.contains("ring, tree"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_behind_a_colon_is_said() {
+        for (name, why) in [
+            ("ring:4", "ring takes nothing after it"),
+            ("grouped:grouped", "groups can only be outermost"),
+            ("parameter-server:", "takes a number of at least 1, but \"\" was found"),
+            ("parameter-server:0", "takes a number of at least 1, but \"0\" was found"),
+            ("leader:parameter-server:x", "takes a number of at least 1, but \"x\" was found"),
+        ] {
+            let Err(error) = find(name) else { panic!("{name:?} was found") };
+            let text = error.to_string();
+            let begins = format!("algorithm {name:?} is unknown: ");
+            assert!(text.starts_with(&begins) && text.contains(why), "{text}");
+            assert!(
+                text.ends_with("parameter-server may name a number, as in parameter-server:4)")
+            );
         }
     }
 }

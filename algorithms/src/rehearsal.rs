@@ -55,8 +55,9 @@ struct Stage<'a> {
     chunks: usize,
     /// Of each chunk of each rank: sends begun and not taken, which may be reading it.
     readers: Vec<u32>,
-    /// To whom it was sent last since it was last written.
-    handed: Vec<Option<Rank>>,
+    /// Who took it last, or had it put there last, since it was last written, and as the how-manieth
+    /// message of this rank.
+    handed: Vec<Option<(Rank, u32)>>,
 }
 
 impl<'a> Stage<'a> {
@@ -123,6 +124,8 @@ impl<'a> Stage<'a> {
                         self.handed_over(rank, op)?;
                         let values = self.read(rank, op);
                         self.write(to, rank, op, &values)?;
+                        let message = Some((to, self.posted[pair]));
+                        self.chunks_of(rank, op).for_each(|slot| self.handed[slot] = message);
                     } else {
                         self.chunks_of(rank, op).for_each(|slot| self.readers[slot] += 1);
                     }
@@ -202,7 +205,7 @@ impl<'a> Stage<'a> {
         self.taken[pair] += 1;
         for slot in self.chunks_of(from, op) {
             self.readers[slot] -= 1;
-            self.handed[slot] = Some(rank);
+            self.handed[slot] = Some((rank, self.taken[pair]));
         }
         self.read(from, op)
     }
@@ -213,10 +216,15 @@ impl<'a> Stage<'a> {
         rank * self.chunks + chunks.start..rank * self.chunks + chunks.end
     }
 
-    /// The receiver of a put has sent every chunk to the putter since it was last written.
+    /// The receiver of a put has sent every chunk to the putter since it was last written, and the
+    /// putter has taken it.
     fn handed_over(&self, by: Rank, op: &Op) -> Result<(), Violation> {
         let (step, rank) = (op.step as usize, op.entry.peer());
-        match self.chunks_of(rank, op).find(|&slot| self.handed[slot] != Some(by)) {
+        let taken = self.taken[self.pair(rank, by)];
+        let handed = |&slot: &usize| {
+            self.handed[slot].is_some_and(|(to, message)| to == by && message <= taken)
+        };
+        match self.chunks_of(rank, op).find(|slot| !handed(slot)) {
             Some(slot) => {
                 let chunk = slot - rank * self.chunks;
                 Err(Violation::NotHandedOver { step, rank, by, chunk })

@@ -24,7 +24,7 @@ impl Algorithm for Ring {
         "ring".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let n = topology.ranks();
         Ok(Box::new(Sequence::new(vec![Box::new(reduce_scatter(n)), Box::new(all_gather(n))])))
     }

@@ -14,7 +14,7 @@
 use crate::combine::{Fold, Sequence};
 use crate::halving_doubling::HalvingDoubling;
 use crate::recursive_doubling::{Exchanges, RecursiveDoubling};
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -26,7 +26,7 @@ impl Algorithm for SwingLatency {
         "swing-latency".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
         Ok(Box::new(Fold::new(ranks, Exchanges::new(ranks, peer))))
     }
@@ -43,22 +43,13 @@ impl Algorithm for SwingLatency {
 /// Reduce-scatter and all-gather at swinging distances.
 pub struct Swing;
 
-/// Beyond this many ranks one step's messages are more than a step is worth.
-const MOST_RANKS: usize = 4096;
-
 impl Algorithm for Swing {
     fn name(&self) -> String {
         "swing".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
-        if ranks > MOST_RANKS {
-            return Err(Unsupported(format!(
-                "swing sends single chunks, up to half of {ranks} in one step; use bine, which has \
-                 the same partners and contiguous chunks, above {MOST_RANKS} ranks"
-            )));
-        }
         let active = Fold::<Phase>::active(ranks);
         let phase = |action| Box::new(Phase { ranks: active, action });
         let phases: Vec<Box<dyn Schedule>> = vec![phase(Action::Reduce), phase(Action::Copy)];
@@ -71,6 +62,15 @@ impl Algorithm for Swing {
 
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         HalvingDoubling.volume(topology, rank)
+    }
+
+    /// Up to n/2 messages in a step, each of 1/n of the buffer: 2048 of 16 KiB for 64 MiB here.
+    fn limit(&self) -> Option<Limit> {
+        Some(Limit {
+            ranks: 4096,
+            because: "up to half of the chunks travel one by one in a step",
+            instead: "bine, which has the same partners and contiguous chunks",
+        })
     }
 }
 

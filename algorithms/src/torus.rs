@@ -40,7 +40,7 @@ impl Algorithm for Torus {
         "torus".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         on_rows().schedule(&Torus::rows(topology))
     }
 

@@ -23,7 +23,7 @@ impl Algorithm for Tree {
         "tree".into()
     }
 
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         Ok(Box::new(UpAndDown { n: topology.ranks() }))
     }
 

@@ -127,7 +127,7 @@ fn another_number_of_steps_is_refused() {
         fn name(&self) -> String {
             self.0.name()
         }
-        fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
             let mut lazy = Listed::of(&*self.0.schedule(topology)?);
             lazy.steps.insert(1, vec![Part::default(); lazy.ranks]);
             Ok(Box::new(lazy))

@@ -31,7 +31,9 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
         registry::DEFAULT_INNER
     );
     for entry in ALL {
-        println!("  {:<20} {}", entry.name, entry.about);
+        let limit = registry::find(entry.name)?.limit();
+        let limit = limit.map_or(String::new(), |limit| format!("; up to {} ranks", limit.ranks));
+        println!("  {:<24} {}{limit}", entry.name, entry.about);
     }
     println!("\ncontrol planes");
     for name in control::NAMES {
