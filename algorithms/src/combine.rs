@@ -369,7 +369,7 @@ fn relabel(
     }
 }
 
-fn least_common_multiple(a: usize, b: usize) -> usize {
+pub(crate) fn least_common_multiple(a: usize, b: usize) -> usize {
     let (mut x, mut y) = (a, b);
     while y != 0 {
         (x, y) = (y, x % y);

@@ -1,80 +1,166 @@
 //! What a schedule costs in the alpha-beta-gamma model, counted from the schedule itself.
 //!
-//! A message of m bytes takes alpha + m beta; combining m bytes takes m gamma. Steps follow each
-//! other, a rank sends and receives at the same time (full duplex), and messages of one step to
-//! several peers share the rank's link but start together. So the time of an allreduce of S bytes is
-//! `latencies` x alpha + `sent` x S beta + `reduced` x S gamma, see [`Cost::time`]. Nodes are ignored
-//! here; [`levels`] counts what crosses them.
+//! A message of m bytes takes alpha + m beta, on a link inside a node or between nodes; combining m
+//! bytes takes m gamma. Steps follow each other, a rank sends and receives at the same time (full
+//! duplex), messages of one step share a link but start together, and the ranks of a node share its
+//! link to the others. So the time of an allreduce of S bytes is, see [`Cost::time`], a sum over
+//! inside and between of `latencies` x alpha + `sent` x S beta, and `reduced` x S gamma; besides, each
+//! message costs its sender's processor an overhead (o in LogP).
 //!
 //! The textbook's closed forms (Thakur, Rabenseifner and Gropp 2005; Patarasuk and Yuan 2009) are
 //! this file's tests.
 
+use crate::combine::least_common_multiple;
 use crate::program::Bounds;
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::Topology;
 
-/// The three coefficients of an allreduce's time.
+/// The coefficients of an allreduce's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// Steps in which anything travels: how often alpha is paid.
+    /// On links inside nodes, the busiest rank's.
+    pub inside: Level,
+    /// On links between nodes, the busiest node's.
+    pub between: Level,
+    /// Buffers that the busiest rank combines, step by step: how often S gamma is paid.
+    pub reduced: f64,
+    /// Messages that the busiest rank sends, step by step: how often the overhead is paid.
+    pub messages: f64,
+    /// Messages that a rank sends, on average: what counts where ranks share processors.
+    pub messages_mean: f64,
+}
+
+/// What is paid on one kind of link.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Level {
+    /// Steps in which this is the slowest kind of link that anything travels on: how often alpha is
+    /// paid.
     pub latencies: f64,
     /// Buffers that pass the busiest link, step by step: how often S beta is paid.
     pub sent: f64,
-    /// Buffers that the busiest rank combines, step by step: how often S gamma is paid.
-    pub reduced: f64,
 }
 
 /// A homogeneous machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Machine {
+    /// Inside a node.
+    pub inside: Link,
+    /// Between nodes.
+    pub between: Link,
+    /// Seconds per byte combined.
+    pub gamma_s: f64,
+    /// Seconds of a rank's processor per message that it sends.
+    pub overhead_s: f64,
+}
+
+/// A kind of link.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
     /// Seconds per message.
     pub alpha_s: f64,
     /// Seconds per byte moved.
     pub beta_s: f64,
-    /// Seconds per byte combined.
-    pub gamma_s: f64,
 }
 
 impl Cost {
-    /// Counts a schedule, step by step.
-    pub fn of(schedule: &dyn Schedule) -> Cost {
+    /// Counts a schedule over the ranks of a topology, step by step. Of ranks that do the same, see
+    /// [`Schedule::rotation`], it looks at one.
+    ///
+    /// # Panics
+    /// When the schedule is for another number of ranks.
+    pub fn of(schedule: &dyn Schedule, topology: &Topology) -> Cost {
+        assert_eq!(schedule.ranks(), topology.ranks(), "a schedule for another world");
+        let ranks = topology.ranks();
+        let period = match topology.local_size() {
+            Some(local_size) => least_common_multiple(schedule.rotation(), local_size).min(ranks),
+            None => ranks,
+        };
         let chunk = 1.0 / schedule.chunks() as f64;
-        let (mut cost, mut part) = (Cost::default(), Part::default());
+        let (mut cost, mut part, mut all) = (Cost::default(), Part::default(), 0);
         for step in 0..schedule.steps() {
-            let (mut moved, mut reduced) = (0, 0);
-            for rank in 0..schedule.ranks() {
+            let (mut inside, mut between, mut reduced, mut messages) = (0, 0, 0, 0);
+            // Chunks that leave and enter the node that is being looked at.
+            let (mut node, mut out, mut into) = (0..0, 0, 0);
+            for rank in 0..period {
+                if !node.contains(&rank) {
+                    node = topology.node(topology.node_of(rank));
+                    (out, into) = (0, 0);
+                }
                 part.clear();
                 schedule.part(rank, step, &mut part);
-                let count = |moves: &[crate::schedule::Move], what: fn(Action) -> bool| {
-                    let moves = moves.iter().filter(|entry| what(entry.action));
-                    moves.map(|entry| entry.chunks().len()).sum::<usize>()
-                };
-                moved =
-                    moved.max(count(&part.sends, |_| true)).max(count(&part.receives, |_| true));
-                reduced = reduced.max(count(&part.receives, |action| action == Action::Reduce));
+                all += part.sends.len();
+                messages = messages.max(part.sends.len());
+                let (mut sent, mut received, mut combined) = (0, 0, 0);
+                for entry in &part.sends {
+                    let count = if node.contains(&entry.peer()) { &mut sent } else { &mut out };
+                    *count += entry.chunks().len();
+                }
+                for entry in &part.receives {
+                    let count =
+                        if node.contains(&entry.peer()) { &mut received } else { &mut into };
+                    *count += entry.chunks().len();
+                    combined += match entry.action {
+                        Action::Reduce => entry.chunks().len(),
+                        Action::Copy => 0,
+                    };
+                }
+                inside = inside.max(sent).max(received);
+                between = between.max(out).max(into);
+                reduced = reduced.max(combined);
             }
-            cost.latencies += f64::from(moved > 0);
-            cost.sent += moved as f64 * chunk;
+            cost.between.latencies += f64::from(between > 0);
+            cost.inside.latencies += f64::from(between == 0 && inside > 0);
+            cost.between.sent += between as f64 * chunk;
+            cost.inside.sent += inside as f64 * chunk;
             cost.reduced += reduced as f64 * chunk;
+            cost.messages += messages as f64;
         }
+        cost.messages_mean = all as f64 / period as f64;
         cost
     }
 
-    /// What no point-to-point allreduce of n ranks can do without, each by itself:
-    /// ceil(log2 n) latencies, 2(n - 1)/n buffers sent, (n - 1)/n combined (Chan et al. 2007). No
-    /// algorithm reaches all three.
+    /// What no point-to-point allreduce of n ranks, each on a node of its own, can do without, each by
+    /// itself: ceil(log2 n) latencies, 2(n - 1)/n buffers sent, (n - 1)/n combined (Chan et al. 2007),
+    /// 2(n - 1) messages in all, one per latency. No algorithm reaches all of them.
     pub fn bound(ranks: usize) -> Cost {
         let others = (ranks - 1) as f64 / ranks as f64;
         let latencies = f64::from(ranks.next_power_of_two().ilog2());
-        Cost { latencies, sent: 2.0 * others, reduced: others }
+        Cost {
+            inside: Level::default(),
+            between: Level { latencies, sent: 2.0 * others },
+            reduced: others,
+            messages: latencies,
+            messages_mean: 2.0 * others,
+        }
     }
 
-    /// Seconds for an allreduce of so many bytes per rank.
+    /// Seconds for an allreduce of so many bytes per rank: [`Self::latency`] and what grows with size.
     pub fn time(&self, size_bytes: usize, machine: &Machine) -> f64 {
-        let size = size_bytes as f64;
-        self.latencies * machine.alpha_s
-            + self.sent * size * machine.beta_s
-            + self.reduced * size * machine.gamma_s
+        self.latency(machine) + size_bytes as f64 * self.seconds_per_byte(machine)
+    }
+
+    /// Seconds for an allreduce of nothing.
+    pub fn latency(&self, machine: &Machine) -> f64 {
+        self.inside.latencies * machine.inside.alpha_s
+            + self.between.latencies * machine.between.alpha_s
+            + self.messages * machine.overhead_s
+    }
+
+    /// Seconds that each further byte per rank takes.
+    pub fn seconds_per_byte(&self, machine: &Machine) -> f64 {
+        self.inside.sent * machine.inside.beta_s
+            + self.between.sent * machine.between.beta_s
+            + self.reduced * machine.gamma_s
+    }
+
+    /// No coefficient is larger than the other's: on no machine whatsoever is it slower.
+    pub fn is_at_most(&self, other: &Cost) -> bool {
+        let coefficients = |cost: &Cost| {
+            let Cost { inside, between, reduced, messages, messages_mean } = *cost;
+            let links = [inside.latencies, inside.sent, between.latencies, between.sent];
+            links.into_iter().chain([reduced, messages, messages_mean])
+        };
+        coefficients(self).zip(coefficients(other)).all(|(own, other)| own <= other + 1e-9)
     }
 }
 
@@ -103,16 +189,23 @@ mod tests {
     use crate::registry::{ALL, find};
 
     fn cost(name: &str, world: &Topology) -> Cost {
-        Cost::of(&*find(name).unwrap().schedule(world).unwrap())
+        Cost::of(&*find(name).unwrap().schedule(world).unwrap(), world)
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-9
     }
 
     /// The textbook's forms, for n a power of two.
     #[test]
     fn closed_forms() {
-        for bits in 0..=6 {
+        for bits in 0..=6_u32 {
             let n = 1_usize << bits;
             let world = Topology::flat(n);
-            let (log, others) = (bits as f64, (n - 1) as f64 / n as f64);
+            let (log, others) = (f64::from(bits), (n - 1) as f64 / n as f64);
+            // One server gets and sends n - 1 buffers; a torus of 2^a x 2^b is as square as can be.
+            let others_whole = 2.0 * (n - 1) as f64;
+            let torus = 2.0 * ((1 << (bits / 2)) + (1 << bits.div_ceil(2)) - 2) as f64;
             for (name, latencies, sent, reduced) in [
                 ("ring", 2.0 * (n - 1) as f64, 2.0 * others, others),
                 ("tree", 2.0 * log, 2.0 * log, log),
@@ -124,12 +217,19 @@ mod tests {
                 ("pat", 2.0 * log, 2.0 * others, others),
                 ("one-shot", if n > 1 { 1.0 } else { 0.0 }, (n - 1) as f64, (n - 1) as f64),
                 ("two-shot", if n > 1 { 2.0 } else { 0.0 }, 2.0 * others, others),
+                ("parameter-server", if n > 1 { 2.0 } else { 0.0 }, 2.0 * others, others),
+                (
+                    "parameter-server:1",
+                    if n > 1 { 2.0 } else { 0.0 },
+                    others_whole,
+                    others_whole / 2.0,
+                ),
+                ("torus", torus, 2.0 * others, others),
             ] {
                 let found = cost(name, &world);
-                let close = |a: f64, b: f64| (a - b).abs() < 1e-9;
                 assert!(
-                    close(found.latencies, latencies)
-                        && close(found.sent, sent)
+                    close(found.between.latencies, latencies)
+                        && close(found.between.sent, sent)
                         && close(found.reduced, reduced),
                     "{name} on {n}: {found:?}"
                 );
@@ -144,9 +244,9 @@ mod tests {
             let active = 1 << usize::ilog2(n);
             let folded = cost("halving-doubling", &Topology::flat(n));
             let inner = cost("halving-doubling", &Topology::flat(active));
-            assert_eq!(folded.latencies, inner.latencies + 2.0);
-            assert!((folded.sent - inner.sent - 2.0).abs() < 1e-9);
-            assert!((folded.reduced - inner.reduced - 1.0).abs() < 1e-9);
+            assert_eq!(folded.between.latencies, inner.between.latencies + 2.0);
+            assert!(close(folded.between.sent, inner.between.sent + 2.0));
+            assert!(close(folded.reduced, inner.reduced + 1.0));
         }
     }
 
@@ -156,16 +256,22 @@ mod tests {
             let (world, bound) = (Topology::flat(n), Cost::bound(n));
             for entry in ALL {
                 let found = cost(entry.name, &world);
-                // One-shot sends to all at once, which the bound on latencies does not allow.
-                let direct = entry.name == "one-shot" || entry.name == "two-shot";
+                // They send to all at once, which the bound on latencies does not allow.
+                let direct = ["one-shot", "two-shot", "auto"].contains(&entry.name);
                 let server = entry.name == "parameter-server";
                 assert!(
-                    direct || server || found.latencies >= bound.latencies,
+                    direct || server || found.between.latencies >= bound.between.latencies,
                     "{} {n}",
                     entry.name
                 );
-                assert!(found.sent >= bound.sent - 1e-9, "{} on {n}: {found:?}", entry.name);
-                assert!(found.reduced >= bound.reduced - 1e-9, "{} on {n}: {found:?}", entry.name);
+                assert!(
+                    found.between.sent >= bound.between.sent - 1e-9
+                        && found.reduced >= bound.reduced - 1e-9
+                        && found.messages >= bound.messages.min(found.between.latencies)
+                        && found.messages_mean >= bound.messages_mean - 1e-9,
+                    "{} on {n}: {found:?}",
+                    entry.name
+                );
             }
         }
     }
@@ -175,20 +281,69 @@ mod tests {
     fn segments_trade_latencies_for_overlap() {
         let world = Topology::flat(64);
         let tree = find("double-tree").unwrap().schedule(&world).unwrap();
-        let whole = Cost::of(&*tree);
-        let cut = Cost::of(&Pipelined::new(&*tree, 64));
-        assert_eq!(cut.latencies, whole.latencies + 63.0);
-        assert!(whole.sent > 8.0 && cut.sent < 3.0, "{whole:?} {cut:?}");
+        let whole = Cost::of(&*tree, &world);
+        let cut = Cost::of(&Pipelined::new(&*tree, 64), &world);
+        assert_eq!(cut.between.latencies, whole.between.latencies + 63.0);
+        assert!(whole.between.sent > 8.0 && cut.between.sent < 3.0, "{whole:?} {cut:?}");
     }
 
     #[test]
     fn small_buffers_ask_for_few_latencies_and_large_ones_for_few_bytes() {
-        let (world, machine) =
-            (Topology::flat(64), Machine { alpha_s: 2e-6, beta_s: 1e-10, gamma_s: 1e-11 });
+        let link = Link { alpha_s: 2e-6, beta_s: 1e-10 };
+        let machine = Machine { inside: link, between: link, gamma_s: 1e-11, overhead_s: 0.0 };
+        let world = Topology::flat(64);
         let time = |name, size| cost(name, &world).time(size, &machine);
         assert!(time("recursive-doubling", 64) < time("ring", 64));
         assert!(time("ring", 1 << 30) < time("recursive-doubling", 1 << 30));
         assert!((time("recursive-doubling", 0) - 6.0 * 2e-6).abs() < 1e-12);
+    }
+
+    /// With g ranks on each of k nodes: rings of g inside, and between the nodes, all of a node's
+    /// shards together, what an allreduce of the whole buffer over k ranks sends.
+    #[test]
+    fn hierarchical_pays_few_latencies_between_nodes() {
+        for (k, g) in [(2, 2), (4, 6), (8, 4)] {
+            let world = Topology::uniform(k, g);
+            let (hierarchical, ring) = (cost("hierarchical:tree", &world), cost("ring", &world));
+            let (across, log) = (2.0 * f64::from(k as u32).log2(), f64::from(k as u32).log2());
+            assert_eq!(hierarchical.inside.latencies, 2.0 * (g - 1) as f64);
+            assert!(close(hierarchical.inside.sent, 2.0 * (g - 1) as f64 / g as f64));
+            assert!(close(hierarchical.between.latencies, across));
+            assert!(close(hierarchical.between.sent, across));
+            assert!(close(hierarchical.reduced, (g - 1) as f64 / g as f64 + log / g as f64));
+            assert_eq!(ring.between.latencies, 2.0 * (k * g - 1) as f64);
+            // The leader of a node gets g - 1 buffers, and sends as many.
+            let leader = cost("leader:tree", &world);
+            assert_eq!((leader.inside.latencies, leader.inside.sent), (2.0, 2.0 * (g - 1) as f64));
+            assert!(close(leader.between.latencies, across) && close(leader.between.sent, across));
+        }
+    }
+
+    /// One rank looked at stands for all that do the same.
+    #[test]
+    fn what_turns_is_counted_once() {
+        struct Unturned(Box<dyn Schedule>);
+        impl Schedule for Unturned {
+            fn ranks(&self) -> usize {
+                self.0.ranks()
+            }
+            fn chunks(&self) -> usize {
+                self.0.chunks()
+            }
+            fn steps(&self) -> usize {
+                self.0.steps()
+            }
+            fn part(&self, rank: usize, step: usize, part: &mut Part) {
+                self.0.part(rank, step, part);
+            }
+        }
+        for entry in ALL {
+            for world in [Topology::flat(12), Topology::uniform(4, 3), Topology::uniform(3, 4)] {
+                let schedule = || find(entry.name).unwrap().schedule(&world).unwrap();
+                let whole = Cost::of(&Unturned(schedule()), &world);
+                assert_eq!(Cost::of(&*schedule(), &world), whole, "{} on {world}", entry.name);
+            }
+        }
     }
 
     /// Each byte crosses the network once per node instead of once per rank.

@@ -13,7 +13,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::registry::{Algorithm, Unsupported, Volume, compose};
+use crate::registry::{Algorithm, Choice, Unsupported, Volume, compose};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
@@ -63,6 +63,10 @@ impl Algorithm for Grouped {
 
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
         self.inner.volume(topology, rank)
+    }
+
+    fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
+        self.inner.choices(topology)
     }
 
     fn grouping(&self) -> Option<Grouping> {

@@ -8,7 +8,7 @@
 //! | what a schedule is | [`schedule`], made of others by [`combine`], written down by [`listed`] |
 //! | the algorithms by name | [`registry`]; one file each, such as [`ring`] |
 //! | proof that a schedule is an allreduce | [`verify`] |
-//! | what it costs, counted | [`cost`] |
+//! | what it costs, counted, and which one to choose | [`cost`], [`auto`] |
 //! | one rank's flat list of operations, as an executor runs it | [`program`], rehearsed without data by [`rehearsal`] |
 //! | who agrees on what to reduce next | [`control`] |
 //! | which tensors travel together | [`fusion`] |
@@ -24,6 +24,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod auto;
 pub mod bine;
 pub mod combine;
 pub mod control;

@@ -4,6 +4,7 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crate::auto::Auto;
 use crate::bine::Bine;
 use crate::direct::{OneShot, TwoShot};
 use crate::double_tree::DoubleTree;
@@ -54,10 +55,27 @@ pub trait Algorithm: Send + Sync {
         None
     }
 
+    /// Which schedule is for buffers of which size: ascending, the first from 0 bytes on. One, unless
+    /// the algorithm chooses among others.
+    fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
+        let schedule = self.schedule(topology)?;
+        Ok(vec![Choice { from_bytes: 0, name: self.name(), schedule }])
+    }
+
     /// Whether tensors are released in groups, and how a group is reduced.
     fn grouping(&self) -> Option<Grouping> {
         None
     }
+}
+
+/// The schedule for buffers from some size on.
+pub struct Choice {
+    /// The smallest size, per rank.
+    pub from_bytes: usize,
+    /// Name of the algorithm whose schedule it is.
+    pub name: String,
+    /// The schedule.
+    pub schedule: Box<dyn Schedule>,
 }
 
 /// The largest world that an algorithm makes sense for.
@@ -135,6 +153,7 @@ pub const ALL: &[Entry] = &[
     Entry::plain("two-shot", "each chunk to its owner, and back to everybody", || Arc::new(TwoShot)),
     Entry::plain("torus", "rings along the rows and columns of a grid", || Arc::new(Torus)),
     Entry::numbered("parameter-server", "push chunks to a server per node, or to K of them, pull the sums", |servers| Arc::new(ParameterServer { servers })),
+    Entry::plain("auto", "whichever of the others suits the size and the world", || Arc::new(Auto::default())),
     Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
     Entry::over("leader", "to the first rank of each node, INNER among those, and back", |inner| Arc::new(Leader { inner })),
     Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),

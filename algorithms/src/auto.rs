@@ -1,0 +1,234 @@
+//! The algorithm that suits a buffer's size and the world: chosen from all registered ones.
+//!
+//! Candidates are those that no other one beats in every coefficient of [`Cost`]: whatever the machine,
+//! one of them is the best. For a machine of known alpha, beta and gamma each takes a time that grows
+//! linearly with the buffer, so the choice is the lower envelope of a few straight lines. Where
+//! candidates have been measured, the measurements choose instead.
+//!
+//! Cost: that of whatever is chosen. Inside `hierarchical` and the like, where the size is not known,
+//! it is the choice for large buffers.
+
+use std::sync::Arc;
+
+use crate::cost::{Cost, Link, Machine};
+use crate::registry::{self, Algorithm, Choice, Unsupported, Volume};
+use crate::schedule::Schedule;
+use crate::topology::{Rank, Topology};
+
+/// Chooses by size.
+#[derive(Default)]
+pub struct Auto {
+    by: By,
+}
+
+enum By {
+    Cost(Machine),
+    /// Names of algorithms, each with the smallest size in bytes that it is for; ascending from 0.
+    Measurement(Vec<(usize, String)>),
+}
+
+/// A cluster of nodes with NVLink inside and InfiniBand between them, in round numbers: assumed, for
+/// whoever has measured nothing.
+pub const ASSUMED: Machine = Machine {
+    inside: Link { alpha_s: 2e-6, beta_s: 1.0 / 50e9 },
+    between: Link { alpha_s: 5e-6, beta_s: 1.0 / 10e9 },
+    gamma_s: 1.0 / 200e9,
+    overhead_s: 5e-7,
+};
+
+impl Default for By {
+    fn default() -> By {
+        By::Cost(ASSUMED)
+    }
+}
+
+impl Auto {
+    /// Chooses by cost on this machine.
+    pub fn on(machine: Machine) -> Auto {
+        Auto { by: By::Cost(machine) }
+    }
+
+    /// Chooses as measurements say: names of algorithms, each with the smallest size in bytes that it
+    /// is for, ascending.
+    ///
+    /// # Panics
+    /// When the first size is not 0.
+    pub fn measured(table: Vec<(usize, String)>) -> Auto {
+        assert_eq!(table.first().map(|(from_bytes, _)| *from_bytes), Some(0), "sizes start at 0");
+        Auto { by: By::Measurement(table) }
+    }
+
+    fn table(&self, topology: &Topology) -> Vec<(usize, String)> {
+        match &self.by {
+            By::Measurement(table) => table.clone(),
+            By::Cost(machine) => envelope(&candidates(topology), machine),
+        }
+    }
+
+    fn for_large(&self, topology: &Topology) -> Arc<dyn Algorithm> {
+        let table = self.table(topology);
+        let (_, name) = table.last().expect("there is a choice for every size");
+        registry::find(name).expect("choices are registered")
+    }
+}
+
+impl Algorithm for Auto {
+    fn name(&self) -> String {
+        "auto".into()
+    }
+
+    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
+        self.for_large(topology).schedule(topology)
+    }
+
+    fn steps(&self, topology: &Topology) -> usize {
+        self.for_large(topology).steps(topology)
+    }
+
+    fn volume(&self, topology: &Topology, rank: Rank) -> Volume {
+        self.for_large(topology).volume(topology, rank)
+    }
+
+    fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
+        let choice = |(from_bytes, name): (usize, String)| {
+            let algorithm = registry::find(&name).expect("choices are registered");
+            Ok(Choice { from_bytes, name, schedule: algorithm.schedule(topology)? })
+        };
+        self.table(topology).into_iter().map(choice).collect()
+    }
+}
+
+/// The algorithms that may be the best for some size on some machine, with what they cost; of those
+/// that cost the same, the one registered first.
+pub fn candidates(topology: &Topology) -> Vec<(String, Cost)> {
+    let mut front: Vec<(String, Cost)> = Vec::new();
+    for name in names(topology) {
+        let algorithm = registry::find(&name).expect("registered");
+        let Ok(schedule) = algorithm.schedule(topology) else { continue };
+        let cost = Cost::of(&*schedule, topology);
+        if front.iter().all(|(_, other)| !other.is_at_most(&cost)) {
+            front.retain(|(_, other)| !cost.is_at_most(other));
+            front.push((name, cost));
+        }
+    }
+    front
+}
+
+/// Everything registered that neither groups nor chooses; over nodes of several ranks also what runs
+/// over others.
+fn names(topology: &Topology) -> Vec<String> {
+    let plain =
+        || registry::ALL.iter().filter(|entry| !entry.takes_inner() && entry.name != "auto");
+    let mut names: Vec<_> = plain().map(|entry| entry.name.to_string()).collect();
+    if topology.nodes() > 1 && topology.ranks() > topology.nodes() {
+        for outer in ["hierarchical", "leader"] {
+            names.extend(plain().map(|inner| format!("{outer}:{}", inner.name)));
+        }
+    }
+    names
+}
+
+/// The lower envelope of the candidates' times over size.
+fn envelope(candidates: &[(String, Cost)], machine: &Machine) -> Vec<(usize, String)> {
+    let line = |cost: &Cost| (cost.latency(machine), cost.seconds_per_byte(machine));
+    let lines: Vec<_> = candidates.iter().map(|(name, cost)| (line(cost), name)).collect();
+    // The least latency; of those the fewest seconds per byte.
+    let first = lines.iter().min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let (mut current, name) = *first.expect("some algorithm supports every world");
+    let mut table = vec![(0, name.to_string())];
+    // What meets the current line next is better from there on.
+    let next = |(latency, slope): (f64, f64)| {
+        let flatter = lines.iter().filter(move |((_, other), _)| *other < slope * (1.0 - 1e-9));
+        let meets =
+            flatter.map(move |(line, name)| ((line.0 - latency) / (slope - line.1), line, name));
+        meets.min_by(|(a, la, _), (b, lb, _)| a.total_cmp(b).then(la.1.total_cmp(&lb.1)))
+    };
+    while let Some((size_bytes, &line, name)) = next(current) {
+        current = line;
+        table.push((size_bytes.ceil() as usize, name.to_string()));
+    }
+    // Of choices for the same size the last one is the better.
+    let begins = |table: &[(usize, String)], at: usize| table.get(at + 1).map(|next| next.0);
+    let kept = |&at: &usize| begins(&table, at) != Some(table[at].0);
+    (0..table.len()).filter(kept).map(|at| table[at].clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::verify;
+
+    fn best(topology: &Topology, size_bytes: usize, machine: &Machine) -> f64 {
+        let times = names(topology).into_iter().filter_map(|name| {
+            let schedule = registry::find(&name).unwrap().schedule(topology).ok()?;
+            Some(Cost::of(&*schedule, topology).time(size_bytes, machine))
+        });
+        times.fold(f64::INFINITY, f64::min)
+    }
+
+    /// On machines of all kinds no registered algorithm would be faster than the choice.
+    #[test]
+    fn the_choice_is_the_best_of_all() {
+        let link = |alpha_s, beta_s| Link { alpha_s, beta_s };
+        let fast_nodes = Machine {
+            inside: link(1e-7, 1e-12),
+            between: link(1e-4, 1e-8),
+            gamma_s: 1e-12,
+            overhead_s: 0.0,
+        };
+        let slow_adding = Machine {
+            inside: link(1e-6, 1e-10),
+            between: link(1e-6, 1e-10),
+            gamma_s: 1e-8,
+            overhead_s: 1e-6,
+        };
+        for machine in [ASSUMED, fast_nodes, slow_adding] {
+            for world in [
+                Topology::flat(1),
+                Topology::flat(2),
+                Topology::flat(7),
+                Topology::flat(64),
+                Topology::uniform(4, 6),
+                Topology::uniform(1, 8),
+                Topology::new(&[3, 1, 2]),
+            ] {
+                let auto = Auto::on(machine);
+                let choices = auto.choices(&world).unwrap();
+                assert!(choices[0].from_bytes == 0);
+                assert!(choices.is_sorted_by(|a, b| a.from_bytes < b.from_bytes));
+                for size_bytes in (0..31).map(|bits| (1_usize << bits) - 1) {
+                    let choice = choices.iter().rfind(|choice| choice.from_bytes <= size_bytes);
+                    let cost = Cost::of(&*choice.unwrap().schedule, &world);
+                    let (time, best) =
+                        (cost.time(size_bytes, &machine), best(&world, size_bytes, &machine));
+                    assert!(time <= best * (1.0 + 1e-9), "{world}, {size_bytes} B");
+                }
+                for choice in choices {
+                    let algorithm = registry::find(&choice.name).unwrap();
+                    verify::algorithm(&*algorithm, &world).unwrap();
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn small_buffers_get_few_steps_and_large_ones_few_bytes() {
+        let names = |world: &Topology| {
+            let choices = Auto::default().choices(world).unwrap();
+            choices.into_iter().map(|choice| choice.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&Topology::flat(8)), ["one-shot", "two-shot"]);
+        let summit = names(&Topology::uniform(100, 6));
+        assert!(summit.iter().all(|name| name.contains(':')), "{summit:?}");
+        assert!(summit.len() > 1, "{summit:?}");
+    }
+
+    #[test]
+    fn measurements_overrule_the_model() {
+        let auto = Auto::measured(vec![(0, "tree".into()), (1024, "ring".into())]);
+        let choices = auto.choices(&Topology::flat(4)).unwrap();
+        let found: Vec<_> = choices.iter().map(|c| (c.from_bytes, &*c.name)).collect();
+        assert_eq!(found, [(0, "tree"), (1024, "ring")]);
+        assert_eq!(auto.schedule(&Topology::flat(4)).unwrap().steps(), 6);
+    }
+}
