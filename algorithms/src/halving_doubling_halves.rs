@@ -10,7 +10,8 @@
 //! instead of two; two buffers more on the busiest link, as there; but half a buffer more to combine,
 //! not a whole one. It pays where combining is slow, and the buffer large enough for one latency.
 //!
-//! After R. Thakur, R. Rabenseifner and W. Gropp (2005), who fold in this way.
+//! After Open MPI's form of Rabenseifner's algorithm (`nbc_iallreduce.c`), where the even rank of a pair
+//! stays active.
 
 use crate::combine::Fold;
 use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, there_and_back};

@@ -41,6 +41,8 @@ struct Progress {
     received: usize,
     /// Sends begun, in order: to whom, and the how-manieth to that rank.
     sent: Vec<(Rank, u32)>,
+    /// So many of the first of them are known to have been taken.
+    settled: usize,
     /// Staged values taken but not yet written.
     aside: Vec<Vec<u64>>,
 }
@@ -58,6 +60,8 @@ struct Stage<'a> {
     /// Who took it last, or had it put there last, since it was last written, and as the how-manieth
     /// message of this rank.
     handed: Vec<Option<(Rank, u32)>>,
+    /// Memory of values that were read and written, to be used again.
+    spare: Vec<Vec<u64>>,
 }
 
 impl<'a> Stage<'a> {
@@ -68,6 +72,7 @@ impl<'a> Stage<'a> {
             chunks,
             readers: vec![0; ranks * chunks],
             handed: vec![None; ranks * chunks],
+            spare: Vec::new(),
             programs,
             progress: vec![Progress::default(); ranks],
             posted: vec![0; ranks * ranks],
@@ -123,7 +128,7 @@ impl<'a> Stage<'a> {
                     if op.put {
                         self.handed_over(rank, op)?;
                         let values = self.read(rank, op);
-                        self.write(to, rank, op, &values)?;
+                        self.write(to, rank, op, values)?;
                         let message = Some((to, self.posted[pair]));
                         self.chunks_of(rank, op).for_each(|slot| self.handed[slot] = message);
                     } else {
@@ -156,7 +161,7 @@ impl<'a> Stage<'a> {
                 self.taken[pair] += 1;
             } else {
                 let values = self.take(rank, op);
-                self.write(rank, from, op, &values)?;
+                self.write(rank, from, op, values)?;
             }
             self.progress[rank].received += 1;
             return Ok(true);
@@ -175,7 +180,7 @@ impl<'a> Stage<'a> {
         }
         let aside = std::mem::take(&mut self.progress[rank].aside);
         for (op, values) in batch.iter().zip(aside) {
-            self.write(rank, op.entry.peer(), op, &values)?;
+            self.write(rank, op.entry.peer(), op, values)?;
         }
         self.progress[rank].received += batch.len();
         Ok(true)
@@ -192,10 +197,16 @@ impl<'a> Stage<'a> {
     }
 
     /// The first `sends` sends of `rank` have been taken.
-    fn settled(&self, rank: Rank, sends: usize) -> bool {
-        let sent = &self.progress[rank].sent;
-        sent.len() >= sends
-            && sent[..sends].iter().all(|&(to, count)| self.taken[self.pair(rank, to)] >= count)
+    fn settled(&mut self, rank: Rank, sends: usize) -> bool {
+        let taken = &self.taken[rank * self.programs.len()..];
+        let progress = &mut self.progress[rank];
+        while let Some(&(to, count)) = progress.sent.get(progress.settled)
+            && progress.settled < sends
+            && taken[to] >= count
+        {
+            progress.settled += 1;
+        }
+        progress.settled >= sends
     }
 
     /// Takes the sender's chunks as they are now.
@@ -233,15 +244,21 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn read(&self, of: Rank, op: &Op) -> Vec<u64> {
-        let mut values = Vec::with_capacity(op.entry.chunks().len() * self.held.words);
+    fn read(&mut self, of: Rank, op: &Op) -> Vec<u64> {
+        let mut values = self.spare.pop().unwrap_or_default();
         for chunk in op.entry.chunks() {
             values.extend_from_slice(self.held.at(of, chunk));
         }
         values
     }
 
-    fn write(&mut self, rank: Rank, from: Rank, op: &Op, values: &[u64]) -> Result<(), Violation> {
+    fn write(
+        &mut self,
+        rank: Rank,
+        from: Rank,
+        op: &Op,
+        mut values: Vec<u64>,
+    ) -> Result<(), Violation> {
         let words = self.held.words;
         for (chunk, value) in op.entry.chunks().zip(values.chunks_exact(words)) {
             let slot = rank * self.chunks + chunk;
@@ -256,6 +273,8 @@ impl<'a> Stage<'a> {
                 Violation::AddedTwice { step, from, rank, chunk, part }
             })?;
         }
+        values.clear();
+        self.spare.push(values);
         Ok(())
     }
 

@@ -360,8 +360,10 @@ impl Contributors {
     pub(crate) fn complete(&self, steps: usize) -> Result<(), Violation> {
         for rank in 0..self.ranks {
             for chunk in 0..self.chunks {
-                let set = self.at(rank, chunk);
-                let missing = (0..self.ranks).find(|part| set[part / 64] >> (part % 64) & 1 == 0);
+                let missing = self.at(rank, chunk).iter().enumerate().find_map(|(word, &set)| {
+                    let part = word * 64 + set.trailing_ones() as usize;
+                    (set != u64::MAX && part < self.ranks).then_some(part)
+                });
                 if let Some(part) = missing {
                     return Err(Violation::Lacking { steps, rank, chunk, part });
                 }
