@@ -5,8 +5,7 @@
 //! linearly with the buffer, so the choice is the lower envelope of a few straight lines. Where
 //! candidates have been measured, the measurements choose instead.
 //!
-//! Cost: that of whatever is chosen. Inside `hierarchical` and the like, where the size is not known,
-//! it is the choice for large buffers.
+//! Cost: that of whatever is chosen. Where no size is given, it is the choice for large buffers.
 
 use std::sync::Arc;
 
@@ -117,8 +116,7 @@ pub fn candidates(topology: &Topology) -> Vec<(String, Cost)> {
 /// Everything registered that neither groups nor chooses; over nodes of several ranks also what runs
 /// over others.
 fn names(topology: &Topology) -> Vec<String> {
-    let plain =
-        || registry::ALL.iter().filter(|entry| !entry.takes_inner() && entry.name != "auto");
+    let plain = || registry::ALL.iter().filter(|entry| !entry.takes_inner() && !entry.chooses());
     let mut names: Vec<_> = plain().map(|entry| entry.name.to_string()).collect();
     if topology.nodes() > 1 && topology.ranks() > topology.nodes() {
         for outer in ["hierarchical", "leader"] {

@@ -130,6 +130,8 @@ pub struct Entry {
 
 enum Build {
     Plain(fn() -> Arc<dyn Algorithm>),
+    /// Has no schedule of its own, but chooses among those of the others.
+    Choosing,
     /// Works over another algorithm: `name:inner`, ring by default.
     Over(fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>),
     /// Takes a number of at least 1: `name:4`; its own choice by default.
@@ -153,7 +155,7 @@ pub const ALL: &[Entry] = &[
     Entry::plain("two-shot", "each chunk to its owner, and back to everybody", || Arc::new(TwoShot)),
     Entry::plain("torus", "rings along the rows and columns of a grid", || Arc::new(Torus)),
     Entry::numbered("parameter-server", "push chunks to a server per node, or to K of them, pull the sums", |servers| Arc::new(ParameterServer { servers })),
-    Entry::plain("auto", "whichever of the others suits the size and the world", || Arc::new(Auto::default())),
+    Entry::choosing("auto", "whichever of the others suits the size and the world"),
     Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
     Entry::over("leader", "to the first rank of each node, INNER among those, and back", |inner| Arc::new(Leader { inner })),
     Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),
@@ -180,12 +182,21 @@ impl Entry {
         Entry { name, about, build: Build::Over(build) }
     }
 
+    const fn choosing(name: &'static str, about: &'static str) -> Entry {
+        Entry { name, about, build: Build::Choosing }
+    }
+
     const fn numbered(
         name: &'static str,
         about: &'static str,
         build: fn(Option<NonZeroUsize>) -> Arc<dyn Algorithm>,
     ) -> Entry {
         Entry { name, about, build: Build::Numbered(build) }
+    }
+
+    /// Whether it has no schedule of its own, but chooses among those of the others.
+    pub fn chooses(&self) -> bool {
+        matches!(self.build, Build::Choosing)
     }
 
     /// Whether the name may be followed by `:` and an inner algorithm.
@@ -201,6 +212,14 @@ impl Entry {
 
 /// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, `parameter-server:4`, ...
 pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
+    find_with(name, &|| Arc::new(Auto::default()))
+}
+
+/// As [`find`], with another `auto` than the one for an assumed machine.
+pub fn find_with(
+    name: &str,
+    auto: &dyn Fn() -> Arc<dyn Algorithm>,
+) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
     let unknown = |why: Option<String>| UnknownAlgorithm { name: name.to_string(), why };
     let (outer, argument) = match name.split_once(':') {
         Some((outer, argument)) => (outer, Some(argument)),
@@ -209,13 +228,25 @@ pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
     let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(|| unknown(None))?;
     match (&entry.build, argument) {
         (Build::Plain(build), None) => Ok(build()),
-        (Build::Plain(_), Some(_)) => Err(unknown(Some(format!("{outer} takes nothing after it")))),
+        (Build::Choosing, None) => Ok(auto()),
+        (Build::Plain(_) | Build::Choosing, Some(_)) => {
+            Err(unknown(Some(format!("{outer} takes nothing after it"))))
+        }
         (Build::Over(build), inner) => {
-            let inner = find(inner.unwrap_or(DEFAULT_INNER)).map_err(|inner| unknown(inner.why))?;
+            let named = inner.unwrap_or(DEFAULT_INNER);
+            let chooses = ALL.iter().any(|entry| entry.chooses() && entry.name == named);
+            let inner = find_with(named, auto).map_err(|inner| unknown(inner.why))?;
             // Groups are a property of the buffer, so they can only be outermost.
-            match inner.grouping() {
-                None => Ok(build(inner)),
-                Some(_) => Err(unknown(Some("groups can only be outermost".into()))),
+            if inner.grouping().is_some() {
+                return Err(unknown(Some("groups can only be outermost".into())));
+            }
+            let built = build(inner);
+            match chooses && built.grouping().is_none() {
+                true => Err(unknown(Some(format!(
+                    "{named} chooses by size, which {outer} hides from it; by itself it considers \
+                     {outer}, too"
+                )))),
+                false => Ok(built),
             }
         }
         (Build::Numbered(build), None) => Ok(build(None)),
@@ -349,6 +380,7 @@ mod tests {
         for (name, why) in [
             ("ring:4", "ring takes nothing after it"),
             ("grouped:grouped", "groups can only be outermost"),
+            ("leader:auto", "auto chooses by size, which leader hides from it"),
             ("parameter-server:", "takes a number of at least 1, but \"\" was found"),
             ("parameter-server:0", "takes a number of at least 1, but \"0\" was found"),
             ("leader:parameter-server:x", "takes a number of at least 1, but \"x\" was found"),

@@ -8,6 +8,7 @@ use algorithms::combine::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
 use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
+use algorithms::registry::Choice;
 use algorithms::schedule::{Part, Schedule};
 
 use crate::execute::execute;
@@ -59,31 +60,36 @@ pub struct Sizes {
 /// One of our algorithms on a transport.
 pub struct Scheduled<'s, T> {
     transport: T,
-    schedule: &'s dyn Schedule,
+    choices: &'s [Choice],
     sizes: Sizes,
-    most_segments: usize,
-    /// Compiled so far, by number of segments.
-    programs: BTreeMap<usize, Program>,
+    /// Of each choice: into how many segments it may be cut, and the programs compiled so far by
+    /// number of segments.
+    compiled: Vec<(usize, BTreeMap<usize, Program>)>,
     packing: Packing,
     fusion_buffer: Memory,
 }
 
 impl<'s, T: Transport> Scheduled<'s, T> {
-    /// Runs `schedule` on `transport`; several tensors are packed into a fusion buffer, or not.
-    /// The buffer is given so that it can be used again, see [`Self::into_fusion_buffer`].
+    /// Runs an algorithm's schedules by size, see [`Algorithm::choices`], on `transport`; several
+    /// tensors are packed into a fusion buffer, or not. The buffer is given so that it can be used
+    /// again, see [`Self::into_fusion_buffer`].
+    ///
+    /// [`Algorithm::choices`]: algorithms::registry::Algorithm::choices
     pub fn new(
         transport: T,
-        schedule: &'s dyn Schedule,
+        choices: &'s [Choice],
         sizes: Sizes,
         packing: Packing,
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
         Scheduled {
             transport,
-            schedule,
+            choices,
             sizes,
-            most_segments: most_segments(schedule),
-            programs: BTreeMap::new(),
+            compiled: choices
+                .iter()
+                .map(|choice| (most_segments(&*choice.schedule), BTreeMap::new()))
+                .collect(),
             packing,
             fusion_buffer,
         }
@@ -97,12 +103,19 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
     /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
     pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
-        let most = segments_up_to(self.most_segments, most_bytes, self.sizes.segment_bytes);
-        for segments in std::iter::successors(Some(1), |segments| Some(2 * segments)) {
-            if segments > most {
+        let begins: Vec<usize> = self.choices.iter().map(|choice| choice.from_bytes).collect();
+        for (at, &from_bytes) in begins.iter().enumerate() {
+            if from_bytes > most_bytes {
                 break;
             }
-            self.program(segments);
+            // The largest buffers of this choice are in most segments.
+            let largest = begins.get(at + 1).map_or(most_bytes, |&next| most_bytes.min(next - 1));
+            let segment_bytes = self.sizes.segment_bytes;
+            let least = segments_up_to(self.compiled[at].0, from_bytes, segment_bytes);
+            let most = segments_up_to(self.compiled[at].0, largest, segment_bytes);
+            for doublings in least.ilog2()..=most.ilog2() {
+                self.program(at, 1 << doublings);
+            }
         }
         let at_a_time = match self.sizes.packing_bytes {
             0 => fused_bytes,
@@ -113,8 +126,8 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         }
     }
 
-    fn program(&mut self, segments: usize) -> &Program {
-        let (schedule, rank) = (self.schedule, self.transport.rank());
+    fn program(&mut self, choice: usize, segments: usize) {
+        let (schedule, rank) = (&*self.choices[choice].schedule, self.transport.rank());
         let compile = || {
             let pipelined = Pipelined::new(schedule, segments);
             match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
@@ -122,17 +135,28 @@ impl<'s, T: Transport> Scheduled<'s, T> {
                 false => Program::compile(&pipelined, rank),
             }
         };
-        self.programs.entry(segments).or_insert_with(compile)
+        self.compiled[choice].1.entry(segments).or_insert_with(compile);
     }
 
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
         // A function of schedule and size alone, so that all ranks choose alike.
-        let segments =
-            segments_up_to(self.most_segments, buffer.size_bytes(), self.sizes.segment_bytes);
-        self.program(segments);
-        let program = &self.programs[&segments];
+        let size_bytes = buffer.size_bytes();
+        let choice = index_for(self.choices, size_bytes);
+        let most = self.compiled[choice].0;
+        let segments = segments_up_to(most, size_bytes, self.sizes.segment_bytes);
+        self.program(choice, segments);
+        let program = &self.compiled[choice].1[&segments];
         execute(&mut self.transport, program, buffer, combine)
     }
+}
+
+/// The choice for buffers of that size.
+pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
+    &choices[index_for(choices, size_bytes)]
+}
+
+fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
+    choices.partition_point(|choice| choice.from_bytes <= size_bytes) - 1
 }
 
 /// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are

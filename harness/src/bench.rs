@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::{Buffer as Packing, split};
 use algorithms::program::Program;
-use algorithms::registry::Algorithm;
-use algorithms::schedule::Schedule;
+use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
 
@@ -20,14 +19,14 @@ use crate::transport::threads::{BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
 
 /// A rank that waits longer than this for another gives up.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One allreduce to be measured on threads.
 pub struct Bench<'a> {
     /// The algorithm; if it groups, the buffer is cut into `groups` tensors of one group.
     pub algorithm: &'a dyn Algorithm,
-    /// Its schedule.
-    pub schedule: &'a dyn Schedule,
+    /// Its schedules by size.
+    pub choices: &'a [Choice],
     /// Ranks on nodes.
     pub topology: &'a Topology,
     /// Tensors per group, for algorithms that group.
@@ -79,9 +78,24 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
 }
 
 /// One rank's tensors: one, or as many as a group has.
-struct Tensors(Vec<Memory>);
+pub struct Tensors(Vec<Memory>);
 
 impl Tensors {
+    /// All elements in one tensor.
+    pub(crate) fn whole(bench: &Bench) -> Tensors {
+        Tensors(vec![Memory::new(bench.elements * bench.dtype.size_bytes())])
+    }
+
+    /// No tensor.
+    pub(crate) fn none() -> Tensors {
+        Tensors(Vec::new())
+    }
+
+    /// Where the first tensor lies.
+    pub(crate) fn address(&mut self) -> *mut u8 {
+        self.0[0].elements_mut::<u8>().as_mut_ptr()
+    }
+
     fn new(bench: &Bench) -> Tensors {
         let size = bench.dtype.size_bytes();
         Tensors(parts(bench).iter().map(|elements| Memory::new(elements * size)).collect())
@@ -111,7 +125,8 @@ fn pattern(bench: &Bench) -> Pattern {
     Pattern { ranks: bench.topology.ranks(), op: bench.op, seed: bench.seed }
 }
 
-fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
+/// Writes a rank's input.
+pub(crate) fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
     let mut first = 0;
     for memory in &mut tensors.0 {
         for_dtype!(bench.dtype, T => pattern(bench).fill::<T>(rank, first, memory));
@@ -119,7 +134,8 @@ fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
     }
 }
 
-fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
+/// Compares the results of all ranks with what they must be.
+pub(crate) fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
     let mut first = 0;
     let mut wrong = Wrong::default();
     for (index, elements) in parts(bench).into_iter().enumerate() {
@@ -141,7 +157,7 @@ fn run_rank(
 ) -> Result<(Vec<Duration>, Tensors), TransportError> {
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut all_reduce =
-        Scheduled::new(data.join(rank), bench.schedule, bench.sizes, packing, Memory::default());
+        Scheduled::new(data.join(rank), bench.choices, bench.sizes, packing, Memory::default());
     let size_bytes = bench.elements * bench.dtype.size_bytes();
     let fused_bytes = if bench.algorithm.grouping().is_some() { size_bytes } else { 0 };
     all_reduce.prepare(size_bytes, fused_bytes);
@@ -180,20 +196,20 @@ fn run_rank(
 }
 
 /// All ranks meet: an allreduce of one word over a tree, on links of its own.
-struct Barrier {
+pub(crate) struct Barrier {
     endpoint: Endpoint,
     program: Program,
     word: Memory,
 }
 
 impl Barrier {
-    fn new(endpoint: Endpoint) -> Barrier {
+    pub(crate) fn new(endpoint: Endpoint) -> Barrier {
         let tree = Tree.schedule(&Topology::flat(endpoint.ranks()));
         let program = Program::compile(&*tree.expect("a tree fits every world"), endpoint.rank());
         Barrier { endpoint, program, word: Memory::new(size_of::<u64>()) }
     }
 
-    fn wait(&mut self) -> Result<(), TransportError> {
+    pub(crate) fn wait(&mut self) -> Result<(), TransportError> {
         let (dtype, and) = BITS;
         execute(&mut self.endpoint, &self.program, &mut Buffer::of(dtype, &mut self.word), and)
     }

@@ -26,21 +26,24 @@ pub trait Element: Plain + PartialOrd + std::fmt::Display + Send + Sync + 'stati
     /// Rounded from its wide form.
     fn narrow(wide: Self::Wide) -> Self;
 
+    /// Whether [`Self::widen_lanes`] and [`Self::narrow_lanes`] are there: processors have instructions
+    /// for it that compilers do not find by themselves.
+    const CONVERTS: bool = false;
+
     /// [`Self::widen`] of each.
     ///
     /// # Safety
-    /// `native` only if the processor converts f16 itself (f16c).
-    #[inline(always)]
-    unsafe fn widen_lanes(lanes: [Self; LANES], _native: bool) -> [Self::Wide; LANES] {
-        lanes.map(Self::widen)
+    /// The processor converts f16 itself (f16c).
+    unsafe fn widen_lanes(_lanes: [Self; LANES]) -> [Self::Wide; LANES] {
+        unreachable!("only for types that have it")
     }
+
     /// [`Self::narrow`] of each.
     ///
     /// # Safety
     /// As [`Self::widen_lanes`].
-    #[inline(always)]
-    unsafe fn narrow_lanes(lanes: [Self::Wide; LANES], _native: bool) -> [Self; LANES] {
-        lanes.map(Self::narrow)
+    unsafe fn narrow_lanes(_lanes: [Self::Wide; LANES]) -> [Self; LANES] {
+        unreachable!("only for types that have it")
     }
 
     /// The element nearest to an integer; integers keep the low bits.
@@ -100,6 +103,7 @@ impl Element for f16 {
     const DTYPE: DataType = DataType::F16;
     const EXACT_BITS: u32 = 11;
     type Wide = f32;
+    const CONVERTS: bool = cfg!(target_arch = "x86_64");
 
     #[inline(always)]
     fn widen(self) -> f32 {
@@ -112,11 +116,8 @@ impl Element for f16 {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn widen_lanes(lanes: [f16; LANES], native: bool) -> [f32; LANES] {
+    unsafe fn widen_lanes(lanes: [f16; LANES]) -> [f32; LANES] {
         use std::arch::x86_64::{_mm_loadu_si128, _mm256_cvtph_ps, _mm256_storeu_ps};
-        if !native {
-            return lanes.map(f16::to_f32);
-        }
         let mut wide = [0.0; LANES];
         for at in (0..LANES).step_by(8) {
             // SAFETY: eight of the lanes, and the caller's promise.
@@ -130,11 +131,8 @@ impl Element for f16 {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn narrow_lanes(lanes: [f32; LANES], native: bool) -> [f16; LANES] {
+    unsafe fn narrow_lanes(lanes: [f32; LANES]) -> [f16; LANES] {
         use std::arch::x86_64::{_mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps};
-        if !native {
-            return lanes.map(f16::from_f32);
-        }
         let mut narrow = [f16::ZERO; LANES];
         for at in (0..LANES).step_by(8) {
             // SAFETY: eight of the lanes, and the caller's promise. 0: round to nearest, ties to even.

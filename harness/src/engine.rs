@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
 use algorithms::grouped::{Buffer as Packing, split};
-use algorithms::registry::Algorithm;
-use algorithms::schedule::Schedule;
+use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
@@ -42,8 +41,8 @@ pub struct Job<'a> {
     pub op: ReduceOp,
     /// Data plane.
     pub algorithm: &'a dyn Algorithm,
-    /// Its schedule for the topology.
-    pub schedule: &'a dyn Schedule,
+    /// Its schedules for the topology, by size.
+    pub choices: &'a [Choice],
     /// Into how many groups gradients are split, if the algorithm groups.
     pub groups: usize,
     /// Control plane, one of [`control::NAMES`].
@@ -197,7 +196,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
             data_plane: Scheduled::new(
                 data.join(rank),
-                job.schedule,
+                job.choices,
                 job.sizes,
                 grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
                 fusion_buffer,

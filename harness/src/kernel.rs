@@ -54,12 +54,12 @@ impl Combine {
     }
 }
 
-/// Writes `mine` combined with all of `others`, in that order, to `into`: `elements` elements each.
+/// Combines all of `others`, in that order, into `into`: `elements` elements each.
 ///
 /// # Safety
-/// All point to as many elements of the type, aligned. `mine` may be `into`; apart from that, `into`
-/// overlaps nothing. Nobody else writes any of them, or reads `into`, meanwhile.
-pub type Kernel = unsafe fn(into: *mut u8, mine: *const u8, others: &[*const u8], elements: usize);
+/// All point to as many elements of the type, aligned; `into` overlaps none of the others. Nobody else
+/// writes any of them, or reads `into`, meanwhile.
+pub type Kernel = unsafe fn(into: *mut u8, others: &[*const u8], elements: usize);
 
 /// The kernel of a type and a way to combine.
 ///
@@ -113,73 +113,73 @@ const BLOCK: usize = 2048;
 /// As [`Kernel`].
 unsafe fn combined<T: Element, P: Pair<T::Wide>>(
     into: *mut u8,
-    mine: *const u8,
     others: &[*const u8],
     elements: usize,
 ) {
-    let block = if others.len() > 3 { BLOCK } else { elements.max(1) };
+    if elements < LANES {
+        // SAFETY: the caller's promise.
+        let part = |vector| unsafe { std::slice::from_raw_parts(vector, elements) };
+        // SAFETY: as above; nothing else points into it.
+        let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<T>(), elements) };
+        return others.iter().for_each(|other| each::<T, P, 1>(into, [part(other.cast::<T>())]));
+    }
+    let block = if others.len() > 3 { BLOCK } else { elements };
     for first in (0..elements).step_by(block) {
         let elements = block.min(elements - first);
-        let at = |vector: *const u8| vector.cast::<T>().wrapping_add(first);
-        let into = into.cast::<T>().wrapping_add(first);
-        let mut mine = at(mine);
+        // SAFETY: the caller's promise, for a part of the vectors.
+        let part = |vector: *const u8| unsafe {
+            std::slice::from_raw_parts(vector.cast::<T>().add(first), elements)
+        };
+        // SAFETY: as above; nothing else points into it.
+        let into = unsafe { std::slice::from_raw_parts_mut(into.cast::<T>().add(first), elements) };
         for others in others.chunks(3) {
-            // SAFETY: the caller's promise, for a part of the vectors.
-            unsafe {
-                match *others {
-                    [a] => fold::<T, P, 1>(into, mine, [at(a)], elements),
-                    [a, b] => fold::<T, P, 2>(into, mine, [at(a), at(b)], elements),
-                    [a, b, c] => fold::<T, P, 3>(into, mine, [at(a), at(b), at(c)], elements),
-                    _ => unreachable!("chunks of three"),
-                }
+            match *others {
+                [a] => fold::<T, P, 1>(into, [part(a)]),
+                [a, b] => fold::<T, P, 2>(into, [part(a), part(b)]),
+                [a, b, c] => fold::<T, P, 3>(into, [part(a), part(b), part(c)]),
+                _ => unreachable!("chunks of three"),
             }
-            mine = into;
         }
     }
 }
 
 /// One pass over 1 + N vectors.
-///
-/// # Safety
-/// As [`Kernel`].
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512dq+avx512vl+avx2+fma+f16c",
     "x86_64+avx2+fma+f16c"
 ))]
-unsafe fn fold<T: Element, P: Pair<T::Wide>, const N: usize>(
-    into: *mut T,
-    mine: *const T,
-    others: [*const T; N],
-    elements: usize,
-) {
-    let native = selected_target!().supports_feature_str("f16c");
-    let whole = elements - elements % LANES;
-    for at in (0..whole).step_by(LANES) {
-        // SAFETY: inside the vectors. Everything is read before anything is written, as `mine` may
-        // be `into`.
-        unsafe {
-            let mut sum = mine.add(at).cast::<[T; LANES]>().read_unaligned();
-            for other in others {
-                let other = other.add(at).cast::<[T; LANES]>().read_unaligned();
-                let (mut wide, other) =
-                    (T::widen_lanes(sum, native), T::widen_lanes(other, native));
-                for (mine, other) in wide.iter_mut().zip(other) {
-                    *mine = P::pair(*mine, other);
-                }
-                sum = T::narrow_lanes(wide, native);
+fn fold<T: Element, P: Pair<T::Wide>, const N: usize>(into: &mut [T], others: [&[T]; N]) {
+    const NATIVE: bool = selected_target!().supports_feature_str("f16c");
+    if !(NATIVE && T::CONVERTS) {
+        return each::<T, P, N>(into, others);
+    }
+    let (into, rest) = into.as_chunks_mut::<LANES>();
+    let whole = into.len() * LANES;
+    let lanes = others.map(|other| &other.as_chunks::<LANES>().0[..into.len()]);
+    for at in 0..into.len() {
+        for other in lanes {
+            // SAFETY: this function's version for processors with f16c says so.
+            unsafe {
+                let mut wide = T::widen_lanes(into[at]);
+                let other = T::widen_lanes(other[at]);
+                wide.iter_mut().zip(other).for_each(|(mine, other)| *mine = P::pair(*mine, other));
+                into[at] = T::narrow_lanes(wide);
             }
-            into.add(at).cast::<[T; LANES]>().write_unaligned(sum);
         }
     }
-    for at in whole..elements {
-        // SAFETY: as above.
-        unsafe {
-            let mut sum = *mine.add(at);
-            for other in others {
-                sum = T::narrow(P::pair(sum.widen(), (*other.add(at)).widen()));
-            }
-            *into.add(at) = sum;
+    each::<T, P, N>(rest, others.map(|other| &other[whole..]));
+}
+
+/// One element after the other, which compilers turn into whole registers at a time.
+#[inline(always)]
+fn each<T: Element, P: Pair<T::Wide>, const N: usize>(into: &mut [T], others: [&[T]; N]) {
+    let others = others.map(|other| &other[..into.len()]);
+    for at in 0..into.len() {
+        let mut sum = into[at];
+        for other in others {
+            sum = T::narrow(P::pair(sum.widen(), other[at].widen()));
         }
+        into[at] = sum;
     }
 }
 
@@ -189,14 +189,15 @@ unsafe fn fold<T: Element, P: Pair<T::Wide>, const N: usize>(
     "x86_64+avx2+fma+f16c"
 ))]
 pub fn scale<T: Element>(elements: &mut [T], factor: f64) {
-    let native = selected_target!().supports_feature_str("f16c");
-    let (lanes, rest) = elements.as_chunks_mut::<LANES>();
-    for lanes in lanes {
+    const NATIVE: bool = selected_target!().supports_feature_str("f16c");
+    let whole = if NATIVE && T::CONVERTS { elements.len() / LANES * LANES } else { 0 };
+    let (lanes, rest) = elements.split_at_mut(whole);
+    for lanes in lanes.as_chunks_mut::<LANES>().0 {
         // SAFETY: this function's version for processors with f16c says so.
-        let mut wide = unsafe { T::widen_lanes(*lanes, native) };
+        let mut wide = unsafe { T::widen_lanes(*lanes) };
         wide.iter_mut().for_each(|element| *element = element.scaled(factor));
         // SAFETY: as above.
-        *lanes = unsafe { T::narrow_lanes(wide, native) };
+        *lanes = unsafe { T::narrow_lanes(wide) };
     }
     for element in rest {
         *element = T::narrow(element.widen().scaled(factor));
@@ -214,20 +215,15 @@ mod tests {
         let one = |sum, at: usize| others.iter().fold(sum, |a, other| combine.pair(a, other[at]));
         let expected: Vec<T> = (0..mine.len()).map(|at| one(mine[at], at)).collect();
         let pointers: Vec<_> = others.iter().map(|other| other.as_ptr().cast()).collect();
-        let (mut apart, mut in_place) = (vec![T::from_i32(0); mine.len()], mine.clone());
+        let mut result = mine.clone();
         // SAFETY: vectors of `T` of one length.
         unsafe {
-            let kernel = kernel(T::DTYPE, combine);
-            kernel(apart.as_mut_ptr().cast(), mine.as_ptr().cast(), &pointers, mine.len());
-            let into = in_place.as_mut_ptr();
-            kernel(into.cast(), into.cast(), &pointers, mine.len());
+            kernel(T::DTYPE, combine)(result.as_mut_ptr().cast(), &pointers, mine.len());
         }
         let is_nan = |a: &T| a.partial_cmp(a).is_none();
         let same = |a: &T, b: &T| a == b || (is_nan(a) && is_nan(b));
-        for result in [apart, in_place] {
-            let wrong = expected.iter().zip(&result).position(|(a, b)| !same(a, b));
-            assert_eq!(wrong, None, "{:?} {combine:?} of {} vectors", T::DTYPE, vectors.len());
-        }
+        let wrong = expected.iter().zip(&result).position(|(a, b)| !same(a, b));
+        assert_eq!(wrong, None, "{:?} {combine:?} of {} vectors", T::DTYPE, vectors.len());
     }
 
     /// Every length around whole registers, up to eight vectors, and values that overflow, vanish,
@@ -260,7 +256,7 @@ mod tests {
         let (mut bits, other) = ([0b1100_i64, -1], [0b1010_i64, 7]);
         let into = bits.as_mut_ptr().cast();
         // SAFETY: two vectors of two elements.
-        unsafe { kernel(DataType::I64, Combine::And)(into, into, &[other.as_ptr().cast()], 2) };
+        unsafe { kernel(DataType::I64, Combine::And)(into, &[other.as_ptr().cast()], 2) };
         assert_eq!(bits, [0b1000, 7]);
     }
 
@@ -274,34 +270,32 @@ mod tests {
         false
     }
 
-    /// The conversions of whole registers are `half`'s, for every bit pattern, whatever the processor.
+    /// Conversions are `half`'s, for every bit pattern.
     #[test]
     fn halves_are_widened_and_narrowed_as_half_does() {
-        for native in [false, converts_f16()] {
-            for first in (0..=u16::MAX).step_by(LANES) {
-                let bits: [u16; LANES] = std::array::from_fn(|lane| first + lane as u16);
-                let (halves, brains) = (bits.map(f16::from_bits), bits.map(bf16::from_bits));
-                let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
-                // SAFETY: the processor has been asked, here and below.
-                let wide = unsafe { f16::widen_lanes(halves, native) };
-                assert!(wide.iter().zip(halves).all(|(a, b)| same(*a, b.to_f32())));
-                // SAFETY: as above.
-                let wide = unsafe { bf16::widen_lanes(brains, native) };
-                assert!(wide.iter().zip(brains).all(|(a, b)| same(*a, b.to_f32())));
+        let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
+        for first in (0..=u16::MAX).step_by(LANES) {
+            let bits: [u16; LANES] = std::array::from_fn(|lane| first + lane as u16);
+            if converts_f16() {
+                // SAFETY: the processor has been asked.
+                let wide = unsafe { f16::widen_lanes(bits.map(f16::from_bits)) };
+                assert!(wide.iter().zip(bits).all(|(a, b)| same(*a, f16::from_bits(b).to_f32())));
             }
+            let brains = bits.map(bf16::from_bits);
+            assert!(brains.iter().all(|brain| same(brain.widen(), brain.to_f32())));
         }
-        for native in [false, converts_f16()] {
-            for first in (0..u32::MAX - 1009 * LANES as u32).step_by(1009 * LANES) {
-                let wide: [f32; LANES] =
-                    std::array::from_fn(|lane| f32::from_bits(first + 1009 * lane as u32));
+        for first in (0..u32::MAX - 1009 * LANES as u32).step_by(1009 * LANES) {
+            let wide: [f32; LANES] =
+                std::array::from_fn(|lane| f32::from_bits(first + 1009 * lane as u32));
+            if converts_f16() {
                 // SAFETY: as above.
-                let (halves, brains) =
-                    unsafe { (f16::narrow_lanes(wide, native), bf16::narrow_lanes(wide, native)) };
-                for lane in 0..LANES {
-                    let (half, brain) = (f16::from_f32(wide[lane]), bf16::from_f32(wide[lane]));
-                    assert!(halves[lane] == half || (halves[lane].is_nan() && half.is_nan()));
-                    assert!(brains[lane] == brain || (brains[lane].is_nan() && brain.is_nan()));
-                }
+                let halves = unsafe { f16::narrow_lanes(wide) };
+                let pairs = halves.iter().zip(wide.map(f16::from_f32));
+                assert!(pairs.into_iter().all(|(a, b)| *a == b || (a.is_nan() && b.is_nan())));
+            }
+            for wide in wide {
+                let (brain, expected) = (bf16::narrow(wide), bf16::from_f32(wide));
+                assert!(brain == expected || (brain.is_nan() && expected.is_nan()));
             }
         }
     }

@@ -6,12 +6,14 @@
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
-//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`] |
+//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | what the user types | [`cli`] |
 
 pub mod allreduce;
 pub mod bench;
+pub mod bound;
+pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod element;

@@ -1,18 +1,21 @@
 //! What a configuration comes down to: cases, their schedules, and the order of measuring.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
-use algorithms::registry::{self, Algorithm};
-use algorithms::schedule::Schedule;
+use algorithms::registry::{self, Algorithm, Choice};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use crate::calibrate;
 use crate::config::{Case, Config};
 use crate::for_dtype;
 use crate::pattern::Pattern;
 use crate::provenance::cores;
+use crate::transport::TransportError;
 use crate::workload::Workload;
 
 /// A case and what is needed to run it.
@@ -21,8 +24,8 @@ pub struct Planned {
     pub case: Case,
     /// Its data plane.
     pub algorithm: Arc<dyn Algorithm>,
-    /// The schedule, or why there is none.
-    pub schedule: Result<Box<dyn Schedule>, String>,
+    /// The schedules by size, or why there is none.
+    pub choices: Result<Vec<Choice>, String>,
 }
 
 /// What a configuration comes down to.
@@ -42,18 +45,39 @@ impl Plan {
             let algorithm = registry::find(&case.algorithm).expect("the configuration was checked");
             let pattern = Pattern { ranks: case.topology.ranks(), op: config.op(), seed: 0 };
             let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
-            let schedule = algorithm.schedule(&case.topology).map_err(|why| why.to_string());
-            let schedule = unchecked.map_or(schedule, Err);
-            Planned { case, algorithm, schedule }
+            let choices = algorithm.choices(&case.topology).map_err(|why| why.to_string());
+            let choices = unchecked.map_or(choices, Err);
+            Planned { case, algorithm, choices }
         };
         let cases = config.cases().into_iter().map(planned).collect();
         Plan { config, workload, cases }
     }
 
+    /// Measures what algorithms that choose are to choose by, once for each topology that they run on;
+    /// returns it by topology. Before, they go by an assumed machine.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    pub fn calibrate(&mut self) -> Result<BTreeMap<String, calibrate::Table>, TransportError> {
+        let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
+        let choosing = self.cases.iter_mut().filter(|planned| {
+            planned.choices.is_ok() && calibrate::chooses(&planned.case.algorithm)
+        });
+        for planned in choosing {
+            let Case { algorithm, topology, .. } = &planned.case;
+            let table = match tables.entry(topology.to_string()) {
+                Entry::Occupied(table) => table.into_mut(),
+                Entry::Vacant(place) => place.insert(calibrate::table(topology, sizes)?),
+            };
+            (planned.algorithm, planned.choices) = calibrate::prepared(algorithm, topology, table);
+        }
+        Ok(tables)
+    }
+
     /// The order of a block: positions in `cases`, those that cannot be run left out. The same seed
     /// gives the same order.
     pub fn order(&self, block: usize) -> Vec<usize> {
-        let runs = |index: &usize| self.cases[*index].schedule.is_ok();
+        let runs = |index: &usize| self.cases[*index].choices.is_ok();
         let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
         order.shuffle(&mut self.random(block, 0));
         order

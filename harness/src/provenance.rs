@@ -1,11 +1,13 @@
 //! Where results come from: commit, command, configuration, machine, environment, time.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::calibrate::Table;
 use crate::config::Config;
 use crate::plan::Plan;
 use crate::record::{RecordError, write_whole};
@@ -49,6 +51,10 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Where.
     pub machine: Machine,
+    /// What `auto` chose by, for each topology that it ran on: names of algorithms, each with the
+    /// smallest size in bytes that it was for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub auto: BTreeMap<String, Table>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
     /// When it began, UTC.
@@ -89,6 +95,7 @@ impl Launch {
             build: format!("{}, {}", env!("KOLO_RUSTC"), env!("KOLO_PROFILE")),
             command: std::env::args().collect(),
             machine: Machine::this(),
+            auto: BTreeMap::new(),
             environment,
             started: now(),
             ended: None,

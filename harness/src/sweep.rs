@@ -45,7 +45,7 @@ pub fn run(
         memories: Vec::new(),
     };
     for planned in &plan.cases {
-        if let Err(reason) = &planned.schedule {
+        if let Err(reason) = &planned.choices {
             sweep.give_up(planned, Status::Unsupported, reason.clone())?;
         }
     }
@@ -152,7 +152,7 @@ fn run_block(
     memories: &mut Vec<RankMemory>,
 ) -> Result<Outcome, String> {
     let (case, measure) = (&planned.case, &plan.config.measure);
-    let schedule = planned.schedule.as_ref().expect("cases without a schedule are not run");
+    let choices = planned.choices.as_ref().expect("cases without a schedule are not run");
     let job = Job {
         workload: &plan.workload,
         times: plan.config.times(),
@@ -160,7 +160,7 @@ fn run_block(
         dtype: plan.config.dtype(),
         op: plan.config.op(),
         algorithm: &*planned.algorithm,
-        schedule: &**schedule,
+        choices,
         groups: plan.config.sweep.groups,
         control_plane: &case.control_plane,
         fusion_threshold_bytes: effective_threshold_bytes(

@@ -7,7 +7,7 @@ use algorithms::combine::Pipelined;
 use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
-use crate::allreduce::segments;
+use crate::allreduce::{choice_for, segments};
 use crate::bench::bus_factor;
 use crate::engine::{self, Outcome};
 use crate::plan::{Plan, Planned};
@@ -60,14 +60,15 @@ pub fn block_of(
             )
         };
         let mut bytes = [0; 2];
-        if let Ok(schedule) = &planned.schedule {
+        if let Ok(choices) = &planned.choices {
             for message in outcome.ranks[0].messages.iter().filter(|message| message.step == step) {
                 let elements = message.elements;
                 let levels = *sent.entry(elements).or_insert_with(|| {
                     let (size, segment) =
                         (elements * element_bytes, plan.config.sizes().segment_bytes);
-                    let segments = segments(&**schedule, size, segment);
-                    let pipelined = Pipelined::new(&**schedule, segments);
+                    let schedule = &*choice_for(choices, size).schedule;
+                    let segments = segments(schedule, size, segment);
+                    let pipelined = Pipelined::new(schedule, segments);
                     levels(&pipelined, &planned.case.topology, elements)
                 });
                 (0..2).for_each(|level| bytes[level] += levels[level] * element_bytes);

@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use algorithms::control::{self, DataType, ReduceOp};
 use algorithms::listed::Listed;
-use algorithms::registry::find;
-use algorithms::schedule::Schedule;
+use algorithms::registry::{Choice, find};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::config::Config;
@@ -66,11 +65,10 @@ impl Default for Setting<'_> {
 
 fn run(setting: &Setting, workload: &Workload) -> Outcome {
     let algorithm = find(setting.algorithm).unwrap();
-    let schedule = algorithm.schedule(&setting.topology).unwrap();
-    run_schedule(setting, workload, &*schedule)
+    run_choices(setting, workload, &algorithm.choices(&setting.topology).unwrap())
 }
 
-fn run_schedule(setting: &Setting, workload: &Workload, schedule: &dyn Schedule) -> Outcome {
+fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Outcome {
     let job = Job {
         workload,
         times: StepTimes {
@@ -82,7 +80,7 @@ fn run_schedule(setting: &Setting, workload: &Workload, schedule: &dyn Schedule)
         dtype: setting.dtype,
         op: setting.op,
         algorithm: &*find(setting.algorithm).unwrap(),
-        schedule,
+        choices,
         groups: 3,
         control_plane: setting.plane,
         fusion_threshold_bytes: setting.threshold,
@@ -224,10 +222,10 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     )
     .unwrap();
     let mut plan = Plan::new(config, workload(12));
-    let schedule = plan.cases[1].schedule.as_ref().unwrap();
-    let mut broken = Listed::of(&**schedule);
+    let choice = plan.cases[1].choices.as_mut().unwrap().pop().unwrap();
+    let mut broken = Listed::of(&*choice.schedule);
     broken.steps.pop();
-    plan.cases[1].schedule = Ok(Box::new(broken));
+    plan.cases[1].choices = Ok(vec![Choice { schedule: Box::new(broken), ..choice }]);
     let provenance = Provenance::new(&plan, Launch::now());
     let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let progress = indicatif::ProgressBar::hidden();

@@ -27,7 +27,7 @@ fn one(seed: u64) {
         _ => Topology::flat(random.random_range(1..10)),
     };
     let algorithm = find(&name).unwrap();
-    let Ok(schedule) = algorithm.schedule(&topology) else { return };
+    let Ok(choices) = algorithm.choices(&topology) else { return };
     let (dtype, op) =
         (*DataType::ALL.choose(random).unwrap(), *ReduceOp::ALL.choose(random).unwrap());
     if check_op(dtype, op).is_err() {
@@ -40,7 +40,7 @@ fn one(seed: u64) {
     };
     let bench = Bench {
         algorithm: &*algorithm,
-        schedule: &*schedule,
+        choices: &choices,
         topology: &topology,
         groups: random.random_range(1..12),
         dtype,

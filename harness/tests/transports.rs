@@ -26,10 +26,10 @@ fn check(
     if op == ReduceOp::Average && dtype.is_integer() {
         return;
     }
-    let schedule = algorithm.schedule(topology).unwrap();
+    let choices = algorithm.choices(topology).unwrap();
     let timed = run(&Bench {
         algorithm,
-        schedule: &*schedule,
+        choices: &choices,
         topology,
         groups: 3,
         dtype,

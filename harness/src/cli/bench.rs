@@ -11,6 +11,8 @@ use anyhow::Result;
 use super::sizes::{self, Sizes, Stride};
 use super::{Exit, usage};
 use crate::bench::{Bench, Timed, bus_factor, run as run_bench};
+use crate::bound::bound;
+use crate::calibrate;
 use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
 use crate::for_dtype;
 use crate::pattern::Pattern;
@@ -79,6 +81,10 @@ pub struct Arguments {
     /// Pack several tensors so much at a time; 0 packs whole buffers
     #[arg(long, value_parser = sizes::size, default_value = "4M")]
     packing: usize,
+    /// Measure beside each time what no allreduce here could be faster than: a kernel with the same
+    /// reads and writes of memory, without synchronisation
+    #[arg(long)]
+    bound: bool,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -87,9 +93,16 @@ pub struct Arguments {
     out: Option<PathBuf>,
 }
 
+impl Arguments {
+    fn cut(&self) -> crate::allreduce::Sizes {
+        crate::allreduce::Sizes { segment_bytes: self.segment, packing_bytes: self.packing }
+    }
+}
+
 /// What is measured, checked.
 struct Request {
-    algorithms: Vec<std::sync::Arc<dyn Algorithm>>,
+    /// Names of algorithms that exist.
+    names: Vec<String>,
     topology: Topology,
     sizes: Sizes,
     types: Vec<DataType>,
@@ -101,11 +114,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
-    let launch = Launch::now();
+    let mut launch = Launch::now();
+    let mut table = calibrate::Table::new();
+    if request.names.iter().any(|name| calibrate::chooses(name)) {
+        table = calibrate::table(&request.topology, arguments.cut())?;
+        launch.auto.insert(request.topology.to_string(), table.clone());
+    }
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
     let mut status = Exit::Right;
-    for algorithm in &request.algorithms {
-        if table(arguments, &request, &**algorithm, &launch, &mut out)? > 0 {
+    for name in &request.names {
+        if lines(arguments, &request, (name, &table), &launch, &mut out)? > 0 {
             status = Exit::Wrong;
         }
     }
@@ -138,7 +156,11 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
         true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
         false => arguments.algorithm.clone(),
     };
-    let algorithms = names.iter().map(|name| registry::find(name).map_err(|e| e.to_string()));
+    let spelled = |name: &String| match registry::find(name) {
+        Ok(algorithm) => Ok(algorithm.name()),
+        Err(error) => Err(error.to_string()),
+    };
+    let names = names.iter().map(spelled).collect::<Result<_, _>>()?;
     let topology = match (&arguments.topology, arguments.ranks) {
         (Some(text), _) => parse_topology(text)?,
         (None, Some(ranks)) => parse_topology(&ranks.to_string())?,
@@ -179,13 +201,7 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
             has / 1_000_000
         ));
     }
-    Ok(Request {
-        algorithms: algorithms.collect::<Result<_, _>>()?,
-        topology,
-        sizes: sizes.checked()?,
-        types,
-        ops,
-    })
+    Ok(Request { names, topology, sizes: sizes.checked()?, types, ops })
 }
 
 /// What one line of a table is about.
@@ -197,22 +213,26 @@ struct Line {
     in_place: bool,
 }
 
-/// One algorithm's table; returns the number of wrong elements.
-fn table(
+/// One algorithm's lines; returns the number of wrong elements.
+fn lines(
     arguments: &Arguments,
     request: &Request,
-    algorithm: &dyn Algorithm,
+    (name, table): (&str, &calibrate::Table),
     launch: &Launch,
     out: &mut Option<Out>,
 ) -> Result<usize> {
+    let (algorithm, choices) = calibrate::prepared(name, &request.topology, table);
+    let algorithm = &*algorithm;
     preamble(arguments, request, algorithm, launch);
+    if calibrate::chooses(name) {
+        println!("# {}\n#", calibrate::in_words(table));
+    }
     let blank = |line: Line| blank(arguments, request, algorithm, launch, line);
     let unsupported = |line: Line, reason: String, out: &mut Option<Out>| {
         println!("# unsupported: {reason}");
         append(out, &Row { status: Status::Unsupported, reason, ..blank(line) })
     };
-    let schedule = algorithm.schedule(&request.topology);
-    header();
+    header(arguments.bound);
     let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
     for &dtype in &request.types {
         for &op in request.ops.iter().filter(|&&op| check_op(dtype, op).is_ok()) {
@@ -220,8 +240,7 @@ fn table(
                 let elements = size_bytes / dtype.size_bytes();
                 let line = |in_place| Line { dtype, op, elements, in_place };
                 let pattern = Pattern { ranks: request.topology.ranks(), op, seed: arguments.seed };
-                let schedule = match (&schedule, for_dtype!(dtype, T => pattern.unsupported::<T>()))
-                {
+                let choices = match (&choices, for_dtype!(dtype, T => pattern.unsupported::<T>())) {
                     (Err(why), _) => {
                         unsupported(line(true), why.to_string(), out)?;
                         continue;
@@ -230,29 +249,35 @@ fn table(
                         unsupported(line(true), why, out)?;
                         continue;
                     }
-                    (Ok(schedule), _) => schedule,
+                    (Ok(choices), _) => choices,
                 };
                 print!("{}", row_head(elements, dtype, op));
+                let mut bounds = String::new();
                 for in_place in [false, true] {
-                    let timed = run_bench(&Bench {
+                    let bench = Bench {
                         algorithm,
-                        schedule: &**schedule,
+                        choices,
                         topology: &request.topology,
                         groups: arguments.groups,
                         dtype,
                         op,
-                        sizes: crate::allreduce::Sizes {
-                            segment_bytes: arguments.segment,
-                            packing_bytes: arguments.packing,
-                        },
+                        sizes: arguments.cut(),
                         elements,
                         in_place,
                         warmup: arguments.warmup_iters,
                         repetitions: arguments.iters,
                         check: arguments.check > 0,
                         seed: arguments.seed,
-                    })?;
-                    let row = filled(blank(line(in_place)), &timed);
+                    };
+                    // Before and after, as the machine may change.
+                    let before = arguments.bound.then(|| bound(&bench)).transpose()?;
+                    let timed = run_bench(&bench)?;
+                    let after = arguments.bound.then(|| bound(&bench)).transpose()?;
+                    let mut row = filled(blank(line(in_place)), &timed);
+                    if let Some(bound) = before.into_iter().chain(after).min() {
+                        row.bound_us = Some(bound.as_nanos() as f64 / 1e3);
+                        bounds += &bound_body(&row);
+                    }
                     print!("{}", row_body(&row));
                     append(out, &row)?;
                     busbw.push(row.busbw_gb_s.unwrap_or(0.0));
@@ -261,7 +286,7 @@ fn table(
                         firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
                     }
                 }
-                println!();
+                println!("{bounds}");
             }
         }
     }
@@ -316,7 +341,12 @@ fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm,
     println!("#");
 }
 
-fn header() {
+fn header(with_bound: bool) {
+    if with_bound {
+        println!(
+            "# the last four columns: bound (us) and share of it reached, out of place, in place"
+        );
+    }
     println!(
         "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
          in-place          ",
@@ -359,6 +389,12 @@ fn row_body(row: &Row) -> String {
         value(row.algbw_gb_s, 6),
         value(row.busbw_gb_s, 6)
     )
+}
+
+/// The bound, and how much of it was reached.
+fn bound_body(row: &Row) -> String {
+    let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
+    format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
 }
 
 /// A number in so many characters: with two decimals, one, none, or as a power of ten.

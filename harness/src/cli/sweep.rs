@@ -7,6 +7,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, plot, usage};
+use crate::calibrate;
 use crate::config::Config;
 use crate::plan::Plan;
 use crate::provenance::{Launch, PROVENANCE, Provenance, memory_bytes, now};
@@ -49,7 +50,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             workload.name
         );
     }
-    let plan = Plan::new(config, workload);
+    let mut plan = Plan::new(config, workload);
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
@@ -63,7 +64,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, Launch::now())?;
+    let mut launch = Launch::now();
+    launch.auto = plan.calibrate()?;
+    for (topology, table) in &launch.auto {
+        eprintln!("{topology}: {}", calibrate::in_words(table));
+    }
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch)?;
     let provenance_path = store.folder().join(PROVENANCE);
     provenance.write(&provenance_path)?;
     earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
@@ -161,10 +167,11 @@ fn dry_run(plan: &Plan) {
     let measure = &plan.config.measure;
     let mut seconds = 0.0;
     for planned in &plan.cases {
-        match &planned.schedule {
-            Ok(schedule) => {
+        match &planned.choices {
+            Ok(choices) => {
                 let block = plan.estimate(planned).as_secs_f64();
                 seconds += block;
+                let schedule = &choices[choices.len() - 1].schedule;
                 println!(
                     "{}  {} steps, {} chunks, about {block:.1} s per block",
                     planned.case,

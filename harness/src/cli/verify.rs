@@ -29,8 +29,10 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
-        names.extend(ALL.iter().map(|entry| entry.name.to_string()));
-        let plain = ALL.iter().filter(|inner| !inner.takes_inner());
+        // Who chooses has no schedule but those of the others.
+        let all = || ALL.iter().filter(|entry| !entry.chooses());
+        names.extend(all().map(|entry| entry.name.to_string()));
+        let plain = all().filter(|inner| !inner.takes_inner());
         let inner = plain.filter(|inner| inner.name != DEFAULT_INNER);
         names.extend(inner.map(|inner| format!("hierarchical:{}", inner.name)));
     }

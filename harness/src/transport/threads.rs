@@ -305,7 +305,7 @@ impl Endpoint {
                 }
                 let mut sources = [std::ptr::null(); MOST_MERGED];
                 sources.iter_mut().zip(views).for_each(|(source, &view)| *source = from(view));
-                (collective.kernel)(into, into, &sources[..views.len()], elements);
+                (collective.kernel)(into, &sources[..views.len()], elements);
             }
         }
     }
@@ -325,7 +325,7 @@ impl Endpoint {
                     let mut sources = [std::ptr::null(); MOST_MERGED];
                     let here = sources.iter_mut().zip(vectors);
                     here.for_each(|(source, vector)| *source = vector.add(done));
-                    (collective.kernel)(into, into, &sources[..vectors.len()], elements);
+                    (collective.kernel)(into, &sources[..vectors.len()], elements);
                 }
             }
             done += elements * size;

@@ -1,0 +1,146 @@
+//! Which algorithm is the fastest for which size in a world of threads, measured: what `auto` chooses
+//! by where it runs.
+
+use std::time::Duration;
+
+use algorithms::auto::candidates;
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::topology::Topology;
+
+use crate::allreduce::Sizes;
+use crate::bench::{Bench, run};
+use crate::transport::TransportError;
+
+/// Sizes in bytes that are measured: from one element to more than the caches hold; what is the best
+/// for the largest is taken for whatever is larger.
+const SIZES: [usize; 12] =
+    [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
+
+/// Times that each size goes round all candidates.
+const ROUNDS: usize = 3;
+
+/// Another algorithm than for the size below must be faster by this factor.
+const WORTH_A_CHANGE: f64 = 0.98;
+
+/// Names of algorithms, each with the smallest size in bytes that it is for; ascending from 0.
+pub type Table = Vec<(usize, String)>;
+
+/// Measures all candidates (see [`candidates`]) in allreduces of f32 in place, and says which is the
+/// fastest for which size.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError> {
+    let names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
+    let mut table: Table = Vec::new();
+    for size_bytes in SIZES {
+        let mut times = vec![Duration::MAX; names.len()];
+        for _ in 0..ROUNDS {
+            for (name, time) in names.iter().zip(&mut times) {
+                *time = median(name, topology, sizes, size_bytes)?.min(*time);
+            }
+        }
+        let fastest = names.iter().zip(&times).min_by_key(|(_, time)| **time);
+        let Some((name, time)) = fastest else { continue };
+        let before = table.last().and_then(|(_, name)| names.iter().position(|n| n == name));
+        let enough =
+            |before: usize| time.as_secs_f64() < times[before].as_secs_f64() * WORTH_A_CHANGE;
+        if before.is_none_or(enough) {
+            let from_bytes = if table.is_empty() { 0 } else { size_bytes / 2 };
+            table.push((from_bytes, name.clone()));
+        }
+    }
+    Ok(table)
+}
+
+fn median(
+    name: &str,
+    topology: &Topology,
+    sizes: Sizes,
+    size_bytes: usize,
+) -> Result<Duration, TransportError> {
+    let algorithm = registry::find(name).expect("candidates are registered");
+    let choices = algorithm.choices(topology).expect("candidates support the world");
+    let repetitions = ((4 << 20) / size_bytes).clamp(4, 100);
+    let mut times = run(&Bench {
+        algorithm: &*algorithm,
+        choices: &choices,
+        topology,
+        groups: 1,
+        dtype: DataType::F32,
+        op: ReduceOp::Sum,
+        sizes,
+        elements: size_bytes / size_of::<f32>(),
+        in_place: true,
+        warmup: repetitions.min(10),
+        repetitions,
+        check: false,
+        seed: 0,
+    })?
+    .times;
+    times.sort();
+    Ok(times[times.len() / 2])
+}
+
+/// An algorithm and its schedules in a world; if it chooses, then as `table` says.
+///
+/// # Errors
+/// Why there is none.
+///
+/// # Panics
+/// When there is no such algorithm.
+pub fn prepared(
+    name: &str,
+    topology: &Topology,
+    table: &Table,
+) -> (std::sync::Arc<dyn Algorithm>, Result<Vec<Choice>, String>) {
+    let auto = || std::sync::Arc::new(algorithms::auto::Auto::measured(table.clone())) as _;
+    let algorithm = registry::find_with(name, &auto).expect("the name was checked");
+    let choices = algorithm.choices(topology).map_err(|why| why.to_string());
+    (algorithm, choices)
+}
+
+/// Whether an algorithm of this name chooses among others.
+pub fn chooses(name: &str) -> bool {
+    let last = name.rsplit(':').next().unwrap_or(name);
+    registry::ALL.iter().any(|entry| entry.chooses() && entry.name == last)
+}
+
+/// A table in words: `auto: one-shot, from 8192 B two-shot`.
+pub fn in_words(table: &Table) -> String {
+    let part = |(from_bytes, name): &(usize, String)| match from_bytes {
+        0 => name.clone(),
+        _ => format!("from {from_bytes} B {name}"),
+    };
+    format!("auto: {}", table.iter().map(part).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_covers_all_sizes_with_candidates() {
+        for world in [Topology::flat(1), Topology::flat(3), Topology::uniform(2, 2)] {
+            let sizes = Sizes { segment_bytes: 0, packing_bytes: 0 };
+            let table = table(&world, sizes).unwrap();
+            assert_eq!(table[0].0, 0);
+            assert!(table.is_sorted_by(|a, b| a.0 < b.0), "{table:?}");
+            let names: Vec<_> = candidates(&world).into_iter().map(|(name, _)| name).collect();
+            assert!(table.iter().all(|(_, name)| names.contains(name)), "{table:?}");
+            let (algorithm, choices) = prepared("grouped:auto", &world, &table);
+            assert_eq!(algorithm.name(), "grouped:auto");
+            let chosen: Vec<_> =
+                choices.unwrap().into_iter().map(|c| (c.from_bytes, c.name)).collect();
+            assert_eq!(chosen, table);
+        }
+        assert!(chooses("auto") && chooses("grouped:auto") && !chooses("ring"));
+    }
+
+    #[test]
+    fn a_table_reads_well() {
+        let table = vec![(0, "one-shot".into()), (8192, "two-shot".into())];
+        assert_eq!(in_words(&table), "auto: one-shot, from 8192 B two-shot");
+    }
+}
