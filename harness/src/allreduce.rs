@@ -94,22 +94,29 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         self.fusion_buffer
     }
 
-    /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
-    /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
-    pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
-        let most = segments_up_to(self.most_segments, most_bytes, self.sizes.segment_bytes);
-        for segments in std::iter::successors(Some(1), |segments| Some(2 * segments)) {
-            if segments > most {
-                break;
-            }
-            self.program(segments);
-        }
-        let at_a_time = match self.sizes.packing_bytes {
-            0 => fused_bytes,
-            bytes => bytes.min(fused_bytes),
+    /// Compiles and allocates whatever messages of one tensor of at most `tensor_bytes`, and of several
+    /// of together at most `fused_bytes`, will need, so that it does not happen while somebody looks
+    /// at the clock.
+    pub fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
+        let at_a_time = match (self.packing, self.sizes.packing_bytes) {
+            (Packing::Scattered, _) | (_, 0) => fused_bytes,
+            (Packing::Packed, bytes) => bytes.min(fused_bytes),
         };
         if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
             self.fusion_buffer = Memory::new(at_a_time);
+        }
+        let most_bytes = tensor_bytes.max(at_a_time);
+        let most = segments_up_to(self.most_segments, most_bytes, self.sizes.segment_bytes);
+        let mut segments = 1;
+        while segments <= most {
+            self.program(segments);
+            // From twice as many segments on, buffers are cut into more.
+            let bytes = match segments < most {
+                true => 2 * segments * self.sizes.segment_bytes,
+                false => most_bytes,
+            };
+            self.transport.prepare(&self.programs[&segments], bytes);
+            segments *= 2;
         }
     }
 

@@ -142,9 +142,10 @@ fn run_rank(
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut all_reduce =
         Scheduled::new(data.join(rank), bench.schedule, bench.sizes, packing, Memory::default());
-    let size_bytes = bench.elements * bench.dtype.size_bytes();
-    let fused_bytes = if bench.algorithm.grouping().is_some() { size_bytes } else { 0 };
-    all_reduce.prepare(size_bytes, fused_bytes);
+    let bytes = |elements: usize| elements * bench.dtype.size_bytes();
+    let parts = parts(bench);
+    let fused_bytes = if parts.len() > 1 { bytes(bench.elements) } else { 0 };
+    all_reduce.prepare(bytes(parts.into_iter().max().unwrap_or(0)), fused_bytes);
     let mut barrier = Barrier::new(bits.join(rank));
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);
