@@ -58,6 +58,9 @@ pub struct Bench<'a> {
 pub struct Timed {
     /// Each repetition: the longest that any rank took, from the barrier before it.
     pub times: Vec<Duration>,
+    /// Context switches per repetition, over all ranks: from before the barrier of the first one that
+    /// counts to the end of the last. Not known outside Linux.
+    pub context_switches: Option<f64>,
     /// The check, unless it was switched off.
     pub wrong: Option<Wrong>,
 }
@@ -70,12 +73,34 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
     let data = Links::new(ranks, PATIENCE);
     let bits = Links::new(ranks, PATIENCE);
-    let ended: Vec<(Vec<Duration>, Tensors)> =
-        run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
-    let longest = |repetition: usize| ended.iter().map(|(times, _)| times[repetition]).max();
+    let ended = run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
+    let longest = |repetition: usize| ended.iter().map(|ended| ended.times[repetition]).max();
     let times = (0..bench.repetitions).filter_map(longest).collect();
-    let results: Vec<&Tensors> = ended.iter().map(|(_, result)| result).collect();
-    Ok(Timed { times, wrong: bench.check.then(|| check(bench, &results)) })
+    let switches: Option<u64> = ended.iter().map(|ended| ended.context_switches).sum();
+    let context_switches = switches.map(|all| all as f64 / bench.repetitions as f64);
+    let results: Vec<&Tensors> = ended.iter().map(|ended| &ended.result).collect();
+    Ok(Timed { times, context_switches, wrong: bench.check.then(|| check(bench, &results)) })
+}
+
+/// What one rank brought.
+struct Ended {
+    times: Vec<Duration>,
+    /// Over all repetitions that count.
+    context_switches: Option<u64>,
+    result: Tensors,
+}
+
+/// How often this thread has left its core so far, because it waited or because it had to.
+fn context_switches() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::resource::{UsageWho, getrusage};
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+        let all = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+        u64::try_from(all).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// One rank's tensors: one, or as many as a group has.
@@ -132,13 +157,13 @@ fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
     wrong
 }
 
-/// One rank's repetitions; returns its times and its result.
+/// One rank's repetitions.
 fn run_rank(
     bench: &Bench,
     rank: Rank,
     data: &Arc<Links>,
     bits: &Arc<Links>,
-) -> Result<(Vec<Duration>, Tensors), TransportError> {
+) -> Result<Ended, TransportError> {
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut all_reduce =
         Scheduled::new(data.join(rank), bench.schedule, bench.sizes, packing, Memory::default());
@@ -151,6 +176,7 @@ fn run_rank(
     fill(bench, rank, &mut input);
     let mut output = if bench.in_place { Tensors(Vec::new()) } else { Tensors::new(bench) };
     let mut times = Vec::with_capacity(bench.repetitions);
+    let mut switches_before = None;
     let repetitions = bench.warmup + bench.repetitions;
     for repetition in 0..repetitions {
         // What is checked is the last repetition, on data that no earlier one has touched.
@@ -166,6 +192,9 @@ fn run_rank(
             false => (&mut output, Some(&input)),
         };
         let mut buffer = tensors.buffer(bench.dtype);
+        if repetition == bench.warmup {
+            switches_before = context_switches();
+        }
         barrier.wait()?;
         let start = Instant::now();
         if let Some(input) = copy_from {
@@ -177,7 +206,8 @@ fn run_rank(
             times.push(time);
         }
     }
-    Ok((times, if bench.in_place { input } else { output }))
+    let context_switches = context_switches().zip(switches_before).map(|(now, then)| now - then);
+    Ok(Ended { times, context_switches, result: if bench.in_place { input } else { output } })
 }
 
 /// All ranks meet: an allreduce of one word over a tree, on links of its own.

@@ -421,6 +421,7 @@ fn filled(mut row: Row, timed: &Timed) -> Row {
         (row.checked, row.wrong) = (1, Some(wrong.count));
         row.first_wrong = wrong.first.clone().unwrap_or_default();
     }
+    row.context_switches_mean = timed.context_switches;
     if let Some(time) = Summary::of(&micros) {
         put_times(&mut row, &time);
         put_bandwidths(&mut row);
