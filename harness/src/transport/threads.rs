@@ -1,7 +1,7 @@
 //! Ranks are threads of one process; a receiver reads straight from the sender's buffer, or, for a
 //! put, the sender writes straight into the receiver's.
 //!
-//! Between each ordered pair of ranks lies a [`Line`], and as long as all goes well that is all the
+//! Between each ordered pair of ranks lies a `Line`, and as long as all goes well that is all the
 //! synchronisation there is. Waiting spins a little, then yields. If ranks outnumber cores it then
 //! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
 //! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
