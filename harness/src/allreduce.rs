@@ -100,9 +100,18 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         self.fusion_buffer
     }
 
-    /// Compiles and allocates whatever messages of at most `most_bytes`, and fused ones of at most
-    /// `fused_bytes`, will need, so that it does not happen while somebody looks at the clock.
-    pub fn prepare(&mut self, most_bytes: usize, fused_bytes: usize) {
+    /// Compiles and allocates whatever messages of one tensor of at most `tensor_bytes`, and of several
+    /// of together at most `fused_bytes`, will need, so that it does not happen while somebody looks
+    /// at the clock.
+    pub fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
+        let at_a_time = match (self.packing, self.sizes.packing_bytes) {
+            (Packing::Scattered, _) | (_, 0) => fused_bytes,
+            (Packing::Packed, bytes) => bytes.min(fused_bytes),
+        };
+        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
+            self.fusion_buffer = Memory::new(at_a_time);
+        }
+        let (most_bytes, segment_bytes) = (tensor_bytes.max(at_a_time), self.sizes.segment_bytes);
         let begins: Vec<usize> = self.choices.iter().map(|choice| choice.from_bytes).collect();
         for (at, &from_bytes) in begins.iter().enumerate() {
             if from_bytes > most_bytes {
@@ -110,19 +119,18 @@ impl<'s, T: Transport> Scheduled<'s, T> {
             }
             // The largest buffers of this choice are in most segments.
             let largest = begins.get(at + 1).map_or(most_bytes, |&next| most_bytes.min(next - 1));
-            let segment_bytes = self.sizes.segment_bytes;
-            let least = segments_up_to(self.compiled[at].0, from_bytes, segment_bytes);
-            let most = segments_up_to(self.compiled[at].0, largest, segment_bytes);
-            for doublings in least.ilog2()..=most.ilog2() {
+            let segments =
+                |bytes| segments_up_to(self.compiled[at].0, bytes, segment_bytes).ilog2();
+            let (least, most) = (segments(from_bytes), segments(largest));
+            for doublings in least..=most {
                 self.program(at, 1 << doublings);
+                // From twice as many segments on, buffers are cut into more.
+                let bytes = match doublings < most {
+                    true => (2 << doublings) * segment_bytes,
+                    false => largest,
+                };
+                self.transport.prepare(&self.compiled[at].1[&(1 << doublings)], bytes);
             }
-        }
-        let at_a_time = match self.sizes.packing_bytes {
-            0 => fused_bytes,
-            bytes => bytes.min(fused_bytes),
-        };
-        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
-            self.fusion_buffer = Memory::new(at_a_time);
         }
     }
 

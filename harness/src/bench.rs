@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::grouped::Buffer as Packing;
 use algorithms::program::Program;
 use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
@@ -23,22 +23,20 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// One allreduce to be measured on threads.
 pub struct Bench<'a> {
-    /// The algorithm; if it groups, the buffer is cut into `groups` tensors of one group.
+    /// The algorithm; if it groups, it says how several tensors become one vector.
     pub algorithm: &'a dyn Algorithm,
     /// Its schedules by size.
     pub choices: &'a [Choice],
     /// Ranks on nodes.
     pub topology: &'a Topology,
-    /// Tensors per group, for algorithms that group.
-    pub groups: usize,
     /// Element type.
     pub dtype: DataType,
     /// Reduction.
     pub op: ReduceOp,
     /// How large buffers are cut.
     pub sizes: Sizes,
-    /// Elements per rank.
-    pub elements: usize,
+    /// Elements of each tensor of a rank; the tensors are reduced as one vector.
+    pub tensors: &'a [usize],
     /// Reduce the input where it lies; otherwise the copy to the output is part of the time, as it
     /// is part of any out-of-place allreduce.
     pub in_place: bool,
@@ -52,11 +50,21 @@ pub struct Bench<'a> {
     pub seed: u64,
 }
 
+impl Bench<'_> {
+    /// Elements per rank.
+    pub fn elements(&self) -> usize {
+        self.tensors.iter().sum()
+    }
+}
+
 /// What a bench brought.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
     /// Each repetition: the longest that any rank took, from the barrier before it.
     pub times: Vec<Duration>,
+    /// Context switches per repetition, over all ranks: from before the barrier of the first one that
+    /// counts to the end of the last. Not known outside Linux.
+    pub context_switches: Option<f64>,
     /// The check, unless it was switched off.
     pub wrong: Option<Wrong>,
 }
@@ -69,12 +77,34 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
     let data = Links::new(ranks, PATIENCE);
     let bits = Links::new(ranks, PATIENCE);
-    let ended: Vec<(Vec<Duration>, Tensors)> =
-        run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
-    let longest = |repetition: usize| ended.iter().map(|(times, _)| times[repetition]).max();
+    let ended = run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
+    let longest = |repetition: usize| ended.iter().map(|ended| ended.times[repetition]).max();
     let times = (0..bench.repetitions).filter_map(longest).collect();
-    let results: Vec<&Tensors> = ended.iter().map(|(_, result)| result).collect();
-    Ok(Timed { times, wrong: bench.check.then(|| check(bench, &results)) })
+    let switches: Option<u64> = ended.iter().map(|ended| ended.context_switches).sum();
+    let context_switches = switches.map(|all| all as f64 / bench.repetitions as f64);
+    let results: Vec<&Tensors> = ended.iter().map(|ended| &ended.result).collect();
+    Ok(Timed { times, context_switches, wrong: bench.check.then(|| check(bench, &results)) })
+}
+
+/// What one rank brought.
+struct Ended {
+    times: Vec<Duration>,
+    /// Over all repetitions that count.
+    context_switches: Option<u64>,
+    result: Tensors,
+}
+
+/// How often this thread has left its core so far, because it waited or because it had to.
+fn context_switches() -> Option<u64> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::sys::resource::{UsageWho, getrusage};
+        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
+        let all = usage.voluntary_context_switches() + usage.involuntary_context_switches();
+        u64::try_from(all).ok()
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// One rank's tensors: one, or as many as a group has.
@@ -83,7 +113,7 @@ pub struct Tensors(Vec<Memory>);
 impl Tensors {
     /// All elements in one tensor.
     pub(crate) fn whole(bench: &Bench) -> Tensors {
-        Tensors(vec![Memory::new(bench.elements * bench.dtype.size_bytes())])
+        Tensors(vec![Memory::new(bench.elements() * bench.dtype.size_bytes())])
     }
 
     /// No tensor.
@@ -98,7 +128,7 @@ impl Tensors {
 
     fn new(bench: &Bench) -> Tensors {
         let size = bench.dtype.size_bytes();
-        Tensors(parts(bench).iter().map(|elements| Memory::new(elements * size)).collect())
+        Tensors(bench.tensors.iter().map(|elements| Memory::new(elements * size)).collect())
     }
 
     fn buffer(&mut self, dtype: DataType) -> Buffer<'_> {
@@ -110,14 +140,6 @@ impl Tensors {
     /// Copies everything into a buffer of blocks of the same lengths.
     fn copy_to(&self, buffer: &mut Buffer<'_>) {
         buffer.copy_from(self.0.iter().map(Memory::elements::<u8>));
-    }
-}
-
-/// Elements of each tensor.
-fn parts(bench: &Bench) -> Vec<usize> {
-    match bench.algorithm.grouping() {
-        None => vec![bench.elements],
-        Some(_) => split(bench.elements, bench.groups).into_iter().map(|part| part.len()).collect(),
     }
 }
 
@@ -138,7 +160,7 @@ pub(crate) fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
 pub(crate) fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
     let mut first = 0;
     let mut wrong = Wrong::default();
-    for (index, elements) in parts(bench).into_iter().enumerate() {
+    for (index, elements) in bench.tensors.iter().enumerate() {
         let of_all: Vec<_> = results.iter().map(|result| &result.0[index]).collect();
         for_dtype!(bench.dtype, T => {
             wrong = wrong.and(pattern(bench).check::<T>(first, &of_all));
@@ -148,24 +170,25 @@ pub(crate) fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
     wrong
 }
 
-/// One rank's repetitions; returns its times and its result.
+/// One rank's repetitions.
 fn run_rank(
     bench: &Bench,
     rank: Rank,
     data: &Arc<Links>,
     bits: &Arc<Links>,
-) -> Result<(Vec<Duration>, Tensors), TransportError> {
+) -> Result<Ended, TransportError> {
     let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut all_reduce =
         Scheduled::new(data.join(rank), bench.choices, bench.sizes, packing, Memory::default());
-    let size_bytes = bench.elements * bench.dtype.size_bytes();
-    let fused_bytes = if bench.algorithm.grouping().is_some() { size_bytes } else { 0 };
-    all_reduce.prepare(size_bytes, fused_bytes);
+    let bytes = |elements: usize| elements * bench.dtype.size_bytes();
+    let fused_bytes = if bench.tensors.len() > 1 { bytes(bench.elements()) } else { 0 };
+    all_reduce.prepare(bytes(bench.tensors.iter().copied().max().unwrap_or(0)), fused_bytes);
     let mut barrier = Barrier::new(bits.join(rank));
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);
     let mut output = if bench.in_place { Tensors(Vec::new()) } else { Tensors::new(bench) };
     let mut times = Vec::with_capacity(bench.repetitions);
+    let mut switches_before = None;
     let repetitions = bench.warmup + bench.repetitions;
     for repetition in 0..repetitions {
         // What is checked is the last repetition, on data that no earlier one has touched.
@@ -181,6 +204,9 @@ fn run_rank(
             false => (&mut output, Some(&input)),
         };
         let mut buffer = tensors.buffer(bench.dtype);
+        if repetition == bench.warmup {
+            switches_before = context_switches();
+        }
         barrier.wait()?;
         let start = Instant::now();
         if let Some(input) = copy_from {
@@ -192,7 +218,8 @@ fn run_rank(
             times.push(time);
         }
     }
-    Ok((times, if bench.in_place { input } else { output }))
+    let context_switches = context_switches().zip(switches_before).map(|(now, then)| now - then);
+    Ok(Ended { times, context_switches, result: if bench.in_place { input } else { output } })
 }
 
 /// All ranks meet: an allreduce of one word over a tree, on links of its own.

@@ -75,7 +75,7 @@ fn share(
     block: usize,
 ) {
     let ranks = inputs.len();
-    let own = Bounds::new(bench.elements, ranks).elements(&Move::new(
+    let own = Bounds::new(bench.elements(), ranks).elements(&Move::new(
         rank,
         rank..rank + 1,
         Action::Reduce,
@@ -163,11 +163,10 @@ mod tests {
                         algorithm: &*ring,
                         choices: &[],
                         topology: &Topology::flat(ranks),
-                        groups: 1,
                         dtype,
                         op,
                         sizes: crate::allreduce::Sizes { segment_bytes: 0, packing_bytes: 0 },
-                        elements: 10_007,
+                        tensors: &[10_007],
                         in_place,
                         warmup: 0,
                         repetitions: 3,

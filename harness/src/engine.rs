@@ -201,12 +201,14 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
                 grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
                 fusion_buffer,
             ),
+            buffer: Buffer::new(job.dtype),
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
         };
         let all = job.workload.elements() * job.dtype.size_bytes();
-        background.data_plane.prepare(all, all.min(job.fusion_threshold_bytes));
+        let largest = gradients.iter().map(Memory::size_bytes).max().unwrap_or(0);
+        background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
         let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
         let fusion_buffer = background.data_plane.into_fusion_buffer();
         **slot = RankMemory { gradients, fusion_buffer };
@@ -252,6 +254,8 @@ struct Background<'a, T> {
     replay: Replay,
     negotiator: Negotiator,
     data_plane: Scheduled<'a, T>,
+    /// Empty between messages.
+    buffer: Buffer<'static>,
     /// When each rank had the data of the last step.
     written: &'a Mutex<Vec<Instant>>,
     /// The step that runs.
@@ -351,13 +355,13 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             return Err(EngineError::Refused(error.clone()));
         }
         let start = Instant::now();
-        let mut buffer = Buffer::new(self.job.dtype);
-        for memory in gradients.get_disjoint_mut_all(&response.tensors) {
-            buffer.push(memory);
-        }
+        let blank = Buffer::new(self.job.dtype);
+        let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
+        buffer.push_each(gradients, &response.tensors);
         let spent = self.data_plane.all_reduce(&mut buffer, self.job.op)?;
         let time = start.elapsed();
         let elements = buffer.elements();
+        self.buffer = buffer.emptied();
         let step = &mut self.step;
         step.data += time;
         step.packing += spent.packing;
@@ -385,30 +389,5 @@ impl Gradients<'_> {
             Gradients::Stale(memories) | Gradients::Fresh(memories) => memories,
             Gradients::Away(_) => unreachable!("no tensor is ready while gradients are away"),
         }
-    }
-}
-
-/// Several entries of a slice, each borrowed mutably.
-trait DisjointMut<T> {
-    fn get_disjoint_mut_all<'s>(&'s mut self, indices: &[usize]) -> Vec<&'s mut T>;
-}
-
-impl<T> DisjointMut<T> for [T] {
-    fn get_disjoint_mut_all<'s>(&'s mut self, indices: &[usize]) -> Vec<&'s mut T> {
-        let mut places: Vec<(usize, usize)> =
-            indices.iter().enumerate().map(|(place, &index)| (index, place)).collect();
-        places.sort_unstable();
-        let mut picked: Vec<(usize, &'s mut T)> = Vec::with_capacity(indices.len());
-        let mut rest = self;
-        let mut skipped = 0;
-        for (index, place) in places {
-            let (_, tail) = rest.split_at_mut(index - skipped);
-            let (entry, tail) = tail.split_first_mut().expect("an index in the slice");
-            picked.push((place, entry));
-            rest = tail;
-            skipped = index + 1;
-        }
-        picked.sort_unstable_by_key(|(place, _)| *place);
-        picked.into_iter().map(|(_, entry)| entry).collect()
     }
 }

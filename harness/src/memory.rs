@@ -73,11 +73,9 @@ impl Memory {
     /// The elements as numbers of type `T`.
     pub fn elements<T: Plain>(&self) -> &[T] {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
+        let start = self.lines.as_ptr().wrapping_add(1).cast();
         // SAFETY: aligned to a line, initialised, and `T` is plain.
-        unsafe {
-            let start = self.lines.as_ptr().add(1).cast();
-            std::slice::from_raw_parts(start, self.size_bytes / size_of::<T>())
-        }
+        unsafe { std::slice::from_raw_parts(start, self.size_bytes / size_of::<T>()) }
     }
 
     /// The elements as numbers of type `T`, to be changed.
@@ -89,14 +87,14 @@ impl Memory {
     }
 
     fn as_mut_ptr(&mut self) -> *mut u8 {
-        // SAFETY: there are always two guard lines, so one line in is inside the allocation.
-        unsafe { self.lines.as_mut_ptr().add(1).cast() }
+        self.lines.as_mut_ptr().wrapping_add(1).cast()
     }
 }
 
 impl Default for Memory {
+    /// No bytes and no guards: allocates nothing.
     fn default() -> Memory {
-        Memory::new(0)
+        Memory { lines: Vec::new(), size_bytes: 0 }
     }
 }
 
@@ -153,7 +151,24 @@ impl<'a> Buffer<'a> {
     /// When the block is smaller.
     pub fn push_first(&mut self, memory: &'a mut Memory, size_bytes: usize) {
         assert!(size_bytes <= memory.size_bytes(), "a block smaller than its part");
-        self.blocks.push(Block { start: self.elements, base: memory.as_mut_ptr() });
+        self.append(memory.as_mut_ptr(), size_bytes);
+    }
+
+    /// Appends some of several blocks, in the order of `which`.
+    ///
+    /// # Panics
+    /// When one is named twice.
+    pub fn push_each(&mut self, memories: &'a mut [Memory], which: &[usize]) {
+        let mut is_in = SmallVec::<[bool; 512]>::from_elem(false, memories.len());
+        for &index in which {
+            assert!(!std::mem::replace(&mut is_in[index], true), "a block twice");
+            let memory = &mut memories[index];
+            self.append(memory.as_mut_ptr(), memory.size_bytes);
+        }
+    }
+
+    fn append(&mut self, base: *mut u8, size_bytes: usize) {
+        self.blocks.push(Block { start: self.elements, base });
         self.elements += size_bytes / self.dtype.size_bytes();
     }
 
@@ -285,6 +300,23 @@ mod tests {
         assert_eq!(pieces(4..5), [(3, 4, 1)]);
         assert_eq!(pieces(2..2), []);
         assert_eq!(pieces(6..6), []);
+    }
+
+    #[test]
+    fn blocks_are_taken_in_any_order() {
+        let mut blocks: Vec<_> = [8, 0, 4, 12].map(Memory::new).into();
+        let bases: Vec<_> = blocks.iter_mut().map(Memory::as_mut_ptr).collect();
+        let mut buffer = Buffer::new(DataType::F32);
+        buffer.push_each(&mut blocks, &[3, 0]);
+        assert_eq!((buffer.elements(), buffer.blocks()), (5, 2));
+        assert_eq!([buffer.address(0, 0), buffer.address(1, 0)], [bases[3], bases[0]]);
+    }
+
+    #[test]
+    #[should_panic(expected = "a block twice")]
+    fn no_block_is_taken_twice() {
+        let mut blocks: Vec<_> = [8, 8].map(Memory::new).into();
+        Buffer::new(DataType::F32).push_each(&mut blocks, &[1, 0, 1]);
     }
 
     #[test]

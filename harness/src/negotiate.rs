@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use algorithms::control::{ControlError, ControlPlane, Effect, Event, Response, TensorId};
-use algorithms::program::{Kind, Program};
+use algorithms::program::Program;
 use algorithms::registry::Algorithm;
 use algorithms::topology::Topology;
 use algorithms::tree::Tree;
@@ -82,8 +82,9 @@ impl Negotiator {
                     }
                     Effect::Broadcast(message) => self.broadcast(&message)?,
                     Effect::AllAnd(words) => {
-                        let anded = self.all_and(&words)?;
-                        self.plane.on(Event::AllAnded(&anded), &mut self.effects)?;
+                        self.all_and(&words)?;
+                        let anded = &self.words.elements()[..words.len()];
+                        self.plane.on(Event::AllAnded(anded), &mut self.effects)?;
                     }
                     Effect::Execute(response) => responses.push(response),
                     Effect::EndCycle => return Ok(()),
@@ -112,17 +113,18 @@ impl Negotiator {
         Ok(())
     }
 
-    /// The bitwise AND of these words over all ranks.
-    fn all_and(&mut self, words: &[u64]) -> Result<Vec<u64>, NegotiateError> {
+    /// Leaves the bitwise AND of these words over all ranks in the first of `self.words`.
+    fn all_and(&mut self, words: &[u64]) -> Result<(), NegotiateError> {
         let size_bytes = size_of_val(words);
-        if self.words.size_bytes() != size_bytes {
+        if self.words.size_bytes() < size_bytes {
             self.words = Memory::new(size_bytes);
         }
-        self.words.elements_mut::<u64>().copy_from_slice(words);
+        self.words.elements_mut()[..words.len()].copy_from_slice(words);
         let (dtype, and) = BITS;
-        execute(&mut self.bits, &self.tree, &mut Buffer::of(dtype, &mut self.words), and)?;
-        let sends = self.tree.ops.iter().filter(|op| op.kind == Kind::Send).count();
-        self.sent_bytes += sends * size_bytes;
-        Ok(self.words.elements::<u64>().to_vec())
+        let mut buffer = Buffer::new(dtype);
+        buffer.push_first(&mut self.words, size_bytes);
+        execute(&mut self.bits, &self.tree, &mut buffer, and)?;
+        self.sent_bytes += self.tree.sends * size_bytes;
+        Ok(())
     }
 }

@@ -341,6 +341,7 @@ pub fn rounded(mut row: Row) -> Row {
         &mut row.time_us_min,
         &mut row.time_us_max,
         &mut row.time_us_p99,
+        &mut row.context_switches_mean,
         &mut row.bound_us,
         &mut row.exposed_us_p50,
         &mut row.data_us_p50,

@@ -49,6 +49,10 @@ pub trait Transport {
     /// World size.
     fn ranks(&self) -> usize;
 
+    /// Makes room for what collectives of this program, on buffers of at most `most_bytes`, need beyond
+    /// their buffer. What has not been prepared makes room as it goes.
+    fn prepare(&mut self, program: &Program, most_bytes: usize);
+
     /// Posts sends and receives of one step that may begin together. Waits for no receive.
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 

@@ -1,9 +1,11 @@
 //! Random algorithm, topology, count, type, operation and segments, for a while: no element may come
 //! out wrong. `KOLO_SOAK_SECONDS` says for how long; a failure names its seed.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::split;
 use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
@@ -38,18 +40,21 @@ fn one(seed: u64) {
         1 => random.random_range(0..3000),
         _ => random.random_range(0..200_000),
     };
+    let tensors: Vec<usize> = match algorithm.grouping() {
+        Some(_) => split(elements, random.random_range(1..12)).iter().map(Range::len).collect(),
+        None => vec![elements],
+    };
     let bench = Bench {
         algorithm: &*algorithm,
         choices: &choices,
         topology: &topology,
-        groups: random.random_range(1..12),
         dtype,
         op,
         sizes: Sizes {
             segment_bytes: [0, 64, 5000, 70_000][random.random_range(0..4)],
             packing_bytes: [0, 40, 1000, 30_000, 1 << 20][random.random_range(0..5)],
         },
-        elements,
+        tensors: &tensors,
         in_place: random.random(),
         warmup: random.random_range(0..3),
         repetitions: random.random_range(1..4),

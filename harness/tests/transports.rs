@@ -1,8 +1,10 @@
 //! One conformance suite for everything that executes schedules.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::split;
 use algorithms::program::Program;
 use algorithms::registry::{ALL, Algorithm, find};
 use algorithms::topology::Topology;
@@ -27,15 +29,18 @@ fn check(
         return;
     }
     let choices = algorithm.choices(topology).unwrap();
+    let tensors: Vec<usize> = match algorithm.grouping() {
+        Some(_) => split(elements, 3).iter().map(Range::len).collect(),
+        None => vec![elements],
+    };
     let timed = run(&Bench {
         algorithm,
         choices: &choices,
         topology,
-        groups: 3,
         dtype,
         op,
         sizes: Sizes { segment_bytes: 300, packing_bytes: 1000 },
-        elements,
+        tensors: &tensors,
         in_place,
         warmup: 1,
         repetitions: 2,

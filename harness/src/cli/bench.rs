@@ -1,9 +1,10 @@
 //! `kolo bench`: nccl-tests' table for our algorithms.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::DEFAULT_GROUPS;
+use algorithms::grouped::{DEFAULT_GROUPS, split};
 use algorithms::registry::{self, Algorithm};
 use algorithms::topology::Topology;
 use anyhow::Result;
@@ -253,16 +254,19 @@ fn lines(
                 };
                 print!("{}", row_head(elements, dtype, op));
                 let mut bounds = String::new();
+                let tensors: Vec<usize> = match algorithm.grouping() {
+                    Some(_) => split(elements, arguments.groups).iter().map(Range::len).collect(),
+                    None => vec![elements],
+                };
                 for in_place in [false, true] {
                     let bench = Bench {
                         algorithm,
                         choices,
                         topology: &request.topology,
-                        groups: arguments.groups,
                         dtype,
                         op,
                         sizes: arguments.cut(),
-                        elements,
+                        tensors: &tensors,
                         in_place,
                         warmup: arguments.warmup_iters,
                         repetitions: arguments.iters,
@@ -457,6 +461,7 @@ fn filled(mut row: Row, timed: &Timed) -> Row {
         (row.checked, row.wrong) = (1, Some(wrong.count));
         row.first_wrong = wrong.first.clone().unwrap_or_default();
     }
+    row.context_switches_mean = timed.context_switches;
     if let Some(time) = Summary::of(&micros) {
         put_times(&mut row, &time);
         put_bandwidths(&mut row);

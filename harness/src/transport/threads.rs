@@ -1,7 +1,7 @@
 //! Ranks are threads of one process; a receiver reads straight from the sender's buffer, or, for a
 //! put, the sender writes straight into the receiver's.
 //!
-//! Between each ordered pair of ranks lies a [`Line`], and as long as all goes well that is all the
+//! Between each ordered pair of ranks lies a `Line`, and as long as all goes well that is all the
 //! synchronisation there is. Waiting spins a little, then yields. If ranks outnumber cores it then
 //! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
 //! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
@@ -390,6 +390,16 @@ impl Endpoint {
         true
     }
 
+    /// Makes room for the receive of that index in a batch that is staged.
+    fn room_aside(&mut self, index: usize, size_bytes: usize) {
+        if self.aside.len() <= index {
+            self.aside.resize_with(index + 1, || Memory::new(0));
+        }
+        if self.aside[index].size_bytes() < size_bytes {
+            self.aside[index] = Memory::new(size_bytes);
+        }
+    }
+
     fn is_empty(collective: &Collective, op: &Op) -> bool {
         collective.bounds.elements(&op.entry).is_empty()
     }
@@ -406,6 +416,20 @@ impl Transport for Endpoint {
 
     fn ranks(&self) -> usize {
         self.links.ranks
+    }
+
+    fn prepare(&mut self, program: &Program, most_bytes: usize) {
+        self.sends.reserve(program.sends);
+        let mut done = 0;
+        while done < program.receives.len() {
+            let batch = program.batch(done);
+            done += batch.len();
+            for (index, op) in batch.iter().filter(|op| op.staged).enumerate() {
+                // A chunk ends with a whole element, and no element is longer than 8 bytes.
+                let chunk_bytes = most_bytes / program.chunks + 8;
+                self.room_aside(index, op.entry.chunks().len() * chunk_bytes);
+            }
+        }
     }
 
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
@@ -467,12 +491,7 @@ impl Transport for Endpoint {
     fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
         for (index, op) in batch.iter().enumerate() {
             let size = Endpoint::size_bytes(collective, op);
-            if self.aside.len() <= index {
-                self.aside.resize_with(index + 1, || Memory::new(0));
-            }
-            if self.aside[index].size_bytes() < size {
-                self.aside[index] = Memory::new(size);
-            }
+            self.room_aside(index, size);
             if size > 0 {
                 let from = op.entry.peer();
                 let into = self.aside[index].elements_mut::<u8>().as_mut_ptr();

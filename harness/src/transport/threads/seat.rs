@@ -13,7 +13,9 @@ impl Seat {
     /// The rank is about to sleep until a condition holds that others make true. If it holds already,
     /// the rank does not sleep, and this is true.
     pub fn is_up(&self, condition: impl FnOnce() -> bool) -> bool {
-        self.parked.store(true, Ordering::Relaxed);
+        // A store would do: nothing comes between the load and the store of the swap in `wake`. The
+        // model checker does not know that.
+        self.parked.swap(true, Ordering::Relaxed);
         // Pairs with the fence in `wake`: either the rank sees the condition, or the other sees it
         // sleeping.
         fence(Ordering::SeqCst);
