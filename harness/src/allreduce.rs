@@ -1,20 +1,17 @@
 //! What the harness times: an allreduce of a list of tensors, ours or a vendor's.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use algorithms::combine::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::Buffer as Packing;
-use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
 use algorithms::registry::Choice;
-use algorithms::schedule::{Part, Schedule};
 
 use crate::execute::execute;
 use crate::for_dtype;
 use crate::kernel::{Combine, scale};
 use crate::memory::{Buffer, Memory};
+use crate::programs::Programs;
 use crate::transport::{Transport, TransportError};
 
 /// An allreduce of one rank's tensors, all of one type, in place.
@@ -45,9 +42,6 @@ pub const SEGMENT_BYTES: usize = 512 << 10;
 /// meanwhile. Horovod packs whole messages.
 pub const PACKING_BYTES: usize = 4 << 20;
 
-/// A program longer than this costs more to walk than its segments gain.
-const MOST_OPS: usize = 8192;
-
 /// How large messages are cut; 0 leaves them whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -60,11 +54,8 @@ pub struct Sizes {
 /// One of our algorithms on a transport.
 pub struct Scheduled<'s, T> {
     transport: T,
-    choices: &'s [Choice],
+    programs: Programs<'s>,
     sizes: Sizes,
-    /// Of each choice: into how many segments it may be cut, and the programs compiled so far by
-    /// number of segments.
-    compiled: Vec<(usize, BTreeMap<usize, Program>)>,
     packing: Packing,
     fusion_buffer: Memory,
 }
@@ -83,13 +74,9 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
         Scheduled {
+            programs: Programs::new(transport.rank(), choices, sizes.segment_bytes),
             transport,
-            choices,
             sizes,
-            compiled: choices
-                .iter()
-                .map(|choice| (most_segments(&*choice.schedule), BTreeMap::new()))
-                .collect(),
             packing,
             fusion_buffer,
         }
@@ -111,81 +98,15 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
             self.fusion_buffer = Memory::new(at_a_time);
         }
-        let (most_bytes, segment_bytes) = (tensor_bytes.max(at_a_time), self.sizes.segment_bytes);
-        let begins: Vec<usize> = self.choices.iter().map(|choice| choice.from_bytes).collect();
-        for (at, &from_bytes) in begins.iter().enumerate() {
-            if from_bytes > most_bytes {
-                break;
-            }
-            // The largest buffers of this choice are in most segments.
-            let largest = begins.get(at + 1).map_or(most_bytes, |&next| most_bytes.min(next - 1));
-            let segments =
-                |bytes| segments_up_to(self.compiled[at].0, bytes, segment_bytes).ilog2();
-            let (least, most) = (segments(from_bytes), segments(largest));
-            for doublings in least..=most {
-                self.program(at, 1 << doublings);
-                // From twice as many segments on, buffers are cut into more.
-                let bytes = match doublings < most {
-                    true => (2 << doublings) * segment_bytes,
-                    false => largest,
-                };
-                self.transport.prepare(&self.compiled[at].1[&(1 << doublings)], bytes);
-            }
-        }
-    }
-
-    fn program(&mut self, choice: usize, segments: usize) {
-        let (schedule, rank) = (&*self.choices[choice].schedule, self.transport.rank());
-        let compile = || {
-            let pipelined = Pipelined::new(schedule, segments);
-            match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
-                true => Program::compile_world(&pipelined).swap_remove(rank),
-                false => Program::compile(&pipelined, rank),
-            }
-        };
-        self.compiled[choice].1.entry(segments).or_insert_with(compile);
+        let transport = &mut self.transport;
+        self.programs.prepare(tensor_bytes.max(at_a_time), |program, most_bytes| {
+            transport.prepare(program, most_bytes);
+        });
     }
 
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
-        // A function of schedule and size alone, so that all ranks choose alike.
-        let size_bytes = buffer.size_bytes();
-        let choice = index_for(self.choices, size_bytes);
-        let most = self.compiled[choice].0;
-        let segments = segments_up_to(most, size_bytes, self.sizes.segment_bytes);
-        self.program(choice, segments);
-        let program = &self.compiled[choice].1[&segments];
-        execute(&mut self.transport, program, buffer, combine)
+        execute(&mut self.transport, self.programs.of(buffer.size_bytes()), buffer, combine)
     }
-}
-
-/// The choice for buffers of that size.
-pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
-    &choices[index_for(choices, size_bytes)]
-}
-
-fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
-    choices.partition_point(|choice| choice.from_bytes <= size_bytes) - 1
-}
-
-/// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
-/// compiled. Segments of a schedule in fewer than two steps would have nothing to overlap with.
-pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize) -> usize {
-    segments_up_to(most_segments(schedule), size_bytes, segment_bytes)
-}
-
-fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
-    let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
-    1 << wanted.ilog2()
-}
-
-/// So many segments that programs stay short.
-fn most_segments(schedule: &dyn Schedule) -> usize {
-    if schedule.steps() < 2 {
-        return 1;
-    }
-    let mut part = Part::default();
-    (0..schedule.steps()).for_each(|step| schedule.part(0, step, &mut part));
-    (MOST_OPS / (part.sends.len() + part.receives.len()).max(1)).max(1)
 }
 
 impl<T: Transport> AllReduce for Scheduled<'_, T> {

@@ -3,7 +3,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`pattern`] |
-//! | moving them between ranks | [`transport`], driven by [`mod@execute`]; timed as [`allreduce`] |
+//! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
 //! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
@@ -25,6 +25,7 @@ pub mod negotiate;
 pub mod pace;
 pub mod pattern;
 pub mod plan;
+pub mod programs;
 pub mod provenance;
 pub mod record;
 pub mod replay;

@@ -7,10 +7,10 @@ use algorithms::combine::Pipelined;
 use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
-use crate::allreduce::{choice_for, segments};
 use crate::bench::bus_factor;
 use crate::engine::{self, Outcome};
 use crate::plan::{Plan, Planned};
+use crate::programs::{choice_for, segments};
 use crate::provenance::{Launch, cores};
 use crate::record::{Block, histogram};
 use crate::row::{Kind, Message, Row, SCHEMA, Sample, Source, Status};

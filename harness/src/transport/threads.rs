@@ -24,7 +24,7 @@ use algorithms::topology::Rank;
 use super::{Collective, Transport, TransportError};
 use crate::kernel::Combine;
 use crate::memory::Memory;
-use line::{CARRIED_BYTES, Line};
+use line::{CARRIED_BYTES, Line, Words};
 use seat::Seat;
 
 pub use mail::Mail;
@@ -96,6 +96,7 @@ impl Links {
             rank,
             posted: vec![0; self.ranks],
             taken: vec![0; self.ranks],
+            acknowledged: vec![0; self.ranks],
             sends: Vec::new(),
             settled: 0,
             received: 0,
@@ -129,6 +130,8 @@ pub struct Endpoint {
     posted: Vec<u64>,
     /// Messages taken from each rank.
     taken: Vec<u64>,
+    /// Messages that each rank is known to have taken from this one.
+    acknowledged: Vec<u64>,
     /// Sends of the running collective: to whom, and the count that says it was taken.
     sends: Vec<(Rank, u64)>,
     /// How many of them are known to have been taken.
@@ -143,7 +146,8 @@ impl Endpoint {
     /// Sends the address of something that stays where it is until [`Self::is_taken`].
     fn post(&mut self, to: Rank, address: *mut (), shape: u64) {
         self.posted[to] += 1;
-        self.links.line(self.rank, to).post(self.posted[to], address, shape);
+        let line = self.links.line(self.rank, to);
+        line.post(self.posted[to], address, shape, self.taken[to]);
         self.wake(to);
     }
 
@@ -214,14 +218,20 @@ impl Endpoint {
         unreachable!("a rank that waits gives up in the end")
     }
 
+    /// The next message from a rank.
+    fn next(&self, from: Rank) -> (&Line, u64) {
+        (self.links.line(from, self.rank), self.taken[from] + 1)
+    }
+
     /// Waits for the next message of a rank.
     #[inline]
-    fn arrived(&self, from: Rank) -> Result<&Line, TransportError> {
+    fn arrived(&mut self, from: Rank) -> Result<(), TransportError> {
         self.still_here()?;
         let next = self.taken[from] + 1;
         let line = self.links.line(from, self.rank);
         self.wait(|| from, |_| line.is_posted(next))?;
-        Ok(line)
+        self.acknowledged[from] = self.acknowledged[from].max(line.acknowledged(next));
+        Ok(())
     }
 
     /// Once somebody has given up, senders leave without waiting for who begins to read now.
@@ -233,7 +243,7 @@ impl Endpoint {
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {
-        self.links.line(self.rank, to).is_taken(count)
+        self.acknowledged[to] >= count || self.links.line(self.rank, to).is_taken(count)
     }
 
     fn wait_taken(&self, to: Rank, count: u64) -> Result<(), TransportError> {
@@ -362,31 +372,32 @@ impl Endpoint {
         }
     }
 
-    /// The view of a rank's buffer, as its newest message gives it.
-    fn view_of(&self, collective: &Collective, from: Rank) -> *const () {
-        let (view, shape) = self.links.line(from, self.rank).address();
+    /// The view of a rank's buffer, as the `count`-th message of the rank gives it.
+    fn view_of(&self, collective: &Collective, from: Rank, count: u64) -> *const () {
+        let (view, shape) = self.links.line(from, self.rank).address(count);
         assert_eq!(shape, collective.buffer.shape(), "ranks with different buffers");
         view
     }
 
     /// Lets the next message to `to` carry the chunks of a send, if there is room.
-    fn carry(&self, collective: &Collective, op: &Op) -> bool {
+    fn carry(&mut self, collective: &Collective, op: &Op) -> bool {
         let (buffer, size) = (collective.buffer, collective.buffer.dtype().size_bytes());
-        let range = collective.bounds.elements(&op.entry);
-        let line = self.links.line(self.rank, op.entry.peer());
-        if range.len() * size > CARRIED_BYTES || !line.has_room() {
+        let (range, to) = (collective.bounds.elements(&op.entry), op.entry.peer());
+        let (line, count) = (self.links.line(self.rank, to), self.posted[to] + 1);
+        if range.len() * size > CARRIED_BYTES || !line.has_room(count, &mut self.acknowledged[to]) {
             return false;
         }
-        let (mut bytes, mut done) = ([0; CARRIED_BYTES], 0);
+        let (mut words, mut done): (Words, usize) = ([0; CARRIED_BYTES / 8], 0);
         for (block, offset, elements) in buffer.pieces(range) {
             // SAFETY: the program lets nobody write the range while this send begins.
             unsafe {
                 let from = buffer.address(block, offset);
-                from.copy_to_nonoverlapping(bytes.as_mut_ptr().add(done), elements * size);
+                let into = words.as_mut_ptr().cast::<u8>().add(done);
+                copy_few(from, into, elements * size);
             }
             done += elements * size;
         }
-        line.carry(self.posted[op.entry.peer()] + 1, &bytes[..done]);
+        line.carry(count, &words, done);
         true
     }
 
@@ -406,6 +417,24 @@ impl Endpoint {
 
     fn size_bytes(collective: &Collective, op: &Op) -> usize {
         collective.bounds.elements(&op.entry).len() * collective.buffer.dtype().size_bytes()
+    }
+}
+
+/// Copies a few bytes, at less expense than calling the function that copies any number.
+///
+/// # Safety
+/// As `copy_to_nonoverlapping`.
+#[inline]
+unsafe fn copy_few(mut from: *const u8, mut into: *mut u8, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        for _ in 0..bytes / 8 {
+            into.cast::<u64>().write_unaligned(from.cast::<u64>().read_unaligned());
+            (from, into) = (from.add(8), into.add(8));
+        }
+        for at in 0..bytes % 8 {
+            *into.add(at) = *from.add(at);
+        }
     }
 }
 
@@ -442,7 +471,8 @@ impl Transport for Endpoint {
                 let is_carried = self.carry(collective, op);
                 if op.put && !is_carried {
                     self.still_here()?;
-                    Endpoint::put(collective, op, self.view_of(collective, to));
+                    let view = self.view_of(collective, to, self.taken[to]);
+                    Endpoint::put(collective, op, view);
                 }
                 self.post(to, collective.buffer.view(), collective.buffer.shape());
                 until = if op.put || is_carried { 0 } else { self.posted[to] };
@@ -461,20 +491,22 @@ impl Transport for Endpoint {
                 continue;
             }
             let from = op.entry.peer();
-            let line = self.arrived(from)?;
-            if line.is_carried(self.taken[from] + 1) {
-                let (bytes, length) = line.carried();
-                assert_eq!(length, Endpoint::size_bytes(collective, op), "different buffers");
-                Endpoint::combine_bytes(collective, op, &[bytes.as_ptr()]);
+            self.arrived(from)?;
+            let (line, next) = self.next(from);
+            if let Some(bytes) = line.carried_bytes(next) {
+                assert_eq!(bytes, Endpoint::size_bytes(collective, op), "different buffers");
+                let words = line.carried(next, bytes);
+                Endpoint::combine_bytes(collective, op, &[words.as_ptr().cast()]);
             } else if !op.put {
                 // Whatever else has arrived by now is combined in the same pass.
-                let (mut views, mut here) = ([self.view_of(collective, from); MOST_MERGED], 1);
+                let first = self.view_of(collective, from, next);
+                let (mut views, mut here) = ([first; MOST_MERGED], 1);
                 for other in others.iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
-                    let (line, next) = (self.links.line(other, self.rank), self.taken[other] + 1);
-                    if !line.is_posted(next) || line.is_carried(next) {
+                    let (line, next) = self.next(other);
+                    if !line.is_posted(next) || line.carried_bytes(next).is_some() {
                         break;
                     }
-                    views[here] = self.view_of(collective, other);
+                    views[here] = self.view_of(collective, other, next);
                     here += 1;
                 }
                 Endpoint::combine(collective, op, &views[..here]);
@@ -495,14 +527,16 @@ impl Transport for Endpoint {
             if size > 0 {
                 let from = op.entry.peer();
                 let into = self.aside[index].elements_mut::<u8>().as_mut_ptr();
-                let line = self.arrived(from)?;
-                if line.is_carried(self.taken[from] + 1) {
-                    let (bytes, length) = line.carried();
-                    assert_eq!(length, size, "ranks with different buffers");
+                self.arrived(from)?;
+                let (line, next) = self.next(from);
+                if let Some(bytes) = line.carried_bytes(next) {
+                    assert_eq!(bytes, size, "ranks with different buffers");
+                    let words = line.carried(next, bytes);
                     // SAFETY: the memory put aside is large enough.
-                    unsafe { into.copy_from_nonoverlapping(bytes.as_ptr(), size) };
+                    unsafe { copy_few(words.as_ptr().cast(), into, size) };
                 } else {
-                    Endpoint::copy_out(collective, op, self.view_of(collective, from), into);
+                    let view = self.view_of(collective, from, next);
+                    Endpoint::copy_out(collective, op, view, into);
                 }
                 self.take(from);
             }

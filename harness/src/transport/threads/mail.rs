@@ -47,7 +47,9 @@ impl Mail {
         };
         endpoint.wait(|| expecting, |links| next(links).is_some())?;
         let from = next(&endpoint.links).expect("messages do not go away");
-        let (address, length) = endpoint.arrived(from)?.address();
+        self.endpoint.arrived(from)?;
+        let (line, next) = self.endpoint.next(from);
+        let (address, length) = line.address(next);
         message.clear();
         // SAFETY: the sender keeps the message until it is taken.
         let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };

@@ -1,0 +1,149 @@
+//! One rank's programs: which one runs depends on the size of the buffer.
+
+use algorithms::combine::Pipelined;
+use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
+use algorithms::registry::Choice;
+use algorithms::schedule::{Part, Schedule};
+use algorithms::topology::Rank;
+
+/// A program longer than this costs more to walk than its segments gain.
+const MOST_OPS: usize = 8192;
+
+/// The programs of an algorithm's schedules by size, each in 1, 2, 4, ... segments, compiled when they
+/// are needed first.
+pub struct Programs<'s> {
+    rank: Rank,
+    choices: &'s [Choice],
+    segment_bytes: usize,
+    compiled: Vec<Compiled>,
+    /// The size that was asked for last, and where its program is.
+    last: Option<(usize, (usize, usize))>,
+}
+
+/// Of one choice.
+struct Compiled {
+    most_segments: usize,
+    /// In 2^i segments.
+    programs: Vec<Option<Program>>,
+}
+
+impl<'s> Programs<'s> {
+    /// None compiled yet. Large buffers are cut into segments of about `segment_bytes`; 0: not.
+    pub fn new(rank: Rank, choices: &'s [Choice], segment_bytes: usize) -> Programs<'s> {
+        let compiled = |choice: &Choice| {
+            let most_segments = most_segments(&*choice.schedule);
+            let programs = vec![None; most_segments.ilog2() as usize + 1];
+            Compiled { most_segments, programs }
+        };
+        let compiled = choices.iter().map(compiled).collect();
+        Programs { rank, choices, segment_bytes, compiled, last: None }
+    }
+
+    /// The program for buffers of that size. A function of schedule and size alone, so that all ranks
+    /// choose alike.
+    pub fn of(&mut self, size_bytes: usize) -> &Program {
+        let (choice, doublings) = match self.last {
+            Some((size, at)) if size == size_bytes => at,
+            _ => {
+                let choice = index_for(self.choices, size_bytes);
+                (choice, self.doublings(choice, size_bytes))
+            }
+        };
+        self.last = Some((size_bytes, (choice, doublings)));
+        self.program(choice, doublings)
+    }
+
+    /// Compiles what buffers of at most `most_bytes` will need, and shows each program, with the size of
+    /// the largest buffer that it will run on.
+    pub fn prepare(&mut self, most_bytes: usize, mut show: impl FnMut(&Program, usize)) {
+        for choice in 0..self.choices.len() {
+            let from_bytes = self.choices[choice].from_bytes;
+            let next = self.choices.get(choice + 1).map(|next| next.from_bytes - 1);
+            let largest = next.map_or(most_bytes, |next| next.min(most_bytes));
+            if from_bytes > most_bytes {
+                break;
+            }
+            let most = self.doublings(choice, largest);
+            for doublings in self.doublings(choice, from_bytes)..=most {
+                // From twice as many segments on, buffers are cut into more.
+                let bytes = match doublings < most {
+                    true => (2 << doublings) * self.segment_bytes,
+                    false => largest,
+                };
+                show(self.program(choice, doublings), bytes);
+            }
+        }
+    }
+
+    fn doublings(&self, choice: usize, size_bytes: usize) -> usize {
+        let most = self.compiled[choice].most_segments;
+        segments_up_to(most, size_bytes, self.segment_bytes).ilog2() as usize
+    }
+
+    fn program(&mut self, choice: usize, doublings: usize) -> &Program {
+        let (schedule, rank) = (&*self.choices[choice].schedule, self.rank);
+        self.compiled[choice].programs[doublings].get_or_insert_with(|| {
+            let pipelined = Pipelined::new(schedule, 1 << doublings);
+            match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
+                true => Program::compile_world(&pipelined).swap_remove(rank),
+                false => Program::compile(&pipelined, rank),
+            }
+        })
+    }
+}
+
+/// The choice for buffers of that size.
+pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
+    &choices[index_for(choices, size_bytes)]
+}
+
+fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
+    choices.partition_point(|choice| choice.from_bytes <= size_bytes) - 1
+}
+
+/// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
+/// compiled. Segments of a schedule in fewer than two steps would have nothing to overlap with.
+pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize) -> usize {
+    segments_up_to(most_segments(schedule), size_bytes, segment_bytes)
+}
+
+fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
+    let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
+    1 << wanted.ilog2()
+}
+
+/// So many segments that programs stay short.
+fn most_segments(schedule: &dyn Schedule) -> usize {
+    if schedule.steps() < 2 {
+        return 1;
+    }
+    let mut part = Part::default();
+    (0..schedule.steps()).for_each(|step| schedule.part(0, step, &mut part));
+    (MOST_OPS / (part.sends.len() + part.receives.len()).max(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use algorithms::auto::Auto;
+    use algorithms::registry::Algorithm;
+    use algorithms::topology::Topology;
+
+    #[test]
+    fn each_size_has_the_program_of_its_choice_and_segments() {
+        let auto = Auto::measured(vec![(0, "tree".into()), (1000, "ring".into())]);
+        let choices = auto.choices(&Topology::flat(4)).unwrap();
+        let mut programs = Programs::new(1, &choices, 1000);
+        let (tree, ring) = (1, 4);
+        for (size_bytes, chunks) in
+            [(0, tree), (999, tree), (1000, ring), (1999, ring), (2000, 2 * ring), (4100, 4 * ring)]
+        {
+            for _ in 0..2 {
+                assert_eq!(programs.of(size_bytes).chunks, chunks, "{size_bytes} B");
+            }
+        }
+        let mut shown = Vec::new();
+        programs.prepare(5000, |program, bytes| shown.push((program.chunks, bytes)));
+        assert_eq!(shown, [(tree, 999), (ring, 2000), (2 * ring, 4000), (4 * ring, 5000)]);
+    }
+}
