@@ -11,7 +11,7 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread::{self, Thread, yield_now};
 
-use line::{Line, Words};
+use line::{Line, Message};
 use seat::Seat;
 
 #[path = "../src/transport/threads/line.rs"]
@@ -20,6 +20,7 @@ mod line;
 mod seat;
 
 mod sync {
+    pub use loom::cell::UnsafeCell;
     pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 }
 
@@ -77,19 +78,31 @@ impl End<'_> {
     /// that must be taken before the word may be overwritten.
     fn send(&mut self, word: &Word, small: bool) -> u64 {
         let next = self.posted + 1;
-        let is_carried = small && self.out.has_room(next, &mut self.acknowledged);
-        if is_carried {
-            let mut words: Words = [0; line::CARRIED_BYTES / 8];
-            words[0] = word.get();
-            self.out.carry(next, &words, 8);
+        let has_room = self.out.has_room(next, &mut self.acknowledged);
+        let address = std::ptr::from_ref(word).cast_mut().cast();
+        self.posted = next;
+        match (has_room, small) {
+            (false, _) => self.out.post_aside(next, address, 0, self.taken),
+            // SAFETY: there is room, for one word as well.
+            (true, true) => unsafe {
+                self.out.fill(next, |into| into.cast::<u64>().write(word.get()));
+                self.out.post(next, Message::Bytes(8), self.taken);
+                return 0;
+            },
+            // SAFETY: there is room.
+            (true, false) => unsafe {
+                self.out.post(next, Message::Address(address, 0), self.taken);
+            },
         }
-        self.post(word);
-        if is_carried { 0 } else { self.posted }
+        next
     }
 
-    fn post(&mut self, word: &Word) {
+    /// Says that a word has been put; waits for room, which a sender need not if it can do without.
+    fn post_put(&mut self) {
         self.posted += 1;
-        self.out.post(self.posted, std::ptr::from_ref(word).cast_mut().cast(), 0, self.taken);
+        wait(|| self.out.has_room(self.posted, &mut 0));
+        // SAFETY: there is room.
+        unsafe { self.out.post(self.posted, Message::Put, self.taken) };
     }
 
     fn settle(&self, count: u64) {
@@ -110,20 +123,21 @@ impl End<'_> {
     fn receive(&mut self) -> u64 {
         self.arrived();
         let next = self.taken + 1;
-        let value = match self.into.carried_bytes(next) {
-            Some(bytes) => self.into.carried(next, bytes)[0],
-            None => self.theirs(next).get(),
+        let value = match self.into.message(next) {
+            Message::Put => unreachable!("nothing is put"),
+            // SAFETY: a message of 8 bytes.
+            Message::Bytes(_) => self.into.read(next, |bytes| unsafe { *bytes.cast::<u64>() }),
+            Message::Address(address, _) => theirs(address).get(),
         };
         self.take();
         value
     }
+}
 
-    /// The word that the other rank's `count`-th message points to.
-    fn theirs(&self, count: u64) -> &Word {
-        let (address, _) = self.into.address(count);
-        // SAFETY: the words outlive both ends.
-        unsafe { address.cast::<Word>().as_ref() }.expect("a message has an address")
-    }
+/// The word that a message of the other rank points to.
+fn theirs<'w>(address: *mut ()) -> &'w Word {
+    // SAFETY: the words outlive both ends.
+    unsafe { address.cast::<Word>().as_ref() }.expect("a message has an address")
 }
 
 fn wait(condition: impl Fn() -> bool) {
@@ -208,29 +222,30 @@ fn exchanges_in_a_row_do_not_mix() {
 /// Two collectives, each on a word of its own: rank 0 announces it, and rank 1 writes into it.
 #[test]
 fn a_put_lands_in_the_word_that_was_announced() {
-    for small in [false, true] {
-        let receive = move |world: &World, _| {
-            let mut end = world.end(0);
-            for (value, word) in (1..).zip(&world.words[0]) {
-                word.set(value);
-                let until = end.send(word, small);
-                end.arrived();
-                assert_eq!(word.get(), 10 * value);
-                end.take();
-                end.settle(until);
-                word.set(GONE);
-            }
-        };
-        let put = |world: &World, _| {
-            let mut end = world.end(1);
-            for (value, word) in (1..).zip(&world.words[1]) {
-                assert_eq!(end.receive(), value);
-                end.theirs(end.taken).set(10 * value);
-                end.post(word);
-            }
-        };
-        model(receive, put);
-    }
+    let receive = move |world: &World, _| {
+        let mut end = world.end(0);
+        for (value, word) in (1..).zip(&world.words[0]) {
+            word.set(value);
+            let until = end.send(word, false);
+            end.arrived();
+            assert_eq!(word.get(), 10 * value);
+            end.take();
+            end.settle(until);
+            word.set(GONE);
+        }
+    };
+    let put = |world: &World, _| {
+        let mut end = world.end(1);
+        for value in 1..=2 {
+            end.arrived();
+            let Message::Address(address, _) = end.into.message(end.taken + 1) else { panic!() };
+            assert_eq!(theirs(address).get(), value);
+            end.take();
+            theirs(address).set(10 * value);
+            end.post_put();
+        }
+    };
+    model(receive, put);
 }
 
 /// Both ranks sleep until the other wakes them. Were a wake-up lost, nobody would run any more.
@@ -239,7 +254,7 @@ fn nobody_sleeps_for_ever() {
     let send = move |world: &World, receiver: Thread| {
         let [line, _] = &world.lines;
         for count in 1..=2 {
-            line.post(count, std::ptr::null_mut(), 0, 0);
+            line.post_aside(count, std::ptr::null_mut(), 0, 0);
             world.seats[1].wake(|| receiver.unpark());
             doze(&world.seats[0], || line.is_taken(count));
         }
@@ -264,7 +279,7 @@ fn who_waits_for_two_ranks_is_woken_by_both() {
         let others = [0, 1].map(|other| {
             let (world, me) = (world.clone(), me.clone());
             thread::spawn(move || {
-                world.lines[other].post(1, std::ptr::null_mut(), 0, 0);
+                world.lines[other].post_aside(1, std::ptr::null_mut(), 0, 0);
                 world.seats[0].wake(|| me.unpark());
             })
         });

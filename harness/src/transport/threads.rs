@@ -24,7 +24,7 @@ use algorithms::topology::Rank;
 use super::{Collective, Transport, TransportError};
 use crate::kernel::Combine;
 use crate::memory::Memory;
-use line::{CARRIED_BYTES, Line, Words};
+use line::{CARRIED_BYTES, Line, Message};
 use seat::Seat;
 
 pub use mail::Mail;
@@ -33,6 +33,25 @@ pub use ranks::{is_pinned, run_ranks};
 /// What lines and seats are made of; a model checker puts its own in this place.
 mod sync {
     pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+
+    /// As the model checker's, which watches who holds the pointers.
+    pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub fn new(value: T) -> UnsafeCell<T> {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        #[inline]
+        pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+            read(self.0.get())
+        }
+
+        #[inline]
+        pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+            write(self.0.get())
+        }
+    }
 }
 
 /// Its name in configurations and CSV files.
@@ -97,6 +116,8 @@ impl Links {
             posted: vec![0; self.ranks],
             taken: vec![0; self.ranks],
             acknowledged: vec![0; self.ranks],
+            collective: 1,
+            views: vec![(0, std::ptr::null()); self.ranks],
             sends: Vec::new(),
             settled: 0,
             received: 0,
@@ -132,6 +153,10 @@ pub struct Endpoint {
     taken: Vec<u64>,
     /// Messages that each rank is known to have taken from this one.
     acknowledged: Vec<u64>,
+    /// The how-manieth collective is running.
+    collective: u64,
+    /// The view of each rank's buffer that it has sent last, and in which collective.
+    views: Vec<(u64, *const ())>,
     /// Sends of the running collective: to whom, and the count that says it was taken.
     sends: Vec<(Rank, u64)>,
     /// How many of them are known to have been taken.
@@ -143,11 +168,11 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Sends the address of something that stays where it is until [`Self::is_taken`].
-    fn post(&mut self, to: Rank, address: *mut (), shape: u64) {
+    /// Sends the address and length of bytes that stay where they are until [`Self::is_taken`].
+    fn post(&mut self, to: Rank, address: *mut (), length: u64) {
         self.posted[to] += 1;
-        let line = self.links.line(self.rank, to);
-        line.post(self.posted[to], address, shape, self.taken[to]);
+        let (line, count) = (self.links.line(self.rank, to), self.posted[to]);
+        line.post_aside(count, address, length, self.taken[to]);
         self.wake(to);
     }
 
@@ -358,7 +383,6 @@ impl Endpoint {
     /// Copies this rank's chunks into the buffer of another, of which this is the view.
     fn put(collective: &Collective, op: &Op, view: *const ()) {
         let buffer = collective.buffer;
-        assert!(!view.is_null(), "a put into a rank that has sent nothing");
         for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
             let size = elements * buffer.dtype().size_bytes();
             // SAFETY: the view is of the buffer that the receiver has announced with an earlier
@@ -372,33 +396,63 @@ impl Endpoint {
         }
     }
 
-    /// The view of a rank's buffer, as the `count`-th message of the rank gives it.
-    fn view_of(&self, collective: &Collective, from: Rank, count: u64) -> *const () {
-        let (view, shape) = self.links.line(from, self.rank).address(count);
-        assert_eq!(shape, collective.buffer.shape(), "ranks with different buffers");
-        view
+    /// Sends chunks: as bytes if they are few, by putting them where they belong if that is possible, or
+    /// by the view of this rank's buffer. Returns the message that must be taken before the chunks may
+    /// be overwritten.
+    fn send(&mut self, collective: &Collective, op: &Op) -> u64 {
+        let (buffer, to) = (collective.buffer, op.entry.peer());
+        let size = Endpoint::size_bytes(collective, op);
+        let links = &*self.links;
+        let (line, count) = (links.line(self.rank, to), self.posted[to] + 1);
+        let (view, shape) = (buffer.view(), buffer.shape());
+        self.posted[to] = count;
+        let mut until = 0;
+        if !line.has_room(count, &mut self.acknowledged[to]) {
+            line.post_aside(count, view, shape, self.taken[to]);
+            until = count;
+        } else {
+            let known = self.views[to];
+            let message = if size <= CARRIED_BYTES {
+                // SAFETY: there is room; the program lets nobody write the chunks while this send
+                // begins.
+                unsafe { line.fill(count, |into| Endpoint::copy_own(collective, op, into)) };
+                Message::Bytes(size)
+            } else if op.put && known.0 == self.collective {
+                Endpoint::put(collective, op, known.1);
+                Message::Put
+            } else {
+                until = count;
+                Message::Address(view, shape)
+            };
+            // SAFETY: there is room.
+            unsafe { line.post(count, message, self.taken[to]) };
+        }
+        self.wake(to);
+        until
     }
 
-    /// Lets the next message to `to` carry the chunks of a send, if there is room.
-    fn carry(&mut self, collective: &Collective, op: &Op) -> bool {
+    /// Copies a few bytes of this rank's chunks to `into`, back to back.
+    fn copy_own(collective: &Collective, op: &Op, mut into: *mut u8) {
         let (buffer, size) = (collective.buffer, collective.buffer.dtype().size_bytes());
-        let (range, to) = (collective.bounds.elements(&op.entry), op.entry.peer());
-        let (line, count) = (self.links.line(self.rank, to), self.posted[to] + 1);
-        if range.len() * size > CARRIED_BYTES || !line.has_room(count, &mut self.acknowledged[to]) {
-            return false;
-        }
-        let (mut words, mut done): (Words, usize) = ([0; CARRIED_BYTES / 8], 0);
-        for (block, offset, elements) in buffer.pieces(range) {
-            // SAFETY: the program lets nobody write the range while this send begins.
+        for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
+            // SAFETY: there is room for all chunks.
             unsafe {
-                let from = buffer.address(block, offset);
-                let into = words.as_mut_ptr().cast::<u8>().add(done);
-                copy_few(from, into, elements * size);
+                copy_few(buffer.address(block, offset), into, elements * size);
+                into = into.add(elements * size);
             }
-            done += elements * size;
         }
-        line.carry(count, &words, done);
-        true
+    }
+
+    /// The view of a rank's buffer, as a message gives it.
+    fn view(
+        &mut self,
+        collective: &Collective,
+        from: Rank,
+        (view, shape): (*mut (), u64),
+    ) -> *const () {
+        assert_eq!(shape, collective.buffer.shape(), "ranks with different buffers");
+        self.views[from] = (self.collective, view);
+        view
     }
 
     /// Makes room for the receive of that index in a batch that is staged.
@@ -464,19 +518,11 @@ impl Transport for Endpoint {
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
         for op in batch.iter().filter(|op| op.kind == Kind::Send) {
             let to = op.entry.peer();
-            // An empty send counts as its predecessor to that rank, which is taken no later; what
-            // is carried or put needs nobody to take it.
-            let mut until = self.posted[to];
-            if !Endpoint::is_empty(collective, op) {
-                let is_carried = self.carry(collective, op);
-                if op.put && !is_carried {
-                    self.still_here()?;
-                    let view = self.view_of(collective, to, self.taken[to]);
-                    Endpoint::put(collective, op, view);
-                }
-                self.post(to, collective.buffer.view(), collective.buffer.shape());
-                until = if op.put || is_carried { 0 } else { self.posted[to] };
-            }
+            // An empty send counts as its predecessor to that rank, which is taken no later.
+            let until = match Endpoint::is_empty(collective, op) {
+                true => self.posted[to],
+                false => self.send(collective, op),
+            };
             self.sends.push((to, until));
         }
         Ok(())
@@ -493,26 +539,30 @@ impl Transport for Endpoint {
             let from = op.entry.peer();
             self.arrived(from)?;
             let (line, next) = self.next(from);
-            if let Some(bytes) = line.carried_bytes(next) {
-                assert_eq!(bytes, Endpoint::size_bytes(collective, op), "different buffers");
-                let words = line.carried(next, bytes);
-                Endpoint::combine_bytes(collective, op, &[words.as_ptr().cast()]);
-            } else if !op.put {
-                // Whatever else has arrived by now is combined in the same pass.
-                let first = self.view_of(collective, from, next);
-                let (mut views, mut here) = ([first; MOST_MERGED], 1);
-                for other in others.iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
-                    let (line, next) = self.next(other);
-                    if !line.is_posted(next) || line.carried_bytes(next).is_some() {
-                        break;
-                    }
-                    views[here] = self.view_of(collective, other, next);
-                    here += 1;
+            match line.message(next) {
+                Message::Put => assert!(op.put, "a put that is not due"),
+                Message::Bytes(bytes) => {
+                    assert_eq!(bytes, Endpoint::size_bytes(collective, op), "different buffers");
+                    line.read(next, |bytes| Endpoint::combine_bytes(collective, op, &[bytes]));
                 }
-                Endpoint::combine(collective, op, &views[..here]);
-                others[..here - 1].iter().for_each(|op| self.take(op.entry.peer()));
-                rest = &others[here - 1..];
-                self.received += here - 1;
+                Message::Address(address, shape) => {
+                    let first = self.view(collective, from, (address, shape));
+                    // Whatever else has arrived by now is combined in the same pass.
+                    let (mut views, mut here) = ([first; MOST_MERGED], 1);
+                    for other in others.iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
+                        let (line, next) = self.next(other);
+                        if !line.is_posted(next) {
+                            break;
+                        }
+                        let Message::Address(address, shape) = line.message(next) else { break };
+                        views[here] = self.view(collective, other, (address, shape));
+                        here += 1;
+                    }
+                    Endpoint::combine(collective, op, &views[..here]);
+                    others[..here - 1].iter().for_each(|op| self.take(op.entry.peer()));
+                    rest = &others[here - 1..];
+                    self.received += here - 1;
+                }
             }
             self.take(from);
             self.received += 1;
@@ -529,14 +579,17 @@ impl Transport for Endpoint {
                 let into = self.aside[index].elements_mut::<u8>().as_mut_ptr();
                 self.arrived(from)?;
                 let (line, next) = self.next(from);
-                if let Some(bytes) = line.carried_bytes(next) {
-                    assert_eq!(bytes, size, "ranks with different buffers");
-                    let words = line.carried(next, bytes);
-                    // SAFETY: the memory put aside is large enough.
-                    unsafe { copy_few(words.as_ptr().cast(), into, size) };
-                } else {
-                    let view = self.view_of(collective, from, next);
-                    Endpoint::copy_out(collective, op, view, into);
+                match line.message(next) {
+                    Message::Put => unreachable!("exchanges are not put"),
+                    Message::Bytes(bytes) => {
+                        assert_eq!(bytes, size, "ranks with different buffers");
+                        // SAFETY: the memory put aside is large enough.
+                        line.read(next, |bytes| unsafe { copy_few(bytes, into, size) });
+                    }
+                    Message::Address(address, shape) => {
+                        let view = self.view(collective, from, (address, shape));
+                        Endpoint::copy_out(collective, op, view, into);
+                    }
                 }
                 self.take(from);
             }
@@ -581,6 +634,7 @@ impl Transport for Endpoint {
         });
         self.sends.clear();
         (self.settled, self.received) = (0, 0);
+        self.collective += 1;
         ended
     }
 }

@@ -1,19 +1,18 @@
 //! One direction between two ranks: two slots that the sender writes and a counter that the receiver
 //! writes, each on cache lines of its own.
 //!
-//! The sender's n-th message is in slot n mod 2. Both ranks derive from the schedule what it is about,
-//! so that it says no more than where the sender's data are, and how many messages the sender has taken
-//! the other way. A message of at most [`CARRIED_BYTES`] is carried by the slot itself if the last one
-//! that this slot carried has been taken; then its sender need not wait for anybody. Ranks that exchange
-//! small messages learn that from each other's messages, and two cache lines are all that moves.
+//! The sender's n-th message is in slot n mod 2, and says where its data are, that they have been put
+//! where they belong, or, if there are few, brings them along. Besides it says how many messages the
+//! sender has taken the other way: ranks that exchange small messages need no other acknowledgement, and
+//! one cache line each is all that moves.
+//!
+//! A slot has room for a message once its last one has been taken. A sender that does not want to wait
+//! for that can still post an address, aside; messages of one collective all have the same.
 
-use super::sync::{AtomicPtr, AtomicU64, Ordering};
+use super::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
-/// What a message may carry itself.
+/// What a message may bring along.
 pub const CARRIED_BYTES: usize = 472;
-
-/// Bytes of a message that is carried, in words.
-pub type Words = [u64; CARRIED_BYTES / 8];
 
 /// See the head of this file.
 #[derive(Default)]
@@ -23,33 +22,51 @@ pub struct Line {
     receiver: Receiver,
 }
 
+/// What a message says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// So many bytes come with it.
+    Bytes(usize),
+    /// Where the data are, and of what shape.
+    Address(*mut (), u64),
+    /// The data are where they belong.
+    Put,
+}
+
+/// Codes of messages that bring no bytes.
+const ADDRESS: u64 = 1022;
+const PUT: u64 = 1023;
+
 #[repr(align(128))]
 struct Slot {
     /// The newest message in this slot.
     posted: AtomicU64,
-    /// What it points to. In a collective all messages of a pair point to the same buffer, so looking
-    /// ahead does no harm. Only who takes a message that is neither carried nor put, or puts, follows
-    /// the address; either keeps the buffer's owner inside its collective, so that the address is never
-    /// that of an earlier or later one.
-    address: AtomicPtr<()>,
-    /// What it looks like there.
-    shape: AtomicU64,
+    /// Which message `words` belong to, and what it says: count x 1024 + code, or + bytes.
+    code: AtomicU64,
     /// Messages that the sender has taken from the receiver.
     acknowledged: AtomicU64,
-    /// Which message `words` belong to, and how many bytes of them: count x 512 + bytes.
-    carried: AtomicU64,
-    words: [AtomicU64; CARRIED_BYTES / 8],
+    words: UnsafeCell<[u64; CARRIED_BYTES / 8]>,
+    /// The newest address that was posted aside. The message that `words` belong to is not the newest
+    /// then; it has not been taken.
+    address: AtomicPtr<()>,
+    shape: AtomicU64,
 }
+
+// SAFETY: `words` are written by the sender while there is room, and read by the receiver between the
+// post of the message that they belong to and its being taken.
+unsafe impl Sync for Slot {}
+// SAFETY: as above; addresses are never followed here.
+unsafe impl Send for Slot {}
 
 impl Default for Slot {
     fn default() -> Slot {
         Slot {
             posted: AtomicU64::default(),
+            code: AtomicU64::default(),
+            acknowledged: AtomicU64::default(),
+            words: UnsafeCell::new([0; CARRIED_BYTES / 8]),
             address: AtomicPtr::default(),
             shape: AtomicU64::default(),
-            acknowledged: AtomicU64::default(),
-            carried: AtomicU64::default(),
-            words: std::array::from_fn(|_| AtomicU64::default()),
         }
     }
 }
@@ -67,37 +84,59 @@ impl Line {
         &self.slots[(count % 2) as usize]
     }
 
-    /// The sender's `count`-th message: something that stays where it is until it is taken. Besides,
-    /// that it has taken the `acknowledged`-th message the other way.
-    #[inline]
-    pub fn post(&self, count: u64, address: *mut (), shape: u64, acknowledged: u64) {
-        let slot = self.slot(count);
-        slot.address.store(address, Ordering::Relaxed);
-        slot.shape.store(shape, Ordering::Relaxed);
-        slot.acknowledged.store(acknowledged, Ordering::Release);
-        slot.posted.store(count, Ordering::Release);
-        own(self.slot(count + 1));
-    }
-
-    /// Whether the sender may [`Self::carry`] its `count`-th message, if so many are known to have been
+    /// Sender: whether there is room for the `count`-th message, if so many are known to have been
     /// taken; looks for more only if these are too few.
     #[inline]
     pub fn has_room(&self, count: u64, taken: &mut u64) -> bool {
-        let last = self.slot(count).carried.load(Ordering::Relaxed) / 512;
+        let last = self.slot(count).code.load(Ordering::Relaxed) / 1024;
         if last > *taken {
             *taken = self.receiver.taken.load(Ordering::Acquire);
         }
         last <= *taken
     }
 
-    /// The bytes of the message that the sender posts next, as its `count`-th.
+    /// Sender: writes the bytes of the `count`-th message.
+    ///
+    /// # Safety
+    /// There is room, and `write` writes no more than [`CARRIED_BYTES`].
     #[inline]
-    pub fn carry(&self, count: u64, words: &Words, bytes: usize) {
+    pub unsafe fn fill(&self, count: u64, write: impl FnOnce(*mut u8)) {
+        self.slot(count).words.with_mut(|words| write(words.cast()));
+    }
+
+    /// Sender: posts the `count`-th message, for which there is room, having taken so many messages the
+    /// other way. What it points to stays as it is until it is taken; bytes are there already.
+    ///
+    /// # Safety
+    /// There is room.
+    #[inline]
+    pub unsafe fn post(&self, count: u64, message: Message, acknowledged: u64) {
         let slot = self.slot(count);
-        for (to, from) in slot.words.iter().zip(&words[..bytes.div_ceil(8)]) {
-            to.store(*from, Ordering::Relaxed);
-        }
-        slot.carried.store(count * 512 + bytes as u64, Ordering::Relaxed);
+        let code = match message {
+            Message::Bytes(bytes) => bytes as u64,
+            Message::Put => PUT,
+            Message::Address(address, shape) => {
+                // SAFETY: there is room, so the words are the sender's.
+                slot.words.with_mut(|words| unsafe {
+                    (*words)[0] = address.expose_provenance() as u64;
+                    (*words)[1] = shape;
+                });
+                ADDRESS
+            }
+        };
+        slot.code.store(count * 1024 + code, Ordering::Relaxed);
+        slot.acknowledged.store(acknowledged, Ordering::Release);
+        slot.posted.store(count, Ordering::Release);
+    }
+
+    /// Sender: posts the `count`-th message, an address, for which there is no room.
+    #[inline]
+    pub fn post_aside(&self, count: u64, address: *mut (), shape: u64, acknowledged: u64) {
+        let slot = self.slot(count);
+        slot.address.store(address, Ordering::Relaxed);
+        slot.shape.store(shape, Ordering::Relaxed);
+        slot.acknowledged.store(acknowledged, Ordering::Release);
+        slot.posted.store(count, Ordering::Release);
     }
 
     /// Whether the `count`-th message has been posted.
@@ -106,29 +145,30 @@ impl Line {
         self.slot(count).posted.load(Ordering::Acquire) >= count
     }
 
-    /// How many bytes the `count`-th message, which has been posted and not taken, carries, if it is
-    /// carried.
+    /// Receiver: the `count`-th message, which has been posted and not taken.
     #[inline]
-    pub fn carried_bytes(&self, count: u64) -> Option<usize> {
-        let carried = self.slot(count).carried.load(Ordering::Relaxed);
-        (carried / 512 == count).then_some((carried % 512) as usize)
-    }
-
-    /// The first `bytes` bytes of the `count`-th message, which is carried and has not been taken.
-    #[inline]
-    pub fn carried(&self, count: u64, bytes: usize) -> Words {
-        let mut words = [0; CARRIED_BYTES / 8];
-        for (to, from) in words[..bytes.div_ceil(8)].iter_mut().zip(&self.slot(count).words) {
-            *to = from.load(Ordering::Relaxed);
-        }
-        words
-    }
-
-    /// What the `count`-th message, which has been posted, points to, and what it looks like.
-    #[inline]
-    pub fn address(&self, count: u64) -> (*mut (), u64) {
+    pub fn message(&self, count: u64) -> Message {
         let slot = self.slot(count);
-        (slot.address.load(Ordering::Relaxed), slot.shape.load(Ordering::Relaxed))
+        let code = slot.code.load(Ordering::Relaxed);
+        match code % 1024 {
+            _ if code / 1024 != count => {
+                let address = slot.address.load(Ordering::Relaxed);
+                Message::Address(address, slot.shape.load(Ordering::Relaxed))
+            }
+            PUT => Message::Put,
+            // SAFETY: the message has been posted and not taken, so the words are the receiver's.
+            ADDRESS => slot.words.with(|words| unsafe {
+                let address = std::ptr::with_exposed_provenance_mut((*words)[0] as usize);
+                Message::Address(address, (*words)[1])
+            }),
+            bytes => Message::Bytes(bytes as usize),
+        }
+    }
+
+    /// Receiver: reads the bytes of the `count`-th message, which has been posted and not taken.
+    #[inline]
+    pub fn read<T>(&self, count: u64, read: impl FnOnce(*const u8) -> T) -> T {
+        self.slot(count).words.with(|words| read(words.cast()))
     }
 
     /// So many messages the other way, at least, had been taken when the `count`-th message was sent.
@@ -137,7 +177,7 @@ impl Line {
         self.slot(count).acknowledged.load(Ordering::Acquire)
     }
 
-    /// The receiver is done with the `count`-th message and all before it.
+    /// Receiver: is done with the `count`-th message and all before it.
     #[inline]
     pub fn take(&self, count: u64) {
         self.receiver.taken.store(count, Ordering::Release);
@@ -148,17 +188,4 @@ impl Line {
     pub fn is_taken(&self, count: u64) -> bool {
         self.receiver.taken.load(Ordering::Acquire) >= count
     }
-}
-
-/// Fetches a slot's first cache line to be written soon.
-#[inline]
-fn own(slot: &Slot) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which changes nothing.
-    unsafe {
-        use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(std::ptr::from_ref(slot).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = slot;
 }

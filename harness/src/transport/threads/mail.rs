@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use algorithms::topology::Rank;
 
+use super::line::Message;
 use super::{Endpoint, Links};
 use crate::transport::TransportError;
 
@@ -49,7 +50,9 @@ impl Mail {
         let from = next(&endpoint.links).expect("messages do not go away");
         self.endpoint.arrived(from)?;
         let (line, next) = self.endpoint.next(from);
-        let (address, length) = line.address(next);
+        let Message::Address(address, length) = line.message(next) else {
+            unreachable!("mail is sent by address");
+        };
         message.clear();
         // SAFETY: the sender keeps the message until it is taken.
         let bytes = unsafe { std::slice::from_raw_parts(address.cast::<u8>(), length as usize) };
