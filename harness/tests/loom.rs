@@ -60,7 +60,7 @@ struct World {
 impl World {
     fn end(&self, rank: usize) -> End<'_> {
         let (out, into) = (&self.lines[rank], &self.lines[1 - rank]);
-        End { out, into, posted: 0, taken: 0, acknowledged: 0 }
+        End { out, into, posted: 0, last: [0; 2], taken: 0, acknowledged: 0 }
     }
 }
 
@@ -69,6 +69,7 @@ struct End<'w> {
     out: &'w Line,
     into: &'w Line,
     posted: u64,
+    last: [u64; 2],
     taken: u64,
     acknowledged: u64,
 }
@@ -78,7 +79,11 @@ impl End<'_> {
     /// that must be taken before the word may be overwritten.
     fn send(&mut self, word: &Word, small: bool) -> u64 {
         let next = self.posted + 1;
-        let has_room = self.out.has_room(next, &mut self.acknowledged);
+        let last = &mut self.last[next as usize % 2];
+        let has_room = self.out.has_room(*last, &mut self.acknowledged);
+        if has_room {
+            *last = next;
+        }
         let address = std::ptr::from_ref(word).cast_mut().cast();
         self.posted = next;
         match (has_room, small) {
@@ -100,7 +105,9 @@ impl End<'_> {
     /// Says that a word has been put; waits for room, which a sender need not if it can do without.
     fn post_put(&mut self) {
         self.posted += 1;
-        wait(|| self.out.has_room(self.posted, &mut 0));
+        let last = &mut self.last[self.posted as usize % 2];
+        wait(|| self.out.has_room(*last, &mut 0));
+        *last = self.posted;
         // SAFETY: there is room.
         unsafe { self.out.post(self.posted, Message::Put, self.taken) };
     }

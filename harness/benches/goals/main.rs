@@ -141,9 +141,9 @@ fn executor() {
     println!("|---|---|---|---|---|");
     let world = Topology::flat(2);
     let ring = registry::find("ring").unwrap().schedule(&world).unwrap();
-    for (chunk_elements, segments) in [(8, 1)] {
+    for (chunk_elements, segments) in [(8, 1), (256, 1), (256, 16), (1024, 16), (256, 64)] {
         let elements = chunk_elements * 2 * segments;
-        let repetitions = 4_000_000 / segments / (1 + chunk_elements / 64);
+        let repetitions = 200_000 / segments / (1 + chunk_elements / 64);
         let programs = Program::compile_world(&Pipelined::new(&*ring, segments));
         let each = |collective: &(dyn Fn(usize) -> Duration + Sync)| {
             let links = Links::new(2, Duration::from_secs(60));

@@ -116,6 +116,7 @@ impl Links {
             posted: vec![0; self.ranks],
             taken: vec![0; self.ranks],
             acknowledged: vec![0; self.ranks],
+            last: vec![[0; 2]; self.ranks],
             collective: 1,
             views: vec![(0, std::ptr::null()); self.ranks],
             sends: Vec::new(),
@@ -153,6 +154,8 @@ pub struct Endpoint {
     taken: Vec<u64>,
     /// Messages that each rank is known to have taken from this one.
     acknowledged: Vec<u64>,
+    /// The last message to each rank in each slot that was not posted aside.
+    last: Vec<[u64; 2]>,
     /// The how-manieth collective is running.
     collective: u64,
     /// The view of each rank's buffer that it has sent last, and in which collective.
@@ -407,7 +410,8 @@ impl Endpoint {
         let (view, shape) = (buffer.view(), buffer.shape());
         self.posted[to] = count;
         let mut until = 0;
-        if !line.has_room(count, &mut self.acknowledged[to]) {
+        let last = &mut self.last[to][(count % 2) as usize];
+        if !line.has_room(*last, &mut self.acknowledged[to]) {
             line.post_aside(count, view, shape, self.taken[to]);
             until = count;
         } else {
@@ -424,6 +428,7 @@ impl Endpoint {
                 until = count;
                 Message::Address(view, shape)
             };
+            *last = count;
             // SAFETY: there is room.
             unsafe { line.post(count, message, self.taken[to]) };
         }

@@ -84,11 +84,11 @@ impl Line {
         &self.slots[(count % 2) as usize]
     }
 
-    /// Sender: whether there is room for the `count`-th message, if so many are known to have been
-    /// taken; looks for more only if these are too few.
+    /// Sender: whether a slot has room after its last message that was not posted aside, if so many are
+    /// known to have been taken; looks for more only if these are too few. (The sender remembers that
+    /// message: to read its own slot it might have to fetch it from the receiver.)
     #[inline]
-    pub fn has_room(&self, count: u64, taken: &mut u64) -> bool {
-        let last = self.slot(count).code.load(Ordering::Relaxed) / 1024;
+    pub fn has_room(&self, last: u64, taken: &mut u64) -> bool {
         if last > *taken {
             *taken = self.receiver.taken.load(Ordering::Acquire);
         }
