@@ -262,21 +262,33 @@ pub fn folded_steps(ranks: usize, inner: usize) -> usize {
 /// that a step works on a part that is still in the cache, and one part travels while another is
 /// combined.
 ///
+/// What a part does next comes `lag` steps later: 1, unless ranks are to send some parts ahead of what
+/// they wait for.
+///
 /// Segment k is chunks `k * c .. (k + 1) * c`, where c is the number of chunks of `inner`: ranges of
 /// chunks stay contiguous.
 pub struct Pipelined<S> {
     inner: S,
     segments: usize,
+    lag: usize,
 }
 
 impl<S: Schedule> Pipelined<S> {
-    /// `inner` on each of so many segments.
+    /// `inner` on each of so many segments: s steps become s + `segments` - 1.
     ///
     /// # Panics
     /// When there is no segment.
     pub fn new(inner: S, segments: usize) -> Pipelined<S> {
-        assert!(segments > 0, "a pipeline needs a segment");
-        Pipelined { inner, segments }
+        Pipelined::with_lag(inner, segments, 1)
+    }
+
+    /// With another lag than 1: s steps become (s - 1) `lag` + `segments`.
+    ///
+    /// # Panics
+    /// When there is no segment, or the lag is 0.
+    pub fn with_lag(inner: S, segments: usize, lag: usize) -> Pipelined<S> {
+        assert!(segments > 0 && lag > 0, "a pipeline needs a segment and a lag");
+        Pipelined { inner, segments, lag }
     }
 }
 
@@ -292,16 +304,16 @@ impl<S: Schedule> Schedule for Pipelined<S> {
     fn steps(&self) -> usize {
         match self.inner.steps() {
             0 => 0,
-            steps => steps + self.segments - 1,
+            steps => (steps - 1) * self.lag + self.segments,
         }
     }
 
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
-        // Segment k is in step - k of `inner`.
-        let first = (step + 1).saturating_sub(self.inner.steps());
-        for segment in first..self.segments.min(step + 1) {
-            let offset = segment * self.inner.chunks();
-            relabel(&self.inner, rank, step - segment, part, |peer| peer, offset, 1);
+        // Segment k is in step (step - k) / lag of `inner`, if that divides.
+        let first = (step + 1).saturating_sub(self.segments).div_ceil(self.lag);
+        for inner_step in (first..self.inner.steps().min(step / self.lag + 1)).rev() {
+            let offset = (step - inner_step * self.lag) * self.inner.chunks();
+            relabel(&self.inner, rank, inner_step, part, |peer| peer, offset, 1);
         }
     }
 

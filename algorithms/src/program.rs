@@ -110,7 +110,7 @@ impl Program {
     /// write each other's memory.
     ///
     /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the very rank
-    /// that puts, and to nobody else. That rank has taken them before its own send begins, because they
+    /// that puts, in one message of just these chunks, and to nobody else. That rank has taken them before its own send begins, because they
     /// were combined with, copied or put into the chunks that it sends; so nobody reads or writes the
     /// receiver's chunks any more, and the receiver has long begun. Both ends must agree, hence the
     /// whole world at once: for small worlds.
@@ -133,11 +133,22 @@ impl Program {
                 let op = programs[to].ops[at];
                 let (peer, chunks) = (op.entry.peer(), op.entry.chunks());
                 if op.kind == Kind::Send {
-                    reader[chunks].iter_mut().for_each(|reader| *reader = reader.and(peer));
+                    let only = |reader| match reader {
+                        Reader::None => Reader::Only(at),
+                        _ => Reader::Many,
+                    };
+                    reader[chunks].iter_mut().for_each(|reader| *reader = only(*reader));
                     continue;
                 }
+                let handed_over = |&of: &Reader| match of {
+                    Reader::Only(send) => {
+                        let entry = programs[to].ops[send].entry;
+                        (entry.peer(), entry.chunks()) == (peer, chunks.clone())
+                    }
+                    _ => false,
+                };
                 let copies = op.entry.action == Action::Copy && !op.staged;
-                if copies && reader[chunks.clone()].iter().all(|&of| of == Reader::Only(peer)) {
+                if copies && reader[chunks.clone()].iter().all(handed_over) {
                     programs[to].ops[at].put = true;
                     programs[to].receives[received].put = true;
                     programs[peer].ops[sends[peer * ranks + to][from_each[peer]]].put = true;
@@ -174,22 +185,13 @@ impl Op {
     }
 }
 
-/// Who reads a chunk of a rank.
+/// Which send reads a chunk of a rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     None,
-    Only(Rank),
+    /// That operation alone.
+    Only(usize),
     Many,
-}
-
-impl Reader {
-    fn and(self, peer: Rank) -> Reader {
-        match self {
-            Reader::None => Reader::Only(peer),
-            Reader::Only(other) if other == peer => self,
-            _ => Reader::Many,
-        }
-    }
 }
 
 /// Where chunks begin in a buffer.

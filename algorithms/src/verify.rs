@@ -165,21 +165,22 @@ fn verb(action: Action) -> &'static str {
 /// Proves one algorithm on one topology: an allreduce, in the promised steps and at the promised
 /// volume per rank, that its compiled programs carry out without deadlock or hazard.
 pub fn algorithm(algorithm: &dyn Algorithm, topology: &Topology) -> Result<Proof, Violation> {
-    pipelined(algorithm, topology, 1)
+    pipelined(algorithm, topology, 1, 1)
 }
 
-/// The same for an algorithm that is pipelined in segments: as many bytes, and one step more for
-/// each segment but the first.
+/// The same for an algorithm that is pipelined in segments, see [`Pipelined`]: as many bytes, and the
+/// steps that are promised there.
 pub fn pipelined(
     algorithm: &dyn Algorithm,
     topology: &Topology,
     segments: usize,
+    lag: usize,
 ) -> Result<Proof, Violation> {
     let schedule = algorithm.schedule(topology).map_err(Violation::Unsupported)?;
-    let schedule = Pipelined::new(schedule, segments);
+    let schedule = Pipelined::with_lag(schedule, segments, lag);
     let promised = match algorithm.steps(topology) {
         0 => 0,
-        steps => steps + segments - 1,
+        steps => (steps - 1) * lag + segments,
     };
     if schedule.steps() != promised {
         return Err(Violation::Steps { promised, found: schedule.steps() });

@@ -158,10 +158,10 @@ fn pipelined_in_segments_it_is_the_same_allreduce() {
             };
             let volumes = (0..world.ranks()).map(|rank| algorithm.volume(&world, rank).sent);
             let (steps, most) = (schedule.steps(), volumes.max().unwrap());
-            for segments in [2, 3, 7] {
-                let proof = verify::pipelined(&*algorithm, &world, segments)
+            for (segments, lag) in [(2, 1), (3, 1), (7, 1), (7, 4), (3, 5)] {
+                let proof = verify::pipelined(&*algorithm, &world, segments, lag)
                     .unwrap_or_else(|why| panic!("{name} on {world} in {segments}: {why}"));
-                let expected = if steps == 0 { 0 } else { steps + segments - 1 };
+                let expected = if steps == 0 { 0 } else { (steps - 1) * lag + segments };
                 assert_eq!((proof.steps, proof.sent_most), (expected, most * segments), "{name}");
             }
         }

@@ -83,7 +83,7 @@ impl<'s> Programs<'s> {
     fn program(&mut self, choice: usize, doublings: usize) -> &Program {
         let (schedule, rank) = (&*self.choices[choice].schedule, self.rank);
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
-            let pipelined = Pipelined::new(schedule, 1 << doublings);
+            let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule));
             match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
                 true => Program::compile_world(&pipelined).swap_remove(rank),
                 false => Program::compile(&pipelined, rank),
@@ -110,6 +110,12 @@ pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize
 fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
     let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
     1 << wanted.ilog2()
+}
+
+/// Schedules of two steps send a few segments ahead: ranks wait less for each other. With more steps
+/// too much would be between a segment's steps for it to stay in the cache.
+fn lag(schedule: &dyn Schedule) -> usize {
+    if schedule.steps() <= 2 { 4 } else { 1 }
 }
 
 /// So many segments that programs stay short.

@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             .map(|world| {
                 let proof = verify::algorithm(&*algorithm, &world).and_then(|proof| {
                     if world.ranks() <= PIPELINED_RANKS {
-                        verify::pipelined(&*algorithm, &world, 3)?;
+                        verify::pipelined(&*algorithm, &world, 3, 1)?;
                     }
                     Ok(proof)
                 });

@@ -317,7 +317,7 @@ impl Endpoint {
         for op in program.receives.iter().filter(travels) {
             let from = op.entry.peer();
             count[from] += 1;
-            if op.put {
+            if Endpoint::is_put(op, Endpoint::size_bytes(collective, op)) {
                 due.push((from, count[from]));
             }
         }
@@ -409,26 +409,28 @@ impl Endpoint {
         let (line, count) = (links.line(self.rank, to), self.posted[to] + 1);
         let (view, shape) = (buffer.view(), buffer.shape());
         self.posted[to] = count;
-        let mut until = 0;
+        let mut until = count;
         let last = &mut self.last[to][(count % 2) as usize];
-        if !line.has_room(*last, &mut self.acknowledged[to]) {
+        if Endpoint::is_put(op, size) {
+            let (collective_of, view) = self.views[to];
+            assert_eq!(collective_of, self.collective, "a put into a rank that has sent nothing");
+            Endpoint::put(collective, op, view);
+            line.post_nothing(count, self.taken[to]);
+            until = 0;
+        } else if !line.has_room(*last, &mut self.acknowledged[to]) {
             line.post_aside(count, view, shape, self.taken[to]);
-            until = count;
         } else {
-            let known = self.views[to];
-            let message = if size <= CARRIED_BYTES {
-                // SAFETY: there is room; the program lets nobody write the chunks while this send
-                // begins.
-                unsafe { line.fill(count, |into| Endpoint::copy_own(collective, op, into)) };
-                Message::Bytes(size)
-            } else if op.put && known.0 == self.collective {
-                Endpoint::put(collective, op, known.1);
-                Message::Put
-            } else {
-                until = count;
-                Message::Address(view, shape)
-            };
             *last = count;
+            let message = match size <= CARRIED_BYTES {
+                true => {
+                    // SAFETY: there is room; the program lets nobody write the chunks while this
+                    // send begins.
+                    unsafe { line.fill(count, |into| Endpoint::copy_own(collective, op, into)) };
+                    until = 0;
+                    Message::Bytes(size)
+                }
+                false => Message::Address(view, shape),
+            };
             // SAFETY: there is room.
             unsafe { line.post(count, message, self.taken[to]) };
         }
@@ -468,6 +470,12 @@ impl Endpoint {
         if self.aside[index].size_bytes() < size_bytes {
             self.aside[index] = Memory::new(size_bytes);
         }
+    }
+
+    /// Whether a transfer of that many bytes is put: both ends must agree. What a message can bring along
+    /// is not; what is longer, the receiver has sent by address before.
+    fn is_put(op: &Op, size_bytes: usize) -> bool {
+        op.put && size_bytes > CARRIED_BYTES
     }
 
     fn is_empty(collective: &Collective, op: &Op) -> bool {
@@ -544,10 +552,15 @@ impl Transport for Endpoint {
             let from = op.entry.peer();
             self.arrived(from)?;
             let (line, next) = self.next(from);
+            let size = Endpoint::size_bytes(collective, op);
+            if Endpoint::is_put(op, size) {
+                self.take(from);
+                self.received += 1;
+                continue;
+            }
             match line.message(next) {
-                Message::Put => assert!(op.put, "a put that is not due"),
                 Message::Bytes(bytes) => {
-                    assert_eq!(bytes, Endpoint::size_bytes(collective, op), "different buffers");
+                    assert_eq!(bytes, size, "ranks with different buffers");
                     line.read(next, |bytes| Endpoint::combine_bytes(collective, op, &[bytes]));
                 }
                 Message::Address(address, shape) => {
@@ -585,7 +598,6 @@ impl Transport for Endpoint {
                 self.arrived(from)?;
                 let (line, next) = self.next(from);
                 match line.message(next) {
-                    Message::Put => unreachable!("exchanges are not put"),
                     Message::Bytes(bytes) => {
                         assert_eq!(bytes, size, "ranks with different buffers");
                         // SAFETY: the memory put aside is large enough.

@@ -1,8 +1,8 @@
 //! One direction between two ranks: two slots that the sender writes and a counter that the receiver
 //! writes, each on cache lines of its own.
 //!
-//! The sender's n-th message is in slot n mod 2, and says where its data are, that they have been put
-//! where they belong, or, if there are few, brings them along. Besides it says how many messages the
+//! The sender's n-th message is in slot n mod 2, and says where its data are or, if they are few, brings
+//! them along. Besides it says how many messages the
 //! sender has taken the other way: ranks that exchange small messages need no other acknowledgement, and
 //! one cache line each is all that moves.
 //!
@@ -29,13 +29,10 @@ pub enum Message {
     Bytes(usize),
     /// Where the data are, and of what shape.
     Address(*mut (), u64),
-    /// The data are where they belong.
-    Put,
 }
 
-/// Codes of messages that bring no bytes.
-const ADDRESS: u64 = 1022;
-const PUT: u64 = 1023;
+/// The code of a message that is an address.
+const ADDRESS: u64 = 1023;
 
 #[repr(align(128))]
 struct Slot {
@@ -114,7 +111,6 @@ impl Line {
         let slot = self.slot(count);
         let code = match message {
             Message::Bytes(bytes) => bytes as u64,
-            Message::Put => PUT,
             Message::Address(address, shape) => {
                 // SAFETY: there is room, so the words are the sender's.
                 slot.words.with_mut(|words| unsafe {
@@ -135,6 +131,13 @@ impl Line {
         let slot = self.slot(count);
         slot.address.store(address, Ordering::Relaxed);
         slot.shape.store(shape, Ordering::Relaxed);
+        self.post_nothing(count, acknowledged);
+    }
+
+    /// Sender: posts the `count`-th message, of which the receiver knows what it means.
+    #[inline]
+    pub fn post_nothing(&self, count: u64, acknowledged: u64) {
+        let slot = self.slot(count);
         slot.acknowledged.store(acknowledged, Ordering::Release);
         slot.posted.store(count, Ordering::Release);
     }
@@ -155,7 +158,6 @@ impl Line {
                 let address = slot.address.load(Ordering::Relaxed);
                 Message::Address(address, slot.shape.load(Ordering::Relaxed))
             }
-            PUT => Message::Put,
             // SAFETY: the message has been posted and not taken, so the words are the receiver's.
             ADDRESS => slot.words.with(|words| unsafe {
                 let address = std::ptr::with_exposed_provenance_mut((*words)[0] as usize);
