@@ -10,7 +10,7 @@ use std::ops::Range;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Rank;
 
-/// Up to so many ranks a program is worth compiling with all others, to find what can be put.
+/// Up to so many ranks [`crate::verify`] rehearses programs with puts, too.
 pub const MOST_RANKS_WITH_PUTS: usize = 16;
 
 /// Which end of a transfer.

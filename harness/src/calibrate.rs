@@ -17,8 +17,8 @@ use crate::transport::TransportError;
 const SIZES: [usize; 12] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
-/// Times that each size goes round all candidates.
-const ROUNDS: usize = 3;
+/// Times that each size goes round all candidates; the median of them counts.
+const ROUNDS: usize = 5;
 
 /// Another algorithm than for the size below must be faster by this factor.
 const WORTH_A_CHANGE: f64 = 0.98;
@@ -35,12 +35,13 @@ pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError>
     let names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
     let mut table: Table = Vec::new();
     for size_bytes in SIZES {
-        let mut times = vec![Duration::MAX; names.len()];
+        let mut rounds = vec![Vec::with_capacity(ROUNDS); names.len()];
         for _ in 0..ROUNDS {
-            for (name, time) in names.iter().zip(&mut times) {
-                *time = median(name, topology, sizes, size_bytes)?.min(*time);
+            for (name, times) in names.iter().zip(&mut rounds) {
+                times.push(time(name, topology, sizes, size_bytes)?);
             }
         }
+        let times: Vec<Duration> = rounds.into_iter().map(median).collect();
         let fastest = names.iter().zip(&times).min_by_key(|(_, time)| **time);
         let Some((name, time)) = fastest else { continue };
         let before = table.last().and_then(|(_, name)| names.iter().position(|n| n == name));
@@ -54,7 +55,14 @@ pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError>
     Ok(table)
 }
 
-fn median(
+/// The middle one, or the one above.
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// The median time of an allreduce.
+fn time(
     name: &str,
     topology: &Topology,
     sizes: Sizes,
@@ -62,8 +70,8 @@ fn median(
 ) -> Result<Duration, TransportError> {
     let algorithm = registry::find(name).expect("candidates are registered");
     let choices = algorithm.choices(topology).expect("candidates support the world");
-    let repetitions = ((4 << 20) / size_bytes).clamp(4, 100);
-    let mut times = run(&Bench {
+    let repetitions = ((16 << 20) / size_bytes).clamp(8, 100);
+    let timed = run(&Bench {
         algorithm: &*algorithm,
         choices: &choices,
         topology,
@@ -76,10 +84,8 @@ fn median(
         repetitions,
         check: false,
         seed: 0,
-    })?
-    .times;
-    times.sort();
-    Ok(times[times.len() / 2])
+    })?;
+    Ok(median(timed.times))
 }
 
 /// An algorithm and its schedules in a world; if it chooses, then as `table` says.

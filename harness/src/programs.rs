@@ -1,13 +1,17 @@
 //! One rank's programs: which one runs depends on the size of the buffer.
 
 use algorithms::combine::Pipelined;
-use algorithms::program::{MOST_RANKS_WITH_PUTS, Program};
+use algorithms::program::Program;
 use algorithms::registry::Choice;
 use algorithms::schedule::{Part, Schedule};
 use algorithms::topology::Rank;
 
 /// A program longer than this costs more to walk than its segments gain.
 const MOST_OPS: usize = 8192;
+
+/// Up to so many operations of all ranks together, every rank compiles the programs of all, to find out
+/// what can be put.
+const MOST_WORLD_OPS: usize = 1 << 17;
 
 /// The programs of an algorithm's schedules by size, each in 1, 2, 4, ... segments, compiled when they
 /// are needed first.
@@ -84,7 +88,7 @@ impl<'s> Programs<'s> {
         let (schedule, rank) = (&*self.choices[choice].schedule, self.rank);
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
             let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule));
-            match schedule.ranks() <= MOST_RANKS_WITH_PUTS {
+            match (schedule.ranks() * ops(schedule)) << doublings <= MOST_WORLD_OPS {
                 true => Program::compile_world(&pipelined).swap_remove(rank),
                 false => Program::compile(&pipelined, rank),
             }
@@ -123,9 +127,14 @@ fn most_segments(schedule: &dyn Schedule) -> usize {
     if schedule.steps() < 2 {
         return 1;
     }
+    (MOST_OPS / ops(schedule).max(1)).max(1)
+}
+
+/// Sends and receives of rank 0.
+fn ops(schedule: &dyn Schedule) -> usize {
     let mut part = Part::default();
     (0..schedule.steps()).for_each(|step| schedule.part(0, step, &mut part));
-    (MOST_OPS / (part.sends.len() + part.receives.len()).max(1)).max(1)
+    part.sends.len() + part.receives.len()
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         source: Source::Measured,
         emulated: case.topology.nodes() > 1,
         oversubscribed: ranks > cores(),
-        pinned: is_pinned(ranks),
+        pinned: is_pinned(),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),

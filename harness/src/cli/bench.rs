@@ -428,7 +428,7 @@ fn blank(
         case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
         emulated: topology.nodes() > 1,
         oversubscribed: topology.ranks() > cores(),
-        pinned: is_pinned(topology.ranks()),
+        pinned: is_pinned(),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),

@@ -8,18 +8,17 @@ use algorithms::topology::Rank;
 use super::Links;
 use crate::transport::{CausedByTransport, TransportError};
 
-/// Whether each rank of a world is bound to a core of its own (a logical one, in the system's order):
-/// if there are enough. Left alone, the kernel may put two new threads on one core, and takes many
-/// milliseconds to notice. Threads that a rank starts are bound with it.
-pub fn is_pinned(ranks: usize) -> bool {
-    core_affinity::get_core_ids().is_some_and(|cores| ranks <= cores.len())
+/// Whether ranks are bound to cores (logical ones, in the system's order, one rank after the other): if
+/// the system tells which there are. Left alone, the kernel may put two new threads on one core, takes
+/// many milliseconds to notice, and does it otherwise in every run. Threads that a rank starts are bound
+/// with it.
+pub fn is_pinned() -> bool {
+    core_affinity::get_core_ids().is_some_and(|cores| !cores.is_empty())
 }
 
-fn pin(rank: Rank, ranks: usize) {
-    if is_pinned(ranks)
-        && let Some(core) = core_affinity::get_core_ids().and_then(|cores| cores.get(rank).copied())
-    {
-        core_affinity::set_for_current(core);
+fn pin(rank: Rank) {
+    if let Some(cores) = core_affinity::get_core_ids().filter(|cores| !cores.is_empty()) {
+        core_affinity::set_for_current(cores[rank % cores.len()]);
     }
 }
 
@@ -43,7 +42,7 @@ pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
         let spawn = |me: Rank| {
             let (rank, tell) = (&rank, &tell);
             let run = move || {
-                pin(me, links[0].ranks);
+                pin(me);
                 rank(me).inspect_err(|error| tell(me, error))
             };
             let thread = std::thread::Builder::new().name(format!("rank {me}"));
