@@ -9,7 +9,7 @@ help:
 	@echo "make quick   the quick sweep alone: results and figures in results/"
 	@echo "make soak    ten minutes of random allreduces"
 	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
-	@echo "make bench   criterion benches: schedules, control planes, execution"
+	@echo "make bench   tables of what is to be reached here, and criterion benches"
 
 test: tools
 	$(CARGO) fmt --all --check

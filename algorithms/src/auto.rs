@@ -1,6 +1,6 @@
 //! The algorithm that suits a buffer's size and the world: chosen from all registered ones.
 //!
-//! Candidates are those that no other one beats in every coefficient of [`Cost`]: whatever the machine,
+//! Candidates are those that no other one beats in the coefficients of [`Cost`]: whatever the machine,
 //! one of them is the best. For a machine of known alpha, beta and gamma each takes a time that grows
 //! linearly with the buffer, so the choice is the lower envelope of a few straight lines. Where
 //! candidates have been measured, the measurements choose instead.
@@ -97,16 +97,17 @@ impl Algorithm for Auto {
     }
 }
 
-/// The algorithms that may be the best for some size on some machine, with what they cost; of those
-/// that cost the same, the one registered first.
+/// The algorithms that may be the best for some size on some machine, with what they cost, as they are
+/// registered.
 pub fn candidates(topology: &Topology) -> Vec<(String, Cost)> {
     let mut front: Vec<(String, Cost)> = Vec::new();
     for name in names(topology) {
         let algorithm = registry::find(&name).expect("registered");
         let Ok(schedule) = algorithm.schedule(topology) else { continue };
         let cost = Cost::of(&*schedule, topology);
-        if front.iter().all(|(_, other)| !other.is_at_most(&cost)) {
-            front.retain(|(_, other)| !cost.is_at_most(other));
+        let beats = |a: &Cost, b: &Cost| a.is_at_most(b) && !b.is_at_most(a);
+        if front.iter().all(|(_, other)| !beats(other, &cost)) {
+            front.retain(|(_, other)| !beats(&cost, other));
             front.push((name, cost));
         }
     }

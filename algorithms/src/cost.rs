@@ -4,15 +4,15 @@
 //! bytes takes m gamma. Steps follow each other, a rank sends and receives at the same time (full
 //! duplex), messages of one step share a link but start together, and the ranks of a node share its
 //! link to the others. So the time of an allreduce of S bytes is, see [`Cost::time`], a sum over
-//! inside and between of `latencies` x alpha + `sent` x S beta, and `reduced` x S gamma; besides, each
-//! message costs its sender's processor an overhead (o in LogP).
+//! inside and between of `latencies` x alpha + `sent` x S beta, and (`reduced` + `exchanged`) x S gamma;
+//! besides, each message costs its sender's processor an overhead (o in LogP).
 //!
 //! The textbook's closed forms (Thakur, Rabenseifner and Gropp 2005; Patarasuk and Yuan 2009) are
 //! this file's tests.
 
 use crate::combine::least_common_multiple;
 use crate::program::Bounds;
-use crate::schedule::{Action, Part, Schedule};
+use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Topology;
 
 /// The coefficients of an allreduce's time.
@@ -24,6 +24,9 @@ pub struct Cost {
     pub between: Level,
     /// Buffers that the busiest rank combines, step by step: how often S gamma is paid.
     pub reduced: f64,
+    /// Buffers that the busiest rank receives while it sends the very chunks, step by step: in place,
+    /// such exchanges take a copy, which is taken to cost as much as combining.
+    pub exchanged: f64,
     /// Messages that the busiest rank sends, step by step: how often the overhead is paid.
     pub messages: f64,
     /// Messages that a rank sends, on average: what counts where ranks share processors.
@@ -78,7 +81,8 @@ impl Cost {
         let chunk = 1.0 / schedule.chunks() as f64;
         let (mut cost, mut part, mut all) = (Cost::default(), Part::default(), 0);
         for step in 0..schedule.steps() {
-            let (mut inside, mut between, mut reduced, mut messages) = (0, 0, 0, 0);
+            let (mut inside, mut between, mut reduced) = (0, 0, 0);
+            let (mut exchanged, mut messages) = (0, 0);
             // Chunks that leave and enter the node that is being looked at.
             let (mut node, mut out, mut into) = (0..0, 0, 0);
             for rank in 0..period {
@@ -90,7 +94,7 @@ impl Cost {
                 schedule.part(rank, step, &mut part);
                 all += part.sends.len();
                 messages = messages.max(part.sends.len());
-                let (mut sent, mut received, mut combined) = (0, 0, 0);
+                let (mut sent, mut received, mut combined, mut aside) = (0, 0, 0, 0);
                 for entry in &part.sends {
                     let count = if node.contains(&entry.peer()) { &mut sent } else { &mut out };
                     *count += entry.chunks().len();
@@ -103,7 +107,12 @@ impl Cost {
                         Action::Reduce => entry.chunks().len(),
                         Action::Copy => 0,
                     };
+                    let meets = |send: &Move| send.first < entry.end && entry.first < send.end;
+                    if part.sends.iter().any(meets) {
+                        aside += entry.chunks().len();
+                    }
                 }
+                exchanged = exchanged.max(aside);
                 inside = inside.max(sent).max(received);
                 between = between.max(out).max(into);
                 reduced = reduced.max(combined);
@@ -113,6 +122,7 @@ impl Cost {
             cost.between.sent += between as f64 * chunk;
             cost.inside.sent += inside as f64 * chunk;
             cost.reduced += reduced as f64 * chunk;
+            cost.exchanged += exchanged as f64 * chunk;
             cost.messages += messages as f64;
         }
         cost.messages_mean = all as f64 / period as f64;
@@ -129,6 +139,7 @@ impl Cost {
             inside: Level::default(),
             between: Level { latencies, sent: 2.0 * others },
             reduced: others,
+            exchanged: 0.0,
             messages: latencies,
             messages_mean: 2.0 * others,
         }
@@ -150,15 +161,15 @@ impl Cost {
     pub fn seconds_per_byte(&self, machine: &Machine) -> f64 {
         self.inside.sent * machine.inside.beta_s
             + self.between.sent * machine.between.beta_s
-            + self.reduced * machine.gamma_s
+            + (self.reduced + self.exchanged) * machine.gamma_s
     }
 
     /// No coefficient is larger than the other's: on no machine whatsoever is it slower.
     pub fn is_at_most(&self, other: &Cost) -> bool {
         let coefficients = |cost: &Cost| {
-            let Cost { inside, between, reduced, messages, messages_mean } = *cost;
+            let Cost { inside, between, reduced, exchanged, messages, messages_mean } = *cost;
             let links = [inside.latencies, inside.sent, between.latencies, between.sent];
-            links.into_iter().chain([reduced, messages, messages_mean])
+            links.into_iter().chain([reduced, exchanged, messages, messages_mean])
         };
         coefficients(self).zip(coefficients(other)).all(|(own, other)| own <= other + 1e-9)
     }

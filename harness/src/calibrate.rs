@@ -18,10 +18,15 @@ const SIZES: [usize; 12] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
 /// Times that each size goes round all candidates; the median of them counts.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 7;
 
-/// Another algorithm than for the size below must be faster by this factor.
-const WORTH_A_CHANGE: f64 = 0.98;
+/// From this size on, measuring takes long, and only who is not far behind is measured.
+const LARGE_BYTES: usize = 1 << 20;
+const FAR_BEHIND: f64 = 1.25;
+
+/// Within this factor of the fastest, the choice for the size below stays, else the first that is
+/// registered is taken.
+const ALIKE: f64 = 1.02;
 
 /// Names of algorithms, each with the smallest size in bytes that it is for; ascending from 0.
 pub type Table = Vec<(usize, String)>;
@@ -32,7 +37,7 @@ pub type Table = Vec<(usize, String)>;
 /// # Errors
 /// When a rank does not answer.
 pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError> {
-    let names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
+    let mut names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
     let mut table: Table = Vec::new();
     for size_bytes in SIZES {
         let mut rounds = vec![Vec::with_capacity(ROUNDS); names.len()];
@@ -42,14 +47,19 @@ pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError>
             }
         }
         let times: Vec<Duration> = rounds.into_iter().map(median).collect();
-        let fastest = names.iter().zip(&times).min_by_key(|(_, time)| **time);
-        let Some((name, time)) = fastest else { continue };
+        let Some(fastest) = times.iter().min().map(|time| time.as_secs_f64()) else { continue };
+        let is_fast = |at: usize| times[at].as_secs_f64() <= fastest * ALIKE;
         let before = table.last().and_then(|(_, name)| names.iter().position(|n| n == name));
-        let enough =
-            |before: usize| time.as_secs_f64() < times[before].as_secs_f64() * WORTH_A_CHANGE;
-        if before.is_none_or(enough) {
+        if !before.is_some_and(is_fast)
+            && let Some(name) = (0..names.len()).find(|&at| is_fast(at)).map(|at| &names[at])
+        {
             let from_bytes = if table.is_empty() { 0 } else { size_bytes / 2 };
             table.push((from_bytes, name.clone()));
+        }
+        if size_bytes >= LARGE_BYTES {
+            let most = fastest * FAR_BEHIND;
+            let mut near = times.iter().map(|time| time.as_secs_f64() <= most);
+            names.retain(|_| near.next().unwrap_or(true));
         }
     }
     Ok(table)

@@ -312,9 +312,10 @@ fn groups() {
         .iter()
         .map(|gradient| gradient.elements())
         .collect();
-    for (what, tensors, most) in
-        [("ResNet-50's 161", resnet, 1.05), ("1000 x 4 KiB", vec![1024; 1000], 1.3)]
-    {
+    for (what, tensors, most, most_packed) in [
+        ("ResNet-50's 161", resnet, "<= 1.05", "<= 2.5"),
+        ("1000 x 4 KiB", vec![1024; 1000], "<= 1.3", "-"),
+    ] {
         for ranks in [2, 4] {
             let case = |name: &str, tensors: &[usize]| Case {
                 algorithm: name.into(),
@@ -330,13 +331,14 @@ fn groups() {
                 }]);
             let (scattered, packed) = (scattered / one, packed / one);
             println!(
-                "| {what} | {ranks} | {one:.0} | {scattered:.2} | <= {most} | {packed:.2} | <= 2.5 |"
+                "| {what} | {ranks} | {one:.0} | {scattered:.2} | {most} | {packed:.2} | {most_packed} |"
             );
         }
     }
 }
 
-/// The choice of `auto` against the best of all.
+/// The choice of `auto` against the best of all: which one that is, one set of rounds says, and how long
+/// it takes, another, as the best of many similar ones is partly luck.
 fn auto() {
     println!("\n## Auto: time over that of the best single algorithm; goal <= 1.05\n");
     println!("| ranks | size | auto | best | auto (us) | best (us) | ratio |");
@@ -353,9 +355,10 @@ fn auto() {
             let chosen = table.iter().rfind(|(from_bytes, _)| *from_bytes <= size_bytes).unwrap();
             let cases: Vec<Case> =
                 names.iter().map(|name| Case::new(name, &world, size_bytes)).collect();
+            let first = medians(&cases);
+            let best = (0..names.len()).min_by(|&a, &b| first[a].total_cmp(&first[b])).unwrap();
             let times = medians(&cases);
             let auto = times[names.iter().position(|name| *name == chosen.1).unwrap()];
-            let best = (0..names.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap();
             println!(
                 "| {ranks} | {} | {} | {} | {auto:.2} | {:.2} | {:.2} |",
                 size(size_bytes),
