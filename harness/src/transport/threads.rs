@@ -62,7 +62,9 @@ const PARK: Duration = Duration::from_millis(20);
 /// A rank that nobody wakes looks around this often, once it has waited for longer than `PATIENT`.
 const NAP: Duration = Duration::from_micros(100);
 const PATIENT: Duration = Duration::from_millis(10);
-const YIELDS: u32 = 50;
+/// A waiting rank yields for so long before it sleeps: to wake a core that has nothing to do takes long,
+/// above all in a virtual machine.
+const YIELDING: Duration = Duration::from_micros(500);
 /// So many sources are combined in one pass.
 const MOST_MERGED: usize = 8;
 
@@ -218,8 +220,10 @@ impl Endpoint {
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
         let start = Instant::now();
-        for turn in 0.. {
-            let holds = match self.links.crowded && turn >= YIELDS {
+        let mut waited = Duration::ZERO;
+        loop {
+            let sleeps = waited >= YIELDING && self.links.crowded;
+            let holds = match sleeps {
                 true => self.links.seats[self.rank].is_up(|| condition(&self.links)),
                 false => condition(&self.links),
             };
@@ -229,21 +233,16 @@ impl Endpoint {
             if self.links.aborted.load(Ordering::SeqCst) {
                 return Err(self.links.abortion());
             }
-            if turn < YIELDS {
-                std::thread::yield_now();
-                continue;
-            }
-            let waited = start.elapsed();
             if waited > self.links.patience {
                 return Err(TransportError::Silent { rank: self.rank, peer: peer(), waited });
             }
-            match self.links.crowded {
+            match sleeps {
                 true => std::thread::park_timeout(PARK),
                 false if waited < PATIENT => std::thread::yield_now(),
                 false => std::thread::sleep(NAP),
             }
+            waited = start.elapsed();
         }
-        unreachable!("a rank that waits gives up in the end")
     }
 
     /// The next message from a rank.
