@@ -12,8 +12,8 @@ use crate::allreduce::Sizes;
 use crate::bench::{Bench, run};
 use crate::transport::TransportError;
 
-/// Sizes in bytes that are measured: from one element to more than the caches hold; what is the best
-/// for the largest is taken for whatever is larger.
+/// Sizes in bytes that are measured: from one element to more than the caches hold, as far as they are
+/// needed; what is the best for the largest is taken for whatever is larger.
 const SIZES: [usize; 12] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
@@ -32,14 +32,18 @@ const ALIKE: f64 = 1.02;
 pub type Table = Vec<(usize, String)>;
 
 /// Measures all candidates (see [`candidates`]) in allreduces of f32 in place, and says which is the
-/// fastest for which size.
+/// fastest for which size of at most `most_bytes`.
 ///
 /// # Errors
 /// When a rank does not answer.
-pub fn table(topology: &Topology, sizes: Sizes) -> Result<Table, TransportError> {
+pub fn table(
+    topology: &Topology,
+    sizes: Sizes,
+    most_bytes: usize,
+) -> Result<Table, TransportError> {
     let mut names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
     let mut table: Table = Vec::new();
-    for size_bytes in SIZES {
+    for size_bytes in SIZES.into_iter().filter(|&size| size == SIZES[0] || size / 2 <= most_bytes) {
         let mut rounds = vec![Vec::with_capacity(ROUNDS); names.len()];
         for _ in 0..ROUNDS {
             for (name, times) in names.iter().zip(&mut rounds) {
@@ -139,7 +143,7 @@ mod tests {
     fn a_table_covers_all_sizes_with_candidates() {
         for world in [Topology::flat(1), Topology::flat(3), Topology::uniform(2, 2)] {
             let sizes = Sizes { segment_bytes: 0, packing_bytes: 0 };
-            let table = table(&world, sizes).unwrap();
+            let table = table(&world, sizes, 2000).unwrap();
             assert_eq!(table[0].0, 0);
             assert!(table.is_sorted_by(|a, b| a.0 < b.0), "{table:?}");
             let names: Vec<_> = candidates(&world).into_iter().map(|(name, _)| name).collect();

@@ -60,6 +60,7 @@ impl Plan {
     /// When a rank does not answer.
     pub fn calibrate(&mut self) -> Result<BTreeMap<String, calibrate::Table>, TransportError> {
         let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
+        let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
         let choosing = self.cases.iter_mut().filter(|planned| {
             planned.choices.is_ok() && calibrate::chooses(&planned.case.algorithm)
         });
@@ -67,7 +68,9 @@ impl Plan {
             let Case { algorithm, topology, .. } = &planned.case;
             let table = match tables.entry(topology.to_string()) {
                 Entry::Occupied(table) => table.into_mut(),
-                Entry::Vacant(place) => place.insert(calibrate::table(topology, sizes)?),
+                Entry::Vacant(place) => {
+                    place.insert(calibrate::table(topology, sizes, most_bytes)?)
+                }
             };
             (planned.algorithm, planned.choices) = calibrate::prepared(algorithm, topology, table);
         }

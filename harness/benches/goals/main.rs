@@ -345,7 +345,7 @@ fn auto() {
     println!("|---|---|---|---|---|---|---|");
     for ranks in [2, 4] {
         let world = Topology::flat(ranks);
-        let table = calibrate::table(&world, SIZES).unwrap();
+        let table = calibrate::table(&world, SIZES, usize::MAX).unwrap();
         let single = registry::ALL.iter().filter(|entry| {
             let grouping = registry::find(entry.name).unwrap().grouping();
             !entry.chooses() && !entry.takes_inner() && grouping.is_none()

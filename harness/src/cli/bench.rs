@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut launch = Launch::now();
     let mut table = calibrate::Table::new();
     if request.names.iter().any(|name| calibrate::chooses(name)) {
-        table = calibrate::table(&request.topology, arguments.cut())?;
+        table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
         launch.auto.insert(request.topology.to_string(), table.clone());
     }
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
