@@ -1,5 +1,6 @@
 //! Properties of every registered algorithm, over every world up to 64 ranks and many shapes.
 
+use algorithms::combine::Pipelined;
 use algorithms::listed::Listed;
 use algorithms::program::{Kind, Program};
 use algorithms::registry::{ALL, find};
@@ -7,6 +8,7 @@ use algorithms::rehearsal::rehearse;
 use algorithms::schedule::{Action, Move, Part};
 use algorithms::topology::Topology;
 use algorithms::verify;
+use proptest::prelude::*;
 
 /// Each name, each that takes an inner algorithm over each other that can be one, and some numbers;
 /// groups change no schedule, so one of them will do. What chooses has no schedule of its own.
@@ -252,4 +254,35 @@ fn programs_that_wait_wrongly_are_refused() {
         op.after_sends = 0;
     });
     rehearse(&programs).expect_err("an exchange without staging passed");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// Worlds of any size, on nodes of any size, in any number of segments, however far apart.
+    #[test]
+    fn larger_worlds(
+        sizes in prop_oneof![
+            (17..150_usize).prop_map(|ranks| vec![1; ranks]),
+            (2..20_usize, 4..10_usize).prop_map(|(nodes, size)| vec![size; nodes]),
+            prop::collection::vec(1..9_usize, 10..30),
+        ],
+        which in any::<prop::sample::Index>(),
+        (segments, lag) in (1..4_usize, 1..5_usize),
+    ) {
+        let (world, names) = (Topology::new(&sizes), names());
+        let name = which.get(&names);
+        let algorithm = find(name).unwrap();
+        match verify::pipelined(&*algorithm, &world, segments, lag) {
+            // Puts are rehearsed in small worlds otherwise.
+            Ok(_) if world.ranks() <= 64 => {
+                let schedule = algorithm.schedule(&world).unwrap();
+                let pipelined = Pipelined::with_lag(schedule, segments, lag);
+                let rehearsed = rehearse(&Program::compile_world(&pipelined));
+                prop_assert!(rehearsed.is_ok(), "{name} on {world}: {rehearsed:?}");
+            }
+            Ok(_) | Err(verify::Violation::Unsupported(_)) => {}
+            Err(why) => prop_assert!(false, "{name} on {world}: {why}"),
+        }
+    }
 }

@@ -121,6 +121,7 @@ pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
     let links = Links::new(ranks, PATIENCE);
     let lines: Vec<Line> = (0..ranks).map(|_| Line::default()).collect();
     let repetitions = bench.repetitions.max(100) as u64;
+    let crowded = ranks > std::thread::available_parallelism().map_or(1, usize::from);
     let ended = run_ranks(&[&links], |rank| {
         let mut barrier = Barrier::new(links.join(rank));
         let mut times = Vec::with_capacity(repetitions as usize);
@@ -129,12 +130,11 @@ pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
             let start = Instant::now();
             lines[rank].0.store(repetition, Ordering::Release);
             for line in &lines {
-                let mut spins = 0;
                 while line.0.load(Ordering::Acquire) < repetition {
-                    spins += 1;
-                    match spins % 1000 {
-                        0 => std::thread::yield_now(),
-                        _ => std::hint::spin_loop(),
+                    // Who spins keeps the core from whom it waits for, if they share it.
+                    match crowded {
+                        true => std::thread::yield_now(),
+                        false => std::hint::spin_loop(),
                     }
                 }
             }
