@@ -357,11 +357,24 @@ impl Appended {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn read<T: DeserializeOwned>(
+    fn read<T: DeserializeOwned + Serialize + Default>(
         &mut self,
         dropped: &mut Vec<String>,
     ) -> Result<Vec<T>, RecordError> {
         let text = self.complete_lines(dropped)?;
+        let ours = csv_bytes(&[T::default()], true);
+        let columns = String::from_utf8_lossy(&ours).lines().next().map(str::to_string);
+        let theirs = text.lines().next().map(str::to_string);
+        if theirs.is_some() && theirs != columns {
+            return Err(RecordError::Differs {
+                path: self.path.clone(),
+                problem:
+                    "its columns are those of another version of kolo; finish this sweep with \
+                          the version that began it (provenance.json names the commit), or begin \
+                          another without --resume"
+                        .into(),
+            });
+        }
         let mut reader = csv::Reader::from_reader(text.as_bytes());
         let lines = reader.deserialize().map(|line| {
             line.map_err(|error| RecordError::Malformed {
@@ -429,6 +442,23 @@ mod tests {
         assert_eq!(earlier.rows.len(), 1);
         assert_eq!(earlier.blocks[&("a".into(), 1)], blocks[2]);
         assert_eq!(earlier.blocks.len(), 3);
+    }
+
+    /// A folder that another version has begun is left as it is.
+    #[test]
+    fn other_columns_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        written(&folder);
+        let path = folder.join("rows.csv");
+        let text = fs::read_to_string(&path).unwrap().replacen("schema,", "version,", 1);
+        fs::write(&path, &text).unwrap();
+        let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
+        assert!(
+            error.to_string().contains("rows.csv: its columns are those of another"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
     /// Wherever the files are cut, what is complete is kept and the rest can be appended again.
