@@ -17,8 +17,10 @@ use crate::transport::TransportError;
 const SIZES: [usize; 12] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
-/// Times that each size goes round all candidates; the median of them counts.
+/// Times that each size goes round all candidates; the median of them counts. Small sizes cost little.
 const ROUNDS: usize = 7;
+const ROUNDS_OF_SMALL: usize = 21;
+const SMALL_BYTES: usize = 1 << 18;
 
 /// From this size on, measuring takes long, and only who is not far behind is measured.
 const LARGE_BYTES: usize = 1 << 20;
@@ -44,8 +46,8 @@ pub fn table(
     let mut names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
     let mut table: Table = Vec::new();
     for size_bytes in SIZES.into_iter().filter(|&size| size == SIZES[0] || size / 2 <= most_bytes) {
-        let mut rounds = vec![Vec::with_capacity(ROUNDS); names.len()];
-        for _ in 0..ROUNDS {
+        let mut rounds = vec![Vec::new(); names.len()];
+        for _ in 0..if size_bytes > SMALL_BYTES { ROUNDS } else { ROUNDS_OF_SMALL } {
             for (name, times) in names.iter().zip(&mut rounds) {
                 times.push(time(name, topology, sizes, size_bytes)?);
             }

@@ -65,6 +65,8 @@ const PATIENT: Duration = Duration::from_millis(10);
 /// A waiting rank yields for so long before it sleeps: to wake a core that has nothing to do takes long,
 /// above all in a virtual machine.
 const YIELDING: Duration = Duration::from_micros(500);
+/// What messages bring along where each rank has a core.
+const FEW_BYTES: usize = 472;
 /// So many sources are combined in one pass.
 const MOST_MERGED: usize = 8;
 
@@ -76,6 +78,9 @@ pub struct Links {
     places: Vec<Place>,
     /// More ranks than cores: waiting ranks sleep and are woken.
     crowded: bool,
+    /// Messages of at most so many bytes bring them along: where ranks have to take turns, larger ones
+    /// than where a receiver reads the sender's buffer as fast.
+    most_carried: usize,
     patience: Duration,
     aborted: AtomicBool,
     abortion: Mutex<Option<TransportError>>,
@@ -100,6 +105,7 @@ impl Links {
             seats: (0..ranks).map(|_| Seat::default()).collect(),
             places: (0..ranks).map(|_| Place::default()).collect(),
             crowded: ranks > cores,
+            most_carried: if ranks > cores { CARRIED_BYTES } else { FEW_BYTES },
             patience,
             aborted: AtomicBool::new(false),
             abortion: Mutex::new(None),
@@ -316,7 +322,7 @@ impl Endpoint {
         for op in program.receives.iter().filter(travels) {
             let from = op.entry.peer();
             count[from] += 1;
-            if Endpoint::is_put(op, Endpoint::size_bytes(collective, op)) {
+            if self.is_put(op, Endpoint::size_bytes(collective, op)) {
                 due.push((from, count[from]));
             }
         }
@@ -409,8 +415,9 @@ impl Endpoint {
         let (view, shape) = (buffer.view(), buffer.shape());
         self.posted[to] = count;
         let mut until = count;
+        let is_put = self.is_put(op, size);
         let last = &mut self.last[to][(count % 2) as usize];
-        if Endpoint::is_put(op, size) {
+        if is_put {
             let (collective_of, view) = self.views[to];
             assert_eq!(collective_of, self.collective, "a put into a rank that has sent nothing");
             Endpoint::put(collective, op, view);
@@ -420,7 +427,7 @@ impl Endpoint {
             line.post_aside(count, view, shape, self.taken[to]);
         } else {
             *last = count;
-            let message = match size <= CARRIED_BYTES {
+            let message = match size <= links.most_carried {
                 true => {
                     // SAFETY: there is room; the program lets nobody write the chunks while this
                     // send begins.
@@ -473,8 +480,8 @@ impl Endpoint {
 
     /// Whether a transfer of that many bytes is put: both ends must agree. What a message can bring along
     /// is not; what is longer, the receiver has sent by address before.
-    fn is_put(op: &Op, size_bytes: usize) -> bool {
-        op.put && size_bytes > CARRIED_BYTES
+    fn is_put(&self, op: &Op, size_bytes: usize) -> bool {
+        op.put && size_bytes > self.links.most_carried
     }
 
     fn is_empty(collective: &Collective, op: &Op) -> bool {
@@ -552,7 +559,7 @@ impl Transport for Endpoint {
             self.arrived(from)?;
             let (line, next) = self.next(from);
             let size = Endpoint::size_bytes(collective, op);
-            if Endpoint::is_put(op, size) {
+            if self.is_put(op, size) {
                 self.take(from);
                 self.received += 1;
                 continue;

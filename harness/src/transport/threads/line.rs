@@ -12,7 +12,7 @@
 use super::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
 /// What a message may bring along.
-pub const CARRIED_BYTES: usize = 472;
+pub const CARRIED_BYTES: usize = 1024;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -32,13 +32,13 @@ pub enum Message {
 }
 
 /// The code of a message that is an address.
-const ADDRESS: u64 = 1023;
+const ADDRESS: u64 = 2047;
 
 #[repr(align(128))]
 struct Slot {
     /// The newest message in this slot.
     posted: AtomicU64,
-    /// Which message `words` belong to, and what it says: count x 1024 + code, or + bytes.
+    /// Which message `words` belong to, and what it says: count x 2048 + code, or + bytes.
     code: AtomicU64,
     /// Messages that the sender has taken from the receiver.
     acknowledged: AtomicU64,
@@ -120,7 +120,7 @@ impl Line {
                 ADDRESS
             }
         };
-        slot.code.store(count * 1024 + code, Ordering::Relaxed);
+        slot.code.store(count * 2048 + code, Ordering::Relaxed);
         slot.acknowledged.store(acknowledged, Ordering::Release);
         slot.posted.store(count, Ordering::Release);
     }
@@ -153,8 +153,8 @@ impl Line {
     pub fn message(&self, count: u64) -> Message {
         let slot = self.slot(count);
         let code = slot.code.load(Ordering::Relaxed);
-        match code % 1024 {
-            _ if code / 1024 != count => {
+        match code % 2048 {
+            _ if code / 2048 != count => {
                 let address = slot.address.load(Ordering::Relaxed);
                 Message::Address(address, slot.shape.load(Ordering::Relaxed))
             }
