@@ -27,7 +27,7 @@ impl Place {
     ///
     /// # Safety
     /// As [`copy`].
-    #[inline]
+    #[inline(always)]
     unsafe fn address(
         self,
         collective: &Collective,
@@ -54,7 +54,7 @@ pub fn size_bytes(collective: &Collective, op: &Op) -> usize {
 /// # Safety
 /// Views are of live buffers of the shape of this rank's; bytes have room for all chunks; both places
 /// are apart; nobody else writes the chunks, or reads them at `into`, meanwhile.
-#[inline]
+#[inline(always)]
 pub unsafe fn copy(collective: &Collective, op: &Op, from: Place, into: Place) {
     let (buffer, mut done) = (collective.buffer, 0);
     for (block, offset, elements) in buffer.pieces(collective.bounds.elements(&op.entry)) {
@@ -73,7 +73,7 @@ pub unsafe fn copy(collective: &Collective, op: &Op, from: Place, into: Place) {
 ///
 /// # Safety
 /// As [`copy`], with this rank's buffer to be written.
-#[inline]
+#[inline(always)]
 pub unsafe fn combine(collective: &Collective, op: &Op, from: &[Place]) {
     if op.entry.action == Action::Copy {
         // SAFETY: the caller's promise.

@@ -220,15 +220,13 @@ impl Endpoint {
     /// Sends chunks: as bytes if they are few, by putting them where they belong if that is possible, or
     /// by the view of this rank's buffer. Returns the message that must be taken before the chunks may
     /// be overwritten; 0 for none.
-    fn send(&mut self, collective: &Collective, op: &Op) -> Result<u64, TransportError> {
+    #[inline]
+    fn send(&mut self, collective: &Collective, op: &Op) -> u64 {
         let (to, size) = (op.entry.peer(), size_bytes(collective, op));
         if size == 0 {
-            return Ok(0);
+            return 0;
         }
         let is_put = self.is_put(op, size);
-        if is_put {
-            self.still_here()?;
-        }
         let links = &*self.links;
         let (line, count, taken) = (links.line(self.rank, to), self.posted[to] + 1, self.taken[to]);
         let (view, shape) = (collective.buffer.view(), collective.buffer.shape());
@@ -262,7 +260,7 @@ impl Endpoint {
         }
         self.posted[to] = count;
         self.wake(to);
-        Ok(until)
+        until
     }
 
     /// Waits for what the first of these receives brings, `size` bytes, and combines or copies it, along
@@ -281,29 +279,32 @@ impl Endpoint {
             self.take(from);
             return Ok(1);
         }
-        let mut places = [Place::Own; MOST_MERGED];
-        let mut here = 1;
-        match line.message(next) {
+        let (address, shape) = match line.message(next) {
+            Message::Address(address, shape) => (address, shape),
             Message::Bytes(bytes) => {
                 assert_eq!(bytes, size, "ranks with different buffers");
-                places[0] = line.read(next, |bytes| Place::Bytes(bytes.cast_mut()));
+                let brought = line.read(next, |bytes| Place::Bytes(bytes.cast_mut()));
+                // SAFETY: the bytes of a message stay until it is taken. The schedule lets nobody else
+                // write the range meanwhile, see `crate::execute`.
+                unsafe { combine(collective, op, &[brought]) };
+                self.take(from);
+                return Ok(1);
             }
-            Message::Address(address, shape) => {
-                places[0] = self.view(collective, from, (address, shape));
-                for other in batch[1..].iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
-                    let (line, next) = self.next(other);
-                    if !line.is_posted(next) {
-                        break;
-                    }
-                    let Message::Address(address, shape) = line.message(next) else { break };
-                    places[here] = self.view(collective, other, (address, shape));
-                    here += 1;
-                }
+        };
+        let mut places = [Place::Own; MOST_MERGED];
+        places[0] = self.view(collective, from, (address, shape));
+        let mut here = 1;
+        for other in batch[1..].iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
+            let (line, next) = self.next(other);
+            if !line.is_posted(next) {
+                break;
             }
+            let Message::Address(address, shape) = line.message(next) else { break };
+            places[here] = self.view(collective, other, (address, shape));
+            here += 1;
         }
         // SAFETY: a sender posts the view of its buffer, which has this one's shape and stays until the
-        // message is taken, as do the bytes of a message. The schedule lets nobody write the range
-        // meanwhile, see `crate::execute`.
+        // message is taken. The schedule lets nobody write the range meanwhile.
         unsafe { combine(collective, op, &places[..here]) };
         batch[..here].iter().for_each(|op| self.take(op.entry.peer()));
         Ok(here)
@@ -363,7 +364,10 @@ impl Transport for Endpoint {
 
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
         for op in batch.iter().filter(|op| op.kind == Kind::Send) {
-            let until = self.send(collective, op)?;
+            if op.put {
+                self.still_here()?;
+            }
+            let until = self.send(collective, op);
             self.sends.push((op.entry.peer(), until));
         }
         Ok(())
