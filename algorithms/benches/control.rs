@@ -102,7 +102,7 @@ fn cached(criterion: &mut Criterion) {
     let all: Vec<usize> = (0..161).collect();
     let mut plane = control::find("bitvector", tensors.clone(), &Settings::new(0, 1)).unwrap();
     let mut out = Vec::new();
-    let mut step = |plane: &mut Box<dyn ControlPlane>, out: &mut Vec<Effect>| {
+    let step = |plane: &mut Box<dyn ControlPlane>, out: &mut Vec<Effect>| {
         plane.on(Event::Ready(&all), out).unwrap();
         plane.on(Event::Cycle(Duration::ZERO), out).unwrap();
         let Some(Effect::Bitwise(_, words)) = out.pop() else { panic!("it asks for an AND") };

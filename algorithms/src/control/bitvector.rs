@@ -50,13 +50,12 @@ pub struct BitVector {
     /// Settings that all ranks must have, compared in the first cycle.
     settings: [(&'static str, usize); 2],
     is_first: bool,
-    /// What was drained in this cycle: tensors with a bit, those without, and the bits that are invalid.
-    hits: Vec<TensorId>,
+    /// What was drained in this cycle; of that, tensors without a bit, and the bits that are invalid.
+    drained: Vec<TensorId>,
     uncached: Vec<TensorId>,
     invalid: Vec<usize>,
     /// What this rank put into the AND.
     words: Vec<u64>,
-    drained: Vec<TensorId>,
     waiting: Waiting,
     memo: Memo,
     flaws: Flaws,
@@ -111,11 +110,10 @@ impl BitVector {
                 ("fusion threshold in bytes", fusion_threshold_bytes),
             ],
             is_first: true,
-            hits: Vec::new(),
+            drained: Vec::new(),
             uncached: Vec::new(),
             invalid: Vec::new(),
             words: Vec::new(),
-            drained: Vec::new(),
             waiting: Waiting { since: FastMap::default(), check: settings.stall_check },
             memo: Memo::default(),
             tensors,
@@ -126,7 +124,6 @@ impl BitVector {
     /// Sorts what became ready into cached, invalid and uncached, and asks all ranks for their bits.
     fn ask(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
-        self.hits.clear();
         self.uncached.clear();
         self.invalid.clear();
         self.words.clear();
@@ -139,7 +136,6 @@ impl BitVector {
             };
             let is_same = self.cache.tensor(bit) == id || self.flaws.has(Flaw::InvalidTakenForHit);
             if is_same && !self.waiting.is_stalled(name, self.now) {
-                self.hits.push(id);
                 set(&mut self.words, bit + STATUS_BITS);
             } else {
                 self.invalid.push(bit);
@@ -147,7 +143,7 @@ impl BitVector {
             }
         }
         let report = &mut self.negotiation.report;
-        report.hits += self.hits.len();
+        report.hits += self.drained.len() - self.uncached.len();
         report.invalid += self.invalid.len();
         report.misses += self.uncached.len() - self.invalid.len();
         self.words[0] |= ALL_CLEAR;
@@ -254,7 +250,7 @@ impl BitVector {
             let common_bits = bits(common, STATUS_BITS);
             let mut ready: Vec<_> = common_bits.map(|bit| self.cache.tensor(bit)).collect();
             if self.flaws.has(Flaw::BitsInOrderOfReadiness) {
-                ready.sort_by_key(|id| self.hits.iter().position(|hit| hit == id));
+                ready.sort_by_key(|id| self.drained.iter().position(|drained| drained == id));
             }
             let ready = ready.into_iter().map(Candidate::reduce).collect();
             self.memo.responses = self.fusion.messages(ready, Vec::new(), &self.tensors);
@@ -271,8 +267,13 @@ impl BitVector {
     /// Cached tensors that are not ready everywhere wait for the next cycle; those whose entry has just
     /// been erased go to rank 0.
     fn put_back(&mut self, common: &[u64]) {
-        for &id in &self.hits {
+        // These come in the order in which they were drained.
+        let mut without_a_bit = self.uncached.clone().into_iter().peekable();
+        for &id in &self.drained {
             let name = self.tensors.name_of(id);
+            if without_a_bit.next_if_eq(&id).is_some() {
+                continue;
+            }
             match self.cache.bit(name) {
                 None => self.uncached.push(id),
                 Some(bit) if is_set(common, bit + STATUS_BITS) => {

@@ -11,8 +11,10 @@ use super::flaw::{Flaw, Flaws};
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
     capacity: usize,
-    /// Of each bit.
+    /// Of each bit: its tensor and the number of that one's name.
     entries: Vec<Entry>,
+    /// Of each bit: when it was used last; times are counted, not measured. 0: a hole.
+    used: Vec<u64>,
     /// Of each name, plus one; 0 for none.
     bit_of: Vec<u32>,
     /// Uses so far.
@@ -26,8 +28,6 @@ pub struct ResponseCache {
 struct Entry {
     tensor: u32,
     name: u32,
-    /// When it was used last; times are counted, not measured. 0: a hole.
-    used: u64,
 }
 
 impl ResponseCache {
@@ -36,6 +36,7 @@ impl ResponseCache {
         ResponseCache {
             capacity,
             entries: Vec::new(),
+            used: Vec::new(),
             bit_of: vec![0; names],
             now: 0,
             holes: 0,
@@ -80,7 +81,7 @@ impl ResponseCache {
     #[inline]
     pub fn touch(&mut self, bit: usize) {
         self.now += 1;
-        self.entries[bit].used = self.now;
+        self.used[bit] = self.now;
     }
 
     /// Inserts a tensor of that name, or refreshes it if it is there. Nothing happens at capacity 0.
@@ -88,19 +89,20 @@ impl ResponseCache {
         if self.capacity == 0 {
             return;
         }
-        let entry = Entry { tensor: tensor as u32, name: name as u32, used: 0 };
+        let entry = Entry { tensor: tensor as u32, name: name as u32 };
         let bit = match self.bit(name) {
             Some(bit) => bit,
             None if self.entries.len() - self.holes < self.capacity => {
                 self.entries.push(entry);
+                self.used.push(0);
                 self.entries.len() - 1
             }
             None => {
-                let used = self.entries.iter().enumerate().filter(|(_, entry)| entry.used > 0);
-                let oldest = used.min_by_key(|(_, entry)| entry.used);
-                let (bit, evicted) = oldest.expect("a full cache has entries");
+                let used = self.used.iter().enumerate().filter(|(_, used)| **used > 0);
+                let oldest = used.min_by_key(|(_, used)| **used);
+                let (bit, _) = oldest.expect("a full cache has entries");
                 if !self.flaws.has(Flaw::EvictedKeepsItsBit) {
-                    self.bit_of[evicted.name as usize] = 0;
+                    self.bit_of[self.entries[bit].name as usize] = 0;
                 }
                 self.evictions += 1;
                 bit
@@ -113,10 +115,8 @@ impl ResponseCache {
 
     /// Forgets the tensor of a bit.
     pub fn erase(&mut self, bit: usize) {
-        let entry = &mut self.entries[bit];
-        if entry.used > 0 {
-            entry.used = 0;
-            self.bit_of[entry.name as usize] = 0;
+        if std::mem::take(&mut self.used[bit]) > 0 {
+            self.bit_of[self.entries[bit].name as usize] = 0;
             self.holes += 1;
         }
     }
@@ -126,8 +126,9 @@ impl ResponseCache {
         if self.holes == 0 || self.flaws.has(Flaw::RenumberingLost) {
             return;
         }
-        self.entries.retain(|entry| entry.used > 0);
-        self.entries.sort_by_key(|entry| entry.used);
+        let in_use = self.bits_by_use();
+        self.entries = in_use.iter().map(|&bit| self.entries[bit]).collect();
+        self.used = in_use.iter().map(|&bit| self.used[bit]).collect();
         for (bit, entry) in self.entries.iter().enumerate() {
             self.bit_of[entry.name as usize] = bit as u32 + 1;
         }
@@ -136,10 +137,13 @@ impl ResponseCache {
 
     /// Every bit's tensor, from the least recently used to the most; what must be alike on all ranks.
     pub fn contents(&self) -> Vec<(usize, TensorId)> {
-        let mut entries: Vec<_> =
-            self.entries.iter().enumerate().filter(|(_, entry)| entry.used > 0).collect();
-        entries.sort_by_key(|(_, entry)| entry.used);
-        entries.into_iter().map(|(bit, entry)| (bit, entry.tensor as TensorId)).collect()
+        self.bits_by_use().into_iter().map(|bit| (bit, self.tensor(bit))).collect()
+    }
+
+    fn bits_by_use(&self) -> Vec<usize> {
+        let mut bits: Vec<_> = (0..self.used.len()).filter(|&bit| self.used[bit] > 0).collect();
+        bits.sort_by_key(|&bit| self.used[bit]);
+        bits
     }
 }
 

@@ -117,6 +117,11 @@ pub fn decode_request(body: &[u8]) -> Result<Tensor, Malformed> {
     })
 }
 
+/// The name in the body of a request.
+pub(super) fn request_name(body: &[u8]) -> Result<&str, Malformed> {
+    Reader { bytes: body, at: 0 }.text()
+}
+
 /// Bytes that Horovod would send for these requests (FlatBuffers, and the byte that ends an MPI
 /// message); fields are names' lengths and numbers of dimensions. Measured with Horovod's serialiser:
 /// exact but for small differences at one request.

@@ -69,8 +69,9 @@ impl Negotiation {
             Some(radix) => (rank * radix + 1).min(ranks)..(rank * radix + radix + 1).min(ranks),
         };
         let groups = settings.groups.clone();
+        // A leaf counts nothing.
+        let reporters = if children.is_empty() && rank != 0 { 0 } else { 1 + children.len() };
         Negotiation {
-            tensors,
             rank,
             ranks,
             radix,
@@ -81,7 +82,8 @@ impl Negotiation {
             shut_down: false,
             early: vec![None; children.len()],
             counted: 0,
-            table: Table::new(1 + children.len(), flaws),
+            table: Table::new(tensors.clone(), reporters, flaws),
+            tensors,
             children,
             complete: Vec::new(),
             cached: Vec::new(),

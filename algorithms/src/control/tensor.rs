@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::hash::FastMap;
 use super::{ControlError, message};
 
 /// A tensor's number on this rank: its position in [`Tensors`].
@@ -205,66 +206,60 @@ impl Tensor {
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
     list: Vec<Tensor>,
-    names: HashMap<String, usize>,
-    /// Of each tensor.
-    facts: Vec<Facts>,
+    numbers: FastMap<String, u32>,
+    /// Of each name: its tensors.
+    versions: Vec<Vec<TensorId>>,
+    /// Of each tensor: the number of its name, its size in bytes, its kind, and its request. Tensors of
+    /// one kind may be reduced by one and the same call.
+    names: Vec<u32>,
+    sizes: Vec<usize>,
+    kinds: Vec<u32>,
+    requests: Vec<Range<u32>>,
     /// The requests of all tensors, back to back.
-    requests: Vec<u8>,
-}
-
-/// What is looked up often.
-#[derive(Clone, Debug)]
-struct Facts {
-    size_bytes: usize,
-    /// Tensors of one kind may be reduced by one and the same call.
-    kind: u32,
-    name: u32,
-    request: Range<u32>,
+    bytes: Vec<u8>,
 }
 
 impl Tensors {
     /// Registers tensors in order. An error names a tensor that comes twice, alike in everything.
     pub fn new(list: Vec<Tensor>) -> Result<Tensors, ControlError> {
-        let mut tensors = Tensors { list, ..Tensors::default() };
+        let mut tensors = Tensors::default();
         let mut kinds = HashMap::new();
-        let mut known: Vec<Vec<TensorId>> = Vec::new();
-        for (id, tensor) in tensors.list.iter().enumerate() {
-            let next = tensors.names.len();
-            let name = *tensors.names.entry(tensor.name.clone()).or_insert(next);
-            known.resize_with(tensors.names.len(), Vec::new);
-            if known[name].iter().any(|&other| tensors.list[other] == *tensor) {
+        for (id, tensor) in list.iter().enumerate() {
+            let next = tensors.versions.len() as u32;
+            let name = *tensors.numbers.entry(tensor.name.clone()).or_insert(next);
+            tensors.versions.resize_with(tensors.numbers.len(), Vec::new);
+            let versions = &mut tensors.versions[name as usize];
+            if versions.iter().any(|&other| list[other] == *tensor) {
                 return Err(ControlError::RegisteredTwice { name: tensor.name.clone() });
             }
-            known[name].push(id);
+            versions.push(id);
             let scales = (tensor.prescale.to_bits(), tensor.postscale.to_bits());
             let kind = (tensor.operation, tensor.dtype, tensor.op, scales, tensor.device);
             let next = kinds.len() as u32;
-            let start = tensors.requests.len() as u32;
-            message::encode_request(&mut tensors.requests, tensor);
-            tensors.facts.push(Facts {
-                size_bytes: tensor.size_bytes(),
-                kind: *kinds.entry(kind).or_insert(next),
-                name: name as u32,
-                request: start..tensors.requests.len() as u32,
-            });
+            tensors.kinds.push(*kinds.entry(kind).or_insert(next));
+            tensors.names.push(name);
+            tensors.sizes.push(tensor.size_bytes());
+            let start = tensors.bytes.len() as u32;
+            message::encode_request(&mut tensors.bytes, tensor);
+            tensors.requests.push(start..tensors.bytes.len() as u32);
         }
-        Ok(tensors)
+        Ok(Tensors { list, ..tensors })
     }
 
     /// Size of a tensor in bytes.
     pub fn size_bytes(&self, id: TensorId) -> usize {
-        self.facts[id].size_bytes
+        self.sizes[id]
     }
 
     /// True if two tensors may be reduced by one and the same call: same operation, type, reduction,
     /// factors and device.
     pub fn may_fuse(&self, a: TensorId, b: TensorId) -> bool {
-        self.facts[a].kind == self.facts[b].kind
+        self.kinds[a] == self.kinds[b]
     }
 
     /// The number of a tensor's kind, from 0.
     pub fn kind(&self, id: TensorId) -> usize {
-        self.facts[id].kind as usize
+        self.kinds[id] as usize
     }
 
     /// How many there are.
@@ -284,22 +279,29 @@ impl Tensors {
 
     /// How many names there are.
     pub fn names(&self) -> usize {
-        self.names.len()
+        self.versions.len()
+    }
+
+    /// The tensors of a name.
+    pub fn versions(&self, name: usize) -> &[TensorId] {
+        &self.versions[name]
     }
 
     /// The number of a tensor's name.
+    #[inline]
     pub fn name_of(&self, id: TensorId) -> usize {
-        self.facts[id].name as usize
+        self.names[id] as usize
     }
 
     /// The number of a name.
     pub fn find(&self, name: &str) -> Option<usize> {
-        self.names.get(name).copied()
+        self.numbers.get(name).map(|&number| number as usize)
     }
 
     /// A tensor's request, as it goes over the wire.
+    #[inline]
     pub fn request(&self, id: TensorId) -> &[u8] {
-        let Range { start, end } = self.facts[id].request;
-        &self.requests[start as usize..end as usize]
+        let Range { start, end } = self.requests[id];
+        &self.bytes[start as usize..end as usize]
     }
 }
