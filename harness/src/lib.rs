@@ -6,7 +6,8 @@
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what it is fed with | [`workload`] |
-//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
+//! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
+//! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | what the user types | [`cli`] |
 
@@ -18,6 +19,7 @@ pub mod cli;
 pub mod config;
 pub mod element;
 pub mod engine;
+pub mod environment;
 pub mod execute;
 pub mod kernel;
 pub mod memory;
@@ -25,6 +27,7 @@ pub mod negotiate;
 pub mod pace;
 pub mod pattern;
 pub mod plan;
+pub mod precedence;
 pub mod programs;
 pub mod provenance;
 pub mod record;
