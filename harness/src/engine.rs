@@ -114,7 +114,7 @@ pub struct RankLog {
     pub steps: Vec<RankStep>,
     /// Each message, in order; the same messages on all ranks.
     pub messages: Vec<RankMessage>,
-    /// Each cycle; the same number on all ranks, since each is an exchange between all.
+    /// Each cycle; if ranks negotiate, the same number on all, since each is an exchange between all.
     pub cycles: Vec<RankCycle>,
 }
 
@@ -134,6 +134,8 @@ pub struct RankCycle {
 pub struct Outcome {
     /// What each rank saw.
     pub ranks: Vec<RankLog>,
+    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    pub negotiated: bool,
     /// The check of the last step's data.
     pub wrong: Wrong,
 }
@@ -214,7 +216,9 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         Ok::<_, EngineError>(background.log)
     })?;
     drop(slots);
-    Ok(Outcome { ranks: logs, wrong: check(job, memories) })
+    let negotiated = control::find(job.control_plane, tensors, &Settings::new(0, ranks))
+        .is_some_and(|plane| plane.is_paced());
+    Ok(Outcome { ranks: logs, negotiated, wrong: check(job, memories) })
 }
 
 /// Index of each gradient's first element in the pattern.
