@@ -174,7 +174,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     assert_eq!(memories.len(), ranks, "one memory per rank");
     let tensors = Tensors::new(job.workload.tensors(job.dtype, job.op));
     let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
-    let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, job.patience));
+    let data = Links::new(ranks, job.patience);
+    let (bits, mail) = (data.beside(), data.beside());
     let written = Mutex::new(Vec::with_capacity(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
