@@ -99,6 +99,14 @@ fn every_algorithm_is_in_the_readme() {
 }
 
 #[test]
+fn every_control_plane_is_in_the_readme() {
+    let page = read("README.md");
+    for name in algorithms::control::NAMES {
+        assert!(page.contains(&format!("| `{name}")), "{name}");
+    }
+}
+
+#[test]
 fn every_variable_that_is_used_is_in_the_readme() {
     let page = read("README.md");
     for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
@@ -119,8 +127,8 @@ fn block(marker: &str) -> String {
 fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
-    fs::create_dir_all(source.join("control")).unwrap();
-    for folder in ["", "control"] {
+    fs::create_dir_all(source.join("control/rehearsal")).unwrap();
+    for folder in ["", "control", "control/rehearsal"] {
         for path in files(&format!("algorithms/src/{folder}"), ".rs") {
             fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
         }
