@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
+use crate::framework::Framework;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -35,6 +36,9 @@ pub struct Config {
     /// The gradients' type and reduction.
     #[serde(default)]
     pub data: Data,
+    /// What is done to the gradients above the core.
+    #[serde(default)]
+    pub framework: Framework,
     /// What is varied: every combination is a case.
     pub sweep: Axes,
     /// How long and how often each case is measured.
@@ -231,9 +235,14 @@ impl Config {
         }
     }
 
-    /// Element type.
+    /// Element type of the gradients.
     pub fn dtype(&self) -> DataType {
         parse_dtype(&self.data.dtype).expect("the configuration was checked")
+    }
+
+    /// The type in which they travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype())
     }
 
     /// Reduction.
@@ -318,6 +327,7 @@ impl Config {
             parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
         let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
         check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+        self.framework.check(dtype, op)?;
         let numbers = [
             ("step.forward_ms", self.step.forward_ms, 1e5),
             ("step.backward_ms", self.step.backward_ms, 1e5),
@@ -493,6 +503,16 @@ cycle_time_ms = [1, 2.5]
                 "[sweep]",
                 "[data]\ndtype = \"i32\"\n[sweep]",
                 "test.toml: data.op: average of i32 would have to round; use sum",
+            ),
+            (
+                "[sweep]",
+                "[framework]\ncompression = \"fp8\"\n[sweep]",
+                "test.toml: line 6: unknown variant `fp8`, expected one of `none`, `fp16`, `bf16`",
+            ),
+            (
+                "[sweep]",
+                "[framework]\nbackward_passes_per_step = 0\n[sweep]",
+                "test.toml: framework.backward_passes_per_step is 0, expected 1 to 65536",
             ),
             (
                 "[sweep]",

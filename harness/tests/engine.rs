@@ -9,6 +9,7 @@ use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::config::Config;
 use harness::engine::{self, Job, Outcome, RankMemory};
+use harness::framework::Framework;
 use harness::plan::Plan;
 use harness::provenance::{Launch, Provenance};
 use harness::record::{Earlier, Store};
@@ -43,6 +44,7 @@ struct Setting<'a> {
     segment_bytes: usize,
     packing_bytes: usize,
     steps: usize,
+    framework: Framework,
 }
 
 impl Default for Setting<'_> {
@@ -59,6 +61,7 @@ impl Default for Setting<'_> {
             segment_bytes: 1000,
             packing_bytes: 5000,
             steps: 3,
+            framework: Framework::default(),
         }
     }
 }
@@ -69,6 +72,9 @@ fn run(setting: &Setting, workload: &Workload) -> Outcome {
 }
 
 fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Outcome {
+    let algorithm = find(setting.algorithm).unwrap();
+    let by_algorithm = algorithm.grouping().map(|_| 3);
+    let groups = setting.framework.groups(workload, by_algorithm).unwrap();
     let job = Job {
         workload,
         times: StepTimes {
@@ -79,9 +85,10 @@ fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Ou
         topology: &setting.topology,
         dtype: setting.dtype,
         op: setting.op,
-        algorithm: &*find(setting.algorithm).unwrap(),
+        algorithm: &*algorithm,
         choices,
-        groups: 3,
+        framework: &setting.framework,
+        groups: &groups,
         control_plane: setting.plane,
         fusion_threshold_bytes: setting.threshold,
         cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
@@ -104,7 +111,8 @@ fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Ou
             let tensors: usize = of_step().map(|message| message.tensors).sum();
             let elements: usize = of_step().map(|message| message.elements).sum();
             assert_eq!((tensors, elements), (workload.gradients.len(), workload.elements()));
-            assert!(rank.steps[step].time >= job.times.forward + job.times.backward);
+            let passes = setting.framework.backward_passes_per_step as u32;
+            assert!(rank.steps[step].time >= (job.times.forward + job.times.backward) * passes);
         }
     }
     outcome
@@ -148,7 +156,8 @@ fn awkward_settings_are_exact() {
         Setting { steps: 1, ..Setting::default() },
     ] {
         for plane in control::NAMES {
-            let setting = Setting { plane, topology: setting.topology.clone(), ..setting };
+            let (topology, framework) = (setting.topology.clone(), setting.framework.clone());
+            let setting = Setting { plane, topology, framework, ..setting };
             assert_eq!(run(&setting, &workload(25)).wrong.count, 0);
         }
     }
