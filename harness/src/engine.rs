@@ -19,12 +19,12 @@ use thiserror::Error;
 use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
 use crate::framework::Framework;
 use crate::gradients::{self, Gradients};
-use crate::groups::Assembly;
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
+use crate::optimizer::{Optimizer, Work};
 use crate::pace::Pace;
 use crate::pattern::Wrong;
-use crate::replay::{Arrival, Replay, StepTimes};
+use crate::replay::{Replay, StepTimes};
 use crate::transport::threads::{Links, Mail, run_ranks};
 use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
@@ -90,10 +90,8 @@ pub struct RankStep {
     pub data: Duration,
     /// Copying into and out of the fusion buffer.
     pub packing: Duration,
-    /// Adding up the gradients of several backward passes, and dividing the result.
-    pub aggregation: Duration,
-    /// Casting gradients and results.
-    pub compression: Duration,
+    /// Work on gradients above the core.
+    pub work: Work,
     /// Bytes of control messages sent.
     pub control_bytes: usize,
 }
@@ -210,7 +208,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             job,
             rank,
             replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
-            assembly: Assembly::new(job.groups, tensors.len()),
+            optimizer: Optimizer::new(job),
             tensors: &tensors,
             negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
             data_plane: Scheduled::new(
@@ -243,7 +241,7 @@ struct Background<'a, T> {
     job: &'a Job<'a>,
     rank: Rank,
     replay: Replay,
-    assembly: Assembly<'a>,
+    optimizer: Optimizer<'a>,
     tensors: &'a Tensors,
     negotiator: Negotiator,
     data_plane: Scheduled<'a, T>,
@@ -285,7 +283,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             self.replay.ready_until(cycle_start, &mut arrivals);
             ready.clear();
             if !arrivals.is_empty() {
-                self.take(&arrivals, gradients.here(), &mut ready);
+                let time = self.optimizer.take(&arrivals, gradients.here(), &mut ready);
+                self.replay.work(time);
             }
             self.give_up_on_the_missing(cycle_start)?;
             responses.clear();
@@ -300,9 +299,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
                 self.carry_out(response, gradients.here())?;
             }
             if let Some(time) = self.replay.ended(Instant::now()) {
-                self.assembly.begin();
-                let step = std::mem::take(&mut self.step);
-                self.log.steps.push(RankStep { time, ..step });
+                let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
+                self.log.steps.push(RankStep { time, work, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
                     self.replay.wait();
                 }
@@ -345,38 +343,11 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         }
     }
 
-    /// What the framework does with gradients that have become ready: adds them to those of earlier
-    /// passes, and in the last pass casts them and hands them over. The job's clock stands still
-    /// meanwhile.
-    fn take(
-        &mut self,
-        arrivals: &[Arrival],
-        gradients: &mut Gradients,
-        hand_over: &mut Vec<TensorId>,
-    ) {
-        let (dtype, wire) = (self.job.dtype, self.job.wire());
-        for &Arrival { pass, gradient } in arrivals {
-            if pass > 0 {
-                let time = timed(|| gradients.add(gradient, pass, dtype));
-                self.step.aggregation += time;
-                self.replay.work(time);
-            }
-            if pass + 1 == self.job.framework.backward_passes_per_step {
-                if wire != dtype {
-                    let time = timed(|| gradients.compress(gradient, dtype, wire));
-                    self.step.compression += time;
-                    self.replay.work(time);
-                }
-                self.assembly.ready(gradient, hand_over);
-            }
-        }
-    }
-
     /// Ends the job when gradients are missing long after the last backward pass.
     fn give_up_on_the_missing(&self, now: Instant) -> Result<(), EngineError> {
         let end = self.replay.backward_end().map(|end| now.saturating_duration_since(end));
         let Some(waited) = end.filter(|&waited| waited > self.job.patience) else { return Ok(()) };
-        let Some(missing) = self.assembly.missing() else { return Ok(()) };
+        let Some(missing) = self.optimizer.missing() else { return Ok(()) };
         let missing = missing.in_words(self.job.workload);
         Err(EngineError::NeverReady { rank: self.rank, waited, missing })
     }
@@ -405,33 +376,10 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let tensors = response.tensors.len();
         let message = RankMessage { step: self.log.steps.len(), tensors, elements, time };
         self.log.messages.push(message);
-        self.give_back(&response.tensors, gradients);
+        self.optimizer.give_back(&response.tensors, gradients);
         self.replay.reduced(tensors);
         Ok(())
     }
-
-    /// What the framework does with results: casts them back, and divides them by the number of passes.
-    fn give_back(&mut self, results: &[TensorId], gradients: &mut Gradients) {
-        let (dtype, wire) = (self.job.dtype, self.job.wire());
-        let Framework { backward_passes_per_step, average_aggregated_gradients, .. } =
-            *self.job.framework;
-        for &result in results {
-            if wire != dtype {
-                self.step.compression += timed(|| gradients.decompress(result, dtype, wire));
-            }
-            if average_aggregated_gradients && backward_passes_per_step > 1 {
-                self.step.aggregation +=
-                    timed(|| gradients.divide(result, backward_passes_per_step, dtype));
-            }
-        }
-    }
-}
-
-/// How long something takes.
-fn timed(work: impl FnOnce()) -> Duration {
-    let start = Instant::now();
-    work();
-    start.elapsed()
 }
 
 /// Where one rank's gradients are.

@@ -5,7 +5,7 @@
 //! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`cast`], [`pattern`] |
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
-//! | what Horovod's optimizer does above it | [`framework`], on a rank's [`gradients`], in [`groups`] |
+//! | what Horovod's optimizer does above it | [`framework`], done by each rank's [`optimizer`] on its [`gradients`], in [`groups`] |
 //! | what it is fed with | [`workload`] |
 //! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
@@ -27,6 +27,7 @@ pub mod groups;
 pub mod kernel;
 pub mod memory;
 pub mod negotiate;
+pub mod optimizer;
 pub mod pace;
 pub mod pattern;
 pub mod plan;
