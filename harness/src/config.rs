@@ -91,7 +91,8 @@ pub struct Axes {
     pub fusion_threshold_mib: Vec<f64>,
     /// Cycle times in ms.
     pub cycle_time_ms: Vec<f64>,
-    /// Groups that algorithms with groups split the gradients into.
+    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
+    /// what the groups are.
     #[serde(default = "default_groups")]
     pub groups: usize,
     /// Responses that the bit-vector plane remembers.

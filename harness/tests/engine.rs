@@ -437,7 +437,10 @@ fn rows_tell_the_options() {
     let progress = indicatif::ProgressBar::hidden();
     let report =
         harness::sweep::run(&plan, &mut store, Earlier::default(), &[Launch::now()], &progress);
-    for row in report.unwrap().rows {
+    let rows = report.unwrap().rows;
+    let text = harness::summary::text(&rows);
+    assert!(text.contains("; 3 backward passes per step, f32 cast to fp16, "), "{text}");
+    for row in rows {
         assert_eq!((row.status, row.wrong), (Status::Ok, Some(0)), "{}", row.reason);
         assert_eq!((row.dtype.as_str(), row.size_bytes), ("f32", 2 * elements));
         assert_eq!((row.groups, row.grouping.as_str()), (12, "layers"));
