@@ -12,6 +12,9 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
+use crate::environment::{
+    Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
+};
 use crate::framework::Framework;
 use crate::replay::StepTimes;
 use crate::transport;
@@ -88,8 +91,10 @@ pub struct Axes {
     /// Data planes.
     pub algorithm: Vec<String>,
     /// Fusion thresholds in MiB; 0 turns fusion off.
+    #[serde(default = "default_thresholds")]
     pub fusion_threshold_mib: Vec<f64>,
     /// Cycle times in ms.
+    #[serde(default = "default_cycle_times")]
     pub cycle_time_ms: Vec<f64>,
     /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
     /// what the groups are.
@@ -115,8 +120,16 @@ fn default_groups() -> usize {
     DEFAULT_GROUPS
 }
 
+fn default_thresholds() -> Vec<f64> {
+    vec![Environment::default().fusion_threshold_bytes.value as f64 / MIB]
+}
+
+fn default_cycle_times() -> Vec<f64> {
+    vec![Environment::default().cycle_time_ms.value]
+}
+
 fn default_capacity() -> usize {
-    1024
+    Environment::default().cache_capacity.value
 }
 
 fn default_segment() -> usize {
@@ -276,18 +289,18 @@ impl Config {
                 for control_plane in &axes.control_plane {
                     for algorithm in &axes.algorithm {
                         for &threshold in &axes.fusion_threshold_mib {
-                            for &cycle_time in &axes.cycle_time_ms {
+                            for &ms in &axes.cycle_time_ms {
                                 cases.push(Case {
                                     transport: transport.clone(),
                                     topology: parse_topology(topology)
                                         .expect("the configuration was checked"),
-                                    control_plane: control_plane.clone(),
+                                    control_plane: control::spelling(control_plane)
+                                        .expect("the configuration was checked"),
                                     algorithm: registry::find(algorithm)
                                         .expect("the configuration was checked")
                                         .name(),
                                     fusion_threshold_bytes: (threshold * MIB).round() as usize,
-                                    // Horovod cuts to whole microseconds, too.
-                                    cycle_time: Duration::from_micros((cycle_time * 1e3) as u64),
+                                    cycle_time: cycle_time(ms),
                                 });
                             }
                         }
@@ -316,7 +329,10 @@ impl Config {
             one_of("sweep.transport", name, &transport::NAMES)?;
         }
         for name in &axes.control_plane {
-            one_of("sweep.control_plane", name, &control::NAMES)?;
+            let names = control::NAMES.join(", ");
+            control::spelling(name).ok_or_else(|| {
+                format!("sweep.control_plane \"{name}\" is unknown; choose from {names}")
+            })?;
         }
         for name in &axes.algorithm {
             registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
@@ -337,9 +353,12 @@ impl Config {
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
         ];
-        let cycle_times = axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, 1e4));
+        let cycle_times =
+            axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, MOST_CYCLE_TIME_MS));
+        let most_mib = MOST_FUSION_THRESHOLD_BYTES as f64 / MIB;
         let thresholds = &axes.fusion_threshold_mib;
-        let thresholds = thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, 65536.0));
+        let thresholds =
+            thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, most_mib));
         for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
             if !(0.0..=most).contains(&value) {
                 return Err(format!("{key} is {value}, expected 0 to {most}"));

@@ -7,7 +7,8 @@
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what Horovod's optimizer does above it | [`framework`], done by each rank's [`optimizer`] on its [`gradients`], in [`groups`] |
 //! | what it is fed with | [`workload`] |
-//! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
+//! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
+//! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | what the user types | [`cli`] |
 
@@ -20,6 +21,7 @@ pub mod cli;
 pub mod config;
 pub mod element;
 pub mod engine;
+pub mod environment;
 pub mod execute;
 pub mod framework;
 pub mod gradients;
@@ -31,6 +33,7 @@ pub mod optimizer;
 pub mod pace;
 pub mod pattern;
 pub mod plan;
+pub mod precedence;
 pub mod programs;
 pub mod provenance;
 pub mod record;

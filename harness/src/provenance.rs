@@ -1,6 +1,7 @@
 //! Where results come from: commit, command, configuration, machine, environment, time.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
 
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::calibrate::Table;
 use crate::config::Config;
 use crate::plan::Plan;
+use crate::precedence::Override;
 use crate::record::{RecordError, write_whole};
 use crate::row::SCHEMA;
 
@@ -28,7 +30,7 @@ const ENVIRONMENT: [&str; 8] =
 pub struct Provenance {
     /// Version of this file and of those beside it.
     pub schema: u32,
-    /// What was asked for.
+    /// What counts: the file's configuration, with what options and variables put in its place.
     pub config: Config,
     /// Seed of order and data, also in the configuration.
     pub seed: u64,
@@ -57,6 +59,9 @@ pub struct Launch {
     pub auto: BTreeMap<String, Table>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
+    /// What counts instead of what the configuration's file says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
     /// When it began, UTC.
     pub started: String,
     /// When it ended by itself, UTC; none if it was killed.
@@ -85,7 +90,9 @@ pub struct Machine {
 impl Launch {
     /// This run of the program.
     pub fn now() -> Launch {
-        let environment = std::env::vars()
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let environment = std::env::vars_os()
+            .map(|(name, value)| (text(name), text(value)))
             .filter(|(name, _)| ENVIRONMENT.iter().any(|prefix| name.starts_with(prefix)));
         let mut environment: Vec<_> = environment.collect();
         environment.sort();
@@ -97,6 +104,7 @@ impl Launch {
             machine: Machine::this(),
             auto: BTreeMap::new(),
             environment,
+            overrides: Vec::new(),
             started: now(),
             ended: None,
         }
@@ -161,7 +169,7 @@ impl Provenance {
         if let Some(key) = other {
             return Err(differs(format!(
                 "the folder holds a sweep with another {key}; resume it with its own \
-                 configuration, or name another folder with --out"
+                 configuration, options and HOROVOD_ variables, or name another folder with --out"
             )));
         }
         provenance.launches.push(launch);

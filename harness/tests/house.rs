@@ -6,6 +6,7 @@ use std::process::Command;
 
 use algorithms::control::{DataType, ReduceOp};
 use harness::config::Config;
+use harness::environment::variables::{Usage, VARIABLES};
 use harness::framework::Framework;
 use harness::plan::Plan;
 use harness::row::Row;
@@ -106,6 +107,14 @@ fn every_algorithm_is_in_the_readme() {
     for entry in algorithms::registry::ALL {
         let (plain, over) = (format!("`{}`", entry.name), format!("`{}[:INNER]`", entry.name));
         assert!(page.contains(&plain) || page.contains(&over), "{}", entry.name);
+    }
+}
+
+#[test]
+fn every_variable_that_is_used_is_in_the_readme() {
+    let page = read("README.md");
+    for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
+        assert!(page.contains(&format!("`{}`", variable.name)), "{}", variable.name);
     }
 }
 

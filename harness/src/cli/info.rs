@@ -4,11 +4,14 @@ use algorithms::registry::ALL;
 use algorithms::{control, registry};
 use anyhow::Result;
 
-use super::Exit;
+use super::{Exit, usage};
+use crate::environment::variables::Usage;
+use crate::environment::{Environment, EnvironmentRow};
 use crate::provenance::{Launch, memory_bytes};
 use crate::transport;
 
-/// Show what this build and this machine offer, and why something is not available.
+/// Show what this build and this machine offer, why something is not available, and what Horovod's
+/// variables say.
 #[derive(clap::Args)]
 pub struct Arguments {}
 
@@ -44,5 +47,26 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
         println!("  {name:<20} available: ranks are threads of one process");
     }
     println!("\nMPI, CUDA and NCCL are not part of this version.");
+    let environment = Environment::read(&launch.environment).map_err(usage)?;
+    println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
+    let heading = ["variable", "value", "unit", "meaning", "where it came from"];
+    print_columns(heading.map(str::to_string));
+    environment.rows.into_iter().map(columns).for_each(print_columns);
+    environment.notices.iter().for_each(|sentence| println!("{sentence}"));
     Ok(Exit::Right)
+}
+
+fn columns(EnvironmentRow { variable, value, is_set }: EnvironmentRow) -> [String; 5] {
+    let origin = if is_set { "environment" } else { "default" };
+    let origin = match variable.usage {
+        Usage::Used => origin.into(),
+        Usage::Unwired => format!("{origin}, but nothing goes by it yet"),
+        Usage::Unused(why) => format!("known, not used: {why}"),
+    };
+    let value = if value.is_empty() { "-".into() } else { value };
+    [variable.name.into(), value, variable.unit.into(), variable.about.into(), origin]
+}
+
+fn print_columns([variable, value, unit, meaning, origin]: [String; 5]) {
+    println!("  {variable:<39} {value:>10} {unit:<4} {meaning:<45} {origin}");
 }

@@ -9,7 +9,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Exit, plot, usage};
 use crate::calibrate;
 use crate::config::Config;
+use crate::environment::Environment;
 use crate::plan::Plan;
+use crate::precedence::{self, Options, Override, Precedence};
 use crate::provenance::{Launch, PROVENANCE, Provenance, memory_bytes, now};
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
@@ -36,10 +38,15 @@ pub struct Arguments {
     /// Draw no figures in the end; `kolo plot` does it later
     #[arg(long)]
     no_figures: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let config = Config::read(&arguments.config)?;
+    let mut config = Config::read(&arguments.config)?;
+    let mut launch = Launch::now();
+    let environment = Environment::read(&launch.environment).map_err(usage)?;
+    launch.overrides = override_config(&mut config, &arguments.options, &environment);
     let path = config.workload_path(&arguments.config);
     let workload = Workload::read(&path)
         .map_err(|error| usage(format!("{}: {error}", arguments.config.display())))?;
@@ -70,7 +77,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let mut launch = Launch::now();
     launch.auto = plan.calibrate()?;
     for (topology, table) in &launch.auto {
         eprintln!("{topology}: {}", calibrate::in_words(table));
@@ -106,6 +112,18 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     print!("{summary}{figures}");
     println!("results in {}", store.folder().display());
     Ok(exit(&report.rows))
+}
+
+/// Puts into the configuration what options and Horovod's variables say, and tells the user.
+fn override_config(
+    config: &mut Config,
+    options: &Options,
+    environment: &Environment,
+) -> Vec<Override> {
+    let Precedence { overrides, ignored } = precedence::apply(config, options, environment);
+    environment.notices.iter().chain(&ignored).for_each(|sentence| eprintln!("{sentence}"));
+    overrides.iter().for_each(|replaced| eprintln!("{replaced}"));
+    overrides
 }
 
 fn exit(rows: &[Row]) -> Exit {

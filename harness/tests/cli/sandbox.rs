@@ -1,8 +1,8 @@
 //! A small sweep in a folder of its own, and the binary to run it with.
 
-use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::{env, fs};
 
 /// Six gradients of a model that is trained nowhere.
 const GRADIENTS: &str = "index,name,shape,elements\n0,a.weight,40x25,1000\n1,a.bias,25,25\n\
@@ -85,6 +85,11 @@ impl Sweep {
 pub fn kolo(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
     command.args(arguments);
+    let set = env::vars_os().map(|(name, _)| name);
+    let of_horovod = set.filter(|name| name.to_string_lossy().starts_with("HOROVOD_"));
+    for name in of_horovod {
+        command.env_remove(name);
+    }
     command
 }
 
