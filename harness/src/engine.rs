@@ -116,7 +116,7 @@ pub struct RankLog {
     pub steps: Vec<RankStep>,
     /// Each message, in order; the same messages on all ranks.
     pub messages: Vec<RankMessage>,
-    /// Each cycle; the same number on all ranks, since each is an exchange between all.
+    /// Each cycle; if ranks negotiate, the same number on all, since each is an exchange between all.
     pub cycles: Vec<RankCycle>,
 }
 
@@ -136,6 +136,8 @@ pub struct RankCycle {
 pub struct Outcome {
     /// What each rank saw.
     pub ranks: Vec<RankLog>,
+    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    pub negotiated: bool,
     /// The check of the last step's data.
     pub wrong: Wrong,
 }
@@ -188,7 +190,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     assert_eq!(memories.len(), ranks, "one memory per rank");
     let tensors = Tensors::new(job.framework.tensors(job.workload, job.dtype, job.op));
     let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
-    let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, job.patience));
+    let data = Links::new(ranks, job.patience);
+    let (bits, mail) = (data.beside(), data.beside());
     let written = Mutex::new(Vec::with_capacity(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
@@ -231,8 +234,10 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         Ok::<_, EngineError>(background.log)
     })?;
     drop(slots);
+    let negotiated = control::find(job.control_plane, tensors, &Settings::new(0, ranks))
+        .is_some_and(|plane| plane.is_paced());
     let results = memories.iter().map(|memory| &memory.gradients);
-    Ok(Outcome { ranks: logs, wrong: gradients::check(job, results) })
+    Ok(Outcome { ranks: logs, negotiated, wrong: gradients::check(job, results) })
 }
 
 /// One rank's background loop.

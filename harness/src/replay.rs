@@ -83,17 +83,18 @@ impl Replay {
         self.worked += time;
     }
 
+    /// What becomes ready next in the running step, and when.
+    fn next(&self) -> Option<(Instant, Arrival)> {
+        let pass = self.released.checked_div(self.releases.len())?;
+        let (after, gradient) = self.releases[self.released % self.releases.len()];
+        let at = self.start? + self.worked + self.passes_time(pass) + after;
+        (pass < self.passes).then_some((at, Arrival { pass, gradient }))
+    }
+
     /// Appends what has become ready by now.
     pub fn ready_until(&mut self, now: Instant, ready: &mut Vec<Arrival>) {
-        let Some(start) = self.start else { return };
-        while self.released < self.passes * self.releases.len() {
-            let (pass, nth) =
-                (self.released / self.releases.len(), self.released % self.releases.len());
-            let (after, gradient) = self.releases[nth];
-            if start + self.worked + self.passes_time(pass) + after > now {
-                break;
-            }
-            ready.push(Arrival { pass, gradient });
+        while let Some((_, arrival)) = self.next().filter(|(at, _)| *at <= now) {
+            ready.push(arrival);
             self.released += 1;
         }
     }
@@ -106,9 +107,11 @@ impl Replay {
     /// little while.
     pub fn until_next(&self, now: Instant) -> Option<Duration> {
         const LITTLE: Duration = Duration::from_micros(100);
-        let Some(start) = self.start else { return Some(LITTLE) };
-        let next = self.releases.get(self.released).map(|(after, _)| start + *after);
-        next.and_then(|next| next.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+        if self.is_waiting() {
+            return Some(LITTLE);
+        }
+        let (next, _) = self.next()?;
+        next.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
     /// So many gradients have been reduced.
@@ -203,6 +206,7 @@ mod tests {
             arrivals.iter().map(|arrival| (arrival.pass, arrival.gradient)).collect();
         assert_eq!(seen, [(0, 3), (0, 2), (0, 1), (0, 0), (1, 3)]);
         replay.work(5 * MS);
+        assert_eq!(replay.until_next(t0 + 15 * MS), Some(6 * MS));
         assert_eq!(ready(&mut replay, t0 + 20 * MS), [0; 0], "16 + 5 ms");
         assert_eq!(ready(&mut replay, t0 + 21 * MS), [2]);
         assert_eq!(ready(&mut replay, t0 + 35 * MS), [1, 0, 3, 2, 1, 0]);

@@ -113,10 +113,11 @@ struct Cycle {
 }
 
 /// The rank that comes last into a cycle waits for nobody: what it needs is the negotiation, and
-/// what the others need beyond that is waiting.
+/// what the others need beyond that is waiting. Where ranks do not negotiate, rank 0's cycles count.
 fn cycles_of(outcome: &Outcome) -> Vec<Cycle> {
     let cycle = |(index, rank0): (usize, &engine::RankCycle)| {
-        let times = || outcome.ranks.iter().map(|rank| rank.cycles[index].negotiation);
+        let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
+        let times = || ranks.iter().map(|rank| rank.cycles[index].negotiation);
         let shortest = times().min().unwrap_or_default();
         Cycle {
             step: rank0.step,

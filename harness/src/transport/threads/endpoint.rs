@@ -113,6 +113,18 @@ impl Endpoint {
         peer: impl Fn() -> Rank,
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
+        let waits = &self.links.waits[self.rank];
+        waits.store(peer() + 1, Ordering::Relaxed);
+        let ended = self.wait_patiently(peer, condition);
+        waits.store(0, Ordering::Relaxed);
+        ended
+    }
+
+    fn wait_patiently(
+        &self,
+        peer: impl Fn() -> Rank,
+        condition: impl Fn(&Links) -> bool,
+    ) -> Result<(), TransportError> {
         let start = Instant::now();
         let mut waited = Duration::ZERO;
         loop {
@@ -128,7 +140,8 @@ impl Endpoint {
                 return Err(self.links.abortion());
             }
             if waited > self.links.patience {
-                return Err(TransportError::Silent { rank: self.rank, peer: peer(), waited });
+                let peer = self.links.blame(self.rank, peer());
+                return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
             match sleeps {
                 true => std::thread::park_timeout(PARK),
