@@ -352,15 +352,18 @@ fn a_gradient_that_never_becomes_ready_is_named() {
         (Some(lists), "group 1 waits for 1 of its 3 gradients: \"layer4\"; see that"),
         (Some(Groups::Even(2)), "group 0 waits for 1 of its 5 gradients: \"layer4\"; see that"),
     ] {
-        let setting = Setting {
-            patience: Duration::from_millis(200),
-            framework: Framework { groups, ..Framework::default() },
-            ..Setting::default()
-        };
-        let choices = find("ring").unwrap().choices(&setting.topology).unwrap();
-        let error = try_run(&setting, &workload, &choices).unwrap_err().to_string();
-        assert!(error.contains("s after the last backward pass "), "{error}");
-        assert!(error.contains(expected), "{error}");
+        for plane in control::NAMES {
+            let setting = Setting {
+                plane,
+                patience: Duration::from_millis(200),
+                framework: Framework { groups: groups.clone(), ..Framework::default() },
+                ..Setting::default()
+            };
+            let choices = find("ring").unwrap().choices(&setting.topology).unwrap();
+            let error = try_run(&setting, &workload, &choices).unwrap_err().to_string();
+            assert!(error.contains("s after the last backward pass "), "{plane}: {error}");
+            assert!(error.contains(expected), "{plane}: {error}");
+        }
     }
 }
 
