@@ -15,6 +15,7 @@ use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
 use crate::environment::{
     Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
 };
+use crate::framework::Framework;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -38,6 +39,9 @@ pub struct Config {
     /// The gradients' type and reduction.
     #[serde(default)]
     pub data: Data,
+    /// What is done to the gradients above the core.
+    #[serde(default)]
+    pub framework: Framework,
     /// What is varied: every combination is a case.
     pub sweep: Axes,
     /// How long and how often each case is measured.
@@ -92,7 +96,8 @@ pub struct Axes {
     /// Cycle times in ms.
     #[serde(default = "default_cycle_times")]
     pub cycle_time_ms: Vec<f64>,
-    /// Groups that algorithms with groups split the gradients into.
+    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
+    /// what the groups are.
     #[serde(default = "default_groups")]
     pub groups: usize,
     /// Responses that the bit-vector plane remembers.
@@ -244,9 +249,14 @@ impl Config {
         }
     }
 
-    /// Element type.
+    /// Element type of the gradients.
     pub fn dtype(&self) -> DataType {
         parse_dtype(&self.data.dtype).expect("the configuration was checked")
+    }
+
+    /// The type in which they travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype())
     }
 
     /// Reduction.
@@ -334,6 +344,7 @@ impl Config {
             parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
         let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
         check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+        self.framework.check(dtype, op)?;
         let numbers = [
             ("step.forward_ms", self.step.forward_ms, 1e5),
             ("step.backward_ms", self.step.backward_ms, 1e5),
@@ -512,6 +523,16 @@ cycle_time_ms = [1, 2.5]
                 "[sweep]",
                 "[data]\ndtype = \"i32\"\n[sweep]",
                 "test.toml: data.op: average of i32 would have to round; use sum",
+            ),
+            (
+                "[sweep]",
+                "[framework]\ncompression = \"fp8\"\n[sweep]",
+                "test.toml: line 6: unknown variant `fp8`, expected one of `none`, `fp16`, `bf16`",
+            ),
+            (
+                "[sweep]",
+                "[framework]\nbackward_passes_per_step = 0\n[sweep]",
+                "test.toml: framework.backward_passes_per_step is 0, expected 1 to 65536",
             ),
             (
                 "[sweep]",

@@ -10,18 +10,20 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
-use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::control::{self, DataType, ReduceOp, Response, Settings, TensorId, Tensors};
+use algorithms::grouped::Buffer as Packing;
 use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
-use crate::allreduce::{AllReduce, Scheduled, Sizes};
-use crate::for_dtype;
+use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
+use crate::framework::Framework;
+use crate::gradients::{self, Gradients};
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
+use crate::optimizer::{Optimizer, Work};
 use crate::pace::Pace;
-use crate::pattern::{Pattern, Wrong};
+use crate::pattern::Wrong;
 use crate::replay::{Replay, StepTimes};
 use crate::transport::threads::{Links, Mail, run_ranks};
 use crate::transport::{CausedByTransport, TransportError};
@@ -43,8 +45,10 @@ pub struct Job<'a> {
     pub algorithm: &'a dyn Algorithm,
     /// Its schedules for the topology, by size.
     pub choices: &'a [Choice],
-    /// Into how many groups gradients are split, if the algorithm groups.
-    pub groups: usize,
+    /// What is done to the gradients above the core.
+    pub framework: &'a Framework,
+    /// Gradients that are handed over as a unit; the others are by themselves.
+    pub groups: &'a [Vec<TensorId>],
     /// Control plane, one of [`control::NAMES`].
     pub control_plane: &'a str,
     /// Effective fusion threshold, see [`algorithms::fusion::effective_threshold_bytes`].
@@ -63,22 +67,18 @@ pub struct Job<'a> {
     pub seed: u64,
 }
 
+impl Job<'_> {
+    /// The type in which gradients travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype)
+    }
+}
+
 /// The memory of one rank, kept between jobs.
 #[derive(Default)]
 pub struct RankMemory {
-    gradients: Vec<Memory>,
+    gradients: Gradients,
     fusion_buffer: Memory,
-}
-
-impl RankMemory {
-    /// Makes room for the job's gradients, unless it is there.
-    fn fit(&mut self, job: &Job) {
-        let sizes = job.workload.gradients.iter();
-        let sizes = sizes.map(|gradient| gradient.elements() * job.dtype.size_bytes());
-        if !sizes.clone().eq(self.gradients.iter().map(Memory::size_bytes)) {
-            self.gradients = sizes.map(Memory::new).collect();
-        }
-    }
 }
 
 /// What one rank saw of one step. Times are since the job began.
@@ -90,6 +90,8 @@ pub struct RankStep {
     pub data: Duration,
     /// Copying into and out of the fusion buffer.
     pub packing: Duration,
+    /// Work on gradients above the core.
+    pub work: Work,
     /// Bytes of control messages sent.
     pub control_bytes: usize,
 }
@@ -153,6 +155,20 @@ pub enum EngineError {
     /// The control plane reports an error for some tensors.
     #[error("{0}")]
     Refused(String),
+    /// Gradients do not become ready.
+    #[error(
+        "rank {rank}: {} s after the last backward pass {missing}; see that every gradient becomes \
+         ready in every step",
+        waited.as_secs_f64()
+    )]
+    NeverReady {
+        /// Who waits.
+        rank: Rank,
+        /// How long it has waited.
+        waited: Duration,
+        /// Which gradients, of which group.
+        missing: String,
+    },
 }
 
 impl CausedByTransport for EngineError {
@@ -172,7 +188,7 @@ impl CausedByTransport for EngineError {
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
-    let tensors = Tensors::new(job.workload.tensors(job.dtype, job.op));
+    let tensors = Tensors::new(job.framework.tensors(job.workload, job.dtype, job.op));
     let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
     let data = Links::new(ranks, job.patience);
     let (bits, mail) = (data.beside(), data.beside());
@@ -180,8 +196,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        slot.fit(job);
-        let RankMemory { gradients, fusion_buffer } = std::mem::take(*slot);
+        slot.gradients.fit(job);
+        let RankMemory { mut gradients, fusion_buffer } = std::mem::take(*slot);
         let settings = Settings {
             fusion_threshold_bytes: job.fusion_threshold_bytes,
             cache_capacity: job.cache_capacity,
@@ -189,27 +205,28 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         };
         let plane = control::find(job.control_plane, tensors.clone(), &settings)
             .expect("the configuration was checked");
-        let grouping = job.algorithm.grouping();
-        let groups = grouping.map(|_| split(job.workload.gradients.len(), job.groups));
+        let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
         let mut background = Background {
             job,
             rank,
-            replay: Replay::new(job.workload, job.times, groups.as_deref()),
+            replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
+            optimizer: Optimizer::new(job),
+            tensors: &tensors,
             negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
             data_plane: Scheduled::new(
                 data.join(rank),
                 job.choices,
                 job.sizes,
-                grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
+                packing,
                 fusion_buffer,
             ),
-            buffer: Buffer::new(job.dtype),
+            buffer: Buffer::new(job.wire()),
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
         };
-        let all = job.workload.elements() * job.dtype.size_bytes();
-        let largest = gradients.iter().map(Memory::size_bytes).max().unwrap_or(0);
+        let all = job.workload.elements() * job.wire().size_bytes();
+        let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
         background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
         let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
         let fusion_buffer = background.data_plane.into_fusion_buffer();
@@ -219,36 +236,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     drop(slots);
     let negotiated = control::find(job.control_plane, tensors, &Settings::new(0, ranks))
         .is_some_and(|plane| plane.is_paced());
-    Ok(Outcome { ranks: logs, negotiated, wrong: check(job, memories) })
-}
-
-/// Index of each gradient's first element in the pattern.
-fn first_elements(workload: &Workload) -> impl Iterator<Item = usize> + '_ {
-    workload.gradients.iter().scan(0, |next, gradient| {
-        let first = *next;
-        *next += gradient.elements();
-        Some(first)
-    })
-}
-
-fn pattern(job: &Job) -> Pattern {
-    Pattern { ranks: job.topology.ranks(), op: job.op, seed: job.seed }
-}
-
-/// Writes one rank's input of the step that will be checked.
-fn fill(job: &Job, rank: Rank, gradients: &mut [Memory]) {
-    for (first, memory) in first_elements(job.workload).zip(gradients) {
-        for_dtype!(job.dtype, T => pattern(job).fill::<T>(rank, first, memory));
-    }
-}
-
-/// Compares every element of every gradient on every rank.
-fn check(job: &Job, memories: &[RankMemory]) -> Wrong {
-    let gradients = first_elements(job.workload).enumerate().map(|(index, first)| {
-        let of_all: Vec<_> = memories.iter().map(|memory| &memory.gradients[index]).collect();
-        for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
-    });
-    gradients.fold(Wrong::default(), Wrong::and)
+    let results = memories.iter().map(|memory| &memory.gradients);
+    Ok(Outcome { ranks: logs, negotiated, wrong: gradients::check(job, results) })
 }
 
 /// One rank's background loop.
@@ -256,6 +245,8 @@ struct Background<'a, T> {
     job: &'a Job<'a>,
     rank: Rank,
     replay: Replay,
+    optimizer: Optimizer<'a>,
+    tensors: &'a Tensors,
     negotiator: Negotiator,
     data_plane: Scheduled<'a, T>,
     /// Empty between messages.
@@ -272,13 +263,13 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn run<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        gradients: Vec<Memory>,
-    ) -> Result<Vec<Memory>, EngineError>
+        gradients: Gradients,
+    ) -> Result<Gradients, EngineError>
     where
         'a: 'scope,
     {
-        let mut gradients = Gradients::Stale(gradients);
-        let (mut ready, mut responses) = (Vec::new(), Vec::new());
+        let mut gradients = Place::Stale(gradients);
+        let (mut arrivals, mut ready, mut responses) = (Vec::new(), Vec::new(), Vec::new());
         let mut pace = Pace::new(self.job.cycle_time, Instant::now());
         if self.job.steps > 1 {
             self.replay.begin(Instant::now());
@@ -297,14 +288,21 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             if self.replay.is_waiting() {
                 gradients = self.begin_last_step(scope, gradients);
             }
+            arrivals.clear();
+            self.replay.ready_until(cycle_start, &mut arrivals);
             ready.clear();
-            self.replay.ready_until(cycle_start, &mut ready);
+            if !arrivals.is_empty() {
+                let time = self.optimizer.take(&arrivals, gradients.here(), &mut ready);
+                self.replay.work(time);
+            }
+            self.give_up_on_the_missing(cycle_start)?;
             responses.clear();
+            let negotiation_start = Instant::now();
             self.negotiator.cycle(&ready, &mut responses)?;
+            let negotiation = negotiation_start.elapsed();
             for stalled in self.negotiator.take_warnings() {
                 eprintln!("kolo: {stalled}");
             }
-            let negotiation = cycle_start.elapsed();
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
             self.log.cycles.push(RankCycle { step, negotiation, messages });
@@ -313,8 +311,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
                 self.carry_out(response, gradients.here())?;
             }
             if let Some(time) = self.replay.ended(Instant::now()) {
-                let step = std::mem::take(&mut self.step);
-                self.log.steps.push(RankStep { time, ..step });
+                let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
+                self.log.steps.push(RankStep { time, work, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
                     self.replay.wait();
                 }
@@ -330,47 +328,57 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn begin_last_step<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        gradients: Gradients<'scope>,
-    ) -> Gradients<'scope>
+        gradients: Place<'scope>,
+    ) -> Place<'scope>
     where
         'a: 'scope,
     {
         let (job, rank, written) = (self.job, self.rank, self.written);
         match gradients {
-            Gradients::Stale(mut memories) => Gradients::Away(scope.spawn(move || {
-                fill(job, rank, &mut memories);
+            Place::Stale(mut gradients) => Place::Away(scope.spawn(move || {
+                gradients.fill(job, rank);
                 written.lock().expect("nobody panics with it").push(Instant::now());
-                memories
+                gradients
             })),
-            Gradients::Away(writer) if writer.is_finished() => {
-                Gradients::Fresh(writer.join().expect("writing gradients panicked"))
+            Place::Away(writer) if writer.is_finished() => {
+                Place::Fresh(writer.join().expect("writing gradients panicked"))
             }
-            Gradients::Away(writer) => Gradients::Away(writer),
-            Gradients::Fresh(memories) => {
+            Place::Away(writer) => Place::Away(writer),
+            Place::Fresh(gradients) => {
                 let written = written.lock().expect("nobody panics with it");
                 if written.len() == job.topology.ranks() {
                     self.replay.begin(*written.iter().max().expect("one per rank"));
                     self.step = RankStep::default();
                 }
-                Gradients::Fresh(memories)
+                Place::Fresh(gradients)
             }
         }
+    }
+
+    /// Ends the job when gradients are missing long after the last backward pass.
+    fn give_up_on_the_missing(&self, now: Instant) -> Result<(), EngineError> {
+        let end = self.replay.backward_end().map(|end| now.saturating_duration_since(end));
+        let Some(waited) = end.filter(|&waited| waited > self.job.patience) else { return Ok(()) };
+        let Some(missing) = self.optimizer.missing() else { return Ok(()) };
+        let missing = missing.in_words(self.job.workload);
+        Err(EngineError::NeverReady { rank: self.rank, waited, missing })
     }
 
     /// One message: an allreduce of one or several gradients. Blocks the loop.
     fn carry_out(
         &mut self,
         response: &Response,
-        gradients: &mut [Memory],
+        gradients: &mut Gradients,
     ) -> Result<(), EngineError> {
         if let Some(error) = &response.error {
             return Err(EngineError::Refused(error.to_string()));
         }
         let start = Instant::now();
-        let blank = Buffer::new(self.job.dtype);
+        let blank = Buffer::new(self.job.wire());
         let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
-        buffer.push_each(gradients, &response.tensors);
-        let spent = self.data_plane.all_reduce(&mut buffer, self.job.op)?;
+        buffer.push_each(gradients.travelling(), &response.tensors);
+        let reduction = Reduction::of(self.tensors.get(response.tensors[0]));
+        let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
         let time = start.elapsed();
         let elements = buffer.elements();
         self.buffer = buffer.emptied();
@@ -380,26 +388,27 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let tensors = response.tensors.len();
         let message = RankMessage { step: self.log.steps.len(), tensors, elements, time };
         self.log.messages.push(message);
+        self.optimizer.give_back(&response.tensors, gradients);
         self.replay.reduced(tensors);
         Ok(())
     }
 }
 
 /// Where one rank's gradients are.
-enum Gradients<'scope> {
+enum Place<'scope> {
     /// Here, with what earlier steps have left in them.
-    Stale(Vec<Memory>),
+    Stale(Gradients),
     /// With a thread that writes them anew.
-    Away(ScopedJoinHandle<'scope, Vec<Memory>>),
+    Away(ScopedJoinHandle<'scope, Gradients>),
     /// Here, for the last step.
-    Fresh(Vec<Memory>),
+    Fresh(Gradients),
 }
 
-impl Gradients<'_> {
-    fn here(&mut self) -> &mut Vec<Memory> {
+impl Place<'_> {
+    fn here(&mut self) -> &mut Gradients {
         match self {
-            Gradients::Stale(memories) | Gradients::Fresh(memories) => memories,
-            Gradients::Away(_) => unreachable!("no tensor is ready while gradients are away"),
+            Place::Stale(gradients) | Place::Fresh(gradients) => gradients,
+            Place::Away(_) => unreachable!("no tensor is ready while gradients are away"),
         }
     }
 }

@@ -348,7 +348,13 @@ impl Appended {
             self.file.read_to_end(&mut bytes)
         };
         read().map_err(RecordError::io(&self.path))?;
-        let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let (mut end, mut quoted) = (0, false);
+        for (at, &byte) in bytes.iter().enumerate() {
+            quoted ^= byte == b'"';
+            if byte == b'\n' && !quoted {
+                end = at + 1;
+            }
+        }
         if end < bytes.len() {
             let name = self.path.file_name().unwrap_or_default().to_string_lossy();
             dropped.push(format!("the last line of {name} was cut off and is dropped"));

@@ -29,6 +29,13 @@ pub struct Row {
     pub control_plane: String,
     pub algorithm: String,
     pub groups: usize,
+    pub grouping: String,
+    pub backward_passes_per_step: Option<usize>,
+    pub average_aggregated_gradients: Option<bool>,
+    pub compression: String,
+    pub gradient_predivide_factor: Option<f64>,
+    pub prescale_factor: Option<f64>,
+    pub postscale_factor: Option<f64>,
     pub nodes: usize,
     pub local_size: Option<usize>,
     pub ranks: usize,
@@ -65,6 +72,8 @@ pub struct Row {
     pub exposed_us_p50: Option<f64>,
     pub data_us_p50: Option<f64>,
     pub packing_us_p50: Option<f64>,
+    pub compression_us_p50: Option<f64>,
+    pub aggregation_us_p50: Option<f64>,
     pub wait_us_p50: Option<f64>,
     pub negotiation_us_p50: Option<f64>,
     pub negotiation_us_p50_low: Option<f64>,
@@ -151,6 +160,10 @@ pub struct Sample {
     pub data_us: f64,
     /// Copying into and out of the fusion buffer.
     pub packing_us: f64,
+    /// Casting gradients to what travels, and results back.
+    pub compression_us: f64,
+    /// Adding up the gradients of several backward passes, and dividing the result.
+    pub aggregation_us: f64,
     /// Cycles of rank 0.
     pub cycles: usize,
     /// Those after which there was nothing to do.

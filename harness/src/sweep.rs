@@ -161,7 +161,8 @@ fn run_block(
         op: plan.config.op(),
         algorithm: &*planned.algorithm,
         choices,
-        groups: plan.config.sweep.groups,
+        framework: &plan.config.framework,
+        groups: &planned.groups,
         control_plane: &case.control_plane,
         fusion_threshold_bytes: effective_threshold_bytes(
             case.fusion_threshold_bytes,

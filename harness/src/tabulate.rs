@@ -9,6 +9,7 @@ use algorithms::topology::Topology;
 
 use crate::bench::bus_factor;
 use crate::engine::{self, Outcome};
+use crate::groups::Groups;
 use crate::plan::{Plan, Planned};
 use crate::programs::{choice_for, segments};
 use crate::provenance::{Launch, cores};
@@ -25,7 +26,7 @@ pub fn block_of(
     outcome: &Outcome,
 ) -> Block {
     let warmup = plan.config.measure.warmup_steps;
-    let element_bytes = plan.config.dtype().size_bytes();
+    let element_bytes = plan.config.wire().size_bytes();
     let case = planned.case.to_string();
     let mut latencies = histogram();
     let cycles = cycles_of(outcome);
@@ -87,6 +88,8 @@ pub fn block_of(
             wait_us: micros(cycles().map(|cycle| cycle.wait).sum()),
             data_us: max(|step| step.data),
             packing_us: max(|step| step.packing),
+            compression_us: max(|step| step.work.compression),
+            aggregation_us: max(|step| step.work.aggregation),
             cycles: cycles().count(),
             idle_cycles: cycles().filter(|cycle| cycle.messages == 0).count(),
             messages: cycles().map(|cycle| cycle.messages).sum(),
@@ -137,7 +140,11 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
     let (case, config) = (&planned.case, &plan.config);
     let ranks = case.topology.ranks();
     let launch = launches.last().expect("this run of the program");
-    let step = config.step;
+    let (step, framework) = (config.step, &config.framework);
+    let passes = framework.backward_passes_per_step;
+    let grouped = (!planned.groups.is_empty()).then_some(&framework.groups);
+    let grouping =
+        grouped.map(|groups| groups.clone().unwrap_or(Groups::Even(config.sweep.groups)));
     Row {
         schema: SCHEMA,
         kind: Kind::Step,
@@ -154,14 +161,24 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         transport: case.transport.clone(),
         control_plane: case.control_plane.clone(),
         algorithm: case.algorithm.clone(),
-        groups: planned.algorithm.grouping().map_or(0, |_| config.sweep.groups),
+        groups: match grouping {
+            Some(Groups::Even(groups)) => groups,
+            _ => planned.groups.len(),
+        },
+        grouping: grouping.map_or("", |groups| groups.name()).into(),
+        backward_passes_per_step: Some(passes),
+        average_aggregated_gradients: Some(framework.average_aggregated_gradients),
+        compression: framework.compression.name().into(),
+        gradient_predivide_factor: Some(framework.gradient_predivide_factor),
+        prescale_factor: Some(framework.prescale_factor),
+        postscale_factor: Some(framework.postscale_factor),
         nodes: case.topology.nodes(),
         local_size: case.topology.local_size(),
         ranks,
         dtype: config.dtype().name().into(),
         op: config.op().name().into(),
         in_place: true,
-        size_bytes: plan.workload.elements() * config.dtype().size_bytes(),
+        size_bytes: plan.workload.elements() * config.wire().size_bytes(),
         tensors: plan.workload.gradients.len(),
         fusion_threshold_bytes: Some(case.fusion_threshold_bytes),
         cycle_time_ms: Some(case.cycle_time_ms()),
@@ -171,7 +188,9 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         backward_ms: Some(step.backward_ms),
         optimizer_ms: Some(step.optimizer_ms),
         warmup: config.measure.warmup_steps,
-        bound_us: Some((step.forward_ms + step.backward_ms + step.optimizer_ms) * 1e3),
+        bound_us: Some(
+            ((step.forward_ms + step.backward_ms) * passes as f64 + step.optimizer_ms) * 1e3,
+        ),
         ..Row::default()
     }
 }
@@ -210,6 +229,8 @@ pub fn finished(
             .unwrap_or_default(),
         data_us_p50: p50(|sample| sample.data_us),
         packing_us_p50: p50(|sample| sample.packing_us),
+        compression_us_p50: p50(|sample| sample.compression_us),
+        aggregation_us_p50: p50(|sample| sample.aggregation_us),
         wait_us_p50: p50(|sample| sample.wait_us),
         negotiation_cycle_us_p50: Some(latencies.value_at_quantile(0.5) as f64 / 1e3),
         negotiation_cycle_us_p99: (latencies.len() >= 368)
@@ -225,6 +246,7 @@ pub fn finished(
     if wrong > 0 {
         row.reason = format!("{wrong} wrong elements; first: {}", row.first_wrong);
     }
+    row.bound_us = row.bound_us.map(|bound| bound + row.aggregation_us_p50.unwrap_or(0.0));
     if let Some(time) = summary(blocks, |sample| sample.time_us) {
         row.exposed_us_p50 = row.bound_us.map(|bound| time.p50 - bound);
         put_times(&mut row, &time);
@@ -347,6 +369,8 @@ pub fn rounded(mut row: Row) -> Row {
         &mut row.exposed_us_p50,
         &mut row.data_us_p50,
         &mut row.packing_us_p50,
+        &mut row.compression_us_p50,
+        &mut row.aggregation_us_p50,
         &mut row.wait_us_p50,
         &mut row.negotiation_us_p50,
         &mut row.negotiation_us_p50_low,

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use algorithms::control::{DataType, ReduceOp};
 use harness::config::Config;
 use harness::environment::variables::{Usage, VARIABLES};
+use harness::framework::Framework;
 use harness::plan::Plan;
 use harness::row::Row;
 use harness::workload::Workload;
@@ -63,6 +65,16 @@ fn the_readme_quotes_the_reference_run() {
     for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
         assert!(root().join(link).exists(), "README.md links to {link}");
     }
+}
+
+#[test]
+fn the_options_in_the_readme_are_understood() {
+    let page = read("README.md");
+    let (_, rest) = page.split_once("```toml\n[framework]\n").unwrap();
+    let options = rest.split_once("```").unwrap().0;
+    let framework: Framework = toml::from_str(options).unwrap();
+    framework.check(DataType::F32, ReduceOp::Average).unwrap();
+    assert_eq!(options.lines().count(), 5, "every option but the plain factors");
 }
 
 #[test]

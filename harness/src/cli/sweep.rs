@@ -57,7 +57,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             workload.name
         );
     }
+    if let Some(groups) = &config.framework.groups {
+        let wrong =
+            |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
+        groups.of(&workload).map_err(wrong)?;
+    }
     let mut plan = Plan::new(config, workload);
+    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
