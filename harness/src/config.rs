@@ -329,10 +329,9 @@ impl Config {
             one_of("sweep.transport", name, &transport::NAMES)?;
         }
         for name in &axes.control_plane {
-            let names = control::NAMES.join(", ");
-            control::spelling(name).ok_or_else(|| {
-                format!("sweep.control_plane \"{name}\" is unknown; choose from {names}")
-            })?;
+            if control::spelling(name).is_none() {
+                one_of("sweep.control_plane", name, &control::NAMES)?;
+            }
         }
         for name in &axes.algorithm {
             registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
@@ -509,7 +508,7 @@ cycle_time_ms = [1, 2.5]
                 "\"coordinator\"",
                 "\"boss\"",
                 "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
-                 bitvector",
+                 tree, bitvector, ddp, packs",
             ),
             ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
