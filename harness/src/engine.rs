@@ -23,6 +23,7 @@ use crate::negotiate::{NegotiateError, Negotiator};
 use crate::pace::Pace;
 use crate::pattern::{Pattern, Wrong};
 use crate::replay::{Replay, StepTimes};
+use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{Links, Mail, run_ranks};
 use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
@@ -61,6 +62,8 @@ pub struct Job<'a> {
     pub steps: usize,
     /// Seed of the data.
     pub seed: u64,
+    /// Keeps what a timeline shows, if there is to be one.
+    pub recorder: Option<&'a Recorder>,
 }
 
 /// The memory of one rank, kept between jobs.
@@ -205,6 +208,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
+            track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
         };
         let all = job.workload.elements() * job.dtype.size_bytes();
         let largest = gradients.iter().map(Memory::size_bytes).max().unwrap_or(0);
@@ -261,6 +265,7 @@ struct Background<'a, T> {
     /// The step that runs.
     step: RankStep,
     log: RankLog,
+    track: Track<'a>,
 }
 
 impl<'a, T: crate::transport::Transport> Background<'a, T> {
@@ -290,17 +295,21 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             }
             ready.clear();
             self.replay.ready_until(cycle_start, &mut ready);
+            let replay = &self.replay;
+            self.track.cycle(cycle_start, replay.begun(), replay.last_ready(ready.len()));
             responses.clear();
             self.negotiator.cycle(&ready, &mut responses)?;
             let negotiation = cycle_start.elapsed();
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
+            self.track.negotiated(cycle_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
             for response in &responses {
                 self.carry_out(response, gradients.here())?;
             }
             if let Some(time) = self.replay.ended(Instant::now()) {
+                self.track.step_ended(time);
                 let step = std::mem::take(&mut self.step);
                 self.log.steps.push(RankStep { time, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
@@ -355,11 +364,13 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             return Err(EngineError::Refused(error.clone()));
         }
         let start = Instant::now();
+        self.track.message(start, &response.tensors);
         let blank = Buffer::new(self.job.dtype);
         let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
         buffer.push_each(gradients, &response.tensors);
         let spent = self.data_plane.all_reduce(&mut buffer, self.job.op)?;
         let time = start.elapsed();
+        self.track.reduced(start + time, spent.packing - spent.unpacking, spent.unpacking);
         let elements = buffer.elements();
         self.buffer = buffer.emptied();
         let step = &mut self.step;

@@ -8,6 +8,7 @@
 //! | what it is fed with | [`workload`] |
 //! | measuring many cases | [`config`], [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
+//! | where the time of a job went | [`timeline`] |
 //! | what the user types | [`cli`] |
 
 pub mod allreduce;
@@ -34,5 +35,6 @@ pub mod statistics;
 pub mod summary;
 pub mod sweep;
 pub mod tabulate;
+pub mod timeline;
 pub mod transport;
 pub mod workload;

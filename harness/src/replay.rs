@@ -81,6 +81,17 @@ impl Replay {
         self.released += ready.len() - before;
     }
 
+    /// When the running step began, or will begin.
+    pub fn begun(&self) -> Option<Instant> {
+        self.start
+    }
+
+    /// The last `count` gradients handed over, and when each became ready.
+    pub fn last_ready(&self, count: usize) -> impl Iterator<Item = (Instant, TensorId)> {
+        let last = &self.releases[self.released - count..self.released];
+        self.start.into_iter().flat_map(|start| last.iter().map(move |&(at, id)| (start + at, id)))
+    }
+
     /// So many gradients have been reduced.
     pub fn reduced(&mut self, gradients: usize) {
         self.left -= gradients;
@@ -135,6 +146,8 @@ mod tests {
         assert_eq!(ready(&mut replay, t0 + 3 * MS), [0; 0]);
         assert_eq!(ready(&mut replay, t0 + 4 * MS), [3]);
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [2, 1]);
+        let last: Vec<_> = replay.last_ready(2).collect();
+        assert_eq!(last, [(t0 + 6 * MS, 2), (t0 + 8 * MS, 1)]);
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [0; 0]);
         assert_eq!(ready(&mut replay, t0 + 10 * MS), [0]);
     }

@@ -90,6 +90,7 @@ fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Ou
         patience: Duration::from_secs(60),
         steps: setting.steps,
         seed: 99,
+        recorder: None,
     };
     let mut memories = Vec::new();
     memories.resize_with(setting.topology.ranks(), RankMemory::default);

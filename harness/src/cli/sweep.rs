@@ -33,6 +33,10 @@ pub struct Arguments {
     /// Where results go [default: results/DATE-CONFIG]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a timeline of each case's last block into the folder timelines, for Perfetto and
+    /// `kolo timeline`
+    #[arg(long)]
+    timeline: bool,
     /// Draw no figures in the end; `kolo plot` does it later
     #[arg(long)]
     no_figures: bool,
@@ -50,7 +54,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             workload.name
         );
     }
-    let mut plan = Plan::new(config, workload);
+    let mut plan = Plan { timelines: arguments.timeline, ..Plan::new(config, workload) };
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
