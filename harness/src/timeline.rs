@@ -19,9 +19,10 @@
 //! `WAIT_FOR_OTHER_TENSOR_DATA`: a tensor's data are there when it is ready. What had no end when
 //! the job failed has none in the file.
 //!
-//! [`mod@read`] takes such files and Horovod's own as well.
+//! [`mod@read`] takes such files and Horovod's own, and [`mod@analyse`] says where the time went.
 //! What recording costs: `cargo bench -p harness --bench timeline`.
 
+pub mod analyse;
 mod build;
 mod history;
 pub mod intervals;

@@ -6,6 +6,7 @@
 //! neither writes are passed over. A file whose end is missing, as when the job was killed, is read
 //! as far as it goes.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
 use serde_json::{Deserializer, Value};
 use thiserror::Error;
 
-use super::Category;
 use super::build::Builder;
+use super::{Category, names};
 
 /// What a file holds.
 #[derive(Debug, Default)]
@@ -168,6 +169,26 @@ impl Trace {
         }
         let problem = "nothing happens in it".into();
         builder.finish().ok_or(TimelineError::Other { path, problem })
+    }
+
+    /// Leaves out what began before the first rank's `steps`-th step, counted from 0.
+    ///
+    /// # Errors
+    /// The number of steps that there are, if they are not more than that.
+    pub fn skip(&mut self, steps: usize) -> Result<(), usize> {
+        let is_step = |span: &&Span| span.category == Category::Step && &*span.name == names::STEP;
+        let mut of_ranks: BTreeMap<Option<Rank>, Vec<f64>> = BTreeMap::new();
+        for step in self.spans.iter().filter(is_step) {
+            of_ranks.entry(self.tracks[step.track].rank).or_default().push(step.begin_us);
+        }
+        let there = of_ranks.values().map(Vec::len).max().unwrap_or(0);
+        let begins = of_ranks.values().filter_map(|begins| begins.get(steps)).copied();
+        let first_us = begins.min_by(f64::total_cmp).ok_or(there)?;
+        self.spans.retain(|span| span.begin_us >= first_us);
+        self.ticks.retain(|tick| tick.time_us >= first_us);
+        self.cycle_starts.retain(|&(_, time_us)| time_us >= first_us);
+        self.first_us = first_us;
+        Ok(())
     }
 }
 

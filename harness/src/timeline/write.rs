@@ -131,7 +131,6 @@ impl<W: Write> Writer<'_, W> {
     fn header(&mut self) -> io::Result<()> {
         let Shown { case, algorithm, .. } = self.job;
         let args = json!({
-            "version": env!("CARGO_PKG_VERSION"),
             "case": case,
             "algorithm": algorithm,
             "ranks": self.ranks,
