@@ -172,16 +172,16 @@ impl Sweep<'_> {
     }
 }
 
-/// With room for one block of a case.
+/// With room for one block of a case whose steps take twice their bound.
 fn recorder(plan: &Plan, planned: &Planned) -> Recorder {
     let Measure { warmup_steps, steps_per_block, .. } = plan.config.measure;
     let StepTimes { forward, backward, optimizer } = plan.config.times();
-    let of = (
-        planned.case.topology.ranks(),
-        plan.workload.gradients.len(),
-        warmup_steps + steps_per_block,
-    );
-    Recorder::for_job(of, forward + backward + optimizer, planned.case.cycle_time)
+    // No cycle is shorter than some microseconds.
+    let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
+    let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
+    // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
+    let of_step = 2 + 2 * cycles as usize + 4 * plan.workload.gradients.len();
+    Recorder::new(planned.case.topology.ranks(), (warmup_steps + steps_per_block) * of_step)
 }
 
 fn run_block(

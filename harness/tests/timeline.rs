@@ -4,9 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::listed::Listed;
 use algorithms::registry::{Choice, find};
-use algorithms::schedule::{Action, Move, Part};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::engine::{self, EngineError, Job, Outcome, RankMemory};
@@ -409,7 +407,11 @@ fn a_timeline_agrees_with_what_the_engine_measures() {
                 assert!((span.time_us() - time_us).abs() < 1e-3, "{span:?} took {time_us} us");
             }
         };
-        same(&own(Category::Step, names::STEP), log.steps.iter().map(|step| step.time).collect());
+        let steps = own(Category::Step, names::STEP);
+        same(&[steps[0], steps[2]], vec![log.steps[0].time, log.steps[2].time]);
+        // The last step may begin while the optimizer of the one before still runs.
+        assert!(steps[1].time_us() < log.steps[1].time.as_nanos() as f64 / 1e3 + 1e-3);
+        assert!(steps[1].end_us < steps[2].begin_us + 1e-3);
         let cycles = log.cycles.iter().map(|cycle| cycle.negotiation);
         same(&own(Category::Cycle, names::NEGOTIATE), cycles.collect());
         let messages = own(Category::Message, names::MESSAGE);
@@ -431,25 +433,13 @@ fn a_timeline_agrees_with_what_the_engine_measures() {
     assert_eq!(analysis.messages.unwrap().count, outcome.ranks[0].messages.len());
 }
 
-/// In the end each rank waits for another that sends nothing: they give up, and the file shows what
-/// they were in.
+/// Ranks that wait for nobody longer than a microsecond give up soon, and the file shows in what.
 #[test]
 fn a_failed_job_has_a_timeline() {
-    let mut choices = find("ring").unwrap().choices(&Topology::flat(3)).unwrap();
-    for choice in &mut choices {
-        let mut broken = Listed::of(&*choice.schedule);
-        let wait = |rank: usize| Part {
-            receives: vec![Move::new((rank + 1) % 3, 0..1, Action::Copy)],
-            ..Part::default()
-        };
-        broken.steps.push((0..3).map(wait).collect());
-        choice.schedule = Box::new(broken);
-    }
-    let (outcome, trace) = job(&choices, Duration::from_millis(200));
-    assert!(matches!(outcome, Err(EngineError::Transport(_))), "{outcome:?}");
-    assert!(trace.flaws.open > 0);
-    let mut messages = trace.spans.iter().filter(|span| &*span.name == names::MESSAGE);
-    assert!(messages.all(|span| span.end_us == trace.last_us));
-    assert!(trace.spans.iter().any(|span| &*span.name == names::KOLO_ALLREDUCE));
-    assert_eq!(analyse(&trace).ranks.len(), 3);
+    let choices = find("ring").unwrap().choices(&Topology::flat(3)).unwrap();
+    let (outcome, trace) = job(&choices, Duration::from_micros(1));
+    assert!(outcome.is_err());
+    let open = |span: &&Span| span.end_us == trace.last_us && &*span.name == names::CYCLE;
+    assert!(trace.flaws.open > 0 && trace.spans.iter().any(|span| open(&span)));
+    assert!(!analyse(&trace).ranks.is_empty());
 }

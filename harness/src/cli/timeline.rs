@@ -51,10 +51,10 @@ fn flaws(flaws: Flaws) -> Vec<String> {
         sentences.push("the end of the file is missing, as when a job is killed".into());
     }
     if open > 0 {
-        sentences.push(format!("{open} spans never end; they are taken to last until the end"));
+        sentences.push(format!("{open} span(s) never end, taken to last until the end"));
     }
     if unopened > 0 {
-        sentences.push(format!("{unopened} ends without a beginning are passed over"));
+        sentences.push(format!("{unopened} end(s) without a beginning are passed over"));
     }
     sentences
 }
@@ -146,7 +146,7 @@ fn negotiation(text: &mut String, analysis: &Analysis) {
     };
     let count = time.samples;
     let value = format!(
-        "{count} of single tensors, median {}, longest {}; some went on for {}",
+        "{count} of single tensors, median {}, longest {}; at least one for {}",
         ms(time.p50),
         ms(time.max),
         ms(*wall_us)

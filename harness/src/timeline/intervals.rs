@@ -21,7 +21,7 @@ impl Intervals {
 
     /// How long they are together.
     pub fn length(&self) -> f64 {
-        self.0.iter().map(|(begin, end)| end - begin).sum()
+        self.0.iter().fold(0.0, |length, (begin, end)| length + (end - begin))
     }
 
     /// How long the moments are together that lie in both.

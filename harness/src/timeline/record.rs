@@ -62,17 +62,6 @@ impl Recorder {
         Recorder { start: Instant::now(), ranks }
     }
 
-    /// A recorder with room for a job of so many tensors and steps that take at least so long.
-    pub fn for_job(
-        (ranks, tensors, steps): (usize, usize, usize),
-        step_time: Duration,
-        cycle_time: Duration,
-    ) -> Recorder {
-        // Of a tensor: ready, a message of its own, itself in it, the message's end.
-        let cycles = step_time.as_nanos() / cycle_time.as_nanos().max(20_000);
-        Recorder::new(ranks, steps * (2 + 4 * tensors + 4 * cycles as usize))
-    }
-
     /// Where a rank notes what it does; nobody else has it meanwhile.
     pub fn track(&self, rank: Rank) -> Track<'_> {
         let records = self.ranks[rank].lock().expect("only this rank takes it");

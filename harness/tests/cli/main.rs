@@ -2,6 +2,7 @@
 
 mod kill;
 mod sandbox;
+mod timeline;
 
 use std::fs;
 use std::process::Command;
