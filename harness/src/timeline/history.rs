@@ -94,13 +94,7 @@ impl History {
     fn happened(&mut self, time_ns: u64, event: Event) {
         let (steps, cycles) = (&mut self.steps, &mut self.cycles);
         match (event, steps.last_mut(), cycles.last_mut(), self.messages.last_mut()) {
-            (Event::Step, step, ..) => {
-                // The last step begins when its data are written, be the optimizer over or not.
-                if let Some(step) = step {
-                    step.end_ns = step.end_ns.map(|end_ns| end_ns.min(time_ns));
-                }
-                steps.push(Step { begin_ns: time_ns, end_ns: None });
-            }
+            (Event::Step, ..) => steps.push(Step { begin_ns: time_ns, end_ns: None }),
             (Event::StepEnded, Some(step), ..) => step.end_ns = Some(time_ns),
             (Event::Cycle, ..) => cycles.push(Cycle {
                 begin_ns: time_ns,

@@ -229,8 +229,11 @@ impl<W: Write> Writer<'_, W> {
         let place = (pid, Line::Steps);
         for (index, step) in history.steps.iter().enumerate() {
             let (begin, end) = (step.begin_ns, step.end_ns);
-            self.span(place, names::STEP, (begin, end), json!({ "step": index }))?;
-            let until = end.unwrap_or(history.last_ns).max(begin);
+            // The last step begins when its data are written, be the optimizer over or not.
+            let next = history.steps.get(index + 1).map_or(u64::MAX, |next| next.begin_ns);
+            let whole = (begin, end.map(|end| end.min(next)));
+            self.span(place, names::STEP, whole, json!({ "step": index }))?;
+            let until = end.unwrap_or(history.last_ns).min(next).max(begin);
             let parts = [
                 (names::FORWARD, begin, begin + forward),
                 (names::BACKWARD, begin + forward, begin + forward + backward),
