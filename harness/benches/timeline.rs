@@ -31,7 +31,7 @@ fn main() {
     let mut group = criterion.benchmark_group("timeline, per record");
     group.throughput(Throughput::Elements((CYCLES * RECORDS) as u64));
     group.bench_function("recorded", |bencher| {
-        // The memory is reserved but untouched, as in a job.
+        // Memory is reserved beforehand, as in a job.
         let fresh = || Recorder::new(1, CYCLES * RECORDS + 1);
         let record = |recorder: Recorder| {
             cycles(&mut recorder.track(0), Instant::now());
