@@ -4,8 +4,9 @@
 //! does not fit the message being filled is set aside, and the next ones may still join, as long as
 //! what was set aside would fit too.
 
-use std::collections::VecDeque;
+use std::sync::Arc;
 
+use crate::control::flaw::{Flaw, Flaws};
 use crate::control::{Response, TensorId, Tensors};
 use crate::topology::Topology;
 
@@ -37,46 +38,151 @@ impl Candidate {
     }
 }
 
+/// Why a message holds no more tensors than it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// Nothing else was ready.
+    Empty = 0,
+    /// The next one would have gone beyond the threshold.
+    Threshold = 1,
+    /// What else was ready is of another type, reduction, factor or device.
+    Unlike = 2,
+    /// Its group is complete, and groups are not fused.
+    Group = 3,
+    /// It is never fused: an error, or a bucket that was made beforehand.
+    Alone = 4,
+}
+
+impl Stop {
+    /// Every reason.
+    pub const ALL: [Stop; 5] =
+        [Stop::Empty, Stop::Threshold, Stop::Unlike, Stop::Group, Stop::Alone];
+
+    /// The one spelling of its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stop::Empty => "empty",
+            Stop::Threshold => "threshold",
+            Stop::Unlike => "unlike",
+            Stop::Group => "group",
+            Stop::Alone => "alone",
+        }
+    }
+
+    /// The reason of a code on the wire.
+    pub fn from_code(code: u8) -> Option<Stop> {
+        Stop::ALL.get(code as usize).copied()
+    }
+}
+
+/// Which tensors belong together, where groups are not fused with one another
+/// (`HOROVOD_DISABLE_GROUP_FUSION`). A tensor in no group is a group of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    members: Vec<Vec<TensorId>>,
+}
+
+impl Groups {
+    /// Groups, each in the order in which its tensors were registered.
+    pub fn new(members: Vec<Vec<TensorId>>) -> Groups {
+        Groups { members }
+    }
+}
+
+/// The rule by which a rank fuses.
+#[derive(Clone, Debug)]
+pub struct Fusion {
+    threshold_bytes: usize,
+    groups: Option<Arc<Groups>>,
+}
+
+impl Fusion {
+    /// Messages of at most so many bytes; with groups, each group by itself.
+    pub fn new(threshold_bytes: usize, groups: Option<Arc<Groups>>, flaws: Flaws) -> Fusion {
+        let ignored = flaws.has(Flaw::ThresholdIgnored);
+        let groups = groups.filter(|_| !flaws.has(Flaw::GroupsFusedTogether));
+        let threshold_bytes = if ignored { usize::MAX } else { threshold_bytes };
+        Fusion { threshold_bytes, groups }
+    }
+
+    /// Merges what ranks agree on by their caches, and what is new, into messages: in this order; or, with
+    /// groups, first the groups in the order in which the new tensors, then the cached ones, name them.
+    pub fn messages(
+        &self,
+        cached: Vec<Candidate>,
+        new: Vec<Candidate>,
+        tensors: &Tensors,
+    ) -> Vec<Response> {
+        let Some(groups) = &self.groups else {
+            let all = [cached, new].concat();
+            return fuse(&all, tensors, self.threshold_bytes);
+        };
+        let mut candidates = [new, cached].concat();
+        let mut messages = Vec::new();
+        while let Some(first) = candidates.first().map(|candidate| candidate.tensor) {
+            let group = groups.members.iter().find(|group| group.contains(&first));
+            let alone = [first];
+            let group = group.map_or(&alone[..], Vec::as_slice);
+            let place = |candidate: &Candidate| group.iter().position(|&id| id == candidate.tensor);
+            let (mut members, rest): (Vec<_>, Vec<_>) =
+                candidates.into_iter().partition(|candidate| place(candidate).is_some());
+            members.sort_by_key(place);
+            let mut fused = fuse(&members, tensors, self.threshold_bytes);
+            let ends = |message: &&mut Response| message.stop == Stop::Empty;
+            fused.iter_mut().filter(ends).for_each(|message| message.stop = Stop::Group);
+            messages.append(&mut fused);
+            candidates = rest;
+        }
+        messages
+    }
+}
+
 /// Merges candidates into messages of at most `threshold_bytes`. The first tensor of a message is
 /// never refused, so a tensor larger than the threshold travels alone.
-pub fn fuse(
-    candidates: Vec<Candidate>,
-    tensors: &Tensors,
-    threshold_bytes: usize,
-) -> Vec<Response> {
-    let mut queue = VecDeque::from(candidates);
-    let mut fused = Vec::new();
-    let mut skipped = Vec::new();
-    while let Some(first) = queue.pop_front() {
-        let mut message = Response { tensors: vec![first.tensor], error: first.error };
-        if message.error.is_some() {
-            fused.push(message);
+pub fn fuse(candidates: &[Candidate], tensors: &Tensors, threshold_bytes: usize) -> Vec<Response> {
+    let mut is_taken = vec![false; candidates.len()];
+    let mut messages = Vec::new();
+    let mut members = Vec::new();
+    for (at, first) in candidates.iter().enumerate() {
+        if is_taken[at] {
             continue;
         }
-        let mut size = tensors.size_bytes(first.tensor);
-        let mut skipped_size = 0;
-        while let Some(next) = queue.front() {
+        if let Some(error) = &first.error {
+            messages.push(Response {
+                tensors: [first.tensor].into(),
+                error: Some(error.as_str().into()),
+                stop: Stop::Alone,
+            });
+            continue;
+        }
+        members.clear();
+        members.push(first.tensor);
+        let (mut stop, mut skipped_bytes) = (Stop::Empty, 0);
+        let mut size_bytes = tensors.size_bytes(first.tensor);
+        for (next, is_taken) in candidates.iter().zip(&mut is_taken).skip(at + 1) {
+            if *is_taken {
+                continue;
+            }
             // An error has nothing to be reduced, and is never fused.
-            let next_size = if next.error.is_some() { 0 } else { tensors.size_bytes(next.tensor) };
-            let alike = next.error.is_none() && tensors.may_fuse(first.tensor, next.tensor);
-            if alike && size + next_size <= threshold_bytes {
-                message.tensors.push(next.tensor);
-                size += next_size;
-                queue.pop_front();
-            } else {
-                skipped_size += next_size;
-                if size + skipped_size > threshold_bytes {
-                    break;
-                }
-                skipped.extend(queue.pop_front());
+            let reduces = next.error.is_none();
+            let next_bytes = if reduces { tensors.size_bytes(next.tensor) } else { 0 };
+            let alike = reduces && tensors.may_fuse(first.tensor, next.tensor);
+            if alike && size_bytes.saturating_add(next_bytes) <= threshold_bytes {
+                members.push(next.tensor);
+                size_bytes += next_bytes;
+                *is_taken = true;
+                continue;
+            }
+            stop = if alike || stop == Stop::Threshold { Stop::Threshold } else { Stop::Unlike };
+            skipped_bytes += next_bytes;
+            if size_bytes + skipped_bytes > threshold_bytes {
+                stop = Stop::Threshold;
+                break;
             }
         }
-        for candidate in skipped.drain(..).rev() {
-            queue.push_front(candidate);
-        }
-        fused.push(message);
+        messages.push(Response { tensors: members.as_slice().into(), error: None, stop });
     }
-    fused
+    messages
 }
 
 #[cfg(test)]
@@ -90,9 +196,9 @@ mod tests {
             Tensor::new(format!("t{id}"), dtype, ReduceOp::Sum, &[elements])
         });
         let tensors = Tensors::new(tensors.collect()).unwrap();
-        let candidates = (0..list.len()).map(Candidate::reduce).collect();
-        let messages = fuse(candidates, &tensors, threshold_bytes);
-        let messages: Vec<_> = messages.into_iter().map(|message| message.tensors).collect();
+        let candidates: Vec<_> = (0..list.len()).map(Candidate::reduce).collect();
+        let messages = fuse(&candidates, &tensors, threshold_bytes);
+        let messages: Vec<&[usize]> = messages.iter().map(|message| &*message.tensors).collect();
         assert_eq!(messages, expected);
     }
 
@@ -140,7 +246,7 @@ mod tests {
         let tensors = Tensors::new((0..3).map(tensor).collect()).unwrap();
         let error = Candidate { tensor: 1, error: Some("no".into()) };
         let list = vec![Candidate::reduce(0), error, Candidate::reduce(2)];
-        let messages = fuse(list, &tensors, 100);
+        let messages = fuse(&list, &tensors, 100);
         let messages: Vec<_> =
             messages.iter().map(|m| (&m.tensors[..], m.error.is_some())).collect();
         assert_eq!(messages, [(&[0, 2][..], false), (&[1], true)]);

@@ -271,7 +271,8 @@ impl Config {
                                     transport: transport.clone(),
                                     topology: parse_topology(topology)
                                         .expect("the configuration was checked"),
-                                    control_plane: control_plane.clone(),
+                                    control_plane: control::spelling(control_plane)
+                                        .expect("the configuration was checked"),
                                     algorithm: registry::find(algorithm)
                                         .expect("the configuration was checked")
                                         .name(),
@@ -306,7 +307,10 @@ impl Config {
             one_of("sweep.transport", name, &transport::NAMES)?;
         }
         for name in &axes.control_plane {
-            one_of("sweep.control_plane", name, &control::NAMES)?;
+            let names = control::NAMES.join(", ");
+            control::spelling(name).ok_or_else(|| {
+                format!("sweep.control_plane \"{name}\" is unknown; choose from {names}")
+            })?;
         }
         for name in &axes.algorithm {
             registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;

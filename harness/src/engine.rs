@@ -183,10 +183,9 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         slot.fit(job);
         let RankMemory { gradients, fusion_buffer } = std::mem::take(*slot);
         let settings = Settings {
-            rank,
-            ranks,
             fusion_threshold_bytes: job.fusion_threshold_bytes,
             cache_capacity: job.cache_capacity,
+            ..Settings::new(rank, ranks)
         };
         let plane = control::find(job.control_plane, tensors.clone(), &settings)
             .expect("the configuration was checked");
@@ -285,7 +284,12 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             self.replay.begin(Instant::now());
         }
         while self.log.steps.len() < self.job.steps {
-            if let Some(wait) = pace.until_next(Instant::now()) {
+            let now = Instant::now();
+            let wait = match self.negotiator.is_paced() {
+                true => pace.until_next(now),
+                false => self.replay.until_next(now),
+            };
+            if let Some(wait) = wait {
                 std::thread::sleep(wait);
             }
             let cycle_start = Instant::now();
@@ -299,6 +303,9 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             self.track.cycle(cycle_start, replay.begun(), replay.last_ready(ready.len()));
             responses.clear();
             self.negotiator.cycle(&ready, &mut responses)?;
+            for stalled in self.negotiator.take_warnings() {
+                eprintln!("kolo: {stalled}");
+            }
             let negotiation = cycle_start.elapsed();
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
@@ -361,7 +368,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         gradients: &mut [Memory],
     ) -> Result<(), EngineError> {
         if let Some(error) = &response.error {
-            return Err(EngineError::Refused(error.clone()));
+            return Err(EngineError::Refused(error.to_string()));
         }
         let start = Instant::now();
         self.track.message(start, &response.tensors);

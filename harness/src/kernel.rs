@@ -25,6 +25,8 @@ pub enum Combine {
     Product,
     /// Bitwise AND of 64-bit integers: the bit-vector control plane's reduction.
     And,
+    /// Bitwise OR of 64-bit integers: the same plane's, where an entry is invalid.
+    Or,
 }
 
 impl Combine {
@@ -41,7 +43,7 @@ impl Combine {
     /// Combines two elements.
     ///
     /// # Panics
-    /// For AND, which is for words and not for elements.
+    /// For AND and OR, which are for words and not for elements.
     pub fn pair<T: Element>(self, mine: T, other: T) -> T {
         let (mine, other) = (mine.widen(), other.widen());
         T::narrow(match self {
@@ -49,7 +51,7 @@ impl Combine {
             Combine::Min => mine.smaller(other),
             Combine::Max => mine.larger(other),
             Combine::Product => mine.times(other),
-            Combine::And => unreachable!("elements are never ANDed one by one"),
+            Combine::And | Combine::Or => unreachable!("words are never combined one by one"),
         })
     }
 }
@@ -64,16 +66,19 @@ pub type Kernel = unsafe fn(into: *mut u8, others: &[*const u8], elements: usize
 /// The kernel of a type and a way to combine.
 ///
 /// # Panics
-/// For AND over anything but i64.
+/// For AND and OR over anything but i64.
 pub fn kernel(dtype: DataType, combine: Combine) -> Kernel {
     match combine {
         Combine::Sum => for_dtype!(dtype, T => combined::<T, Plus>),
         Combine::Min => for_dtype!(dtype, T => combined::<T, Smaller>),
         Combine::Max => for_dtype!(dtype, T => combined::<T, Larger>),
         Combine::Product => for_dtype!(dtype, T => combined::<T, Times>),
-        Combine::And => {
+        Combine::And | Combine::Or => {
             assert_eq!(dtype, DataType::I64, "bits travel as 64-bit integers");
-            combined::<i64, Both>
+            match combine {
+                Combine::And => combined::<i64, Both>,
+                _ => combined::<i64, Either>,
+            }
         }
     }
 }
@@ -103,6 +108,14 @@ impl Pair<i64> for Both {
     #[inline(always)]
     fn pair(mine: i64, other: i64) -> i64 {
         mine & other
+    }
+}
+
+struct Either;
+impl Pair<i64> for Either {
+    #[inline(always)]
+    fn pair(mine: i64, other: i64) -> i64 {
+        mine | other
     }
 }
 
@@ -253,11 +266,13 @@ mod tests {
                 }
             }
         }
-        let (mut bits, other) = ([0b1100_i64, -1], [0b1010_i64, 7]);
-        let into = bits.as_mut_ptr().cast();
-        // SAFETY: two vectors of two elements.
-        unsafe { kernel(DataType::I64, Combine::And)(into, &[other.as_ptr().cast()], 2) };
-        assert_eq!(bits, [0b1000, 7]);
+        for (combine, expected) in [(Combine::And, [0b1000, 7]), (Combine::Or, [0b1110, -1])] {
+            let (mut bits, other) = ([0b1100_i64, -1], [0b1010_i64, 7]);
+            let into = bits.as_mut_ptr().cast();
+            // SAFETY: two vectors of two elements.
+            unsafe { kernel(DataType::I64, combine)(into, &[other.as_ptr().cast()], 2) };
+            assert_eq!(bits, expected);
+        }
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -1,8 +1,12 @@
 //! Drives a control plane over threads: performs its effects, until the cycle is over.
 
 use std::sync::Arc;
+use std::time::Instant;
 
-use algorithms::control::{ControlError, ControlPlane, Effect, Event, Response, TensorId};
+use algorithms::control::{
+    Bitwise, ControlError, ControlPlane, DataType, Effect, Event, Report, Response, Stalled,
+    TensorId,
+};
 use algorithms::program::Program;
 use algorithms::registry::Algorithm;
 use algorithms::topology::Topology;
@@ -10,9 +14,13 @@ use algorithms::tree::Tree;
 use thiserror::Error;
 
 use crate::execute::execute;
+use crate::kernel::Combine;
 use crate::memory::{Buffer, Memory};
-use crate::transport::threads::{BITS, Endpoint, Mail};
+use crate::transport::threads::{Endpoint, Mail};
 use crate::transport::{Transport, TransportError};
+
+/// The algorithm that combines bits.
+const BITS: Tree = Tree;
 
 /// Why a cycle did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -28,31 +36,37 @@ pub enum NegotiateError {
 /// One rank's control plane and its connections.
 pub struct Negotiator {
     plane: Box<dyn ControlPlane>,
-    /// The AND is a tree allreduce over the words, by the same executor that moves gradients.
+    start: Instant,
+    /// Bits are combined by an allreduce of words, by the same executor that moves gradients.
     bits: Endpoint,
     mail: Mail,
-    tree: Program,
+    program: Program,
     words: Memory,
     effects: Vec<Effect>,
     message: Vec<u8>,
     /// Bytes of control messages that this rank has sent.
     sent_bytes: usize,
+    warnings: Vec<Stalled>,
+    stopped: Option<Vec<TensorId>>,
 }
 
 impl Negotiator {
     /// A plane with links of its own for messages and for bits.
     pub fn new(plane: Box<dyn ControlPlane>, mail: Mail, bits: Endpoint) -> Negotiator {
         let world = Topology::flat(bits.ranks());
-        let tree = Tree.schedule(&world).expect("a tree fits every world");
+        let schedule = BITS.schedule(&world).expect("it fits every world");
         Negotiator {
             plane,
+            start: Instant::now(),
             mail,
-            tree: Program::compile(&*tree, bits.rank()),
+            program: Program::compile(&*schedule, bits.rank()),
             bits,
             words: Memory::new(0),
             effects: Vec::new(),
             message: Vec::new(),
             sent_bytes: 0,
+            warnings: Vec::new(),
+            stopped: None,
         }
     }
 
@@ -61,42 +75,77 @@ impl Negotiator {
         std::mem::take(&mut self.sent_bytes)
     }
 
-    /// One cycle: tells the plane what became ready and appends what all ranks do now.
+    /// What the plane has done since it was last asked.
+    pub fn take_report(&mut self) -> Report {
+        self.plane.take_report()
+    }
+
+    /// Tensors that some rank waits for in vain, as told since this was last asked.
+    pub fn take_warnings(&mut self) -> Vec<Stalled> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Once all ranks have stopped: this rank's tensors that were ready and are not carried out.
+    pub fn stopped(&self) -> Option<&[TensorId]> {
+        self.stopped.as_deref()
+    }
+
+    /// From the next cycle on, this rank wants all ranks to stop.
+    ///
+    /// # Errors
+    /// When they have stopped already.
+    pub fn shut_down(&mut self) -> Result<(), NegotiateError> {
+        Ok(self.plane.on(Event::ShutDown, &mut self.effects)?)
+    }
+
+    /// False if the plane wants a cycle whenever something is ready, whatever the cycle time.
+    pub fn is_paced(&self) -> bool {
+        self.plane.is_paced()
+    }
+
+    /// One cycle: tells the plane what became ready, all at once, and appends what all ranks do now.
     pub fn cycle(
         &mut self,
         ready: &[TensorId],
         responses: &mut Vec<Response>,
     ) -> Result<(), NegotiateError> {
-        for &id in ready {
-            self.plane.on(Event::Ready(id), &mut self.effects)?;
+        let mut effects = std::mem::take(&mut self.effects);
+        if !ready.is_empty() {
+            self.plane.on(Event::Ready(ready), &mut effects)?;
         }
-        self.plane.on(Event::Cycle, &mut self.effects)?;
-        loop {
-            let effects = std::mem::take(&mut self.effects);
-            let waiting = effects.is_empty();
-            for effect in effects {
+        self.plane.on(Event::Cycle(self.start.elapsed()), &mut effects)?;
+        let mut next = Vec::new();
+        let mut is_over = false;
+        while !is_over {
+            if effects.is_empty() {
+                let mut message = std::mem::take(&mut self.message);
+                let expecting = self.plane.waits_for().first().copied().unwrap_or(0);
+                let from = self.mail.receive(expecting, &mut message)?;
+                self.plane.on(Event::Arrived { from, message: &message }, &mut next)?;
+                self.message = message;
+            }
+            for effect in effects.drain(..) {
                 match effect {
                     Effect::Send { to, message } => {
                         self.sent_bytes += message.len();
-                        self.mail.send(to, message.into())?;
+                        self.mail.send(to, message)?;
                     }
                     Effect::Broadcast(message) => self.broadcast(&message)?,
-                    Effect::AllAnd(words) => {
-                        self.all_and(&words)?;
-                        let anded = &self.words.elements()[..words.len()];
-                        self.plane.on(Event::AllAnded(anded), &mut self.effects)?;
+                    Effect::Bitwise(bitwise, words) => {
+                        self.combine(bitwise, &words)?;
+                        let combined = &self.words.elements()[..words.len()];
+                        self.plane.on(Event::Combined(combined), &mut next)?;
                     }
                     Effect::Execute(response) => responses.push(response),
-                    Effect::EndCycle => return Ok(()),
+                    Effect::Warn(stalled) => self.warnings.push(stalled),
+                    Effect::Stop(unfinished) => self.stopped = Some(unfinished),
+                    Effect::EndCycle => is_over = true,
                 }
             }
-            if waiting {
-                let mut message = std::mem::take(&mut self.message);
-                let from = self.mail.receive(0, &mut message)?;
-                self.plane.on(Event::Arrived { from, message: &message }, &mut self.effects)?;
-                self.message = message;
-            }
+            std::mem::swap(&mut effects, &mut next);
         }
+        self.effects = effects;
+        Ok(())
     }
 
     /// Everything that was sent has been read; the memory of messages may go.
@@ -113,18 +162,21 @@ impl Negotiator {
         Ok(())
     }
 
-    /// Leaves the bitwise AND of these words over all ranks in the first of `self.words`.
-    fn all_and(&mut self, words: &[u64]) -> Result<(), NegotiateError> {
+    /// Leaves these words, combined over all ranks, in the first of `self.words`.
+    fn combine(&mut self, bitwise: Bitwise, words: &[u64]) -> Result<(), NegotiateError> {
         let size_bytes = size_of_val(words);
         if self.words.size_bytes() < size_bytes {
             self.words = Memory::new(size_bytes);
         }
         self.words.elements_mut()[..words.len()].copy_from_slice(words);
-        let (dtype, and) = BITS;
-        let mut buffer = Buffer::new(dtype);
+        let combine = match bitwise {
+            Bitwise::And => Combine::And,
+            Bitwise::Or => Combine::Or,
+        };
+        let mut buffer = Buffer::new(DataType::I64);
         buffer.push_first(&mut self.words, size_bytes);
-        execute(&mut self.bits, &self.tree, &mut buffer, and)?;
-        self.sent_bytes += self.tree.sends * size_bytes;
+        execute(&mut self.bits, &self.program, &mut buffer, combine)?;
+        self.sent_bytes += self.program.sends * size_bytes;
         Ok(())
     }
 }

@@ -92,6 +92,15 @@ impl Replay {
         self.start.into_iter().flat_map(|start| last.iter().map(move |&(at, id)| (start + at, id)))
     }
 
+    /// How long until something may become ready; none if it is due. While the job waits for data, a
+    /// little while.
+    pub fn until_next(&self, now: Instant) -> Option<Duration> {
+        const LITTLE: Duration = Duration::from_micros(100);
+        let Some(start) = self.start else { return Some(LITTLE) };
+        let next = self.releases.get(self.released).map(|(after, _)| start + *after);
+        next.and_then(|next| next.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+    }
+
     /// So many gradients have been reduced.
     pub fn reduced(&mut self, gradients: usize) {
         self.left -= gradients;
@@ -149,7 +158,10 @@ mod tests {
         let last: Vec<_> = replay.last_ready(2).collect();
         assert_eq!(last, [(t0 + 6 * MS, 2), (t0 + 8 * MS, 1)]);
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [0; 0]);
+        assert_eq!(replay.until_next(t0 + 9 * MS), Some(MS));
+        assert_eq!(replay.until_next(t0 + 10 * MS), None);
         assert_eq!(ready(&mut replay, t0 + 10 * MS), [0]);
+        assert_eq!(replay.until_next(t0 + 10 * MS), None);
     }
 
     #[test]

@@ -3,71 +3,227 @@
 //!
 //! Each cycle every rank sets the bits of its cached, ready tensors. Three status bits in front are
 //! stored negated, so that the same AND also tells whether *any* rank wants to shut down, has
-//! something uncached, or something invalid. Without uncached tensors rank 0 is not involved: all
-//! ranks fuse the common bits, in ascending order, by themselves. Otherwise the cycle goes on as the
-//! coordinator's does, with the common cached tensors in front.
+//! something uncached, or something invalid: cached under this name, but in another shape or type. Only
+//! then a second collective, an OR, finds the invalid entries, which all ranks erase. Without uncached
+//! tensors rank 0 is not involved: all ranks fuse the common bits, in ascending order, by themselves.
+//! Otherwise the cycle goes on as the coordinator's does, with the common cached tensors in front.
 //!
 //! The first contribution of Romero et al., "Accelerating Collective Communication in Data Parallel
 //! Training across Deep Learning Frameworks", NSDI 2022; Horovod v0.16.2 (pull request 902).
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::cache::ResponseCache;
-use super::coordinator::{Negotiation, Queue};
-use super::{ControlError, ControlPlane, Effect, Event, Response, Settings, TensorId, Tensors};
-use crate::fusion::{Candidate, fuse};
+use super::coordinator::Ending;
+use super::flaw::{Flaw, Flaws};
+use super::hash::FastMap;
+use super::negotiation::{Answer, Negotiation};
+use super::queue::Queue;
+use super::{
+    Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Settings, StallCheck,
+    TensorId, Tensors,
+};
+use crate::fusion::{Candidate, Fusion};
+use crate::topology::Rank;
 
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "bitvector";
 
-/// Status bits at the head of the vector, each 1 when the condition is FALSE on this rank. Nothing
-/// raises shutdown or invalid yet.
+/// Status bits at the head of the vector, each 1 when the condition is FALSE on this rank.
 const STATUS_BITS: usize = 3;
+const NO_SHUT_DOWN: u64 = 1;
 const NO_UNCACHED: u64 = 1 << 1;
+const NO_INVALID: u64 = 1 << 2;
 const ALL_CLEAR: u64 = (1 << STATUS_BITS) - 1;
 
-/// ANDs bits; asks rank 0 only for what is new.
+/// Combines bits; asks rank 0 only for what is new.
 pub struct BitVector {
+    tensors: Arc<Tensors>,
     queue: Queue,
     cache: ResponseCache,
-    tensors: Arc<Tensors>,
     negotiation: Negotiation,
-    fusion_threshold_bytes: usize,
-    /// What this rank put into the AND that is under way.
-    asked: Option<Asked>,
-}
-
-struct Asked {
+    fusion: Fusion,
+    ending: Ending,
+    stage: Stage,
+    now: Duration,
+    /// Settings that all ranks must have, compared in the first cycle.
+    settings: [(&'static str, usize); 2],
+    is_first: bool,
+    /// What was drained in this cycle: tensors with a bit, those without, and the bits that are invalid.
     hits: Vec<TensorId>,
     uncached: Vec<TensorId>,
-    words: usize,
+    invalid: Vec<usize>,
+    /// What this rank put into the AND.
+    words: Vec<u64>,
+    drained: Vec<TensorId>,
+    waiting: Waiting,
+    memo: Memo,
+    flaws: Flaws,
+}
+
+/// What the plane waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The next cycle, or rank 0's answer.
+    Idle,
+    And,
+    /// The OR, after an AND with this outcome.
+    Or(Vec<u64>),
+}
+
+/// Cached tensors that ranks wait for, by name, and since when.
+struct Waiting {
+    since: FastMap<usize, Duration>,
+    check: Option<StallCheck>,
+}
+
+impl Waiting {
+    /// True for a tensor that has waited for so long that rank 0 must hear of it.
+    fn is_stalled(&self, name: usize, now: Duration) -> bool {
+        let since = self.since.get(&name).filter(|_| !self.since.is_empty());
+        since.zip(self.check).is_some_and(|(since, check)| *since + check.warn_after < now)
+    }
+}
+
+/// The messages of the last cycle without rank 0. Training repeats itself: the same bits of the same cache
+/// make the same messages.
+#[derive(Default)]
+struct Memo {
+    words: Vec<u64>,
+    responses: Vec<Response>,
 }
 
 impl BitVector {
     /// The plane of one rank.
     pub fn new(tensors: Arc<Tensors>, settings: &Settings) -> BitVector {
+        let Settings { cache_capacity, fusion_threshold_bytes, flaws, .. } = *settings;
         BitVector {
             queue: Queue::new(tensors.clone()),
-            cache: ResponseCache::new(settings.cache_capacity, tensors.len()),
-            negotiation: Negotiation::new(tensors.clone(), settings),
-            fusion_threshold_bytes: settings.fusion_threshold_bytes,
+            cache: ResponseCache::new(cache_capacity, tensors.names(), flaws),
+            negotiation: Negotiation::new(tensors.clone(), settings, None),
+            fusion: Fusion::new(fusion_threshold_bytes, settings.groups.clone(), flaws),
+            ending: Ending::new(flaws),
+            stage: Stage::Idle,
+            now: Duration::ZERO,
+            settings: [
+                ("cache capacity", cache_capacity),
+                ("fusion threshold in bytes", fusion_threshold_bytes),
+            ],
+            is_first: true,
+            hits: Vec::new(),
+            uncached: Vec::new(),
+            invalid: Vec::new(),
+            words: Vec::new(),
+            drained: Vec::new(),
+            waiting: Waiting { since: FastMap::default(), check: settings.stall_check },
+            memo: Memo::default(),
             tensors,
-            asked: None,
+            flaws,
         }
     }
 
-    /// Sorts what became ready into cached and uncached, and asks all ranks for their bits.
+    /// Sorts what became ready into cached, invalid and uncached, and asks all ranks for their bits.
     fn ask(&mut self, out: &mut Vec<Effect>) {
-        let (hits, uncached): (Vec<_>, Vec<_>) =
-            self.queue.drain().into_iter().partition(|&id| self.cache.bit(id).is_some());
-        let mut words = vec![0; (self.cache.len() + STATUS_BITS).div_ceil(64)];
-        words[0] = if uncached.is_empty() { ALL_CLEAR } else { ALL_CLEAR & !NO_UNCACHED };
-        for &id in &hits {
-            let bit = self.cache.bit(id).expect("a hit has a bit") + STATUS_BITS;
-            words[bit / 64] |= 1 << (bit % 64);
+        self.queue.drain(&mut self.drained);
+        self.hits.clear();
+        self.uncached.clear();
+        self.invalid.clear();
+        self.words.clear();
+        self.words.resize((self.cache.len() + STATUS_BITS).div_ceil(64), 0);
+        for &id in &self.drained {
+            let name = self.tensors.name_of(id);
+            let Some(bit) = self.cache.bit(name) else {
+                self.uncached.push(id);
+                continue;
+            };
+            let is_same = self.cache.tensor(bit) == id || self.flaws.has(Flaw::InvalidTakenForHit);
+            if is_same && !self.waiting.is_stalled(name, self.now) {
+                self.hits.push(id);
+                set(&mut self.words, bit + STATUS_BITS);
+            } else {
+                self.invalid.push(bit);
+                self.uncached.push(id);
+            }
         }
-        self.asked = Some(Asked { hits, uncached, words: words.len() });
-        out.push(Effect::AllAnd(words));
+        let report = &mut self.negotiation.report;
+        report.hits += self.hits.len();
+        report.invalid += self.invalid.len();
+        report.misses += self.uncached.len() - self.invalid.len();
+        self.words[0] |= ALL_CLEAR;
+        let raise = |word: &mut u64, condition: bool, bit: u64| {
+            if condition {
+                *word &= !bit;
+            }
+        };
+        raise(&mut self.words[0], self.ending.raised(), NO_SHUT_DOWN);
+        raise(&mut self.words[0], !self.uncached.is_empty(), NO_UNCACHED);
+        raise(&mut self.words[0], !self.invalid.is_empty(), NO_INVALID);
+        if self.is_first {
+            for (_, setting) in self.settings {
+                self.words.extend([setting as u64, !(setting as u64)]);
+            }
+        }
+        self.stage = Stage::And;
+        self.combine(Bitwise::And, self.words.clone(), out);
+    }
+
+    fn combine(&mut self, bitwise: Bitwise, words: Vec<u64>, out: &mut Vec<Effect>) {
+        self.negotiation.report.bitwise += 1;
+        self.negotiation.report.bitwise_bytes += size_of_val(&words[..]);
+        out.push(Effect::Bitwise(bitwise, words));
+    }
+
+    /// All ranks' bits are there: those of the AND, or those of the OR.
+    fn combined(
+        &mut self,
+        words: &[u64],
+        out: &mut Vec<Effect>,
+    ) -> Result<Option<Answer>, ControlError> {
+        match std::mem::replace(&mut self.stage, Stage::Idle) {
+            Stage::Idle => Err(self.negotiation.unexpected("Combined")),
+            Stage::And => {
+                self.same_length(self.words.len(), words)?;
+                self.same_settings(&words[words.len() - if self.is_first { 4 } else { 0 }..])?;
+                self.is_first = false;
+                if words[0] & NO_INVALID != 0 || self.flaws.has(Flaw::OrSkipped) {
+                    return self.settle(words, out);
+                }
+                let mut invalid = vec![0; self.cache.len().div_ceil(64)];
+                self.invalid.iter().for_each(|&bit| set(&mut invalid, bit));
+                self.stage = Stage::Or(words.to_vec());
+                self.combine(Bitwise::Or, invalid, out);
+                Ok(None)
+            }
+            Stage::Or(mut anded) => {
+                self.same_length(self.cache.len().div_ceil(64), words)?;
+                for bit in bits(words, 0) {
+                    self.cache.erase(bit);
+                    clear(&mut anded, bit + STATUS_BITS);
+                }
+                self.memo.words.clear();
+                self.settle(&anded, out)
+            }
+        }
+    }
+
+    fn same_length(&self, expected_words: usize, words: &[u64]) -> Result<(), ControlError> {
+        let (rank, found_words) = (self.negotiation.rank(), words.len());
+        match expected_words == found_words {
+            true => Ok(()),
+            false => Err(ControlError::CachesDiffer { rank, expected_words, found_words }),
+        }
+    }
+
+    /// An AND of values and of their complements is that of one value if all have it.
+    fn same_settings(&self, words: &[u64]) -> Result<(), ControlError> {
+        for ((what, own), anded) in self.settings.into_iter().zip(words.chunks(2)) {
+            if anded != [own as u64, !(own as u64)] {
+                let rank = self.negotiation.rank();
+                return Err(ControlError::SettingsDiffer { rank, what, own });
+            }
+        }
+        Ok(())
     }
 
     /// Acts on the AND: returns what all ranks do now, or goes on to ask rank 0.
@@ -75,74 +231,163 @@ impl BitVector {
         &mut self,
         words: &[u64],
         out: &mut Vec<Effect>,
-    ) -> Result<Option<Vec<Response>>, ControlError> {
-        let rank = self.negotiation.rank();
-        let asked = self.asked.take().ok_or(self.negotiation.unexpected("AllAnded"))?;
-        if words.len() != asked.words {
-            let (expected_words, found_words) = (asked.words, words.len());
-            return Err(ControlError::CachesDiffer { rank, expected_words, found_words });
+    ) -> Result<Option<Answer>, ControlError> {
+        let common = &words[..(self.cache.len() + STATUS_BITS).div_ceil(64)];
+        let has_uncached = words[0] & NO_UNCACHED == 0;
+        let is_slow = match self.flaws.has(Flaw::UncachedElsewhereIgnored) {
+            true => !self.uncached.is_empty(),
+            false => has_uncached,
+        };
+        let all_common = self.words.iter().zip(common).all(|(own, common)| own & !common == 0);
+        if !(all_common && self.waiting.since.is_empty()) {
+            self.put_back(common);
         }
-        let is_set = |bit: usize| words[bit / 64] >> (bit % 64) & 1 == 1;
-        let is_common = |bit: usize| is_set(bit + STATUS_BITS);
-        for id in asked.hits {
-            if !self.cache.bit(id).is_some_and(is_common) {
-                self.queue.put_back(id);
+        if is_slow {
+            let ready = bits(common, STATUS_BITS).map(|bit| self.cache.tensor(bit));
+            let ready = ready.map(Candidate::reduce).collect();
+            let shut_down = words[0] & NO_SHUT_DOWN == 0;
+            let (uncached, now) = (&self.uncached, self.now);
+            let answer = self.negotiation.request(uncached, ready, shut_down, now, out)?;
+            return Ok(self.remembered(answer));
+        }
+        if self.memo.words != common || self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+            let common_bits = bits(common, STATUS_BITS);
+            let mut ready: Vec<_> = common_bits.map(|bit| self.cache.tensor(bit)).collect();
+            if self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+                ready.sort_by_key(|id| self.hits.iter().position(|hit| hit == id));
+            }
+            let ready = ready.into_iter().map(Candidate::reduce).collect();
+            self.memo.responses = self.fusion.messages(ready, Vec::new(), &self.tensors);
+            self.memo.words.clear();
+            self.memo.words.extend(common);
+        }
+        if !self.flaws.has(Flaw::HitsAreNotUses) {
+            bits(common, STATUS_BITS).for_each(|bit| self.cache.touch(bit));
+        }
+        let shut_down = words[0] & NO_SHUT_DOWN == 0;
+        Ok(Some(Answer { responses: self.memo.responses.clone(), shut_down }))
+    }
+
+    /// Cached tensors that are not ready everywhere wait for the next cycle; those whose entry has just
+    /// been erased go to rank 0.
+    fn put_back(&mut self, common: &[u64]) {
+        for &id in &self.hits {
+            let name = self.tensors.name_of(id);
+            match self.cache.bit(name) {
+                None => self.uncached.push(id),
+                Some(bit) if is_set(common, bit + STATUS_BITS) => {
+                    self.waiting.since.remove(&name);
+                }
+                Some(_) if self.flaws.has(Flaw::RequeueDropped) => {}
+                Some(_) => {
+                    self.queue.put_back(id);
+                    self.waiting.since.entry(name).or_insert(self.now);
+                }
             }
         }
-        let common: Vec<usize> = (0..self.cache.len()).filter(|&bit| is_common(bit)).collect();
-        let ready = common.iter().map(|&bit| Candidate::reduce(self.cache.tensor(bit))).collect();
-        if words[0] & NO_UNCACHED == 0 {
-            return self.negotiation.request(&asked.uncached, ready, out);
+        for &id in &self.uncached {
+            self.waiting.since.remove(&self.tensors.name_of(id));
         }
-        common.iter().for_each(|&bit| self.cache.touch(bit));
-        Ok(Some(fuse(ready, &self.tensors, self.fusion_threshold_bytes)))
+    }
+
+    /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
+    fn remembered(&mut self, answer: Option<Answer>) -> Option<Answer> {
+        let remembers = |response: &&Response| {
+            response.error.is_none() || self.flaws.has(Flaw::ErrorsRemembered)
+        };
+        let mut ids: Vec<TensorId> = Vec::new();
+        for response in answer.as_ref()?.responses.iter().filter(remembers) {
+            ids.extend(&*response.tensors);
+        }
+        if self.flaws.has(Flaw::UsesInAnotherOrder) {
+            ids.reverse();
+        }
+        ids.iter().for_each(|&id| self.cache.put(self.tensors.name_of(id), id));
+        self.negotiation.report.evictions += self.cache.take_evictions();
+        self.memo.words.clear();
+        answer
     }
 }
 
 impl ControlPlane for BitVector {
-    fn name(&self) -> &'static str {
-        NAME
+    fn name(&self) -> String {
+        NAME.into()
     }
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
+        self.ending.check(self.negotiation.rank())?;
         let answer = match event {
-            Event::Ready(id) => return self.queue.push(id),
-            // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
-            Event::Cycle if self.cache.capacity() == 0 => {
-                let answer = self.negotiation.request(&self.queue.drain(), Vec::new(), out)?;
-                self.remember(answer)
-            }
-            Event::Cycle if self.asked.is_some() || self.negotiation.running => {
-                return Err(self.negotiation.unexpected("Cycle"));
-            }
-            Event::Cycle => {
-                self.ask(out);
+            Event::Ready(ids) => return self.queue.push(ids),
+            Event::ShutDown => {
+                self.ending.wanted = true;
                 return Ok(());
             }
-            Event::AllAnded(words) => {
-                let fast = words.first().is_some_and(|word| word & NO_UNCACHED != 0);
-                let answer = self.settle(words, out)?;
-                if fast { answer } else { self.remember(answer) }
+            Event::Cycle(_) if self.stage != Stage::Idle || self.negotiation.running => {
+                return Err(self.negotiation.unexpected("Cycle"));
             }
+            Event::Cycle(now) => {
+                self.negotiation.report.cycles += 1;
+                self.now = now;
+                self.ending.wanted |= self.negotiation.look_for_stalls(now, out);
+                if self.cache.capacity() > 0 {
+                    self.ask(out);
+                    return Ok(());
+                }
+                // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
+                self.queue.drain(&mut self.drained);
+                let wanted = self.ending.raised();
+                self.negotiation.request(&self.drained, Vec::new(), wanted, now, out)?
+            }
+            Event::Combined(words) => self.combined(words, out)?,
             Event::Arrived { from, message } => {
-                let answer = self.negotiation.arrived(from, message, out)?;
-                self.remember(answer)
+                let answer = self.negotiation.arrived(from, message, &self.queue, out)?;
+                self.remembered(answer)
             }
         };
-        let Some(responses) = answer else {
+        let Some(answer) = answer else {
             return Ok(());
         };
-        self.queue.carry_out(responses, out);
+        self.cache.renumber();
+        self.ending.carry_out(answer, &mut self.queue, &mut self.negotiation.report, out);
         Ok(())
+    }
+
+    fn waits_for(&self) -> Vec<Rank> {
+        self.negotiation.waits_for()
+    }
+
+    fn take_report(&mut self) -> Report {
+        std::mem::take(&mut self.negotiation.report)
+    }
+
+    fn agreed(&self) -> Vec<(usize, TensorId)> {
+        self.cache.contents()
     }
 }
 
-impl BitVector {
-    /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
-    fn remember(&mut self, answer: Option<Vec<Response>>) -> Option<Vec<Response>> {
-        for response in answer.iter().flatten().filter(|response| response.error.is_none()) {
-            response.tensors.iter().for_each(|&id| self.cache.put(id));
-        }
-        answer
-    }
+fn set(words: &mut [u64], bit: usize) {
+    words[bit / 64] |= 1 << (bit % 64);
+}
+
+fn clear(words: &mut [u64], bit: usize) {
+    words[bit / 64] &= !(1 << (bit % 64));
+}
+
+fn is_set(words: &[u64], bit: usize) -> bool {
+    words[bit / 64] >> (bit % 64) & 1 == 1
+}
+
+/// Positions of the bits that are set, ascending, from `first` on and counted from there.
+fn bits(words: &[u64], first: usize) -> impl Iterator<Item = usize> + '_ {
+    let of_word = move |(at, &word): (usize, &u64)| {
+        let mut left = if at == 0 { word >> first << first } else { word };
+        std::iter::from_fn(move || {
+            let bit = left.trailing_zeros() as usize;
+            (left != 0).then(|| {
+                left &= left - 1;
+                at * 64 + bit - first
+            })
+        })
+    };
+    words.iter().enumerate().flat_map(of_word)
 }

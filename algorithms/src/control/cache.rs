@@ -1,24 +1,47 @@
 //! The response cache: which tensors all ranks have agreed on before, each with a bit.
 //!
-//! Every rank holds the same cache, because entries are made and refreshed only by what all ranks
-//! carry out in the same order. When it is full the least recently used entry makes room, and the
-//! new one inherits its bit (Horovod's `ResponseCache`).
+//! Every rank holds the same cache, because entries are made, refreshed and erased only by what all ranks
+//! do in the same order. When it is full the least recently used entry makes room, and the
+//! new one inherits its bit. Erasing leaves a hole until bits are numbered anew, the least recently used
+//! first (Horovod's `ResponseCache`).
 
 use super::TensorId;
+use super::flaw::{Flaw, Flaws};
 
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
     capacity: usize,
-    /// Tensor of each bit, with the time of its last use; times are counted, not measured.
-    bits: Vec<(TensorId, u64)>,
-    bit_of: Vec<Option<u32>>,
+    /// Of each bit.
+    entries: Vec<Entry>,
+    /// Of each name, plus one; 0 for none.
+    bit_of: Vec<u32>,
+    /// Uses so far.
     now: u64,
+    holes: usize,
+    evictions: usize,
+    flaws: Flaws,
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    tensor: u32,
+    name: u32,
+    /// When it was used last; times are counted, not measured. 0: a hole.
+    used: u64,
 }
 
 impl ResponseCache {
-    /// An empty cache for tensors numbered below `tensors`.
-    pub fn new(capacity: usize, tensors: usize) -> ResponseCache {
-        ResponseCache { capacity, bits: Vec::new(), bit_of: vec![None; tensors], now: 0 }
+    /// An empty cache for so many names.
+    pub fn new(capacity: usize, names: usize, flaws: Flaws) -> ResponseCache {
+        ResponseCache {
+            capacity,
+            entries: Vec::new(),
+            bit_of: vec![0; names],
+            now: 0,
+            holes: 0,
+            evictions: 0,
+            flaws,
+        }
     }
 
     /// How many tensors it may hold.
@@ -26,54 +49,97 @@ impl ResponseCache {
         self.capacity
     }
 
-    /// Bits in use: 0 up to this number.
+    /// Bits in use, holes included: 0 up to this number.
     pub fn len(&self) -> usize {
-        self.bits.len()
+        self.entries.len()
     }
 
     /// True when nothing is cached.
     pub fn is_empty(&self) -> bool {
-        self.bits.is_empty()
+        self.entries.is_empty()
     }
 
-    /// The bit of a cached tensor; does not count as a use.
-    pub fn bit(&self, tensor: TensorId) -> Option<usize> {
-        self.bit_of[tensor].map(|bit| bit as usize)
+    /// Entries that had to make room since this was last asked.
+    pub fn take_evictions(&mut self) -> usize {
+        std::mem::take(&mut self.evictions)
+    }
+
+    /// The bit of a name, whichever of its tensors is cached; does not count as a use.
+    #[inline]
+    pub fn bit(&self, name: usize) -> Option<usize> {
+        (self.bit_of[name] as usize).checked_sub(1)
     }
 
     /// The tensor of a bit; does not count as a use.
+    #[inline]
     pub fn tensor(&self, bit: usize) -> TensorId {
-        self.bits[bit].0
+        self.entries[bit].tensor as TensorId
     }
 
     /// Marks the tensor of a bit as used just now.
+    #[inline]
     pub fn touch(&mut self, bit: usize) {
         self.now += 1;
-        self.bits[bit].1 = self.now;
+        self.entries[bit].used = self.now;
     }
 
-    /// Inserts a tensor, or refreshes it if it is there. Nothing happens at capacity 0.
-    pub fn put(&mut self, tensor: TensorId) {
+    /// Inserts a tensor of that name, or refreshes it if it is there. Nothing happens at capacity 0.
+    pub fn put(&mut self, name: usize, tensor: TensorId) {
         if self.capacity == 0 {
             return;
         }
-        let bit = match self.bit(tensor) {
+        let entry = Entry { tensor: tensor as u32, name: name as u32, used: 0 };
+        let bit = match self.bit(name) {
             Some(bit) => bit,
-            None if self.bits.len() < self.capacity => {
-                self.bits.push((tensor, 0));
-                self.bits.len() - 1
+            None if self.entries.len() - self.holes < self.capacity => {
+                self.entries.push(entry);
+                self.entries.len() - 1
             }
             None => {
-                let (bit, &(evicted, _)) = (self.bits.iter().enumerate())
-                    .min_by_key(|(_, (_, used))| *used)
-                    .expect("a full cache of capacity above 0 has entries");
-                self.bit_of[evicted] = None;
-                self.bits[bit].0 = tensor;
+                let used = self.entries.iter().enumerate().filter(|(_, entry)| entry.used > 0);
+                let oldest = used.min_by_key(|(_, entry)| entry.used);
+                let (bit, evicted) = oldest.expect("a full cache has entries");
+                if !self.flaws.has(Flaw::EvictedKeepsItsBit) {
+                    self.bit_of[evicted.name as usize] = 0;
+                }
+                self.evictions += 1;
                 bit
             }
         };
-        self.bit_of[tensor] = Some(bit as u32);
+        self.entries[bit] = entry;
+        self.bit_of[name] = bit as u32 + 1;
         self.touch(bit);
+    }
+
+    /// Forgets the tensor of a bit.
+    pub fn erase(&mut self, bit: usize) {
+        let entry = &mut self.entries[bit];
+        if entry.used > 0 {
+            entry.used = 0;
+            self.bit_of[entry.name as usize] = 0;
+            self.holes += 1;
+        }
+    }
+
+    /// Numbers bits anew if something was erased: the least recently used gets bit 0.
+    pub fn renumber(&mut self) {
+        if self.holes == 0 || self.flaws.has(Flaw::RenumberingLost) {
+            return;
+        }
+        self.entries.retain(|entry| entry.used > 0);
+        self.entries.sort_by_key(|entry| entry.used);
+        for (bit, entry) in self.entries.iter().enumerate() {
+            self.bit_of[entry.name as usize] = bit as u32 + 1;
+        }
+        self.holes = 0;
+    }
+
+    /// Every bit's tensor, from the least recently used to the most; what must be alike on all ranks.
+    pub fn contents(&self) -> Vec<(usize, TensorId)> {
+        let mut entries: Vec<_> =
+            self.entries.iter().enumerate().filter(|(_, entry)| entry.used > 0).collect();
+        entries.sort_by_key(|(_, entry)| entry.used);
+        entries.into_iter().map(|(bit, entry)| (bit, entry.tensor as TensorId)).collect()
     }
 }
 
@@ -82,71 +148,90 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// A list in order of use, the most recent first, and a list of bits: as Horovod keeps it.
+    #[derive(Default)]
+    struct Listed {
+        list: Vec<usize>,
+        bits: Vec<Option<usize>>,
+    }
+
+    impl Listed {
+        fn touch(&mut self, tensor: usize) {
+            self.list.retain(|&other| other != tensor);
+            self.list.insert(0, tensor);
+        }
+
+        fn put(&mut self, tensor: usize, capacity: usize) {
+            if !self.list.contains(&tensor) {
+                if self.list.len() == capacity {
+                    let evicted = self.list.pop().unwrap();
+                    let bit = self.bits.iter().position(|&bit| bit == Some(evicted)).unwrap();
+                    self.bits[bit] = Some(tensor);
+                } else {
+                    self.bits.push(Some(tensor));
+                }
+            }
+            self.touch(tensor);
+        }
+
+        fn erase(&mut self, tensor: usize) {
+            self.list.retain(|&other| other != tensor);
+            let of_it = |bit: &&mut Option<usize>| **bit == Some(tensor);
+            self.bits.iter_mut().filter(of_it).for_each(|bit| *bit = None);
+        }
+
+        fn renumber(&mut self) {
+            if self.bits.iter().any(Option::is_none) {
+                self.bits = self.list.iter().rev().map(|&tensor| Some(tensor)).collect();
+            }
+        }
+    }
+
     proptest! {
-        /// Against a list in order of use, the most recent first, as Horovod keeps it.
         #[test]
         fn it_is_a_list_in_order_of_use(
             capacity in 1_usize..6,
-            uses in proptest::collection::vec((0_usize..9, any::<bool>()), 0..60),
+            uses in proptest::collection::vec((0_usize..9, 0..5), 0..60),
         ) {
-            let mut cache = ResponseCache::new(capacity, 9);
-            let (mut list, mut bits): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
-            for (tensor, put) in uses {
-                let known = list.iter().position(|&other| other == tensor);
-                match (known, put) {
-                    (Some(at), true) => {
-                        cache.put(tensor);
-                        list.remove(at);
-                        list.insert(0, tensor);
+            let mut cache = ResponseCache::new(capacity, 9, Flaws::default());
+            let mut listed = Listed::default();
+            for (name, what) in uses {
+                let bit = cache.bit(name);
+                prop_assert_eq!(bit.is_some(), listed.list.contains(&name));
+                match (what, bit) {
+                    (0, _) => {
+                        cache.renumber();
+                        listed.renumber();
                     }
-                    (Some(at), false) => {
-                        cache.touch(cache.bit(tensor).unwrap());
-                        list.remove(at);
-                        list.insert(0, tensor);
+                    (1, Some(bit)) => {
+                        cache.erase(bit);
+                        listed.erase(name);
                     }
-                    (None, true) => {
-                        cache.put(tensor);
-                        if list.len() == capacity {
-                            let evicted = list.pop().unwrap();
-                            let bit = bits.iter().position(|&other| other == evicted).unwrap();
-                            bits[bit] = tensor;
-                        } else {
-                            bits.push(tensor);
-                        }
-                        list.insert(0, tensor);
+                    (2, Some(bit)) => {
+                        cache.touch(bit);
+                        listed.touch(name);
                     }
-                    (None, false) => prop_assert_eq!(cache.bit(tensor), None),
+                    _ => {
+                        cache.put(name, name + 100);
+                        listed.put(name, capacity);
+                    }
                 }
-                prop_assert_eq!(cache.len(), bits.len());
-                for (bit, &tensor) in bits.iter().enumerate() {
-                    prop_assert_eq!((cache.bit(tensor), cache.tensor(bit)), (Some(bit), tensor));
+                prop_assert_eq!(cache.len(), listed.bits.len());
+                let order: Vec<_> = listed.list.iter().rev().map(|name| name + 100).collect();
+                let contents = cache.contents();
+                prop_assert_eq!(contents.iter().map(|&(_, tensor)| tensor).collect::<Vec<_>>(), order);
+                for (bit, tensor) in contents {
+                    prop_assert_eq!(listed.bits[bit], Some(tensor - 100));
+                    prop_assert_eq!((cache.bit(tensor - 100), cache.tensor(bit)), (Some(bit), tensor));
                 }
             }
         }
     }
 
     #[test]
-    fn bits_are_given_in_order_and_kept() {
-        let mut cache = ResponseCache::new(4, 10);
-        [7, 3, 7, 5].iter().for_each(|&tensor| cache.put(tensor));
-        assert_eq!([7, 3, 5, 0].map(|tensor| cache.bit(tensor)), [Some(0), Some(1), Some(2), None]);
-    }
-
-    #[test]
-    fn the_least_recently_used_makes_room_and_leaves_its_bit() {
-        let mut cache = ResponseCache::new(2, 10);
-        cache.put(0);
-        cache.put(1);
-        cache.touch(0);
-        cache.put(2);
-        assert_eq!([0, 1, 2].map(|tensor| cache.bit(tensor)), [Some(0), None, Some(1)]);
-        assert_eq!((cache.len(), cache.tensor(1)), (2, 2));
-    }
-
-    #[test]
     fn capacity_zero_holds_nothing() {
-        let mut cache = ResponseCache::new(0, 1);
-        cache.put(0);
-        assert!(cache.is_empty() && cache.bit(0).is_none());
+        let mut cache = ResponseCache::new(0, 3, Flaws::default());
+        cache.put(1, 1);
+        assert!(cache.is_empty() && cache.bit(1).is_none());
     }
 }

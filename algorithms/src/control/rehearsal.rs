@@ -1,0 +1,586 @@
+//! Rehearsals of control planes: small worlds under a virtual clock and a network that delays messages and
+//! reorders them between pairs of ranks, in which tensors mismatch or never come, and ranks shut down or die. All of it
+//! follows from a seed, so a failure is a seed.
+//!
+//! What must hold: all ranks carry out the same messages in the same order; each tensor once a step, in a
+//! message that the threshold and the groups allow; an error exactly where ranks disagree, with the same
+//! text everywhere, which names both; caches alike after every cycle; no hang; after a death every rank
+//! waits, if it waits, for the dead one in the end; after a shutdown nothing is lost or done twice.
+
+mod plan;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use plan::{Fault, Plan, Random};
+
+use super::flaw::Flaws;
+use super::{Bitwise, ControlPlane, Effect, Event, Response, Tensor, TensorId, find};
+use crate::topology::Rank;
+
+/// What a rehearsal has seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rehearsed {
+    /// Events given to planes.
+    pub events: usize,
+    /// Messages carried out on rank 0.
+    pub messages: usize,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// The world.
+    pub seed: u64,
+    /// Its plane, ranks and fault.
+    pub world: String,
+    /// What was found, and what was expected.
+    pub what: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "seed {} ({}): {}", self.seed, self.world, self.what)
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// Runs the world of a seed. `flaws` are those of each rank's plane.
+///
+/// # Errors
+/// The first thing that must not be.
+pub fn rehearse(seed: u64, flaws: impl Fn(Rank) -> Flaws) -> Result<Rehearsed, Failure> {
+    let mut random = Random::new(seed);
+    let plan = Plan::new(&mut random);
+    let mut world = World::new(&plan, random, flaws);
+    let ended = world.run().and_then(|()| world.compare());
+    let rehearsed = Rehearsed { events: world.events, messages: world.members[0].log.len() };
+    ended.map(|()| rehearsed).map_err(|what| Failure {
+        seed,
+        world: format!("{}, {} ranks, {:?}", plan.plane, plan.ranks, plan.fault),
+        what,
+    })
+}
+
+/// Virtual time, in microseconds.
+type Time = u64;
+
+/// From the beginning of one cycle to that of the next.
+const CYCLE: Time = 1000;
+
+/// A world in which nothing happens for so many cycles hangs.
+const PATIENCE: Time = 300 * CYCLE;
+
+/// What happens to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Happens {
+    /// The next tensors of its step become ready on a rank.
+    Ready(Rank),
+    Cycle(Rank),
+    Combined(Rank),
+    /// The oldest message from one rank to another arrives.
+    Arrives(Rank, Rank),
+}
+
+/// One message that was carried out: names, and the error.
+type Done = (Vec<usize>, Option<Arc<str>>);
+
+struct Member {
+    plane: Box<dyn ControlPlane>,
+    /// Name and version of each of the rank's tensors.
+    numbering: Vec<(usize, usize)>,
+    step: usize,
+    /// What is still to become ready in this step, the next first.
+    coming: VecDeque<Vec<TensorId>>,
+    /// Names that are ready, and those that are left in this step.
+    ready: Vec<bool>,
+    left: usize,
+    /// Names that were ready when the rank's last cycle began.
+    in_time: Vec<bool>,
+    /// Cycles that were over when the rank asked for a shutdown.
+    asked: Option<usize>,
+    in_cycle: bool,
+    log: Vec<Done>,
+    /// What all ranks must hold alike, after each cycle.
+    agreed: Vec<u64>,
+    stopped: Option<Vec<TensorId>>,
+    is_dead: bool,
+    /// Events that this rank has seen.
+    events: usize,
+    last_time: Time,
+}
+
+struct World<'p> {
+    plan: &'p Plan,
+    random: Random,
+    members: Vec<Member>,
+    queue: BinaryHeap<Reverse<(Time, usize, Happens)>>,
+    scheduled: usize,
+    now: Time,
+    progress: Time,
+    /// Messages under way, by sender and receiver, and when the last one arrives.
+    mail: Vec<(VecDeque<Arc<[u8]>>, Time)>,
+    bits: Vec<Option<(Bitwise, Vec<u64>)>>,
+    combined: Vec<VecDeque<Arc<[u64]>>>,
+    warned: Vec<(String, Vec<Rank>)>,
+    effects: Vec<Effect>,
+    events: usize,
+}
+
+impl<'p> World<'p> {
+    fn new(plan: &'p Plan, random: Random, flaws: impl Fn(Rank) -> Flaws) -> World<'p> {
+        let member = |rank| {
+            let (tensors, numbering) = plan.tensors(rank);
+            let settings = plan.settings(rank, &numbering, flaws(rank));
+            Member {
+                plane: find(&plan.plane, tensors.into(), &settings).expect("plans name planes"),
+                numbering,
+                step: 0,
+                coming: VecDeque::new(),
+                ready: vec![false; plan.versions.len()],
+                left: 0,
+                in_time: Vec::new(),
+                asked: None,
+                in_cycle: false,
+                log: Vec::new(),
+                agreed: Vec::new(),
+                stopped: None,
+                is_dead: false,
+                events: 0,
+                last_time: 0,
+            }
+        };
+        let ranks = plan.ranks;
+        let mut world = World {
+            plan,
+            random,
+            members: (0..ranks).map(member).collect(),
+            queue: BinaryHeap::new(),
+            scheduled: 0,
+            now: 0,
+            progress: 0,
+            mail: (0..ranks * ranks).map(|_| Default::default()).collect(),
+            bits: vec![None; ranks],
+            combined: vec![VecDeque::new(); ranks],
+            warned: Vec::new(),
+            effects: Vec::new(),
+            events: 0,
+        };
+        for rank in 0..ranks {
+            world.begin_step(rank);
+            let first = world.random.below(CYCLE as usize) as Time;
+            world.schedule(first, Happens::Cycle(rank));
+        }
+        world
+    }
+
+    fn schedule(&mut self, at: Time, happens: Happens) {
+        self.queue.push(Reverse((at, self.scheduled, happens)));
+        self.scheduled += 1;
+    }
+
+    /// How long something takes: mostly short, at times long.
+    fn delay(&mut self) -> Time {
+        let most = if self.random.once_in(30) { 5 * CYCLE as usize } else { self.plan.delay };
+        1 + self.random.below(most) as Time
+    }
+
+    /// What a rank makes ready in its next step, in which order and together with what.
+    fn begin_step(&mut self, rank: Rank) {
+        let (plan, step) = (self.plan, self.members[rank].step);
+        let Some(names) = plan.steps.get(step) else { return };
+        let never = |name| plan.fault == Fault::Stall { step, name, rank };
+        let numbering = &self.members[rank].numbering;
+        let id = |name: usize| {
+            let version = plan.version(step, name, rank).expect("it takes part");
+            numbering.iter().position(|&of| of == (name, version)).expect("it is registered")
+        };
+        let group =
+            |name: usize| plan.groups.iter().flatten().position(|group| group.contains(&name));
+        let mut coming: Vec<Vec<TensorId>> = Vec::new();
+        let mut group_of: Vec<Option<usize>> = Vec::new();
+        for &(name, _) in names.iter().filter(|(name, _)| !never(*name)) {
+            let group = group(name);
+            match group_of.iter().position(|other| group.is_some() && *other == group) {
+                Some(at) => coming[at].push(id(name)),
+                None => {
+                    coming.push(vec![id(name)]);
+                    group_of.push(group);
+                }
+            }
+        }
+        // Groups are handed over as one, or not at all.
+        let stalled_group =
+            names.iter().find(|(name, _)| never(*name)).and_then(|&(name, _)| group(name));
+        if stalled_group.is_some() {
+            let stays = |at: &usize| group_of[*at] != stalled_group;
+            coming = (0..coming.len()).filter(stays).map(|at| coming[at].clone()).collect();
+        }
+        coming.reverse();
+        if plan.shuffled {
+            self.random.shuffle(&mut coming);
+        }
+        let member = &mut self.members[rank];
+        member.left = names.len();
+        member.coming = coming.into();
+        if !member.coming.is_empty() {
+            let at = self.now + self.delay();
+            self.schedule(at, Happens::Ready(rank));
+        }
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        while let Some(Reverse((at, _, happens))) = self.queue.pop() {
+            self.now = at;
+            if self.is_over() {
+                return Ok(());
+            }
+            if self.now > self.progress + PATIENCE {
+                return self.stuck();
+            }
+            self.happens(happens)?;
+        }
+        if self.is_over() { Ok(()) } else { self.stuck() }
+    }
+
+    /// Every rank has stopped, is dead, or has carried out all steps.
+    fn is_over(&self) -> bool {
+        let steps = self.plan.steps.len();
+        self.members.iter().all(|member| member.is_over() || member.step == steps)
+    }
+
+    fn happens(&mut self, happens: Happens) -> Result<(), String> {
+        match happens {
+            Happens::Ready(rank) => {
+                let Some(ids) = self.members[rank].coming.pop_front() else { return Ok(()) };
+                if self.members[rank].is_over() {
+                    return Ok(());
+                }
+                for &id in &ids {
+                    let (name, _) = self.members[rank].numbering[id];
+                    self.members[rank].ready[name] = true;
+                }
+                self.give(rank, Event::Ready(&ids))?;
+                if !self.members[rank].coming.is_empty() {
+                    let at = self.now + if self.random.once_in(3) { 0 } else { self.delay() };
+                    self.schedule(at, Happens::Ready(rank));
+                }
+                Ok(())
+            }
+            Happens::Cycle(rank) => {
+                let member = &mut self.members[rank];
+                if member.is_over() {
+                    return Ok(());
+                }
+                member.in_cycle = true;
+                member.last_time = self.now;
+                member.in_time.clone_from(&member.ready);
+                if let Fault::ShutDown { rank: who, after } = self.plan.fault
+                    && who == rank
+                    && member.events >= after
+                {
+                    member.asked.get_or_insert(member.agreed.len());
+                    self.give(rank, Event::ShutDown)?;
+                }
+                self.give(rank, Event::Cycle(Duration::from_micros(self.now)))
+            }
+            Happens::Combined(rank) => {
+                let words = self.combined[rank].pop_front().expect("it was scheduled with it");
+                self.give(rank, Event::Combined(&words))
+            }
+            Happens::Arrives(from, to) => {
+                let pair = from * self.plan.ranks + to;
+                let message = self.mail[pair].0.pop_front().expect("it was scheduled with it");
+                self.give(to, Event::Arrived { from, message: &message })
+            }
+        }
+    }
+
+    /// Gives one event to one rank and carries out what it wants.
+    fn give(&mut self, rank: Rank, event: Event) -> Result<(), String> {
+        let member = &mut self.members[rank];
+        if let Fault::Death { rank: who, after } = self.plan.fault
+            && who == rank
+            && member.events >= after
+        {
+            member.is_dead = true;
+        }
+        if member.is_dead || member.stopped.is_some() {
+            return Ok(());
+        }
+        member.events += 1;
+        self.events += 1;
+        let mut effects = std::mem::take(&mut self.effects);
+        let given = member.plane.on(event, &mut effects);
+        given.map_err(|error| format!("rank {rank} refuses to go on: {error}"))?;
+        for effect in effects.drain(..) {
+            self.carry_out(rank, effect)?;
+        }
+        self.effects = effects;
+        Ok(())
+    }
+
+    fn carry_out(&mut self, rank: Rank, effect: Effect) -> Result<(), String> {
+        if !self.members[rank].in_cycle {
+            return Err(format!("rank {rank} acts outside a cycle: {effect:?}"));
+        }
+        match effect {
+            Effect::Send { to, message } => self.post(rank, to, message),
+            Effect::Broadcast(message) => {
+                for to in (0..self.plan.ranks).filter(|&to| to != rank) {
+                    self.post(rank, to, message.clone());
+                }
+            }
+            Effect::Bitwise(bitwise, words) => return self.ask(rank, bitwise, words),
+            Effect::Execute(response) => return self.execute(rank, &response),
+            Effect::Warn(stalled) => self.warned.push((stalled.name, stalled.missing)),
+            Effect::Stop(unfinished) => {
+                self.progress = self.now;
+                self.members[rank].stopped = Some(unfinished);
+            }
+            Effect::EndCycle => self.end_cycle(rank),
+        }
+        Ok(())
+    }
+
+    fn post(&mut self, from: Rank, to: Rank, message: Arc<[u8]>) {
+        let delay = self.delay();
+        let (mail, last) = &mut self.mail[from * self.plan.ranks + to];
+        // Messages of a pair arrive in their order.
+        *last = (*last).max(self.now + delay);
+        let at = *last;
+        mail.push_back(message);
+        self.schedule(at, Happens::Arrives(from, to));
+    }
+
+    fn ask(&mut self, rank: Rank, bitwise: Bitwise, words: Vec<u64>) -> Result<(), String> {
+        if self.bits[rank].replace((bitwise, words)).is_some() {
+            return Err(format!("rank {rank} asks for a second collective within the first"));
+        }
+        if self.bits.iter().any(Option::is_none) {
+            return Ok(());
+        }
+        let mut all = self.bits.iter_mut().map(|bits| bits.take().expect("all have asked"));
+        let (first, mut combined) = all.next().expect("there is a rank");
+        for (other, words) in all {
+            if (other, words.len()) != (first, combined.len()) {
+                return Err("ranks ask for different collectives".into());
+            }
+            for (word, more) in combined.iter_mut().zip(words) {
+                match first {
+                    Bitwise::And => *word &= more,
+                    Bitwise::Or => *word |= more,
+                }
+            }
+        }
+        let combined: Arc<[u64]> = combined.into();
+        for rank in 0..self.plan.ranks {
+            self.combined[rank].push_back(combined.clone());
+            let at = self.now + self.delay();
+            self.schedule(at, Happens::Combined(rank));
+        }
+        Ok(())
+    }
+
+    fn execute(&mut self, rank: Rank, response: &Response) -> Result<(), String> {
+        self.progress = self.now;
+        let (plan, member) = (self.plan, &mut self.members[rank]);
+        let of = |&id: &TensorId| member.numbering[id];
+        let names: Vec<usize> = response.tensors.iter().map(of).map(|(name, _)| name).collect();
+        for (name, version) in response.tensors.iter().map(of) {
+            if !std::mem::take(&mut member.ready[name]) {
+                return Err(format!("rank {rank} reduces name {name}, which is not ready"));
+            }
+            if plan.version(member.step, name, rank) != Some(version) {
+                return Err(format!("rank {rank} reduces another version of name {name}"));
+            }
+            if response.error.is_some() != plan.is_mismatched(member.step, name) {
+                return Err(format!("name {name}: error {:?}", response.error));
+            }
+        }
+        if let Some(error) = &response.error {
+            let numbers = error.match_indices("rank ").count();
+            if numbers != 2 || !error.contains(&format!("layer{}.weight", names[0])) {
+                return Err(format!("an error that does not name tensor and both ranks: {error}"));
+            }
+        }
+        self.check_size(rank, response, &names)?;
+        let member = &mut self.members[rank];
+        member.left -= names.len();
+        member.log.push((names, response.error.clone()));
+        if member.left == 0 {
+            member.step += 1;
+            self.begin_step(rank);
+        }
+        Ok(())
+    }
+
+    fn check_size(&self, rank: Rank, response: &Response, names: &[usize]) -> Result<(), String> {
+        let plan = self.plan;
+        let negotiates = self.members[rank].plane.is_paced();
+        let tensor = |&id: &TensorId| {
+            let (name, version) = self.members[rank].numbering[id];
+            &plan.versions[name][version]
+        };
+        let bytes: usize = response.tensors.iter().map(|id| tensor(id).size_bytes()).sum();
+        if negotiates && names.len() > 1 && bytes > plan.fusion_threshold_bytes {
+            return Err(format!("a message of {bytes} bytes is above the threshold"));
+        }
+        let alike = |a: &TensorId, b: &TensorId| {
+            let kind = |id| {
+                let Tensor { operation, dtype, op, prescale, postscale, device, .. } = tensor(id);
+                (operation, dtype, op, prescale.to_bits(), postscale.to_bits(), device)
+            };
+            kind(a) == kind(b)
+        };
+        if !response.tensors.windows(2).all(|pair| alike(&pair[0], &pair[1])) {
+            return Err("a message of different kinds of tensors".into());
+        }
+        if let Some(groups) = &plan.groups {
+            let group = |name: &usize| groups.iter().position(|group| group.contains(name));
+            if names.iter().any(|name| group(name) != group(&names[0])) {
+                return Err("a message of tensors of different groups".into());
+            }
+        }
+        Ok(())
+    }
+
+    fn end_cycle(&mut self, rank: Rank) {
+        let member = &mut self.members[rank];
+        member.in_cycle = false;
+        let numbering = &member.numbering;
+        let mut hash = 0_u64;
+        for (bit, id) in member.plane.agreed() {
+            let (name, version) = numbering[id];
+            for part in [bit, name, version] {
+                hash = (hash.rotate_left(7) ^ part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            }
+        }
+        member.agreed.push(hash);
+        let next = if member.plane.is_paced() { CYCLE } else { CYCLE / 10 };
+        let late = member.last_time + next;
+        let jitter = self.random.below(50) as Time;
+        self.schedule(late.max(self.now + 1) + jitter, Happens::Cycle(rank));
+    }
+
+    /// Nothing happens any more, or only idle cycles: is somebody to blame?
+    fn stuck(&mut self) -> Result<(), String> {
+        let waits: Vec<(Rank, Vec<Rank>)> = (0..self.plan.ranks)
+            .filter(|&rank| !self.members[rank].is_over())
+            .map(|rank| (rank, self.waits_for(rank)))
+            .collect();
+        let Some(dead) = self.members.iter().position(|member| member.is_dead) else {
+            let say = |(rank, waits): &(Rank, Vec<Rank>)| format!("rank {rank} for {waits:?}");
+            let waits: Vec<_> = waits.iter().map(say).collect();
+            return Err(format!("nothing goes on; waiting: {}", waits.join(", ")));
+        };
+        for (rank, _) in &waits {
+            let (mut seen, mut next) = (vec![*rank], vec![*rank]);
+            while let Some(rank) = next.pop() {
+                for &other in waits.iter().filter(|wait| wait.0 == rank).flat_map(|wait| &wait.1) {
+                    if !seen.contains(&other) {
+                        seen.push(other);
+                        next.push(other);
+                    }
+                }
+            }
+            if !seen.contains(&dead) {
+                return Err(format!("rank {dead} is dead, but rank {rank} does not wait for it"));
+            }
+        }
+        Ok(())
+    }
+
+    /// For whom a rank waits: inside a cycle for a message or a collective, and between cycles for whoever
+    /// has not made ready what it has.
+    fn waits_for(&self, rank: Rank) -> Vec<Rank> {
+        let member = &self.members[rank];
+        if self.bits[rank].is_some() {
+            return (0..self.plan.ranks).filter(|&other| self.bits[other].is_none()).collect();
+        }
+        if member.in_cycle {
+            return member.plane.waits_for();
+        }
+        (0..self.plan.ranks)
+            .filter(|&other| self.members[other].step < member.step || self.members[other].is_dead)
+            .collect()
+    }
+
+    /// At the end: did all ranks do the same?
+    fn compare(&self) -> Result<(), String> {
+        let first = self.members.iter().max_by_key(|member| member.log.len()).expect("a rank");
+        let dies = matches!(self.plan.fault, Fault::Death { .. });
+        for (rank, member) in self.members.iter().enumerate() {
+            let cycles = member.agreed.len().min(self.members[0].agreed.len());
+            if let Some(cycle) =
+                (0..cycles).find(|&cycle| member.agreed[cycle] != self.members[0].agreed[cycle])
+            {
+                return Err(format!("caches of ranks 0 and {rank} differ after cycle {cycle}"));
+            }
+            let same = member.log.len().min(first.log.len());
+            if let Some(at) = (0..same).find(|&at| member.log[at] != first.log[at]) {
+                let (mine, other) = (&member.log[at], &first.log[at]);
+                return Err(format!("message {at}: {mine:?} on rank {rank}, elsewhere {other:?}"));
+            }
+            if !dies && member.log.len() != first.log.len() {
+                return Err(format!("rank {rank} carried out fewer messages than others"));
+            }
+            if member.asked.is_some_and(|asked| member.agreed.len() > asked + 1) {
+                return Err(format!("rank {rank} goes on after its shutdown"));
+            }
+            if let Some(unfinished) = &member.stopped {
+                let is_ready = |id: &TensorId| member.ready[member.numbering[*id].0];
+                let ready = member.ready.iter().filter(|ready| **ready).count();
+                if unfinished.len() != ready || !unfinished.iter().all(is_ready) {
+                    return Err(format!("rank {rank} stops and loses a tensor"));
+                }
+            }
+        }
+        for name in 0..self.plan.versions.len() {
+            let is_lost = |member: &Member| {
+                member.stopped.is_some() && member.in_time[name] && member.ready[name]
+            };
+            if self.members.iter().all(is_lost) {
+                return Err(format!(
+                    "name {name} was ready everywhere and is lost by the shutdown"
+                ));
+            }
+        }
+        self.check_warnings()
+    }
+
+    /// A stall is reported by name, with who is missing, and ends the world; nothing else is reported.
+    fn check_warnings(&self) -> Result<(), String> {
+        let Fault::Stall { name, rank, .. } = self.plan.fault else {
+            let stops = self.members.iter().any(|member| member.stopped.is_some());
+            let asked = matches!(self.plan.fault, Fault::ShutDown { .. });
+            return if stops && !asked { Err("shut down for nothing".into()) } else { Ok(()) };
+        };
+        let group: Vec<usize> = match &self.plan.groups {
+            Some(groups) => {
+                groups.iter().find(|group| group.contains(&name)).cloned().unwrap_or_default()
+            }
+            None => vec![name],
+        };
+        let is_it = |(warned, missing): &(String, Vec<Rank>)| {
+            group.iter().any(|name| *warned == format!("layer{name}.weight"))
+                && (missing.contains(&rank) || self.plan.plane.starts_with("tree"))
+        };
+        match self.warned.iter().any(is_it) {
+            true if self.members.iter().all(|member| member.stopped.is_some()) => Ok(()),
+            true => Err("a stall was reported, but not all ranks shut down".into()),
+            false => Err(format!("nobody was told that rank {rank} lacks name {name}")),
+        }
+    }
+}
+
+impl Member {
+    /// It has nothing more to do.
+    fn is_over(&self) -> bool {
+        self.is_dead || self.stopped.is_some()
+    }
+}

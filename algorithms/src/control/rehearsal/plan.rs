@@ -1,0 +1,282 @@
+//! The small world that a seed stands for: planes, tensors, training steps, and what goes wrong.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use super::super::flaw::Flaws;
+use super::super::{
+    DataType, Device, Operation, ReduceOp, Settings, StallCheck, Tensor, TensorId, Tensors,
+};
+use crate::fusion::Groups;
+use crate::topology::Rank;
+
+/// Random numbers (SplitMix64).
+#[derive(Clone, Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The numbers of a seed.
+    pub fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut word = self.0;
+        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        word ^ word >> 31
+    }
+
+    /// One below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        ((u128::from(self.next()) * limit as u128) >> 64) as usize
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: usize) -> bool {
+        self.below(times) == 0
+    }
+
+    /// One of a range.
+    pub fn within(&mut self, range: Range<usize>) -> usize {
+        range.start + self.below(range.len())
+    }
+
+    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
+        list[self.below(list.len())]
+    }
+
+    /// Shuffles.
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for at in (1..list.len()).rev() {
+            list.swap(at, self.below(at + 1));
+        }
+    }
+}
+
+/// What goes wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// In this step a rank has another version of this name than the others.
+    Mismatch {
+        /// The step.
+        step: usize,
+        /// The name's number.
+        name: usize,
+        /// The rank.
+        rank: Rank,
+    },
+    /// In this step this name never becomes ready on a rank; all shut down for that.
+    Stall {
+        /// The step.
+        step: usize,
+        /// The name's number.
+        name: usize,
+        /// The rank.
+        rank: Rank,
+    },
+    /// A rank wants all to shut down after so many events of its own.
+    ShutDown {
+        /// The rank.
+        rank: Rank,
+        /// Its events before.
+        after: usize,
+    },
+    /// A rank dies after so many events of its own.
+    Death {
+        /// The rank.
+        rank: Rank,
+        /// Its events before.
+        after: usize,
+    },
+}
+
+/// See the head of this file.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Control plane.
+    pub plane: String,
+    /// World size.
+    pub ranks: usize,
+    /// Every version of every name; a name's number is that of its tensors' position in here.
+    pub versions: Vec<Vec<Tensor>>,
+    /// Of each step: names and the number of the version that is reduced, in the order of definition.
+    pub steps: Vec<Vec<(usize, usize)>>,
+    /// Names that belong together.
+    pub groups: Option<Vec<Vec<usize>>>,
+    /// Whether every rank sees gradients in an order of its own.
+    pub shuffled: bool,
+    /// As in [`Settings`].
+    pub fusion_threshold_bytes: usize,
+    /// As in [`Settings`].
+    pub cache_capacity: usize,
+    /// What goes wrong.
+    pub fault: Fault,
+    /// The longest that a message is under way; at times much longer.
+    pub delay: usize,
+}
+
+/// Planes, those with more to go wrong more often.
+const PLANES: [&str; 12] = [
+    "bitvector",
+    "bitvector",
+    "bitvector",
+    "bitvector",
+    "bitvector",
+    "coordinator",
+    "tree:2",
+    "tree:3",
+    "ddp",
+    "ddp:1",
+    "packs",
+    "packs:1",
+];
+
+impl Plan {
+    /// The world of a seed.
+    pub fn new(random: &mut Random) -> Plan {
+        let plane = random.pick(&PLANES).to_string();
+        let is_static = plane.starts_with("ddp") || plane.starts_with("packs");
+        let ranks = random.within(1..8);
+        let names = random.within(1..14);
+        let versions: Vec<_> = (0..names).map(|name| versions(random, name, is_static)).collect();
+        let fusion_threshold_bytes = match random.below(4) {
+            0 => 0,
+            1 => 1 << 30,
+            _ => random.below(4000),
+        };
+        let cache_capacity = match random.below(4) {
+            0 => random.below(3),
+            1 => 1024,
+            _ => random.within(1..names + 2),
+        };
+        let count = random.within(1..5);
+        let steps: Vec<Vec<_>> = (0..count).map(|_| step(random, &versions, is_static)).collect();
+        let groups = (!is_static && random.once_in(5)).then(|| split(random, names));
+        let at = random.below(count);
+        let (name, _) = random.pick(&steps[at]);
+        let rank = random.below(ranks);
+        let after = random.below(20 * count);
+        let fault = match random.below(8) {
+            0 if ranks > 1 && !is_static && versions[name].len() > 1 => {
+                Fault::Mismatch { step: at, name, rank }
+            }
+            1 if ranks > 1 && !is_static => Fault::Stall { step: at, name, rank },
+            2 if !is_static => Fault::ShutDown { rank, after },
+            3 if ranks > 1 => Fault::Death { rank, after },
+            _ => Fault::None,
+        };
+        Plan {
+            plane,
+            ranks,
+            versions,
+            steps,
+            groups,
+            shuffled: random.once_in(2),
+            fusion_threshold_bytes,
+            cache_capacity,
+            fault,
+            delay: random.pick(&[1, 20, 300]),
+        }
+    }
+
+    /// The version of a name that a rank has in a step, if it takes part.
+    pub fn version(&self, step: usize, name: usize, rank: Rank) -> Option<usize> {
+        let &(_, version) = self.steps[step].iter().find(|(other, _)| *other == name)?;
+        let differs = self.fault == Fault::Mismatch { step, name, rank };
+        Some(if differs { (version + 1) % self.versions[name].len() } else { version })
+    }
+
+    /// True if ranks disagree about a name in a step.
+    pub fn is_mismatched(&self, step: usize, name: usize) -> bool {
+        matches!(self.fault, Fault::Mismatch { step: at, name: other, .. } if (at, other) == (step, name))
+    }
+
+    /// A rank's own registration: every rank numbers the same tensors in another way, but where planes
+    /// need one order. Returns the tensors, and the name and version of each.
+    pub fn tensors(&self, rank: Rank) -> (Tensors, Vec<(usize, usize)>) {
+        let mut all: Vec<(usize, usize)> = (0..self.versions.len())
+            .flat_map(|name| (0..self.versions[name].len()).map(move |version| (name, version)))
+            .collect();
+        if !(self.plane.starts_with("ddp") || self.plane.starts_with("packs")) {
+            let turn = rank % all.len();
+            all.rotate_left(turn);
+        }
+        let list = all.iter().map(|&(name, version)| self.versions[name][version].clone());
+        (Tensors::new(list.collect()).expect("versions differ"), all)
+    }
+
+    /// What a rank's plane is told at the start, given its numbering.
+    pub fn settings(&self, rank: Rank, numbering: &[(usize, usize)], flaws: Flaws) -> Settings {
+        let ids = |names: &Vec<usize>| -> Vec<TensorId> {
+            let versions = names.iter().flat_map(|&name| {
+                (0..self.versions[name].len()).map(move |version| (name, version))
+            });
+            let id = |of: (usize, usize)| numbering.iter().position(|&other| other == of);
+            versions.filter_map(id).collect()
+        };
+        let groups = self.groups.as_ref().map(|groups| groups.iter().map(ids).collect());
+        let stall = matches!(self.fault, Fault::Stall { .. }).then_some(StallCheck {
+            warn_after: Duration::from_micros(20_000),
+            shut_down_after: Some(Duration::from_micros(60_000)),
+        });
+        Settings {
+            fusion_threshold_bytes: self.fusion_threshold_bytes,
+            cache_capacity: self.cache_capacity,
+            groups: groups.map(|groups| Groups::new(groups).into()),
+            stall_check: stall,
+            flaws,
+            ..Settings::new(rank, self.ranks)
+        }
+    }
+}
+
+/// What can be reduced under one name.
+fn versions(random: &mut Random, name: usize, is_static: bool) -> Vec<Tensor> {
+    let count = if !is_static && random.once_in(3) { 2 } else { 1 };
+    let dtype = random.pick(&[DataType::F32, DataType::F32, DataType::F16]);
+    let shape = [random.below(400) as u64];
+    let first = Tensor::new(format!("layer{name}.weight"), dtype, ReduceOp::Average, &shape);
+    let mut second = first.clone();
+    match random.below(6) {
+        0 => second.dtype = DataType::F64,
+        1 => second.shape = vec![1, shape[0]],
+        2 => second.postscale = 0.5,
+        3 => second.op = ReduceOp::Max,
+        4 => second.device = Device::Gpu,
+        _ => second.operation = Operation::AllGather,
+    }
+    [first, second].into_iter().take(count).collect()
+}
+
+/// The names of a step and their versions; mostly all of them, and mostly the first.
+fn step(random: &mut Random, versions: &[Vec<Tensor>], is_static: bool) -> Vec<(usize, usize)> {
+    let some = !is_static && random.once_in(3);
+    let first = random.below(versions.len());
+    let takes_part = |random: &mut Random, name| !some || name == first || random.once_in(2);
+    let mut names: Vec<usize> = Vec::new();
+    for name in 0..versions.len() {
+        if takes_part(random, name) {
+            names.push(name);
+        }
+    }
+    let version =
+        |name: usize| if random.once_in(4) { random.below(versions[name].len()) } else { 0 };
+    let numbers: Vec<usize> = names.iter().copied().map(version).collect();
+    names.into_iter().zip(numbers).collect()
+}
+
+fn split(random: &mut Random, names: usize) -> Vec<Vec<usize>> {
+    let mut groups = vec![Vec::new()];
+    for name in 0..names {
+        if random.once_in(3) {
+            groups.push(Vec::new());
+        }
+        groups.last_mut().expect("there is one").push(name);
+    }
+    groups.retain(|group| !group.is_empty());
+    groups
+}

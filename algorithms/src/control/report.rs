@@ -1,0 +1,57 @@
+//! What a control plane did, in numbers that add up over ranks and cycles.
+
+use std::ops::AddAssign;
+
+use crate::fusion::Stop;
+
+/// What one rank's plane did since it was last asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Cycles.
+    pub cycles: usize,
+    /// Those in which rank 0 was asked.
+    pub slow_cycles: usize,
+    /// Tensors that were cached when they were drained, those that came back to the queue counted anew.
+    pub hits: usize,
+    /// Tensors that were not.
+    pub misses: usize,
+    /// Tensors that were cached in another shape or type, or have been waiting for too long.
+    pub invalid: usize,
+    /// Cache entries that had to make room.
+    pub evictions: usize,
+    /// Messages agreed on, by the reason why no more was fused: positions are those of [`Stop::ALL`].
+    pub stops: [usize; Stop::ALL.len()],
+    /// Control messages that this rank sent; a broadcast counts for every receiver.
+    pub messages_sent: usize,
+    /// Control messages that it got.
+    pub messages_received: usize,
+    /// Bytes sent, in our format.
+    pub bytes_wire_sent: usize,
+    /// Bytes received, in our format.
+    pub bytes_wire_received: usize,
+    /// Bytes that Horovod would have sent for the same, by the formulas in [`super::message`].
+    pub bytes_horovod_sent: usize,
+    /// Bitwise collectives.
+    pub bitwise: usize,
+    /// Bytes of this rank's vectors in them.
+    pub bitwise_bytes: usize,
+}
+
+impl AddAssign for Report {
+    fn add_assign(&mut self, other: Report) {
+        self.cycles += other.cycles;
+        self.slow_cycles += other.slow_cycles;
+        self.hits += other.hits;
+        self.misses += other.misses;
+        self.invalid += other.invalid;
+        self.evictions += other.evictions;
+        self.stops.iter_mut().zip(other.stops).for_each(|(sum, more)| *sum += more);
+        self.messages_sent += other.messages_sent;
+        self.messages_received += other.messages_received;
+        self.bytes_wire_sent += other.bytes_wire_sent;
+        self.bytes_wire_received += other.bytes_wire_received;
+        self.bytes_horovod_sent += other.bytes_horovod_sent;
+        self.bitwise += other.bitwise;
+        self.bitwise_bytes += other.bitwise_bytes;
+    }
+}

@@ -1,0 +1,305 @@
+//! Tensors as a control plane knows them: what ranks must agree on before they reduce, and the tensors
+//! of one rank, each with a number and with its request ready for the wire.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use super::{ControlError, message};
+
+/// A tensor's number on this rank: its position in [`Tensors`].
+pub type TensorId = usize;
+
+/// Element types, with Horovod's codes on the wire where Horovod has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum DataType {
+    I32,
+    I64,
+    F16,
+    F32,
+    F64,
+    BF16,
+}
+
+impl DataType {
+    /// Every element type.
+    pub const ALL: [DataType; 6] =
+        [DataType::F32, DataType::F64, DataType::F16, DataType::BF16, DataType::I32, DataType::I64];
+
+    /// The one spelling of its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DataType::I32 => "i32",
+            DataType::I64 => "i64",
+            DataType::F16 => "f16",
+            DataType::F32 => "f32",
+            DataType::F64 => "f64",
+            DataType::BF16 => "bf16",
+        }
+    }
+
+    /// Bytes of one element.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            DataType::F16 | DataType::BF16 => 2,
+            DataType::I32 | DataType::F32 => 4,
+            DataType::I64 | DataType::F64 => 8,
+        }
+    }
+
+    /// True for integers.
+    pub fn is_integer(self) -> bool {
+        matches!(self, DataType::I32 | DataType::I64)
+    }
+
+    /// Horovod's code; bfloat16, which Horovod lacks, is 10.
+    pub fn code(self) -> u8 {
+        match self {
+            DataType::I32 => 4,
+            DataType::I64 => 5,
+            DataType::F16 => 6,
+            DataType::F32 => 7,
+            DataType::F64 => 8,
+            DataType::BF16 => 10,
+        }
+    }
+
+    /// The type of a code.
+    pub fn from_code(code: u8) -> Option<DataType> {
+        DataType::ALL.into_iter().find(|dtype| dtype.code() == code)
+    }
+}
+
+/// How parts are combined, with Horovod's codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum ReduceOp {
+    /// The sum, then one multiplication by 1 / world size.
+    Average,
+    Sum,
+    Min,
+    Max,
+    Product,
+}
+
+impl ReduceOp {
+    /// Every operation.
+    pub const ALL: [ReduceOp; 5] =
+        [ReduceOp::Sum, ReduceOp::Average, ReduceOp::Min, ReduceOp::Max, ReduceOp::Product];
+
+    /// The one spelling of its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            ReduceOp::Average => "average",
+            ReduceOp::Sum => "sum",
+            ReduceOp::Min => "min",
+            ReduceOp::Max => "max",
+            ReduceOp::Product => "product",
+        }
+    }
+
+    /// Horovod's code.
+    pub fn code(self) -> u8 {
+        match self {
+            ReduceOp::Average => 0,
+            ReduceOp::Sum => 1,
+            ReduceOp::Min => 3,
+            ReduceOp::Max => 4,
+            ReduceOp::Product => 5,
+        }
+    }
+
+    /// The operation of a code.
+    pub fn from_code(code: u8) -> Option<ReduceOp> {
+        ReduceOp::ALL.into_iter().find(|op| op.code() == code)
+    }
+}
+
+/// What is to be done with a tensor. Planes negotiate both; the engine carries out allreduces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// Every rank gets the reduction of all ranks' tensors.
+    AllReduce,
+    /// Every rank gets all ranks' tensors, one after the other.
+    AllGather,
+}
+
+impl Operation {
+    /// The one spelling of its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Operation::AllReduce => "allreduce",
+            Operation::AllGather => "allgather",
+        }
+    }
+}
+
+/// Where a tensor lies. There is one process per device, so no more is to be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Device {
+    /// In the memory of the host.
+    Cpu,
+    /// In the memory of the process's GPU.
+    Gpu,
+}
+
+impl Device {
+    /// The one spelling of its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Device::Cpu => "CPU",
+            Device::Gpu => "GPU",
+        }
+    }
+}
+
+/// What a rank knows of a tensor before it is ready: all that ranks must agree on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tensor {
+    /// Unique among the tensors that are ready on a rank; ties the tensors of different ranks together.
+    pub name: String,
+    /// What is to be done.
+    pub operation: Operation,
+    /// Element type.
+    pub dtype: DataType,
+    /// Reduction.
+    pub op: ReduceOp,
+    /// Dimensions; empty for a scalar.
+    pub shape: Vec<u64>,
+    /// Factor applied before the reduction.
+    pub prescale: f64,
+    /// Factor applied after the reduction.
+    pub postscale: f64,
+    /// Where it lies.
+    pub device: Device,
+}
+
+impl Tensor {
+    /// A tensor in the host's memory that is to be reduced, without scale factors.
+    pub fn new(name: impl Into<String>, dtype: DataType, op: ReduceOp, shape: &[u64]) -> Tensor {
+        Tensor {
+            name: name.into(),
+            operation: Operation::AllReduce,
+            dtype,
+            op,
+            shape: shape.to_vec(),
+            prescale: 1.0,
+            postscale: 1.0,
+            device: Device::Cpu,
+        }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product::<u64>() as usize
+    }
+
+    /// Size in bytes.
+    pub fn size_bytes(&self) -> usize {
+        self.elements() * self.dtype.size_bytes()
+    }
+}
+
+/// The tensors of one rank, registered once; from then on they go by number. A name may be registered
+/// several times, with another shape or type each: only one of them can be ready at a time.
+#[derive(Clone, Debug, Default)]
+pub struct Tensors {
+    list: Vec<Tensor>,
+    names: HashMap<String, usize>,
+    /// Of each tensor.
+    facts: Vec<Facts>,
+    /// The requests of all tensors, back to back.
+    requests: Vec<u8>,
+}
+
+/// What is looked up often.
+#[derive(Clone, Debug)]
+struct Facts {
+    size_bytes: usize,
+    /// Tensors of one kind may be reduced by one and the same call.
+    kind: u32,
+    name: u32,
+    request: Range<u32>,
+}
+
+impl Tensors {
+    /// Registers tensors in order. An error names a tensor that comes twice, alike in everything.
+    pub fn new(list: Vec<Tensor>) -> Result<Tensors, ControlError> {
+        let mut tensors = Tensors { list, ..Tensors::default() };
+        let mut kinds = HashMap::new();
+        let mut known: Vec<Vec<TensorId>> = Vec::new();
+        for (id, tensor) in tensors.list.iter().enumerate() {
+            let next = tensors.names.len();
+            let name = *tensors.names.entry(tensor.name.clone()).or_insert(next);
+            known.resize_with(tensors.names.len(), Vec::new);
+            if known[name].iter().any(|&other| tensors.list[other] == *tensor) {
+                return Err(ControlError::RegisteredTwice { name: tensor.name.clone() });
+            }
+            known[name].push(id);
+            let scales = (tensor.prescale.to_bits(), tensor.postscale.to_bits());
+            let kind = (tensor.operation, tensor.dtype, tensor.op, scales, tensor.device);
+            let next = kinds.len() as u32;
+            let start = tensors.requests.len() as u32;
+            message::encode_request(&mut tensors.requests, tensor);
+            tensors.facts.push(Facts {
+                size_bytes: tensor.size_bytes(),
+                kind: *kinds.entry(kind).or_insert(next),
+                name: name as u32,
+                request: start..tensors.requests.len() as u32,
+            });
+        }
+        Ok(tensors)
+    }
+
+    /// Size of a tensor in bytes.
+    pub fn size_bytes(&self, id: TensorId) -> usize {
+        self.facts[id].size_bytes
+    }
+
+    /// True if two tensors may be reduced by one and the same call: same operation, type, reduction,
+    /// factors and device.
+    pub fn may_fuse(&self, a: TensorId, b: TensorId) -> bool {
+        self.facts[a].kind == self.facts[b].kind
+    }
+
+    /// The number of a tensor's kind, from 0.
+    pub fn kind(&self, id: TensorId) -> usize {
+        self.facts[id].kind as usize
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// The tensor of a number.
+    pub fn get(&self, id: TensorId) -> &Tensor {
+        &self.list[id]
+    }
+
+    /// How many names there are.
+    pub fn names(&self) -> usize {
+        self.names.len()
+    }
+
+    /// The number of a tensor's name.
+    pub fn name_of(&self, id: TensorId) -> usize {
+        self.facts[id].name as usize
+    }
+
+    /// The number of a name.
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.names.get(name).copied()
+    }
+
+    /// A tensor's request, as it goes over the wire.
+    pub fn request(&self, id: TensorId) -> &[u8] {
+        let Range { start, end } = self.facts[id].request;
+        &self.requests[start as usize..end as usize]
+    }
+}
