@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use algorithms::control::{DataType, ReduceOp};
-use algorithms::registry::{Choice, find};
+use algorithms::control::{self, DataType, ReduceOp};
+use algorithms::registry::find;
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::engine::{self, EngineError, Job, Outcome, RankMemory};
@@ -334,7 +334,7 @@ fn cases_have_files_of_their_own() {
 }
 
 /// A job of 3 ranks on the engine, and its timeline.
-fn job(choices: &[Choice], patience: Duration) -> (Result<Outcome, EngineError>, Trace) {
+fn job(plane: &str, patience: Duration) -> (Result<Outcome, EngineError>, Trace) {
     let gradients = (0..12_u64)
         .map(|id| gradient(&format!("layer{id}"), &[id * 37 % 100], 1.0 - id as f64 / 12.0));
     let workload = Workload {
@@ -344,6 +344,7 @@ fn job(choices: &[Choice], patience: Duration) -> (Result<Outcome, EngineError>,
         ready_assumed: false,
     };
     let topology = Topology::flat(3);
+    let algorithm = find("ring").unwrap();
     let recorder = Recorder::new(3, 10);
     let times = StepTimes {
         forward: Duration::from_micros(300),
@@ -356,10 +357,10 @@ fn job(choices: &[Choice], patience: Duration) -> (Result<Outcome, EngineError>,
         topology: &topology,
         dtype: DataType::F32,
         op: ReduceOp::Sum,
-        algorithm: &*find("ring").unwrap(),
-        choices,
+        algorithm: &*algorithm,
+        choices: &algorithm.choices(&topology).unwrap(),
         groups: 1,
-        control_plane: "bitvector",
+        control_plane: plane,
         fusion_threshold_bytes: 700,
         cycle_time: Duration::from_micros(500),
         cache_capacity: 1024,
@@ -386,12 +387,16 @@ fn job(choices: &[Choice], patience: Duration) -> (Result<Outcome, EngineError>,
 
 #[test]
 fn a_timeline_agrees_with_what_the_engine_measures() {
-    let choices = find("ring").unwrap().choices(&Topology::flat(3)).unwrap();
-    let (outcome, trace) = job(&choices, Duration::from_secs(60));
-    let outcome = outcome.unwrap();
+    for plane in control::NAMES {
+        let (outcome, trace) = job(plane, Duration::from_secs(60));
+        agrees(&outcome.unwrap(), &trace);
+    }
+}
+
+fn agrees(outcome: &Outcome, trace: &Trace) {
     assert_eq!((outcome.wrong.count, trace.flaws), (0, Flaws::default()));
     assert_eq!(trace.ticks.len(), 3 * 12 * 3);
-    let analysis = analyse(&trace);
+    let analysis = analyse(trace);
     for (rank, (log, share)) in outcome.ranks.iter().zip(&analysis.ranks).enumerate() {
         let own = |category, name: &'static str| {
             let spans = trace
@@ -436,8 +441,7 @@ fn a_timeline_agrees_with_what_the_engine_measures() {
 /// Ranks that wait for nobody longer than a microsecond give up soon, and the file shows in what.
 #[test]
 fn a_failed_job_has_a_timeline() {
-    let choices = find("ring").unwrap().choices(&Topology::flat(3)).unwrap();
-    let (outcome, trace) = job(&choices, Duration::from_micros(1));
+    let (outcome, trace) = job("bitvector", Duration::from_micros(1));
     assert!(outcome.is_err());
     let open = |span: &&Span| span.end_us == trace.last_us && &*span.name == names::CYCLE;
     assert!(trace.flaws.open > 0 && trace.spans.iter().any(|span| open(&span)));
