@@ -157,7 +157,7 @@ fn negotiation(text: &mut String, analysis: &Analysis) {
         ticked => {
             let waiting = ms(waiting_us / *ticked as f64);
             let ranks = last.iter().map(|last| {
-                format!("rank {} {} times ({} alone)", last.rank, last.times, ms(last.alone_us))
+                format!("rank {} {} times (alone for {})", last.rank, last.times, ms(last.alone_us))
             });
             let of = format!("{waiting} from first to last rank, mean of {ticked} of {count}");
             (of, ranks.collect::<Vec<_>>().join(", "))

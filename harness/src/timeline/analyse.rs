@@ -76,7 +76,7 @@ pub struct Last {
     pub rank: Rank,
     /// Negotiations in which it was last.
     pub times: usize,
-    /// In which it alone was not ready.
+    /// During which it alone kept at least one tensor back.
     pub alone_us: f64,
 }
 
@@ -197,11 +197,10 @@ struct Round<'t> {
 }
 
 impl Round<'_> {
-    /// Who was last; nobody if two were at the same time.
-    fn last(&self) -> Option<Last> {
+    /// Who was last, and since when nobody else was missing; nobody if two were at the same time.
+    fn last(&self) -> Option<(Rank, (f64, f64))> {
         let [.., (before_us, _), (last_us, rank)] = self.ticks[..] else { return None };
-        let alone_us = last_us - before_us;
-        (alone_us > 0.0).then_some(Last { rank, times: 1, alone_us })
+        (before_us < last_us).then_some((rank, (before_us, last_us)))
     }
 }
 
@@ -233,14 +232,16 @@ fn rounds(trace: &Trace) -> Vec<Round<'_>> {
 
 /// Who was last how often, the most frequent first.
 fn lasts<'r>(rounds: impl Iterator<Item = &'r Round<'r>>) -> Vec<Last> {
-    let mut by_rank: BTreeMap<Rank, Last> = BTreeMap::new();
-    for one in rounds.filter_map(Round::last) {
-        let sum = Last { rank: one.rank, times: 0, alone_us: 0.0 };
-        let sum = by_rank.entry(one.rank).or_insert(sum);
-        sum.times += 1;
-        sum.alone_us += one.alone_us;
+    let mut by_rank: BTreeMap<Rank, Vec<(f64, f64)>> = BTreeMap::new();
+    for (rank, alone) in rounds.filter_map(Round::last) {
+        by_rank.entry(rank).or_default().push(alone);
     }
-    let mut lasts: Vec<Last> = by_rank.into_values().collect();
+    let last = |(rank, alone): (Rank, Vec<(f64, f64)>)| Last {
+        rank,
+        times: alone.len(),
+        alone_us: Intervals::union(alone).length(),
+    };
+    let mut lasts: Vec<Last> = by_rank.into_iter().map(last).collect();
     lasts.sort_by(|a, b| b.times.cmp(&a.times).then(b.alone_us.total_cmp(&a.alone_us)));
     lasts
 }
