@@ -67,6 +67,8 @@ impl From<ReduceOp> for Reduction {
 pub struct Spent {
     /// Copying tensors into the fusion buffer and back.
     pub packing: Duration,
+    /// The part of it that was copying back.
+    pub unpacking: Duration,
 }
 
 /// Segments of this many bytes per rank pay on threads: small enough to stay in a cache while a step
@@ -170,21 +172,22 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         if fusion_buffer.size_bytes() < needed {
             fusion_buffer = Memory::new(needed);
         }
-        let mut packing = Duration::ZERO;
+        let mut spent = Spent::default();
         for first in (0..tensors.elements()).step_by(at_a_time) {
             let range = first..tensors.elements().min(first + at_a_time);
             let start = Instant::now();
             let mut packed = Buffer::new(tensors.dtype());
             packed.push_first(&mut fusion_buffer, range.len() * size);
             pack(&packed, tensors, range.clone(), before);
-            packing += start.elapsed();
+            spent.packing += start.elapsed();
             self.execute(&mut packed, combine)?;
             let start = Instant::now();
             unpack(&packed, tensors, range, after);
-            packing += start.elapsed();
+            spent.unpacking += start.elapsed();
         }
         self.fusion_buffer = fusion_buffer;
-        Ok(Spent { packing })
+        spent.packing += spent.unpacking;
+        Ok(spent)
     }
 }
 

@@ -25,6 +25,7 @@ use crate::optimizer::{Optimizer, Work};
 use crate::pace::Pace;
 use crate::pattern::Wrong;
 use crate::replay::{Replay, StepTimes};
+use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{Links, Mail, run_ranks};
 use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
@@ -65,6 +66,8 @@ pub struct Job<'a> {
     pub steps: usize,
     /// Seed of the data.
     pub seed: u64,
+    /// Keeps what a timeline shows, if there is to be one.
+    pub recorder: Option<&'a Recorder>,
 }
 
 impl Job<'_> {
@@ -224,6 +227,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
+            track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
         };
         let all = job.workload.elements() * job.wire().size_bytes();
         let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
@@ -256,6 +260,7 @@ struct Background<'a, T> {
     /// The step that runs.
     step: RankStep,
     log: RankLog,
+    track: Track<'a>,
 }
 
 impl<'a, T: crate::transport::Transport> Background<'a, T> {
@@ -296,6 +301,9 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
                 self.replay.work(time);
             }
             self.give_up_on_the_missing(cycle_start)?;
+            let replay = &self.replay;
+            let ready_at = ready.iter().filter_map(|&id| Some((replay.ready_at(id)?, id)));
+            self.track.cycle(cycle_start, replay.begun(), ready_at);
             responses.clear();
             let negotiation_start = Instant::now();
             self.negotiator.cycle(&ready, &mut responses)?;
@@ -305,12 +313,14 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             }
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
+            self.track.negotiated(cycle_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
             for response in &responses {
                 self.carry_out(response, gradients.here())?;
             }
             if let Some(time) = self.replay.ended(Instant::now()) {
+                self.track.step_ended(time);
                 let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
                 self.log.steps.push(RankStep { time, work, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
@@ -374,12 +384,14 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             return Err(EngineError::Refused(error.to_string()));
         }
         let start = Instant::now();
+        self.track.message(start, &response.tensors);
         let blank = Buffer::new(self.job.wire());
         let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
         buffer.push_each(gradients.travelling(), &response.tensors);
         let reduction = Reduction::of(self.tensors.get(response.tensors[0]));
         let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
         let time = start.elapsed();
+        self.track.reduced(start + time, spent.packing - spent.unpacking, spent.unpacking);
         let elements = buffer.elements();
         self.buffer = buffer.emptied();
         let step = &mut self.step;

@@ -10,6 +10,7 @@
 //! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
 //! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
+//! | where the time of a job went | [`timeline`] |
 //! | what the user types | [`cli`] |
 
 pub mod allreduce;
@@ -43,5 +44,6 @@ pub mod statistics;
 pub mod summary;
 pub mod sweep;
 pub mod tabulate;
+pub mod timeline;
 pub mod transport;
 pub mod workload;

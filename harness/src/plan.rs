@@ -40,6 +40,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Every case, in the order of the configuration.
     pub cases: Vec<Planned>,
+    /// A timeline is written of each case.
+    pub timelines: bool,
 }
 
 impl Plan {
@@ -58,7 +60,7 @@ impl Plan {
             Planned { case, algorithm, choices, groups: groups.unwrap_or_default() }
         };
         let cases = config.cases().into_iter().map(planned).collect();
-        Plan { config, workload, cases }
+        Plan { config, workload, cases, timelines: false }
     }
 
     /// Measures what algorithms that choose are to choose by, once for each topology that they run on;

@@ -103,6 +103,17 @@ impl Replay {
         (self.times.forward + self.times.backward) * passes as u32
     }
 
+    /// When the running step began, or will begin.
+    pub fn begun(&self) -> Option<Instant> {
+        self.start
+    }
+
+    /// When a gradient becomes ready in the last pass of the running step, as far as is known now.
+    pub fn ready_at(&self, gradient: TensorId) -> Option<Instant> {
+        let (after, _) = self.releases.iter().find(|(_, id)| *id == gradient)?;
+        Some(self.start? + self.worked + self.passes_time(self.passes - 1) + *after)
+    }
+
     /// How long until something may become ready; none if it is due. While the job waits for data, a
     /// little while.
     pub fn until_next(&self, now: Instant) -> Option<Duration> {
@@ -172,6 +183,7 @@ mod tests {
         assert_eq!(ready(&mut replay, t0 + 3 * MS), [0; 0]);
         assert_eq!(ready(&mut replay, t0 + 4 * MS), [3]);
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [2, 1]);
+        assert_eq!([2, 1].map(|id| replay.ready_at(id)), [6, 8].map(|ms| Some(t0 + ms * MS)));
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [0; 0]);
         assert_eq!(replay.until_next(t0 + 9 * MS), Some(MS));
         assert_eq!(replay.until_next(t0 + 10 * MS), None);

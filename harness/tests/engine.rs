@@ -129,6 +129,7 @@ fn try_run(
         patience: setting.patience,
         steps: setting.steps,
         seed: 99,
+        recorder: None,
     };
     let mut memories = Vec::new();
     memories.resize_with(setting.topology.ranks(), RankMemory::default);

@@ -35,6 +35,10 @@ pub struct Arguments {
     /// Where results go [default: results/DATE-CONFIG]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a timeline of each case's last block into the folder timelines, for Perfetto and
+    /// `kolo timeline`
+    #[arg(long)]
+    timeline: bool,
     /// Draw no figures in the end; `kolo plot` does it later
     #[arg(long)]
     no_figures: bool,
@@ -62,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
         groups.of(&workload).map_err(wrong)?;
     }
-    let mut plan = Plan::new(config, workload);
+    let mut plan = Plan { timelines: arguments.timeline, ..Plan::new(config, workload) };
     plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(

@@ -3,6 +3,7 @@
 mod environment;
 mod kill;
 mod sandbox;
+mod timeline;
 
 use std::fs;
 use std::process::Command;
