@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use algorithms::control::{self, DataType, ReduceOp};
+use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::grouped::DEFAULT_GROUPS;
 use algorithms::registry;
 use algorithms::topology::Topology;
@@ -103,6 +103,9 @@ pub struct Axes {
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
+    /// Groups are not fused with one another, nor with other gradients.
+    #[serde(default)]
+    pub disable_group_fusion: bool,
     /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
     #[serde(default = "default_segment")]
     pub segment_kib: usize,
@@ -158,8 +161,26 @@ pub struct Measure {
     pub budget_seconds: f64,
     /// A rank that waits longer than this for another gives up, and the case fails.
     pub patience_seconds: f64,
+    /// Somebody looks for gradients that some ranks wait for in vain.
+    pub stall_check: bool,
+    /// One that waits for longer is reported.
+    pub stall_warning_seconds: f64,
+    /// One that waits for longer ends the case; 0: never.
+    pub stall_shutdown_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
+}
+
+impl Measure {
+    /// As control planes take it.
+    pub fn stall_check(&self) -> Option<StallCheck> {
+        let seconds = Duration::from_secs_f64;
+        self.stall_check.then(|| StallCheck {
+            warn_after: seconds(self.stall_warning_seconds),
+            shut_down_after: (self.stall_shutdown_seconds > 0.0)
+                .then(|| seconds(self.stall_shutdown_seconds)),
+        })
+    }
 }
 
 impl Default for Measure {
@@ -172,6 +193,9 @@ impl Default for Measure {
             interval_percent: 2.0,
             budget_seconds: 600.0,
             patience_seconds: 60.0,
+            stall_check: true,
+            stall_warning_seconds: 60.0,
+            stall_shutdown_seconds: 0.0,
             seed: 1,
         }
     }
@@ -351,6 +375,8 @@ impl Config {
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
+            ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
+            ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
         ];
         let cycle_times =
             axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, MOST_CYCLE_TIME_MS));

@@ -6,29 +6,36 @@
 //! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
 //! made up for.
 
+mod fault;
+mod outcome;
+
 use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use algorithms::control::{self, DataType, ReduceOp, Response, Settings, TensorId, Tensors};
+use algorithms::control::{
+    self, DataType, ReduceOp, Response, Settings, StallCheck, Tensor, TensorId, Tensors,
+};
+use algorithms::fusion::Groups;
 use algorithms::grouped::Buffer as Packing;
 use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
-use thiserror::Error;
 
 use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
 use crate::framework::Framework;
 use crate::gradients::{self, Gradients};
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
-use crate::optimizer::{Optimizer, Work};
+use crate::optimizer::Optimizer;
 use crate::pace::Pace;
-use crate::pattern::Wrong;
-use crate::replay::{Replay, StepTimes};
+use crate::replay::{Arrival, Replay, StepTimes};
 use crate::timeline::record::{Recorder, Track};
+use crate::transport::TransportError;
 use crate::transport::threads::{Links, Mail, run_ranks};
-use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
+
+pub use fault::Fault;
+pub use outcome::{EngineError, Outcome, RankCycle, RankLog, RankMessage, RankStep};
 
 /// One training job.
 pub struct Job<'a> {
@@ -50,8 +57,12 @@ pub struct Job<'a> {
     pub framework: &'a Framework,
     /// Gradients that are handed over as a unit; the others are by themselves.
     pub groups: &'a [Vec<TensorId>],
+    /// Groups are not fused with one another, nor with other gradients (`HOROVOD_DISABLE_GROUP_FUSION`).
+    pub disable_group_fusion: bool,
     /// Control plane, one of [`control::NAMES`].
     pub control_plane: &'a str,
+    /// Whether to look for gradients that some ranks wait for in vain.
+    pub stall_check: Option<StallCheck>,
     /// Effective fusion threshold, see [`algorithms::fusion::effective_threshold_bytes`].
     pub fusion_threshold_bytes: usize,
     /// Deadline from the beginning of one cycle to that of the next.
@@ -68,12 +79,38 @@ pub struct Job<'a> {
     pub seed: u64,
     /// Keeps what a timeline shows, if there is to be one.
     pub recorder: Option<&'a Recorder>,
+    /// What goes wrong, in tests.
+    pub fault: Option<Fault>,
 }
 
 impl Job<'_> {
     /// The type in which gradients travel.
     pub fn wire(&self) -> DataType {
         self.framework.wire(self.dtype)
+    }
+
+    /// What a rank registers.
+    fn tensors(&self, rank: Rank) -> Result<Tensors, NegotiateError> {
+        let mut list: Vec<Tensor> = self.framework.tensors(self.workload, self.dtype, self.op);
+        match self.fault {
+            Some(Fault::Mismatch { rank: who, gradient }) if who == rank => {
+                list[gradient].shape.push(1);
+            }
+            _ => {}
+        }
+        Ok(Tensors::new(list)?)
+    }
+
+    /// What a rank's control plane is told.
+    fn settings(&self, rank: Rank) -> Settings {
+        let groups = self.disable_group_fusion.then(|| Groups::new(self.groups.to_vec()).into());
+        Settings {
+            fusion_threshold_bytes: self.fusion_threshold_bytes,
+            cache_capacity: self.cache_capacity,
+            groups,
+            stall_check: self.stall_check,
+            ..Settings::new(rank, self.topology.ranks())
+        }
     }
 }
 
@@ -84,106 +121,6 @@ pub struct RankMemory {
     fusion_buffer: Memory,
 }
 
-/// What one rank saw of one step. Times are since the job began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankStep {
-    /// From its beginning to the end of the optimizer.
-    pub time: Duration,
-    /// In allreduces, packing included.
-    pub data: Duration,
-    /// Copying into and out of the fusion buffer.
-    pub packing: Duration,
-    /// Work on gradients above the core.
-    pub work: Work,
-    /// Bytes of control messages sent.
-    pub control_bytes: usize,
-}
-
-/// One allreduce of one or several gradients, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankMessage {
-    /// The step that it belongs to.
-    pub step: usize,
-    /// How many gradients.
-    pub tensors: usize,
-    /// Their elements.
-    pub elements: usize,
-    /// How long it took, packing included.
-    pub time: Duration,
-}
-
-/// Everything one rank saw.
-#[derive(Clone, Debug, Default)]
-pub struct RankLog {
-    /// Each step.
-    pub steps: Vec<RankStep>,
-    /// Each message, in order; the same messages on all ranks.
-    pub messages: Vec<RankMessage>,
-    /// Each cycle; if ranks negotiate, the same number on all, since each is an exchange between all.
-    pub cycles: Vec<RankCycle>,
-}
-
-/// One cycle, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankCycle {
-    /// The step in which it began; none between steps, while data are written.
-    pub step: Option<usize>,
-    /// In the control plane, waiting for the slowest rank included.
-    pub negotiation: Duration,
-    /// Messages agreed on.
-    pub messages: usize,
-}
-
-/// What a job brought.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// What each rank saw.
-    pub ranks: Vec<RankLog>,
-    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
-    pub negotiated: bool,
-    /// The check of the last step's data.
-    pub wrong: Wrong,
-}
-
-/// Why a job ended early.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// Ranks cannot agree.
-    #[error(transparent)]
-    Negotiate(#[from] NegotiateError),
-    /// An allreduce failed.
-    #[error("data plane: {0}")]
-    Transport(#[from] TransportError),
-    /// The control plane reports an error for some tensors.
-    #[error("{0}")]
-    Refused(String),
-    /// Gradients do not become ready.
-    #[error(
-        "rank {rank}: {} s after the last backward pass {missing}; see that every gradient becomes \
-         ready in every step",
-        waited.as_secs_f64()
-    )]
-    NeverReady {
-        /// Who waits.
-        rank: Rank,
-        /// How long it has waited.
-        waited: Duration,
-        /// Which gradients, of which group.
-        missing: String,
-    },
-}
-
-impl CausedByTransport for EngineError {
-    fn transport_error(&self) -> Option<&TransportError> {
-        match self {
-            EngineError::Transport(error)
-            | EngineError::Negotiate(NegotiateError::Transport(error)) => Some(error),
-            _ => None,
-        }
-    }
-}
-
 /// Runs a job on threads, one per rank. `memories` has one entry per rank.
 ///
 /// # Errors
@@ -191,8 +128,12 @@ impl CausedByTransport for EngineError {
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
-    let tensors = Tensors::new(job.framework.tensors(job.workload, job.dtype, job.op));
-    let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
+    let registered: Result<Vec<_>, _> = match job.fault {
+        // Nobody differs: one registration serves all.
+        None => job.tensors(0).map(|tensors| vec![Arc::new(tensors); ranks]),
+        Some(_) => (0..ranks).map(|rank| job.tensors(rank).map(Arc::new)).collect(),
+    };
+    let registered = registered?;
     let data = Links::new(ranks, job.patience);
     let (bits, mail) = (data.beside(), data.beside());
     let written = Mutex::new(Vec::with_capacity(ranks));
@@ -201,12 +142,8 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         let mut slot = slots[rank].lock().expect("only this rank takes it");
         slot.gradients.fit(job);
         let RankMemory { mut gradients, fusion_buffer } = std::mem::take(*slot);
-        let settings = Settings {
-            fusion_threshold_bytes: job.fusion_threshold_bytes,
-            cache_capacity: job.cache_capacity,
-            ..Settings::new(rank, ranks)
-        };
-        let plane = control::find(job.control_plane, tensors.clone(), &settings)
+        let tensors = &registered[rank];
+        let plane = control::find(job.control_plane, tensors.clone(), &job.settings(rank))
             .expect("the configuration was checked");
         let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
         let mut background = Background {
@@ -214,7 +151,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             rank,
             replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
             optimizer: Optimizer::new(job),
-            tensors: &tensors,
+            tensors,
             negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
             data_plane: Scheduled::new(
                 data.join(rank),
@@ -227,6 +164,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
+            cpu: cpu_time(),
             track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
         };
         let all = job.workload.elements() * job.wire().size_bytes();
@@ -238,10 +176,12 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         Ok::<_, EngineError>(background.log)
     })?;
     drop(slots);
-    let negotiated = control::find(job.control_plane, tensors, &Settings::new(0, ranks))
-        .is_some_and(|plane| plane.is_paced());
+    let plane = control::find(job.control_plane, registered[0].clone(), &job.settings(0));
+    let negotiated = plane.is_some_and(|plane| plane.is_paced());
     let results = memories.iter().map(|memory| &memory.gradients);
-    Ok(Outcome { ranks: logs, negotiated, wrong: gradients::check(job, results) })
+    let is_refused = |id| logs[0].refused.iter().any(|(refused, _)| *refused == id);
+    let wrong = gradients::check(job, results, is_refused);
+    Ok(Outcome { ranks: logs, negotiated, wrong })
 }
 
 /// One rank's background loop.
@@ -260,6 +200,8 @@ struct Background<'a, T> {
     /// The step that runs.
     step: RankStep,
     log: RankLog,
+    /// Time on a core when the step began.
+    cpu: Option<Duration>,
     track: Track<'a>,
 }
 
@@ -295,6 +237,10 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             }
             arrivals.clear();
             self.replay.ready_until(cycle_start, &mut arrivals);
+            self.lose_the_missing(&mut arrivals);
+            for arrival in &arrivals {
+                self.step.cycle_wait += cycle_start.saturating_duration_since(arrival.at);
+            }
             ready.clear();
             if !arrivals.is_empty() {
                 let time = self.optimizer.take(&arrivals, gradients.here(), &mut ready);
@@ -316,13 +262,17 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             self.track.negotiated(cycle_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
+            self.step.report += self.negotiator.take_report();
             for response in &responses {
                 self.carry_out(response, gradients.here())?;
             }
+            self.stop_if_all_do()?;
             if let Some(time) = self.replay.ended(Instant::now()) {
                 self.track.step_ended(time);
                 let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
-                self.log.steps.push(RankStep { time, work, ..step });
+                let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
+                let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
+                self.log.steps.push(RankStep { time, work, cpu, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
                     self.replay.wait();
                 }
@@ -359,6 +309,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
                 if written.len() == job.topology.ranks() {
                     self.replay.begin(*written.iter().max().expect("one per rank"));
                     self.step = RankStep::default();
+                    self.cpu = cpu_time();
                 }
                 Place::Fresh(gradients)
             }
@@ -381,7 +332,12 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         gradients: &mut Gradients,
     ) -> Result<(), EngineError> {
         if let Some(error) = &response.error {
-            return Err(EngineError::Refused(error.to_string()));
+            // As with Horovod, what becomes of it is the framework's affair: here, the step goes on.
+            let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
+            self.log.refused.extend(refused);
+            self.optimizer.give_back(&response.tensors, gradients);
+            self.replay.reduced(response.tensors.len());
+            return Ok(());
         }
         let start = Instant::now();
         self.track.message(start, &response.tensors);
@@ -402,8 +358,48 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         self.log.messages.push(message);
         self.optimizer.give_back(&response.tensors, gradients);
         self.replay.reduced(tensors);
+        self.fall_silent();
         Ok(())
     }
+
+    /// After a shutdown nothing more is reduced.
+    fn stop_if_all_do(&self) -> Result<(), EngineError> {
+        let Some(unfinished) = self.negotiator.stopped() else { return Ok(()) };
+        let names = unfinished.iter().map(|&id| self.tensors.get(id).name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let nothing = "nothing that was ready";
+        let unfinished = if names.is_empty() { nothing.into() } else { names };
+        Err(EngineError::ShutDown { unfinished })
+    }
+
+    /// A fault: this rank never sees a gradient.
+    fn lose_the_missing(&self, arrivals: &mut Vec<Arrival>) {
+        if let Some(Fault::Missing { rank, gradient }) = self.job.fault
+            && rank == self.rank
+        {
+            arrivals.retain(|arrival| arrival.gradient != gradient);
+        }
+    }
+
+    /// A fault: this rank answers nobody, until the others have given up.
+    fn fall_silent(&self) {
+        if let Some(Fault::Death { rank, step, lingers }) = self.job.fault
+            && (rank, step) == (self.rank, self.log.steps.len())
+        {
+            std::thread::sleep(lingers);
+        }
+    }
+}
+
+/// Time that this thread has been on a core.
+fn cpu_time() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::time::{ClockId, clock_gettime};
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
 /// Where one rank's gradients are.

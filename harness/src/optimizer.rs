@@ -51,7 +51,7 @@ impl<'a> Optimizer<'a> {
         hand_over: &mut Vec<TensorId>,
     ) -> Duration {
         let (dtype, wire, before) = (self.dtype, self.wire, self.work);
-        for &Arrival { pass, gradient } in arrivals {
+        for &Arrival { pass, gradient, .. } in arrivals {
             if pass > 0 {
                 self.work.aggregation += timed(|| gradients.add(gradient, pass, dtype));
             }

@@ -28,6 +28,8 @@ pub struct Arrival {
     pub pass: usize,
     /// Which.
     pub gradient: TensorId,
+    /// When.
+    pub at: Instant,
 }
 
 /// One rank's training job.
@@ -84,16 +86,16 @@ impl Replay {
     }
 
     /// What becomes ready next in the running step, and when.
-    fn next(&self) -> Option<(Instant, Arrival)> {
+    fn next(&self) -> Option<Arrival> {
         let pass = self.released.checked_div(self.releases.len())?;
         let (after, gradient) = self.releases[self.released % self.releases.len()];
         let at = self.start? + self.worked + self.passes_time(pass) + after;
-        (pass < self.passes).then_some((at, Arrival { pass, gradient }))
+        (pass < self.passes).then_some(Arrival { pass, gradient, at })
     }
 
     /// Appends what has become ready by now.
     pub fn ready_until(&mut self, now: Instant, ready: &mut Vec<Arrival>) {
-        while let Some((_, arrival)) = self.next().filter(|(at, _)| *at <= now) {
+        while let Some(arrival) = self.next().filter(|arrival| arrival.at <= now) {
             ready.push(arrival);
             self.released += 1;
         }
@@ -121,8 +123,8 @@ impl Replay {
         if self.is_waiting() {
             return Some(LITTLE);
         }
-        let (next, _) = self.next()?;
-        next.checked_duration_since(now).filter(|wait| !wait.is_zero())
+        let next = self.next()?;
+        next.at.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
     /// So many gradients have been reduced.

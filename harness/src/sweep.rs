@@ -203,7 +203,9 @@ fn run_block(
         choices,
         framework: &plan.config.framework,
         groups: &planned.groups,
+        disable_group_fusion: plan.config.sweep.disable_group_fusion,
         control_plane: &case.control_plane,
+        stall_check: measure.stall_check(),
         fusion_threshold_bytes: effective_threshold_bytes(
             case.fusion_threshold_bytes,
             &case.topology,
@@ -215,10 +217,13 @@ fn run_block(
         patience: Duration::from_secs_f64(measure.patience_seconds),
         seed,
         recorder,
+        fault: None,
     };
     let ranks = case.topology.ranks();
     memories.resize_with(memories.len().max(ranks), RankMemory::default);
-    engine::run(&job, &mut memories[..ranks]).map_err(|error| error.to_string())
+    let outcome = engine::run(&job, &mut memories[..ranks]);
+    let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
+    outcome.map_err(|error| error.to_string())
 }
 
 /// Why a case is done after these blocks, if it is.

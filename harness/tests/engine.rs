@@ -1,14 +1,14 @@
 //! The engine: every control plane with every algorithm, on real threads.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use algorithms::control::{self, DataType, ReduceOp};
+use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::listed::Listed;
 use algorithms::registry::{Choice, find};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::config::Config;
-use harness::engine::{self, EngineError, Job, Outcome, RankMemory};
+use harness::engine::{self, EngineError, Fault, Job, Outcome, RankMemory};
 use harness::framework::{Compression, Framework};
 use harness::groups::Groups;
 use harness::plan::Plan;
@@ -48,6 +48,7 @@ struct Setting<'a> {
     patience: Duration,
     steps: usize,
     framework: Framework,
+    disable_group_fusion: bool,
 }
 
 impl Default for Setting<'_> {
@@ -67,6 +68,7 @@ impl Default for Setting<'_> {
             patience: Duration::from_secs(60),
             steps: 3,
             framework: Framework::default(),
+            disable_group_fusion: false,
         }
     }
 }
@@ -121,7 +123,9 @@ fn try_run(
         choices,
         framework: &setting.framework,
         groups: &groups,
+        disable_group_fusion: setting.disable_group_fusion,
         control_plane: setting.plane,
+        stall_check: None,
         fusion_threshold_bytes: setting.threshold,
         cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
         cache_capacity: setting.cache_capacity,
@@ -130,6 +134,7 @@ fn try_run(
         steps: setting.steps,
         seed: 99,
         recorder: None,
+        fault: None,
     };
     let mut memories = Vec::new();
     memories.resize_with(setting.topology.ranks(), RankMemory::default);
@@ -489,4 +494,118 @@ fn options_that_cannot_be_run_are_unsupported() {
         warnings[0].starts_with("2 of 2 groups are larger than the fusion threshold of 1024 b")
     );
     assert_eq!(plan("").warnings(), [""; 0]);
+}
+
+/// A job in which something goes wrong on rank 2 of 4.
+fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, EngineError> {
+    let workload = workload(12);
+    let ring = find("ring").unwrap();
+    let topology = Topology::flat(4);
+    let choices = ring.choices(&topology).unwrap();
+    let job = Job {
+        workload: &workload,
+        times: StepTimes {
+            forward: FORWARD,
+            backward: Duration::from_millis(4),
+            optimizer: Duration::ZERO,
+        },
+        topology: &topology,
+        dtype: DataType::F32,
+        op: ReduceOp::Sum,
+        algorithm: &*ring,
+        choices: &choices,
+        framework: &Framework::default(),
+        groups: &[],
+        disable_group_fusion: false,
+        control_plane: plane,
+        stall_check: Some(StallCheck {
+            warn_after: Duration::from_millis(100),
+            shut_down_after: Some(Duration::from_millis(300)),
+        }),
+        fusion_threshold_bytes: 2000,
+        cycle_time: Duration::from_millis(1),
+        cache_capacity: 1024,
+        sizes: Sizes { segment_bytes: 0, packing_bytes: 0 },
+        patience,
+        steps: 4,
+        seed: 5,
+        recorder: None,
+        fault: Some(fault),
+    };
+    let mut memories = Vec::new();
+    memories.resize_with(4, RankMemory::default);
+    engine::run(&job, &mut memories)
+}
+
+const NEGOTIATING: [&str; 3] = ["coordinator", "tree:2", "bitvector"];
+
+/// The error reaches every rank, names both values and both ranks, and the job goes on: all other
+/// gradients are reduced, in every step, and are right.
+#[test]
+fn ranks_that_disagree_are_told_so_and_go_on() {
+    for plane in NEGOTIATING {
+        let fault = Fault::Mismatch { rank: 2, gradient: 5 };
+        let outcome = run_with(fault, plane, Duration::from_secs(60)).unwrap();
+        for rank in &outcome.ranks {
+            assert_eq!(rank.steps.len(), 4, "{plane}");
+            assert_eq!(rank.refused.len(), 4, "{plane}: once a step");
+            for (gradient, error) in &rank.refused {
+                assert_eq!(*gradient, 5);
+                assert!(
+                    error.starts_with("Mismatched shapes for tensor \"layer5\": rank "),
+                    "{error}"
+                );
+                assert!(error.contains("[185]") && error.contains("[185, 1]"), "{error}");
+                assert!(error.contains("rank 2 has"), "{error}");
+            }
+        }
+        assert_eq!(outcome.wrong.count, 0, "{plane}: {:?}", outcome.wrong);
+        let error = outcome.refusal().unwrap().to_string();
+        assert!(error.ends_with("(4 such errors)"), "{error}");
+    }
+}
+
+#[test]
+fn a_gradient_that_one_rank_lacks_ends_the_job_for_all() {
+    for plane in NEGOTIATING {
+        let fault = Fault::Missing { rank: 2, gradient: 5 };
+        let error = run_with(fault, plane, Duration::from_secs(60)).unwrap_err();
+        let EngineError::ShutDown { unfinished } = &error else { panic!("{plane}: {error}") };
+        assert!(unfinished == "layer5" || unfinished.starts_with("nothing"), "{plane}: {error}");
+    }
+}
+
+/// Within the patience all others know, and name it.
+#[test]
+fn a_rank_that_dies_within_a_step_is_named_by_all_others() {
+    let patience = Duration::from_millis(300);
+    for plane in ["coordinator", "tree:2", "bitvector", "ddp"] {
+        let start = Instant::now();
+        let fault = Fault::Death { rank: 2, step: 1, lingers: Duration::from_secs(2) };
+        let error = run_with(fault, plane, patience).unwrap_err().to_string();
+        assert!(error.contains("for rank 2, which does not answer"), "{plane}: {error}");
+        assert!(start.elapsed() < Duration::from_secs(20), "{plane}");
+    }
+}
+
+/// `HOROVOD_DISABLE_GROUP_FUSION`: as many messages as groups, and a gradient in none is one by itself.
+#[test]
+fn groups_that_are_not_fused_are_messages_of_their_own() {
+    let workload = workload(12);
+    let groups = "groups = [[\"layer1\", \"layer2\", \"layer3\"], [\"layer7\", \"layer9\"]]";
+    let framework: Framework = toml::from_str(groups).unwrap();
+    for (alone, expected) in [(true, 9), (false, 1)] {
+        let setting = Setting {
+            threshold: 1 << 30,
+            cycle_ms: 30.0,
+            steps: 2,
+            framework: framework.clone(),
+            disable_group_fusion: alone,
+            ..Setting::default()
+        };
+        let outcome = run(&setting, &workload);
+        assert_eq!(outcome.wrong.count, 0);
+        let last = outcome.ranks[0].messages.iter().filter(|message| message.step == 1).count();
+        assert!(if alone { last == expected } else { last <= 3 }, "{alone}: {last}");
+    }
 }

@@ -66,7 +66,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
         groups.of(&workload).map_err(wrong)?;
     }
-    let mut plan = Plan { timelines: arguments.timeline, ..Plan::new(config, workload) };
+    let timelines = arguments.timeline || environment.timeline.value.is_some();
+    let mut plan = Plan { timelines, ..Plan::new(config, workload) };
     plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
