@@ -30,7 +30,6 @@ use crate::optimizer::Optimizer;
 use crate::pace::Pace;
 use crate::replay::{Arrival, Replay, StepTimes};
 use crate::timeline::record::{Recorder, Track};
-use crate::transport::TransportError;
 use crate::transport::threads::{Links, Mail, run_ranks};
 use crate::workload::Workload;
 

@@ -238,7 +238,6 @@ mod tests {
             "HOROVOD_HIERARCHICAL_ALLREDUCE",
             "HOROVOD_TORUS_ALLREDUCE",
             "HOROVOD_DISABLE_GROUP_FUSION",
-            "HOROVOD_TIMELINE_MARK_CYCLES",
             "HOROVOD_STALL_CHECK_DISABLE",
         ];
         for name in switches {

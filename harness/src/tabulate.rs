@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use algorithms::combine::Pipelined;
+use algorithms::control::Report;
 use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
@@ -76,6 +77,11 @@ pub fn block_of(
             }
         }
         let checked = step + 1 == steps;
+        let rank_0 = &outcome.ranks[0].steps[step];
+        let mut all = Report::default();
+        outcome.ranks.iter().for_each(|rank| all += rank.steps[step].report);
+        let [stop_empty, stop_threshold, stop_unlike, stop_group, stop_alone] = rank_0.report.stops;
+        let gradients = plan.workload.gradients.len().max(1) as f64;
         let cycles = || cycles.iter().filter(|cycle| cycle.step == Some(step));
         Sample {
             case: case.clone(),
@@ -94,6 +100,25 @@ pub fn block_of(
             idle_cycles: cycles().filter(|cycle| cycle.messages == 0).count(),
             messages: cycles().map(|cycle| cycle.messages).sum(),
             control_bytes: outcome.ranks.iter().map(|rank| rank.steps[step].control_bytes).sum(),
+            cycle_wait_us: micros(rank_0.cycle_wait) / gradients,
+            slow_cycles: rank_0.report.slow_cycles,
+            hits: rank_0.report.hits,
+            misses: rank_0.report.misses,
+            invalid: rank_0.report.invalid,
+            evictions: rank_0.report.evictions,
+            stop_empty,
+            stop_threshold,
+            stop_unlike,
+            stop_group,
+            stop_alone,
+            control_messages: all.messages_sent,
+            rank0_sent: rank_0.report.messages_sent,
+            rank0_received: rank_0.report.messages_received,
+            rank0_bytes_wire: rank_0.report.bytes_wire_sent + rank_0.report.bytes_wire_received,
+            bytes_wire: all.bytes_wire_sent,
+            bytes_horovod: all.bytes_horovod_sent,
+            bits_bytes: all.bitwise_bytes,
+            cpu_share: cpu_share(outcome, step),
             inside_bytes: bytes[0],
             between_bytes: bytes[1],
             checked,
@@ -102,6 +127,15 @@ pub fn block_of(
         }
     });
     Block { samples: samples.collect(), messages, latencies: Some(latencies) }
+}
+
+/// Of a step's time, the share on a core: the largest over ranks.
+fn cpu_share(outcome: &Outcome, step: usize) -> Option<f64> {
+    let share = |rank: &engine::RankLog| {
+        let step = &rank.steps[step];
+        Some(step.cpu?.as_secs_f64() / step.time.as_secs_f64())
+    };
+    outcome.ranks.iter().map(share).try_fold(0.0, |most, share| Some(f64::max(most, share?)))
 }
 
 /// One cycle over all ranks.
@@ -239,6 +273,26 @@ pub fn finished(
         idle_cycles_p50: p50(|sample| sample.idle_cycles as f64),
         tensors_per_message_mean: Some(tensors as f64 / messages().count().max(1) as f64),
         control_bytes_p50: p50(|sample| sample.control_bytes as f64),
+        cycle_wait_us_p50: p50(|sample| sample.cycle_wait_us),
+        slow_cycles_p50: p50(|sample| sample.slow_cycles as f64),
+        hits_p50: p50(|sample| sample.hits as f64),
+        misses_p50: p50(|sample| sample.misses as f64),
+        invalid_p50: p50(|sample| sample.invalid as f64),
+        evictions_p50: p50(|sample| sample.evictions as f64),
+        stop_empty_p50: p50(|sample| sample.stop_empty as f64),
+        stop_threshold_p50: p50(|sample| sample.stop_threshold as f64),
+        stop_unlike_p50: p50(|sample| sample.stop_unlike as f64),
+        stop_group_p50: p50(|sample| sample.stop_group as f64),
+        stop_alone_p50: p50(|sample| sample.stop_alone as f64),
+        control_messages_p50: p50(|sample| sample.control_messages as f64),
+        rank0_sent_p50: p50(|sample| sample.rank0_sent as f64),
+        rank0_received_p50: p50(|sample| sample.rank0_received as f64),
+        rank0_bytes_wire_p50: p50(|sample| sample.rank0_bytes_wire as f64),
+        bytes_wire_p50: p50(|sample| sample.bytes_wire as f64),
+        bytes_horovod_p50: p50(|sample| sample.bytes_horovod as f64),
+        bits_bytes_p50: p50(|sample| sample.bits_bytes as f64),
+        cpu_share_p50: p50(|sample| sample.cpu_share.unwrap_or_default())
+            .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
         inside_bytes: p50(|sample| sample.inside_bytes as f64),
         between_bytes: p50(|sample| sample.between_bytes as f64),
         ..row
