@@ -79,9 +79,13 @@ struct Waiting {
 
 impl Waiting {
     /// True for a tensor that has waited for so long that rank 0 must hear of it.
+    #[inline]
     fn is_stalled(&self, name: usize, now: Duration) -> bool {
-        let since = self.since.get(&name).filter(|_| !self.since.is_empty());
-        since.zip(self.check).is_some_and(|(since, check)| *since + check.warn_after < now)
+        if self.since.is_empty() {
+            return false;
+        }
+        let since = self.since.get(&name).zip(self.check);
+        since.is_some_and(|(since, check)| *since + check.warn_after < now)
     }
 }
 
@@ -128,25 +132,33 @@ impl BitVector {
         self.invalid.clear();
         self.words.clear();
         self.words.resize((self.cache.len() + STATUS_BITS).div_ceil(64), 0);
+        let Self { tensors, cache, waiting, words, uncached, invalid, .. } = self;
+        let (now, lax) = (self.now, self.flaws.has(Flaw::InvalidTakenForHit));
+        // Bits come mostly in ascending order: one word is gathered in a register.
+        let (mut at, mut word) = (0, ALL_CLEAR);
         for &id in &self.drained {
-            let name = self.tensors.name_of(id);
-            let Some(bit) = self.cache.bit(name) else {
-                self.uncached.push(id);
+            let name = tensors.name_of(id);
+            let Some(bit) = cache.bit(name) else {
+                uncached.push(id);
                 continue;
             };
-            let is_same = self.cache.tensor(bit) == id || self.flaws.has(Flaw::InvalidTakenForHit);
-            if is_same && !self.waiting.is_stalled(name, self.now) {
-                set(&mut self.words, bit + STATUS_BITS);
+            if (cache.tensor(bit) == id || lax) && !waiting.is_stalled(name, now) {
+                let place = (bit + STATUS_BITS) / 64;
+                if place != at {
+                    words[at] |= word;
+                    (at, word) = (place, 0);
+                }
+                word |= 1 << ((bit + STATUS_BITS) % 64);
             } else {
-                self.invalid.push(bit);
-                self.uncached.push(id);
+                invalid.push(bit);
+                uncached.push(id);
             }
         }
+        words[at] |= word;
         let report = &mut self.negotiation.report;
         report.hits += self.drained.len() - self.uncached.len();
         report.invalid += self.invalid.len();
         report.misses += self.uncached.len() - self.invalid.len();
-        self.words[0] |= ALL_CLEAR;
         let raise = |word: &mut u64, condition: bool, bit: u64| {
             if condition {
                 *word &= !bit;
