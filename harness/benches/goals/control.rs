@@ -30,7 +30,7 @@ fn on_ranks(
         Tensor::new(name, DataType::F32, ReduceOp::Average, &[64, 64, 3, 3])
     };
     let tensors = Arc::new(Tensors::new((0..TENSORS).map(tensor).collect()).unwrap());
-    let bits = Links::new(ranks, PATIENCE);
+    let bits = Links::new(ranks, PATIENCE).beside();
     let mail = bits.beside();
     let values = run_ranks(&[&bits, &mail], |rank| {
         let settings = Settings::new(rank, ranks);
@@ -137,11 +137,13 @@ pub fn control() {
         }
     }
     println!("\n## Idle: share of a core, the largest of any rank, cycles of 1 ms; goal < 0.02\n");
-    println!("| plane | 2 ranks | 4 ranks | 8 ranks |");
-    println!("|---|---|---|---|");
+    println!("| plane | 2 ranks | 4 ranks | 8 ranks | sleeping alone |");
+    println!("|---|---|---|---|---|");
     for plane in ["bitvector", "coordinator"] {
-        let [two, four, eight] =
-            interleaved([&|| idle(plane, 2), &|| idle(plane, 4), &|| idle(plane, 8)]);
-        println!("| {plane} | {two:.3} | {four:.3} | {eight:.3} |");
+        let [two, four, eight, alone] =
+            interleaved([&|| idle(plane, 2), &|| idle(plane, 4), &|| idle(plane, 8), &|| {
+                idle("ddp", 2)
+            }]);
+        println!("| {plane} | {two:.3} | {four:.3} | {eight:.3} | {alone:.3} |");
     }
 }

@@ -69,8 +69,10 @@ pub struct Links {
     /// Whom each rank has been waiting for, for a while, plus one; 0 for nobody. All links of a world share
     /// this, so that who gives up can tell who is to blame.
     waits: Arc<[AtomicUsize]>,
-    /// More ranks than cores: waiting ranks sleep and are woken.
+    /// More ranks than cores.
     crowded: bool,
+    /// Waiting ranks sleep and are woken: if they are crowded, or need not hurry.
+    parks: bool,
     /// Messages of at most so many bytes bring them along: where ranks have to take turns, larger ones
     /// than where a receiver reads the sender's buffer as fast.
     most_carried: usize,
@@ -91,15 +93,16 @@ impl Links {
     /// Links for a world; a rank that waits longer than `patience` for another gives up. It then waits
     /// for those who may be touching its memory, however long that takes.
     pub fn new(ranks: usize, patience: Duration) -> Arc<Links> {
-        Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), patience)
+        Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), patience, false)
     }
 
-    /// More links for the world of these, for messages of another sort.
+    /// More links for the world of these, for messages of another sort, for which a rank may also wait
+    /// without hurry: see [`Endpoint::set_calm`].
     pub fn beside(self: &Arc<Links>) -> Arc<Links> {
-        Links::sharing(self.waits.clone(), self.patience)
+        Links::sharing(self.waits.clone(), self.patience, true)
     }
 
-    fn sharing(waits: Arc<[AtomicUsize]>, patience: Duration) -> Arc<Links> {
+    fn sharing(waits: Arc<[AtomicUsize]>, patience: Duration, parks: bool) -> Arc<Links> {
         let ranks = waits.len();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Links {
@@ -109,6 +112,7 @@ impl Links {
             places: (0..ranks).map(|_| Place::default()).collect(),
             waits,
             crowded: ranks > cores,
+            parks: parks || ranks > cores,
             most_carried: if ranks > cores { CARRIED_BYTES } else { FEW_BYTES },
             patience,
             aborted: AtomicBool::new(false),
