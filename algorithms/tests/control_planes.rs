@@ -63,7 +63,7 @@ fn a_cached_cycle_is_one_and_without_messages() {
     {
         let mut world = world(name, 4, &list);
         for expected in [first, second] {
-            assert_eq!(cycle(&mut world, 4, &all), [all.clone()], "{name}");
+            assert_eq!(cycle(&mut world, 4, &all), std::slice::from_ref(&all), "{name}");
             let report = total(&mut world, 4);
             assert_eq!((report.bitwise, report.messages_sent), expected, "{name}");
             assert_eq!(report.bytes_wire_sent, report.bytes_wire_received, "{name}");
@@ -295,12 +295,14 @@ fn messages_to(name: &str, me: usize, list: &[Tensor]) -> Vec<Vec<u8>> {
 #[test]
 fn ranks_with_other_settings_are_told_so() {
     let list = tensors(&[1]);
-    let adapt: [(&str, fn(&mut Settings)); 2] = [
-        ("cache capacity of 1024", |s| s.cache_capacity = if s.rank == 1 { 512 } else { 1024 }),
-        ("fusion threshold in bytes of 7", |s| s.fusion_threshold_bytes = 7 + s.rank / 2),
-    ];
-    for (what, adapt) in adapt {
-        let mut world = world_of("bitvector", &vec![list.clone(); 3], adapt);
+    for (what, capacities, thresholds) in [
+        ("cache capacity of 1024", [1024, 512, 1024], [7; 3]),
+        ("fusion threshold in bytes of 7", [64; 3], [7, 7, 8]),
+    ] {
+        let mut world = world_of("bitvector", &vec![list.clone(); 3], |settings| {
+            settings.cache_capacity = capacities[settings.rank];
+            settings.fusion_threshold_bytes = thresholds[settings.rank];
+        });
         let error = world.cycle(Duration::ZERO).unwrap_err().to_string();
         assert!(error.starts_with(&format!("rank 0 has a {what}, and some other rank")), "{error}");
     }
@@ -450,8 +452,9 @@ fn ddp_rebuilds_its_buckets_in_the_order_of_rank_0() {
     let mut world = world("ddp", 2, &list);
     let step = |world: &mut Lockstep, orders: [[usize; 6]; 2]| {
         let mut messages = Vec::new();
-        for at in 0..6 {
-            (0..2).for_each(|rank| world.ready(rank, &[orders[rank][at]]).unwrap());
+        for (mine, other) in orders[0].iter().zip(&orders[1]) {
+            world.ready(0, &[*mine]).unwrap();
+            world.ready(1, &[*other]).unwrap();
             let executed = world.cycle(Duration::ZERO).unwrap();
             messages.extend(executed[0].iter().map(|response| response.tensors.to_vec()));
         }

@@ -27,10 +27,11 @@ fn every_planted_mistake_is_found() {
     use algorithms::control::flaw::Flaw;
     for flaw in Flaw::ALL {
         // On one rank, or on all.
-        let planted = |seed: u64, rank: usize| match seed % 2 == 0 || rank as u64 == seed % 3 {
-            true => Flaws::plant(flaw),
-            false => Flaws::default(),
-        };
+        let planted =
+            |seed: u64, rank: usize| match seed.is_multiple_of(2) || rank as u64 == seed % 3 {
+                true => Flaws::plant(flaw),
+                false => Flaws::default(),
+            };
         let fails = |seed: &u64| {
             assert_eq!(rehearse(*seed, |_| Flaws::default()).err(), None);
             let ended = std::panic::catch_unwind(|| rehearse(*seed, |rank| planted(*seed, rank)));

@@ -127,11 +127,8 @@ pub struct RankMemory {
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
-    let registered: Result<Vec<_>, _> = match job.fault {
-        // Nobody differs: one registration serves all.
-        None => job.tensors(0).map(|tensors| vec![Arc::new(tensors); ranks]),
-        Some(_) => (0..ranks).map(|rank| job.tensors(rank).map(Arc::new)).collect(),
-    };
+    let registered: Result<Vec<_>, _> =
+        (0..ranks).map(|rank| job.tensors(rank).map(Arc::new)).collect();
     let registered = registered?;
     let data = Links::new(ranks, job.patience);
     let (bits, mail) = (data.beside(), data.beside());
