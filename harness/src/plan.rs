@@ -14,7 +14,7 @@ use crate::calibrate;
 use crate::config::{Case, Config};
 use crate::for_dtype;
 use crate::pattern::Pattern;
-use crate::provenance::cores;
+use crate::provenance::{Subject, cores};
 use crate::transport::TransportError;
 use crate::workload::Workload;
 
@@ -36,6 +36,20 @@ pub struct Plan {
     pub workload: Workload,
     /// Every case, in the order of the configuration.
     pub cases: Vec<Planned>,
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        serde_json::to_value(&self.config).expect("a configuration is plain data")
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.measure.seed
+    }
+
+    fn workload_digest(&self) -> String {
+        self.workload.digest()
+    }
 }
 
 impl Plan {

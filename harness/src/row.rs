@@ -84,6 +84,31 @@ pub struct Row {
     pub busbw_gb_s: Option<f64>,
     pub busbw_gb_s_low: Option<f64>,
     pub busbw_gb_s_high: Option<f64>,
+    pub ready_order: String,
+    pub miss_share: Option<f64>,
+    pub invalid_share: Option<f64>,
+    pub rank0_us_p50: Option<f64>,
+    pub rank0_us_p50_low: Option<f64>,
+    pub rank0_us_p50_high: Option<f64>,
+    pub rank_us_mean: Option<f64>,
+    pub first_rank0_us: Option<f64>,
+    pub first_time_us: Option<f64>,
+    pub slow_cycles_p50: Option<f64>,
+    pub hits_p50: Option<f64>,
+    pub misses_p50: Option<f64>,
+    pub invalid_p50: Option<f64>,
+    pub evictions_p50: Option<f64>,
+    pub rank0_sent_p50: Option<f64>,
+    pub rank0_received_p50: Option<f64>,
+    pub control_messages_p50: Option<f64>,
+    pub rank0_bytes_wire_p50: Option<f64>,
+    pub bytes_wire_p50: Option<f64>,
+    pub bytes_horovod_p50: Option<f64>,
+    pub bits_bytes_p50: Option<f64>,
+    pub network_source: String,
+    pub network_alpha_us: Option<f64>,
+    pub network_bandwidth_gb_s: Option<f64>,
+    pub network_us_p50: Option<f64>,
 }
 
 /// What a row is about.
@@ -97,6 +122,8 @@ pub enum Kind {
     Allreduce,
     /// The messages of a sweep, per algorithm and octave of size.
     Message,
+    /// A step of control planes alone.
+    Control,
 }
 
 /// How a case ended.
