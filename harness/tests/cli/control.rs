@@ -132,7 +132,8 @@ fn rows_say_what_planes_do() {
     assert_eq!(number(synthetic, "tensors"), 40.0);
     // What was written can be drawn; the summary is what was said.
     assert_eq!(sweep.read("out/summary.txt") + "results in out\n", ended.stdout);
-    for sentence in ["grows as (ranks x tensors)^", "fitted over 4 points", "which grows as ranks^"]
+    for sentence in
+        ["grows as (ranks x tensors)^", "fitted over 4 points", "us from 5 to 96 ranks, as ranks^"]
     {
         assert!(ended.stdout.contains(sentence), "{}", ended.stdout);
     }
