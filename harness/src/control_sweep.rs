@@ -77,13 +77,13 @@ impl Plan {
         order
     }
 
-    /// Memory that the largest case takes in bytes, about: lists of requests under way, answers, and a
-    /// few kilobytes of state per rank.
+    /// Memory that the largest case takes in bytes, about: lists of requests under way, answers, and
+    /// some kilobytes of state per rank.
     pub fn memory_bytes(&self) -> u64 {
         let bytes = |case: &Case| {
             let list = self.list(case);
             let names: usize = list.iter().map(|tensor| tensor.name.len() + 64).sum();
-            case.ranks * (8192 + names)
+            case.ranks * (16_384 + names)
         };
         self.cases.iter().map(bytes).max().unwrap_or(0) as u64
     }

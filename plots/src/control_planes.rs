@@ -74,7 +74,7 @@ impl<'a> Picture<'a> {
     }
 
     fn draw(&self) -> Drawing {
-        let title = "What a control plane takes of rank 0 in a training step, by ranks";
+        let title = "What a control plane takes of rank 0 per step, by ranks";
         let mut page = Page::new(title, &self.finding());
         page.legend(&self.lines.iter().enumerate().map(Line::entry).collect::<Vec<_>>());
         page.legend(&kinds(self.network()));
