@@ -7,7 +7,7 @@ CARGO ?= cargo
 help:
 	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
 	@echo "make quick   the quick sweep alone: results and figures in results/"
-	@echo "make soak    ten minutes of random allreduces"
+	@echo "make soak    ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
 	@echo "make bench   tables of what is to be reached here, and criterion benches"
 
@@ -16,6 +16,7 @@ test: tools
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	KOLO_SOAK_SECONDS=60 $(CARGO) test --locked --workspace
+	$(CARGO) test --locked -p algorithms --features flaws --test rehearsals
 	$(MAKE) quick
 
 # What rustup may have left out.
@@ -26,6 +27,7 @@ tools:
 
 soak:
 	KOLO_SOAK_SECONDS=600 $(CARGO) test --locked --release -p harness --test soak -- --nocapture
+	$(CARGO) run --locked --release -- verify --control-planes 1000000
 
 quick:
 	$(CARGO) run --locked --release -- sweep configs/quick.toml

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use algorithms::control::{DataType, ReduceOp};
+use algorithms::control::{DataType, ReduceOp, Tensor};
 use algorithms::grouped::Buffer as Packing;
 use algorithms::registry::Choice;
 
@@ -23,8 +23,43 @@ pub trait AllReduce {
     fn all_reduce(
         &mut self,
         tensors: &mut Buffer<'_>,
-        op: ReduceOp,
+        reduction: Reduction,
     ) -> Result<Spent, TransportError>;
+}
+
+/// How parts are combined, and what they are multiplied by before and afterwards.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reduction {
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// Every part is multiplied by it first, and rounded.
+    pub prescale: f64,
+    /// The result is multiplied by it, and rounded.
+    pub postscale: f64,
+}
+
+impl Reduction {
+    /// What the control plane knows of a tensor.
+    pub fn of(tensor: &Tensor) -> Reduction {
+        let &Tensor { op, prescale, postscale, .. } = tensor;
+        Reduction { op, prescale, postscale }
+    }
+
+    /// What the result is multiplied by: an average's share is part of it, so that it is rounded
+    /// once, as in Horovod.
+    pub fn factor_after(&self, ranks: usize) -> f64 {
+        match self.op {
+            ReduceOp::Average => self.postscale / ranks as f64,
+            _ => self.postscale,
+        }
+    }
+}
+
+impl From<ReduceOp> for Reduction {
+    /// Without factors.
+    fn from(op: ReduceOp) -> Reduction {
+        Reduction { op, prescale: 1.0, postscale: 1.0 }
+    }
 }
 
 /// Where the time of an allreduce went.
@@ -32,6 +67,8 @@ pub trait AllReduce {
 pub struct Spent {
     /// Copying tensors into the fusion buffer and back.
     pub packing: Duration,
+    /// The part of it that was copying back.
+    pub unpacking: Duration,
 }
 
 /// Segments of this many bytes per rank pay on threads: small enough to stay in a cache while a step
@@ -113,13 +150,16 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
     fn all_reduce(
         &mut self,
         tensors: &mut Buffer<'_>,
-        op: ReduceOp,
+        reduction: Reduction,
     ) -> Result<Spent, TransportError> {
-        let combine = Combine::of(op);
-        let factor = (op == ReduceOp::Average).then(|| 1.0 / self.transport.ranks() as f64);
+        let combine = Combine::of(reduction.op);
+        let unless_one = |factor: f64| (factor != 1.0).then_some(factor);
+        let before = unless_one(reduction.prescale);
+        let after = unless_one(reduction.factor_after(self.transport.ranks()));
         if tensors.blocks() <= 1 || self.packing == Packing::Scattered {
+            scale_all(tensors, before);
             self.execute(tensors, combine)?;
-            scale_all(tensors, factor);
+            scale_all(tensors, after);
             return Ok(Spent::default());
         }
         let size = tensors.dtype().size_bytes();
@@ -132,33 +172,36 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         if fusion_buffer.size_bytes() < needed {
             fusion_buffer = Memory::new(needed);
         }
-        let mut packing = Duration::ZERO;
+        let mut spent = Spent::default();
         for first in (0..tensors.elements()).step_by(at_a_time) {
             let range = first..tensors.elements().min(first + at_a_time);
             let start = Instant::now();
             let mut packed = Buffer::new(tensors.dtype());
             packed.push_first(&mut fusion_buffer, range.len() * size);
-            pack(&packed, tensors, range.clone());
-            packing += start.elapsed();
+            pack(&packed, tensors, range.clone(), before);
+            spent.packing += start.elapsed();
             self.execute(&mut packed, combine)?;
             let start = Instant::now();
-            unpack(&packed, tensors, range, factor);
-            packing += start.elapsed();
+            unpack(&packed, tensors, range, after);
+            spent.unpacking += start.elapsed();
         }
         self.fusion_buffer = fusion_buffer;
-        Ok(Spent { packing })
+        spent.packing += spent.unpacking;
+        Ok(spent)
     }
 }
 
 /// Elements copied, and scaled while they are still in the cache, at a time.
 const BLOCK: usize = 8192;
 
-/// Copies all tensors into one block, back to back.
-fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>) {
+/// Copies all tensors into one block, back to back, and multiplies them by a factor if there is one.
+fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
     let size = tensors.dtype().size_bytes();
-    for (at, place, elements) in places(packed, tensors, range, usize::MAX) {
+    let most = factor.map_or(usize::MAX, |_| BLOCK);
+    for (at, place, elements) in places(packed, tensors, range, most) {
         // SAFETY: both are exclusively this rank's, and as long as all tensors together.
         unsafe { place.copy_from_nonoverlapping(at, elements * size) };
+        scale_piece(tensors.dtype(), place, elements, factor);
     }
 }
 
@@ -198,7 +241,8 @@ fn scale_all(buffer: &mut Buffer<'_>, factor: Option<f64>) {
     }
 }
 
-/// Multiplies elements that are exclusively this rank's, once the collective is over.
+/// Multiplies elements that are exclusively this rank's, before the collective begins or once it is
+/// over.
 fn scale_piece(dtype: DataType, at: *mut u8, elements: usize, factor: Option<f64>) {
     let Some(factor) = factor else { return };
     for_dtype!(dtype, T => {

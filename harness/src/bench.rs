@@ -144,7 +144,7 @@ impl Tensors {
 }
 
 fn pattern(bench: &Bench) -> Pattern {
-    Pattern { ranks: bench.topology.ranks(), op: bench.op, seed: bench.seed }
+    Pattern::of(bench.topology.ranks(), bench.op, bench.seed)
 }
 
 /// Writes a rank's input.
@@ -212,7 +212,7 @@ fn run_rank(
         if let Some(input) = copy_from {
             input.copy_to(&mut buffer);
         }
-        all_reduce.all_reduce(&mut buffer, bench.op)?;
+        all_reduce.all_reduce(&mut buffer, bench.op.into())?;
         let time = start.elapsed();
         if repetition >= bench.warmup {
             times.push(time);

@@ -5,6 +5,7 @@ mod info;
 mod plot;
 mod sizes;
 mod sweep;
+mod timeline;
 mod verify;
 
 use std::process::ExitCode;
@@ -47,6 +48,7 @@ enum Command {
     Bench(Box<bench::Arguments>),
     Verify(verify::Arguments),
     Plot(plot::Arguments),
+    Timeline(timeline::Arguments),
     Info(info::Arguments),
 }
 
@@ -57,6 +59,7 @@ pub fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
+        Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
     };
     let exit = ended.unwrap_or_else(|error| {

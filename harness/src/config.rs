@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use algorithms::control::{self, DataType, ReduceOp};
+use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::grouped::DEFAULT_GROUPS;
 use algorithms::registry;
 use algorithms::topology::Topology;
@@ -16,6 +16,7 @@ use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
 use crate::environment::{
     Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
 };
+use crate::framework::Framework;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -39,6 +40,9 @@ pub struct Config {
     /// The gradients' type and reduction.
     #[serde(default)]
     pub data: Data,
+    /// What is done to the gradients above the core.
+    #[serde(default)]
+    pub framework: Framework,
     /// What is varied: every combination is a case.
     pub sweep: Axes,
     /// How long and how often each case is measured.
@@ -93,12 +97,16 @@ pub struct Axes {
     /// Cycle times in ms.
     #[serde(default = "default_cycle_times")]
     pub cycle_time_ms: Vec<f64>,
-    /// Groups that algorithms with groups split the gradients into.
+    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
+    /// what the groups are.
     #[serde(default = "default_groups")]
     pub groups: usize,
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
+    /// Groups are not fused with one another, nor with other gradients.
+    #[serde(default)]
+    pub disable_group_fusion: bool,
     /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
     #[serde(default = "default_segment")]
     pub segment_kib: usize,
@@ -154,8 +162,26 @@ pub struct Measure {
     pub budget_seconds: f64,
     /// A rank that waits longer than this for another gives up, and the case fails.
     pub patience_seconds: f64,
+    /// Somebody looks for gradients that some ranks wait for in vain.
+    pub stall_check: bool,
+    /// One that waits for longer is reported.
+    pub stall_warning_seconds: f64,
+    /// One that waits for longer ends the case; 0: never.
+    pub stall_shutdown_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
+}
+
+impl Measure {
+    /// As control planes take it.
+    pub fn stall_check(&self) -> Option<StallCheck> {
+        let seconds = Duration::from_secs_f64;
+        self.stall_check.then(|| StallCheck {
+            warn_after: seconds(self.stall_warning_seconds),
+            shut_down_after: (self.stall_shutdown_seconds > 0.0)
+                .then(|| seconds(self.stall_shutdown_seconds)),
+        })
+    }
 }
 
 impl Default for Measure {
@@ -168,6 +194,9 @@ impl Default for Measure {
             interval_percent: 2.0,
             budget_seconds: 600.0,
             patience_seconds: 60.0,
+            stall_check: true,
+            stall_warning_seconds: 60.0,
+            stall_shutdown_seconds: 0.0,
             seed: 1,
         }
     }
@@ -236,9 +265,14 @@ impl Config {
         workload_path(&self.workload, path)
     }
 
-    /// Element type.
+    /// Element type of the gradients.
     pub fn dtype(&self) -> DataType {
         parse_dtype(&self.data.dtype).expect("the configuration was checked")
+    }
+
+    /// The type in which they travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype())
     }
 
     /// Reduction.
@@ -311,10 +345,9 @@ impl Config {
             one_of("sweep.transport", name, &transport::NAMES)?;
         }
         for name in &axes.control_plane {
-            let names = control::NAMES.join(", ");
-            control::spelling(name).ok_or_else(|| {
-                format!("sweep.control_plane \"{name}\" is unknown; choose from {names}")
-            })?;
+            if control::spelling(name).is_none() {
+                one_of("sweep.control_plane", name, &control::NAMES)?;
+            }
         }
         for name in &axes.algorithm {
             registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
@@ -326,6 +359,7 @@ impl Config {
             parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
         let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
         check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+        self.framework.check(dtype, op)?;
         let numbers = [
             ("step.forward_ms", self.step.forward_ms, 1e5),
             ("step.backward_ms", self.step.backward_ms, 1e5),
@@ -333,6 +367,8 @@ impl Config {
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
+            ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
+            ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
         ];
         let cycle_times =
             axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, MOST_CYCLE_TIME_MS));
@@ -509,7 +545,7 @@ cycle_time_ms = [1, 2.5]
                 "\"coordinator\"",
                 "\"boss\"",
                 "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
-                 bitvector",
+                 tree, bitvector, ddp, packs",
             ),
             ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
@@ -523,6 +559,16 @@ cycle_time_ms = [1, 2.5]
                 "[sweep]",
                 "[data]\ndtype = \"i32\"\n[sweep]",
                 "test.toml: data.op: average of i32 would have to round; use sum",
+            ),
+            (
+                "[sweep]",
+                "[framework]\ncompression = \"fp8\"\n[sweep]",
+                "test.toml: line 6: unknown variant `fp8`, expected one of `none`, `fp16`, `bf16`",
+            ),
+            (
+                "[sweep]",
+                "[framework]\nbackward_passes_per_step = 0\n[sweep]",
+                "test.toml: framework.backward_passes_per_step is 0, expected 1 to 65536",
             ),
             (
                 "[sweep]",

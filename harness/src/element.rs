@@ -2,7 +2,8 @@
 //!
 //! `average` is a sum followed by one multiplication by 1 / world size, as in Horovod: the factor
 //! is rounded to the element type first (for f16 and bf16 the multiplication is done in f32), then
-//! the product is rounded once. It is refused for integers.
+//! the product is rounded once. Any other factor is applied in the same way. It is refused for
+//! integers.
 
 use algorithms::control::DataType;
 use half::{bf16, f16};
@@ -68,6 +69,10 @@ pub trait Number: Copy {
     fn larger(self, other: Self) -> Self;
     /// a x factor, see the head of this file; integers do not scale.
     fn scaled(self, factor: f64) -> Self;
+    /// The nearest f64: exact, but for large integers.
+    fn as_f64(self) -> f64;
+    /// The number nearest to an f64.
+    fn of_f64(value: f64) -> Self;
     /// See [`Element::from_i32`].
     fn integer(value: i32) -> Self;
     /// See [`Element::power_of_two`].
@@ -189,6 +194,14 @@ macro_rules! float {
                 self * factor as $type
             }
             #[inline(always)]
+            fn as_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn of_f64(value: f64) -> Self {
+                value as $type
+            }
+            #[inline(always)]
             fn integer(value: i32) -> Self {
                 value as $type
             }
@@ -221,6 +234,14 @@ macro_rules! integer {
             }
             fn scaled(self, _factor: f64) -> Self {
                 unreachable!("scaling integers is refused before anything runs")
+            }
+            #[inline(always)]
+            fn as_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn of_f64(value: f64) -> Self {
+                value as $type
             }
             #[inline(always)]
             fn integer(value: i32) -> Self {

@@ -6,26 +6,35 @@
 //! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
 //! made up for.
 
+mod fault;
+mod outcome;
+
 use std::sync::{Arc, Mutex};
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
-use algorithms::control::{self, DataType, ReduceOp, Response, Settings, Tensors};
-use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::control::{
+    self, DataType, ReduceOp, Response, Settings, StallCheck, Tensor, TensorId, Tensors,
+};
+use algorithms::fusion::Groups;
+use algorithms::grouped::Buffer as Packing;
 use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
-use thiserror::Error;
 
-use crate::allreduce::{AllReduce, Scheduled, Sizes};
-use crate::for_dtype;
+use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
+use crate::framework::Framework;
+use crate::gradients::{self, Gradients};
 use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
+use crate::optimizer::Optimizer;
 use crate::pace::Pace;
-use crate::pattern::{Pattern, Wrong};
-use crate::replay::{Replay, StepTimes};
+use crate::replay::{Arrival, Replay, StepTimes};
+use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{Links, Mail, run_ranks};
-use crate::transport::{CausedByTransport, TransportError};
 use crate::workload::Workload;
+
+pub use fault::Fault;
+pub use outcome::{EngineError, Outcome, RankCycle, RankLog, RankMessage, RankStep};
 
 /// One training job.
 pub struct Job<'a> {
@@ -43,10 +52,16 @@ pub struct Job<'a> {
     pub algorithm: &'a dyn Algorithm,
     /// Its schedules for the topology, by size.
     pub choices: &'a [Choice],
-    /// Into how many groups gradients are split, if the algorithm groups.
-    pub groups: usize,
+    /// What is done to the gradients above the core.
+    pub framework: &'a Framework,
+    /// Gradients that are handed over as a unit; the others are by themselves.
+    pub groups: &'a [Vec<TensorId>],
+    /// Groups are not fused with one another, nor with other gradients (`HOROVOD_DISABLE_GROUP_FUSION`).
+    pub disable_group_fusion: bool,
     /// Control plane, one of [`control::NAMES`].
     pub control_plane: &'a str,
+    /// Whether to look for gradients that some ranks wait for in vain.
+    pub stall_check: Option<StallCheck>,
     /// Effective fusion threshold, see [`algorithms::fusion::effective_threshold_bytes`].
     pub fusion_threshold_bytes: usize,
     /// Deadline from the beginning of one cycle to that of the next.
@@ -61,106 +76,48 @@ pub struct Job<'a> {
     pub steps: usize,
     /// Seed of the data.
     pub seed: u64,
+    /// Keeps what a timeline shows, if there is to be one.
+    pub recorder: Option<&'a Recorder>,
+    /// What goes wrong, in tests.
+    pub fault: Option<Fault>,
+}
+
+impl Job<'_> {
+    /// The type in which gradients travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype)
+    }
+
+    /// What a rank registers.
+    fn tensors(&self, rank: Rank) -> Result<Tensors, NegotiateError> {
+        let mut list: Vec<Tensor> = self.framework.tensors(self.workload, self.dtype, self.op);
+        match self.fault {
+            Some(Fault::Mismatch { rank: who, gradient }) if who == rank => {
+                list[gradient].shape.push(1);
+            }
+            _ => {}
+        }
+        Ok(Tensors::new(list)?)
+    }
+
+    /// What a rank's control plane is told.
+    fn settings(&self, rank: Rank) -> Settings {
+        let groups = self.disable_group_fusion.then(|| Groups::new(self.groups.to_vec()).into());
+        Settings {
+            fusion_threshold_bytes: self.fusion_threshold_bytes,
+            cache_capacity: self.cache_capacity,
+            groups,
+            stall_check: self.stall_check,
+            ..Settings::new(rank, self.topology.ranks())
+        }
+    }
 }
 
 /// The memory of one rank, kept between jobs.
 #[derive(Default)]
 pub struct RankMemory {
-    gradients: Vec<Memory>,
+    gradients: Gradients,
     fusion_buffer: Memory,
-}
-
-impl RankMemory {
-    /// Makes room for the job's gradients, unless it is there.
-    fn fit(&mut self, job: &Job) {
-        let sizes = job.workload.gradients.iter();
-        let sizes = sizes.map(|gradient| gradient.elements() * job.dtype.size_bytes());
-        if !sizes.clone().eq(self.gradients.iter().map(Memory::size_bytes)) {
-            self.gradients = sizes.map(Memory::new).collect();
-        }
-    }
-}
-
-/// What one rank saw of one step. Times are since the job began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct RankStep {
-    /// From its beginning to the end of the optimizer.
-    pub time: Duration,
-    /// In allreduces, packing included.
-    pub data: Duration,
-    /// Copying into and out of the fusion buffer.
-    pub packing: Duration,
-    /// Bytes of control messages sent.
-    pub control_bytes: usize,
-}
-
-/// One allreduce of one or several gradients, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankMessage {
-    /// The step that it belongs to.
-    pub step: usize,
-    /// How many gradients.
-    pub tensors: usize,
-    /// Their elements.
-    pub elements: usize,
-    /// How long it took, packing included.
-    pub time: Duration,
-}
-
-/// Everything one rank saw.
-#[derive(Clone, Debug, Default)]
-pub struct RankLog {
-    /// Each step.
-    pub steps: Vec<RankStep>,
-    /// Each message, in order; the same messages on all ranks.
-    pub messages: Vec<RankMessage>,
-    /// Each cycle; the same number on all ranks, since each is an exchange between all.
-    pub cycles: Vec<RankCycle>,
-}
-
-/// One cycle, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RankCycle {
-    /// The step in which it began; none between steps, while data are written.
-    pub step: Option<usize>,
-    /// In the control plane, waiting for the slowest rank included.
-    pub negotiation: Duration,
-    /// Messages agreed on.
-    pub messages: usize,
-}
-
-/// What a job brought.
-#[derive(Clone, Debug)]
-pub struct Outcome {
-    /// What each rank saw.
-    pub ranks: Vec<RankLog>,
-    /// The check of the last step's data.
-    pub wrong: Wrong,
-}
-
-/// Why a job ended early.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// Ranks cannot agree.
-    #[error(transparent)]
-    Negotiate(#[from] NegotiateError),
-    /// An allreduce failed.
-    #[error("data plane: {0}")]
-    Transport(#[from] TransportError),
-    /// The control plane reports an error for some tensors.
-    #[error("{0}")]
-    Refused(String),
-}
-
-impl CausedByTransport for EngineError {
-    fn transport_error(&self) -> Option<&TransportError> {
-        match self {
-            EngineError::Transport(error)
-            | EngineError::Negotiate(NegotiateError::Transport(error)) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 /// Runs a job on threads, one per rank. `memories` has one entry per rank.
@@ -170,43 +127,47 @@ impl CausedByTransport for EngineError {
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
-    let tensors = Tensors::new(job.workload.tensors(job.dtype, job.op));
-    let tensors = Arc::new(tensors.map_err(NegotiateError::from)?);
-    let [data, bits, mail] = [(); 3].map(|()| Links::new(ranks, job.patience));
+    let registered: Result<Vec<_>, _> = match job.fault {
+        // Nobody differs: one registration serves all.
+        None => job.tensors(0).map(|tensors| vec![Arc::new(tensors); ranks]),
+        Some(_) => (0..ranks).map(|rank| job.tensors(rank).map(Arc::new)).collect(),
+    };
+    let registered = registered?;
+    let data = Links::new(ranks, job.patience);
+    let (bits, mail) = (data.beside(), data.beside());
     let written = Mutex::new(Vec::with_capacity(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        slot.fit(job);
-        let RankMemory { gradients, fusion_buffer } = std::mem::take(*slot);
-        let settings = Settings {
-            fusion_threshold_bytes: job.fusion_threshold_bytes,
-            cache_capacity: job.cache_capacity,
-            ..Settings::new(rank, ranks)
-        };
-        let plane = control::find(job.control_plane, tensors.clone(), &settings)
+        slot.gradients.fit(job);
+        let RankMemory { mut gradients, fusion_buffer } = std::mem::take(*slot);
+        let tensors = &registered[rank];
+        let plane = control::find(job.control_plane, tensors.clone(), &job.settings(rank))
             .expect("the configuration was checked");
-        let grouping = job.algorithm.grouping();
-        let groups = grouping.map(|_| split(job.workload.gradients.len(), job.groups));
+        let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
         let mut background = Background {
             job,
             rank,
-            replay: Replay::new(job.workload, job.times, groups.as_deref()),
+            replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
+            optimizer: Optimizer::new(job),
+            tensors,
             negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
             data_plane: Scheduled::new(
                 data.join(rank),
                 job.choices,
                 job.sizes,
-                grouping.map_or(Packing::Packed, |grouping| grouping.buffer),
+                packing,
                 fusion_buffer,
             ),
-            buffer: Buffer::new(job.dtype),
+            buffer: Buffer::new(job.wire()),
             written: &written,
             step: RankStep::default(),
             log: RankLog::default(),
+            cpu: cpu_time(),
+            track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
         };
-        let all = job.workload.elements() * job.dtype.size_bytes();
-        let largest = gradients.iter().map(Memory::size_bytes).max().unwrap_or(0);
+        let all = job.workload.elements() * job.wire().size_bytes();
+        let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
         background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
         let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
         let fusion_buffer = background.data_plane.into_fusion_buffer();
@@ -214,36 +175,12 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         Ok::<_, EngineError>(background.log)
     })?;
     drop(slots);
-    Ok(Outcome { ranks: logs, wrong: check(job, memories) })
-}
-
-/// Index of each gradient's first element in the pattern.
-fn first_elements(workload: &Workload) -> impl Iterator<Item = usize> + '_ {
-    workload.gradients.iter().scan(0, |next, gradient| {
-        let first = *next;
-        *next += gradient.elements();
-        Some(first)
-    })
-}
-
-fn pattern(job: &Job) -> Pattern {
-    Pattern { ranks: job.topology.ranks(), op: job.op, seed: job.seed }
-}
-
-/// Writes one rank's input of the step that will be checked.
-fn fill(job: &Job, rank: Rank, gradients: &mut [Memory]) {
-    for (first, memory) in first_elements(job.workload).zip(gradients) {
-        for_dtype!(job.dtype, T => pattern(job).fill::<T>(rank, first, memory));
-    }
-}
-
-/// Compares every element of every gradient on every rank.
-fn check(job: &Job, memories: &[RankMemory]) -> Wrong {
-    let gradients = first_elements(job.workload).enumerate().map(|(index, first)| {
-        let of_all: Vec<_> = memories.iter().map(|memory| &memory.gradients[index]).collect();
-        for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
-    });
-    gradients.fold(Wrong::default(), Wrong::and)
+    let plane = control::find(job.control_plane, registered[0].clone(), &job.settings(0));
+    let negotiated = plane.is_some_and(|plane| plane.is_paced());
+    let results = memories.iter().map(|memory| &memory.gradients);
+    let is_refused = |id| logs[0].refused.iter().any(|(refused, _)| *refused == id);
+    let wrong = gradients::check(job, results, is_refused);
+    Ok(Outcome { ranks: logs, negotiated, wrong })
 }
 
 /// One rank's background loop.
@@ -251,6 +188,8 @@ struct Background<'a, T> {
     job: &'a Job<'a>,
     rank: Rank,
     replay: Replay,
+    optimizer: Optimizer<'a>,
+    tensors: &'a Tensors,
     negotiator: Negotiator,
     data_plane: Scheduled<'a, T>,
     /// Empty between messages.
@@ -260,6 +199,9 @@ struct Background<'a, T> {
     /// The step that runs.
     step: RankStep,
     log: RankLog,
+    /// Time on a core when the step began.
+    cpu: Option<Duration>,
+    track: Track<'a>,
 }
 
 impl<'a, T: crate::transport::Transport> Background<'a, T> {
@@ -267,13 +209,13 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn run<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        gradients: Vec<Memory>,
-    ) -> Result<Vec<Memory>, EngineError>
+        gradients: Gradients,
+    ) -> Result<Gradients, EngineError>
     where
         'a: 'scope,
     {
-        let mut gradients = Gradients::Stale(gradients);
-        let (mut ready, mut responses) = (Vec::new(), Vec::new());
+        let mut gradients = Place::Stale(gradients);
+        let (mut arrivals, mut ready, mut responses) = (Vec::new(), Vec::new(), Vec::new());
         let mut pace = Pace::new(self.job.cycle_time, Instant::now());
         if self.job.steps > 1 {
             self.replay.begin(Instant::now());
@@ -292,24 +234,44 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             if self.replay.is_waiting() {
                 gradients = self.begin_last_step(scope, gradients);
             }
+            arrivals.clear();
+            self.replay.ready_until(cycle_start, &mut arrivals);
+            self.lose_the_missing(&mut arrivals);
+            for arrival in &arrivals {
+                self.step.cycle_wait += cycle_start.saturating_duration_since(arrival.at);
+            }
             ready.clear();
-            self.replay.ready_until(cycle_start, &mut ready);
+            if !arrivals.is_empty() {
+                let time = self.optimizer.take(&arrivals, gradients.here(), &mut ready);
+                self.replay.work(time);
+            }
+            self.give_up_on_the_missing(cycle_start)?;
+            let replay = &self.replay;
+            let ready_at = ready.iter().filter_map(|&id| Some((replay.ready_at(id)?, id)));
+            self.track.cycle(cycle_start, replay.begun(), ready_at);
             responses.clear();
+            let negotiation_start = Instant::now();
             self.negotiator.cycle(&ready, &mut responses)?;
+            let negotiation = negotiation_start.elapsed();
             for stalled in self.negotiator.take_warnings() {
                 eprintln!("kolo: {stalled}");
             }
-            let negotiation = cycle_start.elapsed();
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
+            self.track.negotiated(cycle_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
+            self.step.report += self.negotiator.take_report();
             for response in &responses {
                 self.carry_out(response, gradients.here())?;
             }
+            self.stop_if_all_do()?;
             if let Some(time) = self.replay.ended(Instant::now()) {
-                let step = std::mem::take(&mut self.step);
-                self.log.steps.push(RankStep { time, ..step });
+                self.track.step_ended(time);
+                let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
+                let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
+                let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
+                self.log.steps.push(RankStep { time, work, cpu, ..step });
                 if self.log.steps.len() + 1 == self.job.steps {
                     self.replay.wait();
                 }
@@ -325,48 +287,66 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     fn begin_last_step<'scope>(
         &mut self,
         scope: &'scope Scope<'scope, '_>,
-        gradients: Gradients<'scope>,
-    ) -> Gradients<'scope>
+        gradients: Place<'scope>,
+    ) -> Place<'scope>
     where
         'a: 'scope,
     {
         let (job, rank, written) = (self.job, self.rank, self.written);
         match gradients {
-            Gradients::Stale(mut memories) => Gradients::Away(scope.spawn(move || {
-                fill(job, rank, &mut memories);
+            Place::Stale(mut gradients) => Place::Away(scope.spawn(move || {
+                gradients.fill(job, rank);
                 written.lock().expect("nobody panics with it").push(Instant::now());
-                memories
+                gradients
             })),
-            Gradients::Away(writer) if writer.is_finished() => {
-                Gradients::Fresh(writer.join().expect("writing gradients panicked"))
+            Place::Away(writer) if writer.is_finished() => {
+                Place::Fresh(writer.join().expect("writing gradients panicked"))
             }
-            Gradients::Away(writer) => Gradients::Away(writer),
-            Gradients::Fresh(memories) => {
+            Place::Away(writer) => Place::Away(writer),
+            Place::Fresh(gradients) => {
                 let written = written.lock().expect("nobody panics with it");
                 if written.len() == job.topology.ranks() {
                     self.replay.begin(*written.iter().max().expect("one per rank"));
                     self.step = RankStep::default();
+                    self.cpu = cpu_time();
                 }
-                Gradients::Fresh(memories)
+                Place::Fresh(gradients)
             }
         }
+    }
+
+    /// Ends the job when gradients are missing long after the last backward pass.
+    fn give_up_on_the_missing(&self, now: Instant) -> Result<(), EngineError> {
+        let end = self.replay.backward_end().map(|end| now.saturating_duration_since(end));
+        let Some(waited) = end.filter(|&waited| waited > self.job.patience) else { return Ok(()) };
+        let Some(missing) = self.optimizer.missing() else { return Ok(()) };
+        let missing = missing.in_words(self.job.workload);
+        Err(EngineError::NeverReady { rank: self.rank, waited, missing })
     }
 
     /// One message: an allreduce of one or several gradients. Blocks the loop.
     fn carry_out(
         &mut self,
         response: &Response,
-        gradients: &mut [Memory],
+        gradients: &mut Gradients,
     ) -> Result<(), EngineError> {
         if let Some(error) = &response.error {
-            return Err(EngineError::Refused(error.to_string()));
+            // As with Horovod, what becomes of it is the framework's affair: here, the step goes on.
+            let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
+            self.log.refused.extend(refused);
+            self.optimizer.give_back(&response.tensors, gradients);
+            self.replay.reduced(response.tensors.len());
+            return Ok(());
         }
         let start = Instant::now();
-        let blank = Buffer::new(self.job.dtype);
+        self.track.message(start, &response.tensors);
+        let blank = Buffer::new(self.job.wire());
         let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
-        buffer.push_each(gradients, &response.tensors);
-        let spent = self.data_plane.all_reduce(&mut buffer, self.job.op)?;
+        buffer.push_each(gradients.travelling(), &response.tensors);
+        let reduction = Reduction::of(self.tensors.get(response.tensors[0]));
+        let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
         let time = start.elapsed();
+        self.track.reduced(start + time, spent.packing - spent.unpacking, spent.unpacking);
         let elements = buffer.elements();
         self.buffer = buffer.emptied();
         let step = &mut self.step;
@@ -375,26 +355,67 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
         let tensors = response.tensors.len();
         let message = RankMessage { step: self.log.steps.len(), tensors, elements, time };
         self.log.messages.push(message);
+        self.optimizer.give_back(&response.tensors, gradients);
         self.replay.reduced(tensors);
+        self.fall_silent();
         Ok(())
+    }
+
+    /// After a shutdown nothing more is reduced.
+    fn stop_if_all_do(&self) -> Result<(), EngineError> {
+        let Some(unfinished) = self.negotiator.stopped() else { return Ok(()) };
+        let names = unfinished.iter().map(|&id| self.tensors.get(id).name.as_str());
+        let names = names.collect::<Vec<_>>().join(", ");
+        let nothing = "nothing that was ready";
+        let unfinished = if names.is_empty() { nothing.into() } else { names };
+        Err(EngineError::ShutDown { unfinished })
+    }
+
+    /// A fault: this rank never sees a gradient.
+    fn lose_the_missing(&self, arrivals: &mut Vec<Arrival>) {
+        if let Some(Fault::Missing { rank, gradient }) = self.job.fault
+            && rank == self.rank
+        {
+            arrivals.retain(|arrival| arrival.gradient != gradient);
+        }
+    }
+
+    /// A fault: this rank answers nobody, until the others have given up.
+    fn fall_silent(&self) {
+        if let Some(Fault::Death { rank, step, lingers }) = self.job.fault
+            && (rank, step) == (self.rank, self.log.steps.len())
+        {
+            std::thread::sleep(lingers);
+        }
     }
 }
 
-/// Where one rank's gradients are.
-enum Gradients<'scope> {
-    /// Here, with what earlier steps have left in them.
-    Stale(Vec<Memory>),
-    /// With a thread that writes them anew.
-    Away(ScopedJoinHandle<'scope, Vec<Memory>>),
-    /// Here, for the last step.
-    Fresh(Vec<Memory>),
+/// Time that this thread has been on a core.
+fn cpu_time() -> Option<Duration> {
+    #[cfg(target_os = "linux")]
+    {
+        use nix::time::{ClockId, clock_gettime};
+        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
 }
 
-impl Gradients<'_> {
-    fn here(&mut self) -> &mut Vec<Memory> {
+/// Where one rank's gradients are.
+enum Place<'scope> {
+    /// Here, with what earlier steps have left in them.
+    Stale(Gradients),
+    /// With a thread that writes them anew.
+    Away(ScopedJoinHandle<'scope, Gradients>),
+    /// Here, for the last step.
+    Fresh(Gradients),
+}
+
+impl Place<'_> {
+    fn here(&mut self) -> &mut Gradients {
         match self {
-            Gradients::Stale(memories) | Gradients::Fresh(memories) => memories,
-            Gradients::Away(_) => unreachable!("no tensor is ready while gradients are away"),
+            Place::Stale(gradients) | Place::Fresh(gradients) => gradients,
+            Place::Away(_) => unreachable!("no tensor is ready while gradients are away"),
         }
     }
 }

@@ -52,8 +52,6 @@ pub struct Environment {
     pub disable_group_fusion: Setting<bool>,
     /// Where the timeline goes, if there is to be one.
     pub timeline: Setting<Option<PathBuf>>,
-    /// The timeline marks the beginning of each cycle.
-    pub timeline_mark_cycles: Setting<bool>,
     /// Nobody looks for stalled tensors.
     pub stall_check_disable: Setting<bool>,
     /// A tensor that waits longer is reported.
@@ -115,7 +113,6 @@ impl Environment {
             torus_allreduce: reader.switch("HOROVOD_TORUS_ALLREDUCE")?,
             disable_group_fusion: reader.switch("HOROVOD_DISABLE_GROUP_FUSION")?,
             timeline: reader.timeline("HOROVOD_TIMELINE")?,
-            timeline_mark_cycles: reader.switch("HOROVOD_TIMELINE_MARK_CYCLES")?,
             stall_check_disable: reader.switch("HOROVOD_STALL_CHECK_DISABLE")?,
             stall_shutdown: reader
                 .shutdown("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", stall_warning.value)?,
@@ -165,7 +162,6 @@ mod tests {
             environment.hierarchical_allreduce,
             environment.torus_allreduce,
             environment.disable_group_fusion,
-            environment.timeline_mark_cycles,
             environment.stall_check_disable,
         ];
         assert!(switches.iter().all(|switch| !switch.value && switch.set_by.is_none()));
@@ -242,7 +238,6 @@ mod tests {
             "HOROVOD_HIERARCHICAL_ALLREDUCE",
             "HOROVOD_TORUS_ALLREDUCE",
             "HOROVOD_DISABLE_GROUP_FUSION",
-            "HOROVOD_TIMELINE_MARK_CYCLES",
             "HOROVOD_STALL_CHECK_DISABLE",
         ];
         for name in switches {

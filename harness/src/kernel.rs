@@ -83,6 +83,16 @@ pub fn kernel(dtype: DataType, combine: Combine) -> Kernel {
     }
 }
 
+/// Adds one vector to another.
+///
+/// # Panics
+/// When their lengths differ.
+pub fn add<T: Element>(into: &mut [T], other: &[T]) {
+    assert_eq!(into.len(), other.len(), "vectors of different lengths");
+    // SAFETY: as many elements of the type; the borrows keep them apart.
+    unsafe { combined::<T, Plus>(into.as_mut_ptr().cast(), &[other.as_ptr().cast()], other.len()) }
+}
+
 trait Pair<T> {
     fn pair(mine: T, other: T) -> T;
 }

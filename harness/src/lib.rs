@@ -2,20 +2,23 @@
 //!
 //! | to find | look in |
 //! |---|---|
-//! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`pattern`] |
+//! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`cast`], [`pattern`] |
 //! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`] |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
+//! | what Horovod's optimizer does above it | [`framework`], done by each rank's [`optimizer`] on its [`gradients`], in [`groups`] |
 //! | what it is fed with | [`workload`] |
 //! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
 //! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
 //! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
+//! | where the time of a job went | [`timeline`] |
 //! | what the user types | [`cli`] |
 
 pub mod allreduce;
 pub mod bench;
 pub mod bound;
 pub mod calibrate;
+pub mod cast;
 pub mod cli;
 pub mod config;
 pub mod control_sweep;
@@ -23,9 +26,13 @@ pub mod element;
 pub mod engine;
 pub mod environment;
 pub mod execute;
+pub mod framework;
+pub mod gradients;
+pub mod groups;
 pub mod kernel;
 pub mod memory;
 pub mod negotiate;
+pub mod optimizer;
 pub mod pace;
 pub mod pattern;
 pub mod plan;
@@ -39,5 +46,6 @@ pub mod statistics;
 pub mod summary;
 pub mod sweep;
 pub mod tabulate;
+pub mod timeline;
 pub mod transport;
 pub mod workload;

@@ -8,9 +8,9 @@ use algorithms::control::{
     TensorId,
 };
 use algorithms::program::Program;
+use algorithms::recursive_doubling::RecursiveDoubling;
 use algorithms::registry::Algorithm;
 use algorithms::topology::Topology;
-use algorithms::tree::Tree;
 use thiserror::Error;
 
 use crate::execute::execute;
@@ -20,7 +20,7 @@ use crate::transport::threads::{Endpoint, Mail};
 use crate::transport::{Transport, TransportError};
 
 /// The algorithm that combines bits.
-const BITS: Tree = Tree;
+const BITS: RecursiveDoubling = RecursiveDoubling;
 
 /// Why a cycle did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -48,6 +48,8 @@ pub struct Negotiator {
     sent_bytes: usize,
     warnings: Vec<Stalled>,
     stopped: Option<Vec<TensorId>>,
+    /// Nothing became ready in the last cycle.
+    was_idle: bool,
 }
 
 impl Negotiator {
@@ -67,6 +69,7 @@ impl Negotiator {
             sent_bytes: 0,
             warnings: Vec::new(),
             stopped: None,
+            was_idle: false,
         }
     }
 
@@ -109,6 +112,11 @@ impl Negotiator {
         ready: &[TensorId],
         responses: &mut Vec<Response>,
     ) -> Result<(), NegotiateError> {
+        // Who has seen nothing become ready for two cycles waits for the others without hurry.
+        let calm = ready.is_empty() && self.was_idle;
+        self.was_idle = ready.is_empty();
+        self.bits.set_calm(calm);
+        self.mail.set_calm(calm);
         let mut effects = std::mem::take(&mut self.effects);
         if !ready.is_empty() {
             self.plane.on(Event::Ready(ready), &mut effects)?;

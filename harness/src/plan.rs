@@ -5,6 +5,8 @@ use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
+use algorithms::control::{TensorId, Tensors};
+use algorithms::fusion::effective_threshold_bytes;
 use algorithms::registry::{self, Algorithm, Choice};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -13,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::calibrate;
 use crate::config::{Case, Config};
 use crate::for_dtype;
-use crate::pattern::Pattern;
+use crate::groups::too_large;
 use crate::provenance::{Subject, cores};
 use crate::transport::TransportError;
 use crate::workload::Workload;
@@ -26,6 +28,8 @@ pub struct Planned {
     pub algorithm: Arc<dyn Algorithm>,
     /// The schedules by size, or why there is none.
     pub choices: Result<Vec<Choice>, String>,
+    /// The gradients of each group; empty if there are no groups.
+    pub groups: Vec<Vec<TensorId>>,
 }
 
 /// What a configuration comes down to.
@@ -36,6 +40,8 @@ pub struct Plan {
     pub workload: Workload,
     /// Every case, in the order of the configuration.
     pub cases: Vec<Planned>,
+    /// A timeline is written of each case.
+    pub timelines: bool,
 }
 
 impl Subject for Plan {
@@ -57,14 +63,18 @@ impl Plan {
     pub fn new(config: Config, workload: Workload) -> Plan {
         let planned = |case: Case| {
             let algorithm = registry::find(&case.algorithm).expect("the configuration was checked");
-            let pattern = Pattern { ranks: case.topology.ranks(), op: config.op(), seed: 0 };
+            let (ranks, framework) = (case.topology.ranks(), &config.framework);
+            let pattern = framework.pattern(ranks, config.dtype(), config.op(), 0);
             let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
             let choices = algorithm.choices(&case.topology).map_err(|why| why.to_string());
-            let choices = unchecked.map_or(choices, Err);
-            Planned { case, algorithm, choices }
+            let by_algorithm = algorithm.grouping().map(|_| config.sweep.groups);
+            let groups = framework.groups(&workload, by_algorithm);
+            let problem = unchecked.or(groups.as_ref().err().cloned());
+            let choices = problem.map_or(choices, Err);
+            Planned { case, algorithm, choices, groups: groups.unwrap_or_default() }
         };
         let cases = config.cases().into_iter().map(planned).collect();
-        Plan { config, workload, cases }
+        Plan { config, workload, cases, timelines: false }
     }
 
     /// Measures what algorithms that choose are to choose by, once for each topology that they run on;
@@ -91,6 +101,20 @@ impl Plan {
         Ok(tables)
     }
 
+    /// What a user should know before anything runs, in sentences.
+    pub fn warnings(&self) -> Vec<String> {
+        let framework = &self.config.framework;
+        let tensors = framework.tensors(&self.workload, self.config.dtype(), self.config.op());
+        let Ok(tensors) = Tensors::new(tensors) else { return Vec::new() };
+        let mut warnings = Vec::new();
+        for Planned { case, groups, .. } in &self.cases {
+            let threshold = effective_threshold_bytes(case.fusion_threshold_bytes, &case.topology);
+            let warning = too_large(groups, &tensors, threshold);
+            warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+        }
+        warnings
+    }
+
     /// The order of a block: positions in `cases`, those that cannot be run left out. The same seed
     /// gives the same order.
     pub fn order(&self, block: usize) -> Vec<usize> {
@@ -107,12 +131,16 @@ impl Plan {
         random
     }
 
-    /// Memory that the largest case takes, in bytes, at most: gradients, and a fusion buffer of the
-    /// size of all of them, on every rank.
+    /// Memory that the largest case takes, in bytes, at most: gradients, those that later backward
+    /// passes add, what they are cast to, and a fusion buffer of the size of all that travel, on every
+    /// rank.
     pub fn memory_bytes(&self) -> u64 {
         let ranks = self.cases.iter().map(|planned| planned.case.topology.ranks()).max();
-        let size = self.workload.elements() * self.config.dtype().size_bytes();
-        2 * (ranks.unwrap_or(0) * size) as u64
+        let (dtype, wire) = (self.config.dtype(), self.config.wire());
+        let added = usize::from(self.config.framework.backward_passes_per_step > 1);
+        let cast = usize::from(wire != dtype);
+        let element = (1 + added) * dtype.size_bytes() + (1 + cast) * wire.size_bytes();
+        (ranks.unwrap_or(0) * self.workload.elements() * element) as u64
     }
 
     /// A guess at the time of one block of a case: its compute time, and its data moved at 16 GB/s
@@ -120,11 +148,12 @@ impl Plan {
     pub fn estimate(&self, planned: &Planned) -> Duration {
         let measure = &self.config.measure;
         let times = self.config.times();
-        let size = self.workload.elements() * self.config.dtype().size_bytes();
+        let size = self.workload.elements() * self.config.wire().size_bytes();
         let ranks = planned.case.topology.ranks();
+        let passes = self.config.framework.backward_passes_per_step as u32;
         let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
-        let step =
-            times.forward + times.backward + times.optimizer + Duration::from_secs_f64(moved);
+        let compute = (times.forward + times.backward) * passes + times.optimizer;
+        let step = compute + Duration::from_secs_f64(moved);
         step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
     }
 }

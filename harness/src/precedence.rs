@@ -5,6 +5,7 @@
 
 use std::fmt::{self, Display};
 use std::slice;
+use std::time::Duration;
 
 use algorithms::registry::{self, DEFAULT_INNER};
 use serde::{Deserialize, Serialize};
@@ -95,6 +96,27 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
         variable(&environment.cache_capacity, environment.cache_capacity.value),
     );
     axes.cache_capacity = capacity[0];
+    let mut set = |key, value: &mut f64, setting: &Setting<Duration>| {
+        let mut axis = vec![*value];
+        precedence.fix(key, &mut axis, None, variable(setting, setting.value.as_secs_f64()));
+        *value = axis[0];
+    };
+    let measure = &mut config.measure;
+    let warning = "measure.stall_warning_seconds";
+    set(warning, &mut measure.stall_warning_seconds, &environment.stall_warning);
+    let shutdown = "measure.stall_shutdown_seconds";
+    set(shutdown, &mut measure.stall_shutdown_seconds, &environment.stall_shutdown);
+    let mut switch = |key, value: &mut bool, set: Set<bool>| {
+        let mut axis = vec![*value];
+        precedence.fix(key, &mut axis, None, set);
+        *value = axis[0];
+    };
+    let disable = &environment.stall_check_disable;
+    let check = variable(disable, !disable.value);
+    switch("measure.stall_check", &mut measure.stall_check, check);
+    let alone = &environment.disable_group_fusion;
+    let alone = variable(alone, alone.value);
+    switch("sweep.disable_group_fusion", &mut config.sweep.disable_group_fusion, alone);
     precedence.fix_algorithm(config, environment);
     precedence
 }

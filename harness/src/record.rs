@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -73,7 +73,7 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        cause: std::io::Error,
+        cause: io::Error,
     },
     /// A complete line cannot be read.
     #[error("{}:{line}: {problem}; remove the line by hand, or name another folder", path.display())]
@@ -97,7 +97,7 @@ pub enum RecordError {
 
 impl RecordError {
     /// An error of the system about a file.
-    pub fn io(path: &Path) -> impl FnOnce(std::io::Error) -> RecordError {
+    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> RecordError {
         let path = path.to_path_buf();
         move |cause| RecordError::Io { path, cause }
     }
@@ -217,6 +217,22 @@ impl Store {
         write_whole(&self.folder.join(name), bytes)
     }
 
+    /// Writes a file as a whole, replacing what was there, without having it in memory.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn write_streamed(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), RecordError> {
+        let path = self.folder.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
+        }
+        write_streamed(&path, write)
+    }
+
     /// Replaces all files by what is complete.
     fn rewrite(&mut self, earlier: &Earlier) -> Result<(), RecordError> {
         let blocks = || earlier.blocks.values();
@@ -251,7 +267,7 @@ impl Store {
 
 /// Nothing but empty files of ours: a run was killed before it could say what it was.
 fn is_stillborn(folder: &Path) -> bool {
-    let ours = |entry: std::io::Result<fs::DirEntry>| {
+    let ours = |entry: io::Result<fs::DirEntry>| {
         let Ok(entry) = entry else { return false };
         let ours = [LOCK, ROWS, SAMPLES, MESSAGES, LATENCIES, "provenance.new"];
         let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
@@ -285,11 +301,18 @@ use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 
 /// Writes a whole file at once: beside it first, then in its place.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+    write_streamed(path, |out| out.write_all(bytes))
+}
+
+fn write_streamed(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), RecordError> {
     let beside = path.with_extension("new");
     let write = || {
-        let mut file = File::create(&beside)?;
-        file.write_all(bytes)?;
-        file.sync_data()?;
+        let mut out = BufWriter::new(File::create(&beside)?);
+        write(&mut out)?;
+        out.into_inner()?.sync_data()?;
         fs::rename(&beside, path)
     };
     write().map_err(RecordError::io(path))
@@ -348,7 +371,13 @@ impl Appended {
             self.file.read_to_end(&mut bytes)
         };
         read().map_err(RecordError::io(&self.path))?;
-        let end = bytes.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+        let (mut end, mut quoted) = (0, false);
+        for (at, &byte) in bytes.iter().enumerate() {
+            quoted ^= byte == b'"';
+            if byte == b'\n' && !quoted {
+                end = at + 1;
+            }
+        }
         if end < bytes.len() {
             let name = self.path.file_name().unwrap_or_default().to_string_lossy();
             dropped.push(format!("the last line of {name} was cut off and is dropped"));

@@ -1,10 +1,9 @@
-//! A training job as a clock: when each gradient is handed to the engine, and when a step is over.
+//! A training job as a clock: when each gradient is ready, and when a step is over.
 //!
-//! Nothing is computed. A step is a forward gap, a backward pass in which gradients become ready at
-//! their real fractions, and an optimizer, which runs once all gradients are reduced; then the next
-//! step begins.
+//! Nothing is computed. A step is one or several passes, each of a forward gap and a backward pass in
+//! which gradients become ready at their real fractions, and an optimizer, which runs once all gradients
+//! are reduced; then the next step begins.
 
-use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use algorithms::control::TensorId;
@@ -14,7 +13,7 @@ use crate::workload::Workload;
 /// What a training step consists of, besides communication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTimes {
-    /// Before the first gradient can become ready.
+    /// Before the first gradient of a pass can become ready.
     pub forward: Duration,
     /// Gradients become ready at their fractions of it.
     pub backward: Duration,
@@ -22,43 +21,53 @@ pub struct StepTimes {
     pub optimizer: Duration,
 }
 
+/// A gradient that has become ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// In which pass of its step, from 0.
+    pub pass: usize,
+    /// Which.
+    pub gradient: TensorId,
+    /// When.
+    pub at: Instant,
+}
+
 /// One rank's training job.
 pub struct Replay {
     times: StepTimes,
-    /// What is handed over how long after the beginning of a step, in order.
+    /// Forward and backward passes of a step.
+    passes: usize,
+    /// What becomes ready how long after the beginning of a pass, in order.
     releases: Vec<(Duration, TensorId)>,
+    /// Gradients of a step, those included that never become ready.
+    gradients: usize,
     /// When the running step began; none while the job waits for data.
     start: Option<Instant>,
-    /// Gradients handed over, and gradients still to be reduced.
+    /// Work of this step that was done while the clock stood still.
+    worked: Duration,
+    /// Gradients that became ready, over all passes, and gradients still to be reduced.
     released: usize,
     left: usize,
 }
 
 impl Replay {
-    /// A job that waits for data. With `groups`, gradients of a group are handed over together, in
-    /// order of definition, when the last of them is ready.
-    pub fn new(workload: &Workload, times: StepTimes, groups: Option<&[Range<usize>]>) -> Replay {
-        let at = |id: TensorId| {
-            times.forward + times.backward.mul_f64(workload.gradients[id].ready_fraction)
-        };
-        let releases = match groups {
-            None => workload.ready_order.iter().map(|&id| (at(id), id)).collect(),
-            Some(groups) => {
-                let last = |group: &Range<usize>| group.clone().map(at).max().unwrap_or_default();
-                let mut groups: Vec<_> =
-                    groups.iter().map(|group| (last(group), group.clone())).collect();
-                groups.sort_by_key(|(at, group)| (*at, group.start));
-                groups.into_iter().flat_map(|(at, group)| group.map(move |id| (at, id))).collect()
-            }
-        };
-        Replay { times, releases, start: None, released: 0, left: 0 }
+    /// A job that waits for data. A gradient whose fraction is not finite never becomes ready.
+    pub fn new(workload: &Workload, times: StepTimes, passes: usize) -> Replay {
+        let fraction = |id: TensorId| workload.gradients[id].ready_fraction;
+        let ready = workload.ready_order.iter().filter(|&&id| fraction(id).is_finite());
+        let releases =
+            ready.map(|&id| (times.forward + times.backward.mul_f64(fraction(id)), id)).collect();
+        let gradients = workload.gradients.len();
+        let (worked, start) = (Duration::ZERO, None);
+        Replay { times, passes, releases, gradients, start, worked, released: 0, left: 0 }
     }
 
     /// A step begins.
     pub fn begin(&mut self, start: Instant) {
         self.start = Some(start);
+        self.worked = Duration::ZERO;
         self.released = 0;
-        self.left = self.releases.len();
+        self.left = self.gradients;
     }
 
     /// True while no step runs.
@@ -71,23 +80,51 @@ impl Replay {
         self.start = None;
     }
 
+    /// Work that is part of a pass took so long: what comes afterwards comes later by as much.
+    pub fn work(&mut self, time: Duration) {
+        self.worked += time;
+    }
+
+    /// What becomes ready next in the running step, and when.
+    fn next(&self) -> Option<Arrival> {
+        let pass = self.released.checked_div(self.releases.len())?;
+        let (after, gradient) = self.releases[self.released % self.releases.len()];
+        let at = self.start? + self.worked + self.passes_time(pass) + after;
+        (pass < self.passes).then_some(Arrival { pass, gradient, at })
+    }
+
     /// Appends what has become ready by now.
-    pub fn ready_until(&mut self, now: Instant, ready: &mut Vec<TensorId>) {
-        let Some(start) = self.start else { return };
-        let rest = &self.releases[self.released..];
-        let due = rest.iter().take_while(|(after, _)| start + *after <= now);
-        let before = ready.len();
-        ready.extend(due.map(|&(_, id)| id));
-        self.released += ready.len() - before;
+    pub fn ready_until(&mut self, now: Instant, ready: &mut Vec<Arrival>) {
+        while let Some(arrival) = self.next().filter(|arrival| arrival.at <= now) {
+            ready.push(arrival);
+            self.released += 1;
+        }
+    }
+
+    fn passes_time(&self, passes: usize) -> Duration {
+        (self.times.forward + self.times.backward) * passes as u32
+    }
+
+    /// When the running step began, or will begin.
+    pub fn begun(&self) -> Option<Instant> {
+        self.start
+    }
+
+    /// When a gradient becomes ready in the last pass of the running step, as far as is known now.
+    pub fn ready_at(&self, gradient: TensorId) -> Option<Instant> {
+        let (after, _) = self.releases.iter().find(|(_, id)| *id == gradient)?;
+        Some(self.start? + self.worked + self.passes_time(self.passes - 1) + *after)
     }
 
     /// How long until something may become ready; none if it is due. While the job waits for data, a
     /// little while.
     pub fn until_next(&self, now: Instant) -> Option<Duration> {
         const LITTLE: Duration = Duration::from_micros(100);
-        let Some(start) = self.start else { return Some(LITTLE) };
-        let next = self.releases.get(self.released).map(|(after, _)| start + *after);
-        next.and_then(|next| next.checked_duration_since(now)).filter(|wait| !wait.is_zero())
+        if self.is_waiting() {
+            return Some(LITTLE);
+        }
+        let next = self.next()?;
+        next.at.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
     /// So many gradients have been reduced.
@@ -95,12 +132,16 @@ impl Replay {
         self.left -= gradients;
     }
 
+    /// When the last backward pass of the running step is over.
+    pub fn backward_end(&self) -> Option<Instant> {
+        self.start.map(|start| start + self.worked + self.passes_time(self.passes))
+    }
+
     /// If all gradients of the step are reduced: how long the step took, the optimizer included.
     /// The next one begins right after it.
     pub fn ended(&mut self, now: Instant) -> Option<Duration> {
         let start = self.start.filter(|_| self.left == 0)?;
-        let backward_end = start + self.times.forward + self.times.backward;
-        let end = now.max(backward_end) + self.times.optimizer;
+        let end = self.backward_end()?.max(now) + self.times.optimizer;
         self.begin(end);
         Some(end - start)
     }
@@ -113,7 +154,7 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    fn replay(groups: Option<&[Range<usize>]>) -> Replay {
+    fn replay(passes: usize) -> Replay {
         let gradient = |(id, ready_fraction): (usize, f64)| Gradient {
             name: format!("{id}"),
             shape: vec![1],
@@ -127,23 +168,24 @@ mod tests {
             ready_assumed: false,
         };
         let times = StepTimes { forward: 2 * MS, backward: 8 * MS, optimizer: MS };
-        Replay::new(&workload, times, groups)
+        Replay::new(&workload, times, passes)
     }
 
     fn ready(replay: &mut Replay, at: Instant) -> Vec<TensorId> {
         let mut ready = Vec::new();
         replay.ready_until(at, &mut ready);
-        ready
+        ready.into_iter().map(|arrival| arrival.gradient).collect()
     }
 
     #[test]
     fn gradients_become_ready_at_their_fractions() {
-        let (mut replay, t0) = (replay(None), Instant::now());
+        let (mut replay, t0) = (replay(1), Instant::now());
         assert!(replay.is_waiting() && ready(&mut replay, t0 + 100 * MS).is_empty());
         replay.begin(t0);
         assert_eq!(ready(&mut replay, t0 + 3 * MS), [0; 0]);
         assert_eq!(ready(&mut replay, t0 + 4 * MS), [3]);
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [2, 1]);
+        assert_eq!([2, 1].map(|id| replay.ready_at(id)), [6, 8].map(|ms| Some(t0 + ms * MS)));
         assert_eq!(ready(&mut replay, t0 + 9 * MS), [0; 0]);
         assert_eq!(replay.until_next(t0 + 9 * MS), Some(MS));
         assert_eq!(replay.until_next(t0 + 10 * MS), None);
@@ -153,7 +195,7 @@ mod tests {
 
     #[test]
     fn a_step_ends_after_the_last_reduction_or_the_backward_pass_and_the_optimizer() {
-        let (mut replay, t0) = (replay(None), Instant::now());
+        let (mut replay, t0) = (replay(1), Instant::now());
         replay.begin(t0);
         ready(&mut replay, t0 + 10 * MS);
         replay.reduced(3);
@@ -167,13 +209,24 @@ mod tests {
         assert_eq!(replay.ended(t0 + 26 * MS), Some(11 * MS), "not before its backward pass");
     }
 
+    /// Passes of 10 ms, then one optimizer; work shifts what comes after it.
     #[test]
-    fn groups_are_handed_over_as_a_unit() {
-        let (mut replay, t0) = (replay(Some(&[0..2, 2..4])), Instant::now());
+    fn every_pass_has_all_gradients_and_work_stops_the_clock() {
+        let (mut replay, t0) = (replay(3), Instant::now());
         replay.begin(t0);
-        assert_eq!(ready(&mut replay, t0 + 5 * MS), [0; 0]);
-        assert_eq!(ready(&mut replay, t0 + 6 * MS), [2, 3]);
-        assert_eq!(ready(&mut replay, t0 + 9 * MS), [0; 0]);
-        assert_eq!(ready(&mut replay, t0 + 10 * MS), [0, 1]);
+        let mut arrivals = Vec::new();
+        replay.ready_until(t0 + 15 * MS, &mut arrivals);
+        let seen: Vec<_> =
+            arrivals.iter().map(|arrival| (arrival.pass, arrival.gradient)).collect();
+        assert_eq!(seen, [(0, 3), (0, 2), (0, 1), (0, 0), (1, 3)]);
+        replay.work(5 * MS);
+        assert_eq!(replay.until_next(t0 + 15 * MS), Some(6 * MS));
+        assert_eq!(ready(&mut replay, t0 + 20 * MS), [0; 0], "16 + 5 ms");
+        assert_eq!(ready(&mut replay, t0 + 21 * MS), [2]);
+        assert_eq!(ready(&mut replay, t0 + 35 * MS), [1, 0, 3, 2, 1, 0]);
+        assert_eq!(replay.backward_end(), Some(t0 + 35 * MS));
+        replay.reduced(4);
+        assert_eq!(replay.ended(t0 + 30 * MS), Some(36 * MS));
+        assert_eq!(replay.backward_end(), Some(t0 + 66 * MS), "nothing is left of the work");
     }
 }

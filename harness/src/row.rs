@@ -29,6 +29,13 @@ pub struct Row {
     pub control_plane: String,
     pub algorithm: String,
     pub groups: usize,
+    pub grouping: String,
+    pub backward_passes_per_step: Option<usize>,
+    pub average_aggregated_gradients: Option<bool>,
+    pub compression: String,
+    pub gradient_predivide_factor: Option<f64>,
+    pub prescale_factor: Option<f64>,
+    pub postscale_factor: Option<f64>,
     pub nodes: usize,
     pub local_size: Option<usize>,
     pub ranks: usize,
@@ -65,6 +72,8 @@ pub struct Row {
     pub exposed_us_p50: Option<f64>,
     pub data_us_p50: Option<f64>,
     pub packing_us_p50: Option<f64>,
+    pub compression_us_p50: Option<f64>,
+    pub aggregation_us_p50: Option<f64>,
     pub wait_us_p50: Option<f64>,
     pub negotiation_us_p50: Option<f64>,
     pub negotiation_us_p50_low: Option<f64>,
@@ -109,6 +118,13 @@ pub struct Row {
     pub network_alpha_us: Option<f64>,
     pub network_bandwidth_gb_s: Option<f64>,
     pub network_us_p50: Option<f64>,
+    pub cycle_wait_us_p50: Option<f64>,
+    pub stop_empty_p50: Option<f64>,
+    pub stop_threshold_p50: Option<f64>,
+    pub stop_unlike_p50: Option<f64>,
+    pub stop_group_p50: Option<f64>,
+    pub stop_alone_p50: Option<f64>,
+    pub cpu_share_p50: Option<f64>,
 }
 
 /// What a row is about.
@@ -178,6 +194,10 @@ pub struct Sample {
     pub data_us: f64,
     /// Copying into and out of the fusion buffer.
     pub packing_us: f64,
+    /// Casting gradients to what travels, and results back.
+    pub compression_us: f64,
+    /// Adding up the gradients of several backward passes, and dividing the result.
+    pub aggregation_us: f64,
     /// Cycles of rank 0.
     pub cycles: usize,
     /// Those after which there was nothing to do.
@@ -186,6 +206,44 @@ pub struct Sample {
     pub messages: usize,
     /// Bytes of control messages, sent by all ranks together.
     pub control_bytes: usize,
+    /// From the moment in which a gradient became ready to the beginning of its cycle: the mean, on rank 0.
+    pub cycle_wait_us: f64,
+    /// Cycles in which rank 0 was asked.
+    pub slow_cycles: usize,
+    /// Gradients that were cached when rank 0 drained its queue.
+    pub hits: usize,
+    /// Gradients that were not.
+    pub misses: usize,
+    /// Gradients that were cached in another shape or type.
+    pub invalid: usize,
+    /// Responses that had to make room in the cache.
+    pub evictions: usize,
+    /// Messages that hold no more because nothing else was ready.
+    pub stop_empty: usize,
+    /// Messages that hold no more because of the threshold.
+    pub stop_threshold: usize,
+    /// Messages that hold no more because what else was ready is of another kind.
+    pub stop_unlike: usize,
+    /// Messages that hold no more because groups are not fused.
+    pub stop_group: usize,
+    /// Messages that are never fused with others.
+    pub stop_alone: usize,
+    /// Control messages, sent by all ranks together.
+    pub control_messages: usize,
+    /// Control messages that rank 0 sent.
+    pub rank0_sent: usize,
+    /// Control messages that rank 0 got.
+    pub rank0_received: usize,
+    /// Bytes of those two.
+    pub rank0_bytes_wire: usize,
+    /// Bytes of control messages in our format, bits apart, sent by all ranks together.
+    pub bytes_wire: usize,
+    /// Bytes that Horovod would have sent in their place.
+    pub bytes_horovod: usize,
+    /// Bytes of all ranks' bit vectors.
+    pub bits_bytes: usize,
+    /// Of the step's time, the share that the thread of a rank's loop was on a core: the largest over ranks.
+    pub cpu_share: Option<f64>,
     /// Bytes of data sent inside nodes, by all ranks together.
     pub inside_bytes: usize,
     /// Bytes of data sent between nodes, by all ranks together.

@@ -65,11 +65,17 @@ fn key(row: &Row) -> (&str, &str, usize, Option<usize>, usize) {
 fn part(rows: &[&Row], text: &mut String) {
     let row = rows[0];
     let mut notes = Vec::new();
+    if let Some(passes) = row.backward_passes_per_step.filter(|&passes| passes > 1) {
+        notes.push(format!("{passes} backward passes per step"));
+    }
+    if !matches!(row.compression.as_str(), "" | "none") {
+        notes.push(format!("{} cast to {}", row.dtype, row.compression));
+    }
     if row.emulated {
-        notes.push("nodes are emulated");
+        notes.push("nodes are emulated".into());
     }
     if row.oversubscribed {
-        notes.push("more ranks than cores");
+        notes.push("more ranks than cores".into());
     }
     let _ = writeln!(
         text,

@@ -8,12 +8,19 @@ use algorithms::fusion::effective_threshold_bytes;
 use indicatif::ProgressBar;
 use rand::RngCore;
 
+use crate::config::Measure;
 use crate::engine::{self, Job, Outcome, RankMemory};
 use crate::plan::{Plan, Planned};
 use crate::provenance::Launch;
 use crate::record::{Block, Earlier, RecordError, Store};
+use crate::replay::StepTimes;
 use crate::row::{Row, Status};
 use crate::tabulate::{bandwidth, blank, block_of, finished, summary};
+use crate::timeline::record::Recorder;
+use crate::timeline::write::{Shown, file_name, write};
+
+/// The folder of timelines within that of the results.
+const TIMELINES: &str = "timelines";
 
 /// What a sweep brought.
 pub struct Report {
@@ -92,7 +99,13 @@ impl Sweep<'_> {
         }
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
-            let outcome = match run_block(self.plan, planned, seed, &mut self.memories) {
+            let recorder = self.plan.timelines.then(|| recorder(self.plan, planned));
+            let memories = &mut self.memories;
+            let outcome = run_block(self.plan, planned, seed, memories, recorder.as_ref());
+            if let Some(recorder) = recorder {
+                self.write_timeline(planned, recorder)?;
+            }
+            let outcome = match outcome {
                 Ok(outcome) => outcome,
                 Err(reason) => return self.give_up(planned, Status::Failed, reason),
             };
@@ -105,6 +118,20 @@ impl Sweep<'_> {
             Some(reason) => self.finish(planned, block + 1, reason),
             None => Ok(()),
         }
+    }
+
+    /// The timeline of a case's last block, however it ended.
+    fn write_timeline(&self, planned: &Planned, recorder: Recorder) -> Result<(), RecordError> {
+        let case = planned.case.to_string();
+        let shown = Shown {
+            case: &case,
+            algorithm: &planned.case.algorithm,
+            gradients: &self.plan.workload.gradients,
+            dtype: self.plan.config.dtype(),
+            times: self.plan.config.times(),
+        };
+        let name = format!("{TIMELINES}/{}", file_name(&case));
+        self.store.write_streamed(&name, |out| write(out, &shown, &recorder.into_records()))
     }
 
     /// Every case has its minimum of blocks, and the time is over.
@@ -145,11 +172,24 @@ impl Sweep<'_> {
     }
 }
 
+/// With room for one block of a case whose steps take twice their bound.
+fn recorder(plan: &Plan, planned: &Planned) -> Recorder {
+    let Measure { warmup_steps, steps_per_block, .. } = plan.config.measure;
+    let StepTimes { forward, backward, optimizer } = plan.config.times();
+    // No cycle is shorter than some microseconds.
+    let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
+    let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
+    // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
+    let of_step = 2 + 2 * cycles as usize + 4 * plan.workload.gradients.len();
+    Recorder::new(planned.case.topology.ranks(), (warmup_steps + steps_per_block) * of_step)
+}
+
 fn run_block(
     plan: &Plan,
     planned: &Planned,
     seed: u64,
     memories: &mut Vec<RankMemory>,
+    recorder: Option<&Recorder>,
 ) -> Result<Outcome, String> {
     let (case, measure) = (&planned.case, &plan.config.measure);
     let choices = planned.choices.as_ref().expect("cases without a schedule are not run");
@@ -161,8 +201,11 @@ fn run_block(
         op: plan.config.op(),
         algorithm: &*planned.algorithm,
         choices,
-        groups: plan.config.sweep.groups,
+        framework: &plan.config.framework,
+        groups: &planned.groups,
+        disable_group_fusion: plan.config.sweep.disable_group_fusion,
         control_plane: &case.control_plane,
+        stall_check: measure.stall_check(),
         fusion_threshold_bytes: effective_threshold_bytes(
             case.fusion_threshold_bytes,
             &case.topology,
@@ -173,10 +216,14 @@ fn run_block(
         steps: measure.warmup_steps + measure.steps_per_block,
         patience: Duration::from_secs_f64(measure.patience_seconds),
         seed,
+        recorder,
+        fault: None,
     };
     let ranks = case.topology.ranks();
     memories.resize_with(memories.len().max(ranks), RankMemory::default);
-    engine::run(&job, &mut memories[..ranks]).map_err(|error| error.to_string())
+    let outcome = engine::run(&job, &mut memories[..ranks]);
+    let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
+    outcome.map_err(|error| error.to_string())
 }
 
 /// Why a case is done after these blocks, if it is.

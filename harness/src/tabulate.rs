@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use algorithms::combine::Pipelined;
+use algorithms::control::Report;
 use algorithms::cost::levels;
 use algorithms::topology::Topology;
 
 use crate::bench::bus_factor;
 use crate::engine::{self, Outcome};
+use crate::groups::Groups;
 use crate::plan::{Plan, Planned};
 use crate::programs::{choice_for, segments};
 use crate::provenance::{Launch, cores};
@@ -25,7 +27,7 @@ pub fn block_of(
     outcome: &Outcome,
 ) -> Block {
     let warmup = plan.config.measure.warmup_steps;
-    let element_bytes = plan.config.dtype().size_bytes();
+    let element_bytes = plan.config.wire().size_bytes();
     let case = planned.case.to_string();
     let mut latencies = histogram();
     let cycles = cycles_of(outcome);
@@ -75,6 +77,11 @@ pub fn block_of(
             }
         }
         let checked = step + 1 == steps;
+        let rank_0 = &outcome.ranks[0].steps[step];
+        let mut all = Report::default();
+        outcome.ranks.iter().for_each(|rank| all += rank.steps[step].report);
+        let [stop_empty, stop_threshold, stop_unlike, stop_group, stop_alone] = rank_0.report.stops;
+        let gradients = plan.workload.gradients.len().max(1) as f64;
         let cycles = || cycles.iter().filter(|cycle| cycle.step == Some(step));
         Sample {
             case: case.clone(),
@@ -87,10 +94,31 @@ pub fn block_of(
             wait_us: micros(cycles().map(|cycle| cycle.wait).sum()),
             data_us: max(|step| step.data),
             packing_us: max(|step| step.packing),
+            compression_us: max(|step| step.work.compression),
+            aggregation_us: max(|step| step.work.aggregation),
             cycles: cycles().count(),
             idle_cycles: cycles().filter(|cycle| cycle.messages == 0).count(),
             messages: cycles().map(|cycle| cycle.messages).sum(),
             control_bytes: outcome.ranks.iter().map(|rank| rank.steps[step].control_bytes).sum(),
+            cycle_wait_us: micros(rank_0.cycle_wait) / gradients,
+            slow_cycles: rank_0.report.slow_cycles,
+            hits: rank_0.report.hits,
+            misses: rank_0.report.misses,
+            invalid: rank_0.report.invalid,
+            evictions: rank_0.report.evictions,
+            stop_empty,
+            stop_threshold,
+            stop_unlike,
+            stop_group,
+            stop_alone,
+            control_messages: all.messages_sent,
+            rank0_sent: rank_0.report.messages_sent,
+            rank0_received: rank_0.report.messages_received,
+            rank0_bytes_wire: rank_0.report.bytes_wire_sent + rank_0.report.bytes_wire_received,
+            bytes_wire: all.bytes_wire_sent,
+            bytes_horovod: all.bytes_horovod_sent,
+            bits_bytes: all.bitwise_bytes,
+            cpu_share: cpu_share(outcome, step),
             inside_bytes: bytes[0],
             between_bytes: bytes[1],
             checked,
@@ -99,6 +127,15 @@ pub fn block_of(
         }
     });
     Block { samples: samples.collect(), messages, latencies: Some(latencies) }
+}
+
+/// Of a step's time, the share on a core: the largest over ranks.
+fn cpu_share(outcome: &Outcome, step: usize) -> Option<f64> {
+    let share = |rank: &engine::RankLog| {
+        let step = &rank.steps[step];
+        Some(step.cpu?.as_secs_f64() / step.time.as_secs_f64())
+    };
+    outcome.ranks.iter().map(share).try_fold(0.0, |most, share| Some(f64::max(most, share?)))
 }
 
 /// One cycle over all ranks.
@@ -110,10 +147,11 @@ struct Cycle {
 }
 
 /// The rank that comes last into a cycle waits for nobody: what it needs is the negotiation, and
-/// what the others need beyond that is waiting.
+/// what the others need beyond that is waiting. Where ranks do not negotiate, rank 0's cycles count.
 fn cycles_of(outcome: &Outcome) -> Vec<Cycle> {
     let cycle = |(index, rank0): (usize, &engine::RankCycle)| {
-        let times = || outcome.ranks.iter().map(|rank| rank.cycles[index].negotiation);
+        let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
+        let times = || ranks.iter().map(|rank| rank.cycles[index].negotiation);
         let shortest = times().min().unwrap_or_default();
         Cycle {
             step: rank0.step,
@@ -136,7 +174,11 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
     let (case, config) = (&planned.case, &plan.config);
     let ranks = case.topology.ranks();
     let launch = launches.last().expect("this run of the program");
-    let step = config.step;
+    let (step, framework) = (config.step, &config.framework);
+    let passes = framework.backward_passes_per_step;
+    let grouped = (!planned.groups.is_empty()).then_some(&framework.groups);
+    let grouping =
+        grouped.map(|groups| groups.clone().unwrap_or(Groups::Even(config.sweep.groups)));
     Row {
         schema: SCHEMA,
         kind: Kind::Step,
@@ -153,14 +195,24 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         transport: case.transport.clone(),
         control_plane: case.control_plane.clone(),
         algorithm: case.algorithm.clone(),
-        groups: planned.algorithm.grouping().map_or(0, |_| config.sweep.groups),
+        groups: match grouping {
+            Some(Groups::Even(groups)) => groups,
+            _ => planned.groups.len(),
+        },
+        grouping: grouping.map_or("", |groups| groups.name()).into(),
+        backward_passes_per_step: Some(passes),
+        average_aggregated_gradients: Some(framework.average_aggregated_gradients),
+        compression: framework.compression.name().into(),
+        gradient_predivide_factor: Some(framework.gradient_predivide_factor),
+        prescale_factor: Some(framework.prescale_factor),
+        postscale_factor: Some(framework.postscale_factor),
         nodes: case.topology.nodes(),
         local_size: case.topology.local_size(),
         ranks,
         dtype: config.dtype().name().into(),
         op: config.op().name().into(),
         in_place: true,
-        size_bytes: plan.workload.elements() * config.dtype().size_bytes(),
+        size_bytes: plan.workload.elements() * config.wire().size_bytes(),
         tensors: plan.workload.gradients.len(),
         fusion_threshold_bytes: Some(case.fusion_threshold_bytes),
         cycle_time_ms: Some(case.cycle_time_ms()),
@@ -170,7 +222,9 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         backward_ms: Some(step.backward_ms),
         optimizer_ms: Some(step.optimizer_ms),
         warmup: config.measure.warmup_steps,
-        bound_us: Some((step.forward_ms + step.backward_ms + step.optimizer_ms) * 1e3),
+        bound_us: Some(
+            ((step.forward_ms + step.backward_ms) * passes as f64 + step.optimizer_ms) * 1e3,
+        ),
         ..Row::default()
     }
 }
@@ -209,6 +263,8 @@ pub fn finished(
             .unwrap_or_default(),
         data_us_p50: p50(|sample| sample.data_us),
         packing_us_p50: p50(|sample| sample.packing_us),
+        compression_us_p50: p50(|sample| sample.compression_us),
+        aggregation_us_p50: p50(|sample| sample.aggregation_us),
         wait_us_p50: p50(|sample| sample.wait_us),
         negotiation_cycle_us_p50: Some(latencies.value_at_quantile(0.5) as f64 / 1e3),
         negotiation_cycle_us_p99: (latencies.len() >= 368)
@@ -217,6 +273,26 @@ pub fn finished(
         idle_cycles_p50: p50(|sample| sample.idle_cycles as f64),
         tensors_per_message_mean: Some(tensors as f64 / messages().count().max(1) as f64),
         control_bytes_p50: p50(|sample| sample.control_bytes as f64),
+        cycle_wait_us_p50: p50(|sample| sample.cycle_wait_us),
+        slow_cycles_p50: p50(|sample| sample.slow_cycles as f64),
+        hits_p50: p50(|sample| sample.hits as f64),
+        misses_p50: p50(|sample| sample.misses as f64),
+        invalid_p50: p50(|sample| sample.invalid as f64),
+        evictions_p50: p50(|sample| sample.evictions as f64),
+        stop_empty_p50: p50(|sample| sample.stop_empty as f64),
+        stop_threshold_p50: p50(|sample| sample.stop_threshold as f64),
+        stop_unlike_p50: p50(|sample| sample.stop_unlike as f64),
+        stop_group_p50: p50(|sample| sample.stop_group as f64),
+        stop_alone_p50: p50(|sample| sample.stop_alone as f64),
+        control_messages_p50: p50(|sample| sample.control_messages as f64),
+        rank0_sent_p50: p50(|sample| sample.rank0_sent as f64),
+        rank0_received_p50: p50(|sample| sample.rank0_received as f64),
+        rank0_bytes_wire_p50: p50(|sample| sample.rank0_bytes_wire as f64),
+        bytes_wire_p50: p50(|sample| sample.bytes_wire as f64),
+        bytes_horovod_p50: p50(|sample| sample.bytes_horovod as f64),
+        bits_bytes_p50: p50(|sample| sample.bits_bytes as f64),
+        cpu_share_p50: p50(|sample| sample.cpu_share.unwrap_or_default())
+            .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
         inside_bytes: p50(|sample| sample.inside_bytes as f64),
         between_bytes: p50(|sample| sample.between_bytes as f64),
         ..row
@@ -224,6 +300,7 @@ pub fn finished(
     if wrong > 0 {
         row.reason = format!("{wrong} wrong elements; first: {}", row.first_wrong);
     }
+    row.bound_us = row.bound_us.map(|bound| bound + row.aggregation_us_p50.unwrap_or(0.0));
     if let Some(time) = summary(blocks, |sample| sample.time_us) {
         row.exposed_us_p50 = row.bound_us.map(|bound| time.p50 - bound);
         put_times(&mut row, &time);
@@ -346,6 +423,8 @@ pub fn rounded(mut row: Row) -> Row {
         &mut row.exposed_us_p50,
         &mut row.data_us_p50,
         &mut row.packing_us_p50,
+        &mut row.compression_us_p50,
+        &mut row.aggregation_us_p50,
         &mut row.wait_us_p50,
         &mut row.negotiation_us_p50,
         &mut row.negotiation_us_p50_low,

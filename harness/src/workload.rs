@@ -27,7 +27,8 @@ pub struct Gradient {
     pub name: String,
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
-    /// Share of the backward pass, 0 to 1, that is over when it becomes ready.
+    /// Share of the backward pass, 0 to 1, that is over when it becomes ready; infinity if it never
+    /// does, which no file can say.
     pub ready_fraction: f64,
 }
 

@@ -78,7 +78,7 @@ fn allocations(
             let mut buffer = Buffer::new(dtype);
             memories.iter_mut().for_each(|memory| buffer.push(memory));
             let before = ALLOCATIONS.get();
-            all_reduce.all_reduce(&mut buffer, op)?;
+            all_reduce.all_reduce(&mut buffer, op.into())?;
             count += ALLOCATIONS.get() - before;
         }
         Ok::<_, TransportError>(count)

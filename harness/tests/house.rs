@@ -4,9 +4,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use algorithms::control::{DataType, ReduceOp};
 use harness::config::Config;
 use harness::control_sweep;
 use harness::environment::variables::{Usage, VARIABLES};
+use harness::framework::Framework;
 use harness::plan::Plan;
 use harness::row::Row;
 use harness::workload::Workload;
@@ -75,6 +77,16 @@ fn the_readme_quotes_the_reference_run() {
 }
 
 #[test]
+fn the_options_in_the_readme_are_understood() {
+    let page = read("README.md");
+    let (_, rest) = page.split_once("```toml\n[framework]\n").unwrap();
+    let options = rest.split_once("```").unwrap().0;
+    let framework: Framework = toml::from_str(options).unwrap();
+    framework.check(DataType::F32, ReduceOp::Average).unwrap();
+    assert_eq!(options.lines().count(), 5, "every option but the plain factors");
+}
+
+#[test]
 fn every_workload_can_be_read() {
     for path in files("configs/workloads", ".csv") {
         if !path.to_string_lossy().ends_with(".ready.csv") {
@@ -108,6 +120,14 @@ fn every_algorithm_is_in_the_readme() {
 }
 
 #[test]
+fn every_control_plane_is_in_the_readme() {
+    let page = read("README.md");
+    for name in algorithms::control::NAMES {
+        assert!(page.contains(&format!("| `{name}")), "{name}");
+    }
+}
+
+#[test]
 fn every_variable_that_is_used_is_in_the_readme() {
     let page = read("README.md");
     for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
@@ -128,8 +148,8 @@ fn block(marker: &str) -> String {
 fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
-    fs::create_dir_all(source.join("control")).unwrap();
-    for folder in ["", "control"] {
+    fs::create_dir_all(source.join("control/rehearsal")).unwrap();
+    for folder in ["", "control", "control/rehearsal"] {
         for path in files(&format!("algorithms/src/{folder}"), ".rs") {
             fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
         }

@@ -14,7 +14,7 @@ use harness::execute::execute;
 use harness::kernel::Combine;
 use harness::memory::{Buffer, Memory};
 use harness::transport::TransportError;
-use harness::transport::threads::Links;
+use harness::transport::threads::{Links, Mail, run_ranks};
 
 /// Runs one allreduce twice on threads and asserts that every element is right.
 fn check(
@@ -195,4 +195,39 @@ fn more_than_two_to_the_31_bytes() {
     let algorithm = find("ring").unwrap();
     let elements = (1 << 31) / 4 + 1_000_003;
     check(&*algorithm, &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
+}
+
+/// Rank 0 dies. Whoever gives up first, and for whomever it waits itself, the error names rank 0.
+#[test]
+fn a_chain_of_waiting_ranks_blames_its_end() {
+    const RANKS: usize = 4;
+    for round in 0..3 {
+        let data = Links::new(RANKS, Duration::from_millis(200));
+        let mail = data.beside();
+        let ended = run_ranks(&[&data, &mail], |rank| {
+            let mut endpoint = data.join(rank);
+            let mut mail = Mail::new(mail.join(rank));
+            if rank == 0 {
+                // Long after the others have given up.
+                std::thread::sleep(Duration::from_secs(1));
+                return Ok(());
+            }
+            // Rank 3 begins to wait first, rank 1 last, each for the one below.
+            std::thread::sleep(Duration::from_millis(if round == 0 {
+                0
+            } else {
+                30 * (3 - rank as u64)
+            }));
+            if round == 2 {
+                return mail.receive(rank - 1, &mut Vec::new()).map(|_| ());
+            }
+            let ring = find("ring").unwrap().schedule(&Topology::flat(RANKS)).unwrap();
+            let program = Program::compile(&*ring, rank);
+            let mut memory = Memory::new(4000);
+            let mut buffer = Buffer::of(DataType::F32, &mut memory);
+            execute(&mut endpoint, &program, &mut buffer, Combine::Sum)
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("for rank 0, which does not answer"), "round {round}: {error}");
+    }
 }

@@ -51,8 +51,8 @@ pub struct BitVector {
     settings: [(&'static str, usize); 2],
     is_first: bool,
     /// What was drained in this cycle; of that, tensors without a bit, and the bits that are invalid.
-    drained: Vec<TensorId>,
-    uncached: Vec<TensorId>,
+    drained: Vec<u32>,
+    uncached: Vec<u32>,
     invalid: Vec<usize>,
     /// What this rank put into the AND.
     words: Vec<u64>,
@@ -79,9 +79,13 @@ struct Waiting {
 
 impl Waiting {
     /// True for a tensor that has waited for so long that rank 0 must hear of it.
+    #[inline]
     fn is_stalled(&self, name: usize, now: Duration) -> bool {
-        let since = self.since.get(&name).filter(|_| !self.since.is_empty());
-        since.zip(self.check).is_some_and(|(since, check)| *since + check.warn_after < now)
+        if self.since.is_empty() {
+            return false;
+        }
+        let since = self.since.get(&name).zip(self.check);
+        since.is_some_and(|(since, check)| *since + check.warn_after < now)
     }
 }
 
@@ -91,6 +95,8 @@ impl Waiting {
 struct Memo {
     words: Vec<u64>,
     responses: Vec<Response>,
+    /// Uses of the cache when these messages had been its last ones.
+    uses: u64,
 }
 
 impl BitVector {
@@ -128,25 +134,33 @@ impl BitVector {
         self.invalid.clear();
         self.words.clear();
         self.words.resize((self.cache.len() + STATUS_BITS).div_ceil(64), 0);
+        let Self { tensors, cache, waiting, words, uncached, invalid, .. } = self;
+        let (now, lax) = (self.now, self.flaws.has(Flaw::InvalidTakenForHit));
+        // Bits come mostly in ascending order: one word is gathered in a register.
+        let (mut at, mut word) = (0, ALL_CLEAR);
         for &id in &self.drained {
-            let name = self.tensors.name_of(id);
-            let Some(bit) = self.cache.bit(name) else {
-                self.uncached.push(id);
+            let name = tensors.name_of(id as TensorId);
+            let Some(bit) = cache.bit(name) else {
+                uncached.push(id);
                 continue;
             };
-            let is_same = self.cache.tensor(bit) == id || self.flaws.has(Flaw::InvalidTakenForHit);
-            if is_same && !self.waiting.is_stalled(name, self.now) {
-                set(&mut self.words, bit + STATUS_BITS);
+            if (cache.tensor(bit) == id as TensorId || lax) && !waiting.is_stalled(name, now) {
+                let place = (bit + STATUS_BITS) / 64;
+                if place != at {
+                    words[at] |= word;
+                    (at, word) = (place, 0);
+                }
+                word |= 1 << ((bit + STATUS_BITS) % 64);
             } else {
-                self.invalid.push(bit);
-                self.uncached.push(id);
+                invalid.push(bit);
+                uncached.push(id);
             }
         }
+        words[at] |= word;
         let report = &mut self.negotiation.report;
         report.hits += self.drained.len() - self.uncached.len();
         report.invalid += self.invalid.len();
         report.misses += self.uncached.len() - self.invalid.len();
-        self.words[0] |= ALL_CLEAR;
         let raise = |word: &mut u64, condition: bool, bit: u64| {
             if condition {
                 *word &= !bit;
@@ -250,15 +264,18 @@ impl BitVector {
             let common_bits = bits(common, STATUS_BITS);
             let mut ready: Vec<_> = common_bits.map(|bit| self.cache.tensor(bit)).collect();
             if self.flaws.has(Flaw::BitsInOrderOfReadiness) {
-                ready.sort_by_key(|id| self.drained.iter().position(|drained| drained == id));
+                ready.sort_by_key(|&id| self.drained.iter().position(|&it| it as TensorId == id));
             }
             let ready = ready.into_iter().map(Candidate::reduce).collect();
             self.memo.responses = self.fusion.messages(ready, Vec::new(), &self.tensors);
             self.memo.words.clear();
             self.memo.words.extend(common);
+            self.memo.uses = 0;
         }
-        if !self.flaws.has(Flaw::HitsAreNotUses) {
+        // Using the same entries again in the same order changes nothing, if nothing else came between.
+        if self.memo.uses != self.cache.uses() && !self.flaws.has(Flaw::HitsAreNotUses) {
             bits(common, STATUS_BITS).for_each(|bit| self.cache.touch(bit));
+            self.memo.uses = self.cache.uses();
         }
         let shut_down = words[0] & NO_SHUT_DOWN == 0;
         Ok(Some(Answer { responses: self.memo.responses.clone(), shut_down }))
@@ -270,7 +287,7 @@ impl BitVector {
         // These come in the order in which they were drained.
         let mut without_a_bit = self.uncached.clone().into_iter().peekable();
         for &id in &self.drained {
-            let name = self.tensors.name_of(id);
+            let name = self.tensors.name_of(id as TensorId);
             if without_a_bit.next_if_eq(&id).is_some() {
                 continue;
             }
@@ -281,13 +298,13 @@ impl BitVector {
                 }
                 Some(_) if self.flaws.has(Flaw::RequeueDropped) => {}
                 Some(_) => {
-                    self.queue.put_back(id);
+                    self.queue.put_back(id as TensorId);
                     self.waiting.since.entry(name).or_insert(self.now);
                 }
             }
         }
         for &id in &self.uncached {
-            self.waiting.since.remove(&self.tensors.name_of(id));
+            self.waiting.since.remove(&self.tensors.name_of(id as TensorId));
         }
     }
 

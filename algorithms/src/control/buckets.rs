@@ -52,7 +52,7 @@ pub struct Buckets {
     /// The order of rank 0, if it comes before this rank needs it.
     early: Option<Vec<TensorId>>,
     in_cycle: bool,
-    drained: Vec<TensorId>,
+    drained: Vec<u32>,
     report: Report,
     flaws: Flaws,
 }
@@ -99,10 +99,10 @@ impl Buckets {
     fn cycle(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         for &id in &self.drained {
-            self.is_ready[self.tensors.name_of(id)] = true;
+            self.is_ready[self.tensors.name_of(id as TensorId)] = true;
         }
         if let Some(observed) = &mut self.observed {
-            observed.extend(&self.drained);
+            observed.extend(self.drained.iter().map(|&id| id as TensorId));
         }
         while let Some(bucket) = self.buckets.get(self.done) {
             if !bucket.iter().all(|&id| self.is_ready[self.tensors.name_of(id)]) {

@@ -11,8 +11,9 @@ use super::flaw::{Flaw, Flaws};
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
     capacity: usize,
-    /// Of each bit: its tensor and the number of that one's name.
-    entries: Vec<Entry>,
+    /// Of each bit: its tensor, and the number of that one's name.
+    tensors: Vec<u32>,
+    names: Vec<u32>,
     /// Of each bit: when it was used last; times are counted, not measured. 0: a hole.
     used: Vec<u64>,
     /// Of each name, plus one; 0 for none.
@@ -24,18 +25,13 @@ pub struct ResponseCache {
     flaws: Flaws,
 }
 
-#[derive(Clone, Copy)]
-struct Entry {
-    tensor: u32,
-    name: u32,
-}
-
 impl ResponseCache {
     /// An empty cache for so many names.
     pub fn new(capacity: usize, names: usize, flaws: Flaws) -> ResponseCache {
         ResponseCache {
             capacity,
-            entries: Vec::new(),
+            tensors: Vec::new(),
+            names: Vec::new(),
             used: Vec::new(),
             bit_of: vec![0; names],
             now: 0,
@@ -52,12 +48,12 @@ impl ResponseCache {
 
     /// Bits in use, holes included: 0 up to this number.
     pub fn len(&self) -> usize {
-        self.entries.len()
+        self.tensors.len()
     }
 
     /// True when nothing is cached.
     pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+        self.tensors.is_empty()
     }
 
     /// Entries that had to make room since this was last asked.
@@ -74,7 +70,12 @@ impl ResponseCache {
     /// The tensor of a bit; does not count as a use.
     #[inline]
     pub fn tensor(&self, bit: usize) -> TensorId {
-        self.entries[bit].tensor as TensorId
+        self.tensors[bit] as TensorId
+    }
+
+    /// How often entries were used so far.
+    pub fn uses(&self) -> u64 {
+        self.now
     }
 
     /// Marks the tensor of a bit as used just now.
@@ -89,26 +90,26 @@ impl ResponseCache {
         if self.capacity == 0 {
             return;
         }
-        let entry = Entry { tensor: tensor as u32, name: name as u32 };
         let bit = match self.bit(name) {
             Some(bit) => bit,
-            None if self.entries.len() - self.holes < self.capacity => {
-                self.entries.push(entry);
+            None if self.len() - self.holes < self.capacity => {
+                self.tensors.push(0);
+                self.names.push(0);
                 self.used.push(0);
-                self.entries.len() - 1
+                self.tensors.len() - 1
             }
             None => {
                 let used = self.used.iter().enumerate().filter(|(_, used)| **used > 0);
                 let oldest = used.min_by_key(|(_, used)| **used);
                 let (bit, _) = oldest.expect("a full cache has entries");
                 if !self.flaws.has(Flaw::EvictedKeepsItsBit) {
-                    self.bit_of[self.entries[bit].name as usize] = 0;
+                    self.bit_of[self.names[bit] as usize] = 0;
                 }
                 self.evictions += 1;
                 bit
             }
         };
-        self.entries[bit] = entry;
+        (self.tensors[bit], self.names[bit]) = (tensor as u32, name as u32);
         self.bit_of[name] = bit as u32 + 1;
         self.touch(bit);
     }
@@ -116,7 +117,7 @@ impl ResponseCache {
     /// Forgets the tensor of a bit.
     pub fn erase(&mut self, bit: usize) {
         if std::mem::take(&mut self.used[bit]) > 0 {
-            self.bit_of[self.entries[bit].name as usize] = 0;
+            self.bit_of[self.names[bit] as usize] = 0;
             self.holes += 1;
         }
     }
@@ -127,10 +128,11 @@ impl ResponseCache {
             return;
         }
         let in_use = self.bits_by_use();
-        self.entries = in_use.iter().map(|&bit| self.entries[bit]).collect();
+        self.tensors = in_use.iter().map(|&bit| self.tensors[bit]).collect();
+        self.names = in_use.iter().map(|&bit| self.names[bit]).collect();
         self.used = in_use.iter().map(|&bit| self.used[bit]).collect();
-        for (bit, entry) in self.entries.iter().enumerate() {
-            self.bit_of[entry.name as usize] = bit as u32 + 1;
+        for (bit, &name) in self.names.iter().enumerate() {
+            self.bit_of[name as usize] = bit as u32 + 1;
         }
         self.holes = 0;
     }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::flaw::{Flaw, Flaws};
 use super::negotiation::{Answer, Negotiation};
 use super::queue::Queue;
-use super::{ControlError, ControlPlane, Effect, Event, Report, Settings, TensorId, Tensors};
+use super::{ControlError, ControlPlane, Effect, Event, Report, Settings, Tensors};
 use crate::topology::Rank;
 
 /// The star's name in configurations and CSV files.
@@ -30,7 +30,7 @@ pub struct Coordinator {
     queue: Queue,
     negotiation: Negotiation,
     ending: Ending,
-    drained: Vec<TensorId>,
+    drained: Vec<u32>,
 }
 
 impl Coordinator {

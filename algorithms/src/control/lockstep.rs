@@ -76,9 +76,26 @@ impl Lockstep {
     /// # Errors
     /// That of the first plane that refuses to go on.
     pub fn cycle(&mut self, now: Duration) -> Result<&[Vec<Response>], ControlError> {
+        self.cycle_with(now, |_| &[])
+    }
+
+    /// One cycle of all ranks, at whose beginning these tensors become ready on each; returns what each
+    /// executes.
+    ///
+    /// # Errors
+    /// That of the first plane that refuses to go on.
+    pub fn cycle_with<'r>(
+        &mut self,
+        now: Duration,
+        ready: impl Fn(Rank) -> &'r [TensorId],
+    ) -> Result<&[Vec<Response>], ControlError> {
         self.executed.iter_mut().for_each(Vec::clear);
         self.has_ended.fill(false);
         for rank in 0..self.planes.len() {
+            let ready = ready(rank);
+            if !ready.is_empty() {
+                self.give(rank, Event::Ready(ready))?;
+            }
             self.give(rank, Event::Cycle(now))?;
         }
         loop {

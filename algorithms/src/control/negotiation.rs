@@ -126,7 +126,7 @@ impl Negotiation {
     /// all ranks have agreed on by other means. Returns the answer if nobody else is needed for it.
     pub(super) fn request(
         &mut self,
-        ids: &[TensorId],
+        ids: &[u32],
         cached: Vec<Candidate>,
         shut_down: bool,
         now: Duration,
@@ -144,7 +144,7 @@ impl Negotiation {
             return Ok(None);
         }
         let (tensors, rank) = (self.tensors.clone(), self.rank);
-        for &id in ids {
+        for id in ids.iter().map(|&id| id as TensorId) {
             let body = tensors.request(id);
             self.count(
                 rank,
@@ -242,9 +242,10 @@ impl Negotiation {
     }
 
     /// Sends the parent this leaf's requests, or what is ready in this rank's subtree.
-    fn pass_on(&mut self, ids: &[TensorId], out: &mut Vec<Effect>) {
+    fn pass_on(&mut self, ids: &[u32], out: &mut Vec<Effect>) {
         let tensors = &self.tensors;
-        let own = ids.iter().map(|&tensor| Complete { tensor, rank: self.rank, error: None });
+        let own = ids.iter().map(|&id| id as TensorId);
+        let own = own.map(|tensor| Complete { tensor, rank: self.rank, error: None });
         self.complete.extend(own);
         let shape = |done: &Complete| {
             let tensor = tensors.get(done.tensor);

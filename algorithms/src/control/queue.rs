@@ -7,7 +7,7 @@ use super::{ControlError, TensorId, Tensors};
 /// Tensors in the order in which they became ready; Horovod's tensor queue and tensor table.
 pub(super) struct Queue {
     tensors: Arc<Tensors>,
-    waiting: Vec<TensorId>,
+    waiting: Vec<u32>,
     /// Of each name: the tensor that is ready and not yet carried out.
     pending: Vec<u32>,
 }
@@ -32,19 +32,19 @@ impl Queue {
             ids[..at].iter().for_each(|&id| self.finish(self.tensors.name_of(id)));
             return Err(ControlError::ReadyTwice { name: self.tensors.get(id).name.clone() });
         }
-        self.waiting.extend(ids);
+        self.waiting.extend(ids.iter().map(|&id| id as u32));
         Ok(())
     }
 
     /// Takes everything out into `into`, whose memory is kept for the next time.
-    pub(super) fn drain(&mut self, into: &mut Vec<TensorId>) {
+    pub(super) fn drain(&mut self, into: &mut Vec<u32>) {
         into.clear();
         std::mem::swap(&mut self.waiting, into);
     }
 
     /// Puts back, at the end, what this cycle could not settle.
     pub(super) fn put_back(&mut self, id: TensorId) {
-        self.waiting.push(id);
+        self.waiting.push(id as u32);
     }
 
     /// The tensor of that name that is ready.

@@ -3,6 +3,7 @@
 //! some of them. Whatever reduces is checked; a wrong element ends the run.
 
 mod by_hand;
+mod control;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::path::Path;
@@ -434,7 +435,7 @@ fn growth() {
 fn main() {
     let asked: Vec<String> =
         std::env::args().skip(1).filter(|argument| !argument.starts_with("--")).collect();
-    let tables: [(&str, fn()); 8] = [
+    let tables: [(&str, fn()); 9] = [
         ("executor", executor),
         ("kernels", kernels),
         ("small", small),
@@ -443,6 +444,7 @@ fn main() {
         ("groups", groups),
         ("auto", auto),
         ("growth", growth),
+        ("control", control::control),
     ];
     if let Some(unknown) = asked.iter().find(|name| tables.iter().all(|(table, _)| name != table)) {
         let names = tables.map(|(name, _)| name).join(", ");

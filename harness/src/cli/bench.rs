@@ -240,7 +240,7 @@ fn lines(
             for size_bytes in request.sizes.iter() {
                 let elements = size_bytes / dtype.size_bytes();
                 let line = |in_place| Line { dtype, op, elements, in_place };
-                let pattern = Pattern { ranks: request.topology.ranks(), op, seed: arguments.seed };
+                let pattern = Pattern::of(request.topology.ranks(), op, arguments.seed);
                 let choices = match (&choices, for_dtype!(dtype, T => pattern.unsupported::<T>())) {
                     (Err(why), _) => {
                         unsupported(line(true), why.to_string(), out)?;

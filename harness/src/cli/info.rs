@@ -60,7 +60,6 @@ fn columns(EnvironmentRow { variable, value, is_set }: EnvironmentRow) -> [Strin
     let origin = if is_set { "environment" } else { "default" };
     let origin = match variable.usage {
         Usage::Used => origin.into(),
-        Usage::Unwired => format!("{origin}, but nothing goes by it yet"),
         Usage::Unused(why) => format!("known, not used: {why}"),
     };
     let value = if value.is_empty() { "-".into() } else { value };

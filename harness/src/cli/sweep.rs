@@ -39,6 +39,10 @@ pub struct Arguments {
     /// Where results go [default: results/DATE-CONFIG]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Write a timeline of each case's last block into the folder timelines, for Perfetto and
+    /// `kolo timeline`
+    #[arg(long)]
+    timeline: bool,
     /// Draw no figures in the end; `kolo plot` does it later
     #[arg(long)]
     no_figures: bool,
@@ -64,7 +68,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             workload.name
         );
     }
-    let mut plan = Plan::new(config, workload);
+    if let Some(groups) = &config.framework.groups {
+        let wrong =
+            |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
+        groups.of(&workload).map_err(wrong)?;
+    }
+    let timelines = arguments.timeline || environment.timeline.value.is_some();
+    let mut plan = Plan { timelines, ..Plan::new(config, workload) };
+    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \

@@ -3,6 +3,8 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
+use algorithms::control::flaw::Flaws;
+use algorithms::control::rehearsal::{Failure, Rehearsed, rehearse};
 use algorithms::registry::{ALL, DEFAULT_INNER, find};
 use algorithms::topology::Topology;
 use algorithms::verify::{self, Violation};
@@ -14,8 +16,12 @@ use super::{Exit, sizes, usage};
 /// Up to so many ranks the pipelined form, in three segments, is proved as well.
 const PIPELINED_RANKS: usize = 16;
 
+/// Control planes are rehearsed in so many worlds, unless the command line says so.
+const WORLDS: u64 = 2000;
+
 /// Prove that schedules are allreduces: symbolically, for every world size and every way to put the
-/// ranks on nodes of one size.
+/// ranks on nodes of one size. Rehearse control planes: in small worlds made of seeds, in which
+/// messages are late, tensors differ or never come, and ranks shut down or die.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Algorithms, separated by commas [default: all, and hierarchical over each]
@@ -24,9 +30,54 @@ pub struct Arguments {
     /// World sizes, both ends included
     #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
     ranks: RangeInclusive<usize>,
+    /// Only rehearse control planes, in so many worlds
+    #[arg(long, value_name = "WORLDS", conflicts_with_all = ["algorithm", "ranks"])]
+    control_planes: Option<u64>,
+    /// Seed of the first of these worlds
+    #[arg(long, default_value_t = 0, requires = "control_planes")]
+    first_seed: u64,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(worlds) = arguments.control_planes {
+        return Ok(rehearsals(arguments.first_seed, worlds));
+    }
+    let proved = prove(arguments)?;
+    match arguments.algorithm.is_empty() && proved == Exit::Right {
+        true => Ok(rehearsals(0, WORLDS)),
+        false => Ok(proved),
+    }
+}
+
+/// Rehearses control planes in the worlds of these seeds.
+fn rehearsals(first: u64, worlds: u64) -> Exit {
+    let start = Instant::now();
+    let rehearsed = |seed| rehearse(seed, |_| Flaws::default());
+    let sum = |a: Rehearsed, b: Rehearsed| Rehearsed {
+        events: a.events + b.events,
+        messages: a.messages + b.messages,
+    };
+    let seeds = first..first.saturating_add(worlds);
+    let all: Result<Rehearsed, Failure> =
+        seeds.into_par_iter().map(rehearsed).try_reduce(Rehearsed::default, |a, b| Ok(sum(a, b)));
+    let seconds = start.elapsed().as_secs_f64();
+    match all {
+        Ok(Rehearsed { events, messages }) => {
+            println!(
+                "control planes         rehearsed in {worlds} worlds, {events} events, {messages} \
+                 messages, {seconds:.2} s"
+            );
+            Exit::Right
+        }
+        Err(failure) => {
+            println!("control planes         REFUSED: {failure}");
+            println!("  again: kolo verify --control-planes 1 --first-seed {}", failure.seed);
+            Exit::Wrong
+        }
+    }
+}
+
+fn prove(arguments: &Arguments) -> Result<Exit> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
         // Who chooses has no schedule but those of the others.

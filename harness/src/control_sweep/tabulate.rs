@@ -88,7 +88,7 @@ pub fn finished(plan: &Plan, case: &Case, blank: Row, measured: &Measured) -> Ro
         }),
         bytes_wire_p50: p50(&|step| step.reports.all.bytes_wire_sent as f64),
         bytes_horovod_p50: p50(&|step| step.reports.all.bytes_horovod_sent as f64),
-        bits_bytes_p50: p50(&|step| step.reports.rank_0.bitwise_bytes as f64),
+        bits_bytes_p50: p50(&|step| step.reports.all.bitwise_bytes as f64),
         network_source: "assumed".into(),
         network_alpha_us: Some(assumed.alpha_us),
         network_bandwidth_gb_s: Some(assumed.bandwidth_gb_s),

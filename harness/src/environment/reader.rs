@@ -143,7 +143,6 @@ impl Reader<'_> {
         for (name, _) in self.set.iter().filter(|(name, _)| name.starts_with(PREFIX)) {
             let reason = match find(name).map(|variable| variable.usage) {
                 Some(Usage::Used) => continue,
-                Some(Usage::Unwired) => "read, but nothing goes by it yet".into(),
                 Some(Usage::Unused(why)) => format!("known, but not used: {why}"),
                 None if OF_THE_BUILD.contains(&name.as_str()) => {
                     "known, but not used: it is for building Horovod".into()

@@ -20,8 +20,6 @@ pub struct Variable {
 pub enum Usage {
     /// A sweep goes by it.
     Used,
-    /// Read and checked, but nothing goes by it yet.
-    Unwired,
     /// Known and not read, because of this.
     Unused(&'static str),
 }
@@ -33,15 +31,6 @@ const fn used(
     about: &'static str,
 ) -> Variable {
     Variable { name, unit, default, about, usage: Usage::Used }
-}
-
-const fn unwired(
-    name: &'static str,
-    unit: &'static str,
-    default: &'static str,
-    about: &'static str,
-) -> Variable {
-    Variable { name, unit, default, about, usage: Usage::Unwired }
 }
 
 const fn unused(
@@ -61,8 +50,7 @@ const NO_LOG: &str = "there is no log; progress goes to stderr";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
 const LAUNCHED: &str = "ranks are threads, as sweep.topology places them";
 
-/// Variables that are read while Horovod runs. Whoever makes the code go by one that was `unwired`
-/// makes its line `used`.
+/// Variables that are read while Horovod runs.
 #[rustfmt::skip]
 pub const VARIABLES: &[Variable] = &[
     used("HOROVOD_FUSION_THRESHOLD", "B", "134217728", "size up to which tensors are fused; 0: not at all"),
@@ -70,12 +58,12 @@ pub const VARIABLES: &[Variable] = &[
     used("HOROVOD_CACHE_CAPACITY", "", "1024", "responses remembered; 0: coordinator always"),
     used("HOROVOD_HIERARCHICAL_ALLREDUCE", "", "0", "inside nodes, then across them"),
     used("HOROVOD_TORUS_ALLREDUCE", "", "0", "rings along rows and columns"),
-    unwired("HOROVOD_DISABLE_GROUP_FUSION", "", "0", "groups are fused alone"),
-    unwired("HOROVOD_TIMELINE", "", "", "file of the timeline"),
-    unwired("HOROVOD_TIMELINE_MARK_CYCLES", "", "0", "mark cycles in the timeline"),
-    unwired("HOROVOD_STALL_CHECK_DISABLE", "", "0", "no warning of stalled tensors"),
-    unwired("HOROVOD_STALL_CHECK_TIME_SECONDS", "s", "60", "warning of stalled tensors after"),
-    unwired("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "s", "0", "shutdown after; 0: never"),
+    used("HOROVOD_DISABLE_GROUP_FUSION", "", "0", "groups are fused alone"),
+    used("HOROVOD_TIMELINE", "", "", "timelines are written; here beside the other results"),
+    unused("HOROVOD_TIMELINE_MARK_CYCLES", "", "0", "mark cycles in the timeline", "cycles are always marked"),
+    used("HOROVOD_STALL_CHECK_DISABLE", "", "0", "no warning of stalled tensors"),
+    used("HOROVOD_STALL_CHECK_TIME_SECONDS", "s", "60", "warning of stalled tensors after"),
+    used("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "s", "0", "shutdown after; 0: never"),
     unused("HOROVOD_HIERARCHICAL_ALLGATHER", "", "0", "allgather inside nodes first", "there is no allgather of tensors here"),
     unused("HOROVOD_BATCH_D2D_MEMCOPIES", "", "1", "copies on the GPU in batches", NO_GPU),
     unused("HOROVOD_ENABLE_ASYNC_COMPLETION", "", "0", "go on before the GPU is done", NO_GPU),

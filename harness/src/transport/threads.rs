@@ -13,7 +13,7 @@ mod mail;
 mod ranks;
 mod seat;
 
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 use std::time::Duration;
@@ -66,8 +66,13 @@ pub struct Links {
     lines: Vec<Line>,
     seats: Vec<Seat>,
     places: Vec<Place>,
-    /// More ranks than cores: waiting ranks sleep and are woken.
+    /// Whom each rank has been waiting for, for a while, plus one; 0 for nobody. All links of a world share
+    /// this, so that who gives up can tell who is to blame.
+    waits: Arc<[AtomicUsize]>,
+    /// More ranks than cores.
     crowded: bool,
+    /// Waiting ranks sleep and are woken: if they are crowded, or need not hurry.
+    parks: bool,
     /// Messages of at most so many bytes bring them along: where ranks have to take turns, larger ones
     /// than where a receiver reads the sender's buffer as fast.
     most_carried: usize,
@@ -88,13 +93,26 @@ impl Links {
     /// Links for a world; a rank that waits longer than `patience` for another gives up. It then waits
     /// for those who may be touching its memory, however long that takes.
     pub fn new(ranks: usize, patience: Duration) -> Arc<Links> {
+        Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), patience, false)
+    }
+
+    /// More links for the world of these, for messages of another sort, for which a rank may also wait
+    /// without hurry: see [`Endpoint::set_calm`].
+    pub fn beside(self: &Arc<Links>) -> Arc<Links> {
+        Links::sharing(self.waits.clone(), self.patience, true)
+    }
+
+    fn sharing(waits: Arc<[AtomicUsize]>, patience: Duration, parks: bool) -> Arc<Links> {
+        let ranks = waits.len();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Links {
             ranks,
             lines: (0..ranks * ranks).map(|_| Line::default()).collect(),
             seats: (0..ranks).map(|_| Seat::default()).collect(),
             places: (0..ranks).map(|_| Place::default()).collect(),
+            waits,
             crowded: ranks > cores,
+            parks: parks || ranks > cores,
             most_carried: if ranks > cores { CARRIED_BYTES } else { FEW_BYTES },
             patience,
             aborted: AtomicBool::new(false),
@@ -121,6 +139,13 @@ impl Links {
         abortion.get_or_insert(error);
         self.aborted.store(true, Ordering::SeqCst);
         self.places.iter().filter_map(|place| place.thread.get()).for_each(Thread::unpark);
+    }
+
+    /// Who does not answer, if it is not `peer`, who waits itself: the rank at the end of the chain.
+    fn blame(&self, rank: Rank, peer: Rank) -> Rank {
+        let next = |at: &Rank| self.waits[*at].load(Ordering::Relaxed).checked_sub(1);
+        let chain = std::iter::successors(Some(peer), next).take(self.ranks);
+        chain.take_while(|&at| at != rank).last().unwrap_or(peer)
     }
 
     fn abortion(&self) -> TransportError {

@@ -112,7 +112,8 @@ fn rows_say_what_planes_do() {
         let row = find(&rows, "bitvector", &[("ranks", ranks)]);
         assert_eq!(number(row, "control_messages_p50") + number(row, "slow_cycles_p50"), 0.0);
         assert_eq!((number(row, "hits_p50"), number(row, "misses_p50")), (6.0, 0.0));
-        assert_eq!((number(row, "cycles_p50"), number(row, "bits_bytes_p50")), (1.0, 8.0));
+        let bits_bytes = 8.0 * (others + 1.0);
+        assert_eq!((number(row, "cycles_p50"), number(row, "bits_bytes_p50")), (1.0, bits_bytes));
         assert_eq!(number(row, "bytes_horovod_p50"), 0.0);
         let row = find(&rows, "ddp", &[("ranks", ranks)]);
         assert_eq!(number(row, "network_us_p50") + number(row, "control_messages_p50"), 0.0);
@@ -166,7 +167,9 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
         sweep(&[(from, to)]).run(&[]).says(2, expected);
     }
     let sweep = sweep(&[]);
-    sweep.run(&["--cycle-time-ms", "1"]).says(2, "takes no --fusion-threshold-mb, --cycle-time-ms");
+    sweep
+        .run(&["--cycle-time-ms", "1"])
+        .says(2, "takes no --timeline, --fusion-threshold-mb, --cycle-time-ms");
     assert!(!sweep.path("out").exists());
     let mut command = sweep.command(&["--dry-run"]);
     let ended = Ended::of(command.env("HOROVOD_CACHE_CAPACITY", "7"));

@@ -111,7 +111,7 @@ fn what_the_file_leaves_out_is_as_in_horovod() {
         Sweep::new(&[("fusion_threshold_mib = [0.01, 64]\n", ""), ("cycle_time_ms = [0.5]\n", "")]);
     let ended = sweep.run(&["--dry-run"]);
     assert_eq!(ended.stdout.matches("/128MiB/1ms  ").count(), 4, "{}", ended.stdout);
-    assert_eq!(ended.stderr, Sweep::new(&[]).run(&["--dry-run"]).stderr, "nothing to be said");
+    assert_eq!(ended.stderr, "", "nothing to be said");
     let ended = run(&sweep, &[("HOROVOD_FUSION_THRESHOLD", "0")], &["--dry-run"]);
     ended.says(0, "sweep.fusion_threshold_mib is 0 instead of 128: HOROVOD_FUSION_THRESHOLD=0");
 }

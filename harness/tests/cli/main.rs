@@ -4,6 +4,7 @@ mod control;
 mod environment;
 mod kill;
 mod sandbox;
+mod timeline;
 
 use std::fs;
 use std::process::Command;
@@ -105,6 +106,11 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     Sweep::new(&[("tiny.csv", "resnet5")])
         .run(&[])
         .says(2, "kolo: test.toml: workloads/resnet5.csv: No such file");
+    let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
+    Sweep::new(&[("[sweep]", groups)]).run(&[]).says(
+        2,
+        "kolo: test.toml: framework.groups names gradient \"d.bias\", which tiny does not",
+    );
     let sweep = Sweep::new(&[]);
     fs::write(sweep.path("tiny.csv"), "index,name,shape,elements\n0,a,2x2,5\n").unwrap();
     sweep.run(&[]).says(2, "tiny.csv:2: elements is 5, but the shape 2x2 has another");

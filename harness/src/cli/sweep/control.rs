@@ -14,10 +14,11 @@ use crate::provenance::{Launch, PROVENANCE, memory_bytes, now};
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let config = Config::read(&arguments.config)?;
     let refuse = |problem: String| usage(format!("{}: {problem}", arguments.config.display()));
-    if arguments.options != Options::default() {
+    if arguments.options != Options::default() || arguments.timeline {
         return Err(refuse(
-            "a sweep of control planes takes no --fusion-threshold-mb, --cycle-time-ms or \
-             --cache-capacity; set control.base in the configuration"
+            "a sweep of control planes takes no --timeline, --fusion-threshold-mb, \
+             --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
+             configuration"
                 .into(),
         ));
     }

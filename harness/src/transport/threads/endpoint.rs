@@ -46,6 +46,8 @@ pub struct Endpoint {
     received: usize,
     /// Memory for staged receives, kept.
     aside: Vec<Memory>,
+    /// Waiting ranks sleep soon, and leave the core to others.
+    calm: bool,
 }
 
 impl Endpoint {
@@ -64,7 +66,14 @@ impl Endpoint {
             settled: 0,
             received: 0,
             aside: Vec::new(),
+            calm: false,
         }
+    }
+
+    /// Whether this rank need not hurry: then it soon sleeps where it has to wait, on links that were
+    /// made for it ([`Links::beside`]).
+    pub fn set_calm(&mut self, calm: bool) {
+        self.calm = calm;
     }
 
     /// Sends the address and length of bytes that stay where they are until [`Self::is_taken`].
@@ -83,7 +92,7 @@ impl Endpoint {
     }
 
     fn wake(&self, peer: Rank) {
-        if self.links.crowded {
+        if self.links.parks {
             let thread = || self.links.places[peer].thread.get().expect("who parks has joined");
             self.links.seats[peer].wake(|| thread().unpark());
         }
@@ -97,7 +106,7 @@ impl Endpoint {
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
         // A waiting rank that spins keeps the core from the one it waits for, if they share it.
-        let spins = if self.links.crowded { 20 } else { 4000 };
+        let spins = if self.links.crowded || self.calm { 20 } else { 4000 };
         for _ in 0..spins {
             if condition(&self.links) {
                 return Ok(());
@@ -113,10 +122,22 @@ impl Endpoint {
         peer: impl Fn() -> Rank,
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
+        let waits = &self.links.waits[self.rank];
+        waits.store(peer() + 1, Ordering::Relaxed);
+        let ended = self.wait_patiently(peer, condition);
+        waits.store(0, Ordering::Relaxed);
+        ended
+    }
+
+    fn wait_patiently(
+        &self,
+        peer: impl Fn() -> Rank,
+        condition: impl Fn(&Links) -> bool,
+    ) -> Result<(), TransportError> {
         let start = Instant::now();
         let mut waited = Duration::ZERO;
         loop {
-            let sleeps = waited >= YIELDING && self.links.crowded;
+            let sleeps = (waited >= YIELDING || self.calm) && self.links.parks;
             let holds = match sleeps {
                 true => self.links.seats[self.rank].is_up(|| condition(&self.links)),
                 false => condition(&self.links),
@@ -128,7 +149,8 @@ impl Endpoint {
                 return Err(self.links.abortion());
             }
             if waited > self.links.patience {
-                return Err(TransportError::Silent { rank: self.rank, peer: peer(), waited });
+                let peer = self.links.blame(self.rank, peer());
+                return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
             match sleeps {
                 true => std::thread::park_timeout(PARK),

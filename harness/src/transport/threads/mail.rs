@@ -22,6 +22,11 @@ impl Mail {
         Mail { endpoint, outbox: Vec::new() }
     }
 
+    /// As [`Endpoint::set_calm`].
+    pub fn set_calm(&mut self, calm: bool) {
+        self.endpoint.set_calm(calm);
+    }
+
     /// Sends a message; does not wait for it to arrive.
     pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         // One message per pair at a time: the line has room for one address. What has not been

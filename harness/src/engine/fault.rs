@@ -1,0 +1,34 @@
+//! What can be made to go wrong in a job, to see what becomes of it.
+
+use std::time::Duration;
+
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+
+/// Something that goes wrong on one rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It has another shape of this gradient than the others.
+    Mismatch {
+        /// The rank.
+        rank: Rank,
+        /// The gradient.
+        gradient: TensorId,
+    },
+    /// This gradient never becomes ready on it.
+    Missing {
+        /// The rank.
+        rank: Rank,
+        /// The gradient.
+        gradient: TensorId,
+    },
+    /// It answers nobody any more, once it has carried out a message of this step.
+    Death {
+        /// The rank.
+        rank: Rank,
+        /// The step.
+        step: usize,
+        /// How long its thread lingers, without a word.
+        lingers: Duration,
+    },
+}

@@ -1,0 +1,227 @@
+//! From the events of a file, one by one, to a trace.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use algorithms::topology::Rank;
+use serde_json::{Map, Value};
+
+use super::read::{Span, Tick, Trace, Track};
+use super::{Category, names};
+
+/// A trace that is being read.
+#[derive(Default)]
+pub struct Builder {
+    /// What is known so far.
+    pub trace: Trace,
+    processes: HashMap<u64, String>,
+    /// Names of tracks by process and thread.
+    threads: HashMap<(u64, Option<u64>), String>,
+    /// Numbers of tracks.
+    tracks: HashMap<(u64, Option<u64>), usize>,
+    /// Marks of cycles, whose rank is known once all names are.
+    cycle_starts: Vec<(Option<usize>, f64)>,
+    /// Spans that have begun, by track.
+    open: HashMap<usize, Vec<usize>>,
+    names: HashSet<Rc<str>>,
+    /// First and last moment.
+    range_us: Option<(f64, f64)>,
+}
+
+impl Builder {
+    /// Takes the next event; the error says what was found and expected.
+    pub fn event(&mut self, event: &Value) -> Result<(), String> {
+        let fields = Fields::of(event)?;
+        match fields.text("ph")?.ok_or("there is no ph; expected a phase such as \"B\"")? {
+            "M" => self.metadata(&fields),
+            "B" => {
+                let span = self.span(&fields)?;
+                self.open.entry(span.track).or_default().push(self.trace.spans.len());
+                self.trace.spans.push(Span { end_us: f64::INFINITY, ..span });
+                Ok(())
+            }
+            "E" => {
+                let (track, time_us) = (self.track(&fields)?, self.time(&fields)?);
+                match self.open.get_mut(&track).and_then(Vec::pop) {
+                    Some(index) => self.end(index, time_us),
+                    None => {
+                        self.trace.flaws.unopened += 1;
+                        Ok(())
+                    }
+                }
+            }
+            "X" => self.complete(&fields),
+            "i" | "I" => self.mark(&fields),
+            _ => Ok(()),
+        }
+    }
+
+    fn metadata(&mut self, fields: &Fields) -> Result<(), String> {
+        let args = fields.get("args").and_then(Value::as_object);
+        let arg = |key| args.and_then(|args| args.get(key)).and_then(Value::as_str);
+        match (fields.text("name")?, arg("name"), arg("case")) {
+            (Some("process_name"), Some(name), _) => {
+                self.processes.insert(fields.process()?, name.into());
+            }
+            (Some("thread_name"), Some(name), _) => {
+                let place = (fields.process()?, fields.whole("tid")?);
+                self.threads.insert(place, name.into());
+            }
+            (Some(names::HEADER), _, Some(case)) => self.trace.case = Some(case.into()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn complete(&mut self, fields: &Fields) -> Result<(), String> {
+        let span = self.span(fields)?;
+        let time_us = fields.number("dur", "a duration in microseconds")?.unwrap_or(0.0);
+        if time_us < 0.0 {
+            return Err(format!("dur is {time_us}, expected 0 or more"));
+        }
+        if time_us == 0.0 && span.name.parse::<Rank>().is_ok() {
+            return self.mark(fields);
+        }
+        let end_us = span.begin_us + time_us;
+        self.reach(end_us);
+        self.trace.spans.push(Span { end_us, ..span });
+        Ok(())
+    }
+
+    /// A cycle or a tick; other marks are passed over.
+    fn mark(&mut self, fields: &Fields) -> Result<(), String> {
+        let time_us = self.time(fields)?;
+        let name = fields.text("name")?.unwrap_or_default();
+        if name == names::CYCLE_START {
+            // Horovod's belongs to no process.
+            let track = fields.get("pid").map(|_| self.track(fields)).transpose()?;
+            self.cycle_starts.push((track, time_us));
+        } else if let Ok(rank) = name.parse() {
+            let track = self.track(fields)?;
+            self.trace.ticks.push(Tick { track, rank, time_us });
+        }
+        Ok(())
+    }
+
+    /// What has begun, without an end.
+    fn span(&mut self, fields: &Fields) -> Result<Span, String> {
+        let expected = "there is no name; expected what begins";
+        let name = fields.text("name")?.ok_or(expected)?;
+        let name = match self.names.get(name) {
+            Some(name) => name.clone(),
+            None => {
+                let name: Rc<str> = name.into();
+                self.names.insert(name.clone());
+                name
+            }
+        };
+        let category = match fields.text("cat")? {
+            Some("step") => Category::Step,
+            Some("cycle") => Category::Cycle,
+            Some("message") => Category::Message,
+            _ => Category::Tensor,
+        };
+        let tensors = fields.get("args").and_then(|args| args.get("tensors")?.as_u64());
+        let (track, begin_us) = (self.track(fields)?, self.time(fields)?);
+        Ok(Span { track, category, name, begin_us, end_us: begin_us, tensors })
+    }
+
+    fn end(&mut self, index: usize, end_us: f64) -> Result<(), String> {
+        let span = &mut self.trace.spans[index];
+        if end_us < span.begin_us {
+            let Span { name, begin_us, .. } = span;
+            return Err(format!("{name} ends at {end_us} us, expected {begin_us} us or later"));
+        }
+        span.end_us = end_us;
+        Ok(())
+    }
+
+    fn track(&mut self, fields: &Fields) -> Result<usize, String> {
+        let (place, next) = ((fields.process()?, fields.whole("tid")?), self.tracks.len());
+        Ok(*self.tracks.entry(place).or_insert(next))
+    }
+
+    fn time(&mut self, fields: &Fields) -> Result<f64, String> {
+        let expected = "a time in microseconds";
+        let time_us = fields.number("ts", expected)?;
+        let time_us = time_us.ok_or_else(|| format!("there is no ts; expected {expected}"))?;
+        self.reach(time_us);
+        Ok(time_us)
+    }
+
+    fn reach(&mut self, time_us: f64) {
+        let (first, last) = self.range_us.unwrap_or((time_us, time_us));
+        self.range_us = Some((first.min(time_us), last.max(time_us)));
+    }
+
+    /// Everything is read: names go to their tracks, and what is open ends. None if it is empty.
+    pub fn finish(mut self) -> Option<Trace> {
+        let (first_us, last_us) = self.range_us?;
+        let trace = &mut self.trace;
+        (trace.first_us, trace.last_us) = (first_us, last_us);
+        for span in trace.spans.iter_mut().filter(|span| span.end_us.is_infinite()) {
+            span.end_us = last_us;
+            trace.flaws.open += 1;
+        }
+        trace.tracks.resize_with(self.tracks.len(), Track::default);
+        for (&place, &number) in &self.tracks {
+            let process = self.processes.get(&place.0);
+            let rank = process.and_then(|name| name.strip_prefix(names::RANK_PREFIX)?.parse().ok());
+            let rank = rank.filter(|_| trace.case.is_some());
+            let name = self.threads.get(&place).or(process).cloned();
+            let name = name.unwrap_or_else(|| format!("process {}", place.0));
+            trace.tracks[number] = Track { name, rank };
+        }
+        let tracks = &trace.tracks;
+        let rank = |(track, time_us): (Option<usize>, _)| {
+            (track.and_then(|track| tracks[track].rank), time_us)
+        };
+        trace.cycle_starts = self.cycle_starts.into_iter().map(rank).collect();
+        Some(self.trace)
+    }
+}
+
+/// One event's keys and values.
+struct Fields<'v>(&'v Map<String, Value>);
+
+impl<'v> Fields<'v> {
+    fn of(event: &'v Value) -> Result<Self, String> {
+        let found = match event {
+            Value::Object(fields) => return Ok(Fields(fields)),
+            Value::Array(_) => "an array",
+            Value::String(_) => "a text",
+            Value::Number(_) => "a number",
+            Value::Bool(_) | Value::Null => "no event",
+        };
+        Err(format!("found {found}, expected an object with ph, name, ts and pid"))
+    }
+
+    fn get(&self, key: &str) -> Option<&'v Value> {
+        self.0.get(key).filter(|value| !value.is_null())
+    }
+
+    fn text(&self, key: &str) -> Result<Option<&'v str>, String> {
+        let text = |value: &'v Value| {
+            value.as_str().ok_or_else(|| format!("{key} is {value}, expected a text"))
+        };
+        self.get(key).map(text).transpose()
+    }
+
+    fn number(&self, key: &str, expected: &str) -> Result<Option<f64>, String> {
+        let number = |value: &Value| {
+            value.as_f64().ok_or_else(|| format!("{key} is {value}, expected {expected}"))
+        };
+        self.get(key).map(number).transpose()
+    }
+
+    fn whole(&self, key: &str) -> Result<Option<u64>, String> {
+        let whole = |value: &Value| {
+            value.as_u64().ok_or_else(|| format!("{key} is {value}, expected a whole number"))
+        };
+        self.get(key).map(whole).transpose()
+    }
+
+    fn process(&self) -> Result<u64, String> {
+        self.whole("pid")?.ok_or_else(|| "there is no pid; expected a whole number".into())
+    }
+}

@@ -1,0 +1,234 @@
+//! Reads timelines: ours, and those that Horovod writes.
+//!
+//! Horovod 0.28 has a process for each tensor and no tracks; its spans are pairs of `B` and `E`, its
+//! ticks `X` without duration. Ours have a process for each rank and a track for each tensor. Both
+//! become spans and ticks of tensors here, with their rank where the file tells it. Phases that
+//! neither writes are passed over. A file whose end is missing, as when the job was killed, is read
+//! as far as it goes.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use algorithms::topology::Rank;
+use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
+use serde_json::{Deserializer, Value};
+use thiserror::Error;
+
+use super::build::Builder;
+use super::{Category, names};
+
+/// What a file holds.
+#[derive(Debug, Default)]
+pub struct Trace {
+    /// The case, if the file is ours.
+    pub case: Option<String>,
+    /// Stretches of time, in the order of the file.
+    pub spans: Vec<Span>,
+    /// When a rank was ready, of a tensor.
+    pub ticks: Vec<Tick>,
+    /// When a cycle began, by rank where the file tells it.
+    pub cycle_starts: Vec<(Option<Rank>, f64)>,
+    /// By number.
+    pub tracks: Vec<Track>,
+    /// First moment, in microseconds.
+    pub first_us: f64,
+    /// Last moment, in microseconds.
+    pub last_us: f64,
+    /// What is not as it should be.
+    pub flaws: Flaws,
+}
+
+/// What was not whole, and how it was read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Flaws {
+    /// The end of the file is missing.
+    pub cut: bool,
+    /// Spans that never end; they are taken to last until the last moment.
+    pub open: usize,
+    /// Ends of spans that have not begun; passed over.
+    pub unopened: usize,
+}
+
+/// A line of the picture.
+#[derive(Debug, Default)]
+pub struct Track {
+    /// Of the tensor, if it is one's.
+    pub name: String,
+    /// Whose it is, if it is one rank's.
+    pub rank: Option<Rank>,
+}
+
+/// A stretch of time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Number of its track.
+    pub track: usize,
+    /// What it belongs to.
+    pub category: Category,
+    /// What happens.
+    pub name: Rc<str>,
+    /// Beginning, in microseconds.
+    pub begin_us: f64,
+    /// End, in microseconds.
+    pub end_us: f64,
+    /// Tensors, if it is a message.
+    pub tensors: Option<u64>,
+}
+
+impl Span {
+    /// How long it is, in microseconds.
+    pub fn time_us(&self) -> f64 {
+        self.end_us - self.begin_us
+    }
+}
+
+/// A rank was ready.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tick {
+    /// Number of the tensor's track.
+    pub track: usize,
+    /// Who.
+    pub rank: Rank,
+    /// When, in microseconds.
+    pub time_us: f64,
+}
+
+/// Why a timeline cannot be read. The text begins with the file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TimelineError {
+    /// The file is not there or cannot be read.
+    #[error("{}: {cause}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// The file is no timeline.
+    #[error(
+        "{}: {problem}; expected an array of trace events, as `kolo sweep --timeline` or \
+         HOROVOD_TIMELINE writes it", path.display()
+    )]
+    Other {
+        /// The file.
+        path: PathBuf,
+        /// What was found.
+        problem: String,
+    },
+    /// An event is not what it should be.
+    #[error("{}: event {event}: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// Its place in the array, from 0.
+        event: usize,
+        /// What was found and what was expected.
+        problem: String,
+    },
+}
+
+impl Trace {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// When it is not there, is no JSON array, or an event in it is not what it should be.
+    pub fn read(path: &Path) -> Result<Trace, TimelineError> {
+        let unreadable = |cause| TimelineError::Unreadable { path: path.into(), cause };
+        let file = File::open(path).map_err(unreadable)?;
+        Trace::parse(BufReader::with_capacity(1 << 16, file), path)
+    }
+
+    /// Reads what a file holds; `path` is for errors.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn parse(text: impl Read, path: &Path) -> Result<Trace, TimelineError> {
+        let mut reading = Reading::default();
+        let mut json = Deserializer::from_reader(text);
+        let read = Events(&mut reading).deserialize(&mut json).and_then(|()| json.end());
+        let Reading { mut builder, events, problem } = reading;
+        let path = path.to_path_buf();
+        if let Some(problem) = problem {
+            return Err(TimelineError::Malformed { path, event: events, problem });
+        }
+        match read {
+            Ok(()) => {}
+            Err(error) if error.is_io() => {
+                return Err(TimelineError::Unreadable { path, cause: error.into() });
+            }
+            Err(error) if error.is_eof() && events > 0 => builder.trace.flaws.cut = true,
+            Err(error) if events > 0 => {
+                let problem = format!("{error}; expected `,` and an event, or `]`");
+                return Err(TimelineError::Malformed { path, event: events, problem });
+            }
+            Err(error) => return Err(TimelineError::Other { path, problem: error.to_string() }),
+        }
+        let problem = "nothing happens in it".into();
+        builder.finish().ok_or(TimelineError::Other { path, problem })
+    }
+
+    /// Leaves out what began before the first rank's `steps`-th step, counted from 0.
+    ///
+    /// # Errors
+    /// The number of steps that there are, if they are not more than that.
+    pub fn skip(&mut self, steps: usize) -> Result<(), usize> {
+        let is_step = |span: &&Span| span.category == Category::Step && &*span.name == names::STEP;
+        let mut of_ranks: BTreeMap<Option<Rank>, Vec<f64>> = BTreeMap::new();
+        for step in self.spans.iter().filter(is_step) {
+            of_ranks.entry(self.tracks[step.track].rank).or_default().push(step.begin_us);
+        }
+        let there = of_ranks.values().map(Vec::len).max().unwrap_or(0);
+        let begins = of_ranks.values().filter_map(|begins| begins.get(steps)).copied();
+        let first_us = begins.min_by(f64::total_cmp).ok_or(there)?;
+        self.spans.retain(|span| span.begin_us >= first_us);
+        self.ticks.retain(|tick| tick.time_us >= first_us);
+        self.cycle_starts.retain(|&(_, time_us)| time_us >= first_us);
+        self.first_us = first_us;
+        Ok(())
+    }
+}
+
+/// How far a file has been read.
+#[derive(Default)]
+struct Reading {
+    builder: Builder,
+    /// Events that were right.
+    events: usize,
+    /// What is wrong with the next.
+    problem: Option<String>,
+}
+
+/// Takes the events of an array one by one, so that a file may be larger than memory would hold as
+/// a whole.
+struct Events<'b>(&'b mut Reading);
+
+impl<'de> DeserializeSeed<'de> for Events<'_> {
+    type Value = ();
+
+    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Events<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an array")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {
+        while let Some(event) = events.next_element::<Value>()? {
+            if let Err(problem) = self.0.builder.event(&event) {
+                self.0.problem = Some(problem);
+                return Err(A::Error::custom("an event is malformed"));
+            }
+            self.0.events += 1;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,204 @@
+//! What a rank notes of itself while the job runs.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+
+/// Something that happened on a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// When, in nanoseconds since the recorder was made.
+    pub time_ns: u64,
+    /// What.
+    pub event: Event,
+}
+
+/// What can happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A training step begins.
+    Step,
+    /// It ends.
+    StepEnded,
+    /// The framework hands over a tensor.
+    Ready(u32),
+    /// A cycle begins.
+    Cycle,
+    /// Its negotiation ends.
+    Negotiated {
+        /// Messages agreed on.
+        messages: u32,
+    },
+    /// A message begins.
+    Message,
+    /// A tensor of the message that has just begun.
+    Tensor(u32),
+    /// The message ends.
+    Reduced {
+        /// Copying into the fusion buffer, in nanoseconds.
+        packing_ns: u64,
+        /// Copying back, in nanoseconds.
+        unpacking_ns: u64,
+    },
+}
+
+/// Most records of one rank for which memory is reserved.
+const RESERVED_MOST: usize = 1 << 20;
+
+/// Keeps the records of all ranks, also of a job that fails.
+#[derive(Debug)]
+pub struct Recorder {
+    start: Instant,
+    ranks: Vec<Mutex<Vec<Record>>>,
+}
+
+impl Recorder {
+    /// Time begins now. Memory is reserved for `records` records of each rank, up to 32 MiB.
+    pub fn new(ranks: usize, records: usize) -> Recorder {
+        let room = records.min(RESERVED_MOST);
+        let ranks = (0..ranks).map(|_| Mutex::new(Vec::with_capacity(room))).collect();
+        Recorder { start: Instant::now(), ranks }
+    }
+
+    /// Where a rank notes what it does; nobody else has it meanwhile.
+    pub fn track(&self, rank: Rank) -> Track<'_> {
+        let records = self.ranks[rank].lock().expect("only this rank takes it");
+        Track(Some(Recording { start: self.start, step: None, records }))
+    }
+
+    /// What each rank has noted.
+    pub fn into_records(self) -> Vec<Vec<Record>> {
+        let records = |rank: Mutex<_>| rank.into_inner().unwrap_or_else(PoisonError::into_inner);
+        self.ranks.into_iter().map(records).collect()
+    }
+}
+
+/// Where one rank notes what it does, or does not.
+#[derive(Debug)]
+pub struct Track<'r>(Option<Recording<'r>>);
+
+#[derive(Debug)]
+struct Recording<'r> {
+    start: Instant,
+    /// When the step began that was noted last.
+    step: Option<Instant>,
+    records: MutexGuard<'r, Vec<Record>>,
+}
+
+impl Recording<'_> {
+    fn push(&mut self, time: Instant, event: Event) {
+        let time_ns = nanos(time.saturating_duration_since(self.start));
+        self.records.push(Record { time_ns, event });
+    }
+}
+
+impl Track<'_> {
+    /// Notes nothing.
+    pub fn off() -> Self {
+        Track(None)
+    }
+
+    /// A cycle begins in a step, or in none, with tensors that have become ready when.
+    pub fn cycle(
+        &mut self,
+        begin: Instant,
+        step: Option<Instant>,
+        ready: impl Iterator<Item = (Instant, TensorId)>,
+    ) {
+        let Some(recording) = &mut self.0 else { return };
+        if let Some(step) = step.filter(|_| step != recording.step) {
+            recording.step = Some(step);
+            recording.push(step, Event::Step);
+        }
+        for (time, tensor) in ready {
+            recording.push(time, Event::Ready(tensor as u32));
+        }
+        recording.push(begin, Event::Cycle);
+    }
+
+    /// All ranks have agreed on so many messages.
+    pub fn negotiated(&mut self, time: Instant, messages: usize) {
+        let Some(recording) = &mut self.0 else { return };
+        recording.push(time, Event::Negotiated { messages: messages as u32 });
+    }
+
+    /// An allreduce of these tensors begins.
+    pub fn message(&mut self, begin: Instant, tensors: &[TensorId]) {
+        let Some(recording) = &mut self.0 else { return };
+        recording.push(begin, Event::Message);
+        for &tensor in tensors {
+            recording.push(begin, Event::Tensor(tensor as u32));
+        }
+    }
+
+    /// It ends, after so much copying into and out of the fusion buffer.
+    pub fn reduced(&mut self, end: Instant, packing: Duration, unpacking: Duration) {
+        let Some(recording) = &mut self.0 else { return };
+        let (packing_ns, unpacking_ns) = (nanos(packing), nanos(unpacking));
+        recording.push(end, Event::Reduced { packing_ns, unpacking_ns });
+    }
+
+    /// The step that was noted last has taken so long.
+    pub fn step_ended(&mut self, time: Duration) {
+        let Some(recording) = &mut self.0 else { return };
+        if let Some(begin) = recording.step {
+            recording.push(begin + time, Event::StepEnded);
+        }
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: Duration = Duration::from_micros(1);
+
+    /// Two cycles of one step.
+    fn note(track: &mut Track, t0: Instant) {
+        track.cycle(t0 + 9 * US, Some(t0 + US), [(t0 + 5 * US, 3), (t0 + 6 * US, 0)].into_iter());
+        track.negotiated(t0 + 11 * US, 1);
+        track.message(t0 + 12 * US, &[3, 0]);
+        track.reduced(t0 + 20 * US, 2 * US, US);
+        track.cycle(t0 + 21 * US, Some(t0 + US), std::iter::empty());
+        track.negotiated(t0 + 22 * US, 0);
+        track.step_ended(24 * US);
+    }
+
+    #[test]
+    fn what_happens_is_kept_in_order() {
+        let recorder = Recorder::new(2, 4);
+        note(&mut recorder.track(1), recorder.start);
+        let ranks = recorder.into_records();
+        assert_eq!(ranks[0], []);
+        let seen: Vec<_> = ranks[1].iter().map(|r| (r.time_ns / 1000, r.event)).collect();
+        let expected = [
+            (1, Event::Step),
+            (5, Event::Ready(3)),
+            (6, Event::Ready(0)),
+            (9, Event::Cycle),
+            (11, Event::Negotiated { messages: 1 }),
+            (12, Event::Message),
+            (12, Event::Tensor(3)),
+            (12, Event::Tensor(0)),
+            (20, Event::Reduced { packing_ns: 2000, unpacking_ns: 1000 }),
+            (21, Event::Cycle),
+            (22, Event::Negotiated { messages: 0 }),
+            (25, Event::StepEnded),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(size_of::<Record>(), 32, "the documentation of Recorder::new says 32 MiB");
+    }
+
+    #[test]
+    fn a_track_that_is_off_notes_nothing() {
+        let mut track = Track::off();
+        note(&mut track, Instant::now());
+        assert!(track.0.is_none());
+    }
+}
