@@ -95,7 +95,7 @@ struct Ended {
 }
 
 /// How often this thread has left its core so far, because it waited or because it had to.
-fn context_switches() -> Option<u64> {
+pub(crate) fn context_switches() -> Option<u64> {
     #[cfg(target_os = "linux")]
     {
         use nix::sys::resource::{UsageWho, getrusage};

@@ -8,6 +8,7 @@ use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::grouped::DEFAULT_GROUPS;
 use algorithms::registry;
 use algorithms::topology::Topology;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -254,23 +255,14 @@ impl Case {
 impl Config {
     /// Reads and checks a configuration.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let refuse = |problem: String| ConfigError { path: path.into(), problem };
-        let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
-        let config: Config = toml::from_str(&text).map_err(|error| {
-            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-            refuse(format!("line {line}: {}", error.message().trim_end()))
-        })?;
-        config.check().map_err(refuse)?;
+        let config: Config = read_toml(path)?;
+        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
         Ok(config)
     }
 
     /// The workload's file, if the configuration lies at `path`.
     pub fn workload_path(&self, path: &Path) -> PathBuf {
-        let folder = path.parent().unwrap_or(Path::new(""));
-        match self.workload.ends_with(".csv") {
-            true => folder.join(&self.workload),
-            false => folder.join("workloads").join(format!("{}.csv", self.workload)),
-        }
+        workload_path(&self.workload, path)
     }
 
     /// Element type of the gradients.
@@ -410,6 +402,25 @@ impl Config {
             Some(pair) => Err(format!("case {} comes twice; remove the repeated value", pair[0])),
             None => Ok(()),
         }
+    }
+}
+
+/// Reads TOML; an error says where.
+pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
+    let refuse = |problem: String| ConfigError { path: path.into(), problem };
+    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    toml::from_str(&text).map_err(|error| {
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+        refuse(format!("line {line}: {}", error.message().trim_end()))
+    })
+}
+
+/// The file of a workload that the configuration at `path` names.
+pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
+    let folder = path.parent().unwrap_or(Path::new(""));
+    match workload.ends_with(".csv") {
+        true => folder.join(workload),
+        false => folder.join("workloads").join(format!("{workload}.csv")),
     }
 }
 

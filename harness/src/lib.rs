@@ -9,6 +9,7 @@
 //! | what it is fed with | [`workload`] |
 //! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
 //! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
+//! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
 //! | what the user types | [`cli`] |
@@ -20,6 +21,7 @@ pub mod calibrate;
 pub mod cast;
 pub mod cli;
 pub mod config;
+pub mod control_sweep;
 pub mod element;
 pub mod engine;
 pub mod environment;

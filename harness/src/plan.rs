@@ -16,7 +16,7 @@ use crate::calibrate;
 use crate::config::{Case, Config};
 use crate::for_dtype;
 use crate::groups::too_large;
-use crate::provenance::cores;
+use crate::provenance::{Subject, cores};
 use crate::transport::TransportError;
 use crate::workload::Workload;
 
@@ -42,6 +42,20 @@ pub struct Plan {
     pub cases: Vec<Planned>,
     /// A timeline is written of each case.
     pub timelines: bool,
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        serde_json::to_value(&self.config).expect("a configuration is plain data")
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.measure.seed
+    }
+
+    fn workload_digest(&self) -> String {
+        self.workload.digest()
+    }
 }
 
 impl Plan {

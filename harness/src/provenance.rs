@@ -7,10 +7,9 @@ use std::path::Path;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use crate::calibrate::Table;
-use crate::config::Config;
-use crate::plan::Plan;
 use crate::precedence::Override;
 use crate::record::{RecordError, write_whole};
 use crate::row::SCHEMA;
@@ -25,13 +24,25 @@ pub const PROVENANCE: &str = "provenance.json";
 const ENVIRONMENT: [&str; 8] =
     ["HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
+/// What a run is about: two runs with the same can be one.
+pub trait Subject {
+    /// What counts, as plain data.
+    fn config(&self) -> Value;
+
+    /// Seed of order and data.
+    fn seed(&self) -> u64;
+
+    /// Fingerprint of the gradients: names, shapes and ready times.
+    fn workload_digest(&self) -> String;
+}
+
 /// Everything about a folder of results, as `provenance.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Provenance {
     /// Version of this file and of those beside it.
     pub schema: u32,
     /// What counts: the file's configuration, with what options and variables put in its place.
-    pub config: Config,
+    pub config: Value,
     /// Seed of order and data, also in the configuration.
     pub seed: u64,
     /// Fingerprint of the gradients: names, shapes and ready times.
@@ -146,26 +157,32 @@ pub fn now() -> String {
 
 impl Provenance {
     /// A new folder's.
-    pub fn new(plan: &Plan, launch: Launch) -> Provenance {
+    pub fn new(subject: &impl Subject, launch: Launch) -> Provenance {
         Provenance {
             schema: SCHEMA,
-            config: plan.config.clone(),
-            seed: plan.config.measure.seed,
-            workload_digest: plan.workload.digest(),
+            config: subject.config(),
+            seed: subject.seed(),
+            workload_digest: subject.workload_digest(),
             launches: vec![launch],
         }
     }
 
     /// Reads a folder's, and refuses to go on with another sweep's results.
-    pub fn resume(path: &Path, plan: &Plan, launch: Launch) -> Result<Provenance, RecordError> {
+    pub fn resume(
+        path: &Path,
+        subject: &impl Subject,
+        launch: Launch,
+    ) -> Result<Provenance, RecordError> {
         let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let read: Result<Provenance, _> = serde_json::from_str(&text);
         let mut provenance = read.map_err(|error| {
             differs(format!("{error}; the folder was written by another version: name another"))
         })?;
-        let other = difference(&provenance.config, &plan.config)
-            .or((provenance.workload_digest != plan.workload.digest()).then(|| "workload".into()));
+        let other = difference(&provenance.config, &subject.config()).or_else(|| {
+            let differs = provenance.workload_digest != subject.workload_digest();
+            differs.then(|| "workload".into())
+        });
         if let Some(key) = other {
             return Err(differs(format!(
                 "the folder holds a sweep with another {key}; resume it with its own \
@@ -184,20 +201,19 @@ impl Provenance {
 }
 
 /// The first key that differs between two configurations.
-fn difference(a: &Config, b: &Config) -> Option<String> {
-    let flat = |config: &Config| {
-        let value = serde_json::to_value(config).expect("a configuration is plain data");
+fn difference(a: &Value, b: &Value) -> Option<String> {
+    let flat = |config: &Value| {
         let mut keys = Vec::new();
-        flatten(&value, String::new(), &mut keys);
+        flatten(config, String::new(), &mut keys);
         keys
     };
     let (a, b) = (flat(a), flat(b));
     a.iter().zip(&b).find(|(a, b)| a != b).map(|((key, _), _)| key.clone())
 }
 
-fn flatten(value: &serde_json::Value, key: String, into: &mut Vec<(String, String)>) {
+fn flatten(value: &Value, key: String, into: &mut Vec<(String, String)>) {
     match value {
-        serde_json::Value::Object(map) => map.iter().for_each(|(name, value)| {
+        Value::Object(map) => map.iter().for_each(|(name, value)| {
             let dot = if key.is_empty() { "" } else { "." };
             flatten(value, format!("{key}{dot}{name}"), into);
         }),

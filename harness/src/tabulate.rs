@@ -337,7 +337,7 @@ pub fn put_bandwidths(row: &mut Row) {
     row.busbw_gb_s_high = gb_s(row.time_us_p50_low).map(|gb_s| gb_s * factor);
 }
 
-fn ends(summary: &Summary) -> (Option<f64>, Option<f64>) {
+pub(crate) fn ends(summary: &Summary) -> (Option<f64>, Option<f64>) {
     (summary.p50_interval.map(|ends| ends.0), summary.p50_interval.map(|ends| ends.1))
 }
 
@@ -404,7 +404,7 @@ pub fn bandwidth(
     rows.collect()
 }
 
-fn micros(time: Duration) -> f64 {
+pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
@@ -436,6 +436,13 @@ pub fn rounded(mut row: Row) -> Row {
         &mut row.busbw_gb_s,
         &mut row.busbw_gb_s_low,
         &mut row.busbw_gb_s_high,
+        &mut row.rank0_us_p50,
+        &mut row.rank0_us_p50_low,
+        &mut row.rank0_us_p50_high,
+        &mut row.rank_us_mean,
+        &mut row.first_rank0_us,
+        &mut row.first_time_us,
+        &mut row.network_us_p50,
     ]
     .into_iter()
     .flatten()

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use algorithms::control::{DataType, ReduceOp};
 use harness::config::Config;
+use harness::control_sweep;
 use harness::environment::variables::{Usage, VARIABLES};
 use harness::framework::Framework;
 use harness::plan::Plan;
@@ -31,6 +32,11 @@ fn files(folder: &str, end: &str) -> Vec<PathBuf> {
 #[test]
 fn every_configuration_can_be_planned() {
     for path in files("configs", ".toml") {
+        if control_sweep::config::Config::is_at(&path) {
+            let config = control_sweep::config::Config::read(&path).unwrap();
+            assert!(!control_sweep::Plan::new(config, &path).unwrap().cases.is_empty());
+            continue;
+        }
         let config = Config::read(&path).unwrap();
         let workload = Workload::read(&config.workload_path(&path)).unwrap();
         let plan = Plan::new(config, workload);
@@ -62,6 +68,9 @@ fn the_quick_sweep_is_what_the_readme_says() {
 fn the_readme_quotes_the_reference_run() {
     let page = read("README.md");
     assert!(page.contains(read("results/reference/quick/summary.txt").trim_end()));
+    let said = read("results/reference/control-planes/summary.txt");
+    let (_, sentences) = said.rsplit_once("\n\n").unwrap();
+    assert!(page.contains(sentences.trim_end()), "README.md does not quote\n{sentences}");
     for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
         assert!(root().join(link).exists(), "README.md links to {link}");
     }

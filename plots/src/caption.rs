@@ -70,7 +70,12 @@ fn origin(rows: &[&Row]) -> Vec<String> {
 
 fn conditions(rows: &[&Row]) -> Vec<String> {
     let layouts: BTreeSet<Layout> = rows.iter().map(|row| Layout::of(row)).collect();
-    let layouts: Vec<String> = layouts.iter().map(Layout::to_string).collect();
+    let layouts: Vec<String> = match (layouts.first(), layouts.last()) {
+        (Some(few), Some(many)) if layouts.len() > MOST_LAYOUTS => {
+            vec![few.to_ranks(many)]
+        }
+        _ => layouts.iter().map(Layout::to_string).collect(),
+    };
     let pinned = match rows.iter().filter(|row| row.pinned == Some(true)).count() {
         0 => String::new(),
         all if all == rows.len() => "each rank pinned to a core".to_string(),
@@ -84,6 +89,9 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
         several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
     ]
 }
+
+/// More layouts than this are told by the first and the last number of ranks.
+const MOST_LAYOUTS: usize = 4;
 
 fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
     let samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();

@@ -20,6 +20,12 @@ impl Layout {
         let [ranks, nodes, local_size] = [row.ranks, row.nodes, row.local_size].map(count);
         Layout { ranks, nodes, local_size }
     }
+
+    /// As `6 to 27600 ranks`, of the first of many layouts and the last.
+    pub fn to_ranks(self, last: &Layout) -> String {
+        let [few, many] = [self.ranks, last.ranks].map(|ranks| ranks.unwrap_or_default());
+        format!("{few} to {many} ranks")
+    }
 }
 
 impl fmt::Display for Layout {
@@ -54,5 +60,6 @@ mod tests {
         assert_eq!(said, ["2 ranks = 1 node × 2", "4 ranks on 2 nodes", "16 ranks = 4 nodes × 4"]);
         assert_eq!(layout(Some(1), None, None).to_string(), "1\u{a0}rank");
         assert_eq!(layout(None, Some(2), Some(2)).to_string(), "");
+        assert_eq!(two.to_ranks(&sixteen), "2 to 16 ranks");
     }
 }

@@ -16,6 +16,7 @@
 //! | `bus_bandwidth.rs` | bus bandwidth over message size, per algorithm                  |
 //! | `roofline.rs`      | share of the bound over message size, per algorithm             |
 //! | `negotiation.rs`   | negotiation time and messages per step, over cycle time         |
+//! | `control_planes.rs` | what control planes take of rank 0, over ranks                      |
 //! | `line.rs`          | an algorithm's values over message size, as a line              |
 //! | `layout.rs`        | how ranks are spread over nodes                                 |
 //! | `page.rs`          | title, finding, legend and caption around a figure              |
@@ -28,6 +29,7 @@
 mod axis;
 mod bus_bandwidth;
 mod caption;
+mod control_planes;
 mod drawing;
 mod error;
 mod layout;
@@ -52,8 +54,13 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// Every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 4] =
-    [surface::FIGURE, bus_bandwidth::FIGURE, roofline::FIGURE, negotiation::FIGURE];
+const FIGURES: [Figure; 5] = [
+    surface::FIGURE,
+    bus_bandwidth::FIGURE,
+    roofline::FIGURE,
+    negotiation::FIGURE,
+    control_planes::FIGURE,
+];
 
 /// A figure: its name, which begins its file names, and what it makes of the rows.
 struct Figure {

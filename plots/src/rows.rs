@@ -88,6 +88,14 @@ pub(crate) struct Row {
     pub negotiation_us: Estimate,
     pub messages: Estimate,
     pub busbw_gb_s: Estimate,
+    pub tensors: Option<f64>,
+    pub ready_order: String,
+    pub miss_share: Option<f64>,
+    pub invalid_share: Option<f64>,
+    pub rank0_us: Estimate,
+    pub network_us: Option<f64>,
+    /// Latency in microseconds and bandwidth in GB/s that the former was computed from.
+    pub network_assumed: Option<(f64, f64)>,
 }
 
 /// A value and the interval around it, as far as they are known.
@@ -123,7 +131,7 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), 
 
 fn row(fields: &Fields) -> Result<Row, PlotError> {
     Ok(Row {
-        kind: fields.one_of("kind", &["step", "allreduce", "message"], KINDS)?,
+        kind: fields.one_of("kind", &["step", "allreduce", "message", "control"], KINDS)?,
         status: fields.one_of("status", &["ok", "wrong", "failed", "unsupported"], STATUSES)?,
         source: fields.one_of("source", &["measured", "simulated"], SOURCES)?,
         emulated: fields.truth("emulated")?,
@@ -162,12 +170,34 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         )?,
         messages: fields.estimate("messages_p50", "messages_p50_low", "messages_p50_high")?,
         busbw_gb_s: fields.estimate("busbw_gb_s", "busbw_gb_s_low", "busbw_gb_s_high")?,
+        tensors: fields.number("tensors")?,
+        ready_order: fields.text("ready_order")?,
+        miss_share: fields.number("miss_share")?,
+        invalid_share: fields.number("invalid_share")?,
+        rank0_us: fields.estimate("rank0_us_p50", "rank0_us_p50_low", "rank0_us_p50_high")?,
+        network_us: fields.number("network_us_p50")?,
+        network_assumed: fields
+            .number("network_alpha_us")?
+            .zip(fields.number("network_bandwidth_gb_s")?),
     })
 }
 
-const KINDS: &str = "step, allreduce or message";
+const KINDS: &str = "step, allreduce, message or control";
 const STATUSES: &str = "ok, wrong, failed or unsupported";
 const SOURCES: &str = "measured or simulated";
+
+/// Columns of control planes alone, which files of older versions lack: not known there.
+const LATER: [&str; 9] = [
+    "ready_order",
+    "miss_share",
+    "invalid_share",
+    "rank0_us_p50",
+    "rank0_us_p50_low",
+    "rank0_us_p50_high",
+    "network_us_p50",
+    "network_alpha_us",
+    "network_bandwidth_gb_s",
+];
 
 /// One record, and where it stands.
 struct Fields<'a> {
@@ -178,16 +208,19 @@ struct Fields<'a> {
 
 impl Fields<'_> {
     fn get(&self, column: &'static str) -> Result<&str, PlotError> {
-        let index = self.columns.get(column).ok_or_else(|| {
+        let Some(index) = self.columns.get(column) else {
+            if LATER.contains(&column) {
+                return Ok("");
+            }
             let mut found: Vec<_> = self.columns.iter().collect();
             found.sort_by_key(|(_, index)| **index);
             let names: Vec<_> = found.iter().map(|(name, _)| **name).collect();
-            PlotError::MissingColumn {
+            return Err(PlotError::MissingColumn {
                 file: self.path.to_path_buf(),
                 column,
                 found: names.join(", "),
-            }
-        })?;
+            });
+        };
         Ok(self.record.get(*index).unwrap_or_default().trim())
     }
 

@@ -198,6 +198,9 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("forward", number(row.forward_ms)),
         ("backward", number(row.backward_ms)),
         ("optimizer", number(row.optimizer_ms)),
+        ("", row.ready_order.clone()),
+        ("misses", number(row.miss_share)),
+        ("invalid", number(row.invalid_share)),
     ]
     .into_iter()
     .map(|(column, value)| Condition { column, value })

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plots::{Drawn, Outcome, PlotError, Rows, draw};
-use synthetic::{Row, grid, message, step, sweep, table};
+use synthetic::{Row, control, grid, message, step, sweep, table};
 
 /// An empty folder for a test.
 fn folder(test: &str) -> PathBuf {
@@ -50,7 +50,8 @@ fn assert_says(svg: &str, words: &[&str]) {
 
 #[test]
 fn a_sweep_becomes_every_figure() {
-    let (folder, drawn) = figures("sweep", &sweep());
+    let alone = [6, 96, 768].map(|ranks| control("bitvector", ranks));
+    let (folder, drawn) = figures("sweep", &[sweep(), alone.to_vec()].concat());
     let files = |names: &[&str]| {
         let both = names.iter().flat_map(|name| ["svg", "png"].map(|end| format!("{name}.{end}")));
         Outcome::Files(both.map(|name| folder.join(name)).collect())
@@ -60,6 +61,7 @@ fn a_sweep_becomes_every_figure() {
         ("bus_bandwidth", files(&["bus_bandwidth_allreduce", "bus_bandwidth_message"])),
         ("roofline", files(&["roofline"])),
         ("negotiation", files(&["negotiation"])),
+        ("control_planes", files(&["control_planes"])),
     ];
     assert_eq!(drawn, expected.map(|(figure, outcome)| Drawn { figure, outcome }));
 
@@ -89,6 +91,8 @@ fn a_sweep_becomes_every_figure() {
     assert_says(&bandwidth, &["Bus bandwidth of an allreduce alone", "64 KiB", "1 MiB", "GB/s"]);
     let roofline = svg(&folder, "roofline");
     assert_says(&roofline, &["Share of its bound that an allreduce reaches", "64 KiB", "1 MiB"]);
+    let planes = svg(&folder, "control_planes");
+    assert_says(&planes, &["MEASURED (solid)", "network ASSUMED (dashed)", "768", "bitvector"]);
 }
 
 #[test]
@@ -150,7 +154,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
 
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
-    assert_eq!(figures, ["surface", "bus_bandwidth", "roofline", "negotiation"]);
+    assert_eq!(figures, ["surface", "bus_bandwidth", "roofline", "negotiation", "control_planes"]);
     assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
 }
 
@@ -173,7 +177,9 @@ fn other_conditions_become_other_files_and_their_failures_a_reason() {
 fn one_value_on_each_axis_is_drawn() {
     let rows = [step("ring", "coordinator", 64.0, 5.0), message("allreduce", "ring", 65536.0)];
     let (_, drawn) = figures("single", &rows);
-    assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
+    let (last, others) = drawn.split_last().unwrap();
+    assert!(others.iter().all(|drawn| matches!(drawn.outcome, Outcome::Files(_))), "{drawn:?}");
+    assert_eq!(last.figure, "control_planes");
 }
 
 #[test]

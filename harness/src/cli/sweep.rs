@@ -1,5 +1,7 @@
 //! `kolo sweep`.
 
+mod control;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,10 +11,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Exit, plot, usage};
 use crate::calibrate;
 use crate::config::Config;
+use crate::control_sweep;
 use crate::environment::Environment;
 use crate::plan::Plan;
 use crate::precedence::{self, Options, Override, Precedence};
-use crate::provenance::{Launch, PROVENANCE, Provenance, memory_bytes, now};
+use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes, now};
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
 use crate::summary;
@@ -20,8 +23,9 @@ use crate::sweep::run as run_plan;
 use crate::workload::Workload;
 
 /// Run every case of a configuration: training steps of a real model's gradients through every
-/// combination of control plane, algorithm, fusion threshold and cycle time. Ends with figures and
-/// a summary.
+/// combination of control plane, algorithm, fusion threshold and cycle time; or, where the
+/// configuration has a table `control`, steps of control planes alone in worlds of up to a whole
+/// machine's ranks. Ends with figures and a summary.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A sweep in TOML, such as configs/quick.toml
@@ -47,6 +51,9 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if control_sweep::config::Config::is_at(&arguments.config) {
+        return control::run(arguments);
+    }
     let mut config = Config::read(&arguments.config)?;
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
@@ -86,7 +93,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     for (topology, table) in &launch.auto {
         eprintln!("{topology}: {}", calibrate::in_words(table));
     }
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch)?;
+    let steps = plan.config.measure.steps_per_block;
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, steps)?;
     let provenance_path = store.folder().join(PROVENANCE);
     provenance.write(&provenance_path)?;
     earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
@@ -133,7 +141,7 @@ fn override_config(
 
 fn exit(rows: &[Row]) -> Exit {
     let bad = |row: &Row| matches!(row.status, Status::Wrong | Status::Failed);
-    let ranked = |row: &Row| row.time_us_p50_low.is_some();
+    let ranked = |row: &Row| row.time_us_p50_low.or(row.rank0_us_p50_low).is_some();
     match (rows.iter().any(bad), rows.iter().any(ranked)) {
         (true, _) => Exit::Wrong,
         (false, true) => Exit::Right,
@@ -145,8 +153,9 @@ fn exit(rows: &[Row]) -> Exit {
 /// sweep.
 fn open(
     arguments: &Arguments,
-    plan: &Plan,
+    plan: &impl Subject,
     launch: Launch,
+    steps_per_block: usize,
 ) -> Result<(Store, Earlier, Provenance)> {
     let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
     if arguments.resume {
@@ -161,7 +170,7 @@ fn open(
             )));
         }
         let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
-        let (store, earlier) = Store::resume(&folder, plan.config.measure.steps_per_block)?;
+        let (store, earlier) = Store::resume(&folder, steps_per_block)?;
         return Ok((store, earlier, provenance));
     }
     let folder = arguments.out.clone().unwrap_or_else(|| {

@@ -97,6 +97,40 @@ pub fn message(kind: &str, algorithm: &str, size_bytes: f64) -> Row {
         .with("bound_us", &format!("{:.3}", 1.5 + moved / 7.0))
 }
 
+/// A step of a control plane alone, ResNet-50's tensors on so many ranks: the star grows with ranks.
+pub fn control(plane: &str, ranks: u32) -> Row {
+    let rank0_us = match plane {
+        "coordinator" => 161.0 * 0.02 * f64::from(ranks),
+        "bitvector" => 3.0,
+        "ddp" => 2.0,
+        _ => 40.0 + plane.len() as f64,
+    };
+    let levels = f64::from(ranks).log2().ceil();
+    let network_us = match plane {
+        "coordinator" => 6.0 * levels + f64::from(ranks),
+        "ddp" => 0.0,
+        _ => 3.0 * levels,
+    };
+    row("control", "")
+        .with("emulated", "false")
+        .with("oversubscribed", "false")
+        .with("transport", "lockstep")
+        .with("control_plane", plane)
+        .with("nodes", "1")
+        .with("local_size", &ranks.to_string())
+        .with("ranks", &ranks.to_string())
+        .with("tensors", "161")
+        .with("cache_capacity", "1024")
+        .with("ready_order", "same")
+        .with("miss_share", "0")
+        .with("invalid_share", "0")
+        .with_estimate("rank0_us_p50", rank0_us, rank0_us * 0.05)
+        .with("network_source", "assumed")
+        .with("network_alpha_us", "1.5")
+        .with("network_bandwidth_gb_s", "23")
+        .with("network_us_p50", &format!("{network_us:.3}"))
+}
+
 /// Four algorithms, two control planes, three thresholds, two cycle times, and message sizes.
 pub fn sweep() -> Vec<Row> {
     let mut rows =
