@@ -1,6 +1,7 @@
 //! All ranks of a world in one thread, cycle by cycle and without I/O: what a control plane costs by
 //! itself, up to whole machines. Messages are delivered at once, in the order of ranks.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,9 +13,10 @@ use crate::topology::Rank;
 /// A world of control planes.
 pub struct Lockstep {
     planes: Vec<Box<dyn ControlPlane>>,
-    /// What each rank asks to be combined.
-    bits: Vec<(Bitwise, Vec<u64>)>,
-    mail: Vec<Mail>,
+    /// What ranks ask to be combined, as far as they have asked, and how many have.
+    bits: Option<(Bitwise, Vec<u64>)>,
+    asked: usize,
+    mail: VecDeque<Mail>,
     effects: Vec<Effect>,
     has_ended: Vec<bool>,
     /// What each rank executed in the last cycle.
@@ -36,8 +38,9 @@ impl Lockstep {
     /// A world of these planes, rank by rank.
     pub fn new(planes: Vec<Box<dyn ControlPlane>>) -> Lockstep {
         Lockstep {
-            bits: Vec::with_capacity(planes.len()),
-            mail: Vec::new(),
+            bits: None,
+            asked: 0,
+            mail: VecDeque::new(),
             effects: Vec::new(),
             has_ended: vec![false; planes.len()],
             executed: vec![Vec::new(); planes.len()],
@@ -97,28 +100,14 @@ impl Lockstep {
                 self.give(rank, Event::Ready(ready))?;
             }
             self.give(rank, Event::Cycle(now))?;
+            self.deliver()?;
         }
-        loop {
-            if self.bits.len() == self.planes.len() {
-                let combined = combine(&mut self.bits);
-                for rank in 0..self.planes.len() {
-                    self.give(rank, Event::Combined(&combined))?;
-                }
-            }
-            let mail = std::mem::take(&mut self.mail);
-            if mail.is_empty() && self.bits.is_empty() {
-                break;
-            }
-            for Mail { from, to, message } in mail {
-                let message = &*message;
-                match to {
-                    Some(to) => self.give(to, Event::Arrived { from, message })?,
-                    None => {
-                        for to in (0..self.planes.len()).filter(|&to| to != from) {
-                            self.give(to, Event::Arrived { from, message })?;
-                        }
-                    }
-                }
+        while self.asked == self.planes.len() {
+            self.asked = 0;
+            let (_, combined) = self.bits.take().expect("ranks have asked");
+            for rank in 0..self.planes.len() {
+                self.give(rank, Event::Combined(&combined))?;
+                self.deliver()?;
             }
         }
         match self.has_ended.iter().position(|ended| !ended) {
@@ -147,6 +136,22 @@ impl Lockstep {
         self.stopped == self.planes.len()
     }
 
+    /// Delivers what is under way, and what is sent for that.
+    fn deliver(&mut self) -> Result<(), ControlError> {
+        while let Some(Mail { from, to, message }) = self.mail.pop_front() {
+            let arrived = Event::Arrived { from, message: &message };
+            match to {
+                Some(to) => self.give(to, arrived)?,
+                None => {
+                    for to in (0..self.planes.len()).filter(|&to| to != from) {
+                        self.give(to, arrived)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
     fn give(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         let start = (rank == 0).then(&mut self.clock);
         let given = self.planes[rank].on(event, &mut self.effects);
@@ -154,34 +159,37 @@ impl Lockstep {
             self.rank_0 += (self.clock)() - start;
         }
         given?;
-        for effect in self.effects.drain(..) {
+        let mut effects = std::mem::take(&mut self.effects);
+        for effect in effects.drain(..) {
             match effect {
                 Effect::Send { to, message } => {
-                    self.mail.push(Mail { from: rank, to: Some(to), message });
+                    self.mail.push_back(Mail { from: rank, to: Some(to), message });
                 }
                 Effect::Broadcast(message) => {
-                    self.mail.push(Mail { from: rank, to: None, message });
+                    self.mail.push_back(Mail { from: rank, to: None, message });
                 }
-                Effect::Bitwise(bitwise, words) => self.bits.push((bitwise, words)),
+                Effect::Bitwise(bitwise, words) => self.combine(bitwise, words),
                 Effect::Execute(response) => self.executed[rank].push(response),
                 Effect::Warn(stalled) => self.warnings.push(stalled),
                 Effect::Stop(_) => self.stopped += 1,
                 Effect::EndCycle => self.has_ended[rank] = true,
             }
         }
+        self.effects = effects;
         Ok(())
     }
-}
 
-/// Combines what all ranks gave.
-///
-/// # Panics
-/// If ranks ask for different things: planes that run in step do not.
-fn combine(bits: &mut Vec<(Bitwise, Vec<u64>)>) -> Vec<u64> {
-    let mut all = bits.drain(..);
-    let (bitwise, mut combined) = all.next().expect("one per rank");
-    for (other, words) in all {
-        assert_eq!((other, words.len()), (bitwise, combined.len()), "ranks out of step");
+    /// Combines what a rank gives with what those before it gave.
+    ///
+    /// # Panics
+    /// If ranks ask for different things: planes that run in step do not.
+    fn combine(&mut self, bitwise: Bitwise, words: Vec<u64>) {
+        self.asked += 1;
+        let Some((other, combined)) = &mut self.bits else {
+            self.bits = Some((bitwise, words));
+            return;
+        };
+        assert_eq!((bitwise, words.len()), (*other, combined.len()), "ranks out of step");
         for (word, more) in combined.iter_mut().zip(words) {
             match bitwise {
                 Bitwise::And => *word &= more,
@@ -189,5 +197,4 @@ fn combine(bits: &mut Vec<(Bitwise, Vec<u64>)>) -> Vec<u64> {
             }
         }
     }
-    combined
 }

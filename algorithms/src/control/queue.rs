@@ -10,6 +10,8 @@ pub(super) struct Queue {
     waiting: Vec<u32>,
     /// Of each name: the tensor that is ready and not yet carried out.
     pending: Vec<u32>,
+    /// How many of them there are.
+    count: usize,
 }
 
 const NOTHING: u32 = u32::MAX;
@@ -17,7 +19,7 @@ const NOTHING: u32 = u32::MAX;
 impl Queue {
     pub(super) fn new(tensors: Arc<Tensors>) -> Queue {
         let pending = vec![NOTHING; tensors.names()];
-        Queue { tensors, waiting: Vec::new(), pending }
+        Queue { tensors, waiting: Vec::new(), pending, count: 0 }
     }
 
     /// Adds all of these tensors, or none: where Horovod keeps those before a duplicate, an error leaves
@@ -27,6 +29,7 @@ impl Queue {
             let place = &mut self.pending[self.tensors.name_of(id)];
             if *place == NOTHING {
                 *place = id as u32;
+                self.count += 1;
                 continue;
             }
             ids[..at].iter().for_each(|&id| self.finish(self.tensors.name_of(id)));
@@ -54,11 +57,17 @@ impl Queue {
 
     /// These tensors are carried out, and may become ready anew.
     pub(super) fn finish_all(&mut self, ids: &[TensorId]) {
-        ids.iter().for_each(|&id| self.pending[self.tensors.name_of(id)] = NOTHING);
+        if ids.len() == self.count {
+            self.pending.fill(NOTHING);
+            self.count = 0;
+            return;
+        }
+        ids.iter().for_each(|&id| self.finish(self.tensors.name_of(id)));
     }
 
     fn finish(&mut self, name: usize) {
         self.pending[name] = NOTHING;
+        self.count -= 1;
     }
 
     /// All that is ready and was not carried out.
