@@ -74,6 +74,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         groups.of(&workload).map_err(wrong)?;
     }
     let timelines = arguments.timeline || environment.timeline.value.is_some();
+    if let Some(set_by) = &environment.timeline.set_by {
+        eprintln!(
+            "{set_by}: not that file, but timelines/ among the results gets one of each case"
+        );
+    }
     let mut plan = Plan { timelines, ..Plan::new(config, workload) };
     plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
