@@ -110,10 +110,10 @@ impl Program {
     /// write each other's memory.
     ///
     /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the very rank
-    /// that puts, in one message of just these chunks, and to nobody else. That rank has taken them before its own send begins, because they
-    /// were combined with, copied or put into the chunks that it sends; so nobody reads or writes the
-    /// receiver's chunks any more, and the receiver has long begun. Both ends must agree, hence the
-    /// whole world at once: for small worlds.
+    /// that puts, in one message of just these chunks, and to nobody else. That rank has taken them
+    /// before its own send begins, because they were combined with, copied or put into the chunks that
+    /// it sends; so nobody reads or writes the receiver's chunks any more, and the receiver has long
+    /// begun. Both ends must agree, hence the whole world at once: for small worlds.
     pub fn compile_world(schedule: &dyn Schedule) -> Vec<Program> {
         let ranks = schedule.ranks();
         let mut programs: Vec<_> =

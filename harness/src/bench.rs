@@ -17,6 +17,7 @@ use crate::memory::{Buffer, Memory};
 use crate::pattern::{Pattern, Wrong};
 use crate::transport::threads::{BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
+use crate::usage::context_switches;
 
 /// A rank that waits longer than this for another gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -92,19 +93,6 @@ struct Ended {
     /// Over all repetitions that count.
     context_switches: Option<u64>,
     result: Tensors,
-}
-
-/// How often this thread has left its core so far, because it waited or because it had to.
-pub(crate) fn context_switches() -> Option<u64> {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::sys::resource::{UsageWho, getrusage};
-        let usage = getrusage(UsageWho::RUSAGE_THREAD).ok()?;
-        let all = usage.voluntary_context_switches() + usage.involuntary_context_switches();
-        u64::try_from(all).ok()
-    }
-    #[cfg(not(target_os = "linux"))]
-    None
 }
 
 /// One rank's tensors: one, or as many as a group has.

@@ -31,6 +31,7 @@ use crate::pace::Pace;
 use crate::replay::{Arrival, Replay, StepTimes};
 use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{Links, Mail, run_ranks};
+use crate::usage::cpu_time;
 use crate::workload::Workload;
 
 pub use fault::Fault;
@@ -234,7 +235,8 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             arrivals.clear();
             self.replay.ready_until(cycle_start, &mut arrivals);
             self.lose_the_missing(&mut arrivals);
-            for arrival in &arrivals {
+            let last_pass = self.job.framework.backward_passes_per_step - 1;
+            for arrival in arrivals.iter().filter(|arrival| arrival.pass == last_pass) {
                 self.step.cycle_wait += cycle_start.saturating_duration_since(arrival.at);
             }
             ready.clear();
@@ -255,7 +257,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             }
             let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
-            self.track.negotiated(cycle_start + negotiation, messages);
+            self.track.negotiated(negotiation_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
             self.step.report += self.negotiator.take_report();
@@ -385,17 +387,6 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             std::thread::sleep(lingers);
         }
     }
-}
-
-/// Time that this thread has been on a core.
-fn cpu_time() -> Option<Duration> {
-    #[cfg(target_os = "linux")]
-    {
-        use nix::time::{ClockId, clock_gettime};
-        clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).ok().map(Duration::from)
-    }
-    #[cfg(not(target_os = "linux"))]
-    None
 }
 
 /// Where one rank's gradients are.

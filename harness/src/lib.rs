@@ -48,4 +48,5 @@ pub mod sweep;
 pub mod tabulate;
 pub mod timeline;
 pub mod transport;
+pub mod usage;
 pub mod workload;

@@ -13,6 +13,7 @@ use harness::negotiate::{NegotiateError, Negotiator};
 use harness::pace::Pace;
 use harness::transport::TransportError;
 use harness::transport::threads::{BITS, Links, Mail, run_ranks};
+use harness::usage::cpu_time;
 
 use super::{interleaved, micros};
 
@@ -92,8 +93,9 @@ fn barrier(ranks: usize) -> f64 {
 /// Share of a core that a rank needs in idle cycles of 1 ms.
 fn idle(plane: &str, ranks: usize) -> f64 {
     const TIME: Duration = Duration::from_secs(1);
+    let cpu = || cpu_time().expect("a system that tells it");
     on_ranks(plane, ranks, |negotiator| {
-        let (start, before) = (Instant::now(), cpu_time());
+        let (start, before) = (Instant::now(), cpu());
         let mut pace = Pace::new(Duration::from_millis(1), start);
         for _ in 0..TIME.as_millis() {
             if let Some(wait) = pace.until_next(Instant::now()) {
@@ -102,19 +104,8 @@ fn idle(plane: &str, ranks: usize) -> f64 {
             pace.begin(Instant::now());
             negotiator.cycle(&[], &mut Vec::new())?;
         }
-        Ok((cpu_time() - before).as_secs_f64() / start.elapsed().as_secs_f64())
+        Ok((cpu() - before).as_secs_f64() / start.elapsed().as_secs_f64())
     })
-}
-
-#[cfg(target_os = "linux")]
-fn cpu_time() -> Duration {
-    use nix::time::{ClockId, clock_gettime};
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).expect("Linux has this clock").into()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn cpu_time() -> Duration {
-    Duration::ZERO
 }
 
 pub fn control() {

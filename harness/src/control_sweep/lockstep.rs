@@ -7,7 +7,7 @@ use algorithms::control::lockstep::Lockstep;
 
 use super::measured::{Check, DriveError, Job, MOST_CYCLES, Measured, Step};
 use super::network::Reports;
-use crate::bench::context_switches;
+use crate::usage::context_switches;
 
 /// Drives a case.
 ///

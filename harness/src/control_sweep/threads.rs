@@ -8,9 +8,10 @@ use algorithms::topology::Rank;
 
 use super::measured::{Check, DriveError, Job, MOST_CYCLES, Measured, Step};
 use super::network::Reports;
-use crate::bench::{Barrier, context_switches};
+use crate::bench::Barrier;
 use crate::negotiate::Negotiator;
 use crate::transport::threads::{Links, Mail, run_ranks};
+use crate::usage::context_switches;
 
 /// What one rank saw of one step.
 #[derive(Default)]
