@@ -14,6 +14,7 @@ const CYCLES: usize = 1000;
 
 fn cycle(track: &mut Track, step: Instant, time: Instant) {
     track.cycle(time, Some(step), TENSORS.iter().map(|&tensor| (time, tensor)));
+    track.negotiation(time);
     track.negotiated(time, 1);
     track.message(time, &TENSORS);
     track.reduced(time, Duration::ZERO, Duration::ZERO);

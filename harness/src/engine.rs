@@ -250,6 +250,7 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
             self.track.cycle(cycle_start, replay.begun(), ready_at);
             responses.clear();
             let negotiation_start = Instant::now();
+            self.track.negotiation(negotiation_start);
             self.negotiator.cycle(&ready, &mut responses)?;
             let negotiation = negotiation_start.elapsed();
             for stalled in self.negotiator.take_warnings() {

@@ -32,15 +32,17 @@ fn read(text: &str) -> Result<Trace, String> {
 
 /// Two steps of two ranks and two tensors, in microseconds.
 fn two_ranks() -> [Vec<Record>; 2] {
-    use Event::{Cycle, Message, Negotiated, Ready, Reduced, Step, StepEnded, Tensor};
+    use Event::{Cycle, Message, Negotiated, Negotiation, Ready, Reduced, Step, StepEnded, Tensor};
     let plain = Reduced { packing_ns: 0, unpacking_ns: 0 };
     let rank0 = [
         (0, Step),
         (20, Ready(1)),
         (25, Cycle),
+        (25, Negotiation),
         (30, Negotiated { messages: 0 }),
         (30, Ready(0)),
         (35, Cycle),
+        (35, Negotiation),
         (42, Negotiated { messages: 2 }),
         (42, Message),
         (42, Tensor(1)),
@@ -53,6 +55,7 @@ fn two_ranks() -> [Vec<Record>; 2] {
         (85, Ready(1)),
         (95, Ready(0)),
         (100, Cycle),
+        (100, Negotiation),
         (104, Negotiated { messages: 1 }),
         (104, Message),
         (104, Tensor(1)),
@@ -63,10 +66,12 @@ fn two_ranks() -> [Vec<Record>; 2] {
     let rank1 = [
         (2, Step),
         (25, Cycle),
+        (25, Negotiation),
         (30, Negotiated { messages: 0 }),
         (31, Ready(1)),
         (32, Ready(0)),
         (36, Cycle),
+        (36, Negotiation),
         (41, Negotiated { messages: 2 }),
         (41, Message),
         (41, Tensor(1)),
@@ -79,6 +84,7 @@ fn two_ranks() -> [Vec<Record>; 2] {
         (80, Ready(1)),
         (96, Ready(0)),
         (100, Cycle),
+        (100, Negotiation),
         (103, Negotiated { messages: 1 }),
         (103, Message),
         (103, Tensor(1)),
@@ -115,7 +121,13 @@ fn a_timeline_is_written_as_it_always_was() {
     let push = |rank: &mut Vec<Record>, us: u64, event| {
         rank.push(Record { time_ns: us * 1000 + 250, event });
     };
-    for (us, event) in [(125, Event::Step), (145, Event::Ready(1)), (150, Event::Cycle)] {
+    let begun = [
+        (125, Event::Step),
+        (145, Event::Ready(1)),
+        (150, Event::Cycle),
+        (150, Event::Negotiation),
+    ];
+    for (us, event) in begun {
         push(&mut ranks[0], us, event);
     }
     let text = written(&ranks);

@@ -27,6 +27,8 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Cycle {
     pub begin_ns: u64,
+    /// When its negotiation begins.
+    pub negotiation_ns: Option<u64>,
     pub negotiated_ns: Option<u64>,
     /// Messages agreed on, and those of them that are not over.
     pub messages: u32,
@@ -98,11 +100,13 @@ impl History {
             (Event::StepEnded, Some(step), ..) => step.end_ns = Some(time_ns),
             (Event::Cycle, ..) => cycles.push(Cycle {
                 begin_ns: time_ns,
+                negotiation_ns: None,
                 negotiated_ns: None,
                 messages: 0,
                 left: 0,
                 end_ns: None,
             }),
+            (Event::Negotiation, _, Some(cycle), _) => cycle.negotiation_ns = Some(time_ns),
             (Event::Negotiated { messages }, _, Some(cycle), _) => {
                 cycle.negotiated_ns = Some(time_ns);
                 (cycle.messages, cycle.left) = (messages, messages);

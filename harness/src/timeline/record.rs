@@ -26,6 +26,8 @@ pub enum Event {
     Ready(u32),
     /// A cycle begins.
     Cycle,
+    /// Its negotiation begins.
+    Negotiation,
     /// Its negotiation ends.
     Negotiated {
         /// Messages agreed on.
@@ -118,6 +120,12 @@ impl Track<'_> {
         recording.push(begin, Event::Cycle);
     }
 
+    /// The rank has taken in what is ready, and turns to the others.
+    pub fn negotiation(&mut self, begin: Instant) {
+        let Some(recording) = &mut self.0 else { return };
+        recording.push(begin, Event::Negotiation);
+    }
+
     /// All ranks have agreed on so many messages.
     pub fn negotiated(&mut self, time: Instant, messages: usize) {
         let Some(recording) = &mut self.0 else { return };
@@ -162,10 +170,12 @@ mod tests {
     /// Two cycles of one step.
     fn note(track: &mut Track, t0: Instant) {
         track.cycle(t0 + 9 * US, Some(t0 + US), [(t0 + 5 * US, 3), (t0 + 6 * US, 0)].into_iter());
+        track.negotiation(t0 + 10 * US);
         track.negotiated(t0 + 11 * US, 1);
         track.message(t0 + 12 * US, &[3, 0]);
         track.reduced(t0 + 20 * US, 2 * US, US);
         track.cycle(t0 + 21 * US, Some(t0 + US), std::iter::empty());
+        track.negotiation(t0 + 21 * US);
         track.negotiated(t0 + 22 * US, 0);
         track.step_ended(24 * US);
     }
@@ -182,12 +192,14 @@ mod tests {
             (5, Event::Ready(3)),
             (6, Event::Ready(0)),
             (9, Event::Cycle),
+            (10, Event::Negotiation),
             (11, Event::Negotiated { messages: 1 }),
             (12, Event::Message),
             (12, Event::Tensor(3)),
             (12, Event::Tensor(0)),
             (20, Event::Reduced { packing_ns: 2000, unpacking_ns: 1000 }),
             (21, Event::Cycle),
+            (21, Event::Negotiation),
             (22, Event::Negotiated { messages: 0 }),
             (25, Event::StepEnded),
         ];

@@ -256,7 +256,9 @@ impl<W: Write> Writer<'_, W> {
             self.mark(place, names::CYCLE_START, begin)?;
             let args = json!({ "messages": cycle.messages });
             self.span(place, names::CYCLE, (begin, cycle.end_ns), args)?;
-            self.span(place, names::NEGOTIATE, (begin, cycle.negotiated_ns), Value::Null)
+            cycle.negotiation_ns.map_or(Ok(()), |begin| {
+                self.span(place, names::NEGOTIATE, (begin, cycle.negotiated_ns), Value::Null)
+            })
         })
     }
 
