@@ -111,7 +111,12 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
         Scheduled {
-            programs: Programs::new(transport.rank(), choices, sizes.segment_bytes),
+            programs: Programs::new(
+                transport.rank(),
+                choices,
+                sizes.segment_bytes,
+                transport.puts(),
+            ),
             transport,
             sizes,
             packing,

@@ -83,7 +83,7 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let times = (0..bench.repetitions).filter_map(longest).collect();
     let switches: Option<u64> = ended.iter().map(|ended| ended.context_switches).sum();
     let context_switches = switches.map(|all| all as f64 / bench.repetitions as f64);
-    let results: Vec<&Tensors> = ended.iter().map(|ended| &ended.result).collect();
+    let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();
     Ok(Timed { times, context_switches, wrong: bench.check.then(|| check(bench, &results)) })
 }
 
@@ -145,11 +145,12 @@ pub(crate) fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
 }
 
 /// Compares the results of all ranks with what they must be.
-pub(crate) fn check(bench: &Bench, results: &[&Tensors]) -> Wrong {
+pub(crate) fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     let mut first = 0;
     let mut wrong = Wrong::default();
     for (index, elements) in bench.tensors.iter().enumerate() {
-        let of_all: Vec<_> = results.iter().map(|result| &result.0[index]).collect();
+        let of_all: Vec<_> =
+            results.iter().map(|(rank, result)| (*rank, &result.0[index])).collect();
         for_dtype!(bench.dtype, T => {
             wrong = wrong.and(pattern(bench).check::<T>(first, &of_all));
         });

@@ -182,7 +182,7 @@ mod tests {
                         continue;
                     }
                     let (time, results) = best_kernel(&bench).unwrap();
-                    let results: Vec<_> = results.iter().collect();
+                    let results: Vec<_> = results.iter().enumerate().collect();
                     assert_eq!(crate::bench::check(&bench, &results).count, 0, "{ranks} {op:?}");
                     assert_eq!(time == Duration::ZERO, ranks == 1);
                     assert!(bound(&bench).unwrap() >= time.min(Duration::from_nanos(1)));

@@ -14,7 +14,8 @@ use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use algorithms::control::{
-    self, DataType, ReduceOp, Response, Settings, StallCheck, Tensor, TensorId, Tensors,
+    self, ControlPlane, DataType, ReduceOp, Response, Settings, StallCheck, Tensor, TensorId,
+    Tensors,
 };
 use algorithms::fusion::Groups;
 use algorithms::grouped::Buffer as Packing;
@@ -28,9 +29,11 @@ use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
 use crate::optimizer::Optimizer;
 use crate::pace::Pace;
+use crate::pattern::Wrong;
 use crate::replay::{Arrival, Replay, StepTimes};
 use crate::timeline::record::{Recorder, Track};
-use crate::transport::threads::{Links, Mail, run_ranks};
+use crate::transport::threads::{LastStep, Links, Mail, Start, run_ranks};
+use crate::transport::{Connections, Meeting, Post, Transport};
 use crate::usage::cpu_time;
 use crate::workload::Workload;
 
@@ -101,6 +104,20 @@ impl Job<'_> {
         Ok(Tensors::new(list)?)
     }
 
+    /// A rank's control plane.
+    fn plane(&self, rank: Rank, tensors: Arc<Tensors>) -> Box<dyn ControlPlane> {
+        let plane = control::find(self.control_plane, tensors, &self.settings(rank));
+        plane.expect("the configuration was checked")
+    }
+
+    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    ///
+    /// # Errors
+    /// When gradients cannot be registered.
+    pub fn negotiates(&self) -> Result<bool, NegotiateError> {
+        Ok(self.plane(0, Arc::new(self.tensors(0)?)).is_paced())
+    }
+
     /// What a rank's control plane is told.
     fn settings(&self, rank: Rank) -> Settings {
         let groups = self.disable_group_fusion.then(|| Groups::new(self.groups.to_vec()).into());
@@ -128,72 +145,90 @@ pub struct RankMemory {
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
-    let registered: Result<Vec<_>, _> =
-        (0..ranks).map(|rank| job.tensors(rank).map(Arc::new)).collect();
-    let registered = registered?;
+    for rank in 0..ranks {
+        job.tensors(rank)?;
+    }
     let data = Links::new(ranks, job.patience);
-    let (bits, mail) = (data.beside(), data.beside());
-    let written = Mutex::new(Vec::with_capacity(ranks));
+    let (bits, mail, start) = (data.beside(), data.beside(), Start::new(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        slot.gradients.fit(job);
-        let RankMemory { mut gradients, fusion_buffer } = std::mem::take(*slot);
-        let tensors = &registered[rank];
-        let plane = control::find(job.control_plane, tensors.clone(), &job.settings(rank))
-            .expect("the configuration was checked");
-        let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
-        let mut background = Background {
-            job,
-            rank,
-            replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
-            optimizer: Optimizer::new(job),
-            tensors,
-            negotiator: Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank)),
-            data_plane: Scheduled::new(
-                data.join(rank),
-                job.choices,
-                job.sizes,
-                packing,
-                fusion_buffer,
-            ),
-            buffer: Buffer::new(job.wire()),
-            written: &written,
-            step: RankStep::default(),
-            log: RankLog::default(),
-            cpu: cpu_time(),
-            track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
+        let connections = Connections {
+            data: data.join(rank),
+            bits: bits.join(rank),
+            mail: Mail::new(mail.join(rank)),
+            last_step: LastStep(start.clone()),
         };
-        let all = job.workload.elements() * job.wire().size_bytes();
-        let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
-        background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
-        let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
-        let fusion_buffer = background.data_plane.into_fusion_buffer();
-        **slot = RankMemory { gradients, fusion_buffer };
-        Ok::<_, EngineError>(background.log)
+        run_rank(job, rank, connections, &mut slot)
     })?;
     drop(slots);
-    let plane = control::find(job.control_plane, registered[0].clone(), &job.settings(0));
-    let negotiated = plane.is_some_and(|plane| plane.is_paced());
-    let results = memories.iter().map(|memory| &memory.gradients);
-    let is_refused = |id| logs[0].refused.iter().any(|(refused, _)| *refused == id);
-    let wrong = gradients::check(job, results, is_refused);
-    Ok(Outcome { ranks: logs, negotiated, wrong })
+    let wrong = check(job, &logs[0], memories.iter().enumerate());
+    Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
+}
+
+/// Runs one rank's part of a job, on this thread.
+///
+/// # Errors
+/// When ranks disagree or one does not answer.
+pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
+    job: &Job,
+    rank: Rank,
+    connections: Connections<D, B, M, S>,
+    memory: &mut RankMemory,
+) -> Result<RankLog, EngineError> {
+    let tensors = Arc::new(job.tensors(rank)?);
+    memory.gradients.fit(job);
+    let RankMemory { mut gradients, fusion_buffer } = std::mem::take(memory);
+    let Connections { data, bits, mail, last_step } = connections;
+    let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
+    let mut background = Background {
+        job,
+        rank,
+        replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
+        optimizer: Optimizer::new(job),
+        tensors: &tensors,
+        negotiator: Negotiator::new(job.plane(rank, tensors.clone()), mail, bits),
+        data_plane: Scheduled::new(data, job.choices, job.sizes, packing, fusion_buffer),
+        buffer: Buffer::new(job.wire()),
+        last_step,
+        step: RankStep::default(),
+        log: RankLog::default(),
+        cpu: cpu_time(),
+        track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
+    };
+    let all = job.workload.elements() * job.wire().size_bytes();
+    let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
+    background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
+    let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
+    let fusion_buffer = background.data_plane.into_fusion_buffer();
+    *memory = RankMemory { gradients, fusion_buffer };
+    Ok(background.log)
+}
+
+/// Compares what some ranks are left with, each with its number, with the one right answer.
+pub fn check<'m>(
+    job: &Job,
+    log: &RankLog,
+    memories: impl Iterator<Item = (Rank, &'m RankMemory)> + Clone,
+) -> Wrong {
+    let is_refused = |id| log.refused.iter().any(|(refused, _)| *refused == id);
+    let results = memories.map(|(rank, memory)| (rank, &memory.gradients));
+    gradients::check(job, results, is_refused)
 }
 
 /// One rank's background loop.
-struct Background<'a, T> {
+struct Background<'a, D, B, M, S> {
     job: &'a Job<'a>,
     rank: Rank,
     replay: Replay,
     optimizer: Optimizer<'a>,
     tensors: &'a Tensors,
-    negotiator: Negotiator,
-    data_plane: Scheduled<'a, T>,
+    negotiator: Negotiator<B, M>,
+    data_plane: Scheduled<'a, D>,
     /// Empty between messages.
     buffer: Buffer<'static>,
-    /// When each rank had the data of the last step.
-    written: &'a Mutex<Vec<Instant>>,
+    /// Who has the data of the last step.
+    last_step: S,
     /// The step that runs.
     step: RankStep,
     log: RankLog,
@@ -202,7 +237,7 @@ struct Background<'a, T> {
     track: Track<'a>,
 }
 
-impl<'a, T: crate::transport::Transport> Background<'a, T> {
+impl<'a, D: Transport, B: Transport, M: Post, S: Meeting> Background<'a, D, B, M, S> {
     /// Runs until the last step is over; gives the gradients back.
     fn run<'scope>(
         &mut self,
@@ -292,21 +327,20 @@ impl<'a, T: crate::transport::Transport> Background<'a, T> {
     where
         'a: 'scope,
     {
-        let (job, rank, written) = (self.job, self.rank, self.written);
+        let (job, rank) = (self.job, self.rank);
         match gradients {
             Place::Stale(mut gradients) => Place::Away(scope.spawn(move || {
                 gradients.fill(job, rank);
-                written.lock().expect("nobody panics with it").push(Instant::now());
                 gradients
             })),
             Place::Away(writer) if writer.is_finished() => {
+                self.last_step.arrive();
                 Place::Fresh(writer.join().expect("writing gradients panicked"))
             }
             Place::Away(writer) => Place::Away(writer),
             Place::Fresh(gradients) => {
-                let written = written.lock().expect("nobody panics with it");
-                if written.len() == job.topology.ranks() {
-                    self.replay.begin(*written.iter().max().expect("one per rank"));
+                if let Some(begun) = self.last_step.begun() {
+                    self.replay.begin(begun);
                     self.step = RankStep::default();
                     self.cpu = cpu_time();
                 }

@@ -85,15 +85,16 @@ impl Gradients {
     }
 }
 
-/// Compares every element of every gradient on every rank, but for those that were refused.
+/// Compares every element of every gradient on these ranks, but for those that were refused.
 pub fn check<'g>(
     job: &Job,
-    ranks: impl Iterator<Item = &'g Gradients> + Clone,
+    ranks: impl Iterator<Item = (Rank, &'g Gradients)> + Clone,
     is_refused: impl Fn(TensorId) -> bool,
 ) -> Wrong {
     let reduced = first_elements(job.workload).enumerate().filter(|(index, _)| !is_refused(*index));
     let gradients = reduced.map(|(index, first)| {
-        let of_all: Vec<_> = ranks.clone().map(|gradients| &gradients.sums[index]).collect();
+        let of_rank = |(rank, gradients): (Rank, &'g Gradients)| (rank, &gradients.sums[index]);
+        let of_all: Vec<_> = ranks.clone().map(of_rank).collect();
         for_dtype!(job.dtype, T => pattern(job).check::<T>(first, &of_all))
     });
     gradients.fold(Wrong::default(), Wrong::and)

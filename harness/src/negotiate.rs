@@ -1,4 +1,4 @@
-//! Drives a control plane over threads: performs its effects, until the cycle is over.
+//! Drives a control plane over a transport: performs its effects, until the cycle is over.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,8 +16,7 @@ use thiserror::Error;
 use crate::execute::execute;
 use crate::kernel::Combine;
 use crate::memory::{Buffer, Memory};
-use crate::transport::threads::{Endpoint, Mail};
-use crate::transport::{Transport, TransportError};
+use crate::transport::{Post, Transport, TransportError};
 
 /// The algorithm that combines bits.
 const BITS: RecursiveDoubling = RecursiveDoubling;
@@ -34,12 +33,12 @@ pub enum NegotiateError {
 }
 
 /// One rank's control plane and its connections.
-pub struct Negotiator {
+pub struct Negotiator<B, M> {
     plane: Box<dyn ControlPlane>,
     start: Instant,
     /// Bits are combined by an allreduce of words, by the same executor that moves gradients.
-    bits: Endpoint,
-    mail: Mail,
+    bits: B,
+    mail: M,
     program: Program,
     words: Memory,
     effects: Vec<Effect>,
@@ -52,9 +51,9 @@ pub struct Negotiator {
     was_idle: bool,
 }
 
-impl Negotiator {
+impl<B: Transport, M: Post> Negotiator<B, M> {
     /// A plane with links of its own for messages and for bits.
-    pub fn new(plane: Box<dyn ControlPlane>, mail: Mail, bits: Endpoint) -> Negotiator {
+    pub fn new(plane: Box<dyn ControlPlane>, mail: M, bits: B) -> Self {
         let world = Topology::flat(bits.ranks());
         let schedule = BITS.schedule(&world).expect("it fits every world");
         Negotiator {

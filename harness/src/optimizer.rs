@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::{DataType, TensorId};
 
+use serde::{Deserialize, Serialize};
+
 use crate::engine::Job;
 use crate::gradients::Gradients;
 use crate::groups::{Assembly, Missing};
@@ -21,7 +23,7 @@ pub struct Optimizer<'a> {
 }
 
 /// Work that was done on gradients.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Work {
     /// Adding up the gradients of several backward passes, and dividing the result.
     pub aggregation: Duration,

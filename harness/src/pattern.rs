@@ -23,6 +23,7 @@ use crate::element::{Element, Number};
 use crate::for_dtype;
 use crate::kernel::{Combine, add, scale};
 use crate::memory::Memory;
+use serde::{Deserialize, Serialize};
 
 /// Elements checked or filled at a time: small enough to stay in the first-level cache.
 const BLOCK: usize = 2048;
@@ -52,7 +53,7 @@ pub struct Pattern {
 }
 
 /// The elements that came out wrong.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
     /// How many.
     pub count: usize,
@@ -255,10 +256,10 @@ impl Pattern {
         self.later().fill::<T>(rank, first, memory);
     }
 
-    /// Compares the results of all ranks with the one right answer, on all cores. `memories[r]`
-    /// belongs to rank r; `first` is the index of their first element.
-    pub fn check<T: Element>(&self, first: usize, memories: &[&Memory]) -> Wrong {
-        let elements = memories[0].elements::<T>().len();
+    /// Compares the results of some ranks with the one right answer, on all cores; `first` is the index
+    /// of their first element.
+    pub fn check<T: Element>(&self, first: usize, memories: &[(Rank, &Memory)]) -> Wrong {
+        let elements = memories.first().map_or(0, |(_, memory)| memory.elements::<T>().len());
         let (whole, tolerance) = (Whole { first, elements }, self.tolerance::<T>());
         let blocks = elements.div_ceil(BLOCK);
         let wrong = (0..blocks).into_par_iter().map(|block| {
@@ -266,7 +267,7 @@ impl Pattern {
             let mut expected = [T::from_i32(0); BLOCK];
             let expected = &mut expected[..range.len()];
             self.expected(&whole, range.clone(), expected);
-            let wrong = memories.iter().enumerate().map(|(rank, memory)| {
+            let wrong = memories.iter().map(|(rank, memory)| {
                 let got = &memory.elements::<T>()[range.clone()];
                 let wrong = |(got, want): (&T, &T)| got != want && !near(*got, *want, tolerance);
                 let count = got.iter().zip(&*expected).filter(|&pair| wrong(pair)).count();
@@ -283,8 +284,8 @@ impl Pattern {
             });
             wrong.fold(Wrong::default(), Wrong::and)
         });
-        let broken = memories.iter().position(|memory| !memory.guards_are_whole());
-        let guards = broken.map_or(Wrong::default(), |rank| Wrong {
+        let broken = memories.iter().find(|(_, memory)| !memory.guards_are_whole());
+        let guards = broken.map_or(Wrong::default(), |(rank, _)| Wrong {
             count: 1,
             first: Some(format!("rank {rank}: memory beyond the end of a tensor was written")),
         });
@@ -383,7 +384,7 @@ mod tests {
                             if pattern.reduction.op == ReduceOp::Average {
                                 scale(memory.elements_mut::<T>(), 1.0 / ranks as f64);
                             }
-                            pattern.check::<T>(0, &[&memory]).count
+                            pattern.check::<T>(0, &[(0, &memory)]).count
                         };
                         let all: Vec<usize> = (0..ranks).collect();
                         let what = format!("{dtype:?}, {pattern:?}");
@@ -415,7 +416,7 @@ mod tests {
             );
         }
         memories[1].elements_mut::<f32>()[7] = -1.0;
-        let wrong = pattern.check::<f32>(100, &[&memories[0], &memories[1]]);
+        let wrong = pattern.check::<f32>(100, &[(0, &memories[0]), (1, &memories[1])]);
         assert_eq!(wrong.count, 1);
         let text = wrong.first.unwrap();
         assert!(text.starts_with("rank 1, element 107: got -1, expected "), "{text}");

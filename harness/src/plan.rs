@@ -8,16 +8,21 @@ use std::time::Duration;
 use algorithms::control::{TensorId, Tensors};
 use algorithms::fusion::effective_threshold_bytes;
 use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::topology::{Rank, Topology};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::calibrate;
-use crate::config::{Case, Config};
+use crate::config::{Case, Config, Measure};
+use crate::engine::Job;
 use crate::for_dtype;
 use crate::groups::too_large;
+use crate::nodes::{Node, cast};
 use crate::provenance::{Subject, cores};
-use crate::transport::TransportError;
+use crate::replay::StepTimes;
+use crate::timeline::record::Recorder;
+use crate::transport::{MPI, TransportError, threads};
 use crate::workload::Workload;
 
 /// A case and what is needed to run it.
@@ -30,6 +35,29 @@ pub struct Planned {
     pub choices: Result<Vec<Choice>, String>,
     /// The gradients of each group; empty if there are no groups.
     pub groups: Vec<Vec<TensorId>>,
+    /// Where its ranks run.
+    pub placement: Placement,
+    /// Why it is left for a run on another machine, if it is.
+    pub left: Option<String>,
+}
+
+/// Where the ranks of a case run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The process that plays each rank; none on threads.
+    pub members: Vec<Rank>,
+    /// Nodes are posed, not real.
+    pub emulated: bool,
+    /// A node has fewer cores than ranks.
+    pub oversubscribed: bool,
+}
+
+impl Placement {
+    /// Threads of this process pose as all nodes.
+    fn on_threads(topology: &Topology) -> Placement {
+        let (emulated, oversubscribed) = (topology.nodes() > 1, topology.ranks() > cores());
+        Placement { members: Vec::new(), emulated, oversubscribed }
+    }
 }
 
 /// What a configuration comes down to.
@@ -71,14 +99,16 @@ impl Plan {
             let groups = framework.groups(&workload, by_algorithm);
             let problem = unchecked.or(groups.as_ref().err().cloned());
             let choices = problem.map_or(choices, Err);
-            Planned { case, algorithm, choices, groups: groups.unwrap_or_default() }
+            let (groups, placement) =
+                (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
+            Planned { case, algorithm, choices, groups, placement, left: None }
         };
         let cases = config.cases().into_iter().map(planned).collect();
         Plan { config, workload, cases, timelines: false }
     }
 
     /// Measures what algorithms that choose are to choose by, once for each topology that they run on;
-    /// returns it by topology. Before, they go by an assumed machine.
+    /// returns it by topology. Before, and over MPI, they go by an assumed machine.
     ///
     /// # Errors
     /// When a rank does not answer.
@@ -86,7 +116,8 @@ impl Plan {
         let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
         let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
         let choosing = self.cases.iter_mut().filter(|planned| {
-            planned.choices.is_ok() && calibrate::chooses(&planned.case.algorithm)
+            let on_threads = planned.case.transport == threads::NAME;
+            on_threads && planned.choices.is_ok() && calibrate::chooses(&planned.case.algorithm)
         });
         for planned in choosing {
             let Case { algorithm, topology, .. } = &planned.case;
@@ -99,6 +130,84 @@ impl Plan {
             (planned.algorithm, planned.choices) = calibrate::prepared(algorithm, topology, table);
         }
         Ok(tables)
+    }
+
+    /// Gives cases over MPI their processes; those for which there are too few are left, and so are all
+    /// if there is no MPI, for that reason.
+    pub fn place(&mut self, nodes: Result<&[Node], &str>) {
+        for planned in self.cases.iter_mut().filter(|planned| planned.case.transport == MPI) {
+            let placed = nodes
+                .map_err(str::to_string)
+                .and_then(|nodes| Ok((nodes, cast(nodes, &planned.case.topology)?)));
+            match placed {
+                Ok((nodes, (members, emulated))) => {
+                    let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
+                    planned.placement = Placement { members, emulated, oversubscribed };
+                }
+                Err(reason) => planned.left = Some(reason),
+            }
+        }
+    }
+
+    /// Cases that are left for a run on another machine, and why.
+    pub fn left(&self) -> impl Iterator<Item = (&Case, &str)> {
+        self.cases.iter().filter_map(|planned| Some((&planned.case, planned.left.as_deref()?)))
+    }
+
+    /// A rank that waits longer than this for another gives up.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.config.measure.patience_seconds)
+    }
+
+    /// One block of a case that has a schedule.
+    pub fn job<'p>(
+        &'p self,
+        planned: &'p Planned,
+        seed: u64,
+        recorder: Option<&'p Recorder>,
+    ) -> Job<'p> {
+        let (case, measure) = (&planned.case, &self.config.measure);
+        let choices = planned.choices.as_ref().expect("cases without a schedule are not run");
+        Job {
+            workload: &self.workload,
+            times: self.config.times(),
+            topology: &case.topology,
+            dtype: self.config.dtype(),
+            op: self.config.op(),
+            algorithm: &*planned.algorithm,
+            choices,
+            framework: &self.config.framework,
+            groups: &planned.groups,
+            disable_group_fusion: self.config.sweep.disable_group_fusion,
+            control_plane: &case.control_plane,
+            stall_check: measure.stall_check(),
+            fusion_threshold_bytes: effective_threshold_bytes(
+                case.fusion_threshold_bytes,
+                &case.topology,
+            ),
+            cycle_time: case.cycle_time,
+            cache_capacity: self.config.sweep.cache_capacity,
+            sizes: self.config.sizes(),
+            steps: measure.warmup_steps + measure.steps_per_block,
+            patience: self.patience(),
+            seed,
+            recorder,
+            fault: None,
+        }
+    }
+
+    /// Where ranks note what they do in a block, if a timeline is asked for: with room for steps that take
+    /// twice their bound.
+    pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
+        let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
+        let StepTimes { forward, backward, optimizer } = self.config.times();
+        // No cycle is shorter than some microseconds.
+        let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
+        let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
+        // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
+        let of_step = 2 + 3 * cycles as usize + 4 * self.workload.gradients.len();
+        let records = (warmup_steps + steps_per_block) * of_step;
+        self.timelines.then(|| Recorder::new(planned.case.topology.ranks(), records))
     }
 
     /// What a user should know before anything runs, in sentences.
@@ -115,10 +224,11 @@ impl Plan {
         warnings
     }
 
-    /// The order of a block: positions in `cases`, those that cannot be run left out. The same seed
+    /// The order of a block: positions in `cases`, those that cannot be run here left out. The same seed
     /// gives the same order.
     pub fn order(&self, block: usize) -> Vec<usize> {
-        let runs = |index: &usize| self.cases[*index].choices.is_ok();
+        let runs =
+            |index: &usize| self.cases[*index].choices.is_ok() && self.cases[*index].left.is_none();
         let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
         order.shuffle(&mut self.random(block, 0));
         order

@@ -8,6 +8,7 @@ use std::slice;
 use std::time::Duration;
 
 use algorithms::registry::{self, DEFAULT_INNER};
+use clap::builder::PossibleValuesParser;
 use serde::{Deserialize, Serialize};
 
 use crate::config::{Config, MIB, parse_topology};
@@ -15,10 +16,14 @@ use crate::environment::{
     Environment, MOST_CACHE_CAPACITY, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, Setting,
     number, whole_number,
 };
+use crate::transport;
 
 /// What the command line says; nothing where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub struct Options {
+    /// What moves bytes, instead of what the configuration says
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(transport::NAMES))]
+    pub transport: Option<String>,
     /// One fusion threshold in MiB instead of those of the configuration; 0 turns fusion off
     #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = threshold_mib)]
     pub fusion_threshold_mb: Option<f64>,
@@ -75,6 +80,8 @@ pub struct Precedence {
 pub fn apply(config: &mut Config, options: &Options, environment: &Environment) -> Precedence {
     let mut precedence = Precedence::default();
     let axes = &mut config.sweep;
+    let transport = option("--transport", options.transport.clone());
+    precedence.fix("sweep.transport", &mut axes.transport, transport, None);
     let threshold = &environment.fusion_threshold_bytes;
     precedence.fix(
         "sweep.fusion_threshold_mib",

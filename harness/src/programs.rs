@@ -17,6 +17,8 @@ const MOST_WORLD_OPS: usize = 1 << 17;
 /// are needed first.
 pub struct Programs<'s> {
     rank: Rank,
+    /// The transport can carry out puts.
+    puts: bool,
     choices: &'s [Choice],
     segment_bytes: usize,
     compiled: Vec<Compiled>,
@@ -33,14 +35,20 @@ struct Compiled {
 
 impl<'s> Programs<'s> {
     /// None compiled yet. Large buffers are cut into segments of about `segment_bytes`; 0: not.
-    pub fn new(rank: Rank, choices: &'s [Choice], segment_bytes: usize) -> Programs<'s> {
+    /// The transport is able to put, or not: the same on all ranks.
+    pub fn new(
+        rank: Rank,
+        choices: &'s [Choice],
+        segment_bytes: usize,
+        puts: bool,
+    ) -> Programs<'s> {
         let compiled = |choice: &Choice| {
             let most_segments = most_segments(&*choice.schedule);
             let programs = vec![None; most_segments.ilog2() as usize + 1];
             Compiled { most_segments, programs }
         };
         let compiled = choices.iter().map(compiled).collect();
-        Programs { rank, choices, segment_bytes, compiled, last: None }
+        Programs { rank, puts, choices, segment_bytes, compiled, last: None }
     }
 
     /// The program for buffers of that size. A function of schedule and size alone, so that all ranks
@@ -85,10 +93,11 @@ impl<'s> Programs<'s> {
     }
 
     fn program(&mut self, choice: usize, doublings: usize) -> &Program {
-        let (schedule, rank) = (&*self.choices[choice].schedule, self.rank);
+        let (schedule, rank, puts) = (&*self.choices[choice].schedule, self.rank, self.puts);
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
             let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule));
-            match (schedule.ranks() * ops(schedule)) << doublings <= MOST_WORLD_OPS {
+            let world_ops = (schedule.ranks() * ops(schedule)) << doublings;
+            match puts && world_ops <= MOST_WORLD_OPS {
                 true => Program::compile_world(&pipelined).swap_remove(rank),
                 false => Program::compile(&pipelined, rank),
             }
@@ -148,7 +157,7 @@ mod tests {
     fn each_size_has_the_program_of_its_choice_and_segments() {
         let auto = Auto::measured(vec![(0, "tree".into()), (1000, "ring".into())]);
         let choices = auto.choices(&Topology::flat(4)).unwrap();
-        let mut programs = Programs::new(1, &choices, 1000);
+        let mut programs = Programs::new(1, &choices, 1000, true);
         let (tree, ring) = (1, 4);
         for (size_bytes, chunks) in
             [(0, tree), (999, tree), (1000, ring), (1999, ring), (2000, 2 * ring), (4100, 4 * ring)]

@@ -2,21 +2,18 @@
 //! drift of the machine falls on all cases alike.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use algorithms::fusion::effective_threshold_bytes;
 use indicatif::ProgressBar;
 use rand::RngCore;
 
-use crate::config::Measure;
-use crate::engine::{self, Job, Outcome, RankMemory};
+use crate::crew::{Crew, Ended, Order};
 use crate::plan::{Plan, Planned};
 use crate::provenance::Launch;
 use crate::record::{Block, Earlier, RecordError, Store};
-use crate::replay::StepTimes;
 use crate::row::{Row, Status};
 use crate::tabulate::{bandwidth, blank, block_of, finished, summary};
-use crate::timeline::record::Recorder;
+use crate::timeline::record::Record;
 use crate::timeline::write::{Shown, file_name, write};
 
 /// The folder of timelines within that of the results.
@@ -39,18 +36,12 @@ pub fn run(
     store: &mut Store,
     earlier: Earlier,
     launches: &[Launch],
+    crew: &mut dyn Crew,
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
     let rows = earlier.rows.into_iter().map(|row| (row.case.clone(), row)).collect();
-    let mut sweep = Sweep {
-        plan,
-        store,
-        launches,
-        start: Instant::now(),
-        rows,
-        blocks: earlier.blocks,
-        memories: Vec::new(),
-    };
+    let mut sweep =
+        Sweep { plan, store, launches, start: Instant::now(), rows, blocks: earlier.blocks, crew };
     for planned in &plan.cases {
         if let Err(reason) = &planned.choices {
             sweep.give_up(planned, Status::Unsupported, reason.clone())?;
@@ -81,8 +72,7 @@ struct Sweep<'a> {
     rows: HashMap<String, Row>,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
-    /// Of as many ranks as the largest case had so far.
-    memories: Vec<RankMemory>,
+    crew: &'a mut dyn Crew,
 }
 
 impl Sweep<'_> {
@@ -99,11 +89,9 @@ impl Sweep<'_> {
         }
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
-            let recorder = self.plan.timelines.then(|| recorder(self.plan, planned));
-            let memories = &mut self.memories;
-            let outcome = run_block(self.plan, planned, seed, memories, recorder.as_ref());
-            if let Some(recorder) = recorder {
-                self.write_timeline(planned, recorder)?;
+            let Ended { outcome, records } = self.crew.run(self.plan, Order { index, seed });
+            if let Some(records) = records {
+                self.write_timeline(planned, &records)?;
             }
             let outcome = match outcome {
                 Ok(outcome) => outcome,
@@ -121,7 +109,11 @@ impl Sweep<'_> {
     }
 
     /// The timeline of a case's last block, however it ended.
-    fn write_timeline(&self, planned: &Planned, recorder: Recorder) -> Result<(), RecordError> {
+    fn write_timeline(
+        &self,
+        planned: &Planned,
+        records: &[Vec<Record>],
+    ) -> Result<(), RecordError> {
         let case = planned.case.to_string();
         let shown = Shown {
             case: &case,
@@ -131,7 +123,7 @@ impl Sweep<'_> {
             times: self.plan.config.times(),
         };
         let name = format!("{TIMELINES}/{}", file_name(&case));
-        self.store.write_streamed(&name, |out| write(out, &shown, &recorder.into_records()))
+        self.store.write_streamed(&name, |out| write(out, &shown, records))
     }
 
     /// Every case has its minimum of blocks, and the time is over.
@@ -170,60 +162,6 @@ impl Sweep<'_> {
         }
         Ok(())
     }
-}
-
-/// With room for one block of a case whose steps take twice their bound.
-fn recorder(plan: &Plan, planned: &Planned) -> Recorder {
-    let Measure { warmup_steps, steps_per_block, .. } = plan.config.measure;
-    let StepTimes { forward, backward, optimizer } = plan.config.times();
-    // No cycle is shorter than some microseconds.
-    let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
-    let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
-    // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
-    let of_step = 2 + 2 * cycles as usize + 4 * plan.workload.gradients.len();
-    Recorder::new(planned.case.topology.ranks(), (warmup_steps + steps_per_block) * of_step)
-}
-
-fn run_block(
-    plan: &Plan,
-    planned: &Planned,
-    seed: u64,
-    memories: &mut Vec<RankMemory>,
-    recorder: Option<&Recorder>,
-) -> Result<Outcome, String> {
-    let (case, measure) = (&planned.case, &plan.config.measure);
-    let choices = planned.choices.as_ref().expect("cases without a schedule are not run");
-    let job = Job {
-        workload: &plan.workload,
-        times: plan.config.times(),
-        topology: &case.topology,
-        dtype: plan.config.dtype(),
-        op: plan.config.op(),
-        algorithm: &*planned.algorithm,
-        choices,
-        framework: &plan.config.framework,
-        groups: &planned.groups,
-        disable_group_fusion: plan.config.sweep.disable_group_fusion,
-        control_plane: &case.control_plane,
-        stall_check: measure.stall_check(),
-        fusion_threshold_bytes: effective_threshold_bytes(
-            case.fusion_threshold_bytes,
-            &case.topology,
-        ),
-        cycle_time: case.cycle_time,
-        cache_capacity: plan.config.sweep.cache_capacity,
-        sizes: plan.config.sizes(),
-        steps: measure.warmup_steps + measure.steps_per_block,
-        patience: Duration::from_secs_f64(measure.patience_seconds),
-        seed,
-        recorder,
-        fault: None,
-    };
-    let ranks = case.topology.ranks();
-    memories.resize_with(memories.len().max(ranks), RankMemory::default);
-    let outcome = engine::run(&job, &mut memories[..ranks]);
-    let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
-    outcome.map_err(|error| error.to_string())
 }
 
 /// Why a case is done after these blocks, if it is.

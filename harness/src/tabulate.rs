@@ -13,11 +13,11 @@ use crate::engine::{self, Outcome};
 use crate::groups::Groups;
 use crate::plan::{Plan, Planned};
 use crate::programs::{choice_for, segments};
-use crate::provenance::{Launch, cores};
+use crate::provenance::Launch;
 use crate::record::{Block, histogram};
 use crate::row::{Kind, Message, Row, SCHEMA, Sample, Source, Status};
 use crate::statistics::Summary;
-use crate::transport::threads::is_pinned;
+use crate::transport::threads::{self, is_pinned};
 
 /// What ranks saw, as samples: the steps after the warm-up, the maximum over ranks.
 pub fn block_of(
@@ -184,9 +184,9 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         kind: Kind::Step,
         case: case.to_string(),
         source: Source::Measured,
-        emulated: case.topology.nodes() > 1,
-        oversubscribed: ranks > cores(),
-        pinned: is_pinned(),
+        emulated: planned.placement.emulated,
+        oversubscribed: planned.placement.oversubscribed,
+        pinned: case.transport == threads::NAME && is_pinned(),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),

@@ -4,9 +4,13 @@
 //! all implement it: [`Transport::begin`] posts, [`Transport::receive`] waits for what arrives and
 //! combines it, [`Transport::settle`] waits until what was sent may be overwritten.
 
+mod chunks;
+#[cfg(feature = "mpi")]
+pub mod mpi;
 pub mod threads;
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use algorithms::program::{Bounds, Op, Program};
 use algorithms::topology::Rank;
@@ -15,8 +19,11 @@ use thiserror::Error;
 use crate::kernel::{Combine, Kernel, kernel};
 use crate::memory::Buffer;
 
+/// Ranks are processes, on one node or several, and talk through an MPI library.
+pub const MPI: &str = "mpi";
+
 /// Names of the transports that exist, as in configurations and CSV files.
-pub const NAMES: [&str; 1] = [threads::NAME];
+pub const NAMES: [&str; 2] = [threads::NAME, MPI];
 
 /// One collective as a transport sees it.
 pub struct Collective<'c, 'b> {
@@ -49,6 +56,12 @@ pub trait Transport {
     /// World size.
     fn ranks(&self) -> usize;
 
+    /// Senders can write into a receiver's buffer, see [`Program::compile_world`].
+    fn puts(&self) -> bool;
+
+    /// Whether this rank need not hurry: then it soon sleeps where it has to wait.
+    fn set_calm(&mut self, calm: bool);
+
     /// Makes room for what collectives of this program, on buffers of at most `most_bytes`, need beyond
     /// their buffer. What has not been prepared makes room as it goes.
     fn prepare(&mut self, program: &Program, most_bytes: usize);
@@ -78,6 +91,52 @@ pub trait Transport {
     ) -> Result<(), TransportError>;
 }
 
+/// Messages of bytes between the ranks of a world, for control planes.
+pub trait Post {
+    /// Sends a message; does not wait for it to arrive.
+    ///
+    /// # Errors
+    /// When the receiver does not take earlier ones.
+    fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError>;
+
+    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one. Returns from
+    /// whom it is.
+    ///
+    /// # Errors
+    /// When nobody sends one.
+    fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError>;
+
+    /// Waits until everything that was sent has been taken.
+    ///
+    /// # Errors
+    /// When a receiver does not take it.
+    fn flush(&mut self) -> Result<(), TransportError>;
+
+    /// As [`Transport::set_calm`].
+    fn set_calm(&mut self, calm: bool);
+}
+
+/// A moment that comes when all ranks have arrived, for which nobody waits idly.
+pub trait Meeting {
+    /// This rank has arrived. Once.
+    fn arrive(&mut self);
+
+    /// When the last rank arrived, once this rank knows.
+    fn begun(&mut self) -> Option<Instant>;
+}
+
+/// One rank's connections to all others: each kind of message has its own.
+pub struct Connections<D, B, M, S> {
+    /// For gradients.
+    pub data: D,
+    /// For the bits of control planes.
+    pub bits: B,
+    /// For their messages.
+    pub mail: M,
+    /// Where all ranks begin the last step of a job together.
+    pub last_step: S,
+}
+
 /// Why data could not be moved.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -94,6 +153,21 @@ pub enum TransportError {
         peer: Rank,
         /// How long.
         waited: Duration,
+    },
+    /// The library underneath refuses.
+    #[error(
+        "rank {rank}: {call}{} failed: {why}",
+        peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
+    )]
+    Failed {
+        /// Who called.
+        rank: Rank,
+        /// With whom, if it is one rank.
+        peer: Option<Rank>,
+        /// What was called.
+        call: String,
+        /// What the library says.
+        why: String,
     },
     /// Another rank has given up.
     #[error("rank {by} gave up: {reason}")]

@@ -112,8 +112,7 @@ impl Workload {
     /// A fingerprint of names, shapes and ready times: FNV-1a over their text.
     pub fn digest(&self) -> String {
         let text = format!("{:?} {:?}", self.gradients, self.ready_order);
-        let fnv = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-        format!("{:016x}", text.bytes().fold(0xcbf2_9ce4_8422_2325, fnv))
+        format!("{:016x}", fnv1a(text.as_bytes()))
     }
 
     /// What a control plane knows of the gradients.
@@ -258,6 +257,12 @@ impl Row<'_> {
             self.malformed(format!("shape is \"{field}\", expected dimensions such as 64x3x7x7"))
         })
     }
+}
+
+/// A fingerprint of bytes, as Fowler, Noll and Vo compute it.
+pub(crate) fn fnv1a(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ fn a_missing_or_doubled_pass_is_seen() {
                                 add(sum.elements_mut(), &part);
                             }
                         }
-                        pattern.check::<T>(7, &[&sum]).count
+                        pattern.check::<T>(7, &[(0, &sum)]).count
                     };
                     let what = format!("{dtype:?}, {pattern:?}, {elements} elements");
                     let of_last = |last: Vec<usize>| {
@@ -75,7 +75,7 @@ fn a_factor_that_rounds_is_compared_within_its_bound() {
                     add(sum.elements_mut(), &part);
                 }
                 scale(sum.elements_mut::<T>(), 0.25);
-                pattern.check::<T>(0, &[&sum]).count
+                pattern.check::<T>(0, &[(0, &sum)]).count
             };
             for ranks in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
                 assert_eq!(wrong(&ranks), 0, "{dtype:?}");

@@ -13,8 +13,8 @@ use harness::bench::{Bench, run};
 use harness::execute::execute;
 use harness::kernel::Combine;
 use harness::memory::{Buffer, Memory};
-use harness::transport::TransportError;
 use harness::transport::threads::{Links, Mail, run_ranks};
+use harness::transport::{Post, TransportError};
 
 /// Runs one allreduce twice on threads and asserts that every element is right.
 fn check(

@@ -12,7 +12,9 @@ use super::{Exit, plot, usage};
 use crate::calibrate;
 use crate::config::Config;
 use crate::control_sweep;
+use crate::crew;
 use crate::environment::Environment;
+use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::precedence::{self, Options, Override, Precedence};
 use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes, now};
@@ -55,18 +57,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return control::run(arguments);
     }
     let mut config = Config::read(&arguments.config)?;
+    let say = voice();
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
-    launch.overrides = override_config(&mut config, &arguments.options, &environment);
+    launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
     let path = config.workload_path(&arguments.config);
     let workload = Workload::read(&path)
         .map_err(|error| usage(format!("{}: {error}", arguments.config.display())))?;
     if workload.ready_assumed {
-        eprintln!(
+        say(&format!(
             "{}: nobody measured when its gradients become ready; the reverse of their definition \
              is assumed",
             workload.name
-        );
+        ));
     }
     if let Some(groups) = &config.framework.groups {
         let wrong =
@@ -75,12 +78,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let timelines = arguments.timeline || environment.timeline.value.is_some();
     if let Some(set_by) = &environment.timeline.set_by {
-        eprintln!(
+        say(&format!(
             "{set_by}: not that file, but timelines/ among the results gets one of each case"
-        );
+        ));
     }
     let mut plan = Plan { timelines, ..Plan::new(config, workload) };
-    plan.warnings().iter().for_each(|warning| eprintln!("warning: {warning}"));
+    plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
@@ -94,6 +97,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
+    let Some(mut crew) = crew::assemble(&mut plan).map_err(usage)? else {
+        return Ok(Exit::Right);
+    };
+    plan.left().for_each(|(case, reason)| say(&format!("{case} is left out: {reason}")));
     launch.auto = plan.calibrate()?;
     for (topology, table) in &launch.auto {
         eprintln!("{topology}: {}", calibrate::in_words(table));
@@ -113,7 +120,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         );
     }
     let progress = progress(&plan);
-    let report = run_plan(&plan, &mut store, earlier, &provenance.launches, &progress);
+    let launches = &provenance.launches;
+    let report = run_plan(&plan, &mut store, earlier, launches, &mut *crew, &progress);
     progress.finish_and_clear();
     let report = report?;
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
@@ -132,15 +140,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(exit(&report.rows))
 }
 
+/// How this process advises the user: not at all if it is not the first of several.
+fn voice() -> fn(&str) {
+    match Launched::here() {
+        Some(Launched { rank: 1.., .. }) => |_| {},
+        _ => |sentence| eprintln!("{sentence}"),
+    }
+}
+
 /// Puts into the configuration what options and Horovod's variables say, and tells the user.
 fn override_config(
     config: &mut Config,
     options: &Options,
     environment: &Environment,
+    say: fn(&str),
 ) -> Vec<Override> {
     let Precedence { overrides, ignored } = precedence::apply(config, options, environment);
-    environment.notices.iter().chain(&ignored).for_each(|sentence| eprintln!("{sentence}"));
-    overrides.iter().for_each(|replaced| eprintln!("{replaced}"));
+    environment.notices.iter().chain(&ignored).for_each(|sentence| say(sentence));
+    overrides.iter().for_each(|replaced| say(&replaced.to_string()));
     overrides
 }
 

@@ -10,7 +10,7 @@ use super::measured::{Check, DriveError, Job, MOST_CYCLES, Measured, Step};
 use super::network::Reports;
 use crate::bench::Barrier;
 use crate::negotiate::Negotiator;
-use crate::transport::threads::{Links, Mail, run_ranks};
+use crate::transport::threads::{Endpoint, Links, Mail, run_ranks};
 use crate::usage::context_switches;
 
 /// What one rank saw of one step.
@@ -65,7 +65,7 @@ pub fn run(job: &Job) -> Result<Measured, DriveError> {
 fn run_rank(
     job: &Job,
     rank: Rank,
-    mut negotiator: Negotiator,
+    mut negotiator: Negotiator<Endpoint, Mail>,
     mut barrier: Barrier,
     stop_at: &AtomicUsize,
 ) -> Result<RankLog, DriveError> {

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use algorithms::control::{Report, TensorId};
+use algorithms::fusion::Stop;
 use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::negotiate::NegotiateError;
@@ -12,7 +14,7 @@ use crate::pattern::Wrong;
 use crate::transport::{CausedByTransport, TransportError};
 
 /// What one rank saw of one step. Times are since the job began.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankStep {
     /// From its beginning to the end of the optimizer.
     pub time: Duration,
@@ -25,6 +27,7 @@ pub struct RankStep {
     /// Bytes of control messages sent.
     pub control_bytes: usize,
     /// What the control plane did.
+    #[serde(with = "ReportFields")]
     pub report: Report,
     /// From the moment in which each gradient became ready to the beginning of its cycle, summed up.
     pub cycle_wait: Duration,
@@ -33,7 +36,7 @@ pub struct RankStep {
 }
 
 /// One allreduce of one or several gradients, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankMessage {
     /// The step that it belongs to.
     pub step: usize,
@@ -46,7 +49,7 @@ pub struct RankMessage {
 }
 
 /// Everything one rank saw.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct RankLog {
     /// Each step.
     pub steps: Vec<RankStep>,
@@ -60,7 +63,7 @@ pub struct RankLog {
 }
 
 /// One cycle, as one rank saw it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankCycle {
     /// The step in which it began; none between steps, while data are written.
     pub step: Option<usize>,
@@ -136,4 +139,24 @@ impl CausedByTransport for EngineError {
             _ => None,
         }
     }
+}
+
+/// The fields of a [`Report`], for processes that tell each other.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Report")]
+struct ReportFields {
+    cycles: usize,
+    slow_cycles: usize,
+    hits: usize,
+    misses: usize,
+    invalid: usize,
+    evictions: usize,
+    stops: [usize; Stop::ALL.len()],
+    messages_sent: usize,
+    messages_received: usize,
+    bytes_wire_sent: usize,
+    bytes_wire_received: usize,
+    bytes_horovod_sent: usize,
+    bitwise: usize,
+    bitwise_bytes: usize,
 }

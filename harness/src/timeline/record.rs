@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::TensorId;
 use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
 
 /// Something that happened on a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// When, in nanoseconds since the recorder was made.
     pub time_ns: u64,
@@ -16,7 +17,7 @@ pub struct Record {
 }
 
 /// What can happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A training step begins.
     Step,

@@ -6,10 +6,10 @@
 //! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
 //! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
 
-mod chunks;
 mod endpoint;
 mod line;
 mod mail;
+mod meeting;
 mod ranks;
 mod seat;
 
@@ -28,6 +28,7 @@ use seat::Seat;
 
 pub use endpoint::Endpoint;
 pub use mail::Mail;
+pub use meeting::{LastStep, Start};
 pub use ranks::{is_pinned, run_ranks};
 
 /// What lines and seats are made of; a model checker puts its own in this place.
@@ -97,7 +98,7 @@ impl Links {
     }
 
     /// More links for the world of these, for messages of another sort, for which a rank may also wait
-    /// without hurry: see [`Endpoint::set_calm`].
+    /// without hurry: see [`super::Transport::set_calm`].
     pub fn beside(self: &Arc<Links>) -> Arc<Links> {
         Links::sharing(self.waits.clone(), self.patience, true)
     }

@@ -8,9 +8,9 @@ use algorithms::program::{Kind, Op, Program};
 use algorithms::topology::Rank;
 
 use super::Links;
-use super::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use super::line::{Line, Message};
 use crate::memory::Memory;
+use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
 
 /// A parked rank looks around this often, to notice that others have given up.
@@ -68,12 +68,6 @@ impl Endpoint {
             aside: Vec::new(),
             calm: false,
         }
-    }
-
-    /// Whether this rank need not hurry: then it soon sleeps where it has to wait, on links that were
-    /// made for it ([`Links::beside`]).
-    pub fn set_calm(&mut self, calm: bool) {
-        self.calm = calm;
     }
 
     /// Sends the address and length of bytes that stay where they are until [`Self::is_taken`].
@@ -368,6 +362,15 @@ impl Transport for Endpoint {
 
     fn ranks(&self) -> usize {
         self.links.ranks
+    }
+
+    fn puts(&self) -> bool {
+        true
+    }
+
+    /// On links that were made for it: [`Links::beside`].
+    fn set_calm(&mut self, calm: bool) {
+        self.calm = calm;
     }
 
     fn prepare(&mut self, program: &Program, most_bytes: usize) {

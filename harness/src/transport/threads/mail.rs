@@ -6,7 +6,7 @@ use algorithms::topology::Rank;
 
 use super::line::Message;
 use super::{Endpoint, Links};
-use crate::transport::TransportError;
+use crate::transport::{Post, Transport, TransportError};
 
 /// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
 /// control plane has links of its own.
@@ -21,14 +21,14 @@ impl Mail {
     pub fn new(endpoint: Endpoint) -> Mail {
         Mail { endpoint, outbox: Vec::new() }
     }
+}
 
-    /// As [`Endpoint::set_calm`].
-    pub fn set_calm(&mut self, calm: bool) {
+impl Post for Mail {
+    fn set_calm(&mut self, calm: bool) {
         self.endpoint.set_calm(calm);
     }
 
-    /// Sends a message; does not wait for it to arrive.
-    pub fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
+    fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         // One message per pair at a time: the line has room for one address. What has not been
         // taken stays in the outbox, whatever happens.
         for &(_, count, _) in self.outbox.iter().filter(|(peer, ..)| *peer == to) {
@@ -40,12 +40,7 @@ impl Mail {
         Ok(())
     }
 
-    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one.
-    pub fn receive(
-        &mut self,
-        expecting: Rank,
-        message: &mut Vec<u8>,
-    ) -> Result<Rank, TransportError> {
+    fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError> {
         let endpoint = &self.endpoint;
         let next = |links: &Links| {
             (0..links.ranks)
@@ -66,8 +61,7 @@ impl Mail {
         Ok(from)
     }
 
-    /// Waits until everything that was sent has been taken.
-    pub fn flush(&mut self) -> Result<(), TransportError> {
+    fn flush(&mut self) -> Result<(), TransportError> {
         for (to, count, _) in &self.outbox {
             self.endpoint.wait_taken(*to, *count)?;
         }

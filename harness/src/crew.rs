@@ -1,0 +1,110 @@
+//! Who carries out the blocks of a sweep: threads of this process, or all processes of an MPI job.
+
+#[cfg(feature = "mpi")]
+mod processes;
+
+use thiserror::Error;
+
+use crate::engine::{self, Outcome, RankMemory};
+use crate::launch::Launched;
+use crate::plan::Plan;
+use crate::timeline::record::Record;
+use crate::transport::MPI;
+
+/// One block of one case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The case: its position in the plan.
+    pub index: usize,
+    /// Seed of the data.
+    pub seed: u64,
+}
+
+/// How a block ended.
+pub struct Ended {
+    /// What it brought, or what went wrong, in words.
+    pub outcome: Result<Outcome, String>,
+    /// What each rank noted, where a timeline is asked for.
+    pub records: Option<Vec<Vec<Record>>>,
+}
+
+/// Who carries out blocks.
+pub trait Crew {
+    /// Carries out a block.
+    fn run(&mut self, plan: &Plan, order: Order) -> Ended;
+}
+
+/// Why a sweep cannot begin with these processes.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct CrewError(String);
+
+/// Finds out who carries out a plan's blocks, and gives cases over MPI their processes. Returns none once
+/// the sweep is over, in a process that only followed.
+///
+/// # Errors
+/// When what was started does not fit what the plan needs, or when processes disagree about it.
+pub fn assemble(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    let launched = Launched::here().filter(|launched| launched.tasks > 1);
+    let needs_mpi = plan.cases.iter().any(|planned| planned.case.transport == MPI);
+    match launched {
+        Some(Launched { tasks, .. }) if !needs_mpi => Err(CrewError(format!(
+            "started as {tasks} processes, and no case runs over MPI; start it once, or add \
+             --transport {MPI}"
+        ))),
+        _ if needs_mpi => join(plan),
+        _ => Ok(Some(Box::new(Threads::default()))),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    let reason = "this program was built without MPI; build it with --features mpi";
+    if plan.cases.iter().all(|planned| planned.case.transport == MPI) {
+        return Err(CrewError(reason.into()));
+    }
+    plan.place(Err(reason));
+    Ok(Some(Box::new(Threads::default())))
+}
+
+#[cfg(feature = "mpi")]
+fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    use crate::transport::mpi::World;
+    let refuse = |error: &dyn ToString| CrewError(error.to_string());
+    let world = World::join().map_err(|error| refuse(&error))?;
+    let ranks = world.comm().ranks();
+    if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(ranks)) {
+        return Err(CrewError(problem));
+    }
+    plan.place(Ok(world.nodes()));
+    let mut processes = processes::Processes::new(world).map_err(|error| refuse(&error))?;
+    processes.agree_on(plan)?;
+    if processes.leads() {
+        return Ok(Some(Box::new(processes)));
+    }
+    processes.follow(plan).map_err(|error| refuse(&error))?;
+    Ok(None)
+}
+
+/// Threads of this process.
+#[derive(Default)]
+pub struct Threads {
+    /// Of as many ranks as the largest case had so far.
+    memories: Vec<RankMemory>,
+}
+
+impl Crew for Threads {
+    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
+        let planned = &plan.cases[order.index];
+        let ranks = planned.case.topology.ranks();
+        self.memories.resize_with(self.memories.len().max(ranks), RankMemory::default);
+        let recorder = plan.recorder(planned);
+        let job = plan.job(planned, order.seed, recorder.as_ref());
+        let outcome = engine::run(&job, &mut self.memories[..ranks]);
+        let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
+        Ended {
+            outcome: outcome.map_err(|error| error.to_string()),
+            records: recorder.map(|recorder| recorder.into_records()),
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Blocks that all processes of an MPI job carry out together.
+//!
+//! Every process has read the same configuration and made the same plan. Rank 0 leads: it tells the
+//! others which block is next, plays a rank itself, and gathers what the others saw. Who has no part in a
+//! case waits without taking a core away from those that have.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
+
+use super::{Crew, CrewError, Ended, Order, Threads};
+use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
+use crate::pattern::Wrong;
+use crate::plan::Plan;
+use crate::provenance::{COMMIT, Subject};
+use crate::timeline::record::Record;
+use crate::transport::mpi::{Mail, World, give_up};
+use crate::transport::{MPI, Post, TransportError};
+use crate::workload::fnv1a;
+
+/// An order on its way: the position of a case, the seed, and whether it is the end.
+const ORDER_BYTES: usize = 17;
+
+/// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
+const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// What one process tells of a block.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    log: RankLog,
+    wrong: Wrong,
+    records: Vec<Record>,
+}
+
+/// All processes of a job, as each of them sees it.
+pub struct Processes {
+    world: World,
+    mail: Mail,
+    memory: RankMemory,
+    /// Rank 0's, for cases on threads.
+    threads: Threads,
+}
+
+impl Processes {
+    /// The processes of a job that has begun.
+    ///
+    /// # Errors
+    /// When MPI refuses.
+    pub fn new(world: World) -> Result<Processes, TransportError> {
+        let all: Vec<Rank> = (0..world.comm().ranks()).collect();
+        let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
+        Ok(Processes { world, mail, memory: RankMemory::default(), threads: Threads::default() })
+    }
+
+    /// The job.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// True for the process that orders, records and speaks.
+    pub fn leads(&self) -> bool {
+        self.world.rank() == 0
+    }
+
+    /// Carries out what rank 0 orders, until it ends the sweep.
+    ///
+    /// # Errors
+    /// When rank 0 falls silent.
+    pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
+        while let Some(order) = self.next_order()? {
+            let told = self.play(plan, order)?;
+            if let Some((_, told)) = told {
+                let told: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
+                self.mail.send(0, told)?;
+                self.mail.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares plans: processes that read different files, or run different programs, would wait for each
+    /// other for ever.
+    ///
+    /// # Errors
+    /// Who has another plan than rank 0, or that MPI refuses.
+    pub fn agree_on(&self, plan: &Plan) -> Result<(), CrewError> {
+        let text = format!("{COMMIT} {} {}", plan.config(), plan.workload_digest());
+        let own = fnv1a(text.as_bytes()).to_le_bytes();
+        let all =
+            self.world.comm().all_gather(own).map_err(|error| CrewError(error.to_string()))?;
+        match all.iter().position(|other| *other != all[0]) {
+            None => Ok(()),
+            Some(rank) => Err(CrewError(format!(
+                "process {rank} has another program, configuration or workload than process 0; see \
+                 that all nodes read the same files"
+            ))),
+        }
+    }
+
+    fn tell(&self, order: Option<Order>) -> Result<(), TransportError> {
+        let mut bytes = [0; ORDER_BYTES];
+        if let Some(Order { index, seed }) = order {
+            bytes[0] = 1;
+            bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
+            bytes[9..].copy_from_slice(&seed.to_le_bytes());
+        }
+        self.broadcast(&mut bytes)
+    }
+
+    fn next_order(&self) -> Result<Option<Order>, TransportError> {
+        let mut bytes = [0; ORDER_BYTES];
+        self.broadcast(&mut bytes)?;
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let order = Order { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
+        Ok((bytes[0] == 1).then_some(order))
+    }
+
+    fn broadcast(&self, bytes: &mut [u8; ORDER_BYTES]) -> Result<(), TransportError> {
+        // SAFETY: the bytes stay here until the request is over, or the process is.
+        let mut requests = unsafe { self.world.comm().broadcast(bytes.as_mut_ptr(), bytes.len())? };
+        let waited = self.world.waiting(PATIENCE).request(&mut requests);
+        waited.unwrap_or_else(|error| give_up(&error));
+        Ok(())
+    }
+
+    /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
+    fn play(&mut self, plan: &Plan, order: Order) -> Result<Option<(Rank, Told)>, TransportError> {
+        let planned = &plan.cases[order.index];
+        let members = &planned.placement.members;
+        let patience = plan.patience();
+        let Some((rank, connections)) = self.world.connect(members, patience)? else {
+            return Ok(None);
+        };
+        // Clocks of timelines begin together, up to the time of a barrier.
+        let mut together = connections.data.comm().barrier()?;
+        let waited = self.world.waiting(patience).request(&mut together);
+        waited.unwrap_or_else(|error| give_up(&error));
+        let recorder = plan.recorder(planned);
+        let job: Job = plan.job(planned, order.seed, recorder.as_ref());
+        let log = engine::run_rank(&job, rank, connections, &mut self.memory);
+        // The others wait for this rank, and MPI has no way to tell them.
+        let log = log.unwrap_or_else(|error| {
+            give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
+        });
+        let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
+        let records = recorder.map(|recorder| recorder.into_records().swap_remove(rank));
+        Ok(Some((rank, Told { log, wrong, records: records.unwrap_or_default() })))
+    }
+
+    /// Rank 0's side of a block.
+    fn lead(&mut self, plan: &Plan, order: Order) -> Result<Ended, TransportError> {
+        self.tell(Some(order))?;
+        let members = plan.cases[order.index].placement.members.clone();
+        let mut told: Vec<Option<Told>> = members.iter().map(|_| None).collect();
+        if let Some((rank, own)) = self.play(plan, order)? {
+            told[rank] = Some(own);
+        }
+        let mut message = Vec::new();
+        while let Some(missing) = told.iter().position(Option::is_none) {
+            let from = self.mail.receive(members[missing], &mut message)?;
+            let rank = members.iter().position(|&member| member == from);
+            let read = postcard::from_bytes(&message).expect("all processes run the same program");
+            told[rank.expect("only members tell")] = Some(read);
+        }
+        let (mut ranks, mut records, mut wrong) = (Vec::new(), Vec::new(), Wrong::default());
+        for told in told.into_iter().flatten() {
+            ranks.push(told.log);
+            records.push(told.records);
+            wrong = wrong.and(told.wrong);
+        }
+        let planned = &plan.cases[order.index];
+        let negotiated = plan.job(planned, order.seed, None).negotiates();
+        let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
+        let outcome = outcome.map_err(|error| error.to_string());
+        let refused = |outcome: Outcome| match outcome.refusal() {
+            None => Ok(outcome),
+            Some(error) => Err(error.to_string()),
+        };
+        Ok(Ended { outcome: outcome.and_then(refused), records: plan.timelines.then_some(records) })
+    }
+}
+
+/// The others go with rank 0, however its sweep ends.
+impl Drop for Processes {
+    fn drop(&mut self) {
+        if self.leads()
+            && let Err(error) = self.tell(None)
+        {
+            eprintln!("kolo: {error}");
+        }
+    }
+}
+
+impl Crew for Processes {
+    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
+        if plan.cases[order.index].case.transport != MPI {
+            return self.threads.run(plan, order);
+        }
+        self.lead(plan, order).unwrap_or_else(|error| give_up(&error))
+    }
+}

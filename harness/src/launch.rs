@@ -1,0 +1,78 @@
+//! How this process was started: alone, or by a launcher as one of several.
+
+/// What a launcher told this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// This process, from 0.
+    pub rank: usize,
+    /// How many the launcher started.
+    pub tasks: usize,
+    /// The variable that says how many.
+    pub by: &'static str,
+}
+
+/// Rank and number of processes, as launchers tell them: those that are most sure first. Under `mpirun`
+/// within a Slurm job, Slurm's are those of `mpirun`'s own daemons.
+const VARIABLES: [(&str, &str); 4] = [
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("PMIX_RANK", "PMIX_SIZE"),
+];
+
+impl Launched {
+    /// What the environment says, if a launcher has set it.
+    pub fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
+        VARIABLES.iter().find_map(|&(rank, tasks)| {
+            let number = |name| variable(name)?.trim().parse().ok();
+            Some(Launched { rank: number(rank)?, tasks: number(tasks)?, by: tasks })
+        })
+    }
+
+    /// What this process's environment says.
+    pub fn here() -> Option<Launched> {
+        Launched::find(|name| std::env::var(name).ok())
+    }
+
+    /// Why `ranks`, as MPI counts them, cannot be what was started, if so.
+    pub fn contradicts(&self, ranks: usize) -> Option<String> {
+        let Launched { tasks, by, .. } = *self;
+        (tasks != ranks).then(|| {
+            format!(
+                "{by} says that {tasks} processes were started, and MPI sees {ranks}: launcher and \
+                 MPI library do not speak the same protocol; with Open MPI try srun --mpi=pmix, with \
+                 MPICH srun --mpi=pmi2, or the library's own mpirun"
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(set: &[(&str, &str)]) -> Option<Launched> {
+        let value = |name: &str| {
+            set.iter().find(|(other, _)| *other == name).map(|(_, value)| value.to_string())
+        };
+        Launched::find(value)
+    }
+
+    #[test]
+    fn launchers_are_told_apart() {
+        assert_eq!(find(&[]), None);
+        assert_eq!(find(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None, "a batch script");
+        let by_srun = find(&[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "4")]).unwrap();
+        assert_eq!((by_srun.rank, by_srun.tasks), (3, 4));
+        let under_mpirun = [
+            ("SLURM_PROCID", "0"),
+            ("SLURM_STEP_NUM_TASKS", "1"),
+            ("OMPI_COMM_WORLD_RANK", "2"),
+            ("OMPI_COMM_WORLD_SIZE", "8"),
+        ];
+        let launched = find(&under_mpirun).unwrap();
+        assert_eq!((launched.rank, launched.tasks), (2, 8));
+        assert_eq!(launched.contradicts(8), None);
+        assert!(launched.contradicts(1).unwrap().starts_with("OMPI_COMM_WORLD_SIZE says that 8"));
+    }
+}

@@ -1,0 +1,105 @@
+//! Messages of bytes between processes.
+
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use algorithms::topology::Rank;
+
+use super::comm::{Comm, Requests};
+use super::wait::Waiting;
+use crate::transport::{Meeting, Post, TransportError};
+
+/// One process's messages, over a communicator of their own.
+pub struct Mail {
+    comm: Rc<Comm>,
+    waiting: Waiting,
+    /// What was sent and may not have been taken yet.
+    outbox: Vec<(Requests, Arc<[u8]>)>,
+}
+
+impl Mail {
+    /// Messages over a communicator that nothing else uses.
+    pub fn new(comm: Rc<Comm>, waiting: Waiting) -> Mail {
+        Mail { comm, waiting, outbox: Vec::new() }
+    }
+
+    fn forget_what_was_taken(&mut self) -> Result<(), TransportError> {
+        let mut index = 0;
+        while index < self.outbox.len() {
+            match self.outbox[index].0.is_over()? {
+                true => drop(self.outbox.swap_remove(index)),
+                false => index += 1,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Post for Mail {
+    fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
+        self.forget_what_was_taken()?;
+        // SAFETY: the outbox keeps the message until it was taken; nobody can write it.
+        let requests = unsafe { self.comm.send(message.as_ptr(), message.len(), to)? };
+        self.outbox.push((requests, message));
+        Ok(())
+    }
+
+    fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError> {
+        let comm = &self.comm;
+        let (from, bytes) = self.waiting.until(expecting, || comm.arrived())?;
+        message.clear();
+        message.resize(bytes, 0);
+        // SAFETY: there is room, and the request is over before anybody looks.
+        let mut requests = unsafe { self.comm.receive(message.as_mut_ptr(), bytes, from)? };
+        self.waiting.request(&mut requests)?;
+        Ok(from)
+    }
+
+    fn flush(&mut self) -> Result<(), TransportError> {
+        for (requests, _) in &mut self.outbox {
+            self.waiting.request(requests)?;
+        }
+        self.outbox.clear();
+        Ok(())
+    }
+
+    fn set_calm(&mut self, calm: bool) {
+        self.waiting.calm = calm;
+    }
+}
+
+/// Processes that begin something together: over when each has called.
+pub struct Barrier {
+    comm: Rc<Comm>,
+    requests: Option<Requests>,
+    begun: Option<Instant>,
+}
+
+impl Barrier {
+    /// A barrier that nobody has reached.
+    pub fn new(comm: Rc<Comm>) -> Barrier {
+        Barrier { comm, requests: None, begun: None }
+    }
+}
+
+impl Meeting for Barrier {
+    fn arrive(&mut self) {
+        match self.comm.barrier() {
+            Ok(requests) => self.requests = Some(requests),
+            Err(error) => super::give_up(&error),
+        }
+    }
+
+    /// By this process's clock: when it learned of it.
+    fn begun(&mut self) -> Option<Instant> {
+        if let Some(requests) = &mut self.requests {
+            match requests.is_over() {
+                Ok(false) => {}
+                Ok(true) => (self.requests, self.begun) = (None, Some(Instant::now())),
+                Err(error) => super::give_up(&error),
+            }
+        }
+        self.begun
+    }
+}

@@ -1,0 +1,34 @@
+//! Ranks that begin something together.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use crate::transport::Meeting;
+
+/// When each rank of a world arrived.
+pub struct Start {
+    ranks: usize,
+    arrivals: Mutex<Vec<Instant>>,
+}
+
+impl Start {
+    /// Nobody is there yet.
+    pub fn new(ranks: usize) -> Arc<Start> {
+        Arc::new(Start { ranks, arrivals: Mutex::new(Vec::with_capacity(ranks)) })
+    }
+}
+
+/// One rank's view of it.
+pub struct LastStep(pub Arc<Start>);
+
+impl Meeting for LastStep {
+    fn arrive(&mut self) {
+        let mut arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.push(Instant::now());
+    }
+
+    fn begun(&mut self) -> Option<Instant> {
+        let arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
+        arrivals.iter().max().copied().filter(|_| arrivals.len() == self.0.ranks)
+    }
+}
