@@ -26,6 +26,8 @@ enum Exit {
     Usage = 2,
     /// Nothing can be concluded.
     Inconclusive = 3,
+    /// Cases are left for another run.
+    Left = 4,
 }
 
 /// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
@@ -34,7 +36,8 @@ enum Exit {
 /// hierarchical and grouped allreduce and two control planes, in under a minute, with figures.
 ///
 /// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
-/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded.
+/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded;
+/// 4 cases are left: go on with --resume.
 #[derive(Parser)]
 #[command(name = "kolo", version, max_term_width = 100)]
 struct Arguments {

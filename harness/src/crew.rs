@@ -1,11 +1,16 @@
 //! Who carries out the blocks of a sweep: threads of this process, or all processes of an MPI job.
 
 #[cfg(feature = "mpi")]
+mod alarm;
+#[cfg(feature = "mpi")]
 mod processes;
+#[cfg(feature = "mpi")]
+mod watch;
 
 use thiserror::Error;
 
 use crate::engine::{self, Outcome, RankMemory};
+use crate::journal::Journal;
 use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::timeline::record::Record;
@@ -32,6 +37,12 @@ pub struct Ended {
 pub trait Crew {
     /// Carries out a block.
     fn run(&mut self, plan: &Plan, order: Order) -> Ended;
+
+    /// Whether a block that fails may end the process: then it is to be written down, here, before it
+    /// begins.
+    fn keeps(&mut self, _: &Journal) -> bool {
+        false
+    }
 }
 
 /// Why a sweep cannot begin with these processes.
@@ -79,6 +90,7 @@ fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
     plan.place(Ok(world.nodes()));
     let mut processes = processes::Processes::new(world).map_err(|error| refuse(&error))?;
     processes.agree_on(plan)?;
+    processes.watch(plan).map_err(|error| refuse(&error))?;
     if processes.leads() {
         return Ok(Some(Box::new(processes)));
     }

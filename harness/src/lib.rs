@@ -30,6 +30,7 @@ pub mod execute;
 pub mod framework;
 pub mod gradients;
 pub mod groups;
+pub mod journal;
 pub mod kernel;
 pub mod launch;
 pub mod memory;

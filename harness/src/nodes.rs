@@ -53,16 +53,16 @@ mod tests {
     #[test]
     fn a_topology_is_played_by_real_nodes_if_they_have_room() {
         let nodes = [vec![0, 2, 4], vec![1, 3]].map(|ranks| Node { ranks, cores: 2 });
-        let cast = |topology: &str| super::cast(&nodes, &parse_topology(topology).unwrap());
+        let on = |topology: &str| cast(&nodes, &parse_topology(topology).unwrap());
         assert!(nodes[0].is_crowded(&[0, 1, 2, 4]) && !nodes[0].is_crowded(&[0, 1, 2, 3]));
-        assert_eq!(cast("2x2"), Ok((vec![0, 2, 1, 3], false)));
-        assert_eq!(cast("1x3"), Ok((vec![0, 2, 4], false)));
-        assert_eq!(cast("1x1"), Ok((vec![0], false)));
-        assert_eq!(cast("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
-        assert_eq!(cast("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
-        assert_eq!(cast("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
+        assert_eq!(on("2x2"), Ok((vec![0, 2, 1, 3], false)));
+        assert_eq!(on("1x3"), Ok((vec![0, 2, 4], false)));
+        assert_eq!(on("1x1"), Ok((vec![0], false)));
+        assert_eq!(on("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
+        assert_eq!(on("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
+        assert_eq!(on("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
         let error =
             "3x2 takes 6 processes, and there are 5 on 2 node(s); start more, or leave it out";
-        assert_eq!(cast("3x2"), Err(error.into()));
+        assert_eq!(on("3x2"), Err(error.into()));
     }
 }

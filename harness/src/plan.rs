@@ -159,6 +159,13 @@ impl Plan {
         Duration::from_secs_f64(self.config.measure.patience_seconds)
     }
 
+    /// A training step without communication.
+    pub fn step_time(&self) -> Duration {
+        let StepTimes { forward, backward, optimizer } = self.config.times();
+        let passes = self.config.framework.backward_passes_per_step as u32;
+        (forward + backward) * passes + optimizer
+    }
+
     /// One block of a case that has a schedule.
     pub fn job<'p>(
         &'p self,
@@ -257,13 +264,10 @@ impl Plan {
     /// per core.
     pub fn estimate(&self, planned: &Planned) -> Duration {
         let measure = &self.config.measure;
-        let times = self.config.times();
         let size = self.workload.elements() * self.config.wire().size_bytes();
         let ranks = planned.case.topology.ranks();
-        let passes = self.config.framework.backward_passes_per_step as u32;
         let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
-        let compute = (times.forward + times.backward) * passes + times.optimizer;
-        let step = compute + Duration::from_secs_f64(moved);
+        let step = self.step_time() + Duration::from_secs_f64(moved);
         step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
     }
 }

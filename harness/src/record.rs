@@ -6,6 +6,7 @@
 //! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
 //! | `messages.csv` | one allreduce within a step |
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
+//! | `tries.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
 //! Everything is appended, a block with one write, and flushed to the disk. After a kill the last
 //! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is
@@ -386,7 +387,8 @@ impl Appended {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    fn read<T: DeserializeOwned + Serialize + Default>(
+    /// All complete lines; what was cut off is told.
+    pub fn read<T: DeserializeOwned + Serialize + Default>(
         &mut self,
         dropped: &mut Vec<String>,
     ) -> Result<Vec<T>, RecordError> {

@@ -2,12 +2,14 @@
 //! drift of the machine falls on all cases alike.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Instant;
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::ProgressBar;
 use rand::RngCore;
 
 use crate::crew::{Crew, Ended, Order};
+use crate::journal::Journal;
 use crate::plan::{Plan, Planned};
 use crate::provenance::Launch;
 use crate::record::{Block, Earlier, RecordError, Store};
@@ -19,8 +21,21 @@ use crate::timeline::write::{Shown, file_name, write};
 /// The folder of timelines within that of the results.
 const TIMELINES: &str = "timelines";
 
+/// What may end a sweep before all cases are done, and what is known of cases that broke processes.
+#[derive(Default)]
+pub struct Course {
+    /// No block begins that may not end before this moment.
+    pub until: Option<SystemTime>,
+    /// No block begins once this file exists.
+    pub stop: Option<PathBuf>,
+    /// Where blocks are written down that may break the processes.
+    pub journal: Option<Journal>,
+}
+
 /// What a sweep brought.
 pub struct Report {
+    /// Why cases were left that could have been measured, if some were.
+    pub left: Option<String>,
     /// A row per case, in the order of the configuration.
     pub rows: Vec<Row>,
     /// Bus bandwidth of the messages, per algorithm and octave of size.
@@ -36,29 +51,44 @@ pub fn run(
     store: &mut Store,
     earlier: Earlier,
     launches: &[Launch],
+    course: &Course,
     crew: &mut dyn Crew,
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
     let rows = earlier.rows.into_iter().map(|row| (row.case.clone(), row)).collect();
-    let mut sweep =
-        Sweep { plan, store, launches, start: Instant::now(), rows, blocks: earlier.blocks, crew };
+    let mut sweep = Sweep {
+        plan,
+        store,
+        launches,
+        start: Instant::now(),
+        rows,
+        blocks: earlier.blocks,
+        journal: course.journal.as_ref().filter(|journal| crew.keeps(journal)),
+        longest: HashMap::new(),
+        crew,
+    };
     for planned in &plan.cases {
         if let Err(reason) = &planned.choices {
             sweep.give_up(planned, Status::Unsupported, reason.clone())?;
         }
     }
+    let mut left: Option<String> = None;
     for block in 0..plan.config.measure.blocks_max {
         for (order, index) in plan.order(block).into_iter().enumerate() {
             progress.set_position((block * plan.cases.len() + order) as u64);
             progress.set_message(plan.cases[index].case.to_string());
-            sweep.measure(index, block, order)?;
+            left = left.or_else(|| sweep.is_to_stop(course, index));
+            if left.is_none() || !sweep.is_to_measure(index, block) {
+                sweep.measure(index, block, order)?;
+            }
         }
     }
+    let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
     let Sweep { mut rows, blocks, .. } = sweep;
     let rows: Vec<Row> =
         plan.cases.iter().filter_map(|planned| rows.remove(&planned.case.to_string())).collect();
     let bandwidth = bandwidth(plan, sweep.launches, &rows, &blocks);
-    Ok(Report { rows, bandwidth })
+    Ok(Report { left, rows, bandwidth })
 }
 
 /// A sweep that is running.
@@ -70,6 +100,10 @@ struct Sweep<'a> {
     start: Instant,
     /// Cases that are done, by name.
     rows: HashMap<String, Row>,
+    /// Where blocks are written down that may break the processes.
+    journal: Option<&'a Journal>,
+    /// The longest block of each case so far, in this launch.
+    longest: HashMap<usize, Duration>,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
     crew: &'a mut dyn Crew,
@@ -89,7 +123,17 @@ impl Sweep<'_> {
         }
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
+            if let Some(journal) = self.journal {
+                if let Some(reason) = journal.verdict(&name) {
+                    return self.give_up(planned, Status::Failed, reason);
+                }
+                journal.begin(&name, block, self.launches.len())?;
+            }
+            let begun = Instant::now();
             let Ended { outcome, records } = self.crew.run(self.plan, Order { index, seed });
+            let longest = self.longest.entry(index).or_default();
+            *longest = begun.elapsed().max(*longest);
+            self.journal.iter().for_each(|journal| journal.end());
             if let Some(records) = records {
                 self.write_timeline(planned, &records)?;
             }
@@ -106,6 +150,26 @@ impl Sweep<'_> {
             Some(reason) => self.finish(planned, block + 1, reason),
             None => Ok(()),
         }
+    }
+
+    /// A block that is not there, of a case that is not done.
+    fn is_to_measure(&self, index: usize, block: usize) -> bool {
+        let name = self.plan.cases[index].case.to_string();
+        !self.rows.contains_key(&name) && !self.blocks.contains_key(&(name, block))
+    }
+
+    /// Why no further block is to begin, if so.
+    fn is_to_stop(&self, course: &Course, index: usize) -> Option<String> {
+        if let Some(stop) = course.stop.as_ref().filter(|stop| stop.exists()) {
+            return Some(format!("{} asks to stop", stop.display()));
+        }
+        let left = course.until?.duration_since(SystemTime::now()).unwrap_or_default();
+        // As long as before, or as the longest of the others; with room for noise.
+        let known = self.longest.get(&index).or(self.longest.values().max());
+        let needed =
+            known.map_or_else(|| self.plan.estimate(&self.plan.cases[index]), |&time| time);
+        let needed = needed + needed / 2 + Duration::from_secs(1);
+        (left < needed).then(|| format!("{:.0} s are left", left.as_secs_f64()))
     }
 
     /// The timeline of a case's last block, however it ended.
@@ -162,6 +226,12 @@ impl Sweep<'_> {
         }
         Ok(())
     }
+}
+
+/// Some case that can be measured here is not done.
+fn rows_are_missing(plan: &Plan, rows: &HashMap<String, Row>) -> bool {
+    let mut here = plan.cases.iter().filter(|planned| planned.left.is_none());
+    here.any(|planned| !rows.contains_key(&planned.case.to_string()))
 }
 
 /// Why a case is done after these blocks, if it is.

@@ -8,6 +8,7 @@ use algorithms::registry::{Choice, find};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::config::Config;
+use harness::crew::Threads;
 use harness::engine::{self, EngineError, Fault, Job, Outcome, RankMemory};
 use harness::framework::{Compression, Framework};
 use harness::groups::Groups;
@@ -16,6 +17,7 @@ use harness::provenance::{Launch, Provenance};
 use harness::record::{Earlier, Store};
 use harness::replay::StepTimes;
 use harness::row::Status;
+use harness::sweep::Course;
 use harness::workload::{Gradient, Workload};
 
 /// `count` gradients of uneven sizes that become ready one after the other, the last one first.
@@ -401,8 +403,15 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     let provenance = Provenance::new(&plan, Launch::now());
     let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let progress = indicatif::ProgressBar::hidden();
-    let report =
-        harness::sweep::run(&plan, &mut store, Earlier::default(), &[Launch::now()], &progress);
+    let report = harness::sweep::run(
+        &plan,
+        &mut store,
+        Earlier::default(),
+        &[Launch::now()],
+        &Course::default(),
+        &mut Threads::default(),
+        &progress,
+    );
     let rows = report.unwrap().rows;
     assert_eq!((rows[0].status, rows[0].wrong), (Status::Ok, Some(0)));
     assert_eq!(rows[1].status, Status::Wrong);
@@ -445,8 +454,15 @@ fn rows_tell_the_options() {
     let provenance = Provenance::new(&plan, Launch::now());
     let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let progress = indicatif::ProgressBar::hidden();
-    let report =
-        harness::sweep::run(&plan, &mut store, Earlier::default(), &[Launch::now()], &progress);
+    let report = harness::sweep::run(
+        &plan,
+        &mut store,
+        Earlier::default(),
+        &[Launch::now()],
+        &Course::default(),
+        &mut Threads::default(),
+        &progress,
+    );
     let rows = report.unwrap().rows;
     let text = harness::summary::text(&rows);
     assert!(text.contains("; 3 backward passes per step, f32 cast to fp16, "), "{text}");

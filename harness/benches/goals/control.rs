@@ -12,7 +12,7 @@ use harness::memory::{Buffer, Memory};
 use harness::negotiate::{NegotiateError, Negotiator};
 use harness::pace::Pace;
 use harness::transport::TransportError;
-use harness::transport::threads::{BITS, Links, Mail, run_ranks};
+use harness::transport::threads::{BITS, Endpoint, Links, Mail, run_ranks};
 use harness::usage::cpu_time;
 
 use super::{interleaved, micros};
@@ -24,7 +24,7 @@ const TENSORS: usize = 161;
 fn on_ranks(
     plane: &str,
     ranks: usize,
-    run: impl Fn(&mut Negotiator) -> Result<f64, NegotiateError> + Sync,
+    run: impl Fn(&mut Negotiator<Endpoint, Mail>) -> Result<f64, NegotiateError> + Sync,
 ) -> f64 {
     let tensor = |id: usize| {
         let name = format!("layer{}.{}.conv{}.weight", id / 40, id / 4, id % 4);

@@ -4,6 +4,7 @@ mod control;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -14,6 +15,7 @@ use crate::config::Config;
 use crate::control_sweep;
 use crate::crew;
 use crate::environment::Environment;
+use crate::journal::Journal;
 use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::precedence::{self, Options, Override, Precedence};
@@ -21,8 +23,12 @@ use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes, n
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
 use crate::summary;
-use crate::sweep::run as run_plan;
+use crate::sweep::{Course, run as run_plan};
+use crate::transport::MPI;
 use crate::workload::Workload;
+
+/// A sweep ends before its next block once this file is in its folder.
+const STOP: &str = "stop";
 
 /// Run every case of a configuration: training steps of a real model's gradients through every
 /// combination of control plane, algorithm, fusion threshold and cycle time; or, where the
@@ -35,6 +41,15 @@ pub struct Arguments {
     /// Go on with a run that was killed: in the folder given by --out, or in the newest one
     #[arg(long)]
     resume: bool,
+    /// Go on with the run in the folder given by --out, or begin it
+    #[arg(long, requires = "out", conflicts_with = "resume")]
+    go_on: bool,
+    /// The processes that ran this sweep last broke: the block that they were at counts as a failure
+    #[arg(long, requires = "go_on", hide = true)]
+    after_break: bool,
+    /// Begin nothing that may not end before this moment, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    until: Option<u64>,
     /// Print the plan (every case, estimated time and file sizes) and measure nothing
     #[arg(long)]
     dry_run: bool,
@@ -119,11 +134,21 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             earlier.blocks.len()
         );
     }
+    // Whoever asked an earlier launch to stop has been heard.
+    let _ = fs::remove_file(store.folder().join(STOP));
+    let may_break = plan.cases.iter().any(|planned| planned.case.transport == MPI);
+    let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
+    let course = Course {
+        until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        stop: Some(store.folder().join(STOP)),
+        journal: may_break.then(journal).transpose()?,
+    };
     let progress = progress(&plan);
     let launches = &provenance.launches;
-    let report = run_plan(&plan, &mut store, earlier, launches, &mut *crew, &progress);
+    let report = run_plan(&plan, &mut store, earlier, launches, &course, &mut *crew, &progress);
     progress.finish_and_clear();
     let report = report?;
+    drop(crew);
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.ended = Some(now());
@@ -137,6 +162,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     print!("{summary}{figures}");
     println!("results in {}", store.folder().display());
+    if let Some(reason) = report.left {
+        println!("cases are left ({reason}); go on with --resume");
+        return Ok(Exit::Left);
+    }
     Ok(exit(&report.rows))
 }
 
@@ -180,7 +209,8 @@ fn open(
     steps_per_block: usize,
 ) -> Result<(Store, Earlier, Provenance)> {
     let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
-    if arguments.resume {
+    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
+    if arguments.resume || (arguments.go_on && arguments.out.as_ref().is_some_and(is_there)) {
         let folder = match &arguments.out {
             Some(folder) => folder.clone(),
             None => newest(Path::new("results"), &name)?,

@@ -6,26 +6,25 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use algorithms::topology::Rank;
 use serde::{Deserialize, Serialize};
 
+use super::alarm::Alarm;
 use super::{Crew, CrewError, Ended, Order, Threads};
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
+use crate::journal::Journal;
 use crate::pattern::Wrong;
 use crate::plan::Plan;
 use crate::provenance::{COMMIT, Subject};
 use crate::timeline::record::Record;
-use crate::transport::mpi::{Mail, World, give_up};
+use crate::transport::mpi::state::set_members;
+use crate::transport::mpi::{Mail, PATIENCE, World, give_up};
 use crate::transport::{MPI, Post, TransportError};
 use crate::workload::fnv1a;
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
 const ORDER_BYTES: usize = 17;
-
-/// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
-const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What one process tells of a block.
 #[derive(Serialize, Deserialize)]
@@ -42,6 +41,7 @@ pub struct Processes {
     memory: RankMemory,
     /// Rank 0's, for cases on threads.
     threads: Threads,
+    alarm: Option<Alarm>,
 }
 
 impl Processes {
@@ -52,12 +52,25 @@ impl Processes {
     pub fn new(world: World) -> Result<Processes, TransportError> {
         let all: Vec<Rank> = (0..world.comm().ranks()).collect();
         let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
-        Ok(Processes { world, mail, memory: RankMemory::default(), threads: Threads::default() })
+        Ok(Processes {
+            world,
+            mail,
+            memory: RankMemory::default(),
+            threads: Threads::default(),
+            alarm: None,
+        })
     }
 
-    /// The job.
-    pub fn world(&self) -> &World {
-        &self.world
+    /// From now on a process that is gone, or silent for longer than anybody waits, ends the job. Called by
+    /// all.
+    ///
+    /// # Errors
+    /// When they cannot reach each other.
+    pub fn watch(&mut self, plan: &Plan) -> Result<(), TransportError> {
+        let patience = plan.patience();
+        let standstill = 2 * patience + plan.step_time();
+        self.alarm = Some(Alarm::set(&self.world, patience, standstill)?);
+        Ok(())
     }
 
     /// True for the process that orders, records and speaks.
@@ -107,23 +120,15 @@ impl Processes {
             bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
             bytes[9..].copy_from_slice(&seed.to_le_bytes());
         }
-        self.broadcast(&mut bytes)
+        self.world.broadcast(&mut bytes)
     }
 
     fn next_order(&self) -> Result<Option<Order>, TransportError> {
         let mut bytes = [0; ORDER_BYTES];
-        self.broadcast(&mut bytes)?;
+        self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         let order = Order { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
         Ok((bytes[0] == 1).then_some(order))
-    }
-
-    fn broadcast(&self, bytes: &mut [u8; ORDER_BYTES]) -> Result<(), TransportError> {
-        // SAFETY: the bytes stay here until the request is over, or the process is.
-        let mut requests = unsafe { self.world.comm().broadcast(bytes.as_mut_ptr(), bytes.len())? };
-        let waited = self.world.waiting(PATIENCE).request(&mut requests);
-        waited.unwrap_or_else(|error| give_up(&error));
-        Ok(())
     }
 
     /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
@@ -134,6 +139,7 @@ impl Processes {
         let Some((rank, connections)) = self.world.connect(members, patience)? else {
             return Ok(None);
         };
+        set_members(members);
         // Clocks of timelines begin together, up to the time of a barrier.
         let mut together = connections.data.comm().barrier()?;
         let waited = self.world.waiting(patience).request(&mut together);
@@ -146,6 +152,7 @@ impl Processes {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
         });
         let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
+        set_members(&[]);
         let records = recorder.map(|recorder| recorder.into_records().swap_remove(rank));
         Ok(Some((rank, Told { log, wrong, records: records.unwrap_or_default() })))
     }
@@ -183,13 +190,16 @@ impl Processes {
     }
 }
 
-/// The others go with rank 0, however its sweep ends.
+/// The others go with rank 0, however its sweep ends; all leave the watch, rank 0 last.
 impl Drop for Processes {
     fn drop(&mut self) {
         if self.leads()
             && let Err(error) = self.tell(None)
         {
             eprintln!("kolo: {error}");
+        }
+        if let Some(alarm) = &mut self.alarm {
+            alarm.dismiss();
         }
     }
 }
@@ -200,5 +210,12 @@ impl Crew for Processes {
             return self.threads.run(plan, order);
         }
         self.lead(plan, order).unwrap_or_else(|error| give_up(&error))
+    }
+
+    fn keeps(&mut self, journal: &Journal) -> bool {
+        if let Some(alarm) = &self.alarm {
+            alarm.write_into(journal.clone());
+        }
+        true
     }
 }

@@ -8,6 +8,7 @@
 mod comm;
 mod endpoint;
 mod mail;
+pub mod state;
 mod wait;
 mod world;
 
@@ -20,7 +21,7 @@ pub use comm::{Comm, Requests};
 pub use endpoint::Endpoint;
 pub use mail::{Barrier, Mail};
 pub use wait::Waiting;
-pub use world::{Group, World};
+pub use world::{PATIENCE, World};
 
 /// What a process does when a message fails, besides ending.
 type LastWords = Box<dyn Fn(&TransportError) + Send + Sync>;
@@ -33,9 +34,9 @@ pub const BROKEN: i32 = 4;
 /// Ends the process: another rank may be writing into memory that an error would free, and no
 /// communicator can be used any more.
 pub fn give_up(error: &TransportError) -> ! {
-    eprintln!("kolo: {error}");
-    if let Some(last_words) = LAST_WORDS.get() {
-        last_words(error);
+    match LAST_WORDS.get() {
+        Some(last_words) => last_words(error),
+        None => eprintln!("kolo: {error}"),
     }
     // Not by MPI's abort, which would ask the other processes.
     std::process::exit(BROKEN)

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use algorithms::topology::Rank;
 
 use super::comm::Requests;
+use super::state::Waits;
 use crate::transport::TransportError;
 
 /// Who asks so often in vain gives the core to others in between.
@@ -49,7 +50,7 @@ impl Waiting {
                 return Ok(there);
             }
         }
-        let start = Instant::now();
+        let (_waits, start) = (Waits::for_rank(peer), Instant::now());
         loop {
             if let Some(there) = is_there()? {
                 return Ok(there);

@@ -16,6 +16,9 @@ use super::wait::Waiting;
 use crate::nodes::Node;
 use crate::transport::{Connections, TransportError};
 
+/// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
+pub const PATIENCE: Duration = Duration::from_secs(3600);
+
 /// Room for the cores of a node.
 const MASK_BYTES: usize = 256;
 
@@ -29,6 +32,9 @@ pub struct World {
     /// Ends MPI when it is dropped, after everything else.
     _universe: Universe,
 }
+
+/// One process's connections within the world of a case.
+pub type Connected = Connections<Endpoint, Endpoint, Mail, Barrier>;
 
 /// Communicators of the same ranks, one for each sort of message.
 #[derive(Clone)]
@@ -103,8 +109,7 @@ impl World {
         &mut self,
         members: &[Rank],
         patience: Duration,
-    ) -> Result<Option<(Rank, Connections<Endpoint, Endpoint, Mail, Barrier>)>, TransportError>
-    {
+    ) -> Result<Option<(Rank, Connected)>, TransportError> {
         let Some(rank) = members.iter().position(|&member| member == self.rank()) else {
             return Ok(None);
         };
@@ -125,6 +130,18 @@ impl World {
             mail: Mail::new(group.mail, waiting),
         };
         Ok(Some((rank, connections)))
+    }
+
+    /// Rank 0's bytes, for all, who wait for it without hurry.
+    ///
+    /// # Errors
+    /// When MPI refuses. A wait that takes too long ends the process.
+    pub fn broadcast(&self, bytes: &mut [u8]) -> Result<(), TransportError> {
+        // SAFETY: the bytes stay here until the request is over, or the process is.
+        let mut requests = unsafe { self.comm.broadcast(bytes.as_mut_ptr(), bytes.len())? };
+        let waited = self.waiting(PATIENCE).request(&mut requests);
+        waited.unwrap_or_else(|error| super::give_up(&error));
+        Ok(())
     }
 
     /// A process's way to wait for all others.

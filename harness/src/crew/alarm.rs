@@ -1,0 +1,397 @@
+//! Notices when a process of an MPI job is gone or does not move any more, says which, and ends the job.
+//!
+//! MPI cannot tell: a process that waits for another waits for ever. So each has a thread that tells
+//! rank 0, over TCP and besides MPI, what the process is doing. Rank 0 listens: a connection that ends,
+//! a process that has said nothing for too long, or one that gives up a wait, ends the job, and the
+//! reason goes into the journal first. Only processes that know the job's token are listened to.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
+
+use super::watch::{Watch, Word};
+use crate::journal::Journal;
+use crate::transport::TransportError;
+use crate::transport::mpi::state::Moment;
+use crate::transport::mpi::{BROKEN, World, set_last_words};
+
+/// A process tells this often what it does.
+const BEAT: Duration = Duration::from_millis(100);
+/// Rank 0 looks this often whether something has come.
+const LOOK: Duration = Duration::from_millis(20);
+/// Processes that are being started may be so late.
+const CONNECTING: Duration = Duration::from_secs(20);
+/// Who has given up waits so long for rank 0 to end the job.
+const FAREWELL: Duration = Duration::from_secs(5);
+/// Room for what rank 0 tells all: where it listens.
+const ADDRESS_BYTES: usize = 512;
+const TOKEN_BYTES: usize = 16;
+
+/// First byte of a message to rank 0: what the process does, that it gives up and why, that it leaves.
+const BEATS: u8 = b'b';
+const GIVES_UP: u8 = b'g';
+const LEAVES: u8 = b'l';
+/// Rank 0's answer: the token is right. Its other word: the job is over.
+const WELCOME: u8 = b'w';
+const OVER: u8 = b'x';
+
+/// Where rank 0 listens.
+#[derive(Serialize, Deserialize)]
+struct Address {
+    port: u16,
+    addresses: Vec<IpAddr>,
+    token: [u8; TOKEN_BYTES],
+}
+
+/// This process's side of the watch.
+pub struct Alarm {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// The job is about to end well.
+    is_dismissed: AtomicBool,
+    /// Why this process gives up.
+    complaint: Mutex<Option<String>>,
+    journal: Mutex<Option<Journal>>,
+}
+
+impl Shared {
+    fn complaint(&self) -> Option<String> {
+        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn is_dismissed(&self) -> bool {
+        self.is_dismissed.load(Ordering::Relaxed)
+    }
+}
+
+impl Alarm {
+    /// Connects all processes with rank 0; called by each of them. A process that says nothing for
+    /// `patience` is given up, and all are if none gets on for `standstill`.
+    ///
+    /// # Errors
+    /// When rank 0 cannot be reached.
+    pub fn set(
+        world: &World,
+        patience: Duration,
+        standstill: Duration,
+    ) -> Result<Alarm, TransportError> {
+        let shared = Arc::<Shared>::default();
+        if world.comm().ranks() == 1 {
+            return Ok(Alarm { shared, thread: None });
+        }
+        let own = shared.clone();
+        let thread = match world.rank() {
+            0 => {
+                let streams = gather(world)?;
+                spawn(move || Watchman { shared: own, streams }.watch(patience, standstill))
+            }
+            _ => {
+                let stream = connect(world)?;
+                spawn(move || beat(&own, stream))
+            }
+        };
+        let complain = shared.clone();
+        set_last_words(move |error| {
+            let mut complaint = complain.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+            complaint.get_or_insert(error.to_string());
+            drop(complaint);
+            std::thread::sleep(FAREWELL);
+        });
+        Ok(Alarm { shared, thread: Some(thread) })
+    }
+
+    /// What goes wrong from now on is written down.
+    pub fn write_into(&self, journal: Journal) {
+        *self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner) = Some(journal);
+    }
+
+    /// From now on processes may go. To be called by all, rank 0 first.
+    pub fn dismiss(&mut self) {
+        self.shared.is_dismissed.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A thread that panicked has nothing more to say.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn spawn(run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+    let thread = std::thread::Builder::new().name("alarm".into());
+    thread.spawn(run).expect("a process can start a thread")
+}
+
+/// Rank 0: tells where it listens, and waits until all are there.
+fn gather(world: &World) -> Result<Vec<(Rank, TcpStream)>, TransportError> {
+    let ranks = world.comm().ranks();
+    let (local, any) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::UNSPECIFIED));
+    let is_one_node = world.nodes().len() == 1;
+    let failed = |call: &str, why: String| TransportError::Failed {
+        rank: 0,
+        peer: None,
+        call: call.into(),
+        why,
+    };
+    let bound = TcpListener::bind((if is_one_node { local } else { any }, 0));
+    let listener =
+        bound.map_err(|error| failed("listening for the other processes", error.to_string()));
+    let (listener, address) = match listener {
+        Ok(listener) => {
+            let port = listener.local_addr().map_or(0, |address| address.port());
+            let addresses = if is_one_node { vec![local] } else { own_addresses() };
+            (Ok(listener), Address { port, addresses, token: token() })
+        }
+        Err(error) => (Err(error), Address { port: 0, addresses: Vec::new(), token: token() }),
+    };
+    tell(world, Some(&address))?;
+    let listener = listener?;
+    listener.set_nonblocking(true).map_err(|error| failed("listening", error.to_string()))?;
+    let (mut streams, start) = (Vec::new(), Instant::now());
+    while streams.len() + 1 < ranks {
+        match listener.accept() {
+            Ok((stream, _)) => streams.extend(admit(stream, &address.token, ranks)),
+            Err(error) if error.kind() != ErrorKind::WouldBlock => {
+                return Err(failed("accepting the other processes", error.to_string()));
+            }
+            Err(_) if start.elapsed() > CONNECTING => {
+                let missing: Vec<_> = (1..ranks)
+                    .filter(|rank| !streams.iter().any(|(other, _)| other == rank))
+                    .map(|rank| rank.to_string())
+                    .collect();
+                return Err(failed(
+                    "waiting for the other processes",
+                    format!(
+                        "process(es) {} cannot reach this one on port {} of {:?}; name an interface \
+                         that all nodes share with KOLO_INTERFACE",
+                        missing.join(", "),
+                        address.port,
+                        address.addresses
+                    ),
+                ));
+            }
+            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+        }
+    }
+    Ok(streams)
+}
+
+/// A connection counts if it begins with the job's token and a rank.
+fn admit(mut stream: TcpStream, token: &[u8], ranks: usize) -> Option<(Rank, TcpStream)> {
+    let mut greeting = [0; TOKEN_BYTES + 4];
+    stream.set_nonblocking(false).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
+    stream.read_exact(&mut greeting).ok()?;
+    let rank = u32::from_le_bytes(greeting[TOKEN_BYTES..].try_into().ok()?) as Rank;
+    if &greeting[..TOKEN_BYTES] != token || rank >= ranks {
+        return None;
+    }
+    stream.write_all(&[WELCOME]).ok()?;
+    stream.set_nonblocking(true).ok()?;
+    Some((rank, stream))
+}
+
+/// Another process: finds rank 0.
+fn connect(world: &World) -> Result<TcpStream, TransportError> {
+    let Address { port, addresses, token } = tell(world, None)?;
+    let mut greeting = token.to_vec();
+    greeting.extend((world.rank() as u32).to_le_bytes());
+    let try_one = |address: &IpAddr| {
+        let mut stream =
+            TcpStream::connect_timeout(&SocketAddr::new(*address, port), Duration::from_secs(2))?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
+        stream.write_all(&greeting)?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        Ok::<_, io::Error>(stream)
+    };
+    let start = Instant::now();
+    loop {
+        if let Some(stream) = addresses.iter().find_map(|address| try_one(address).ok()) {
+            return Ok(stream);
+        }
+        if start.elapsed() > CONNECTING || addresses.is_empty() {
+            return Err(TransportError::Failed {
+                rank: world.rank(),
+                peer: Some(0),
+                call: "connecting".into(),
+                why: format!("nobody answers on port {port} of {addresses:?}"),
+            });
+        }
+    }
+}
+
+/// Tells all processes where rank 0 listens; returns it.
+fn tell(world: &World, address: Option<&Address>) -> Result<Address, TransportError> {
+    let mut bytes = [0; ADDRESS_BYTES];
+    if let Some(address) = address {
+        let told = postcard::to_stdvec(address).expect("plain data");
+        bytes[..told.len()].copy_from_slice(&told);
+    }
+    world.broadcast(&mut bytes)?;
+    Ok(postcard::from_bytes(&bytes).expect("all processes run the same program"))
+}
+
+/// Addresses of this node, but for those that only it knows; of the interface that `KOLO_INTERFACE`
+/// names, if it names one.
+fn own_addresses() -> Vec<IpAddr> {
+    let only = std::env::var("KOLO_INTERFACE").ok();
+    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    let addresses =
+        interfaces.filter(|one| only.as_ref().is_none_or(|only| *only == one.interface_name));
+    let addresses = addresses.filter_map(|one| {
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
+        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
+    });
+    addresses.filter(|address| !address.is_loopback()).take(16).collect()
+}
+
+fn token() -> [u8; TOKEN_BYTES] {
+    let mut token = [0; TOKEN_BYTES];
+    let source = std::fs::File::open("/dev/urandom");
+    source
+        .and_then(|mut source| source.read_exact(&mut token))
+        .expect("the system has random numbers");
+    token
+}
+
+/// Ends this process now, whatever its main thread does.
+fn end() -> ! {
+    // SAFETY: it does not return.
+    unsafe { nix::libc::_exit(BROKEN) }
+}
+
+/// A process that is not rank 0: tells what it does, until it is dismissed or the job is over.
+fn beat(shared: &Shared, mut stream: TcpStream) {
+    let ended = (|| {
+        stream.set_read_timeout(Some(BEAT))?;
+        loop {
+            if shared.is_dismissed() {
+                return stream.write_all(&[LEAVES]);
+            }
+            if let Some(complaint) = shared.complaint() {
+                let mut told = vec![GIVES_UP];
+                told.extend((complaint.len() as u32).to_le_bytes());
+                told.extend(complaint.as_bytes());
+                stream.write_all(&told)?;
+                stream.set_read_timeout(Some(FAREWELL))?;
+            } else {
+                let mut told = vec![BEATS];
+                told.extend(Moment::now().to_bytes());
+                stream.write_all(&told)?;
+            }
+            let mut word = [0];
+            match stream.read(&mut word) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) if word[0] == OVER => end(),
+                Err(error) if is_nothing(&error) && shared.complaint().is_none() => {}
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+    })();
+    if let Err(error) = ended
+        && !shared.is_dismissed()
+    {
+        let why = shared.complaint().unwrap_or(format!("process 0 is gone ({error})"));
+        eprintln!("kolo: {why}");
+        end()
+    }
+}
+
+fn is_nothing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
+}
+
+/// Rank 0's thread.
+struct Watchman {
+    shared: Arc<Shared>,
+    streams: Vec<(Rank, TcpStream)>,
+}
+
+impl Watchman {
+    fn watch(mut self, patience: Duration, standstill: Duration) {
+        let mut watch = Watch::new(self.streams.len() + 1, patience, standstill, Instant::now());
+        let mut unread: Vec<Vec<u8>> = self.streams.iter().map(|_| Vec::new()).collect();
+        loop {
+            let now = Instant::now();
+            watch.hear(0, Word::Beats(Moment::now()), now);
+            if let Some(complaint) = self.shared.complaint() {
+                watch.hear(0, Word::GivesUp(complaint), now);
+            }
+            for ((rank, stream), unread) in self.streams.iter_mut().zip(&mut unread) {
+                let is_open = read_all(stream, unread);
+                while let Some(word) = next_word(unread) {
+                    watch.hear(*rank, word, now);
+                }
+                if !is_open {
+                    watch.hear(*rank, Word::Ends, now);
+                }
+            }
+            if self.shared.is_dismissed() {
+                if watch.all_have_left() {
+                    return;
+                }
+            } else if let Some(reason) = watch.verdict(now) {
+                self.end_the_job(&reason);
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn end_the_job(&mut self, reason: &str) -> ! {
+        let journal = self.shared.journal.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(Err(error)) = journal.as_ref().map(|journal| journal.broke(reason)) {
+            eprintln!("kolo: {error}");
+        }
+        eprintln!("kolo: {reason}; the job ends here, and what was measured before is safe");
+        for (_, stream) in &mut self.streams {
+            // Who is gone needs no telling.
+            let _ = stream.write_all(&[OVER]);
+        }
+        // Launchers kill all others when one ends: let them end by themselves.
+        std::thread::sleep(BEAT);
+        end()
+    }
+}
+
+/// Reads what has come; false once the other side is gone.
+fn read_all(stream: &mut TcpStream, into: &mut Vec<u8>) -> bool {
+    let mut bytes = [0; 4096];
+    loop {
+        match stream.read(&mut bytes) {
+            Ok(0) => return false,
+            Ok(count) => into.extend(&bytes[..count]),
+            Err(error) => return is_nothing(&error),
+        }
+    }
+}
+
+/// Takes the first whole message out of what was read.
+fn next_word(unread: &mut Vec<u8>) -> Option<Word> {
+    let (length, word) = match *unread.first()? {
+        BEATS => {
+            let moment = unread.get(1..=Moment::BYTES)?.try_into().expect("as many bytes");
+            (1 + Moment::BYTES, Word::Beats(Moment::from_bytes(moment)))
+        }
+        GIVES_UP => {
+            let length = u32::from_le_bytes(unread.get(1..5)?.try_into().expect("4 bytes"));
+            let end = 5 + length as usize;
+            let text = String::from_utf8_lossy(unread.get(5..end)?).into_owned();
+            (end, Word::GivesUp(text))
+        }
+        _ => (1, Word::Leaves),
+    };
+    unread.drain(..length);
+    Some(word)
+}
