@@ -325,6 +325,7 @@ impl Watchman {
         let mut unread: Vec<Vec<u8>> = self.streams.iter().map(|_| Vec::new()).collect();
         loop {
             let now = Instant::now();
+            watch.look(now);
             watch.hear(0, Word::Beats(Moment::now()), now);
             if let Some(complaint) = self.shared.complaint() {
                 watch.hear(0, Word::GivesUp(complaint), now);

@@ -44,6 +44,9 @@ pub struct Watch {
     /// No job does nothing for so long.
     standstill: Duration,
     known: Vec<Known>,
+    /// When the watch was last looked at, and for how long it once was not.
+    looked: Instant,
+    blind: Duration,
 }
 
 impl Watch {
@@ -58,7 +61,24 @@ impl Watch {
             has_left: false,
             is_gone: false,
         };
-        Watch { patience, standstill, known: vec![fresh; ranks] }
+        Watch {
+            patience,
+            standstill,
+            known: vec![fresh; ranks],
+            looked: now,
+            blind: Duration::ZERO,
+        }
+    }
+
+    /// The watch is about to hear all. If it has not for long, it was rank 0 itself that stood still, and
+    /// nobody else is to blame for having been silent meanwhile.
+    pub fn look(&mut self, now: Instant) {
+        let blind = now.saturating_duration_since(self.looked);
+        self.looked = now;
+        if blind > SUSPICIOUS {
+            self.blind = blind;
+            self.known.iter_mut().for_each(|known| known.heard = now);
+        }
     }
 
     /// A process says something.
@@ -88,7 +108,12 @@ impl Watch {
     /// Why the job cannot go on, if it cannot.
     pub fn verdict(&self, now: Instant) -> Option<String> {
         let ranks = || self.known.iter().enumerate();
-        if let Some((rank, _)) = ranks().find(|(_, known)| known.is_gone && !known.has_left) {
+        let is_gone = |known: &Known| known.is_gone && !known.has_left;
+        let suffers = |known: &Known| is_gone(known) || known.complaint.is_some();
+        if self.blind > self.patience || (!self.blind.is_zero() && self.known.iter().any(suffers)) {
+            return Some(format!("process 0 stood still for {:.1} s", self.blind.as_secs_f64()));
+        }
+        if let Some((rank, _)) = ranks().find(|(_, known)| is_gone(known)) {
             return Some(format!("process {rank} is gone"));
         }
         let silent = |known: &Known| now.saturating_duration_since(known.heard);
@@ -173,6 +198,19 @@ mod tests {
         let sooner = after(now, 3.0);
         watch.hear(0, Word::GivesUp("rank 0 has waited for rank 1".into()), sooner);
         assert_eq!(watch.verdict(sooner).unwrap(), "process 2 has said nothing for 3.0 s");
+    }
+
+    #[test]
+    fn who_watches_may_have_stood_still_itself() {
+        let (mut watch, now) = watch();
+        let later = after(now, 4.0);
+        watch.look(later);
+        assert_eq!(watch.verdict(later), None, "nobody minded");
+        watch.hear(1, Word::Ends, later);
+        assert_eq!(watch.verdict(later).unwrap(), "process 0 stood still for 4.0 s");
+        let (mut watch, now) = self::watch();
+        watch.look(after(now, 6.0));
+        assert_eq!(watch.verdict(after(now, 6.0)).unwrap(), "process 0 stood still for 6.0 s");
     }
 
     #[test]
