@@ -5,6 +5,8 @@ mod info;
 mod plot;
 mod sizes;
 mod sweep;
+#[cfg(target_os = "linux")]
+mod switch;
 mod timeline;
 mod verify;
 
@@ -53,6 +55,9 @@ enum Command {
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Info(info::Arguments),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    Switch(switch::Arguments),
 }
 
 /// Runs the command line; errors are printed with their causes.
@@ -64,6 +69,8 @@ pub fn main() -> ExitCode {
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        #[cfg(target_os = "linux")]
+        Command::Switch(arguments) => switch::run(&arguments),
     };
     let exit = ended.unwrap_or_else(|error| {
         eprintln!("kolo: {error}");

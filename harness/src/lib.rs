@@ -49,6 +49,8 @@ pub mod row;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;
+#[cfg(target_os = "linux")]
+pub mod switch;
 pub mod tabulate;
 pub mod timeline;
 pub mod transport;
