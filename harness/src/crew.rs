@@ -3,6 +3,8 @@
 #[cfg(feature = "mpi")]
 mod alarm;
 #[cfg(feature = "mpi")]
+mod preflight;
+#[cfg(feature = "mpi")]
 mod processes;
 #[cfg(feature = "mpi")]
 mod watch;
@@ -13,6 +15,7 @@ use crate::engine::{self, Outcome, RankMemory};
 use crate::journal::Journal;
 use crate::launch::Launched;
 use crate::plan::Plan;
+use crate::provenance::Launch;
 use crate::timeline::record::Record;
 use crate::transport::MPI;
 
@@ -51,11 +54,16 @@ pub trait Crew {
 pub struct CrewError(String);
 
 /// Finds out who carries out a plan's blocks, and gives cases over MPI their processes. Returns none once
-/// the sweep is over, in a process that only followed.
+/// the sweep is over, in a process that only followed. What is wrong with several processes is refused,
+/// unless it is `forced`; then, and in any case what they are, goes into `launch`.
 ///
 /// # Errors
 /// When what was started does not fit what the plan needs, or when processes disagree about it.
-pub fn assemble(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+pub fn assemble(
+    plan: &mut Plan,
+    launch: &mut Launch,
+    forced: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
     let needs_mpi = plan.cases.iter().any(|planned| planned.case.transport == MPI);
     match launched {
@@ -63,13 +71,13 @@ pub fn assemble(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
             "started as {tasks} processes, and no case runs over MPI; start it once, or add \
              --transport {MPI}"
         ))),
-        _ if needs_mpi => join(plan),
+        _ if needs_mpi => join(plan, launch, forced),
         _ => Ok(Some(Box::new(Threads::default()))),
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+fn join(plan: &mut Plan, _: &mut Launch, _: bool) -> Result<Option<Box<dyn Crew>>, CrewError> {
     let reason = "this program was built without MPI; build it with --features mpi";
     if plan.cases.iter().all(|planned| planned.case.transport == MPI) {
         return Err(CrewError(reason.into()));
@@ -79,7 +87,11 @@ fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
 }
 
 #[cfg(feature = "mpi")]
-fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
+fn join(
+    plan: &mut Plan,
+    launch: &mut Launch,
+    forced: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
     use crate::transport::mpi::World;
     let refuse = |error: &dyn ToString| CrewError(error.to_string());
     let world = World::join().map_err(|error| refuse(&error))?;
@@ -89,8 +101,14 @@ fn join(plan: &mut Plan) -> Result<Option<Box<dyn Crew>>, CrewError> {
     }
     plan.place(Ok(world.nodes()));
     let mut processes = processes::Processes::new(world).map_err(|error| refuse(&error))?;
-    processes.agree_on(plan)?;
-    processes.watch(plan).map_err(|error| refuse(&error))?;
+    let ready = processes
+        .agree_on(plan)
+        .and_then(|()| processes.look_around(launch, forced))
+        .and_then(|()| processes.watch(plan).map_err(|error| refuse(&error)));
+    if let Err(error) = ready {
+        // All come to the same end, and rank 0 tells it.
+        return if processes.leads() { Err(error) } else { Ok(None) };
+    }
     if processes.leads() {
         return Ok(Some(Box::new(processes)));
     }

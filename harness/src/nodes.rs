@@ -2,6 +2,9 @@
 
 use algorithms::topology::{Rank, Topology};
 
+/// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
+pub const EMULATED: &str = "KOLO_EMULATED";
+
 /// One node, as far as this job knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

@@ -18,7 +18,7 @@ use crate::config::{Case, Config, Measure};
 use crate::engine::Job;
 use crate::for_dtype;
 use crate::groups::too_large;
-use crate::nodes::{Node, cast};
+use crate::nodes::{EMULATED, Node, cast};
 use crate::provenance::{Subject, cores};
 use crate::replay::StepTimes;
 use crate::timeline::record::Recorder;
@@ -135,12 +135,14 @@ impl Plan {
     /// Gives cases over MPI their processes; those for which there are too few are left, and so are all
     /// if there is no MPI, for that reason.
     pub fn place(&mut self, nodes: Result<&[Node], &str>) {
+        let is_emulated = std::env::var_os(EMULATED).is_some();
         for planned in self.cases.iter_mut().filter(|planned| planned.case.transport == MPI) {
             let placed = nodes
                 .map_err(str::to_string)
                 .and_then(|nodes| Ok((nodes, cast(nodes, &planned.case.topology)?)));
             match placed {
-                Ok((nodes, (members, emulated))) => {
+                Ok((nodes, (members, is_posed))) => {
+                    let emulated = is_posed || (is_emulated && planned.case.topology.nodes() > 1);
                     let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
                     planned.placement = Placement { members, emulated, oversubscribed };
                 }

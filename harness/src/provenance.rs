@@ -68,6 +68,12 @@ pub struct Launch {
     /// smallest size in bytes that it was for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub auto: BTreeMap<String, Table>,
+    /// The nodes of a job of several processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeFacts>,
+    /// What was wrong with them, and measured on nevertheless.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<String>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
     /// What counts instead of what the configuration's file says.
@@ -80,7 +86,7 @@ pub struct Launch {
 }
 
 /// What was measured on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Host name.
     pub host: String,
@@ -96,6 +102,17 @@ pub struct Machine {
     pub clock_source: String,
     /// How the clock frequency is chosen, if the kernel says.
     pub frequency_governor: Option<String>,
+}
+
+/// One node of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// What it is.
+    pub machine: Machine,
+    /// The MPI library.
+    pub library: String,
+    /// Processes on it, and the cores that each may use, as the system numbers them.
+    pub ranks: Vec<(usize, Vec<usize>)>,
 }
 
 impl Launch {
@@ -114,6 +131,8 @@ impl Launch {
             command: std::env::args().collect(),
             machine: Machine::this(),
             auto: BTreeMap::new(),
+            nodes: Vec::new(),
+            forced: Vec::new(),
             environment,
             overrides: Vec::new(),
             started: now(),

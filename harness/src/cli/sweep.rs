@@ -50,6 +50,9 @@ pub struct Arguments {
     /// Begin nothing that may not end before this moment, in seconds since 1970
     #[arg(long, value_name = "SECONDS", hide = true)]
     until: Option<u64>,
+    /// Measure on processes that share cores or differ, too: rows and provenance say so
+    #[arg(long)]
+    force: bool,
     /// Print the plan (every case, estimated time and file sizes) and measure nothing
     #[arg(long)]
     dry_run: bool,
@@ -112,7 +115,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let Some(mut crew) = crew::assemble(&mut plan).map_err(usage)? else {
+    let Some(mut crew) = crew::assemble(&mut plan, &mut launch, arguments.force).map_err(usage)?
+    else {
         return Ok(Exit::Right);
     };
     plan.left().for_each(|(case, reason)| say(&format!("{case} is left out: {reason}")));

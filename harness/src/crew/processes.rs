@@ -8,18 +8,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use algorithms::topology::Rank;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::alarm::Alarm;
+use super::preflight::{Facts, problems};
 use super::{Crew, CrewError, Ended, Order, Threads};
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
 use crate::journal::Journal;
+use crate::nodes::{EMULATED, Node};
 use crate::pattern::Wrong;
 use crate::plan::Plan;
-use crate::provenance::{COMMIT, Subject};
+use crate::provenance::{COMMIT, Launch, NodeFacts, Subject};
 use crate::timeline::record::Record;
 use crate::transport::mpi::state::set_members;
-use crate::transport::mpi::{Mail, PATIENCE, World, give_up};
+use crate::transport::mpi::{Mail, PATIENCE, World, give_up, library};
 use crate::transport::{MPI, Post, TransportError};
 use crate::workload::fnv1a;
 
@@ -59,6 +62,52 @@ impl Processes {
             threads: Threads::default(),
             alarm: None,
         })
+    }
+
+    /// Learns what processes run on, and refuses what would make figures worthless.
+    ///
+    /// # Errors
+    /// What is wrong, unless it is forced.
+    pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), CrewError> {
+        let refuse = |error: TransportError| CrewError(error.to_string());
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        let own = Facts {
+            machine: launch.machine.clone(),
+            library: library(),
+            cores: cores.into_iter().map(|core| core.id).collect(),
+        };
+        let mut verdict = vec![0];
+        if self.leads() {
+            let facts = self.gather(own).map_err(refuse)?;
+            let is_emulated = std::env::var_os(EMULATED).is_some();
+            let variable = |name: &str| std::env::var(name).ok();
+            launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
+            launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
+            verdict[0] = u8::from(!launch.forced.is_empty() && !forced);
+        } else {
+            let told = postcard::to_stdvec(&own).expect("plain data");
+            self.mail.send(0, told.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
+        }
+        self.world.broadcast(&mut verdict).map_err(refuse)?;
+        match verdict[0] {
+            0 => Ok(()),
+            _ => Err(CrewError(format!(
+                "{}; add --force to measure nevertheless",
+                launch.forced.join("; ")
+            ))),
+        }
+    }
+
+    /// What each process tells, in order.
+    fn gather<T: DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
+        let mut told: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
+        told[0] = Some(own);
+        let mut message = Vec::new();
+        while let Some(missing) = told.iter().position(Option::is_none) {
+            let from = self.mail.receive(missing, &mut message)?;
+            told[from] = Some(postcard::from_bytes(&message).expect("the same program"));
+        }
+        Ok(told.into_iter().flatten().collect())
     }
 
     /// From now on a process that is gone, or silent for longer than anybody waits, ends the job. Called by
@@ -190,17 +239,27 @@ impl Processes {
     }
 }
 
+/// What is known of a node.
+fn facts_of(node: &Node, facts: &[Facts]) -> NodeFacts {
+    let first = &facts[node.ranks[0]];
+    NodeFacts {
+        machine: first.machine.clone(),
+        library: first.library.clone(),
+        ranks: node.ranks.iter().map(|&rank| (rank, facts[rank].cores.clone())).collect(),
+    }
+}
+
 /// The others go with rank 0, however its sweep ends; all leave the watch, rank 0 last.
 impl Drop for Processes {
     fn drop(&mut self) {
+        // Without a watch nobody follows yet.
+        let Some(mut alarm) = self.alarm.take() else { return };
         if self.leads()
             && let Err(error) = self.tell(None)
         {
             eprintln!("kolo: {error}");
         }
-        if let Some(alarm) = &mut self.alarm {
-            alarm.dismiss();
-        }
+        alarm.dismiss();
     }
 }
 
