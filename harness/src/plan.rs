@@ -151,9 +151,16 @@ impl Plan {
         }
     }
 
-    /// Cases that are left for a run on another machine, and why.
-    pub fn left(&self) -> impl Iterator<Item = (&Case, &str)> {
-        self.cases.iter().filter_map(|planned| Some((&planned.case, planned.left.as_deref()?)))
+    /// Why cases are left for a run on another machine, and how many for each reason.
+    pub fn left(&self) -> Vec<(&str, usize)> {
+        let mut left: Vec<(&str, usize)> = Vec::new();
+        for reason in self.cases.iter().filter_map(|planned| planned.left.as_deref()) {
+            match left.iter_mut().find(|(other, _)| *other == reason) {
+                Some((_, count)) => *count += 1,
+                None => left.push((reason, 1)),
+            }
+        }
+        left
     }
 
     /// A rank that waits longer than this for another gives up.

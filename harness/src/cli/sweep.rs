@@ -119,7 +119,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     else {
         return Ok(Exit::Right);
     };
-    plan.left().for_each(|(case, reason)| say(&format!("{case} is left out: {reason}")));
+    for (reason, count) in plan.left() {
+        say(&format!("{count} cases are left out: {reason}"));
+    }
     launch.auto = plan.calibrate()?;
     for (topology, table) in &launch.auto {
         eprintln!("{topology}: {}", calibrate::in_words(table));
