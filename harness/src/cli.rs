@@ -3,6 +3,7 @@
 mod bench;
 mod info;
 mod plot;
+mod site;
 mod sizes;
 mod sweep;
 mod timeline;
@@ -26,6 +27,21 @@ enum Exit {
     Usage = 2,
     /// Nothing can be concluded.
     Inconclusive = 3,
+    /// Cases are left; the same command goes on with them.
+    Left = 4,
+}
+
+impl Exit {
+    /// What a status means that another run of this program ended with.
+    fn of(status: u8) -> Exit {
+        match status {
+            0 => Exit::Right,
+            2 => Exit::Usage,
+            3 => Exit::Inconclusive,
+            4 => Exit::Left,
+            _ => Exit::Wrong,
+        }
+    }
 }
 
 /// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
@@ -34,7 +50,8 @@ enum Exit {
 /// hierarchical and grouped allreduce and two control planes, in under a minute, with figures.
 ///
 /// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
-/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded.
+/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded;
+/// 4 cases are left, and the same command goes on with them.
 #[derive(Parser)]
 #[command(name = "kolo", version, max_term_width = 100)]
 struct Arguments {
@@ -49,6 +66,7 @@ enum Command {
     Verify(verify::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
+    Site(site::Arguments),
     Info(info::Arguments),
 }
 
@@ -60,6 +78,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
+        Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
     };
     let exit = ended.unwrap_or_else(|error| {
