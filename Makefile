@@ -2,13 +2,14 @@
 
 CARGO ?= cargo
 
-.PHONY: help test tools soak bench quick peers
+.PHONY: help test tools soak bench quick peers vendor
 
 help:
 	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
 	@echo "make quick   the quick sweep alone: results and figures in results/"
 	@echo "make soak    ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
+	@echo "make vendor  the repository and every crate it needs as an archive, for a cluster without network"
 	@echo "make bench   tables of what is to be reached here, and criterion benches"
 
 test: tools
@@ -37,3 +38,12 @@ bench:
 
 peers:
 	harness/peers/run.sh results/peers-$$(date -u +%Y-%m-%dT%H%M%SZ).csv
+
+# Unpacked elsewhere, slurm/build.sh builds it without a network.
+vendor:
+	rm -rf target/vendor && mkdir -p target/vendor
+	git archive --prefix=kolo/ HEAD | tar -x -C target/vendor
+	mkdir target/vendor/kolo/.cargo
+	cd target/vendor/kolo && $(CARGO) vendor --locked --quiet > .cargo/config.toml
+	tar -czf target/kolo-vendored.tar.gz -C target/vendor kolo
+	@echo "target/kolo-vendored.tar.gz"

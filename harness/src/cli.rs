@@ -3,6 +3,7 @@
 mod bench;
 mod info;
 mod plot;
+mod site;
 mod sizes;
 mod sweep;
 #[cfg(target_os = "linux")]
@@ -32,6 +33,19 @@ enum Exit {
     Left = 4,
 }
 
+impl Exit {
+    /// What a status means that another run of this program ended with.
+    fn of(status: u8) -> Exit {
+        match status {
+            0 => Exit::Right,
+            2 => Exit::Usage,
+            3 => Exit::Inconclusive,
+            4 => Exit::Left,
+            _ => Exit::Wrong,
+        }
+    }
+}
+
 /// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
 ///
 /// Begin with `kolo sweep configs/quick.toml`: a real model's gradients through ring, tree,
@@ -54,6 +68,7 @@ enum Command {
     Verify(verify::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
+    Site(site::Arguments),
     Info(info::Arguments),
     #[cfg(target_os = "linux")]
     #[command(hide = true)]
@@ -68,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
+        Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(target_os = "linux")]
         Command::Switch(arguments) => switch::run(&arguments),

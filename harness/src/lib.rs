@@ -12,6 +12,7 @@
 //! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
+//! | running on a cluster | [`slurm`] |
 //! | what the user types | [`cli`] |
 
 pub mod allreduce;
@@ -46,6 +47,7 @@ pub mod provenance;
 pub mod record;
 pub mod replay;
 pub mod row;
+pub mod slurm;
 pub mod statistics;
 pub mod summary;
 pub mod sweep;

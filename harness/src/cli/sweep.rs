@@ -1,6 +1,7 @@
 //! `kolo sweep`.
 
 mod control;
+mod slurm;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -67,10 +68,15 @@ pub struct Arguments {
     #[arg(long)]
     no_figures: bool,
     #[command(flatten)]
+    slurm: slurm::Flags,
+    #[command(flatten)]
     options: Options,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.slurm.is_set() {
+        return slurm::run(arguments);
+    }
     if control_sweep::config::Config::is_at(&arguments.config) {
         return control::run(arguments);
     }

@@ -1,0 +1,262 @@
+//! What the batch script does: starts the sweep as one step over the whole job, again if it breaks,
+//! without nodes that are down, until all cases are there, nothing helps, or the job's time is over.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+
+use super::ask::ask;
+use super::hostlist;
+use super::job::{Job, field};
+use super::launch::{Shape, line, step as step_command};
+use super::progress::Progress;
+use super::site::Site;
+use super::step::{self, Patience, STOP_FILE};
+use super::stop::{Reason, Stop};
+
+/// After so many steps in a row that brought nothing, nothing is expected of another. A case that
+/// breaks two steps is recorded as failed by the third.
+pub const FRUITLESS_STEPS: usize = 3;
+
+/// A job whose time is over puts itself back into the queue so often.
+pub const MOST_REQUEUES: u32 = 3;
+
+/// Tells the sweep that the step before this one broke.
+const AFTER_BREAK: &str = "--after-break";
+
+/// The sweep's exit status when cases are left.
+pub const CASES_LEFT: i32 = 4;
+
+/// A sweep in a job.
+#[derive(Clone, Debug)]
+pub struct Drive<'a> {
+    /// The cluster.
+    pub site: &'a Site,
+    /// The job.
+    pub job: &'a Job,
+    /// Ranks on each node.
+    pub ranks_per_node: usize,
+    /// Where results go.
+    pub folder: &'a Path,
+    /// What every rank runs.
+    pub program: &'a [String],
+    /// How long to wait.
+    pub patience: Patience,
+}
+
+/// How a job's part of a sweep ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// The sweep is over, with this status.
+    Over(u8),
+    /// Cases are left; why, and what to do.
+    Left(String),
+    /// Cases are left, and Slurm starts the job again.
+    Requeued,
+}
+
+impl Drive<'_> {
+    /// Runs the sweep as far as it goes in this job.
+    ///
+    /// # Errors
+    /// When the launcher cannot be started, or a request to stop cannot be taken back.
+    pub fn run(&self, stop: &Stop) -> io::Result<Ended> {
+        self.take_back_stop()?;
+        let ended = self.steps(stop);
+        self.take_back_stop()?;
+        ended
+    }
+
+    fn steps(&self, stop: &Stop) -> io::Result<Ended> {
+        let mut nodes = self.job.nodes.clone();
+        let (first, mut fruitless, mut has_broken) = (Progress::of(self.folder), 0, false);
+        for number in 1.. {
+            if let Some(reason) = stop.requested() {
+                return Ok(self.stopped(reason));
+            }
+            let before = Progress::of(self.folder);
+            let mut command = self.command(&nodes, number, has_broken);
+            let status = step::run(&mut command, self.folder, stop, &self.patience)?;
+            let after = Progress::of(self.folder);
+            if let Some(over) = over(status, before, after) {
+                return Ok(Ended::Over(over));
+            }
+            if let Some(reason) = stop.requested() {
+                return Ok(self.stopped(reason));
+            }
+            has_broken = !after.noted_end_since(before);
+            let brought = after.lines.saturating_sub(before.lines);
+            eprintln!(
+                "step {number} {} and brought {brought} new lines; cases are left",
+                step::in_words(status)
+            );
+            fruitless = if brought > 0 { 0 } else { fruitless + 1 };
+            if fruitless == FRUITLESS_STEPS {
+                let advanced = after.lines > first.lines;
+                return Ok(self.fruitless(status, advanced));
+            }
+            if fruitless > 0 {
+                step::pause(self.patience.restart[fruitless - 1], stop);
+            }
+            nodes.retain(usable(&nodes));
+            if nodes.is_empty() {
+                return Ok(Ended::Left(self.advice("no node of the job is up")));
+            }
+        }
+        unreachable!("the loop ends by itself")
+    }
+
+    /// A request to stop was for an earlier step.
+    fn take_back_stop(&self) -> io::Result<()> {
+        match fs::remove_file(self.folder.join(STOP_FILE)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn command(&self, nodes: &[String], number: usize, has_broken: bool) -> Command {
+        let shape = Shape { nodes: nodes.len(), ranks_per_node: self.ranks_per_node };
+        let named = if nodes.len() < self.job.nodes.len() { nodes } else { &[] };
+        let mut words = step_command(self.site, shape, named, self.program);
+        words.extend(has_broken.then(|| AFTER_BREAK.to_string()));
+        eprintln!("step {number}: {}", line(&words));
+        let unset = |(name, _): &(String, String)| env::var_os(name).is_none();
+        let variables: BTreeMap<_, _> = self.site.variables().into_iter().filter(unset).collect();
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).envs(variables);
+        command
+    }
+
+    fn stopped(&self, reason: Reason) -> Ended {
+        match reason {
+            Reason::TimeLimit => self.requeue("the job's time is over"),
+            Reason::Terminated => Ended::Left(self.advice(
+                "the job was told to end. If it was preempted and the site requeues such jobs, it \
+                 goes on by itself",
+            )),
+        }
+    }
+
+    fn fruitless(&self, status: ExitStatus, advanced: bool) -> Ended {
+        let left = status.code() == Some(CASES_LEFT) && self.job.end.is_some();
+        match (left, advanced) {
+            (true, true) => self.requeue("no case that is left fits into the job's time"),
+            (true, false) => Ended::Left(self.advice(&format!(
+                "{FRUITLESS_STEPS} steps in a row left all cases and brought nothing; the job's \
+                 time may be too short for any: give it more with --time"
+            ))),
+            (false, _) => Ended::Left(self.advice(&format!(
+                "{FRUITLESS_STEPS} steps in a row brought nothing; the last {}",
+                step::in_words(status)
+            ))),
+        }
+    }
+
+    /// Has Slurm start the job again, if that is allowed and was not done too often.
+    fn requeue(&self, why: &str) -> Ended {
+        let Job { id, requeue_id, restarts, .. } = self.job;
+        if *restarts >= MOST_REQUEUES {
+            let why = format!("{why}, and it was put back into the queue {restarts} times already");
+            return Ended::Left(self.advice(&why));
+        }
+        let shown = ask(&["scontrol", "--oneliner", "show", "job", id]).unwrap_or_default();
+        if field(&shown, "Requeue") == Some("0") {
+            let why = format!("{why}, and it is not to be put back into the queue (Requeue=0)");
+            return Ended::Left(self.advice(&why));
+        }
+        eprintln!("{why}: job {requeue_id} is put back into the queue");
+        match Command::new("scontrol").args(["requeue", requeue_id]).status() {
+            Ok(status) if status.success() => Ended::Requeued,
+            Ok(status) => Ended::Left(self.advice(&format!(
+                "{why}, and scontrol requeue {requeue_id} {}",
+                step::in_words(status)
+            ))),
+            Err(error) => Ended::Left(self.advice(&format!("{why}, and scontrol: {error}"))),
+        }
+    }
+
+    fn advice(&self, why: &str) -> String {
+        let folder = self.folder.display();
+        format!("{why}. What was measured is in {folder}; submit with --out {folder} to go on")
+    }
+}
+
+/// The status with which the sweep is over, if it is. Launchers end with 1, too, when they could not
+/// start anything: that counts only if the sweep noted its end.
+fn over(status: ExitStatus, before: Progress, after: Progress) -> Option<u8> {
+    match status.code()? {
+        code @ (0 | 2 | 3) => Some(code as u8),
+        1 if after.noted_end_since(before) => Some(1),
+        _ => None,
+    }
+}
+
+/// Tells of a node whether it can be used, by its state; those of which nothing is known can.
+fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
+    let list = hostlist::compress(nodes);
+    let answer = ask(&["sinfo", "-h", "-N", "-n", &list, "-o", "%N %T"]);
+    let states = answer.unwrap_or_else(|error| {
+        eprintln!("{error}; no node is taken for down");
+        String::new()
+    });
+    let states: BTreeMap<String, String> = states
+        .lines()
+        .filter_map(|line| line.trim().split_once(' '))
+        .map(|(name, state)| (name.to_string(), state.trim().to_ascii_lowercase()))
+        .collect();
+    move |name| match states.get(name) {
+        Some(state) if !is_usable(state) => {
+            eprintln!("node {name} is {state}: the sweep goes on without it");
+            false
+        }
+        _ => true,
+    }
+}
+
+/// A node that drains still runs what it has begun.
+fn is_usable(state: &str) -> bool {
+    let name = state.trim_end_matches(|flag: char| !flag.is_ascii_alphabetic());
+    let gone = ["down", "drained", "fail", "error", "unknown", "powered_down", "powering_down"];
+    !state.contains('*') && !gone.contains(&name)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_sweep_is_over_by_its_status_and_by_what_it_noted() {
+        let exited = |code: i32| ExitStatus::from_raw(code << 8);
+        let before = Progress { lines: 5, launches: 1, ended: true };
+        let noted = Progress { launches: 2, ..before };
+        let broken = Progress { ended: false, ..noted };
+        for (status, after, expected) in [
+            (exited(0), noted, Some(0)),
+            (exited(2), before, Some(2)),
+            (exited(3), noted, Some(3)),
+            (exited(1), noted, Some(1)),
+            (exited(1), before, None),
+            (exited(1), broken, None),
+            (exited(4), noted, None),
+            (exited(137), noted, None),
+            (ExitStatus::from_raw(9), noted, None),
+        ] {
+            assert_eq!(over(status, before, after), expected, "{status}");
+        }
+    }
+
+    #[test]
+    fn only_nodes_that_cannot_run_a_step_are_left_out() {
+        for state in ["allocated", "mixed", "idle", "draining", "failing", "completing", "alloc@"] {
+            assert!(is_usable(state), "{state}");
+        }
+        for state in ["down", "down*", "drained", "allocated*", "fail", "idle*", "unknown"] {
+            assert!(!is_usable(state), "{state}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The job that this process runs in, as Slurm tells it.
+
+use std::env;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::TimeZone;
+use thiserror::Error;
+
+use super::ask::{AskError, ask};
+use super::{hostlist, time_limit};
+
+/// The job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its number.
+    pub id: String,
+    /// The name by which it alone is requeued: a task of an array is not its whole array.
+    pub requeue_id: String,
+    /// How often it has been started anew.
+    pub restarts: u32,
+    /// Names of its nodes.
+    pub nodes: Vec<String>,
+    /// Tasks that were asked for.
+    pub tasks: Option<usize>,
+    /// When Slurm ends it; nothing if nobody says, or there is no limit.
+    pub end: Option<End>,
+}
+
+/// When a job is ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Seconds since 1970.
+    pub unix_seconds: i64,
+    /// Who says so.
+    pub said_by: &'static str,
+}
+
+/// Why a job is not understood.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("job {id}: {problem}")]
+pub struct JobError {
+    /// Its number.
+    pub id: String,
+    /// What was found, what was expected.
+    pub problem: String,
+}
+
+impl Job {
+    /// The job, if this process runs in one.
+    ///
+    /// # Errors
+    /// When Slurm's variables are missing or make no sense.
+    pub fn this() -> Result<Option<Job>, JobError> {
+        Job::read(|name| env::var(name).ok().filter(|value| !value.is_empty()), ask)
+    }
+
+    /// The job that these variables and answers tell of.
+    ///
+    /// # Errors
+    /// When variables are missing or make no sense.
+    pub fn read(
+        variable: impl Fn(&str) -> Option<String>,
+        ask: impl Fn(&[&str]) -> Result<String, AskError>,
+    ) -> Result<Option<Job>, JobError> {
+        let Some(id) = variable("SLURM_JOB_ID") else { return Ok(None) };
+        let refuse = |problem: String| JobError { id: id.clone(), problem };
+        let Some(list) = variable("SLURM_JOB_NODELIST") else {
+            return Err(refuse(
+                "SLURM_JOB_NODELIST is not set, so its nodes are unknown; start this from its \
+                 batch script or salloc"
+                    .into(),
+            ));
+        };
+        let nodes = hostlist::expand(&list)
+            .map_err(|error| refuse(format!("SLURM_JOB_NODELIST: {error}")))?;
+        let number = |name: &str| match variable(name) {
+            None => Ok(None),
+            Some(text) => match text.parse::<u32>() {
+                Ok(number) => Ok(Some(number)),
+                Err(_) => Err(refuse(format!("{name} is \"{text}\", expected a number"))),
+            },
+        };
+        let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));
+        Ok(Some(Job {
+            requeue_id: array.map_or(id.clone(), |(job, task)| format!("{job}_{task}")),
+            restarts: number("SLURM_RESTART_COUNT")?.unwrap_or(0),
+            nodes,
+            tasks: number("SLURM_NTASKS")?.map(|tasks| tasks as usize),
+            end: end(&id, variable, ask),
+            id,
+        }))
+    }
+}
+
+/// When the job ends: by its variable, by squeue, or by its start and its limit.
+fn end(
+    id: &str,
+    variable: impl Fn(&str) -> Option<String>,
+    ask: impl Fn(&[&str]) -> Result<String, AskError>,
+) -> Option<End> {
+    let told = variable("SLURM_JOB_END_TIME").and_then(|text| unix_seconds(&text));
+    if let Some(unix_seconds) = told {
+        return Some(End { unix_seconds, said_by: "SLURM_JOB_END_TIME" });
+    }
+    let answer = ask(&["squeue", "-h", "-j", id, "-o", "%e"]).ok();
+    if let Some(unix_seconds) = answer.and_then(|text| unix_seconds(&text)) {
+        return Some(End { unix_seconds, said_by: "squeue" });
+    }
+    let answer = ask(&["scontrol", "--oneliner", "show", "job", id]).ok()?;
+    let start = unix_seconds(field(&answer, "StartTime")?)?;
+    let limit = time_limit::parse(field(&answer, "TimeLimit")?).ok()??;
+    Some(End { unix_seconds: start + limit as i64, said_by: "scontrol" })
+}
+
+/// The value of `Name=` in what scontrol shows.
+pub fn field<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
+    shown.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
+}
+
+/// A time as seconds since 1970, or as `2026-11-20T15:00:00` in local time.
+fn unix_seconds(text: &str) -> Option<i64> {
+    let text = text.trim();
+    if let Ok(seconds) = text.parse::<i64>() {
+        return Some(seconds).filter(|&seconds| seconds > 0);
+    }
+    let local: DateTime = text.parse().ok()?;
+    let zoned = local.to_zoned(TimeZone::system()).ok()?;
+    Some(Timestamp::from(zoned).as_second())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn missing(command: &[&str]) -> Result<String, AskError> {
+        Err(AskError::Missing { program: command[0].into() })
+    }
+
+    fn read(
+        variables: &[(&str, &str)],
+        ask: impl Fn(&[&str]) -> Result<String, AskError>,
+    ) -> Result<Option<Job>, JobError> {
+        let all = [("SLURM_JOB_ID", "12"), ("SLURM_JOB_NODELIST", "n[1-2]")];
+        let value = |name: &str| {
+            let mut set = variables.iter().chain(&all);
+            set.find(|(set, _)| *set == name).map(|(_, value)| value.to_string())
+        };
+        Job::read(value, ask)
+    }
+
+    #[test]
+    fn a_job_is_what_its_variables_say() {
+        let variables = [
+            ("SLURM_RESTART_COUNT", "2"),
+            ("SLURM_NTASKS", "8"),
+            ("SLURM_JOB_END_TIME", "1800000000"),
+        ];
+        let job = read(&variables, missing).unwrap().unwrap();
+        let end = End { unix_seconds: 1_800_000_000, said_by: "SLURM_JOB_END_TIME" };
+        assert_eq!(
+            job,
+            Job {
+                id: "12".into(),
+                requeue_id: "12".into(),
+                restarts: 2,
+                nodes: vec!["n1".into(), "n2".into()],
+                tasks: Some(8),
+                end: Some(end),
+            }
+        );
+        assert_eq!(Job::read(|_| None, missing), Ok(None));
+    }
+
+    #[test]
+    fn a_task_of_an_array_is_requeued_alone() {
+        let variables = [("SLURM_ARRAY_JOB_ID", "10"), ("SLURM_ARRAY_TASK_ID", "3")];
+        assert_eq!(read(&variables, missing).unwrap().unwrap().requeue_id, "10_3");
+    }
+
+    #[test]
+    fn the_end_is_asked_for_where_no_variable_tells_it() {
+        let end = |squeue: &'static str, scontrol: &'static str| {
+            let ask = move |command: &[&str]| match command[0] {
+                "squeue" => Ok(squeue.to_string()),
+                _ => Ok(scontrol.to_string()),
+            };
+            read(&[], ask).unwrap().unwrap().end.map(|end| (end.unix_seconds, end.said_by))
+        };
+        let shown = "JobId=12 JobName=a StartTime=1799990000 EndTime=Unknown TimeLimit=01:00:00";
+        assert_eq!(end("1800000000", shown), Some((1_800_000_000, "squeue")));
+        assert_eq!(end("N/A", shown), Some((1_799_993_600, "scontrol")));
+        assert_eq!(end("", "JobId=12 StartTime=1799990000 TimeLimit=UNLIMITED"), None);
+        assert_eq!(end("NONE", "JobId=12 StartTime=Unknown TimeLimit=01:00:00"), None);
+        assert_eq!(read(&[], missing).unwrap().unwrap().end, None);
+        // Slurm's own format is local time.
+        let local: DateTime = "2027-01-15T08:00:00".parse().unwrap();
+        let expected = Timestamp::from(local.to_zoned(TimeZone::system()).unwrap()).as_second();
+        assert_eq!(end("2027-01-15T08:00:00", ""), Some((expected, "squeue")));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_said() {
+        let error = |variables: &[(&str, &str)]| read(variables, missing).unwrap_err().to_string();
+        assert_eq!(
+            error(&[("SLURM_RESTART_COUNT", "x")]),
+            "job 12: SLURM_RESTART_COUNT is \"x\", expected a number"
+        );
+        assert!(error(&[("SLURM_JOB_NODELIST", "n[1-")]).contains("SLURM_JOB_NODELIST: node list"));
+        let alone = Job::read(|name| (name == "SLURM_JOB_ID").then(|| "7".into()), missing);
+        assert!(alone.unwrap_err().to_string().starts_with("job 7: SLURM_JOB_NODELIST is not set"));
+    }
+}

@@ -1,0 +1,53 @@
+#!/bin/bash
+# A sweep as a job: sbatch slurm/sweep.sh [CONFIG [OPTIONS OF kolo sweep]]. What is asked for here are
+# defaults; `kolo sweep --slurm CONFIG` asks for what the configuration and the site need.
+#SBATCH --job-name=kolo
+#SBATCH --nodes=1-4
+#SBATCH --time=01:00:00
+#SBATCH --exclusive
+#SBATCH --mem=0
+#SBATCH --no-kill
+#SBATCH --requeue
+#SBATCH --open-mode=append
+#SBATCH --signal=B:USR1@120
+#SBATCH --output=kolo-%j.out
+set -eu
+trap '' USR1    # the program listens to it; until then it must not end the job
+
+if [ -z "${SLURM_JOB_ID:-}" ]; then
+    echo "sweep.sh: this is a batch script; submit it: sbatch slurm/sweep.sh configs/quick.toml" >&2
+    exit 2
+fi
+
+# Slurm runs a copy of this file, so it is asked where the original lies.
+script=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null |
+    sed -n 's|^ *Command=\(.*/slurm/sweep\.sh\).*|\1|p') || script=
+root=
+for folder in ${script:+"${script%/slurm/sweep.sh}"} "${SLURM_SUBMIT_DIR:-.}" "${SLURM_SUBMIT_DIR:-.}/.."; do
+    if [ -e "$folder/slurm/site.sh" ]; then root=$folder && break; fi
+done
+if [ -z "$root" ]; then
+    echo "sweep.sh: the repository is not found from ${SLURM_SUBMIT_DIR:-.}; submit from within it" >&2
+    exit 2
+fi
+. "$root/slurm/site.sh"
+
+site=${KOLO_SITE:-generic} before=
+for word in "$@"; do
+    case $before$word in
+    --site=*) site=${word#--site=} ;;
+    --site?*) site=$word ;;
+    esac
+    before=; [ "$word" != --site ] || before=--site
+done
+load_modules "$(site_file "$site")"
+
+kolo=${CARGO_TARGET_DIR:-$root/target}/release/kolo
+[ -x "$kolo" ] || fail "$kolo is not there; build it on a login node: slurm/build.sh $site"
+variables=$("$kolo" site shell-env "$site") ||
+    fail "$kolo does not start; build it anew on a login node: slurm/build.sh $site"
+eval "$variables"
+unset "${!SBATCH_@}"    # options of the submission, which srun and requeues have no use for
+
+[ $# -gt 0 ] || set -- "$root/configs/quick.toml"
+exec "$kolo" sweep --slurm "$@"
