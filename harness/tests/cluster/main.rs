@@ -1,0 +1,201 @@
+//! Sweeps under Slurm, on a virtual cluster: real daemons, real MPI between nodes with their own
+//! addresses, and what goes wrong on real clusters.
+//!
+//! Whatever breaks, and whenever: submitting again ends with every case exactly once and every row whole.
+//! Needs Slurm, Open MPI and the rights to make network namespaces; runs where `KOLO_CLUSTER_TESTS` is
+//! set, as `make test` does, and says so where it does not. A word on the command line chooses scenarios
+//! by name.
+
+mod cluster;
+mod results;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use cluster::{Cluster, Failure};
+use results::Results;
+
+type Outcome = Result<(), Failure>;
+
+/// A name and what happens.
+const SCENARIOS: [(&str, fn(&Cluster) -> Outcome); 12] = [
+    ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
+    ("a rank is killed", rank_is_killed),
+    ("a rank stops for longer than anybody waits", rank_stops),
+    ("rank 0 is killed", rank_0_is_killed),
+    ("the job is cancelled and submitted again", job_is_cancelled),
+    ("the job is requeued by hand", job_is_requeued),
+    ("the time limit comes near", time_limit),
+    ("the job is preempted", job_is_preempted),
+    ("a node loses its power", node_dies),
+    ("the folder of results cannot be written", folder_is_read_only),
+    ("the disk is full", disk_is_full),
+    ("two jobs on one folder of results", two_jobs),
+];
+
+fn main() {
+    if std::env::var_os("KOLO_CLUSTER_TESTS").is_none() {
+        println!("the virtual cluster is not used: set KOLO_CLUSTER_TESTS=1, or run make test");
+        return;
+    }
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let start = Instant::now();
+    let cluster = Cluster::up().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("cluster up after {:.1} s", start.elapsed().as_secs_f64());
+    let mut failed = Vec::new();
+    for (name, run) in SCENARIOS {
+        if !chosen.is_empty() && !chosen.iter().any(|word| name.contains(word)) {
+            continue;
+        }
+        let start = Instant::now();
+        let outcome = run(&cluster);
+        let seconds = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
+            Err(failure) => {
+                println!("{name} ... FAILED ({seconds:.0} s)\n{failure}");
+                failed.push(name);
+            }
+        }
+        cluster.cancel_all();
+    }
+    drop(cluster);
+    assert!(failed.is_empty(), "failed: {failed:?}");
+    println!("all is well after {:.0} s", start.elapsed().as_secs_f64());
+}
+
+/// What a sweep of faults brings when all is well: 4 cases of 3 blocks of 6 steps.
+fn is_complete(folder: &Path) -> Outcome {
+    Results::read(folder)?.complete(4, 3 * 6)
+}
+
+fn whole_sweep(cluster: &Cluster) -> Outcome {
+    let start = Instant::now();
+    let job = cluster.submit("configs/ci.toml", "whole", &[])?;
+    job.waits_for("tries.csv", 2, Duration::from_secs(30))?;
+    println!("  the first case ran {:.1} s after its submission", start.elapsed().as_secs_f64());
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    let results = Results::read(&job.folder)?;
+    results.complete(12, 2 * 3)?;
+    results.has_worlds(&["1x2", "2x2", "4x1"])?;
+    for file in ["summary.txt", "bandwidth.csv", "figures"] {
+        cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
+    }
+    let provenance = std::fs::read_to_string(job.folder.join("provenance.json"))?;
+    for part in ["\"host\": \"n1\"", "\"host\": \"n4\"", "Open MPI", "emulated"] {
+        cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
+    }
+    Ok(())
+}
+
+/// Something happens to a rank after the first block; the job sees to the rest by itself.
+fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, told: &str) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, name, &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    job.signal_rank(rank, signal)?;
+    job.ends_with("COMPLETED", Duration::from_secs(120))?;
+    let tries = std::fs::read_to_string(job.folder.join("tries.csv"))?;
+    cluster.check(tries.contains(told), || format!("nobody said {told:?}:\n{tries}"))?;
+    is_complete(&job.folder)
+}
+
+fn rank_is_killed(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "killed", 1, "KILL", "process 1 is gone")
+}
+
+fn rank_stops(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "stopped", 1, "STOP", "process 1 has said nothing for 3.")
+}
+
+fn rank_0_is_killed(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a word")
+}
+
+fn job_is_cancelled(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    cluster.slurm(&["scancel", &job.id])?;
+    job.ends_with("CANCELLED", Duration::from_secs(60))?;
+    let before = Results::read(&job.folder)?;
+    cluster.check(before.rows() < 4, || "it was cancelled too late".into())?;
+    let again = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    is_complete(&again.folder)
+}
+
+fn job_is_requeued(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "requeued", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    cluster.slurm(&["scontrol", "requeue", &job.id])?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    cluster.check(Results::read(&job.folder)?.launches()? > 1, || "it ran only once".into())?;
+    is_complete(&job.folder)
+}
+
+/// Slurm counts in minutes: the signal comes 55 s before the end of the only one.
+fn time_limit(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "time", &["--time=1", "--signal=B:USR1@50"])?;
+    job.ends(Duration::from_secs(400))?;
+    let output = job.output();
+    cluster.check(output.contains("is put back into the queue"), || output.clone())?;
+    if Results::read(&job.folder)?.rows() < 4 {
+        let again = cluster.submit(cluster::FAULTS, "time", &[])?;
+        again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    }
+    is_complete(&job.folder)
+}
+
+fn job_is_preempted(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "preempted", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let urgent = ["sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "-o", "/dev/null"];
+    cluster.slurm(&[&urgent[..], &["--wrap", "sleep 1"]].concat())?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    cluster.check(Results::read(&job.folder)?.launches()? > 1, || "it was not preempted".into())?;
+    is_complete(&job.folder)
+}
+
+fn node_dies(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "node", &["--nodes=3"])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let victim = job.nodes()?.pop().ok_or("the job has no node")?;
+    cluster.virtual_cluster(&["kill", &victim])?;
+    let ended = job.ends_with("COMPLETED", Duration::from_secs(180));
+    cluster.virtual_cluster(&["revive", &victim])?;
+    ended?;
+    let output = job.output();
+    let told = format!("node {victim} is down");
+    cluster.check(output.contains(&told), || format!("nobody said {told:?}:\n{output}"))?;
+    is_complete(&job.folder)
+}
+
+fn folder_is_read_only(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "read-only/results", &[])?;
+    job.ends_with("FAILED", Duration::from_secs(120))?;
+    let output = job.output();
+    cluster.check(output.contains("Read-only file system"), || output.clone())
+}
+
+fn disk_is_full(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    job.ends_with("FAILED", Duration::from_secs(180))?;
+    let output = job.output();
+    cluster.check(output.contains("No space left on device"), || output.clone())?;
+    Results::read(&job.folder)?.whole()?;
+    cluster.make_room()?;
+    let again = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    is_complete(&again.folder)
+}
+
+fn two_jobs(cluster: &Cluster) -> Outcome {
+    let first = cluster.submit(cluster::FAULTS, "both", &["--nodes=2"])?;
+    first.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let second = cluster.submit(cluster::FAULTS, "both", &["--nodes=2"])?;
+    second.ends_with("FAILED", Duration::from_secs(120))?;
+    let output = second.output();
+    cluster.check(output.contains("is in use by another kolo"), || output.clone())?;
+    first.ends_with("COMPLETED", Duration::from_secs(120))?;
+    is_complete(&first.folder)
+}

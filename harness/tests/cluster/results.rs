@@ -1,0 +1,96 @@
+//! What a folder of results must be like.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::cluster::Failure;
+
+/// Lines by column.
+type Table = Vec<BTreeMap<String, String>>;
+
+/// A folder of results, read strictly: a line that is cut is an error.
+pub struct Results {
+    folder: PathBuf,
+    rows: Table,
+    samples: Table,
+}
+
+impl Results {
+    pub fn read(folder: &Path) -> Result<Results, Failure> {
+        let table = |name: &str| -> Result<Table, Failure> {
+            let path = folder.join(name);
+            let mut reader = csv::Reader::from_path(&path)?;
+            let lines: Result<Table, _> = reader.deserialize().collect();
+            Ok(lines.map_err(|error| format!("{}: {error}", path.display()))?)
+        };
+        Ok(Results {
+            folder: folder.into(),
+            rows: table("rows.csv")?,
+            samples: table("samples.csv")?,
+        })
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Every case once, right, with all its steps; and no step of another.
+    pub fn complete(&self, cases: usize, steps: usize) -> Result<(), Failure> {
+        let mut names: Vec<&str> = self.rows.iter().map(|row| &*row["case"]).collect();
+        names.sort_unstable();
+        names.dedup();
+        if names.len() != cases || self.rows.len() != cases {
+            return Err(
+                self.failure(&format!("{} rows, expected {cases} cases once", self.rows.len()))
+            );
+        }
+        for row in &self.rows {
+            if (&*row["status"], &*row["wrong"]) != ("ok", "0") {
+                let (status, reason) = (&row["status"], &row["reason"]);
+                return Err(self.failure(&format!("{}: {status}: {reason}", row["case"])));
+            }
+            let own = self.samples.iter().filter(|sample| sample["case"] == row["case"]);
+            let mut keys: Vec<_> = own.map(|sample| (&sample["block"], &sample["step"])).collect();
+            let count = keys.len();
+            keys.sort_unstable();
+            keys.dedup();
+            if (keys.len(), count) != (steps, steps) {
+                return Err(
+                    self.failure(&format!("{}: {count} steps, expected {steps}", row["case"]))
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// All lines could be read, so nothing is cut; and there is something.
+    pub fn whole(&self) -> Result<(), Failure> {
+        match self.samples.len() {
+            0 => Err(self.failure("nothing was measured before")),
+            _ => Ok(()),
+        }
+    }
+
+    pub fn has_worlds(&self, topologies: &[&str]) -> Result<(), Failure> {
+        for topology in topologies {
+            let part = format!("mpi/{topology}/");
+            if !self.rows.iter().any(|row| row["case"].starts_with(&part)) {
+                return Err(self.failure(&format!("no case of {topology}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// How often the program was started on it.
+    pub fn launches(&self) -> Result<usize, Failure> {
+        let text = fs::read_to_string(self.folder.join("provenance.json"))?;
+        let provenance: serde_json::Value = serde_json::from_str(&text)?;
+        Ok(provenance["launches"].as_array().map_or(0, Vec::len))
+    }
+
+    fn failure(&self, problem: &str) -> Failure {
+        let tries = fs::read_to_string(self.folder.join("tries.csv")).unwrap_or_default();
+        format!("{}: {problem}\n{tries}", self.folder.display()).into()
+    }
+}
