@@ -44,6 +44,6 @@ vendor:
 	rm -rf target/vendor && mkdir -p target/vendor
 	git archive --prefix=kolo/ HEAD | tar -x -C target/vendor
 	mkdir target/vendor/kolo/.cargo
-	cd target/vendor/kolo && $(CARGO) vendor --locked --quiet > .cargo/config.toml
+	cd target/vendor/kolo && $(CARGO) vendor --locked > .cargo/config.toml
 	tar -czf target/kolo-vendored.tar.gz -C target/vendor kolo
 	@echo "target/kolo-vendored.tar.gz"

@@ -19,8 +19,11 @@ mpicc=${MPICC:-mpicc}
 if ! type "$mpicc" >/dev/null 2>&1; then
     missing+=("$mpicc: load a module of MPI (modules in $file), or set MPICC to the compiler's wrapper")
 else
-    # The header that it finds tells whose it is.
-    defined=$(echo '#include <mpi.h>' | "$mpicc" -dM -E -xc - 2>/dev/null || true)
+    # The header that it finds tells whose it is. Open MPI's wrapper wants a file.
+    source=$(mktemp --suffix=.c)
+    echo '#include <mpi.h>' >"$source"
+    defined=$("$mpicc" -E -dM "$source" 2>/dev/null || true)
+    rm -f "$source"
     case $defined in
     *OMPI_MAJOR_VERSION*) found=openmpi ;;
     *MPICH_VERSION* | *I_MPI_VERSION*) found=mpich ;;

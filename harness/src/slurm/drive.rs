@@ -98,9 +98,7 @@ impl Drive<'_> {
                 let advanced = after.lines > first.lines;
                 return Ok(self.fruitless(status, advanced));
             }
-            if fruitless > 0 {
-                step::pause(self.patience.restart[fruitless - 1], stop);
-            }
+            step::pause(self.patience.restart[fruitless.saturating_sub(1)], stop);
             nodes.retain(usable(&nodes));
             if nodes.is_empty() {
                 return Ok(Ended::Left(self.advice("no node of the job is up")));

@@ -26,7 +26,8 @@ pub struct Patience {
     pub time_limit: Duration,
     /// For a step that is to stop because the job ends now; Slurm kills it after KillWait (30 s).
     pub terminated: Duration,
-    /// Before a step is started anew after one, two ... that brought nothing. It takes Slurm a while
+    /// Before a step is started anew: after one that broke, and after the second in a row that brought
+    /// nothing. Preemption ends the steps before it tells the batch script, and it takes Slurm a while
     /// to see that a node is down.
     pub restart: [Duration; 2],
 }
