@@ -20,6 +20,7 @@ pub struct Comm {
     raw: ffi::MPI_Comm,
     rank: Rank,
     ranks: usize,
+    part_bytes: usize,
 }
 
 /// Turns a return code into a result.
@@ -53,7 +54,17 @@ impl Comm {
             let code = ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN);
             check("MPI_Comm_set_errhandler", rank as Rank, None, code)?;
         }
-        Ok(Comm { raw, rank: rank as Rank, ranks: ranks as usize })
+        Ok(Comm { raw, rank: rank as Rank, ranks: ranks as usize, part_bytes: MOST_BYTES })
+    }
+
+    /// The same, with messages in parts of so many bytes: of at least 1, on all ranks alike.
+    pub fn cut(self, part_bytes: usize) -> Comm {
+        Comm { part_bytes: part_bytes.clamp(1, MOST_BYTES), ..self }
+    }
+
+    /// A message is at most so long, or travels in several parts.
+    pub fn part_bytes(&self) -> usize {
+        self.part_bytes
     }
 
     /// This process.
@@ -161,7 +172,7 @@ impl Comm {
         to: Rank,
     ) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, Some(to));
-        for (at, count) in parts(count) {
+        for (at, count) in self.parts(count) {
             let part = bytes.wrapping_add(at).cast::<c_void>();
             // SAFETY: the caller's promise.
             let code = unsafe {
@@ -184,7 +195,7 @@ impl Comm {
         from: Rank,
     ) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, Some(from));
-        for (at, count) in parts(count) {
+        for (at, count) in self.parts(count) {
             let part = into.wrapping_add(at).cast::<c_void>();
             // SAFETY: the caller's promise.
             let code = unsafe {
@@ -196,16 +207,17 @@ impl Comm {
         Ok(requests)
     }
 
-    /// From whom a message has arrived that nobody has asked for, and how long it is.
-    pub fn arrived(&self) -> Result<Option<(Rank, usize)>, TransportError> {
+    /// From whom a message has arrived that nobody has asked for, and how long it is; from this rank, or
+    /// from any.
+    pub fn arrived(&self, from: Option<Rank>) -> Result<Option<(Rank, usize)>, TransportError> {
         // SAFETY: plain data, which MPI writes.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
         let (mut is_there, mut count) = (0, 0);
         // SAFETY: plain out parameters.
         unsafe {
-            let any = ffi::RSMPI_ANY_SOURCE;
-            let code = ffi::MPI_Iprobe(any, TAG, self.raw, &raw mut is_there, &raw mut status);
-            self.check("MPI_Iprobe", None, code)?;
+            let source = from.map_or(ffi::RSMPI_ANY_SOURCE, |from| from as c_int);
+            let code = ffi::MPI_Iprobe(source, TAG, self.raw, &raw mut is_there, &raw mut status);
+            self.check("MPI_Iprobe", from, code)?;
             if is_there == 0 {
                 return Ok(None);
             }
@@ -233,11 +245,12 @@ impl Comm {
         };
         self.check("MPI_Allreduce", None, code)
     }
-}
 
-/// Offset and length of each part of a message; one of nothing is one part.
-fn parts(bytes: usize) -> impl Iterator<Item = (usize, c_int)> {
-    (0..bytes.max(1)).step_by(MOST_BYTES).map(move |at| (at, MOST_BYTES.min(bytes - at) as c_int))
+    /// Offset and length of each part of a message; one of nothing is one part.
+    fn parts(&self, bytes: usize) -> impl Iterator<Item = (usize, c_int)> + use<> {
+        let most = self.part_bytes;
+        (0..bytes.max(1)).step_by(most).map(move |at| (at, most.min(bytes - at) as c_int))
+    }
 }
 
 /// Something that MPI has begun, in one or several parts.

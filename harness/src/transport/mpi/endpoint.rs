@@ -66,7 +66,11 @@ impl Endpoint {
         };
         match self.spare.iter().enumerate().filter_map(fits).min() {
             Some((_, index)) => self.spare.swap_remove(index),
-            None => Memory::new(size_bytes),
+            // In place of one that is too small, so that there are never more than are needed together.
+            None => {
+                drop(self.spare.pop());
+                Memory::new(size_bytes)
+            }
         }
     }
 
