@@ -141,6 +141,22 @@ pub fn exact(process: &mut Process) {
     });
 }
 
+/// The library's own is as exact as ours, with types that it does not know, and in parts.
+pub fn vendor(process: &mut Process) {
+    let mut random = process.random(2);
+    for most in [0, PART_BYTES] {
+        let endpoint = process.endpoint(&process.comm(most));
+        let mut all_reduce = Scheduled::by_vendor(endpoint, Memory::default());
+        if most > 0 {
+            all_reduce.prepare(4000, 4000);
+        }
+        for case in cases(&mut random, process.ranks) {
+            doing(format!("the library's own in parts of {most}, {case:?}"));
+            check(process, &mut all_reduce, case);
+        }
+    }
+}
+
 /// Numbers of which no two orders of summation give the same.
 fn rough(random: &mut impl Rng, memory: &mut Memory) {
     memory.elements_mut::<f32>().fill_with(|| random.random_range(-1.0..1.0));

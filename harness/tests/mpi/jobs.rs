@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use algorithms::control::{self, DataType, ReduceOp, Settings, TensorId, Tensors};
-use algorithms::registry::find;
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
+use harness::data_plane::DataPlane;
 use harness::engine::{self, Job, RankMemory};
 use harness::framework::Framework;
 use harness::negotiate::Negotiator;
 use harness::replay::StepTimes;
+use harness::transport::MPI;
 use harness::workload::{Gradient, Workload};
 use rand::seq::SliceRandom;
 
@@ -92,6 +93,7 @@ pub fn jobs(process: &mut Process) {
             ("ring", DataType::F32, ReduceOp::Average),
             ("leader:tree", DataType::F16, ReduceOp::Sum),
             ("grouped-scattered:two-shot", DataType::I64, ReduceOp::Max),
+            ("mpi-allreduce", DataType::BF16, ReduceOp::Average),
         ] {
             doing(format!("a job of {plane} and {name} on {topology}"));
             run(process, (plane, name, dtype, op), (&workload, &topology, &members), &mut memory);
@@ -106,10 +108,9 @@ fn run(
     memory: &mut RankMemory,
 ) {
     const STEPS: usize = 3;
-    let algorithm = find(name).unwrap();
+    let data_plane = DataPlane::find(name, MPI, topology).unwrap();
     let framework = Framework::default();
-    let groups = framework.groups(workload, algorithm.grouping().map(|_| 3)).unwrap();
-    let choices = algorithm.choices(topology).unwrap();
+    let groups = framework.groups(workload, name.starts_with("grouped").then_some(3)).unwrap();
     let job = Job {
         workload,
         times: StepTimes {
@@ -120,8 +121,7 @@ fn run(
         topology,
         dtype,
         op,
-        algorithm: &*algorithm,
-        choices: &choices,
+        data_plane: &data_plane,
         framework: &framework,
         groups: &groups,
         disable_group_fusion: false,

@@ -55,6 +55,7 @@ fn rank(play: &str, seed: u64) {
         WRONG => allreduce::one_is_wrong(&mut process),
         _ => {
             allreduce::exact(&mut process);
+            allreduce::vendor(&mut process);
             allreduce::same_bits_as_on_threads(&mut process);
             allreduce::late_ranks(&mut process);
             allreduce::bits(&mut process);

@@ -50,7 +50,7 @@ impl Process {
             eprintln!("{}: {panic}", in_words(rank, ranks));
             exit(1);
         }));
-        set_last_words(move |_| eprintln!("{}: gives up", in_words(rank, ranks)));
+        set_last_words(move |error| eprintln!("{}: {error}", in_words(rank, ranks)));
         let limit = 3 * patience;
         std::thread::spawn(move || {
             loop {

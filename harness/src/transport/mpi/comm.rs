@@ -1,16 +1,21 @@
 //! MPI's functions as this project calls them: every return code becomes a `Result`, which says who
 //! called what, and about whom.
 
+use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use algorithms::control::DataType;
 use algorithms::topology::Rank;
 use mpi::ffi;
 use smallvec::SmallVec;
 
+use super::reduction::{self, Reductions};
+use crate::kernel::Combine;
 use crate::transport::TransportError;
 
-/// MPI counts with 32 bits: longer messages travel in parts of so many bytes.
-const MOST_BYTES: usize = 1 << 30;
+/// MPI counts with 32 bits: what is longer goes in parts of so many elements, which messages have one of in
+/// each byte.
+const MOST: usize = 1 << 30;
 
 /// All messages of a communicator are of one sort, and in order between two ranks.
 const TAG: c_int = 0;
@@ -20,7 +25,8 @@ pub struct Comm {
     raw: ffi::MPI_Comm,
     rank: Rank,
     ranks: usize,
-    part_bytes: usize,
+    most: usize,
+    reductions: OnceCell<Reductions>,
 }
 
 /// Turns a return code into a result.
@@ -54,17 +60,18 @@ impl Comm {
             let code = ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN);
             check("MPI_Comm_set_errhandler", rank as Rank, None, code)?;
         }
-        Ok(Comm { raw, rank: rank as Rank, ranks: ranks as usize, part_bytes: MOST_BYTES })
+        let (rank, ranks, reductions) = (rank as Rank, ranks as usize, OnceCell::new());
+        Ok(Comm { raw, rank, ranks, most: MOST, reductions })
     }
 
-    /// The same, with messages in parts of so many bytes: of at least 1, on all ranks alike.
-    pub fn cut(self, part_bytes: usize) -> Comm {
-        Comm { part_bytes: part_bytes.clamp(1, MOST_BYTES), ..self }
+    /// The same, with parts of so many elements: of at least 1, on all ranks alike.
+    pub fn cut(self, most: usize) -> Comm {
+        Comm { most: most.clamp(1, MOST), ..self }
     }
 
-    /// A message is at most so long, or travels in several parts.
-    pub fn part_bytes(&self) -> usize {
-        self.part_bytes
+    /// What has more elements goes in several parts.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// This process.
@@ -230,26 +237,35 @@ impl Comm {
     /// The library's own allreduce, in place and blocking.
     ///
     /// # Safety
-    /// There are `count` elements of the type at `elements`, and nobody else touches them.
+    /// There are as many elements of the type, aligned, and nobody else touches them.
     pub unsafe fn all_reduce(
         &self,
-        elements: *mut u8,
-        count: usize,
-        dtype: ffi::MPI_Datatype,
-        op: ffi::MPI_Op,
+        at: *mut u8,
+        elements: usize,
+        (dtype, combine): (DataType, Combine),
     ) -> Result<(), TransportError> {
-        // SAFETY: the caller's promise.
-        let code = unsafe {
-            let (into, count) = (elements.cast(), count as c_int);
-            ffi::MPI_Allreduce(super::in_place(), into, count, dtype, op, self.raw)
-        };
-        self.check("MPI_Allreduce", None, code)
+        if self.reductions.get().is_none() {
+            let made = Reductions::new();
+            let made = made.map_err(|code| self.check("MPI_Op_create", None, code).unwrap_err())?;
+            let _ = self.reductions.set(made);
+        }
+        let op = self.reductions.get().expect("they are made").op(dtype, combine);
+        for (first, count) in self.parts(elements) {
+            let part = at.wrapping_add(first * dtype.size_bytes()).cast();
+            // SAFETY: the caller's promise.
+            let code = unsafe {
+                let dtype = reduction::datatype(dtype);
+                ffi::MPI_Allreduce(super::in_place(), part, count, dtype, op, self.raw)
+            };
+            self.check("MPI_Allreduce", None, code)?;
+        }
+        Ok(())
     }
 
-    /// Offset and length of each part of a message; one of nothing is one part.
-    fn parts(&self, bytes: usize) -> impl Iterator<Item = (usize, c_int)> + use<> {
-        let most = self.part_bytes;
-        (0..bytes.max(1)).step_by(most).map(move |at| (at, most.min(bytes - at) as c_int))
+    /// Where each part begins, and how many elements it has; nothing is one part.
+    fn parts(&self, elements: usize) -> impl Iterator<Item = (usize, c_int)> + use<> {
+        let most = self.most;
+        (0..elements.max(1)).step_by(most).map(move |at| (at, most.min(elements - at) as c_int))
     }
 }
 

@@ -40,7 +40,7 @@ impl Post for Mail {
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         self.forget_what_was_taken()?;
         // The receiver does not know how long a message is: a part that is not full is the last one.
-        let most = self.comm.part_bytes();
+        let most = self.comm.most();
         for at in (0..=message.len()).step_by(most) {
             let part = &message[at..message.len().min(at + most)];
             // SAFETY: the outbox keeps the message until it was taken; nobody can write it.
@@ -62,7 +62,7 @@ impl Post for Mail {
             let mut requests =
                 unsafe { comm.receive(message[before..].as_mut_ptr(), bytes, from)? };
             self.waiting.request(&mut requests)?;
-            if bytes < comm.part_bytes() {
+            if bytes < comm.most() {
                 return Ok(from);
             }
             sender = Some(from);
