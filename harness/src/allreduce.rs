@@ -88,11 +88,12 @@ pub struct Sizes {
     pub packing_bytes: usize,
 }
 
-/// One of our algorithms on a transport.
+/// One of our algorithms on a transport, or the transport's own.
 pub struct Scheduled<'s, T> {
     transport: T,
-    programs: Programs<'s>,
-    sizes: Sizes,
+    /// None where the transport's own allreduce does it.
+    programs: Option<Programs<'s>>,
+    packing_bytes: usize,
     packing: Packing,
     fusion_buffer: Memory,
 }
@@ -110,18 +111,16 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         packing: Packing,
         fusion_buffer: Memory,
     ) -> Scheduled<'s, T> {
-        Scheduled {
-            programs: Programs::new(
-                transport.rank(),
-                choices,
-                sizes.segment_bytes,
-                transport.puts(),
-            ),
-            transport,
-            sizes,
-            packing,
-            fusion_buffer,
-        }
+        let (rank, puts) = (transport.rank(), transport.puts());
+        let programs = Some(Programs::new(rank, choices, sizes.segment_bytes, puts));
+        let packing_bytes = sizes.packing_bytes;
+        Scheduled { transport, programs, packing_bytes, packing, fusion_buffer }
+    }
+
+    /// The transport's own allreduce, of whole messages, see [`Transport::all_reduce`].
+    pub fn by_vendor(transport: T, fusion_buffer: Memory) -> Scheduled<'s, T> {
+        let packing = Packing::Packed;
+        Scheduled { transport, programs: None, packing_bytes: 0, packing, fusion_buffer }
     }
 
     /// The fusion buffer, grown to the largest message so far.
@@ -133,21 +132,26 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     /// of together at most `fused_bytes`, will need, so that it does not happen while somebody looks
     /// at the clock.
     pub fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
-        let at_a_time = match (self.packing, self.sizes.packing_bytes) {
+        let at_a_time = match (self.packing, self.packing_bytes) {
             (Packing::Scattered, _) | (_, 0) => fused_bytes,
             (Packing::Packed, bytes) => bytes.min(fused_bytes),
         };
         if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
             self.fusion_buffer = Memory::new(at_a_time);
         }
-        let transport = &mut self.transport;
-        self.programs.prepare(tensor_bytes.max(at_a_time), |program, most_bytes| {
+        let (transport, Some(programs)) = (&mut self.transport, &mut self.programs) else { return };
+        programs.prepare(tensor_bytes.max(at_a_time), |program, most_bytes| {
             transport.prepare(program, most_bytes);
         });
     }
 
     fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
-        execute(&mut self.transport, self.programs.of(buffer.size_bytes()), buffer, combine)
+        match &mut self.programs {
+            Some(programs) => {
+                execute(&mut self.transport, programs.of(buffer.size_bytes()), buffer, combine)
+            }
+            None => self.transport.all_reduce(buffer, combine),
+        }
     }
 }
 
@@ -168,7 +172,7 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
             return Ok(Spent::default());
         }
         let size = tensors.dtype().size_bytes();
-        let at_a_time = match self.sizes.packing_bytes {
+        let at_a_time = match self.packing_bytes {
             0 => tensors.elements().max(1),
             bytes => (bytes / size).max(1),
         };

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::grouped::DEFAULT_GROUPS;
-use algorithms::registry;
 use algorithms::topology::Topology;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
+use crate::data_plane;
 use crate::environment::{
     Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
 };
@@ -221,7 +221,7 @@ pub struct Case {
     pub topology: Topology,
     /// Control plane.
     pub control_plane: String,
-    /// Data plane, in the registry's spelling.
+    /// Data plane, in its one spelling.
     pub algorithm: String,
     /// Fusion threshold as asked for.
     pub fusion_threshold_bytes: usize,
@@ -312,9 +312,8 @@ impl Config {
                                         .expect("the configuration was checked"),
                                     control_plane: control::spelling(control_plane)
                                         .expect("the configuration was checked"),
-                                    algorithm: registry::find(algorithm)
-                                        .expect("the configuration was checked")
-                                        .name(),
+                                    algorithm: data_plane::spelling(algorithm)
+                                        .expect("the configuration was checked"),
                                     fusion_threshold_bytes: (threshold * MIB).round() as usize,
                                     cycle_time: cycle_time(ms),
                                 });
@@ -350,7 +349,7 @@ impl Config {
             }
         }
         for name in &axes.algorithm {
-            registry::find(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
+            data_plane::spelling(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
         }
         for text in &axes.topology {
             parse_topology(text).map_err(|error| format!("sweep.topology: {error}"))?;

@@ -18,11 +18,10 @@ use algorithms::control::{
     Tensors,
 };
 use algorithms::fusion::Groups;
-use algorithms::grouped::Buffer as Packing;
-use algorithms::registry::{Algorithm, Choice};
 use algorithms::topology::{Rank, Topology};
 
 use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
+use crate::data_plane::DataPlane;
 use crate::framework::Framework;
 use crate::gradients::{self, Gradients};
 use crate::memory::{Buffer, Memory};
@@ -52,10 +51,8 @@ pub struct Job<'a> {
     pub dtype: DataType,
     /// How they are combined.
     pub op: ReduceOp,
-    /// Data plane.
-    pub algorithm: &'a dyn Algorithm,
-    /// Its schedules for the topology, by size.
-    pub choices: &'a [Choice],
+    /// How messages are reduced.
+    pub data_plane: &'a DataPlane,
     /// What is done to the gradients above the core.
     pub framework: &'a Framework,
     /// Gradients that are handed over as a unit; the others are by themselves.
@@ -180,7 +177,6 @@ pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
     memory.gradients.fit(job);
     let RankMemory { mut gradients, fusion_buffer } = std::mem::take(memory);
     let Connections { data, bits, mail, last_step } = connections;
-    let packing = job.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
     let mut background = Background {
         job,
         rank,
@@ -188,7 +184,7 @@ pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
         optimizer: Optimizer::new(job),
         tensors: &tensors,
         negotiator: Negotiator::new(job.plane(rank, tensors.clone()), mail, bits),
-        data_plane: Scheduled::new(data, job.choices, job.sizes, packing, fusion_buffer),
+        data_plane: job.data_plane.on(data, job.sizes, fusion_buffer),
         buffer: Buffer::new(job.wire()),
         last_step,
         step: RankStep::default(),

@@ -3,7 +3,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | bytes, and what is done to them | [`memory`], [`element`], [`kernel`], [`cast`], [`pattern`] |
-//! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`] |
+//! | moving them between ranks | [`transport`], driven by [`mod@execute`], one of the [`programs`]; timed as [`allreduce`], by one [`data_plane`] or another |
 //! | Horovod's background loop | [`engine`], at the [`pace`] of its cycles, fed by [`replay`]; its control plane driven by [`negotiate`] |
 //! | what Horovod's optimizer does above it | [`framework`], done by each rank's [`optimizer`] on its [`gradients`], in [`groups`] |
 //! | what it is fed with | [`workload`] |
@@ -24,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod control_sweep;
 pub mod crew;
+pub mod data_plane;
 pub mod element;
 pub mod engine;
 pub mod environment;

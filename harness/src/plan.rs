@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 use std::time::Duration;
 
 use algorithms::control::{TensorId, Tensors};
 use algorithms::fusion::effective_threshold_bytes;
-use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::registry;
 use algorithms::topology::{Rank, Topology};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -15,6 +14,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
+use crate::data_plane::DataPlane;
 use crate::engine::Job;
 use crate::for_dtype;
 use crate::groups::too_large;
@@ -29,10 +29,8 @@ use crate::workload::Workload;
 pub struct Planned {
     /// The setting.
     pub case: Case,
-    /// Its data plane.
-    pub algorithm: Arc<dyn Algorithm>,
-    /// The schedules by size, or why there is none.
-    pub choices: Result<Vec<Choice>, String>,
+    /// How its messages are reduced, or why they cannot be.
+    pub data_plane: Result<DataPlane, String>,
     /// The gradients of each group; empty if there are no groups.
     pub groups: Vec<Vec<TensorId>>,
     /// Where its ranks run.
@@ -90,18 +88,19 @@ impl Plan {
     /// Works out the cases; those that cannot be run stay in, with the reason.
     pub fn new(config: Config, workload: Workload) -> Plan {
         let planned = |case: Case| {
-            let algorithm = registry::find(&case.algorithm).expect("the configuration was checked");
             let (ranks, framework) = (case.topology.ranks(), &config.framework);
             let pattern = framework.pattern(ranks, config.dtype(), config.op(), 0);
             let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
-            let choices = algorithm.choices(&case.topology).map_err(|why| why.to_string());
-            let by_algorithm = algorithm.grouping().map(|_| config.sweep.groups);
+            let data_plane = DataPlane::find(&case.algorithm, &case.transport, &case.topology);
+            let by_algorithm =
+                registry::find(&case.algorithm).ok().and_then(|algorithm| algorithm.grouping());
+            let by_algorithm = by_algorithm.map(|_| config.sweep.groups);
             let groups = framework.groups(&workload, by_algorithm);
             let problem = unchecked.or(groups.as_ref().err().cloned());
-            let choices = problem.map_or(choices, Err);
+            let data_plane = problem.map_or(data_plane, Err);
             let (groups, placement) =
                 (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
-            Planned { case, algorithm, choices, groups, placement, left: None }
+            Planned { case, data_plane, groups, placement, left: None }
         };
         let cases = config.cases().into_iter().map(planned).collect();
         Plan { config, workload, cases, timelines: false }
@@ -117,7 +116,7 @@ impl Plan {
         let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
         let choosing = self.cases.iter_mut().filter(|planned| {
             let on_threads = planned.case.transport == threads::NAME;
-            on_threads && planned.choices.is_ok() && calibrate::chooses(&planned.case.algorithm)
+            on_threads && planned.data_plane.is_ok() && calibrate::chooses(&planned.case.algorithm)
         });
         for planned in choosing {
             let Case { algorithm, topology, .. } = &planned.case;
@@ -127,7 +126,7 @@ impl Plan {
                     place.insert(calibrate::table(topology, sizes, most_bytes)?)
                 }
             };
-            (planned.algorithm, planned.choices) = calibrate::prepared(algorithm, topology, table);
+            planned.data_plane = DataPlane::calibrated(algorithm, topology, table);
         }
         Ok(tables)
     }
@@ -175,7 +174,7 @@ impl Plan {
         (forward + backward) * passes + optimizer
     }
 
-    /// One block of a case that has a schedule.
+    /// One block of a case that has a data plane.
     pub fn job<'p>(
         &'p self,
         planned: &'p Planned,
@@ -183,15 +182,14 @@ impl Plan {
         recorder: Option<&'p Recorder>,
     ) -> Job<'p> {
         let (case, measure) = (&planned.case, &self.config.measure);
-        let choices = planned.choices.as_ref().expect("cases without a schedule are not run");
+        let data_plane = planned.data_plane.as_ref().expect("cases without one are not run");
         Job {
             workload: &self.workload,
             times: self.config.times(),
             topology: &case.topology,
             dtype: self.config.dtype(),
             op: self.config.op(),
-            algorithm: &*planned.algorithm,
-            choices,
+            data_plane,
             framework: &self.config.framework,
             groups: &planned.groups,
             disable_group_fusion: self.config.sweep.disable_group_fusion,
@@ -243,8 +241,10 @@ impl Plan {
     /// The order of a block: positions in `cases`, those that cannot be run here left out. The same seed
     /// gives the same order.
     pub fn order(&self, block: usize) -> Vec<usize> {
-        let runs =
-            |index: &usize| self.cases[*index].choices.is_ok() && self.cases[*index].left.is_none();
+        let runs = |index: &usize| {
+            let planned = &self.cases[*index];
+            planned.data_plane.is_ok() && planned.left.is_none()
+        };
         let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
         order.shuffle(&mut self.random(block, 0));
         order

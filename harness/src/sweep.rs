@@ -68,7 +68,7 @@ pub fn run(
         crew,
     };
     for planned in &plan.cases {
-        if let Err(reason) = &planned.choices {
+        if let Err(reason) = &planned.data_plane {
             sweep.give_up(planned, Status::Unsupported, reason.clone())?;
         }
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use algorithms::combine::Pipelined;
 use algorithms::control::Report;
 use algorithms::cost::levels;
+use algorithms::registry::Choice;
 use algorithms::topology::Topology;
 
 use crate::bench::bus_factor;
@@ -62,7 +63,7 @@ pub fn block_of(
             )
         };
         let mut bytes = [0; 2];
-        if let Ok(choices) = &planned.choices {
+        if let Some(choices) = schedules(planned) {
             for message in outcome.ranks[0].messages.iter().filter(|message| message.step == step) {
                 let elements = message.elements;
                 let levels = *sent.entry(elements).or_insert_with(|| {
@@ -127,6 +128,11 @@ pub fn block_of(
         }
     });
     Block { samples: samples.collect(), messages, latencies: Some(latencies) }
+}
+
+/// The schedules by size, if they are ours.
+fn schedules(planned: &Planned) -> Option<&[Choice]> {
+    planned.data_plane.as_ref().ok()?.choices()
 }
 
 /// Of a step's time, the share on a core: the largest over ranks.
@@ -248,6 +254,7 @@ pub fn finished(
     let launches: BTreeSet<_> = samples().map(|sample| sample.launch).collect();
     let messages = || blocks.iter().flat_map(|block| &block.messages);
     let tensors: usize = messages().map(|message| message.tensors).sum();
+    let is_ours = schedules(planned).is_some();
     let mut row = Row {
         status: if wrong == 0 { Status::Ok } else { Status::Wrong },
         samples: samples().count(),
@@ -293,8 +300,9 @@ pub fn finished(
         bits_bytes_p50: p50(|sample| sample.bits_bytes as f64),
         cpu_share_p50: p50(|sample| sample.cpu_share.unwrap_or_default())
             .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
-        inside_bytes: p50(|sample| sample.inside_bytes as f64),
-        between_bytes: p50(|sample| sample.between_bytes as f64),
+        // Nobody knows what a vendor's library sends.
+        inside_bytes: p50(|sample| sample.inside_bytes as f64).filter(|_| is_ours),
+        between_bytes: p50(|sample| sample.between_bytes as f64).filter(|_| is_ours),
         ..row
     };
     if wrong > 0 {

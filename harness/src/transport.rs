@@ -82,6 +82,20 @@ pub trait Transport {
     /// Waits until this rank's first `sends` sends of the collective may be overwritten.
     fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
 
+    /// The library's own allreduce of one block in place: blocking, so that nobody gives up a rank that does
+    /// not come.
+    ///
+    /// # Errors
+    /// When the library refuses, or when there is none underneath.
+    fn all_reduce(&mut self, _: &mut Buffer<'_>, _: Combine) -> Result<(), TransportError> {
+        Err(TransportError::Failed {
+            rank: self.rank(),
+            peer: None,
+            call: "an allreduce of the transport's own".into(),
+            why: "it has none".into(),
+        })
+    }
+
     /// The collective is over, well or not: afterwards no other rank touches this rank's buffer.
     fn finish(
         &mut self,

@@ -4,11 +4,12 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 use algorithms::listed::Listed;
-use algorithms::registry::{Choice, find};
+use algorithms::registry::find;
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::config::Config;
 use harness::crew::Threads;
+use harness::data_plane::DataPlane;
 use harness::engine::{self, EngineError, Fault, Job, Outcome, RankMemory};
 use harness::framework::{Compression, Framework};
 use harness::groups::Groups;
@@ -76,12 +77,7 @@ impl Default for Setting<'_> {
 }
 
 fn run(setting: &Setting, workload: &Workload) -> Outcome {
-    let algorithm = find(setting.algorithm).unwrap();
-    run_choices(setting, workload, &algorithm.choices(&setting.topology).unwrap())
-}
-
-fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Outcome {
-    let outcome = try_run(setting, workload, choices).unwrap();
+    let outcome = try_run(setting, workload).unwrap();
     for rank in &outcome.ranks {
         assert_eq!(rank.steps.len(), setting.steps);
         let same_cycles = rank.cycles.len() == outcome.ranks[0].cycles.len();
@@ -103,14 +99,11 @@ fn run_choices(setting: &Setting, workload: &Workload, choices: &[Choice]) -> Ou
 /// The forward part of a pass.
 const FORWARD: Duration = Duration::from_micros(300);
 
-fn try_run(
-    setting: &Setting,
-    workload: &Workload,
-    choices: &[Choice],
-) -> Result<Outcome, EngineError> {
+fn try_run(setting: &Setting, workload: &Workload) -> Result<Outcome, EngineError> {
     let algorithm = find(setting.algorithm).unwrap();
     let by_algorithm = algorithm.grouping().map(|_| 3);
     let groups = setting.framework.groups(workload, by_algorithm).unwrap();
+    let data_plane = DataPlane::ours(algorithm, &setting.topology).unwrap();
     let job = Job {
         workload,
         times: StepTimes {
@@ -121,8 +114,7 @@ fn try_run(
         topology: &setting.topology,
         dtype: setting.dtype,
         op: setting.op,
-        algorithm: &*algorithm,
-        choices,
+        data_plane: &data_plane,
         framework: &setting.framework,
         groups: &groups,
         disable_group_fusion: setting.disable_group_fusion,
@@ -367,8 +359,7 @@ fn a_gradient_that_never_becomes_ready_is_named() {
                 framework: Framework { groups: groups.clone(), ..Framework::default() },
                 ..Setting::default()
             };
-            let choices = find("ring").unwrap().choices(&setting.topology).unwrap();
-            let error = try_run(&setting, &workload, &choices).unwrap_err().to_string();
+            let error = try_run(&setting, &workload).unwrap_err().to_string();
             assert!(error.contains("s after the last backward pass "), "{plane}: {error}");
             assert!(error.contains(expected), "{plane}: {error}");
         }
@@ -396,10 +387,10 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     )
     .unwrap();
     let mut plan = Plan::new(config, workload(12));
-    let choice = plan.cases[1].choices.as_mut().unwrap().pop().unwrap();
-    let mut broken = Listed::of(&*choice.schedule);
+    let Ok(DataPlane::Ours { choices, .. }) = &mut plan.cases[1].data_plane else { panic!() };
+    let mut broken = Listed::of(&*choices[0].schedule);
     broken.steps.pop();
-    plan.cases[1].choices = Ok(vec![Choice { schedule: Box::new(broken), ..choice }]);
+    choices[0].schedule = Box::new(broken);
     let provenance = Provenance::new(&plan, Launch::now());
     let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let progress = indicatif::ProgressBar::hidden();
@@ -501,7 +492,7 @@ fn options_that_cannot_be_run_are_unsupported() {
         ("compression = \"fp16\"\ngradient_predivide_factor = 1e6", "which f16 does not hold"),
     ] {
         let plan = plan(options);
-        let Err(reason) = &plan.cases[0].choices else { panic!("{options} is accepted") };
+        let Err(reason) = &plan.cases[0].data_plane else { panic!("{options} is accepted") };
         assert!(reason.contains(expected), "{reason}");
     }
     let warnings = plan("groups = 2").warnings();
@@ -515,9 +506,8 @@ fn options_that_cannot_be_run_are_unsupported() {
 /// A job in which something goes wrong on rank 2 of 4.
 fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, EngineError> {
     let workload = workload(12);
-    let ring = find("ring").unwrap();
     let topology = Topology::flat(4);
-    let choices = ring.choices(&topology).unwrap();
+    let ring = DataPlane::ours(find("ring").unwrap(), &topology).unwrap();
     let job = Job {
         workload: &workload,
         times: StepTimes {
@@ -528,8 +518,7 @@ fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, En
         topology: &topology,
         dtype: DataType::F32,
         op: ReduceOp::Sum,
-        algorithm: &*ring,
-        choices: &choices,
+        data_plane: &ring,
         framework: &Framework::default(),
         groups: &[],
         disable_group_fusion: false,

@@ -7,6 +7,7 @@ use algorithms::control::{self, DataType, ReduceOp};
 use algorithms::registry::find;
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
+use harness::data_plane::DataPlane;
 use harness::engine::{self, EngineError, Job, Outcome, RankMemory};
 use harness::framework::Framework;
 use harness::replay::StepTimes;
@@ -357,7 +358,7 @@ fn job(plane: &str, patience: Duration) -> (Result<Outcome, EngineError>, Trace)
         ready_assumed: false,
     };
     let topology = Topology::flat(3);
-    let algorithm = find("ring").unwrap();
+    let ring = DataPlane::ours(find("ring").unwrap(), &topology).unwrap();
     let recorder = Recorder::new(3, 10);
     let times = StepTimes {
         forward: Duration::from_micros(300),
@@ -370,8 +371,7 @@ fn job(plane: &str, patience: Duration) -> (Result<Outcome, EngineError>, Trace)
         topology: &topology,
         dtype: DataType::F32,
         op: ReduceOp::Sum,
-        algorithm: &*algorithm,
-        choices: &algorithm.choices(&topology).unwrap(),
+        data_plane: &ring,
         framework: &Framework::default(),
         groups: &[],
         disable_group_fusion: false,

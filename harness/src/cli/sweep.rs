@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
+use algorithms::registry::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -269,17 +270,17 @@ fn dry_run(plan: &Plan) {
     let measure = &plan.config.measure;
     let mut seconds = 0.0;
     for planned in &plan.cases {
-        match &planned.choices {
-            Ok(choices) => {
+        match &planned.data_plane {
+            Ok(data_plane) => {
                 let block = plan.estimate(planned).as_secs_f64();
                 seconds += block;
-                let schedule = &choices[choices.len() - 1].schedule;
-                println!(
-                    "{}  {} steps, {} chunks, about {block:.1} s per block",
-                    planned.case,
-                    schedule.steps(),
-                    schedule.chunks()
-                );
+                let how = match data_plane.choices().and_then(<[_]>::last) {
+                    Some(Choice { schedule, .. }) => {
+                        format!("{} steps, {} chunks", schedule.steps(), schedule.chunks())
+                    }
+                    None => "the library's own".into(),
+                };
+                println!("{}  {how}, about {block:.1} s per block", planned.case);
             }
             Err(reason) => println!("{}  unsupported: {reason}", planned.case),
         }

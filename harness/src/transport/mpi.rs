@@ -8,6 +8,7 @@
 mod comm;
 mod endpoint;
 mod mail;
+mod reduction;
 pub mod state;
 mod wait;
 mod world;

@@ -1,16 +1,21 @@
 //! MPI's functions as this project calls them: every return code becomes a `Result`, which says who
 //! called what, and about whom.
 
+use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use algorithms::control::DataType;
 use algorithms::topology::Rank;
 use mpi::ffi;
 use smallvec::SmallVec;
 
+use super::reduction::{self, Reductions};
+use crate::kernel::Combine;
 use crate::transport::TransportError;
 
-/// MPI counts with 32 bits: longer messages travel in parts of so many bytes.
-const MOST_BYTES: usize = 1 << 30;
+/// MPI counts with 32 bits: what is longer goes in parts of so many elements, which messages have one of in
+/// each byte.
+const MOST: usize = 1 << 30;
 
 /// All messages of a communicator are of one sort, and in order between two ranks.
 const TAG: c_int = 0;
@@ -20,6 +25,8 @@ pub struct Comm {
     raw: ffi::MPI_Comm,
     rank: Rank,
     ranks: usize,
+    most: usize,
+    reductions: OnceCell<Reductions>,
 }
 
 /// Turns a return code into a result.
@@ -53,7 +60,18 @@ impl Comm {
             let code = ffi::MPI_Comm_set_errhandler(raw, ffi::RSMPI_ERRORS_RETURN);
             check("MPI_Comm_set_errhandler", rank as Rank, None, code)?;
         }
-        Ok(Comm { raw, rank: rank as Rank, ranks: ranks as usize })
+        let (rank, ranks, reductions) = (rank as Rank, ranks as usize, OnceCell::new());
+        Ok(Comm { raw, rank, ranks, most: MOST, reductions })
+    }
+
+    /// The same, with parts of so many elements: of at least 1, on all ranks alike.
+    pub fn cut(self, most: usize) -> Comm {
+        Comm { most: most.clamp(1, MOST), ..self }
+    }
+
+    /// What has more elements goes in several parts.
+    pub fn most(&self) -> usize {
+        self.most
     }
 
     /// This process.
@@ -161,7 +179,7 @@ impl Comm {
         to: Rank,
     ) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, Some(to));
-        for (at, count) in parts(count) {
+        for (at, count) in self.parts(count) {
             let part = bytes.wrapping_add(at).cast::<c_void>();
             // SAFETY: the caller's promise.
             let code = unsafe {
@@ -184,7 +202,7 @@ impl Comm {
         from: Rank,
     ) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, Some(from));
-        for (at, count) in parts(count) {
+        for (at, count) in self.parts(count) {
             let part = into.wrapping_add(at).cast::<c_void>();
             // SAFETY: the caller's promise.
             let code = unsafe {
@@ -196,16 +214,17 @@ impl Comm {
         Ok(requests)
     }
 
-    /// From whom a message has arrived that nobody has asked for, and how long it is.
-    pub fn arrived(&self) -> Result<Option<(Rank, usize)>, TransportError> {
+    /// From whom a message has arrived that nobody has asked for, and how long it is; from this rank, or
+    /// from any.
+    pub fn arrived(&self, from: Option<Rank>) -> Result<Option<(Rank, usize)>, TransportError> {
         // SAFETY: plain data, which MPI writes.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
         let (mut is_there, mut count) = (0, 0);
         // SAFETY: plain out parameters.
         unsafe {
-            let any = ffi::RSMPI_ANY_SOURCE;
-            let code = ffi::MPI_Iprobe(any, TAG, self.raw, &raw mut is_there, &raw mut status);
-            self.check("MPI_Iprobe", None, code)?;
+            let source = from.map_or(ffi::RSMPI_ANY_SOURCE, |from| from as c_int);
+            let code = ffi::MPI_Iprobe(source, TAG, self.raw, &raw mut is_there, &raw mut status);
+            self.check("MPI_Iprobe", from, code)?;
             if is_there == 0 {
                 return Ok(None);
             }
@@ -218,26 +237,36 @@ impl Comm {
     /// The library's own allreduce, in place and blocking.
     ///
     /// # Safety
-    /// There are `count` elements of the type at `elements`, and nobody else touches them.
+    /// There are as many elements of the type, aligned, and nobody else touches them.
     pub unsafe fn all_reduce(
         &self,
-        elements: *mut u8,
-        count: usize,
-        dtype: ffi::MPI_Datatype,
-        op: ffi::MPI_Op,
+        at: *mut u8,
+        elements: usize,
+        (dtype, combine): (DataType, Combine),
     ) -> Result<(), TransportError> {
-        // SAFETY: the caller's promise.
-        let code = unsafe {
-            let (into, count) = (elements.cast(), count as c_int);
-            ffi::MPI_Allreduce(super::in_place(), into, count, dtype, op, self.raw)
-        };
-        self.check("MPI_Allreduce", None, code)
+        if self.reductions.get().is_none() {
+            let made = Reductions::new();
+            let made = made.map_err(|code| self.check("MPI_Op_create", None, code).unwrap_err())?;
+            let _ = self.reductions.set(made);
+        }
+        let op = self.reductions.get().expect("they are made").op(dtype, combine);
+        for (first, count) in self.parts(elements) {
+            let part = at.wrapping_add(first * dtype.size_bytes()).cast();
+            // SAFETY: the caller's promise.
+            let code = unsafe {
+                let dtype = reduction::datatype(dtype);
+                ffi::MPI_Allreduce(super::in_place(), part, count, dtype, op, self.raw)
+            };
+            self.check("MPI_Allreduce", None, code)?;
+        }
+        Ok(())
     }
-}
 
-/// Offset and length of each part of a message; one of nothing is one part.
-fn parts(bytes: usize) -> impl Iterator<Item = (usize, c_int)> {
-    (0..bytes.max(1)).step_by(MOST_BYTES).map(move |at| (at, MOST_BYTES.min(bytes - at) as c_int))
+    /// Where each part begins, and how many elements it has; nothing is one part.
+    fn parts(&self, elements: usize) -> impl Iterator<Item = (usize, c_int)> + use<> {
+        let most = self.most;
+        (0..elements.max(1)).step_by(most).map(move |at| (at, most.min(elements - at) as c_int))
+    }
 }
 
 /// Something that MPI has begun, in one or several parts.

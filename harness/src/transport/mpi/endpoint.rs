@@ -11,8 +11,10 @@ use algorithms::schedule::Action;
 use algorithms::topology::Rank;
 
 use super::comm::{Comm, Requests};
+use super::state::Works;
 use super::wait::Waiting;
-use crate::memory::Memory;
+use crate::kernel::Combine;
+use crate::memory::{Buffer, Memory};
 use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
 
@@ -66,7 +68,11 @@ impl Endpoint {
         };
         match self.spare.iter().enumerate().filter_map(fits).min() {
             Some((_, index)) => self.spare.swap_remove(index),
-            None => Memory::new(size_bytes),
+            // In place of one that is too small, so that there are never more than are needed together.
+            None => {
+                drop(self.spare.pop());
+                Memory::new(size_bytes)
+            }
         }
     }
 
@@ -268,6 +274,23 @@ impl Transport for Endpoint {
             self.settle_next();
         }
         Ok(())
+    }
+
+    fn all_reduce(
+        &mut self,
+        buffer: &mut Buffer<'_>,
+        combine: Combine,
+    ) -> Result<(), TransportError> {
+        let Some((block, offset, elements)) = buffer.pieces(0..buffer.elements()).next() else {
+            return Ok(());
+        };
+        assert_eq!(elements, buffer.elements(), "one block, as the library knows no others");
+        let _works = Works;
+        // SAFETY: the buffer is this rank's alone.
+        unsafe {
+            let at = buffer.address(block, offset);
+            self.comm.all_reduce(at, elements, (buffer.dtype(), combine))
+        }
     }
 
     /// After an error messages may still be under way into memory that the caller is about to free: the

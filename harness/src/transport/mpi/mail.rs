@@ -39,21 +39,34 @@ impl Mail {
 impl Post for Mail {
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         self.forget_what_was_taken()?;
-        // SAFETY: the outbox keeps the message until it was taken; nobody can write it.
-        let requests = unsafe { self.comm.send(message.as_ptr(), message.len(), to)? };
-        self.outbox.push((requests, message));
+        // The receiver does not know how long a message is: a part that is not full is the last one.
+        let most = self.comm.most();
+        for at in (0..=message.len()).step_by(most) {
+            let part = &message[at..message.len().min(at + most)];
+            // SAFETY: the outbox keeps the message until it was taken; nobody can write it.
+            let requests = unsafe { self.comm.send(part.as_ptr(), part.len(), to)? };
+            self.outbox.push((requests, message.clone()));
+        }
         Ok(())
     }
 
     fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError> {
-        let comm = &self.comm;
-        let (from, bytes) = self.waiting.until(expecting, || comm.arrived())?;
+        let (comm, mut sender) = (&self.comm, None);
         message.clear();
-        message.resize(bytes, 0);
-        // SAFETY: there is room, and the request is over before anybody looks.
-        let mut requests = unsafe { self.comm.receive(message.as_mut_ptr(), bytes, from)? };
-        self.waiting.request(&mut requests)?;
-        Ok(from)
+        loop {
+            let peer = sender.unwrap_or(expecting);
+            let (from, bytes) = self.waiting.until(peer, || comm.arrived(sender))?;
+            let before = message.len();
+            message.resize(before + bytes, 0);
+            // SAFETY: there is room, and the request is over before anybody looks.
+            let mut requests =
+                unsafe { comm.receive(message[before..].as_mut_ptr(), bytes, from)? };
+            self.waiting.request(&mut requests)?;
+            if bytes < comm.most() {
+                return Ok(from);
+            }
+            sender = Some(from);
+        }
     }
 
     fn flush(&mut self) -> Result<(), TransportError> {

@@ -23,6 +23,15 @@ impl Waits {
     }
 }
 
+/// Published while the library waits by itself, for whom it does not tell.
+pub struct Works;
+
+impl Drop for Works {
+    fn drop(&mut self) {
+        PROGRESS.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 impl Drop for Waits {
     fn drop(&mut self) {
         WAITS_FOR.store(0, Ordering::Relaxed);

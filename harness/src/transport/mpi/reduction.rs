@@ -1,0 +1,93 @@
+//! What MPI calls our types and reductions. It knows no 16-bit floats: those are reduced by our own kernels,
+//! which the library calls.
+
+use std::ffi::{c_int, c_void};
+
+use algorithms::control::DataType;
+use mpi::ffi;
+
+use crate::kernel::{Combine, kernel};
+
+/// Types for which the library calls our kernels.
+const HALVES: [DataType; 2] = [DataType::F16, DataType::BF16];
+const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Min, Combine::Max, Combine::Product];
+
+/// Reductions of 16-bit floats, made once.
+pub struct Reductions([[ffi::MPI_Op; COMBINES.len()]; HALVES.len()]);
+
+impl Reductions {
+    /// Makes them known to the library.
+    ///
+    /// # Errors
+    /// The library's code.
+    pub fn new() -> Result<Reductions, c_int> {
+        let half = |functions: [ffi::MPI_User_function; COMBINES.len()]| {
+            let mut ops = [null(); COMBINES.len()];
+            for (op, function) in ops.iter_mut().zip(functions) {
+                // SAFETY: MPI is initialized, and the function does what MPI asks of one.
+                let code = unsafe { ffi::MPI_Op_create(function, 1, op) };
+                if code != 0 {
+                    return Err(code);
+                }
+            }
+            Ok(ops)
+        };
+        Ok(Reductions([
+            half([Some(call::<0, 0>), Some(call::<0, 1>), Some(call::<0, 2>), Some(call::<0, 3>)])?,
+            half([Some(call::<1, 0>), Some(call::<1, 1>), Some(call::<1, 2>), Some(call::<1, 3>)])?,
+        ]))
+    }
+
+    /// The reduction of a type.
+    pub fn op(&self, dtype: DataType, combine: Combine) -> ffi::MPI_Op {
+        let half = HALVES.iter().position(|half| *half == dtype);
+        let own = COMBINES.iter().position(|own| *own == combine);
+        if let (Some(half), Some(own)) = (half, own) {
+            return self.0[half][own];
+        }
+        // SAFETY: constants of the library.
+        unsafe {
+            match combine {
+                Combine::Sum => ffi::RSMPI_SUM,
+                Combine::Min => ffi::RSMPI_MIN,
+                Combine::Max => ffi::RSMPI_MAX,
+                Combine::Product => ffi::RSMPI_PROD,
+                Combine::And => ffi::RSMPI_BAND,
+                Combine::Or => ffi::RSMPI_BOR,
+            }
+        }
+    }
+}
+
+fn null() -> ffi::MPI_Op {
+    // SAFETY: `MPI_Op` is a number or a pointer, for which zero will do until it is written.
+    unsafe { std::mem::zeroed() }
+}
+
+/// The library's type of as many bytes; of numbers, where it is to reduce them itself.
+pub fn datatype(dtype: DataType) -> ffi::MPI_Datatype {
+    // SAFETY: constants of the library.
+    unsafe {
+        match dtype {
+            DataType::F16 | DataType::BF16 => ffi::RSMPI_UINT16_T,
+            DataType::F32 => ffi::RSMPI_FLOAT,
+            DataType::F64 => ffi::RSMPI_DOUBLE,
+            DataType::I32 => ffi::RSMPI_INT32_T,
+            DataType::I64 => ffi::RSMPI_INT64_T,
+        }
+    }
+}
+
+/// Combines as many 16-bit floats as the library says into those at `into`.
+unsafe extern "C" fn call<const HALF: usize, const COMBINE: usize>(
+    from: *mut c_void,
+    into: *mut c_void,
+    count: *mut c_int,
+    _: *mut ffi::MPI_Datatype,
+) {
+    // SAFETY: so many elements of the type for which the reduction is used, apart from each other.
+    unsafe {
+        let combine = kernel(HALVES[HALF], COMBINES[COMBINE]);
+        combine(into.cast(), &[from.cast_const().cast()], *count as usize);
+    }
+}
