@@ -225,7 +225,7 @@ impl Sweep<'_> {
 
     fn node_hours(&self, shape: Shape) -> String {
         let measure = &self.plan.config.measure;
-        let runs = self.plan.cases.iter().filter(|planned| planned.choices.is_ok());
+        let runs = self.plan.cases.iter().filter(|planned| planned.data_plane.is_ok());
         let block: f64 = runs.map(|planned| self.plan.estimate(planned).as_secs_f64()).sum();
         let hours = |blocks: usize| block * blocks as f64 * shape.nodes as f64 / 3600.0;
         let time = &self.arguments.slurm.time;
