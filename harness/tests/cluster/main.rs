@@ -133,9 +133,9 @@ fn job_is_requeued(cluster: &Cluster) -> Outcome {
     is_complete(&job.folder)
 }
 
-/// Slurm counts in minutes: the signal comes 55 s before the end of the only one.
+/// Slurm counts in minutes: the signal comes shortly after the beginning of the only one.
 fn time_limit(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "time", &["--time=1", "--signal=B:USR1@50"])?;
+    let job = cluster.submit(cluster::FAULTS, "time", &["--time=1", "--signal=B:USR1@57"])?;
     job.ends(Duration::from_secs(400))?;
     let output = job.output();
     cluster.check(output.contains("is put back into the queue"), || output.clone())?;
