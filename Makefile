@@ -2,10 +2,10 @@
 
 CARGO ?= cargo
 
-.PHONY: help test tools soak bench quick peers vendor
+.PHONY: help test test-mpi test-mpich test-cluster tools soak bench quick peers vendor
 
 help:
-	@echo "make test    formatting, lints, docs, all tests, and the quick sweep"
+	@echo "make test    formatting, lints, docs, all tests (MPI and Slurm, too), and the quick sweep"
 	@echo "make quick   the quick sweep alone: results and figures in results/"
 	@echo "make soak    ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
@@ -18,13 +18,33 @@ test: tools
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	KOLO_SOAK_SECONDS=60 $(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features flaws --test rehearsals
+	@for part in mpi mpich cluster; do \
+		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	$(MAKE) quick
+	@for part in mpi mpich cluster; do .ci/tools.sh parts | grep -qx $$part || { \
+		echo "NOT TESTED here: $$part (.ci/tools.sh says what it takes)"; \
+		[ -z "$$KOLO_CI" ] || exit 1; }; done
 
-# What rustup may have left out.
+# Ranks as processes: lints, units, and the suite under Open MPI in worlds of several sizes.
+test-mpi:
+	$(CARGO) clippy --locked -p harness --features mpi --all-targets -- -D warnings
+	$(CARGO) test --locked -p harness --features mpi --lib --test mpi
+
+# The same suite under MPICH, which has a build of its own.
+test-mpich:
+	MPICC=mpicc.mpich $(CARGO) test --locked -p harness --features mpi --test mpi --target-dir target/mpich
+
+# sbatch on virtual nodes with real Slurm daemons, and everything that breaks there.
+test-cluster:
+	slurm/test-virtual-cluster
+	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p harness --features mpi --test cluster
+
+# What rustup may have left out, and what MPI and Slurm take.
 tools:
 	@$(CARGO) --version >/dev/null || { echo "Rust is missing: see https://rustup.rs"; exit 1; }
 	@$(CARGO) fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 	@$(CARGO) clippy --version >/dev/null 2>&1 || rustup component add clippy
+	@.ci/tools.sh install
 
 soak:
 	KOLO_SOAK_SECONDS=600 $(CARGO) test --locked --release -p harness --test soak -- --nocapture

@@ -207,7 +207,8 @@ fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
         .collect();
     move |name| match states.get(name) {
         Some(state) if !is_usable(state) => {
-            eprintln!("node {name} is {state}: the sweep goes on without it");
+            let silent = if state.contains('*') { ", and does not answer" } else { "" };
+            eprintln!("node {name} is {state}{silent}: the sweep goes on without it");
             false
         }
         _ => true,

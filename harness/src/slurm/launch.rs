@@ -86,6 +86,8 @@ fn srun(site: &Site, shape: Shape, nodes: &[String]) -> Vec<String> {
         "--distribution=block:block".into(),
         "--kill-on-bad-exit=1".into(),
         "--wait=60".into(),
+        // A step that a dead node keeps from ending holds what it had.
+        "--overlap".into(),
         "--export=ALL".into(),
     ];
     if site.overcommit {

@@ -87,6 +87,19 @@ impl Cluster {
         Ok(Job { cluster: self, id, folder })
     }
 
+    /// As [`FAULTS`], with blocks enough for a minute.
+    pub fn longer_config(&self) -> Result<String, Failure> {
+        let text = fs::read_to_string(self.root.join(FAULTS))?;
+        let workloads = self.root.join("configs/workloads").display().to_string();
+        let text = text.replace("../../../configs/workloads", &workloads);
+        let text = text
+            .replace("blocks_min = 3", "blocks_min = 12")
+            .replace("blocks_max = 3", "blocks_max = 12");
+        let path = self.path("longer.toml");
+        fs::write(&path, text)?;
+        Ok(path.display().to_string())
+    }
+
     pub fn check(&self, holds: bool, problem: impl FnOnce() -> String) -> Result<(), Failure> {
         if holds { Ok(()) } else { Err(problem().into()) }
     }
@@ -176,7 +189,7 @@ impl Job<'_> {
         let start = Instant::now();
         loop {
             let state = self.state()?;
-            let runs = ["PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SUSPENDED", "CONFIGURING"];
+            let runs = ["PENDING", "RUNNING", "COMPLETING", "REQUEUED", "SIGNALING", "CONFIGURING"];
             if !runs.contains(&&*state) {
                 return Ok(state);
             }

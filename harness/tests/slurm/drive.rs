@@ -88,7 +88,7 @@ fn a_node_that_is_down_is_left_out() {
     let fakes = fakes.in_job("n[1-3]");
     fs::write(fakes.path("nodes"), "n1 allocated\nn2 down*\nn3 draining\nn2 down*\n").unwrap();
     let ended = fakes.drive();
-    ended.says(0, "node n2 is down*: the sweep goes on without it");
+    ended.says(0, "node n2 is down*, and does not answer: the sweep goes on without it");
     let asked = fakes.calls("sinfo");
     assert_eq!(asked, ["-h -N -n n[1-3] -o %N %T"]);
     let steps = fakes.steps();
