@@ -1,16 +1,15 @@
 //! An allreduce alone: repeated, timed, checked.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::Buffer as Packing;
 use algorithms::program::Program;
-use algorithms::registry::{Algorithm, Choice};
+use algorithms::registry::Algorithm;
 use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
 
-use crate::allreduce::{AllReduce, Scheduled, Sizes};
+use crate::allreduce::{AllReduce, Sizes};
+use crate::data_plane::DataPlane;
 use crate::execute::execute;
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
@@ -22,12 +21,11 @@ use crate::usage::context_switches;
 /// A rank that waits longer than this for another gives up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One allreduce to be measured on threads.
+/// One allreduce to be measured.
+#[derive(Clone, Copy)]
 pub struct Bench<'a> {
-    /// The algorithm; if it groups, it says how several tensors become one vector.
-    pub algorithm: &'a dyn Algorithm,
-    /// Its schedules by size.
-    pub choices: &'a [Choice],
+    /// How it is done.
+    pub data_plane: &'a DataPlane,
     /// Ranks on nodes.
     pub topology: &'a Topology,
     /// Element type.
@@ -70,7 +68,19 @@ pub struct Timed {
     pub wrong: Option<Wrong>,
 }
 
-/// Runs a bench.
+impl Timed {
+    /// Both together.
+    pub fn and(mut self, other: Timed) -> Timed {
+        let (mine, others) = (self.times.len() as f64, other.times.len() as f64);
+        let mean = |(a, b)| (a * mine + b * others) / (mine + others).max(1.0);
+        self.context_switches = self.context_switches.zip(other.context_switches).map(mean);
+        self.wrong = self.wrong.zip(other.wrong).map(|(a, b)| a.and(b));
+        self.times.extend(other.times);
+        self
+    }
+}
+
+/// Runs a bench on threads.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -78,21 +88,36 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
     let data = Links::new(ranks, PATIENCE);
     let bits = Links::new(ranks, PATIENCE);
-    let ended = run_ranks(&[&data, &bits], |rank| run_rank(bench, rank, &data, &bits))?;
-    let longest = |repetition: usize| ended.iter().map(|ended| ended.times[repetition]).max();
-    let times = (0..bench.repetitions).filter_map(longest).collect();
-    let switches: Option<u64> = ended.iter().map(|ended| ended.context_switches).sum();
-    let context_switches = switches.map(|all| all as f64 / bench.repetitions as f64);
+    let ended =
+        run_ranks(&[&data, &bits], |rank| run_rank(bench, data.join(rank), bits.join(rank)))?;
     let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();
-    Ok(Timed { times, context_switches, wrong: bench.check.then(|| check(bench, &results)) })
+    let wrong = bench.check.then(|| check(bench, &results));
+    Ok(timed(bench, ended.iter().map(|ended| (&ended.times, ended.context_switches)), wrong))
+}
+
+/// What all ranks saw, as one: each rank's times, and its context switches.
+pub(crate) fn timed<'t>(
+    bench: &Bench,
+    ranks: impl Iterator<Item = (&'t Vec<Duration>, Option<u64>)> + Clone,
+    wrong: Option<Wrong>,
+) -> Timed {
+    let longest = |repetition: usize| ranks.clone().map(|(times, _)| times[repetition]).max();
+    let switches: Option<u64> = ranks.clone().map(|(_, switches)| switches).sum();
+    Timed {
+        times: (0..bench.repetitions).filter_map(longest).collect(),
+        context_switches: switches.map(|all| all as f64 / bench.repetitions as f64),
+        wrong,
+    }
 }
 
 /// What one rank brought.
-struct Ended {
-    times: Vec<Duration>,
+pub struct Ended {
+    /// Each repetition: this rank's own time.
+    pub times: Vec<Duration>,
     /// Over all repetitions that count.
-    context_switches: Option<u64>,
-    result: Tensors,
+    pub context_switches: Option<u64>,
+    /// The data of the last repetition.
+    pub result: Tensors,
 }
 
 /// One rank's tensors: one, or as many as a group has.
@@ -144,8 +169,8 @@ pub(crate) fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
     }
 }
 
-/// Compares the results of all ranks with what they must be.
-pub(crate) fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
+/// Compares the results of some ranks with what they must be.
+pub fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     let mut first = 0;
     let mut wrong = Wrong::default();
     for (index, elements) in bench.tensors.iter().enumerate() {
@@ -159,20 +184,21 @@ pub(crate) fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     wrong
 }
 
-/// One rank's repetitions.
-fn run_rank(
+/// One rank's repetitions: data over one transport, barriers over another.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn run_rank<D: Transport, B: Transport>(
     bench: &Bench,
-    rank: Rank,
-    data: &Arc<Links>,
-    bits: &Arc<Links>,
+    data: D,
+    bits: B,
 ) -> Result<Ended, TransportError> {
-    let packing = bench.algorithm.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
-    let mut all_reduce =
-        Scheduled::new(data.join(rank), bench.choices, bench.sizes, packing, Memory::default());
+    let rank = data.rank();
+    let mut all_reduce = bench.data_plane.on(data, bench.sizes, Memory::default());
     let bytes = |elements: usize| elements * bench.dtype.size_bytes();
     let fused_bytes = if bench.tensors.len() > 1 { bytes(bench.elements()) } else { 0 };
     all_reduce.prepare(bytes(bench.tensors.iter().copied().max().unwrap_or(0)), fused_bytes);
-    let mut barrier = Barrier::new(bits.join(rank));
+    let mut barrier = Barrier::new(bits);
     let mut input = Tensors::new(bench);
     fill(bench, rank, &mut input);
     let mut output = if bench.in_place { Tensors(Vec::new()) } else { Tensors::new(bench) };
@@ -212,14 +238,14 @@ fn run_rank(
 }
 
 /// All ranks meet: an allreduce of one word over a tree, on links of its own.
-pub(crate) struct Barrier {
-    endpoint: Endpoint,
+pub(crate) struct Barrier<T = Endpoint> {
+    endpoint: T,
     program: Program,
     word: Memory,
 }
 
-impl Barrier {
-    pub(crate) fn new(endpoint: Endpoint) -> Barrier {
+impl<T: Transport> Barrier<T> {
+    pub(crate) fn new(endpoint: T) -> Barrier<T> {
         let tree = Tree.schedule(&Topology::flat(endpoint.ranks()));
         let program = Program::compile(&*tree.expect("a tree fits every world"), endpoint.rank());
         Barrier { endpoint, program, word: Memory::new(size_of::<u64>()) }

@@ -151,6 +151,7 @@ pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::data_plane::DataPlane;
     use algorithms::control::{DataType, ReduceOp};
     use algorithms::registry::find;
     use algorithms::topology::Topology;
@@ -158,14 +159,13 @@ mod tests {
     /// It reads and writes what an allreduce does: its result is one.
     #[test]
     fn the_kernel_reduces() {
-        let ring = find("ring").unwrap();
         for ranks in [1, 2, 3, 4] {
+            let ring = DataPlane::ours(find("ring").unwrap(), &Topology::flat(ranks)).unwrap();
             for in_place in [false, true] {
                 for (dtype, op) in [(DataType::F32, ReduceOp::Sum), (DataType::BF16, ReduceOp::Max)]
                 {
                     let bench = Bench {
-                        algorithm: &*ring,
-                        choices: &[],
+                        data_plane: &ring,
                         topology: &Topology::flat(ranks),
                         dtype,
                         op,

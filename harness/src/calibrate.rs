@@ -10,6 +10,7 @@ use algorithms::topology::Topology;
 
 use crate::allreduce::Sizes;
 use crate::bench::{Bench, run};
+use crate::data_plane::DataPlane;
 use crate::transport::TransportError;
 
 /// Sizes in bytes that are measured: from one element to more than the caches hold, as far as they are
@@ -85,11 +86,10 @@ fn time(
     size_bytes: usize,
 ) -> Result<Duration, TransportError> {
     let algorithm = registry::find(name).expect("candidates are registered");
-    let choices = algorithm.choices(topology).expect("candidates support the world");
+    let data_plane = DataPlane::ours(algorithm, topology).expect("candidates support the world");
     let repetitions = ((16 << 20) / size_bytes).clamp(8, 100);
     let timed = run(&Bench {
-        algorithm: &*algorithm,
-        choices: &choices,
+        data_plane: &data_plane,
         topology,
         dtype: DataType::F32,
         op: ReduceOp::Sum,

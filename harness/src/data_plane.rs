@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use algorithms::grouped::Buffer as Packing;
+use algorithms::grouped::{Buffer as Packing, Grouping};
 use algorithms::registry::{self, Algorithm, Choice};
 use algorithms::topology::Topology;
 
@@ -84,6 +84,14 @@ impl DataPlane {
         }
     }
 
+    /// Whether tensors are released in groups, and how a group is reduced.
+    pub fn grouping(&self) -> Option<Grouping> {
+        match self {
+            DataPlane::Ours { algorithm, .. } => algorithm.grouping(),
+            DataPlane::Vendor => None,
+        }
+    }
+
     /// One rank's part of it. The fusion buffer is given so that it can be used again.
     pub fn on<T: Transport>(
         &self,
@@ -92,9 +100,8 @@ impl DataPlane {
         fusion_buffer: Memory,
     ) -> Scheduled<'_, T> {
         match self {
-            DataPlane::Ours { algorithm, choices } => {
-                let grouping = algorithm.grouping();
-                let packing = grouping.map_or(Packing::Packed, |grouping| grouping.buffer);
+            DataPlane::Ours { choices, .. } => {
+                let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
                 Scheduled::new(transport, choices, sizes, packing, fusion_buffer)
             }
             DataPlane::Vendor => Scheduled::by_vendor(transport, fusion_buffer),

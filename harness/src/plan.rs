@@ -52,7 +52,7 @@ pub struct Placement {
 
 impl Placement {
     /// Threads of this process pose as all nodes.
-    fn on_threads(topology: &Topology) -> Placement {
+    pub(crate) fn on_threads(topology: &Topology) -> Placement {
         let (emulated, oversubscribed) = (topology.nodes() > 1, topology.ranks() > cores());
         Placement { members: Vec::new(), emulated, oversubscribed }
     }

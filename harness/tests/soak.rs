@@ -11,6 +11,7 @@ use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
 use harness::config::check_op;
+use harness::data_plane::DataPlane;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -30,7 +31,7 @@ fn one(seed: u64) {
     };
     // Some do not go inside others.
     let Ok(algorithm) = find(&name) else { return };
-    let Ok(choices) = algorithm.choices(&topology) else { return };
+    let Ok(data_plane) = DataPlane::ours(algorithm, &topology) else { return };
     let (dtype, op) =
         (*DataType::ALL.choose(random).unwrap(), *ReduceOp::ALL.choose(random).unwrap());
     if check_op(dtype, op).is_err() {
@@ -41,13 +42,12 @@ fn one(seed: u64) {
         1 => random.random_range(0..3000),
         _ => random.random_range(0..200_000),
     };
-    let tensors: Vec<usize> = match algorithm.grouping() {
+    let tensors: Vec<usize> = match data_plane.grouping() {
         Some(_) => split(elements, random.random_range(1..12)).iter().map(Range::len).collect(),
         None => vec![elements],
     };
     let bench = Bench {
-        algorithm: &*algorithm,
-        choices: &choices,
+        data_plane: &data_plane,
         topology: &topology,
         dtype,
         op,

@@ -6,10 +6,11 @@ use std::time::Duration;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::split;
 use algorithms::program::Program;
-use algorithms::registry::{ALL, Algorithm, find};
+use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
+use harness::data_plane::DataPlane;
 use harness::execute::execute;
 use harness::kernel::Combine;
 use harness::memory::{Buffer, Memory};
@@ -18,7 +19,7 @@ use harness::transport::{Post, TransportError};
 
 /// Runs one allreduce twice on threads and asserts that every element is right.
 fn check(
-    algorithm: &dyn Algorithm,
+    algorithm: &str,
     topology: &Topology,
     dtype: DataType,
     op: ReduceOp,
@@ -28,14 +29,13 @@ fn check(
     if op == ReduceOp::Average && dtype.is_integer() {
         return;
     }
-    let choices = algorithm.choices(topology).unwrap();
-    let tensors: Vec<usize> = match algorithm.grouping() {
+    let data_plane = DataPlane::ours(find(algorithm).unwrap(), topology).unwrap();
+    let tensors: Vec<usize> = match data_plane.grouping() {
         Some(_) => split(elements, 3).iter().map(Range::len).collect(),
         None => vec![elements],
     };
     let timed = run(&Bench {
-        algorithm,
-        choices: &choices,
+        data_plane: &data_plane,
         topology,
         dtype,
         op,
@@ -49,8 +49,11 @@ fn check(
     })
     .unwrap();
     let wrong = timed.wrong.unwrap();
-    let name = algorithm.name();
-    assert_eq!(wrong.count, 0, "{name} {topology} {dtype:?} {op:?} {elements}: {:?}", wrong.first);
+    assert_eq!(
+        wrong.count, 0,
+        "{algorithm} {topology} {dtype:?} {op:?} {elements}: {:?}",
+        wrong.first
+    );
     assert_eq!(timed.times.len(), 2);
 }
 
@@ -67,11 +70,10 @@ fn names() -> impl Iterator<Item = &'static str> {
 #[test]
 fn every_type_and_operation() {
     for name in names() {
-        let algorithm = find(name).unwrap();
         for topology in worlds() {
             for dtype in DataType::ALL {
                 for op in ReduceOp::ALL {
-                    check(&*algorithm, &topology, dtype, op, 37, true);
+                    check(name, &topology, dtype, op, 37, true);
                 }
             }
         }
@@ -81,13 +83,12 @@ fn every_type_and_operation() {
 #[test]
 fn awkward_lengths() {
     for name in names() {
-        let algorithm = find(name).unwrap();
         for topology in worlds() {
             let ranks = topology.ranks();
             for elements in [0, 1, 2, ranks - 1, ranks, ranks + 1, 64, 1009, 100_003] {
                 for in_place in [true, false] {
                     let (dtype, op) = (DataType::F32, ReduceOp::Sum);
-                    check(&*algorithm, &topology, dtype, op, elements, in_place);
+                    check(name, &topology, dtype, op, elements, in_place);
                 }
             }
         }
@@ -98,8 +99,7 @@ fn awkward_lengths() {
 fn more_ranks_than_cores() {
     for name in names() {
         for topology in [Topology::flat(13), Topology::flat(32), Topology::uniform(4, 8)] {
-            let algorithm = find(name).unwrap();
-            check(&*algorithm, &topology, DataType::F32, ReduceOp::Sum, 5000, true);
+            check(name, &topology, DataType::F32, ReduceOp::Sum, 5000, true);
         }
     }
 }
@@ -108,12 +108,11 @@ fn more_ranks_than_cores() {
 #[test]
 fn exchanges_are_exact() {
     for exchange in ["recursive-doubling", "swing-latency", "one-shot"] {
-        let exchange = find(exchange).unwrap();
         for ranks in [2, 4, 8] {
             for elements in [0, 1, 1000, 50_000] {
                 for dtype in [DataType::F32, DataType::BF16, DataType::I64] {
                     let world = Topology::flat(ranks);
-                    check(&*exchange, &world, dtype, ReduceOp::Sum, elements, true);
+                    check(exchange, &world, dtype, ReduceOp::Sum, elements, true);
                 }
             }
         }
@@ -192,9 +191,8 @@ fn a_silent_rank_is_an_error_on_every_other() {
 /// Above 2^31 bytes on each of two ranks.
 #[test]
 fn more_than_two_to_the_31_bytes() {
-    let algorithm = find("ring").unwrap();
     let elements = (1 << 31) / 4 + 1_000_003;
-    check(&*algorithm, &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
+    check("ring", &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
 }
 
 /// Rank 0 dies. Whoever gives up first, and for whomever it waits itself, the error names rank 0.

@@ -18,6 +18,7 @@ use algorithms::topology::Topology;
 use harness::allreduce::Sizes;
 use harness::bench::{Bench, run};
 use harness::bound::{best_kernel, hand_over};
+use harness::data_plane::DataPlane;
 use harness::execute::execute;
 use harness::kernel::{Combine, kernel};
 use harness::memory::{Buffer, Memory};
@@ -85,12 +86,11 @@ impl Case {
 
     fn with<T>(&self, measure: impl FnOnce(&Bench) -> T) -> T {
         let algorithm = registry::find(&self.algorithm).unwrap();
-        let choices = algorithm.choices(&self.topology).unwrap();
+        let data_plane = DataPlane::ours(algorithm, &self.topology).unwrap();
         let bytes = self.tensors.iter().sum::<usize>() * 4;
         let repetitions = ((64 << 20) / bytes.max(1)).clamp(5, 300);
         measure(&Bench {
-            algorithm: &*algorithm,
-            choices: &choices,
+            data_plane: &data_plane,
             topology: &self.topology,
             dtype: DataType::F32,
             op: ReduceOp::Sum,

@@ -1,40 +1,55 @@
-//! `kolo bench`: nccl-tests' table for our algorithms.
+//! `kolo bench`: nccl-tests' table for our algorithms, and for the MPI library's own.
+
+#[cfg(feature = "mpi")]
+mod processes;
+mod table;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::{DEFAULT_GROUPS, split};
-use algorithms::registry::{self, Algorithm};
+use algorithms::registry;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
 use super::sizes::{self, Sizes, Stride};
 use super::{Exit, usage};
-use crate::bench::{Bench, Timed, bus_factor, run as run_bench};
+use crate::bench::{Bench, Timed, run as run_bench};
 use crate::bound::bound;
 use crate::calibrate;
 use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
+use crate::data_plane::{DataPlane, spelling};
 use crate::for_dtype;
+use crate::launch::Launched;
 use crate::pattern::Pattern;
-use crate::provenance::{Launch, cores, memory_bytes};
+use crate::plan::Placement;
+use crate::provenance::{Launch, memory_bytes};
 use crate::record::{Appended, write_whole};
 use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
 use crate::tabulate::{put_bandwidths, put_times, rounded};
-use crate::transport::threads::is_pinned;
+use crate::transport::threads::{self, is_pinned};
+use crate::transport::{self, MPI};
 
 /// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
-/// of this process; every size is checked.
+/// of this process, or, with --transport mpi, the processes that mpirun or srun has started; every
+/// size is checked.
 #[derive(clap::Args)]
 pub struct Arguments {
-    /// Algorithms, separated by commas; `all` for every registered one
+    /// Algorithms, separated by commas; `all` for every registered one; over MPI also mpi-allreduce,
+    /// the library's own. Over MPI they take turns at each size, so that the machine's moods fall on
+    /// all alike
     #[arg(long, value_delimiter = ',', default_value = "ring")]
     algorithm: Vec<String>,
+    /// What moves bytes: threads, or mpi
+    #[arg(long, value_parser = transport::NAMES, default_value = threads::NAME)]
+    transport: String,
     /// Number of ranks, each on a node of its own
     #[arg(long, conflicts_with = "topology")]
     ranks: Option<usize>,
-    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2]
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2; over MPI
+    /// all processes, on the nodes where they are]
     #[arg(long)]
     topology: Option<String>,
     /// Sizes FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
@@ -102,29 +117,112 @@ impl Arguments {
 
 /// What is measured, checked.
 struct Request {
-    /// Names of algorithms that exist.
+    /// Names of data planes that exist.
     names: Vec<String>,
+    transport: String,
     topology: Topology,
+    placement: Placement,
+    /// Who plays each rank.
+    processes: Vec<Process>,
     sizes: Sizes,
     types: Vec<DataType>,
     ops: Vec<ReduceOp>,
 }
 
+impl Request {
+    /// What each line of a table is about, for data planes that are there and those that are not.
+    fn lines(&self) -> impl Iterator<Item = (DataType, ReduceOp, usize)> {
+        let kinds =
+            self.types.iter().flat_map(|&dtype| self.ops.iter().map(move |&op| (dtype, op)));
+        let kinds = kinds.filter(|&(dtype, op)| check_op(dtype, op).is_ok());
+        kinds.flat_map(|(dtype, op)| {
+            self.sizes.iter().map(move |size_bytes| (dtype, op, size_bytes / dtype.size_bytes()))
+        })
+    }
+
+    /// Why a line cannot be checked, though it is to be.
+    fn unchecked(&self, arguments: &Arguments, dtype: DataType, op: ReduceOp) -> Option<String> {
+        let pattern = Pattern::of(self.topology.ranks(), op, arguments.seed);
+        let why = for_dtype!(dtype, T => pattern.unsupported::<T>());
+        why.filter(|_| arguments.check > 0)
+    }
+}
+
+/// A process that plays ranks.
+#[derive(Clone)]
+struct Process {
+    pid: u32,
+    host: String,
+}
+
+/// Measures one line of a plane, the index of which is given.
+type Measure<'m> = &'m mut dyn FnMut(usize, &Bench, Line) -> Result<Timed>;
+
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let request = request(arguments).map_err(usage)?;
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
+    let started = Launched::here().filter(|launched| launched.tasks > 1);
+    match (arguments.transport.as_str(), started) {
+        (MPI, _) => over_mpi(arguments),
+        (_, Some(Launched { tasks, .. })) => Err(usage(format!(
+            "started as {tasks} processes, and ranks are threads of one; start it once, or add \
+             --transport {MPI}"
+        ))),
+        (_, None) => on_threads(arguments),
+    }
+}
+
+fn on_threads(arguments: &Arguments) -> Result<Exit> {
     let mut launch = Launch::now();
+    let topology = topology(arguments, || Topology::uniform(2, 2)).map_err(usage)?;
+    let placement = Placement::on_threads(&topology);
+    let this = Process { pid: std::process::id(), host: launch.machine.host.clone() };
+    let playing = (topology.ranks(), vec![this; topology.ranks()]);
+    let request = request(arguments, topology, placement, playing).map_err(usage)?;
     let mut table = calibrate::Table::new();
     if request.names.iter().any(|name| calibrate::chooses(name)) {
         table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
         launch.auto.insert(request.topology.to_string(), table.clone());
     }
+    let plane = |name: &String| match calibrate::chooses(name) {
+        true => DataPlane::calibrated(name, &request.topology, &table),
+        false => DataPlane::find(name, &request.transport, &request.topology),
+    };
+    let planes: Vec<_> = request.names.iter().map(plane).collect();
+    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(run_bench(bench)?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn over_mpi(_: &Arguments) -> Result<Exit> {
+    Err(usage("this program was built without MPI; build it with --features mpi"))
+}
+
+#[cfg(feature = "mpi")]
+fn over_mpi(arguments: &Arguments) -> Result<Exit> {
+    processes::run(arguments)
+}
+
+/// Prints a table for each data plane.
+fn tables(
+    arguments: &Arguments,
+    request: &Request,
+    planes: &[Result<DataPlane, String>],
+    launch: Launch,
+    blocks: usize,
+    measure: Measure,
+) -> Result<Exit> {
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
     let mut status = Exit::Right;
-    for name in &request.names {
-        if lines(arguments, &request, (name, &table), &launch, &mut out)? > 0 {
+    for (index, name) in request.names.iter().enumerate() {
+        table::preamble(arguments, request, name, &launch);
+        if let Some(table) = launch.auto.get(&request.topology.to_string())
+            && calibrate::chooses(name)
+        {
+            println!("# {}\n#", calibrate::in_words(table));
+        }
+        let mut lines = Lines { arguments, request, launch: &launch, blocks, name, out: &mut out };
+        if lines.print(index, &planes[index], measure)? > 0 {
             status = Exit::Wrong;
         }
     }
@@ -151,22 +249,31 @@ fn append(out: &mut Option<Out>, row: &Row) -> Result<()> {
     Ok(())
 }
 
-fn request(arguments: &Arguments) -> Result<Request, String> {
+/// The ranks that were asked for.
+fn topology(
+    arguments: &Arguments,
+    otherwise: impl FnOnce() -> Topology,
+) -> Result<Topology, String> {
+    match (&arguments.topology, arguments.ranks) {
+        (Some(text), _) => parse_topology(text),
+        (None, Some(ranks)) => parse_topology(&ranks.to_string()),
+        (None, None) => Ok(otherwise()),
+    }
+}
+
+/// What is measured, by so many ranks on this machine and these processes.
+fn request(
+    arguments: &Arguments,
+    topology: Topology,
+    placement: Placement,
+    (ranks_here, processes): (usize, Vec<Process>),
+) -> Result<Request, String> {
     let every = |list: &[String]| list == ["all"];
     let names: Vec<String> = match every(&arguments.algorithm) {
         true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
         false => arguments.algorithm.clone(),
     };
-    let spelled = |name: &String| match registry::find(name) {
-        Ok(algorithm) => Ok(algorithm.name()),
-        Err(error) => Err(error.to_string()),
-    };
-    let names = names.iter().map(spelled).collect::<Result<_, _>>()?;
-    let topology = match (&arguments.topology, arguments.ranks) {
-        (Some(text), _) => parse_topology(text)?,
-        (None, Some(ranks)) => parse_topology(&ranks.to_string())?,
-        (None, None) => Topology::uniform(2, 2),
-    };
+    let names = names.iter().map(|name| spelling(name)).collect::<Result<_, _>>()?;
     let stride = match arguments.increment {
         Some(bytes) => Stride::Bytes(bytes),
         None => Stride::Factor(arguments.factor),
@@ -192,21 +299,22 @@ fn request(arguments: &Arguments) -> Result<Request, String> {
     if arguments.iters == 0 || arguments.groups == 0 {
         return Err("-n and --groups must be at least 1".into());
     }
-    let need = (3 * topology.ranks() as u64).saturating_mul(sizes.to as u64);
+    let need = (3 * ranks_here as u64).saturating_mul(sizes.to as u64);
     if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need) {
         return Err(format!(
-            "{} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a smaller -e",
-            topology.ranks(),
+            "{ranks_here} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a \
+             smaller -e",
             sizes.to / 1_000_000,
             need / 1_000_000,
             has / 1_000_000
         ));
     }
-    Ok(Request { names, topology, sizes: sizes.checked()?, types, ops })
+    let (sizes, transport) = (sizes.checked()?, arguments.transport.clone());
+    Ok(Request { names, transport, topology, placement, processes, sizes, types, ops })
 }
 
-/// What one line of a table is about.
-#[derive(Clone, Copy)]
+/// One half of a line of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 struct Line {
     dtype: DataType,
     op: ReduceOp,
@@ -214,251 +322,166 @@ struct Line {
     in_place: bool,
 }
 
-/// One algorithm's lines; returns the number of wrong elements.
-fn lines(
-    arguments: &Arguments,
-    request: &Request,
-    (name, table): (&str, &calibrate::Table),
-    launch: &Launch,
-    out: &mut Option<Out>,
-) -> Result<usize> {
-    let (algorithm, choices) = calibrate::prepared(name, &request.topology, table);
-    let algorithm = &*algorithm;
-    preamble(arguments, request, algorithm, launch);
-    if calibrate::chooses(name) {
-        println!("# {}\n#", calibrate::in_words(table));
-    }
-    let blank = |line: Line| blank(arguments, request, algorithm, launch, line);
-    let unsupported = |line: Line, reason: String, out: &mut Option<Out>| {
-        println!("# unsupported: {reason}");
-        append(out, &Row { status: Status::Unsupported, reason, ..blank(line) })
-    };
-    header(arguments.bound);
-    let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
-    for &dtype in &request.types {
-        for &op in request.ops.iter().filter(|&&op| check_op(dtype, op).is_ok()) {
-            for size_bytes in request.sizes.iter() {
-                let elements = size_bytes / dtype.size_bytes();
-                let line = |in_place| Line { dtype, op, elements, in_place };
-                let pattern = Pattern::of(request.topology.ranks(), op, arguments.seed);
-                let choices = match (&choices, for_dtype!(dtype, T => pattern.unsupported::<T>())) {
-                    (Err(why), _) => {
-                        unsupported(line(true), why.to_string(), out)?;
-                        continue;
-                    }
-                    (_, Some(why)) if arguments.check > 0 => {
-                        unsupported(line(true), why, out)?;
-                        continue;
-                    }
-                    (Ok(choices), _) => choices,
-                };
-                print!("{}", row_head(elements, dtype, op));
-                let mut bounds = String::new();
-                let tensors: Vec<usize> = match algorithm.grouping() {
-                    Some(_) => split(elements, arguments.groups).iter().map(Range::len).collect(),
-                    None => vec![elements],
-                };
-                for in_place in [false, true] {
-                    let bench = Bench {
-                        algorithm,
-                        choices,
-                        topology: &request.topology,
-                        dtype,
-                        op,
-                        sizes: arguments.cut(),
-                        tensors: &tensors,
-                        in_place,
-                        warmup: arguments.warmup_iters,
-                        repetitions: arguments.iters,
-                        check: arguments.check > 0,
-                        seed: arguments.seed,
-                    };
-                    // Before and after, as the machine may change.
-                    let before = arguments.bound.then(|| bound(&bench)).transpose()?;
-                    let timed = run_bench(&bench)?;
-                    let after = arguments.bound.then(|| bound(&bench)).transpose()?;
-                    let mut row = filled(blank(line(in_place)), &timed);
-                    if let Some(bound) = before.into_iter().chain(after).min() {
-                        row.bound_us = Some(bound.as_nanos() as f64 / 1e3);
-                        bounds += &bound_body(&row);
-                    }
-                    print!("{}", row_body(&row));
-                    append(out, &row)?;
-                    busbw.push(row.busbw_gb_s.unwrap_or(0.0));
-                    wrong += row.wrong.unwrap_or(0);
-                    if !row.first_wrong.is_empty() {
-                        firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
-                    }
-                }
-                println!("{bounds}");
-            }
+impl Line {
+    /// Elements of each tensor.
+    fn tensors(&self, arguments: &Arguments, data_plane: &DataPlane) -> Vec<usize> {
+        match data_plane.grouping() {
+            Some(_) => split(self.elements, arguments.groups).iter().map(Range::len).collect(),
+            None => vec![self.elements],
         }
     }
-    firsts.iter().for_each(|line| println!("{line}"));
-    let verdict = match (arguments.check, wrong) {
-        (0, _) => "unchecked",
-        (_, 0) => "OK",
-        _ => "FAILED",
-    };
-    println!("# Out of bounds values : {wrong} {verdict}");
-    let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
-    println!("# Avg bus bandwidth    : {average:.3} \n#");
-    Ok(wrong)
-}
 
-fn preamble(arguments: &Arguments, request: &Request, algorithm: &dyn Algorithm, launch: &Launch) {
-    let Sizes { from, to, stride } = request.sizes;
-    let (step, unit) = match stride {
-        Stride::Factor(factor) => (factor, "factor"),
-        Stride::Bytes(bytes) => (bytes, "bytes"),
-    };
-    let ranks = request.topology.ranks();
-    println!("# {} commit {}", launch.version, launch.commit);
-    println!("# Collective test starting: all_reduce, algorithm {}", algorithm.name());
-    println!(
-        "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
-         iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
-        arguments.warmup_iters, arguments.iters, arguments.check
-    );
-    println!(
-        "# time: median over {} iterations of the maximum over ranks, after a barrier; busbw = \
-         algbw x {:.3}",
-        arguments.iters,
-        bus_factor(ranks)
-    );
-    println!("#\n# Using devices");
-    for rank in 0..ranks {
-        println!(
-            "#  Rank {rank:2} Group  0 Pid {:6} on {:>10} thread {rank:2} [node {}] {}",
-            std::process::id(),
-            launch.machine.host,
-            request.topology.node_of(rank),
-            launch.machine.cpu
-        );
+    /// What is measured for it.
+    fn bench<'b>(
+        &self,
+        arguments: &Arguments,
+        topology: &'b Topology,
+        data_plane: &'b DataPlane,
+        tensors: &'b [usize],
+    ) -> Bench<'b> {
+        Bench {
+            data_plane,
+            topology,
+            dtype: self.dtype,
+            op: self.op,
+            sizes: arguments.cut(),
+            tensors,
+            in_place: self.in_place,
+            warmup: arguments.warmup_iters,
+            repetitions: arguments.iters,
+            check: arguments.check > 0,
+            seed: arguments.seed,
+        }
     }
-    if request.topology.nodes() > 1 {
-        println!("# emulated: {} nodes are threads of one process", request.topology.nodes());
+}
+
+/// One data plane's lines.
+struct Lines<'a> {
+    arguments: &'a Arguments,
+    request: &'a Request,
+    launch: &'a Launch,
+    /// In which the repetitions come.
+    blocks: usize,
+    name: &'a str,
+    out: &'a mut Option<Out>,
+}
+
+impl Lines<'_> {
+    /// Prints them; returns the number of wrong elements.
+    fn print(
+        &mut self,
+        index: usize,
+        data_plane: &Result<DataPlane, String>,
+        measure: Measure,
+    ) -> Result<usize> {
+        let (arguments, request) = (self.arguments, self.request);
+        table::header(arguments.bound);
+        let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
+        for (dtype, op, elements) in request.lines() {
+            let line = |in_place| Line { dtype, op, elements, in_place };
+            let unchecked = request.unchecked(arguments, dtype, op);
+            let data_plane = match (data_plane, unchecked) {
+                (Err(why), _) => {
+                    self.unsupported(line(true), why.clone())?;
+                    continue;
+                }
+                (_, Some(why)) => {
+                    self.unsupported(line(true), why)?;
+                    continue;
+                }
+                (Ok(data_plane), None) => data_plane,
+            };
+            print!("{}", table::row_head(elements, dtype, op));
+            let mut bounds = String::new();
+            for in_place in [false, true] {
+                let tensors = line(in_place).tensors(arguments, data_plane);
+                let bench =
+                    line(in_place).bench(arguments, &request.topology, data_plane, &tensors);
+                // Before and after, as the machine may change.
+                let before = arguments.bound.then(|| bound(&bench)).transpose()?;
+                let timed = measure(index, &bench, line(in_place))?;
+                let after = arguments.bound.then(|| bound(&bench)).transpose()?;
+                let blank = self.blank(line(in_place), data_plane.grouping().is_some());
+                let mut row = filled(blank, &timed, self.blocks);
+                if let Some(bound) = before.into_iter().chain(after).min() {
+                    row.bound_us = Some(bound.as_nanos() as f64 / 1e3);
+                    bounds += &table::bound_body(&row);
+                }
+                print!("{}", table::row_body(&row));
+                append(self.out, &row)?;
+                busbw.push(row.busbw_gb_s.unwrap_or(0.0));
+                wrong += row.wrong.unwrap_or(0);
+                if !row.first_wrong.is_empty() {
+                    firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
+                }
+            }
+            println!("{bounds}");
+        }
+        firsts.iter().for_each(|line| println!("{line}"));
+        let verdict = match (arguments.check, wrong) {
+            (0, _) => "unchecked",
+            (_, 0) => "OK",
+            _ => "FAILED",
+        };
+        println!("# Out of bounds values : {wrong} {verdict}");
+        let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
+        println!("# Avg bus bandwidth    : {average:.3} \n#");
+        Ok(wrong)
     }
-    if ranks > cores() {
-        println!("# oversubscribed: {ranks} ranks on {} cores", cores());
+
+    fn unsupported(&mut self, line: Line, reason: String) -> Result<()> {
+        println!("# unsupported: {reason}");
+        let row = Row { status: Status::Unsupported, reason, ..self.blank(line, false) };
+        append(self.out, &row)
     }
-    println!("#");
-}
 
-fn header(with_bound: bool) {
-    if with_bound {
-        println!(
-            "# the last four columns: bound (us) and share of it reached, out of place, in place"
-        );
-    }
-    println!(
-        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
-         in-place          ",
-        "", "", "", "", ""
-    );
-    let line = |head: [&str; 5], body: [&str; 4]| {
-        let [size, count, kind, op, root] = head;
-        let [time, algbw, busbw, wrong] = body;
-        let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
-        println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
-    };
-    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"]);
-    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""]);
-}
-
-fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
-    let dtype_name = match dtype {
-        DataType::F32 => "float",
-        DataType::F64 => "double",
-        DataType::F16 => "half",
-        DataType::BF16 => "bfloat16",
-        DataType::I32 => "int32",
-        DataType::I64 => "int64",
-    };
-    let op = match op {
-        ReduceOp::Average => "avg",
-        ReduceOp::Product => "prod",
-        other => other.name(),
-    };
-    let size = elements * dtype.size_bytes();
-    format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
-}
-
-fn row_body(row: &Row) -> String {
-    let value = |value: Option<f64>, width| number(value.unwrap_or(0.0), width);
-    let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
-    format!(
-        "  {}  {}  {}  {wrong:>6}",
-        value(row.time_us_p50, 7),
-        value(row.algbw_gb_s, 6),
-        value(row.busbw_gb_s, 6)
-    )
-}
-
-/// The bound, and how much of it was reached.
-fn bound_body(row: &Row) -> String {
-    let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
-    format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
-}
-
-/// A number in so many characters: with two decimals, one, none, or as a power of ten.
-fn number(value: f64, width: usize) -> String {
-    let forms = [2, 1, 0].map(|decimals| format!("{value:>width$.decimals$}"));
-    let fits = forms.into_iter().find(|form| form.len() <= width);
-    fits.unwrap_or_else(|| format!("{value:>width$.0e}"))
-}
-
-/// A row with everything that is known before a line is measured.
-fn blank(
-    arguments: &Arguments,
-    request: &Request,
-    algorithm: &dyn Algorithm,
-    launch: &Launch,
-    Line { dtype, op, elements, in_place }: Line,
-) -> Row {
-    let topology = &request.topology;
-    let size_bytes = elements * dtype.size_bytes();
-    let place = if in_place { "in-place" } else { "out-of-place" };
-    let (transport, name) = (crate::transport::threads::NAME, algorithm.name());
-    let (dtype, op) = (dtype.name(), op.name());
-    let groups = if algorithm.grouping().is_some() { arguments.groups } else { 0 };
-    Row {
-        schema: SCHEMA,
-        kind: Kind::Allreduce,
-        case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
-        emulated: topology.nodes() > 1,
-        oversubscribed: topology.ranks() > cores(),
-        pinned: is_pinned(),
-        host: launch.machine.host.clone(),
-        commit: launch.commit.clone(),
-        started: launch.started.clone(),
-        seed: arguments.seed,
-        transport: transport.into(),
-        algorithm: name,
-        groups,
-        nodes: topology.nodes(),
-        local_size: topology.local_size(),
-        ranks: topology.ranks(),
-        dtype: dtype.into(),
-        op: op.into(),
-        in_place,
-        size_bytes,
-        tensors: groups.max(1),
-        segment_bytes: arguments.segment,
-        packing_bytes: arguments.packing,
-        warmup: arguments.warmup_iters,
-        ..Row::default()
+    /// A row with everything that is known before a line is measured.
+    fn blank(&self, line: Line, is_grouped: bool) -> Row {
+        let Lines { arguments, request, launch, name, .. } = self;
+        let Line { dtype, op, elements, in_place } = line;
+        let (topology, transport) = (&request.topology, &request.transport);
+        let size_bytes = elements * dtype.size_bytes();
+        let place = if in_place { "in-place" } else { "out-of-place" };
+        let (dtype, op) = (dtype.name(), op.name());
+        let groups = if is_grouped { arguments.groups } else { 0 };
+        Row {
+            schema: SCHEMA,
+            kind: Kind::Allreduce,
+            case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
+            emulated: request.placement.emulated,
+            oversubscribed: request.placement.oversubscribed,
+            pinned: transport == threads::NAME && is_pinned(),
+            host: launch.machine.host.clone(),
+            commit: launch.commit.clone(),
+            started: launch.started.clone(),
+            seed: arguments.seed,
+            transport: transport.clone(),
+            algorithm: name.to_string(),
+            groups,
+            nodes: topology.nodes(),
+            local_size: topology.local_size(),
+            ranks: topology.ranks(),
+            dtype: dtype.into(),
+            op: op.into(),
+            in_place,
+            size_bytes,
+            tensors: groups.max(1),
+            segment_bytes: arguments.cut().segment_bytes,
+            packing_bytes: arguments.packing,
+            warmup: arguments.warmup_iters,
+            ..Row::default()
+        }
     }
 }
 
 /// The row of a measured line.
-fn filled(mut row: Row, timed: &Timed) -> Row {
+fn filled(mut row: Row, timed: &Timed, blocks: usize) -> Row {
     let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
-    (row.samples, row.blocks, row.launches) = (micros.len(), 1, 1);
+    (row.samples, row.blocks, row.launches) = (micros.len(), blocks, 1);
     row.stop_reason = "count".into();
     if let Some(wrong) = &timed.wrong {
         row.status = if wrong.count > 0 { Status::Wrong } else { Status::Ok };
-        (row.checked, row.wrong) = (1, Some(wrong.count));
+        (row.checked, row.wrong) = (blocks, Some(wrong.count));
         row.first_wrong = wrong.first.clone().unwrap_or_default();
     }
     row.context_switches_mean = timed.context_switches;
@@ -467,43 +490,4 @@ fn filled(mut row: Row, timed: &Timed) -> Row {
         put_bandwidths(&mut row);
     }
     rounded(row)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// nccl-tests' sample line, made from the same formats.
-    #[test]
-    fn numbers_shrink_until_they_fit() {
-        for (value, width, expected) in [
-            (41.23, 7, "  41.23"),
-            (35812.7, 7, "35812.7"),
-            (9999.99, 7, "9999.99"),
-            (123456.7, 7, " 123457"),
-            (1234567.8, 7, "1234568"),
-            (12345678.9, 7, "    1e7"),
-            (239.86, 6, "239.86"),
-            (1239.86, 6, "1239.9"),
-            (0.0, 6, "  0.00"),
-        ] {
-            assert_eq!(number(value, width), expected);
-        }
-    }
-
-    #[test]
-    fn a_row_lines_up_with_the_header() {
-        let row = Row {
-            time_us_p50: Some(41.23),
-            algbw_gb_s: Some(25.43),
-            busbw_gb_s: Some(44.5),
-            wrong: Some(0),
-            ..Row::default()
-        };
-        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&row);
-        assert_eq!(
-            line,
-            "     1048576        262144     float     sum      -1    41.23   25.43   44.50       0"
-        );
-    }
 }

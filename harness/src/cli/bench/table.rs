@@ -1,0 +1,151 @@
+//! nccl-tests' table.
+
+use algorithms::control::{DataType, ReduceOp};
+
+use super::{Arguments, Process, Request};
+use crate::bench::bus_factor;
+use crate::cli::sizes::{Sizes, Stride};
+use crate::provenance::Launch;
+use crate::row::Row;
+use crate::transport::MPI;
+
+/// What is measured, by whom.
+pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &Launch) {
+    let Sizes { from, to, stride } = request.sizes;
+    let (step, unit) = match stride {
+        Stride::Factor(factor) => (factor, "factor"),
+        Stride::Bytes(bytes) => (bytes, "bytes"),
+    };
+    let ranks = request.topology.ranks();
+    println!("# {} commit {}", launch.version, launch.commit);
+    println!("# Collective test starting: all_reduce, algorithm {name}");
+    println!(
+        "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+         iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
+        arguments.warmup_iters, arguments.iters, arguments.check
+    );
+    println!(
+        "# time: median over {} iterations of the maximum over ranks, after a barrier; busbw = \
+         algbw x {:.3}",
+        arguments.iters,
+        bus_factor(ranks)
+    );
+    println!("#\n# Using devices");
+    let device = if request.transport == MPI { "process" } else { "thread" };
+    for (rank, Process { pid, host }) in request.processes.iter().enumerate() {
+        println!(
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} {device} {rank:2} [node {}] {}",
+            request.topology.node_of(rank),
+            launch.machine.cpu
+        );
+    }
+    if request.placement.emulated {
+        println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
+    }
+    if request.placement.oversubscribed {
+        println!("# oversubscribed: {ranks} ranks, on nodes with fewer cores");
+    }
+    println!("#");
+}
+
+pub fn header(with_bound: bool) {
+    if with_bound {
+        println!(
+            "# the last four columns: bound (us) and share of it reached, out of place, in place"
+        );
+    }
+    println!(
+        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
+         in-place          ",
+        "", "", "", "", ""
+    );
+    let line = |head: [&str; 5], body: [&str; 4]| {
+        let [size, count, kind, op, root] = head;
+        let [time, algbw, busbw, wrong] = body;
+        let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
+        println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
+    };
+    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"]);
+    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""]);
+}
+
+pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
+    let dtype_name = match dtype {
+        DataType::F32 => "float",
+        DataType::F64 => "double",
+        DataType::F16 => "half",
+        DataType::BF16 => "bfloat16",
+        DataType::I32 => "int32",
+        DataType::I64 => "int64",
+    };
+    let op = match op {
+        ReduceOp::Average => "avg",
+        ReduceOp::Product => "prod",
+        other => other.name(),
+    };
+    let size = elements * dtype.size_bytes();
+    format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
+}
+
+pub fn row_body(row: &Row) -> String {
+    let value = |value: Option<f64>, width| number(value.unwrap_or(0.0), width);
+    let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
+    format!(
+        "  {}  {}  {}  {wrong:>6}",
+        value(row.time_us_p50, 7),
+        value(row.algbw_gb_s, 6),
+        value(row.busbw_gb_s, 6)
+    )
+}
+
+/// The bound, and how much of it was reached.
+pub fn bound_body(row: &Row) -> String {
+    let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
+    format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
+}
+
+/// A number in so many characters: with two decimals, one, none, or as a power of ten.
+fn number(value: f64, width: usize) -> String {
+    let forms = [2, 1, 0].map(|decimals| format!("{value:>width$.decimals$}"));
+    let fits = forms.into_iter().find(|form| form.len() <= width);
+    fits.unwrap_or_else(|| format!("{value:>width$.0e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// nccl-tests' sample line, made from the same formats.
+    #[test]
+    fn numbers_shrink_until_they_fit() {
+        for (value, width, expected) in [
+            (41.23, 7, "  41.23"),
+            (35812.7, 7, "35812.7"),
+            (9999.99, 7, "9999.99"),
+            (123456.7, 7, " 123457"),
+            (1234567.8, 7, "1234568"),
+            (12345678.9, 7, "    1e7"),
+            (239.86, 6, "239.86"),
+            (1239.86, 6, "1239.9"),
+            (0.0, 6, "  0.00"),
+        ] {
+            assert_eq!(number(value, width), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_lines_up_with_the_header() {
+        let row = Row {
+            time_us_p50: Some(41.23),
+            algbw_gb_s: Some(25.43),
+            busbw_gb_s: Some(44.5),
+            wrong: Some(0),
+            ..Row::default()
+        };
+        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&row);
+        assert_eq!(
+            line,
+            "     1048576        262144     float     sum      -1    41.23   25.43   44.50       0"
+        );
+    }
+}
