@@ -8,7 +8,7 @@ use super::{Exit, usage};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
 use crate::provenance::{Launch, memory_bytes};
-use crate::transport;
+use crate::transport::{self, threads};
 
 /// Show what this build and this machine offer, why something is not available, and what Horovod's
 /// variables say.
@@ -44,9 +44,9 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     }
     println!("\ntransports");
     for name in transport::NAMES {
-        println!("  {name:<20} available: ranks are threads of one process");
+        println!("  {name:<20} {}", availability(name));
     }
-    println!("\nMPI, CUDA and NCCL are not part of this version.");
+    println!("\nCUDA and NCCL are not part of this version.");
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
     let heading = ["variable", "value", "unit", "meaning", "where it came from"];
@@ -54,6 +54,20 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     environment.rows.into_iter().map(columns).for_each(print_columns);
     environment.notices.iter().for_each(|sentence| println!("{sentence}"));
     Ok(Exit::Right)
+}
+
+/// Whether a transport can be used, and how; or why not.
+fn availability(transport: &str) -> String {
+    match transport {
+        threads::NAME => "available: ranks are threads of one process".into(),
+        #[cfg(feature = "mpi")]
+        _ => format!(
+            "available: ranks are processes that mpirun or srun starts ({})",
+            crate::transport::mpi::library()
+        ),
+        #[cfg(not(feature = "mpi"))]
+        _ => "not available: built without MPI; needs mpicc, libclang and --features mpi".into(),
+    }
 }
 
 fn columns(EnvironmentRow { variable, value, is_set }: EnvironmentRow) -> [String; 5] {
