@@ -63,7 +63,7 @@ fn availability(transport: &str) -> String {
         #[cfg(feature = "mpi")]
         _ => format!(
             "available: ranks are processes that mpirun or srun starts ({})",
-            crate::transport::mpi::library()
+            transport::mpi::library()
         ),
         #[cfg(not(feature = "mpi"))]
         _ => "not available: built without MPI; needs mpicc, libclang and --features mpi".into(),

@@ -1,5 +1,6 @@
 //! The virtual cluster, and jobs on it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -87,11 +88,40 @@ impl Cluster {
         Ok(Job { cluster: self, id, folder })
     }
 
-    /// As [`FAULTS`], with blocks enough for a minute.
-    pub fn longer_config(&self) -> Result<String, Failure> {
+    /// Bytes that each node has sent so far.
+    pub fn sent_bytes(&self) -> Result<BTreeMap<String, u64>, Failure> {
+        let of_node = |name: &str| {
+            let told = self.virtual_cluster(&["exec", name, "cat", "/proc/net/dev"])?;
+            let interfaces = told.lines().filter_map(|line| line.split_once(':'));
+            let others = interfaces.filter(|(interface, _)| interface.trim() != "lo");
+            let sent = others.map(|(_, counters)| {
+                counters.split_whitespace().nth(8).and_then(|sent| sent.parse::<u64>().ok())
+            });
+            Ok((name.to_string(), sent.sum::<Option<u64>>().ok_or("no counters")?))
+        };
+        ["n1", "n2", "n3", "n4"].into_iter().map(of_node).collect()
+    }
+
+    /// As [`FAULTS`], of one case.
+    pub fn config_with(&self, algorithm: &str, topology: &str) -> Result<String, Failure> {
+        let text = self.text_of_faults()?;
+        let text = text.replace("[\"coordinator\", \"bitvector\"]", "[\"bitvector\"]");
+        let text = text.replace("[\"ring\", \"mpi-allreduce\"]", &format!("[{algorithm:?}]"));
+        let path = self.path(&format!("{algorithm}-{topology}.toml"));
+        fs::write(&path, text.replace("[\"2x1\"]", &format!("[{topology:?}]")))?;
+        Ok(path.display().to_string())
+    }
+
+    /// The text, as it can lie in any folder.
+    fn text_of_faults(&self) -> Result<String, Failure> {
         let text = fs::read_to_string(self.root.join(FAULTS))?;
         let workloads = self.root.join("configs/workloads").display().to_string();
-        let text = text.replace("../../../configs/workloads", &workloads);
+        Ok(text.replace("../../../configs/workloads", &workloads))
+    }
+
+    /// As [`FAULTS`], with blocks enough for a minute.
+    pub fn longer_config(&self) -> Result<String, Failure> {
+        let text = self.text_of_faults()?;
         let text = text
             .replace("blocks_min = 3", "blocks_min = 12")
             .replace("blocks_max = 3", "blocks_max = 12");
@@ -206,6 +236,15 @@ impl Job<'_> {
             true => Ok(()),
             false => Err(self.failure(&format!("{state}, expected {expected}"))),
         }
+    }
+
+    /// Names of the nodes that its results are of, in the order of ranks.
+    pub fn folder_nodes(&self) -> Result<Vec<String>, Failure> {
+        let text = fs::read_to_string(self.folder.join("provenance.json"))?;
+        let provenance: serde_json::Value = serde_json::from_str(&text)?;
+        let nodes = provenance["launches"][0]["nodes"].as_array().ok_or("no nodes")?.iter();
+        let names = nodes.map(|node| node["machine"]["host"].as_str().map(str::to_string));
+        Ok(names.collect::<Option<_>>().ok_or("a node without a name")?)
     }
 
     /// Names of its nodes.

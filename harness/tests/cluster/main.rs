@@ -12,14 +12,22 @@ mod results;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use algorithms::program::Bounds;
+use algorithms::registry;
+use algorithms::schedule::{Move, Part};
+use algorithms::topology::Topology;
 use cluster::{Cluster, Failure};
+use harness::workload::Workload;
 use results::Results;
 
 type Outcome = Result<(), Failure>;
 
+type Scenario = fn(&Cluster) -> Outcome;
+
 /// A name and what happens.
-const SCENARIOS: [(&str, fn(&Cluster) -> Outcome); 12] = [
+const SCENARIOS: [(&str, Scenario); 13] = [
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
+    ("interfaces carry what schedules promise", bytes_on_the_wire),
     ("a rank is killed", rank_is_killed),
     ("a rank stops for longer than anybody waits", rank_stops),
     ("rank 0 is killed", rank_0_is_killed),
@@ -87,6 +95,55 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
         cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
     }
     Ok(())
+}
+
+/// What each node sends, by its interface's counter, beside the bytes that its ranks send to other nodes
+/// by the schedule; control messages and headers are within the tolerance.
+fn bytes_on_the_wire(cluster: &Cluster) -> Outcome {
+    const TOLERANCE: f64 = 0.05;
+    for (algorithm, topology) in
+        [("ring", Topology::flat(4)), ("hierarchical", Topology::uniform(2, 2))]
+    {
+        let shape = format!("{}x{}", topology.nodes(), topology.ranks() / topology.nodes());
+        let config = cluster.config_with(algorithm, &shape)?;
+        let before = cluster.sent_bytes()?;
+        let job = cluster.submit(&config, &format!("bytes-{shape}"), &["--no-requeue"])?;
+        job.ends_with("COMPLETED", Duration::from_secs(120))?;
+        Results::read(&job.folder)?.complete(1, 3 * 6)?;
+        let after = cluster.sent_bytes()?;
+        let nodes = job.folder_nodes()?;
+        for (node, name) in nodes.iter().take(topology.nodes()).enumerate() {
+            // 1 + 6 steps in each of 3 blocks, in f16.
+            let promised = 21 * 2 * promised_elements(algorithm, &topology, node)?;
+            let sent = after[name] - before[name];
+            let ratio = sent as f64 / promised as f64;
+            println!("  {algorithm}, {shape}, {name}: {sent} bytes sent, {promised} promised");
+            cluster.check((ratio - 1.0).abs() <= TOLERANCE, || {
+                format!("{algorithm} on {shape}: {name} sent {ratio:.3} times what was promised")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Elements that the ranks of a node send to other nodes in one allreduce of all gradients.
+fn promised_elements(algorithm: &str, topology: &Topology, node: usize) -> Result<usize, Failure> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/workloads/densenet121.csv");
+    let elements = Workload::read(&path)?.elements();
+    let choices = registry::find(algorithm)?.choices(topology)?;
+    let schedule = &choices.last().ok_or("no schedule")?.schedule;
+    let bounds = Bounds::new(elements, schedule.chunks());
+    let (mut part, mut sent) = (Part::default(), 0);
+    for rank in topology.node(node) {
+        for step in 0..schedule.steps() {
+            part.clear();
+            schedule.part(rank, step, &mut part);
+            let leaves = |entry: &&Move| topology.node_of(entry.peer()) != node;
+            let leaving = part.sends.iter().filter(leaves);
+            sent += leaving.map(|entry| bounds.elements(entry).len()).sum::<usize>();
+        }
+    }
+    Ok(sent)
 }
 
 /// Something happens to a rank after the first block; the job sees to the rest by itself.
