@@ -90,7 +90,7 @@ start_switch() {
     local kolo=$1 rate=$2 delay=$3 cross=${4:-$3} first=(chrt --fifo 1)
     [[ -c /dev/net/tun ]] || fail "delays need /dev/net/tun: load or build the module tun"
     "${first[@]}" true 2>/dev/null || first=(nice -n -20)
-    setsid nsenter --target "$(holder head)" --net --mount --uts -- "${first[@]}" \
+    setsid nsenter --target "$(holder head)" --net --mount --uts --ipc -- "${first[@]}" \
         "$kolo" switch --nodes "$nodes" --rack-size "$rack_size" \
         --rate "$rate" --delay "$delay" --cross-rack-delay "$cross" \
         </dev/null >"$folder/log/switch.log" 2>&1 &

@@ -12,7 +12,7 @@ spaces() {
     find /run/netns -maxdepth 1 -name "$tag-*" -printf '%f\n' 2>/dev/null || true
 }
 
-# The process that keeps a node's mount and UTS namespaces; empty if the node is dead.
+# The process that keeps a node's namespaces; empty if the node is dead.
 holder() {
     local pid
     pid=$(cat "$folder/$1.pid" 2>/dev/null) || return 0
@@ -26,7 +26,7 @@ enter() {
     shift
     pid=$(holder "$node")
     [[ -n $pid ]] || fail "node $node is dead: start it by $(command_line "revive $node")"
-    nsenter --target "$pid" --net --mount --uts -- "$@"
+    nsenter --target "$pid" --net --mount --uts --ipc -- "$@"
 }
 
 # A daemon gets nothing of the caller's environment, and no open file.
@@ -41,7 +41,7 @@ daemon() {
 # node's own interfaces; slurmd looks for control groups in it.
 hold() {
     local node=$1
-    setsid nsenter --net="/run/netns/$tag-$node" unshare --mount --uts --propagation slave bash -c '
+    setsid nsenter --net="/run/netns/$tag-$node" unshare --mount --uts --ipc --propagation slave bash -c '
         set -e
         hostname "$1"
         mount -t tmpfs -o mode=1777 kolo /dev/shm
