@@ -3,6 +3,8 @@
 #[cfg(feature = "mpi")]
 mod alarm;
 #[cfg(feature = "mpi")]
+mod links;
+#[cfg(feature = "mpi")]
 mod preflight;
 #[cfg(feature = "mpi")]
 mod processes;

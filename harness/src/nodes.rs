@@ -5,6 +5,12 @@ use algorithms::topology::{Rank, Topology};
 /// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
 pub const EMULATED: &str = "KOLO_EMULATED";
 
+/// What one network card of a node should carry each way, in Gbit/s; the variable by which a site says so.
+pub const LINK_GBIT_S: &str = "KOLO_LINK_GBIT_S";
+
+/// The network interface that all nodes share; the variable by which a site names it.
+pub const INTERFACE: &str = "KOLO_INTERFACE";
+
 /// One node, as far as this job knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {

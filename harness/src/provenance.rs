@@ -71,6 +71,9 @@ pub struct Launch {
     /// The nodes of a job of several processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeFacts>,
+    /// Bandwidth from the first of them to each other, in Gbit/s, as a short look found it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links_gbit_s: Vec<f64>,
     /// What was wrong with them, and measured on nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<String>,
@@ -132,6 +135,7 @@ impl Launch {
             machine: Machine::this(),
             auto: BTreeMap::new(),
             nodes: Vec::new(),
+            links_gbit_s: Vec::new(),
             forced: Vec::new(),
             environment,
             overrides: Vec::new(),

@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 
 use super::watch::{Watch, Word};
 use crate::journal::Journal;
+use crate::nodes::INTERFACE;
 use crate::transport::TransportError;
 use crate::transport::mpi::state::Moment;
 use crate::transport::mpi::{BROKEN, World, set_last_words};
@@ -244,7 +245,7 @@ fn tell(world: &World, address: Option<&Address>) -> Result<Address, TransportEr
 /// Addresses of this node, but for those that only it knows; of the interface that `KOLO_INTERFACE`
 /// names, if it names one.
 fn own_addresses() -> Vec<IpAddr> {
-    let only = std::env::var("KOLO_INTERFACE").ok();
+    let only = std::env::var(INTERFACE).ok();
     let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
     let addresses =
         interfaces.filter(|one| only.as_ref().is_none_or(|only| *only == one.interface_name));

@@ -12,11 +12,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::alarm::Alarm;
+use super::links;
 use super::preflight::{Facts, problems};
 use super::{Crew, CrewError, Ended, Order, Threads};
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
 use crate::journal::Journal;
-use crate::nodes::{EMULATED, Node};
+use crate::nodes::{EMULATED, LINK_GBIT_S, Node};
 use crate::pattern::Wrong;
 use crate::plan::Plan;
 use crate::provenance::{COMMIT, Launch, NodeFacts, Subject};
@@ -77,11 +78,17 @@ impl Processes {
             cores: cores.into_iter().map(|core| core.id).collect(),
         };
         let mut verdict = vec![0];
+        let links = links::gbit_s(&self.world).map_err(refuse)?;
         if self.leads() {
             let facts = self.gather(own).map_err(refuse)?;
             let is_emulated = std::env::var_os(EMULATED).is_some();
             let variable = |name: &str| std::env::var(name).ok();
             launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
+            let first = |node: &Node| facts[node.ranks[0]].machine.host.as_str();
+            let hosts: Vec<&str> = self.world.nodes().iter().map(first).collect();
+            let expected = variable(LINK_GBIT_S).and_then(|text| text.parse().ok());
+            launch.forced.extend(links::problems(&links, &hosts, expected));
+            launch.links_gbit_s = links;
             launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
             verdict[0] = u8::from(!launch.forced.is_empty() && !forced);
         } else {

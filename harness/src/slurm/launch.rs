@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(
             step_line(&site, &[]),
             "srun --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --mpi=pmix \
-             --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 --wait=60 \
+             --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 --wait=60 --overlap \
              --export=ALL kolo 'a b'"
         );
         let site = Site { overcommit: true, gpus_per_node: 4, ..site };

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::find;
 use crate::config::{ConfigError, read_toml};
+use crate::nodes::{INTERFACE, LINK_GBIT_S};
 
 /// The site where nobody names one; it asks for nothing special.
 pub const GENERIC: &str = "generic";
@@ -266,10 +267,12 @@ impl Site {
                 Library::Openmpi => "OMPI_MCA_btl_tcp_if_include",
                 Library::Mpich => "FI_TCP_IFACE",
             };
-            for name in [of_library, "NCCL_SOCKET_IFNAME"] {
+            for name in [of_library, "NCCL_SOCKET_IFNAME", INTERFACE] {
                 variables.insert(name.into(), interface.clone());
             }
         }
+        let expected = self.link_gbit_s.map(|gbit_s| (LINK_GBIT_S.into(), gbit_s.to_string()));
+        variables.extend(expected);
         variables.extend(self.environment.clone());
         variables
     }
@@ -339,7 +342,11 @@ mod tests {
         let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
         assert_eq!(
             variables,
-            [pair("NCCL_SOCKET_IFNAME", "eth0"), pair("OMPI_MCA_btl_tcp_if_include", "ib0")]
+            [
+                pair("KOLO_INTERFACE", "ib0"),
+                pair("NCCL_SOCKET_IFNAME", "eth0"),
+                pair("OMPI_MCA_btl_tcp_if_include", "ib0"),
+            ]
         );
     }
 
