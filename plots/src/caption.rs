@@ -50,7 +50,10 @@ impl Caption {
 fn origin(rows: &[&Row]) -> Vec<String> {
     let source = several(rows, |row| row.source.to_uppercase()).join(" and ");
     let emulated = match rows.iter().any(|row| row.emulated == Some(true)) {
-        true => "emulated nodes (threads posing as nodes)".to_string(),
+        true if rows.iter().all(|row| row.transport == "threads") => {
+            "emulated nodes (threads posing as nodes)".to_string()
+        }
+        true => "emulated nodes (of one machine)".to_string(),
         false => String::new(),
     };
     let over = rows.iter().filter(|row| row.oversubscribed == Some(true)).count();

@@ -13,6 +13,7 @@
 //! | `rows.rs`          | a table read by column name                                     |
 //! | `selection.rs`     | the rows that belong in one drawing, and those left out         |
 //! | `surface.rs`       | step time over fusion threshold and cycle time                  |
+//! | `scaling.rs`       | step time over ranks, per algorithm at its fastest setting       |
 //! | `bus_bandwidth.rs` | bus bandwidth over message size, per algorithm                  |
 //! | `roofline.rs`      | share of the bound over message size, per algorithm             |
 //! | `negotiation.rs`   | negotiation time and messages per step, over cycle time         |
@@ -38,6 +39,7 @@ mod negotiation;
 mod page;
 mod roofline;
 mod rows;
+mod scaling;
 mod selection;
 mod surface;
 #[cfg(test)]
@@ -54,12 +56,13 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// Every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 5] = [
+const FIGURES: [Figure; 6] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
     negotiation::FIGURE,
     control_planes::FIGURE,
+    scaling::FIGURE,
 ];
 
 /// A figure: its name, which begins its file names, and what it makes of the rows.

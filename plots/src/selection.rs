@@ -35,7 +35,7 @@ impl<'a> Selection<'a> {
     ) -> Vec<Selection<'a>> {
         let apart = |row: &Row| {
             let mut apart = conditions(row);
-            apart.retain(|condition| !LAYOUT.contains(&condition.column));
+            apart.retain(|condition| !condition.of_layout);
             apart
         };
         let case = |row: &Row| [case(row), vec![format!("{:?}", Layout::of(row))]].concat();
@@ -169,10 +169,9 @@ impl<'a> Selection<'a> {
 struct Condition {
     column: &'static str,
     value: String,
+    /// It goes with the [`Layout`]: one node is real where several are posed.
+    of_layout: bool,
 }
-
-/// The columns of a row's [`Layout`].
-const LAYOUT: [&str; 3] = ["nodes", "local", "ranks"];
 
 /// What a picture does not tell apart, and must therefore not mix.
 fn conditions(row: &Row) -> Vec<Condition> {
@@ -182,14 +181,15 @@ fn conditions(row: &Row) -> Vec<Condition> {
         Some(false) => "real-nodes",
         None => "",
     };
-    [
-        ("", row.source.clone()),
-        ("", row.workload.clone()),
-        ("", row.transport.clone()),
+    let layout = [
         ("", emulated.to_string()),
         ("nodes", number(row.nodes)),
         ("local", number(row.local_size)),
         ("ranks", number(row.ranks)),
+    ];
+    let before =
+        [("", row.source.clone()), ("", row.workload.clone()), ("", row.transport.clone())];
+    let after = [
         ("", row.dtype.clone()),
         ("", row.op.clone()),
         ("cache", number(row.cache_capacity)),
@@ -201,10 +201,11 @@ fn conditions(row: &Row) -> Vec<Condition> {
         ("", row.ready_order.clone()),
         ("misses", number(row.miss_share)),
         ("invalid", number(row.invalid_share)),
-    ]
-    .into_iter()
-    .map(|(column, value)| Condition { column, value })
-    .collect()
+    ];
+    let condition = |of_layout| move |(column, value)| Condition { column, value, of_layout };
+    let before = before.into_iter().map(condition(false));
+    let layout = layout.into_iter().map(condition(true));
+    before.chain(layout).chain(after.into_iter().map(condition(false))).collect()
 }
 
 /// Letters, digits, dots and hyphens of a value, after its column where the value is a number.

@@ -1,0 +1,252 @@
+//! Step time over the number of ranks, one line per algorithm, each at its fastest setting.
+//!
+//! Every rank has the same work whatever the world (weak scaling), so a step that communicated for free
+//! would be a flat line at its bound, which is drawn; the distance from it is what communication costs.
+
+use crate::axis::Axis;
+use crate::caption::Caption;
+use crate::drawing::{Drawing, Point};
+use crate::page::{Entry, Page, SIGN};
+use crate::rows::{Row, Rows};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "scaling", sheets };
+
+const KIND: &str = "step";
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let selections = Selection::over_layouts(rows, KIND, |row| {
+        vec![
+            row.algorithm.clone(),
+            row.groups.clone(),
+            row.control_plane.clone(),
+            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
+        ]
+    });
+    let mut pictures: Vec<Picture> = selections.into_iter().filter_map(Picture::of).collect();
+    if pictures.is_empty() {
+        let reason = format!(
+            "no rows of kind `{KIND}` with status ok have time_us_p50 for several numbers of ranks"
+        );
+        return vec![Sheet::Skipped { reason }];
+    }
+    // What tells it from pictures that are not drawn need not be said.
+    if let [picture] = &mut pictures[..] {
+        picture.selection.suffix.clear();
+    }
+    let sheet = |picture: Picture| {
+        let drawing = picture.draw();
+        Sheet::Drawn { suffix: picture.selection.suffix, drawing }
+    };
+    pictures.into_iter().map(sheet).collect()
+}
+
+/// Algorithms over the same numbers of ranks.
+struct Picture<'a> {
+    selection: Selection<'a>,
+    lines: Vec<Line<'a>>,
+}
+
+/// An algorithm and its fastest row for each number of ranks.
+struct Line<'a> {
+    algorithm: String,
+    rows: Vec<&'a Row>,
+}
+
+impl<'a> Picture<'a> {
+    /// None if there are not several numbers of ranks to draw.
+    fn of(mut selection: Selection<'a>) -> Option<Picture<'a>> {
+        selection.require(|row| row.time_us.value > Some(0.0) && row.ranks > Some(0.0));
+        // Of layouts of as many ranks, that over most nodes.
+        let nodes = |row: &Row| row.nodes.unwrap_or(1.0);
+        let most = |ranks: Option<f64>| {
+            let alike = selection.rows.iter().filter(|row| row.ranks == ranks);
+            alike.map(|row| nodes(row)).fold(0.0, f64::max)
+        };
+        let shown: Vec<&Row> =
+            selection.rows.iter().copied().filter(|row| nodes(row) == most(row.ranks)).collect();
+        selection.rows = shown;
+        let mut ranks = selection.rows.iter().map(|row| row.ranks);
+        let first = ranks.next()?;
+        ranks.find(|other| *other != first)?;
+        let mut names: Vec<String> =
+            selection.rows.iter().map(|row| selection.algorithm(row)).collect();
+        names.sort();
+        names.dedup();
+        let line = |algorithm: String| {
+            let own = selection.rows.iter().copied();
+            let mut own: Vec<&Row> =
+                own.filter(|row| selection.algorithm(row) == algorithm).collect();
+            own.sort_by(|a, b| {
+                (ranks_of(a), time_ms(a)).partial_cmp(&(ranks_of(b), time_ms(b))).expect("numbers")
+            });
+            own.dedup_by_key(|row| row.ranks);
+            Line { algorithm, rows: own }
+        };
+        let lines: Vec<Line> = names.into_iter().map(line).collect();
+        selection.rows = lines.iter().flat_map(|line| line.rows.iter().copied()).collect();
+        Some(Picture { selection, lines })
+    }
+
+    fn draw(&self) -> Drawing {
+        let mut page = Page::new("Step time by number of ranks", &self.finding());
+        page.legend(&self.lines.iter().enumerate().map(Line::entry).collect::<Vec<_>>());
+        let bound_ms = self.bound_ms();
+        if bound_ms.is_some() {
+            page.legend(&[Entry {
+                sign: Box::new(|drawing, (x, y)| {
+                    let half = SIGN / 2.0;
+                    drawing.dashes((x - half, y), (x + half, y), theme::INK, 3.0);
+                }),
+                label: "the step's compute alone: no step is shorter".to_string(),
+            }]);
+        }
+        let (left, right) = (theme::MARGIN + 180.0, theme::WIDTH - theme::MARGIN - 20.0);
+        let top = page.y + 16.0;
+        let bottom = top + 900.0;
+        let mut ranks: Vec<f64> = self.selection.rows.iter().map(|row| ranks_of(row)).collect();
+        ranks.sort_by(f64::total_cmp);
+        ranks.dedup();
+        let spans = self.selection.rows.iter().filter_map(|row| row.time_us.span());
+        let times = spans.flat_map(|(low, high)| [low / 1e3, high / 1e3]);
+        let times: Vec<f64> = times.chain(bound_ms).collect();
+        let (x, y) = (Axis::factor(&ranks, left, right), Axis::measured(&times, bottom, top));
+        x.draw_below(&mut page.drawing, top, bottom, &format!("ranks ({})", x.scale()));
+        y.draw_left(&mut page.drawing, left, right, &format!("step time (ms, {})", y.scale()));
+        if let Some(bound_ms) = bound_ms {
+            let at = y.at(bound_ms);
+            page.drawing.dashes((left, at), (right, at), theme::INK, 3.0);
+        }
+        for (style, line) in self.lines.iter().enumerate() {
+            line.draw(&mut page.drawing, style, &x, &y);
+        }
+        page.drawing.frame(left, top, right, bottom);
+        page.y = bottom + 104.0;
+        let note = "Each point is the algorithm's fastest setting for that many ranks: control plane, \
+                    fusion threshold and cycle time may differ between points. Of layouts of as many \
+                    ranks, that over most nodes. Lines only join the points.";
+        page.finish(&Caption::of(&self.selection, |row| row.time_us, vec![note.to_string()]))
+    }
+
+    /// A step without communication, where all rows say the same.
+    fn bound_ms(&self) -> Option<f64> {
+        let mut bounds = self.selection.rows.iter().map(|row| row.bound_us);
+        let first = bounds.next()??;
+        bounds.all(|other| other == Some(first)).then_some(first / 1e3)
+    }
+
+    /// What the picture shows, in a sentence.
+    fn finding(&self) -> String {
+        let all = || self.selection.rows.iter().copied();
+        let ranks = all().map(ranks_of);
+        let (few, many) =
+            ranks.fold((f64::MAX, 0.0), |(few, many), n| (f64::min(few, n), f64::max(many, n)));
+        let fastest = |ranks: f64| {
+            let alike = all().filter(|row| ranks_of(row) == ranks);
+            alike.min_by(|a, b| time_ms(a).total_cmp(&time_ms(b)))
+        };
+        let Some((first, last)) = fastest(few).zip(fastest(many)) else { return String::new() };
+        let told = |row: &Row| {
+            let (time, ranks) = (theme::significant(time_ms(row), 3), theme::tick(ranks_of(row)));
+            format!("{time} ms on {ranks} ranks ({})", self.selection.algorithm(row))
+        };
+        let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
+        format!(
+            "The fastest step takes {}, and {}: {efficiency} % of the throughput per rank.",
+            told(first),
+            told(last)
+        )
+    }
+}
+
+impl Line<'_> {
+    fn entry((style, line): (usize, &Line)) -> Entry<'static> {
+        Entry {
+            sign: Box::new(move |drawing, (x, y)| {
+                let half = SIGN / 2.0;
+                drawing.line(&[(x - half, y), (x + half, y)], theme::series(style), 3.0);
+                theme::marker(drawing, style, (x, y), theme::MARKER, false);
+            }),
+            label: line.algorithm.clone(),
+        }
+    }
+
+    fn draw(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
+        let color = theme::series(style);
+        let place = |row: &&Row| (x.at(ranks_of(row)), y.at(time_ms(row)));
+        let path: Vec<Point> = self.rows.iter().map(place).collect();
+        drawing.line(&path, color, 3.0);
+        for row in &self.rows {
+            if let Some((low, high)) = row.time_us.interval {
+                theme::interval(
+                    drawing,
+                    x.at(ranks_of(row)),
+                    y.at(low / 1e3),
+                    y.at(high / 1e3),
+                    color,
+                );
+            }
+            theme::marker(drawing, style, place(row), theme::MARKER, false);
+        }
+    }
+}
+
+fn ranks_of(row: &Row) -> f64 {
+    row.ranks.expect("rows without ranks have left the selection")
+}
+
+fn time_ms(row: &Row) -> f64 {
+    row.time_us.value.expect("rows without a time have left the selection") / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, step};
+
+    fn on(algorithm: &str, nodes: &str, ranks: &str, time_us: f64) -> synthetic::Row {
+        let row = step(algorithm, "bitvector", 64.0, 5.0).with("nodes", nodes).with("ranks", ranks);
+        row.with("emulated", if nodes == "1" { "false" } else { "true" })
+            .with("bound_us", "24000")
+            .with_estimate("time_us_p50", time_us, 500.0)
+    }
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words()
+    }
+
+    #[test]
+    fn algorithms_are_lines_over_ranks_and_the_bound_is_one_too() {
+        let words = words(&[
+            on("ring", "1", "2", 30e3),
+            on("ring", "2", "4", 60e3),
+            on("hierarchical", "1", "2", 40e3),
+            on("hierarchical", "2", "4", 50e3),
+        ]);
+        let finding = "The fastest step takes 30.0 ms on 2 ranks (ring), and 50.0 ms on 4 ranks \
+                       (hierarchical): 60 % of the throughput per rank.";
+        let plain = words.replace('\n', " ");
+        assert!(plain.contains(finding), "{plain}");
+        assert!(plain.contains("no step is shorter") && plain.contains("emulated"), "{plain}");
+    }
+
+    #[test]
+    fn of_one_algorithm_and_world_the_fastest_setting_is_drawn() {
+        let slow = on("ring", "2", "4", 90e3).with("cycle_time_ms", "1");
+        let packed = on("ring", "1", "4", 10e3);
+        let words = words(&[on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3), slow, packed]);
+        let plain = words.replace('\n', " ");
+        assert!(plain.contains("and 60.0 ms on 4 ranks (ring): 50 %"), "over most nodes: {plain}");
+    }
+
+    #[test]
+    fn one_number_of_ranks_is_no_scaling() {
+        assert_eq!(
+            FIGURE.refusal(&[on("ring", "2", "4", 60e3)]),
+            "no rows of kind `step` with status ok have time_us_p50 for several numbers of ranks"
+        );
+    }
+}
