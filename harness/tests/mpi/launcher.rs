@@ -1,6 +1,7 @@
 //! Starts worlds, each with a time limit, and listens to what they say.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio, exit};
 use std::time::{Duration, Instant};
 
@@ -41,21 +42,60 @@ pub fn worlds(large: bool, seed: u64) {
             }
         }
     }
+    if !large {
+        failed += benches(&library);
+    }
     if failed > 0 {
         exit(1);
     }
     println!("test result: ok");
 }
 
-/// Starts a world and waits for its end; returns what it said, on both streams.
+/// `kolo bench` over MPI, and what it refuses; returns how often it did not say what was expected.
+fn benches(library: &str) -> usize {
+    let table =
+        "--transport mpi --algorithm mpi-allreduce,ring,grouped --sizes 64:4K:x64 -n 4 -w 1";
+    let right = "# Out of bounds values : 0 OK";
+    let mut failed = 0;
+    for (options, is_right, expected) in [
+        (
+            table,
+            true,
+            ["all_reduce, algorithm mpi-allreduce", right, "4096          1024     float"],
+        ),
+        (table, true, ["all_reduce, algorithm ring", "all_reduce, algorithm grouped", "iters: 4"]),
+        (
+            "--transport mpi --ranks 3",
+            false,
+            ["3x1 takes 3 processes", "there are 2", "start more"],
+        ),
+        ("--ranks 2", false, ["started as 2 processes", "--transport mpi", ""]),
+    ] {
+        let program = env!("CARGO_BIN_EXE_kolo");
+        let arguments: Vec<&str> = ["bench"].into_iter().chain(options.split(' ')).collect();
+        let (status, said) = launch(library, 2, program.as_ref(), &arguments);
+        if status.success() != is_right || !expected.iter().all(|part| said.contains(part)) {
+            println!("FAILED: bench {options} ({status}) does not say {expected:?}:\n{said}");
+            failed += 1;
+        }
+    }
+    failed
+}
+
+/// Starts a world of this program.
 fn start(library: &str, ranks: usize, play: &str, seed: u64) -> (ExitStatus, String) {
     let own = std::env::current_exe().expect("this program has a path");
+    launch(library, ranks, &own, &["--play", play, &seed.to_string()])
+}
+
+/// Starts a program as a world and waits for its end; returns what it said, on both streams.
+fn launch(library: &str, ranks: usize, program: &Path, arguments: &[&str]) -> (ExitStatus, String) {
     let mut command = Command::new(launcher(library));
     if library.starts_with("Open MPI") {
         command.args(["--oversubscribe", "--bind-to", "none"]);
         command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     }
-    command.args(["-n", &ranks.to_string()]).arg(own).args(["--play", play, &seed.to_string()]);
+    command.args(["-n", &ranks.to_string()]).arg(program).args(arguments);
     // Who checks data on all cores leaves none to the others.
     command.env("RAYON_NUM_THREADS", "1");
     let (mut reader, writer) = std::io::pipe().expect("a pipe");

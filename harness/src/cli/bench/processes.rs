@@ -23,7 +23,7 @@ use crate::transport::mpi::{World, give_up};
 use crate::transport::{Connections, Post, TransportError};
 
 /// Repetitions are cut into so many blocks.
-const BLOCKS: usize = 5;
+const BLOCKS: usize = 10;
 
 /// Room for the name of a host.
 const HOST_BYTES: usize = 60;
