@@ -1,9 +1,10 @@
 # Links: their rate, and the delay of packets.
-# shellcheck shell=bash disable=SC2154  # variables of virtual-cluster
 #
 # A rate alone is kept by the kernel, on the links to the bridge. The kernel's netem could delay packets,
 # but is often missing: with a delay, packets between nodes take another way, through `kolo switch`,
 # while addresses, and what programs have to know, stay the same.
+#
+# shellcheck shell=bash disable=SC2154  # variables of virtual-cluster
 
 shape() {
     (($# >= 1 && $# <= 3)) || misuse "shape: RATE [DELAY [CROSS_RACK_DELAY]] or off was expected"
@@ -14,10 +15,11 @@ shape() {
         bits=$(bits_per_s "$rate")
     fi
     for delay in "${@:2}"; do
-        [[ $delay =~ ^[0-9]+(us|ms)$ ]] || misuse "shape: $delay is no delay; write 50us or 1ms"
+        [[ $delay =~ ^[0-9]{1,4}(us|ms)$ ]] || misuse "shape: $delay is no delay; write 50us or 1ms"
     done
     if (($# >= 2)); then kolo=$(find_kolo); fi
     free_links
+    describe_to_jobs
     if (($# >= 2)); then
         start_switch "$kolo" "$@"
         for ((i = 1; i <= nodes; i++)); do join_switch "$i"; done
@@ -30,7 +32,7 @@ shape() {
 
 # A rate in bit/s.
 bits_per_s() {
-    [[ $1 =~ ^([1-9][0-9]*)(kbit|mbit|gbit)$ ]] ||
+    [[ $1 =~ ^([1-9][0-9]{0,4})(kbit|mbit|gbit)$ ]] ||
         misuse "shape: $1 is no rate; write 100mbit, 1gbit or 10gbit"
     case ${BASH_REMATCH[2]} in
         kbit) echo "${BASH_REMATCH[1]}000" ;;

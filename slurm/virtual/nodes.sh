@@ -41,6 +41,7 @@ daemon() {
 # node's own interfaces; slurmd looks for control groups in it.
 hold() {
     local node=$1
+    # shellcheck disable=SC2016  # expanded within
     setsid nsenter --net="/run/netns/$tag-$node" unshare --mount --uts --ipc --propagation slave bash -c '
         set -e
         hostname "$1"
