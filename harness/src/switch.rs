@@ -8,7 +8,9 @@ mod frame;
 mod links;
 mod tap;
 
+use std::cmp::Reverse;
 use std::collections::VecDeque;
+use std::collections::binary_heap::{BinaryHeap, PeekMut};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -30,10 +32,22 @@ const TURN: usize = 16;
 pub struct Switch {
     taps: Vec<Tap>,
     links: Links,
-    /// For each receiver, in the order in which they arrive: when, in ns, and what.
-    flights: Vec<VecDeque<(u64, Vec<u8>)>>,
+    /// Those that have not come to their receiver's link, which takes them in the order of coming.
+    travelling: BinaryHeap<Reverse<Travelling>>,
+    /// Those on each receiver's link, in order: when they have arrived, in ns, and the frame.
+    arriving: Vec<VecDeque<(u64, Vec<u8>)>>,
+    sent: u64,
     lost: Lost,
     start: Instant,
+}
+
+/// Ordered by when it comes to its receiver's link, then by when it was sent.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Travelling {
+    comes_ns: u64,
+    number: u64,
+    to: usize,
+    frame: Vec<u8>,
 }
 
 impl Switch {
@@ -43,9 +57,15 @@ impl Switch {
     /// If the kernel has no TAPs, this process may not create them, or the names are taken.
     pub fn create(shape: Shape) -> Result<Switch, TapError> {
         let taps = (1..=shape.nodes).map(|node| Tap::create(&format!("fab{node}")));
-        let taps = taps.collect::<Result<Vec<_>, _>>()?;
-        let flights = taps.iter().map(|_| VecDeque::new()).collect();
-        Ok(Switch { taps, links: Links::new(shape), flights, lost: Lost(0), start: Instant::now() })
+        Ok(Switch {
+            taps: taps.collect::<Result<_, _>>()?,
+            links: Links::new(shape),
+            travelling: BinaryHeap::new(),
+            arriving: (0..shape.nodes).map(|_| VecDeque::new()).collect(),
+            sent: 0,
+            lost: Lost(0),
+            start: Instant::now(),
+        })
     }
 
     /// Carries frames until a TAP is gone.
@@ -71,12 +91,21 @@ impl Switch {
         self.start.elapsed().as_nanos() as u64
     }
 
-    /// Writes every frame that has arrived.
+    /// Moves on every frame whose time has come, and writes those that have arrived.
     fn deliver(&mut self) {
         let now_ns = self.now_ns();
-        for (tap, flights) in self.taps.iter().zip(&mut self.flights) {
-            while flights.front().is_some_and(|(at_ns, _)| *at_ns <= now_ns) {
-                let (_, frame) = flights.pop_front().expect("a frame in front");
+        while let Some(first) = self.travelling.peek_mut()
+            && first.0.comes_ns <= now_ns
+        {
+            let Reverse(Travelling { comes_ns, to, frame, .. }) = PeekMut::pop(first);
+            match self.links.receive_ns(comes_ns, to, frame::length_bytes(&frame)) {
+                Some(at_ns) => self.arriving[to].push_back((at_ns, frame)),
+                None => self.lost.count(),
+            }
+        }
+        for (tap, arriving) in self.taps.iter().zip(&mut self.arriving) {
+            let due = arriving.iter().take_while(|(at_ns, _)| *at_ns <= now_ns).count();
+            for (_, frame) in arriving.drain(..due) {
                 // A node that is down takes nothing, as a real one.
                 if tap.write(&frame).is_err() {
                     self.lost.count();
@@ -92,8 +121,9 @@ impl Switch {
         let free_ns = |&node: &usize| self.links.free_ns(node).saturating_sub(AHEAD_NS);
         let (open, shut): (Vec<_>, Vec<_>) =
             (0..self.taps.len()).partition(|node| free_ns(node) <= now_ns);
-        let arrivals = self.flights.iter().filter_map(|flights| Some(flights.front()?.0));
-        let wake_ns = arrivals.chain(shut.iter().map(free_ns)).min();
+        let arrivals = self.arriving.iter().filter_map(|arriving| Some(arriving.front()?.0));
+        let comes = self.travelling.peek().map(|Reverse(first)| first.comes_ns);
+        let wake_ns = arrivals.chain(comes).chain(shut.iter().map(free_ns)).min();
         let timeout = wake_ns.map(|at_ns| {
             let wait_ns = at_ns.saturating_sub(now_ns);
             TimeSpec::new((wait_ns / 1_000_000_000) as _, (wait_ns % 1_000_000_000) as _)
@@ -121,10 +151,10 @@ impl Switch {
             let Some(to) = destination(frame, self.taps.len()).filter(|&to| to != from) else {
                 continue;
             };
-            match self.links.arrival_ns(now_ns, from, to, frame::length_bytes(frame)) {
-                Some(at_ns) => self.flights[to].push_back((at_ns, frame.to_vec())),
-                None => self.lost.count(),
-            }
+            let comes_ns = self.links.send_ns(now_ns, from, to, frame::length_bytes(frame));
+            let (number, frame) = (self.sent, frame.to_vec());
+            self.travelling.push(Reverse(Travelling { comes_ns, number, to, frame }));
+            self.sent += 1;
             if self.links.free_ns(from) > now_ns + AHEAD_NS {
                 break;
             }
