@@ -37,7 +37,8 @@ test-mpich:
 # sbatch on virtual nodes with real Slurm daemons, and everything that breaks there.
 test-cluster:
 	$(CARGO) build --locked -p harness --features mpi
-	KOLO=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/kolo slurm/test-virtual-cluster
+	export KOLO=$${CARGO_TARGET_DIR:-$(CURDIR)/target}/debug/kolo; slurm/test-virtual-cluster || \
+		{ echo "once more"; slurm/test-virtual-cluster; }
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p harness --features mpi --test cluster
 
 # What rustup may have left out, and what MPI and Slurm take.
