@@ -10,6 +10,7 @@
 //! | proof that a schedule is an allreduce | [`verify`] |
 //! | what it costs, counted, and which one to choose | [`cost`], [`auto`] |
 //! | one rank's flat list of operations, as an executor runs it | [`program`], rehearsed without data by [`rehearsal`] |
+//! | how long it takes on a machine, in virtual time | [`simulate`] |
 //! | who agrees on what to reduce next | [`control`] |
 //! | which tensors travel together | [`fusion`] |
 //!
@@ -46,6 +47,7 @@ pub mod registry;
 pub mod rehearsal;
 pub mod ring;
 pub mod schedule;
+pub mod simulate;
 pub mod swing;
 pub mod topology;
 pub mod torus;

@@ -1,0 +1,142 @@
+//! How long a collective takes on a machine, in virtual time: another reader of schedules.
+//!
+//! | engine | does | for |
+//! |---|---|---|
+//! | [`crate::cost`] | adds up the slowest rank of every step | single numbers, bounds |
+//! | [`rounds`] | each rank's own clock, step by step; of ranks that do the same it looks at one | whole machines |
+//! | [`events`] | every message by itself, in the order of time | what steps hide |
+//!
+//! None of them knows an algorithm: they see [`crate::schedule::Schedule`] and a [`machine::Machine`].
+//!
+//! **What all agree on.** A rank begins a step when it has received and combined everything of the step
+//! before; it does not wait for others to begin theirs (receives are posted ahead). Its messages leave one
+//! after another through one of its two ports, one to its own node and one to the network; what arrives
+//! for a step passes the receiving port in the order of arrival, once the steps before are served; and is
+//! then combined, one message at a time, while the next one arrives. So a message of m bytes that begins at
+//! t is there at t + alpha + m beta if nothing is in its way, and done kappa + m gamma later.
+//!
+//! **Where they differ.**
+//! - What the ranks of a node share ([`machine::Shared`]: network cards, the node's way to the network, the
+//!   bus between sockets) is divided evenly among the messages of a step by [`rounds`], max-min fairly, and
+//!   passes one message after another, whatever its step, in [`events`]. With one rank to a node nothing is
+//!   shared, and both
+//!   agree to the last digits.
+//! - [`crate::cost`] lets no rank be ahead of the others, so it charges every step of a ring the slowest
+//!   link, where the others find the mean of all links around the ring; and it combines only after the
+//!   last message of a step. With one rank to a node and gamma = 0 it agrees for whatever is the
+//!   same for all ranks (messages of a step share a link there, and queue here).
+//!
+//! Chunks are taken to be equally long (bytes over chunks, as a fraction).
+
+pub mod events;
+pub mod goal;
+pub mod machine;
+mod radix_heap;
+pub mod rounds;
+mod sharing;
+
+use std::fmt;
+
+use crate::schedule::Schedule;
+use crate::topology::Rank;
+
+/// When a collective is over, and why then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// When the last rank is done, and what it waited for on the way; ranks begin at 0 unless told otherwise.
+    pub end: Moment,
+    /// When each rank is done, for those that were looked at: the others do the same.
+    pub ends_s: Vec<f64>,
+    /// Messages that were looked at.
+    pub transfers: usize,
+}
+
+/// A point in virtual time, and what the time before it went into, along the path that led there.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Moment {
+    /// Seconds since the start.
+    pub at_s: f64,
+    /// Seconds that first bytes were on their way.
+    pub latency_s: f64,
+    /// Seconds in which bytes followed each other, on links that nobody else used.
+    pub bandwidth_s: f64,
+    /// Seconds more because others used them.
+    pub contention_s: f64,
+    /// Seconds of combining and copying.
+    pub reduction_s: f64,
+}
+
+impl Moment {
+    /// The beginning, at this time.
+    pub fn start(at_s: f64) -> Moment {
+        Moment { at_s, ..Moment::default() }
+    }
+
+    /// The later of two; the first if they are at the same time.
+    fn later(self, other: Moment) -> Moment {
+        if other.at_s > self.at_s { other } else { self }
+    }
+
+    fn latency(mut self, seconds: f64) -> Moment {
+        self.at_s += seconds;
+        self.latency_s += seconds;
+        self
+    }
+
+    /// Bytes that take `alone` by themselves and `shared` in company.
+    fn bytes(mut self, alone: f64, shared: f64) -> Moment {
+        self.at_s += shared;
+        self.bandwidth_s += alone;
+        self.contention_s += shared - alone;
+        self
+    }
+
+    fn reduction(mut self, seconds: f64) -> Moment {
+        self.at_s += seconds;
+        self.reduction_s += seconds;
+        self
+    }
+}
+
+/// A schedule that never ends: what ranks wait for in vain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked(pub Vec<Waiting>);
+
+/// A rank in a step that does not end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// The rank.
+    pub rank: Rank,
+    /// The step it is in.
+    pub step: usize,
+    /// Messages that it expects in this step.
+    pub expected: usize,
+    /// Those that came.
+    pub came: usize,
+}
+
+impl fmt::Display for Blocked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 4;
+        write!(f, "the schedule never ends: ")?;
+        for (index, waiting) in self.0.iter().take(MOST).enumerate() {
+            let Waiting { rank, step, expected, came } = waiting;
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {came}")?;
+        }
+        match self.0.len().saturating_sub(MOST) {
+            0 => Ok(()),
+            more => write!(f, ", and {more} more ranks wait"),
+        }
+    }
+}
+
+impl std::error::Error for Blocked {}
+
+/// Bytes of one chunk.
+fn chunk_bytes(schedule: &dyn Schedule, size_bytes: f64) -> f64 {
+    size_bytes / schedule.chunks() as f64
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,335 @@
+//! Every message by itself, in the order of time: what a node's ranks share is passed one message after
+//! another, first come, first served.
+//!
+//! One event per message that shares nothing, three per message that does: it comes to what its sender's
+//! node shares, to what its receiver's node shares, and to its receiver. Events at the same time have an
+//! order (receiver, step, sender, position), so a run repeats to the last digit.
+
+use super::machine::{Level, Machine};
+use super::radix_heap::RadixHeap;
+use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
+use crate::schedule::{Action, Part, Schedule};
+
+/// As [`super::rounds::simulate`], message by message.
+///
+/// # Errors
+/// When a rank expects other messages than come.
+///
+/// # Panics
+/// When the ranks fill neither a part of one node nor whole nodes, or `starts_s` is for other ranks.
+pub fn simulate(
+    schedule: &dyn Schedule,
+    machine: &Machine,
+    size_bytes: f64,
+    starts_s: &[f64],
+) -> Result<Outcome, Blocked> {
+    let mut world = World::new(schedule, machine, size_bytes, starts_s);
+    for rank in 0..schedule.ranks() {
+        world.go_on(rank);
+    }
+    while let Some((at_s, event)) = world.queue.pop() {
+        world.happens(at_s, event);
+    }
+    world.outcome()
+}
+
+struct World<'w> {
+    schedule: &'w dyn Schedule,
+    machine: &'w Machine,
+    chunk_bytes: f64,
+    ranks: Vec<Rank>,
+    capacities: Vec<f64>,
+    /// When each capacity of each node is free again.
+    free_s: Vec<f64>,
+    queue: RadixHeap<Event>,
+    messages: Vec<Message>,
+    /// Places in `messages` that are free.
+    spare: Vec<u32>,
+    part: Part,
+    transfers: usize,
+}
+
+/// One rank's progress.
+struct Rank {
+    step: usize,
+    expected: usize,
+    came: usize,
+    now: Moment,
+    handed_over_s: f64,
+    sent: [Moment; 2],
+    let_in: [Moment; 2],
+    combined: Moment,
+    /// Messages for later steps, as they came.
+    early: Vec<u32>,
+}
+
+/// Where a message is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Place {
+    /// At what its receiver has for itself; before others at the same time.
+    Receiver,
+    /// At what the sender's node shares.
+    Out,
+    /// At what the receiver's node shares.
+    In,
+}
+
+/// A message comes to a place. The order of fields is the order at the same time.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Event {
+    to: u32,
+    step: u32,
+    from: u32,
+    position: u32,
+    place: Place,
+    message: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Message {
+    step: u32,
+    from: u32,
+    to: u32,
+    position: u32,
+    level: Level,
+    action: Action,
+    bytes: f64,
+    alpha_s: f64,
+    /// Seconds that its bytes take alone, and at the slowest of what they pass.
+    alone_s: f64,
+    shared_s: f64,
+    kappa_s: f64,
+    /// What led here.
+    moment: Moment,
+}
+
+impl<'w> World<'w> {
+    fn new(
+        schedule: &'w dyn Schedule,
+        machine: &'w Machine,
+        size_bytes: f64,
+        starts_s: &[f64],
+    ) -> World<'w> {
+        let ranks = schedule.ranks();
+        let nodes = machine.topology(ranks).nodes();
+        assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
+        let rank = |rank: usize| {
+            let now = Moment::start(starts_s.get(rank).copied().unwrap_or(0.0));
+            Rank {
+                step: 0,
+                expected: 0,
+                came: 0,
+                now,
+                handed_over_s: now.at_s,
+                sent: Default::default(),
+                let_in: Default::default(),
+                combined: now,
+                early: Vec::new(),
+            }
+        };
+        let capacities = machine.capacities();
+        World {
+            schedule,
+            machine,
+            chunk_bytes: chunk_bytes(schedule, size_bytes),
+            ranks: (0..ranks).map(rank).collect(),
+            free_s: vec![0.0; nodes * capacities.len()],
+            capacities,
+            queue: RadixHeap::new(),
+            messages: Vec::new(),
+            spare: Vec::new(),
+            part: Part::default(),
+            transfers: 0,
+        }
+    }
+
+    /// A rank begins its step, and further ones as long as it has to wait for nothing.
+    fn go_on(&mut self, rank: usize) {
+        let mut part = std::mem::take(&mut self.part);
+        while self.ranks[rank].step < self.schedule.steps() {
+            let step = self.ranks[rank].step;
+            part.clear();
+            self.schedule.part(rank, step, &mut part);
+            for (position, send) in part.sends.iter().enumerate() {
+                let bytes = self.chunk_bytes * send.chunks().len() as f64;
+                self.send(rank, send.peer(), bytes, send.action, position);
+            }
+            self.ranks[rank].expected = part.receives.len();
+            self.ranks[rank].came = 0;
+            self.take_early(rank);
+            if self.ranks[rank].came < self.ranks[rank].expected {
+                break;
+            }
+            self.ranks[rank].step += 1;
+        }
+        self.part = part;
+    }
+
+    fn send(&mut self, from: usize, to: usize, bytes: f64, action: Action, position: usize) {
+        let level = self.machine.level(from, to);
+        let protocol = self.machine.link(level).protocol(bytes);
+        let sender = &mut self.ranks[from];
+        let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
+        let ready = sender.now.latency(handed_over_s - sender.now.at_s);
+        sender.handed_over_s = handed_over_s;
+        let port = &mut sender.sent[port(level)];
+        let begins = ready.later(*port);
+        let alone_s = bytes * protocol.beta_s;
+        let limit = self.machine.passes(from, to, level).into_iter();
+        let limit = limit.flat_map(|passes| passes.numbers());
+        let least_s = limit.map(|number| bytes / self.capacities[number]).fold(0.0, f64::max);
+        *port = begins.bytes(alone_s, alone_s.max(least_s));
+        let message = Message {
+            step: sender.step as u32,
+            from: from as u32,
+            to: to as u32,
+            position: position as u32,
+            level,
+            action,
+            bytes,
+            alpha_s: protocol.alpha_s,
+            alone_s,
+            shared_s: alone_s.max(least_s),
+            kappa_s: protocol.kappa_s,
+            moment: begins,
+        };
+        self.transfers += 1;
+        let place = if self.shares(&message) { Place::Out } else { Place::Receiver };
+        let message = match place {
+            Place::Receiver => Message { moment: begins.latency(message.alpha_s), ..message },
+            _ => message,
+        };
+        let index = match self.spare.pop() {
+            Some(index) => {
+                self.messages[index as usize] = message;
+                index
+            }
+            None => {
+                self.messages.push(message);
+                self.messages.len() as u32 - 1
+            }
+        };
+        self.comes(index, place);
+    }
+
+    /// Whether the message passes anything that others may use, too.
+    fn shares(&self, message: &Message) -> bool {
+        if self.machine.local_size == 1 {
+            return false;
+        }
+        let passes = self.machine.passes(message.from as usize, message.to as usize, message.level);
+        let mut numbers = passes.into_iter().flat_map(|passes| passes.numbers());
+        numbers.any(|number| self.capacities[number].is_finite())
+    }
+
+    fn comes(&mut self, index: u32, place: Place) {
+        let Message { step, from, to, position, moment, .. } = self.messages[index as usize];
+        let event = Event { to, step, from, position, place, message: index };
+        self.queue.push(moment.at_s, event);
+    }
+
+    fn happens(&mut self, at_s: f64, event: Event) {
+        let index = event.message;
+        match event.place {
+            Place::Out => {
+                let moment = self.pass(at_s, index, 0);
+                let message = &mut self.messages[index as usize];
+                message.moment = moment.latency(message.alpha_s);
+                self.comes(index, Place::In);
+            }
+            Place::In => {
+                self.messages[index as usize].moment = self.pass(at_s, index, 1);
+                self.comes(index, Place::Receiver);
+            }
+            Place::Receiver => {
+                let rank = event.to as usize;
+                if event.step as usize != self.ranks[rank].step {
+                    self.ranks[rank].early.push(index);
+                    return;
+                }
+                self.take(rank, index);
+                if self.ranks[rank].came == self.ranks[rank].expected {
+                    self.ranks[rank].step += 1;
+                    self.go_on(rank);
+                }
+            }
+        }
+    }
+
+    /// A message goes through what a node shares, on the way out or in; returns when its first byte leaves.
+    fn pass(&mut self, at_s: f64, index: u32, direction: usize) -> Moment {
+        let message = &self.messages[index as usize];
+        let (from, to) = (message.from as usize, message.to as usize);
+        let passes = self.machine.passes(from, to, message.level)[direction];
+        let node = [from, to][direction] / self.machine.local_size * self.capacities.len();
+        let free = |number: usize| self.free_s[node + number];
+        let begins_s = passes.numbers().map(free).fold(at_s, f64::max);
+        for number in passes.numbers() {
+            self.free_s[node + number] = begins_s + message.bytes / self.capacities[number];
+        }
+        let mut moment = message.moment;
+        moment.contention_s += begins_s - at_s;
+        moment.at_s = begins_s;
+        moment
+    }
+
+    /// Lets a message of the current step in and combines it.
+    fn take(&mut self, rank: usize, index: u32) {
+        let message = self.messages[index as usize];
+        self.spare.push(index);
+        let rank = &mut self.ranks[rank];
+        rank.came += 1;
+        let port = &mut rank.let_in[port(message.level)];
+        let here = message.moment.later(*port).bytes(message.alone_s, message.shared_s);
+        *port = here;
+        let per_byte = match message.action {
+            Action::Reduce => self.machine.gamma_s,
+            Action::Copy => self.machine.copy_s,
+        };
+        let work = message.kappa_s + message.bytes * per_byte;
+        rank.combined = here.later(rank.combined).reduction(work);
+        rank.now = rank.now.later(rank.combined);
+    }
+
+    /// Takes what came for the step that begins, in the order in which it came.
+    fn take_early(&mut self, rank: usize) {
+        if self.ranks[rank].early.is_empty() {
+            return;
+        }
+        let step = self.ranks[rank].step as u32;
+        let mut early = std::mem::take(&mut self.ranks[rank].early);
+        early.retain(|&index| {
+            let is_now = self.messages[index as usize].step == step;
+            if is_now {
+                self.take(rank, index);
+            }
+            !is_now
+        });
+        self.ranks[rank].early = early;
+    }
+
+    fn outcome(self) -> Result<Outcome, Blocked> {
+        let steps = self.schedule.steps();
+        let waiting: Vec<Waiting> = (self.ranks.iter().enumerate())
+            .filter(|(_, rank)| rank.step < steps || !rank.early.is_empty())
+            .map(|(index, rank)| {
+                let (expected, came) = match rank.step < steps {
+                    true => (rank.expected, rank.came),
+                    false => (0, rank.early.len()),
+                };
+                Waiting { rank: index, step: rank.step, expected, came }
+            })
+            .collect();
+        if !waiting.is_empty() {
+            return Err(Blocked(waiting));
+        }
+        let end = self.ranks.iter().fold(Moment::default(), |last, rank| last.later(rank.now));
+        let ends_s = self.ranks.iter().map(|rank| rank.now.at_s).collect();
+        Ok(Outcome { end, ends_s, transfers: self.transfers })
+    }
+}
+
+/// A rank's port for that kind of link.
+fn port(level: Level) -> usize {
+    usize::from(level == Level::Network)
+}

@@ -1,0 +1,197 @@
+//! A machine as the engines see it: nodes of equal size, what links cost, and what ranks share.
+//!
+//! Times are in seconds, sizes in bytes, capacities in bytes per second.
+
+use crate::cost;
+use crate::topology::{Rank, Topology};
+
+/// Ranks fill sockets in order, and nodes in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Machine {
+    /// Ranks per node.
+    pub local_size: usize,
+    /// Ranks per socket.
+    pub socket_size: usize,
+    /// Between ranks of a socket.
+    pub socket: Link,
+    /// Between sockets of a node.
+    pub bus: Link,
+    /// Between nodes.
+    pub network: Link,
+    /// What the ranks of a node share.
+    pub shared: Shared,
+    /// Seconds per byte combined.
+    pub gamma_s: f64,
+    /// Seconds per byte that is only put where it belongs.
+    pub copy_s: f64,
+    /// Seconds that each message keeps its sender, before anything leaves.
+    pub overhead_s: f64,
+}
+
+/// A kind of link, with the protocols there are; a message takes the one that is the fastest for its size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Link(pub Vec<Protocol>);
+
+/// One way to send a message.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Protocol {
+    /// Seconds until the first byte is there.
+    pub alpha_s: f64,
+    /// Seconds per byte.
+    pub beta_s: f64,
+    /// Seconds for each message at its receiver, whatever its size (a kernel's primitive).
+    pub kappa_s: f64,
+}
+
+/// Capacities that the ranks of a node share, each direction by itself; `None` does not limit.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Shared {
+    /// Of each socket's way to the other sockets.
+    pub bus: Option<f64>,
+    /// Network cards of a node; local rank r uses card r x cards / ranks, rounded down.
+    pub nics: usize,
+    /// Of each card.
+    pub nic: Option<f64>,
+    /// Of all cards of a node together.
+    pub node: Option<f64>,
+}
+
+/// Which kind of link connects two ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// Inside a socket.
+    Socket,
+    /// Between sockets of a node.
+    Bus,
+    /// Between nodes.
+    Network,
+}
+
+impl Link {
+    /// A link with one protocol that costs nothing at the receiver.
+    pub fn plain(alpha_s: f64, beta_s: f64) -> Link {
+        Link(vec![Protocol { alpha_s, beta_s, kappa_s: 0.0 }])
+    }
+
+    /// The fastest protocol for a message of so many bytes.
+    pub fn protocol(&self, bytes: f64) -> &Protocol {
+        let time =
+            |protocol: &Protocol| protocol.alpha_s + protocol.kappa_s + bytes * protocol.beta_s;
+        let mut best = &self.0[0];
+        for other in &self.0[1..] {
+            if time(other) < time(best) {
+                best = other;
+            }
+        }
+        best
+    }
+}
+
+impl Machine {
+    /// A machine of single ranks on one network, that combines at `gamma_s`.
+    pub fn flat(alpha_s: f64, beta_s: f64, gamma_s: f64) -> Machine {
+        let link = Link::plain(alpha_s, beta_s);
+        Machine {
+            local_size: 1,
+            socket_size: 1,
+            socket: link.clone(),
+            bus: link.clone(),
+            network: link,
+            shared: Shared::default(),
+            gamma_s,
+            copy_s: 0.0,
+            overhead_s: 0.0,
+        }
+    }
+
+    /// Where `ranks` ranks live on it.
+    ///
+    /// # Panics
+    /// When they fill neither a part of one node nor whole nodes.
+    pub fn topology(&self, ranks: usize) -> Topology {
+        if ranks <= self.local_size {
+            return Topology::uniform(1, ranks);
+        }
+        assert!(ranks.is_multiple_of(self.local_size), "{ranks} ranks leave a node half empty");
+        Topology::uniform(ranks / self.local_size, self.local_size)
+    }
+
+    /// The kind of link between two ranks.
+    pub fn level(&self, a: Rank, b: Rank) -> Level {
+        if a / self.local_size != b / self.local_size {
+            Level::Network
+        } else if self.socket_of(a) != self.socket_of(b) {
+            Level::Bus
+        } else {
+            Level::Socket
+        }
+    }
+
+    /// What that kind of link costs.
+    pub fn link(&self, level: Level) -> &Link {
+        match level {
+            Level::Socket => &self.socket,
+            Level::Bus => &self.bus,
+            Level::Network => &self.network,
+        }
+    }
+
+    fn socket_of(&self, rank: Rank) -> usize {
+        rank % self.local_size / self.socket_size
+    }
+
+    fn sockets(&self) -> usize {
+        self.local_size.div_ceil(self.socket_size)
+    }
+
+    /// What a node's ranks share: so many capacities, numbered from `node` times that.
+    pub(super) fn capacities(&self) -> Vec<f64> {
+        let Shared { bus, nics, nic, node } = self.shared;
+        let unlimited = |capacity: Option<f64>| capacity.unwrap_or(f64::INFINITY);
+        let mut all = vec![unlimited(node); 2];
+        all.extend(vec![unlimited(bus); self.sockets()]);
+        all.extend(vec![unlimited(nic); 2 * nics]);
+        all
+    }
+
+    /// What a message passes on its way out of its sender's node, and on its way into its receiver's: numbers
+    /// into [`Machine::capacities`] of that node.
+    pub(super) fn passes(&self, from: Rank, to: Rank, level: Level) -> [Passes; 2] {
+        let nics = self.shared.nics;
+        let card =
+            |rank: Rank| 2 + self.sockets() + rank % self.local_size * nics / self.local_size;
+        match level {
+            Level::Socket => [Passes::NONE; 2],
+            Level::Bus => [Passes([2 + self.socket_of(from), usize::MAX]), Passes::NONE],
+            Level::Network if nics == 0 => [Passes([0, usize::MAX]), Passes([1, usize::MAX])],
+            Level::Network => [Passes([0, card(from)]), Passes([1, card(to) + nics])],
+        }
+    }
+
+    /// The same machine for [`cost::Cost::time`], with the protocols for messages of so many bytes.
+    pub fn closed_form(&self, message_bytes: f64) -> cost::Machine {
+        let link = |link: &Link| {
+            let Protocol { alpha_s, beta_s, kappa_s } = *link.protocol(message_bytes);
+            cost::Link { alpha_s: alpha_s + kappa_s, beta_s }
+        };
+        cost::Machine {
+            inside: link(if self.sockets() > 1 { &self.bus } else { &self.socket }),
+            between: link(&self.network),
+            gamma_s: self.gamma_s,
+            overhead_s: self.overhead_s,
+        }
+    }
+}
+
+/// Up to two of a node's capacities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passes([usize; 2]);
+
+impl Passes {
+    const NONE: Passes = Passes([usize::MAX; 2]);
+
+    /// Their numbers.
+    pub fn numbers(self) -> impl Iterator<Item = usize> {
+        self.0.into_iter().filter(|&number| number != usize::MAX)
+    }
+}

@@ -1,0 +1,301 @@
+//! Each rank's own clock, step by step: a (max,+) recurrence over the schedule.
+//!
+//! Where turning the world by some ranks changes nothing ([`Schedule::rotation`], and whole nodes of the
+//! machine), ranks that far apart do the same at the same time, so it looks at those of one turn: 6 of the
+//! 27,600 ranks of a ring on nodes of 6.
+//!
+//! Bytes that share a capacity do so with the other bytes of their step; who shares with whom is worked
+//! out once for every pattern of peers and sizes.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+use super::machine::{Level, Machine};
+use super::sharing::{Flow, NOTHING, Sharing};
+use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
+use crate::combine::least_common_multiple;
+use crate::schedule::{Action, Part, Schedule};
+
+/// One collective on a buffer of `size_bytes` per rank. All ranks begin at 0; or each at its own time, if
+/// `starts_s` has one for each.
+///
+/// # Errors
+/// When a rank expects other messages than come.
+///
+/// # Panics
+/// When the ranks fill neither a part of one node nor whole nodes, or `starts_s` is for other ranks.
+pub fn simulate(
+    schedule: &dyn Schedule,
+    machine: &Machine,
+    size_bytes: f64,
+    starts_s: &[f64],
+) -> Result<Outcome, Blocked> {
+    let mut world = World::new(schedule, machine, size_bytes, starts_s);
+    for step in 0..schedule.steps() {
+        world.send(schedule, step);
+        world.share();
+        world.receive(step)?;
+    }
+    let end = world.clocks.iter().fold(Moment::default(), |last, clock| last.later(clock.now));
+    let ends_s = world.clocks.iter().map(|clock| clock.now.at_s).collect();
+    Ok(Outcome { end, ends_s, transfers: world.transfers })
+}
+
+struct World<'m> {
+    machine: &'m Machine,
+    /// Ranks that are looked at; rank r does what rank r mod `period` does.
+    period: usize,
+    chunk_bytes: f64,
+    clocks: Vec<Clock>,
+    capacities: Vec<f64>,
+    /// Of the current step, in the order of senders.
+    messages: Vec<Message>,
+    /// The first message for each rank, and how many it expects.
+    inboxes: Vec<Inbox>,
+    part: Part,
+    shared: Shared,
+    inbox: Vec<usize>,
+    transfers: usize,
+}
+
+/// What one rank's clock is at.
+#[derive(Clone, Copy, Default)]
+struct Clock {
+    /// Everything of the steps so far is received and combined.
+    now: Moment,
+    /// The processor has handed over all messages.
+    handed_over_s: f64,
+    /// Ports, to the own node and to the network, have nothing more to send, or to let in.
+    sent: [Moment; 2],
+    let_in: [Moment; 2],
+    /// Everything that came is combined.
+    combined: Moment,
+}
+
+#[derive(Clone, Copy)]
+struct Inbox {
+    first: u32,
+    came: u32,
+    expected: u32,
+}
+
+const NONE: u32 = u32::MAX;
+
+/// A message of the current step.
+#[derive(Clone, Copy)]
+struct Message {
+    from: u32,
+    to: u32,
+    /// The next one for the same rank.
+    next: u32,
+    level: Level,
+    action: Action,
+    bytes: f64,
+    alpha_s: f64,
+    kappa_s: f64,
+    /// Seconds that its bytes take alone, and as they share the way.
+    alone_s: f64,
+    shared_s: f64,
+    /// Its sender is ready; later: its first byte is there.
+    first_byte: Moment,
+}
+
+/// What sharing needs, kept from step to step.
+#[derive(Default)]
+struct Shared {
+    sharing: Sharing,
+    flows: Vec<Flow>,
+    /// Which messages the flows are.
+    of: Vec<usize>,
+    /// Messages per port, out and in.
+    ports: Vec<[f32; 2]>,
+    /// Rates of patterns that were worked out.
+    known: HashMap<u64, Vec<f64>>,
+}
+
+impl<'m> World<'m> {
+    fn new(
+        schedule: &dyn Schedule,
+        machine: &'m Machine,
+        size_bytes: f64,
+        starts_s: &[f64],
+    ) -> World<'m> {
+        let ranks = schedule.ranks();
+        let local_size = machine.topology(ranks).node(0).len();
+        assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
+        let period = match starts_s {
+            [] => least_common_multiple(schedule.rotation(), local_size).min(ranks),
+            _ => ranks,
+        };
+        let start = |rank: usize| {
+            let now = Moment::start(starts_s.get(rank).copied().unwrap_or(0.0));
+            Clock { now, handed_over_s: now.at_s, combined: now, ..Clock::default() }
+        };
+        World {
+            machine,
+            period,
+            chunk_bytes: chunk_bytes(schedule, size_bytes),
+            clocks: (0..period).map(start).collect(),
+            capacities: machine.capacities(),
+            messages: Vec::new(),
+            inboxes: vec![Inbox { first: NONE, came: 0, expected: 0 }; period],
+            part: Part::default(),
+            shared: Shared::default(),
+            inbox: Vec::new(),
+            transfers: 0,
+        }
+    }
+
+    /// Collects what ranks send in a step.
+    fn send(&mut self, schedule: &dyn Schedule, step: usize) {
+        self.messages.clear();
+        for rank in 0..self.period {
+            self.part.clear();
+            schedule.part(rank, step, &mut self.part);
+            self.inboxes[rank].expected = self.part.receives.len() as u32;
+            for send in &self.part.sends {
+                let level = self.machine.level(rank, send.peer());
+                let bytes = self.chunk_bytes * send.chunks().len() as f64;
+                let protocol = self.machine.link(level).protocol(bytes);
+                let alone_s = bytes * protocol.beta_s;
+                self.messages.push(Message {
+                    from: rank as u32,
+                    to: send.peer,
+                    next: NONE,
+                    level,
+                    action: send.action,
+                    bytes,
+                    alpha_s: protocol.alpha_s,
+                    kappa_s: protocol.kappa_s,
+                    alone_s,
+                    shared_s: alone_s,
+                    first_byte: Moment::default(),
+                });
+            }
+        }
+        self.transfers += self.messages.len();
+    }
+
+    /// Slows down what shares a capacity.
+    fn share(&mut self) {
+        let (machine, period) = (self.machine, self.period);
+        let per_node = self.capacities.len();
+        let is_limited = self.capacities.iter().any(|capacity| capacity.is_finite());
+        if !is_limited || period == 1 {
+            return;
+        }
+        let Shared { sharing, flows, of, ports, known } = &mut self.shared;
+        flows.clear();
+        of.clear();
+        ports.clear();
+        ports.resize(period, [0.0; 2]);
+        let mut pattern = DefaultHasher::new();
+        for (index, message) in self.messages.iter().enumerate() {
+            if message.level == Level::Socket || message.bytes == 0.0 {
+                continue;
+            }
+            of.push(index);
+            ports[message.from as usize][0] += 1.0;
+            ports[message.to as usize % period][1] += 1.0;
+            (message.from, message.to, message.bytes.to_bits()).hash(&mut pattern);
+        }
+        if of.is_empty() {
+            return;
+        }
+        let rates = known.entry(pattern.finish()).or_insert_with(|| {
+            for &index in of.iter() {
+                let message = &self.messages[index];
+                let (from, to) = (message.from as usize, message.to as usize);
+                let [out, into] = machine.passes(from, to, message.level);
+                let (mut passes, mut weights) = ([NOTHING; 4], [0.0; 4]);
+                let out = out.numbers().map(|number| (from, 0, number));
+                let into = into.numbers().map(|number| (to % period, 1, number));
+                let all =
+                    out.chain(into).filter(|(.., number)| self.capacities[*number].is_finite());
+                for (place, (rank, direction, number)) in all.enumerate() {
+                    passes[place] = (rank / machine.local_size * per_node + number) as u32;
+                    weights[place] = 1.0 / ports[rank][direction];
+                }
+                let limit = message.bytes / message.alone_s;
+                flows.push(Flow { limit, passes, weights });
+            }
+            let nodes = period.div_ceil(machine.local_size);
+            let capacity = |number: usize| self.capacities[number % per_node];
+            let mut rates = Vec::new();
+            sharing.rates(flows, nodes * per_node, capacity, &mut rates);
+            rates
+        });
+        for (&index, rate) in of.iter().zip(&*rates) {
+            let message = &mut self.messages[index];
+            message.shared_s = message.bytes / rate;
+        }
+    }
+
+    /// Brings the messages of a step on their way and lets their receivers combine them.
+    fn receive(&mut self, step: usize) -> Result<(), Blocked> {
+        for index in 0..self.messages.len() {
+            let message = &mut self.messages[index];
+            let sender = &mut self.clocks[message.from as usize];
+            let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
+            let ready = sender.now.latency(handed_over_s - sender.now.at_s);
+            sender.handed_over_s = handed_over_s;
+            let port = &mut sender.sent[port(message.level)];
+            let begins = ready.later(*port);
+            *port = begins.bytes(message.alone_s, message.shared_s);
+            message.first_byte = begins.latency(message.alpha_s);
+            let inbox = &mut self.inboxes[message.to as usize % self.period];
+            inbox.came += 1;
+            message.next = std::mem::replace(&mut inbox.first, index as u32);
+        }
+        let mut waiting = Vec::new();
+        for rank in 0..self.period {
+            let Inbox { first, came, expected } = self.inboxes[rank];
+            self.inboxes[rank] = Inbox { first: NONE, came: 0, expected: 0 };
+            if came != expected {
+                let (expected, came) = (expected as usize, came as usize);
+                waiting.push(Waiting { rank, step, expected, came });
+            }
+            let next = |index: u32| self.messages.get(index as usize).map(|message| message.next);
+            self.inbox.clear();
+            self.inbox.extend(
+                std::iter::successors((first != NONE).then_some(first), |&index| next(index))
+                    .take_while(|&index| index != NONE)
+                    .map(|index| index as usize),
+            );
+            if came > 1 {
+                // As they arrive; at once: in the order of their senders.
+                let messages = &self.messages;
+                self.inbox.sort_unstable_by(|&a, &b| {
+                    let at = |index: usize| messages[index].first_byte.at_s;
+                    at(a).total_cmp(&at(b)).then(a.cmp(&b))
+                });
+            }
+            let clock = &mut self.clocks[rank];
+            for &index in &self.inbox {
+                clock.take(&self.messages[index], self.machine);
+            }
+        }
+        if waiting.is_empty() { Ok(()) } else { Err(Blocked(waiting)) }
+    }
+}
+
+impl Clock {
+    /// Lets a message in and combines it.
+    fn take(&mut self, message: &Message, machine: &Machine) {
+        let port = &mut self.let_in[port(message.level)];
+        let here = message.first_byte.later(*port).bytes(message.alone_s, message.shared_s);
+        *port = here;
+        let per_byte = match message.action {
+            Action::Reduce => machine.gamma_s,
+            Action::Copy => machine.copy_s,
+        };
+        let work = message.kappa_s + message.bytes * per_byte;
+        self.combined = here.later(self.combined).reduction(work);
+        self.now = self.now.later(self.combined);
+    }
+}
+
+/// A rank's port for that kind of link.
+fn port(level: Level) -> usize {
+    usize::from(level == Level::Network)
+}
