@@ -91,6 +91,10 @@ impl Schedule for WithLeader {
             to_leader.push(all(leader));
         }
     }
+
+    fn rotation(&self) -> usize {
+        self.topology.local_size().unwrap_or(self.ranks())
+    }
 }
 
 /// The inner schedule on the first ranks of the nodes; the others are idle.
@@ -116,6 +120,13 @@ impl Schedule for AmongLeaders {
         if self.topology.local_rank(rank) == 0 {
             let leader = |node: Rank| self.topology.node(node).start;
             crate::combine::renamed(&*self.inner, self.topology.node_of(rank), step, part, leader);
+        }
+    }
+
+    fn rotation(&self) -> usize {
+        match self.topology.local_size() {
+            Some(local_size) => self.inner.rotation() * local_size,
+            None => self.ranks(),
         }
     }
 }

@@ -31,6 +31,7 @@
 pub mod events;
 pub mod goal;
 pub mod machine;
+pub mod nccl;
 mod radix_heap;
 pub mod rounds;
 mod sharing;

@@ -1,0 +1,328 @@
+//! What NCCL itself expects an allreduce to take, and so which algorithm and protocol it chooses.
+//!
+//! Constants and formulas of NCCL 2.30.7, `src/graph/tuning.cc` (commit 5067397c), for rings and trees; not
+//! for what network cards or switches reduce (CollNet, NVLS). Times are in microseconds and bandwidths in
+//! GB/s there, and here. It is a model of NCCL's authors, not a measurement.
+
+use super::Moment;
+
+/// What NCCL found on a node.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Nccl {
+    /// GPUs per node.
+    pub local_size: usize,
+    /// Rings or trees inside one node.
+    pub inside: Channels,
+    /// Those that leave it.
+    pub between: Channels,
+    /// Its limits and latencies go by generation.
+    pub generation: Generation,
+    /// Microseconds that the network card adds.
+    pub card_us: f64,
+}
+
+/// So many at once, each over other links.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Channels {
+    /// How many.
+    pub count: usize,
+    /// Of each.
+    pub gb_s: f64,
+}
+
+/// Of GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "names of products")]
+pub enum Generation {
+    Volta,
+    Ampere,
+    Hopper,
+    Blackwell,
+}
+
+/// How chunks travel: with a flag in every 8 bytes, in every 128, or behind a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "NCCL's names")]
+pub enum Protocol {
+    LL,
+    LL128,
+    Simple,
+}
+
+/// Which way chunks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "NCCL's names")]
+pub enum Pattern {
+    Ring,
+    Tree,
+}
+
+/// One way that NCCL may choose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// Ring or tree.
+    pub pattern: Pattern,
+    /// Which flags.
+    pub protocol: Protocol,
+    /// Microseconds before bandwidth counts.
+    pub latency_us: f64,
+    /// Microseconds of bytes.
+    pub bandwidth_us: f64,
+}
+
+/// Limits of a generation in GB/s; three values are for 1 node, 2 nodes, and more.
+struct Limits {
+    ll: [f64; 3],
+    ring_ll128: f64,
+    tree_ll128: [f64; 3],
+    tree_simple: [f64; 3],
+}
+
+/// A tree falls short of the model between 64 B x 2^4 and 2^20, by protocol.
+const TREE_SHORTFALL: [[f64; 23]; 3] = [
+    [
+        1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8,
+        0.9, 1.0, 1.0, 1.0, 1.0,
+    ],
+    [
+        1.0, 1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.8, 0.8, 0.7, 0.6, 0.6, 0.6, 0.6, 0.6, 0.6, 0.8, 0.9,
+        0.9, 0.9, 0.9, 1.0, 1.0,
+    ],
+    [
+        0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5, 0.5, 0.5, 0.5, 0.6, 0.7, 0.8,
+        0.7, 0.7, 0.8, 0.9, 0.9,
+    ],
+];
+
+impl Generation {
+    fn limits(self) -> Limits {
+        match self {
+            Generation::Volta => Limits {
+                ll: [39.0, 39.0, 20.4],
+                ring_ll128: 20.0,
+                tree_ll128: [20.0, 20.0, 20.0],
+                tree_simple: [26.5, 18.5, 10.0],
+            },
+            Generation::Ampere => Limits {
+                ll: [87.7, 22.5, 19.0],
+                ring_ll128: 20.0,
+                tree_ll128: [20.0, 20.0, 20.0],
+                tree_simple: [24.0, 23.6, 17.8],
+            },
+            Generation::Hopper => Limits {
+                ll: [141.0, 45.0, 35.0],
+                ring_ll128: 36.7,
+                tree_ll128: [36.7, 36.7, 29.0],
+                tree_simple: [38.7, 41.4, 36.0],
+            },
+            Generation::Blackwell => Limits {
+                ll: [282.0, 90.0, 70.0],
+                ring_ll128: 40.0,
+                tree_ll128: [55.6, 31.7, 20.0],
+                tree_simple: [70.0, 42.8, 24.0],
+            },
+        }
+    }
+}
+
+impl Protocol {
+    const ALL: [Protocol; 3] = [Protocol::LL, Protocol::LL128, Protocol::Simple];
+}
+
+/// Microseconds of a start, of an NVLink hop, of a network hop, by protocol.
+fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
+    match (pattern, protocol) {
+        (Pattern::Tree, Protocol::LL) => (6.8, 0.6, 5.0),
+        (Pattern::Tree, Protocol::LL128) => (14.0, 1.25, 8.5),
+        (Pattern::Tree, Protocol::Simple) => (8.4, 4.0, 14.0),
+        (Pattern::Ring, Protocol::LL) => (6.6, 0.6, 2.7),
+        (Pattern::Ring, Protocol::LL128) => (14.0, 1.9, 4.0),
+        (Pattern::Ring, Protocol::Simple) => (8.4, 3.4, 14.0),
+    }
+}
+
+impl Nccl {
+    /// The fastest way for an allreduce of so many bytes per rank.
+    pub fn choice(&self, ranks: usize, size_bytes: f64) -> Choice {
+        let ways = [Pattern::Ring, Pattern::Tree].into_iter().flat_map(|pattern| {
+            Protocol::ALL.map(|protocol| self.way(pattern, protocol, ranks, size_bytes))
+        });
+        ways.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are six")
+    }
+
+    /// What one way takes.
+    pub fn way(
+        &self,
+        pattern: Pattern,
+        protocol: Protocol,
+        ranks: usize,
+        size_bytes: f64,
+    ) -> Choice {
+        let none = Choice { pattern, protocol, latency_us: 0.0, bandwidth_us: 0.0 };
+        if ranks < 2 {
+            return none;
+        }
+        let nodes = ranks.div_ceil(self.local_size);
+        let local = ranks.div_ceil(nodes);
+        let latency_us = self.latency_us(pattern, protocol, ranks, nodes, local, size_bytes);
+        let bandwidth = self.algorithm_gb_s(pattern, protocol, ranks, nodes, size_bytes);
+        Choice { latency_us, bandwidth_us: size_bytes / (1000.0 * bandwidth), ..none }
+    }
+
+    fn latency_us(
+        &self,
+        pattern: Pattern,
+        protocol: Protocol,
+        ranks: usize,
+        nodes: usize,
+        local: usize,
+        size_bytes: f64,
+    ) -> f64 {
+        let (base, inside, between) = latencies_us(pattern, protocol);
+        let (inside, mut between) = (inside, between);
+        if local == 1 {
+            between = latencies_us(Pattern::Tree, protocol).2;
+        }
+        let is_simple = protocol == Protocol::Simple;
+        between += self.card_us * if is_simple { 2.0 } else { 1.0 };
+        match pattern {
+            Pattern::Tree => {
+                let hops = (local - 1) as f64 * inside + f64::from(nodes.ilog2()) * between;
+                base + 2.0 * hops
+            }
+            Pattern::Ring => {
+                let steps = 2.0 * (ranks - 1) as f64;
+                let far = if nodes > 1 { 2.0 * (nodes - 1) as f64 } else { 0.0 };
+                let overhead = if nodes == 1 { 0.0 } else { 1.0 };
+                let overhead = if is_simple { 3.0 * overhead } else { overhead };
+                let latency = base + (steps - far) * inside.max(overhead) + far * between;
+                let has_long_chunks = size_bytes / (self.between.count * ranks) as f64 >= 64.0;
+                let factor = match is_simple && nodes > 1 && has_long_chunks {
+                    false => 1.0,
+                    true if self.generation < Generation::Ampere => 1.9,
+                    true => 1.4,
+                };
+                latency * factor
+            }
+        }
+    }
+
+    /// Bytes of the buffer per nanosecond.
+    fn algorithm_gb_s(
+        &self,
+        pattern: Pattern,
+        protocol: Protocol,
+        ranks: usize,
+        nodes: usize,
+        size_bytes: f64,
+    ) -> f64 {
+        let scale = nodes.min(3) - 1;
+        let Channels { count, gb_s } = if nodes == 1 { self.inside } else { self.between };
+        let channels = count as f64;
+        let bus = channels * gb_s;
+        let limits = self.generation.limits();
+        match pattern {
+            Pattern::Ring => {
+                let bus = match protocol {
+                    Protocol::LL => limits.ll[scale].min(bus * 0.5),
+                    Protocol::LL128 => (bus * 0.92).min(channels * limits.ring_ll128),
+                    Protocol::Simple => bus,
+                };
+                bus * ranks as f64 / (2 * (ranks - 1)) as f64
+            }
+            Pattern::Tree => {
+                let tree = (bus * 0.92).min(channels * limits.tree_simple[scale]);
+                let of_line = if nodes == 1 { 7.0 / 9.0 } else { 120.0 / 128.0 };
+                let bus = match protocol {
+                    Protocol::LL => (tree / 3.8).min(limits.ll[scale]),
+                    Protocol::LL128 => (tree * of_line).min(channels * limits.tree_ll128[scale]),
+                    Protocol::Simple => tree,
+                };
+                let octave = (size_bytes / 64.0).max(1.0).log2() as usize;
+                let shortfall = TREE_SHORTFALL[protocol as usize].get(octave).copied();
+                0.5 * bus * shortfall.unwrap_or(1.0)
+            }
+        }
+    }
+
+    /// The fastest way as a time, with what it goes into.
+    pub fn time(&self, ranks: usize, size_bytes: f64) -> Moment {
+        let choice = self.choice(ranks, size_bytes);
+        let bandwidth_s = 1e-6 * choice.bandwidth_us;
+        Moment::start(0.0).latency(1e-6 * choice.latency_us).bytes(bandwidth_s, bandwidth_s)
+    }
+}
+
+impl Choice {
+    /// All of it.
+    pub fn time_us(&self) -> f64 {
+        self.latency_us + self.bandwidth_us
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Six V100, of which four channels of 6 GB/s leave, as on Summit.
+    const SUMMIT: Nccl = Nccl {
+        local_size: 6,
+        inside: Channels { count: 6, gb_s: 20.0 },
+        between: Channels { count: 4, gb_s: 6.0 },
+        generation: Generation::Volta,
+        card_us: 0.0,
+    };
+
+    #[test]
+    fn it_chooses_and_takes_what_an_independent_reading_of_the_source_says() {
+        use Pattern::{Ring, Tree};
+        use Protocol::{LL, LL128, Simple};
+        let mib = f64::from(1 << 20);
+        for (ranks, size_bytes, pattern, protocol, us) in [
+            (6, 4.0, Ring, LL, 13.0),
+            (6, 65536.0, Ring, LL, 15.0),
+            (6, mib, Ring, LL128, 49.0),
+            (6, 16.0 * mib, Ring, Simple, 275.0),
+            (6, 64.0 * mib, Ring, Simple, 974.0),
+            (24, 4.0, Tree, LL, 33.0),
+            (24, 65536.0, Tree, LL, 70.0),
+            (24, mib, Ring, LL128, 205.0),
+            (24, 16.0 * mib, Ring, LL128, 1570.0),
+            (24, 64.0 * mib, Ring, Simple, 5793.0),
+            (384, 4.0, Tree, LL, 73.0),
+            (384, mib, Tree, LL128, 297.0),
+            (384, 16.0 * mib, Tree, LL128, 1930.0),
+            (384, 256.0 * mib, Ring, LL128, 25_985.0),
+            (384, 932.0 * mib, Ring, Simple, 88_729.0),
+            (6000, 4.0, Tree, LL, 103.0),
+            (6000, 16.0 * mib, Tree, LL128, 1981.0),
+            (27_600, 4.0, Tree, LL, 133.0),
+            (27_600, 64.0 * mib, Tree, LL128, 7435.0),
+            (27_600, 932.0 * mib, Tree, Simple, 88_905.0),
+        ] {
+            let found = SUMMIT.choice(ranks, size_bytes);
+            // The table is rounded to whole microseconds.
+            let close = (found.time_us() - us).abs() < f64::max(0.51, 0.01 * us);
+            assert!(
+                close && (found.pattern, found.protocol) == (pattern, protocol),
+                "{ranks} ranks, {size_bytes} bytes: {us} us, found {found:?} {}",
+                found.time_us()
+            );
+        }
+    }
+
+    #[test]
+    fn a_flat_ring_of_all_of_summit_is_slow() {
+        let ring = SUMMIT.way(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
+        assert!((ring.time_us() / 547e3 - 1.0).abs() < 0.01, "{ring:?}");
+    }
+
+    #[test]
+    fn one_rank_takes_nothing_and_no_size_is_free() {
+        assert_eq!(SUMMIT.choice(1, 1e9).time_us(), 0.0);
+        for ranks in [2, 5, 6, 7, 12, 600] {
+            let times = [0.0, 1.0, 64.0, 1e3, 1e6, 1e9].map(|s| SUMMIT.choice(ranks, s).time_us());
+            assert!(times[0] > 0.0 && times[5] > times[0], "{times:?}");
+        }
+    }
+}
