@@ -48,6 +48,7 @@ pub mod provenance;
 pub mod record;
 pub mod replay;
 pub mod row;
+pub mod simulate;
 pub mod slurm;
 pub mod statistics;
 pub mod summary;

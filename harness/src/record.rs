@@ -204,6 +204,11 @@ impl Store {
         self.rows.append(std::slice::from_ref(row))
     }
 
+    /// Finished cases, with one write.
+    pub fn append_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
+        self.rows.append(rows)
+    }
+
     /// A finished block. Its samples come last: with them it is complete.
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;

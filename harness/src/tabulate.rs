@@ -416,7 +416,7 @@ pub(crate) fn micros(time: Duration) -> f64 {
     time.as_nanos() as f64 / 1e3
 }
 
-/// Numbers to three decimals: nanoseconds, MB/s.
+/// Numbers to three decimals: nanoseconds, MB/s; ratios to five.
 pub fn rounded(mut row: Row) -> Row {
     for value in [
         &mut row.time_us_p50,
@@ -451,11 +451,27 @@ pub fn rounded(mut row: Row) -> Row {
         &mut row.first_rank0_us,
         &mut row.first_time_us,
         &mut row.network_us_p50,
+        &mut row.throughput_samples_s_p50,
+        &mut row.throughput_samples_s_p50_low,
+        &mut row.throughput_samples_s_p50_high,
+        &mut row.part_compute_us,
+        &mut row.part_jitter_us,
+        &mut row.part_cycle_us,
+        &mut row.part_negotiation_us,
+        &mut row.part_latency_us,
+        &mut row.part_bandwidth_us,
+        &mut row.part_contention_us,
+        &mut row.part_reduction_us,
     ]
     .into_iter()
     .flatten()
     {
         *value = (*value * 1e3).round() / 1e3;
+    }
+    let ratios =
+        [&mut row.efficiency_p50, &mut row.efficiency_p50_low, &mut row.efficiency_p50_high];
+    for value in ratios.into_iter().flatten() {
+        *value = (*value * 1e5).round() / 1e5;
     }
     row
 }

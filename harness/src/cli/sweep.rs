@@ -1,6 +1,7 @@
 //! `kolo sweep`.
 
 mod control;
+mod simulated;
 mod slurm;
 
 use std::fs;
@@ -24,6 +25,7 @@ use crate::precedence::{self, Options, Override, Precedence};
 use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes, now};
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
+use crate::simulate;
 use crate::summary;
 use crate::sweep::{Course, run as run_plan};
 use crate::transport::MPI;
@@ -80,6 +82,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     if control_sweep::config::Config::is_at(&arguments.config) {
         return control::run(arguments);
+    }
+    if simulate::config::Config::is_at(&arguments.config) {
+        return simulated::run(arguments);
     }
     let mut config = Config::read(&arguments.config)?;
     let say = voice();

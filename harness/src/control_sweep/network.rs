@@ -50,7 +50,7 @@ pub fn time_us(network: &Network, ranks: usize, radix: Option<usize>, reports: &
 }
 
 /// How far the last rank of a tree is from rank 0.
-fn depth(ranks: usize, radix: usize) -> usize {
+pub fn depth(ranks: usize, radix: usize) -> usize {
     let parents = std::iter::successors(Some(ranks - 1), |rank| Some(rank.checked_sub(1)? / radix));
     parents.count() - 1
 }

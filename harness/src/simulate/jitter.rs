@@ -1,0 +1,160 @@
+//! How long a rank's computation takes in a step, in parts of what it should.
+
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Gumbel, LogNormal, Normal};
+use serde::{Deserialize, Serialize};
+
+/// How ranks differ from each other and from step to step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Jitter {
+    /// By which law.
+    pub law: Law,
+    /// Standard deviation in parts of the mean, which is 1.
+    pub cv: f64,
+    /// Measured factors to draw from, for [`Law::Empirical`].
+    pub factors: Vec<f64>,
+    /// One rank is slower than the others by this factor in every step; 1: none is.
+    pub straggler: f64,
+}
+
+/// By which law factors are drawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the laws' names")]
+pub enum Law {
+    #[default]
+    Normal,
+    Lognormal,
+    Gumbel,
+    Empirical,
+}
+
+impl Default for Jitter {
+    fn default() -> Jitter {
+        Jitter { law: Law::Normal, cv: 0.0, factors: Vec::new(), straggler: 1.0 }
+    }
+}
+
+/// No computation takes less than this part of its time.
+const LEAST: f64 = 0.5;
+
+impl Jitter {
+    /// Refuses what no machine does.
+    ///
+    /// # Errors
+    /// The key, what was found, what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        if !(0.0..=1.0).contains(&self.cv) {
+            return Err(format!("jitter.cv is {}, expected 0 to 1", self.cv));
+        }
+        if !(1.0..=100.0).contains(&self.straggler) {
+            return Err(format!("jitter.straggler is {}, expected 1 to 100", self.straggler));
+        }
+        if (self.law == Law::Empirical) == self.factors.is_empty() {
+            return Err("jitter.factors and jitter.law = \"empirical\" go together".into());
+        }
+        match self.factors.iter().find(|factor| !(LEAST..=100.0).contains(*factor)) {
+            Some(factor) => Err(format!("jitter.factors has {factor}, expected {LEAST} to 100")),
+            None => Ok(()),
+        }
+    }
+
+    /// Each rank's factor in a step. The same seed, step and world give the same; the last rank is the
+    /// straggler.
+    pub fn factors(&self, ranks: usize, seed: u64, step: usize) -> Vec<f64> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        random.set_stream(step as u64);
+        let cv = self.cv;
+        let mut factors: Vec<f64> = match self.law {
+            Law::Empirical => {
+                let pick = rand_distr::Uniform::new(0, self.factors.len()).expect("there are some");
+                (0..ranks).map(|_| self.factors[pick.sample(&mut random)]).collect()
+            }
+            _ if cv == 0.0 => vec![1.0; ranks],
+            Law::Normal => draw(Normal::new(1.0, cv).expect("a deviation"), ranks, &mut random),
+            Law::Lognormal => {
+                // Of mean 1 and deviation cv.
+                let variance = (1.0 + cv * cv).ln();
+                let law = LogNormal::new(-variance / 2.0, variance.sqrt()).expect("a deviation");
+                draw(law, ranks, &mut random)
+            }
+            Law::Gumbel => {
+                let scale = cv * 6f64.sqrt() / std::f64::consts::PI;
+                let location = 1.0 - 0.577_215_664_901_532_9 * scale;
+                draw(Gumbel::new(location, scale).expect("a scale"), ranks, &mut random)
+            }
+        };
+        if let Some(last) = factors.last_mut() {
+            *last *= self.straggler;
+        }
+        factors
+    }
+}
+
+fn draw(law: impl Distribution<f64>, ranks: usize, random: &mut ChaCha8Rng) -> Vec<f64> {
+    law.sample_iter(random).take(ranks).map(|factor| factor.max(LEAST)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jitter(law: Law, cv: f64) -> Jitter {
+        Jitter { law, cv, ..Jitter::default() }
+    }
+
+    #[test]
+    fn laws_have_the_mean_and_deviation_that_was_asked_for() {
+        for law in [Law::Normal, Law::Lognormal, Law::Gumbel] {
+            let factors = jitter(law, 0.05).factors(200_000, 1, 0);
+            let mean = factors.iter().sum::<f64>() / 2e5;
+            let variance = factors.iter().map(|factor| (factor - mean).powi(2)).sum::<f64>() / 2e5;
+            assert!((mean - 1.0).abs() < 1e-3, "{law:?}: {mean}");
+            assert!((variance.sqrt() - 0.05).abs() < 1e-3, "{law:?}: {variance}");
+        }
+    }
+
+    #[test]
+    fn the_slowest_of_many_is_as_slow_as_order_statistics_say() {
+        // Expected maxima of so many standard normal draws.
+        for (ranks, expected) in
+            [(6, 1.27), (192, 2.73), (1536, 3.36), (6000, 3.71), (27_600, 4.10)]
+        {
+            let slowest = |step| {
+                jitter(Law::Normal, 0.01).factors(ranks, 7, step).into_iter().fold(0.0, f64::max)
+            };
+            let mean = (0..200).map(slowest).sum::<f64>() / 200.0;
+            assert!(((mean - 1.0) / 0.01 - expected).abs() < 0.12, "{ranks}: {mean}");
+        }
+    }
+
+    #[test]
+    fn a_seed_repeats_and_a_step_differs() {
+        let one = jitter(Law::Gumbel, 0.1);
+        assert_eq!(one.factors(9, 3, 5), one.factors(9, 3, 5));
+        assert_ne!(one.factors(9, 3, 5), one.factors(9, 3, 6));
+        assert_ne!(one.factors(9, 3, 5), one.factors(9, 4, 5));
+        let slow = Jitter { straggler: 2.0, ..Jitter::default() };
+        assert_eq!(slow.factors(3, 1, 1), [1.0, 1.0, 2.0]);
+        let measured = Jitter { law: Law::Empirical, factors: vec![1.0, 1.5], ..Jitter::default() };
+        assert!(measured.factors(50, 1, 1).iter().all(|factor| [1.0, 1.5].contains(factor)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (wrong, expected) in [
+            (jitter(Law::Normal, -0.1), "jitter.cv is -0.1, expected 0 to 1"),
+            (jitter(Law::Empirical, 0.0), "jitter.factors and jitter.law"),
+            (Jitter { straggler: 0.5, ..Jitter::default() }, "jitter.straggler is 0.5"),
+            (
+                Jitter { law: Law::Empirical, factors: vec![0.0], ..Jitter::default() },
+                "jitter.factors has 0",
+            ),
+        ] {
+            let problem = wrong.check().unwrap_err();
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+    }
+}
