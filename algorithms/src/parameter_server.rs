@@ -104,13 +104,26 @@ impl Schedule for PushPull {
             0 => (&mut part.sends, &mut part.receives, Action::Reduce),
             _ => (&mut part.receives, &mut part.sends, Action::Copy),
         };
-        let others = self.servers.iter().enumerate().filter(|&(_, &server)| server != rank);
-        to_servers
-            .extend(others.map(|(chunk, &server)| Move::new(server, chunk..chunk + 1, action)));
+        // Everybody begins with the next one around, so that no server has all workers at once.
+        let first = self.servers.partition_point(|&server| server <= rank);
+        let count = self.servers.len();
+        let others = (first..first + count).map(|place| place % count);
+        to_servers.extend(
+            others
+                .filter(|&chunk| self.servers[chunk] != rank)
+                .map(|chunk| Move::new(self.servers[chunk], chunk..chunk + 1, action)),
+        );
         if let Ok(own) = self.servers.binary_search(&rank) {
-            let workers = (0..self.ranks).filter(|&worker| worker != rank);
+            let workers = (1..self.ranks).map(|distance| (rank + distance) % self.ranks);
             to_workers.extend(workers.map(|worker| Move::new(worker, own..own + 1, action)));
         }
+    }
+
+    fn rotation(&self) -> usize {
+        let turn = self.ranks / self.servers.len();
+        let mut evenly = self.servers.windows(2).all(|pair| pair[1] - pair[0] == turn);
+        evenly &= self.ranks == turn * self.servers.len();
+        if evenly { turn } else { self.ranks }
     }
 }
 
@@ -173,7 +186,7 @@ mod tests {
         assert_eq!(
             drawn("parameter-server", &Topology::new(&[2, 1])),
             "\
-step 0:  0+>2 c1  1+>0 c0  1+>2 c1  2+>0 c0
+step 0:  0+>2 c1  1+>2 c1  1+>0 c0  2+>0 c0
 step 1:  0->1 c0  0->2 c0  2->0 c1  2->1 c1
 "
         );

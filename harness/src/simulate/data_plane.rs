@@ -104,8 +104,12 @@ impl Scheduled {
     fn time(&self, ranks: usize, size_bytes: f64) -> Moment {
         let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
         let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
-        let (a, b) = (self.at(ranks, number), self.at(ranks, number + 1));
         let share = ((size_bytes - low) / (high - low)).max(0.0);
+        let a = self.at(ranks, number);
+        if share == 0.0 {
+            return a;
+        }
+        let b = self.at(ranks, number + 1);
         let mix = |a: f64, b: f64| a + share * (b - a);
         Moment {
             at_s: mix(a.at_s, b.at_s),

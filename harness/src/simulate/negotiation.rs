@@ -36,6 +36,8 @@ pub struct Negotiation {
     ranks: usize,
     cost: Cost,
     kind: Kind,
+    /// Those that were agreed on before, so that a cache that has room for all knows them.
+    known: Vec<bool>,
 }
 
 #[derive(Clone, Copy)]
@@ -105,6 +107,7 @@ impl Negotiation {
             ranks,
             cost,
             kind,
+            known: vec![false; tensors.len()],
         })
     }
 
@@ -131,7 +134,9 @@ impl Negotiation {
         let levels = f64::from(self.ranks.next_power_of_two().trailing_zeros());
         let Cost { alpha_s, byte_s, request_s, cycle_s } = self.cost;
         let mut seconds = cycle_s;
-        if report.slow_cycles > 0 {
+        // Ranks that are not driven may be the only ones with something new.
+        let is_new = newly_ready.iter().any(|&(id, _)| !self.known[id]);
+        if report.slow_cycles > 0 || is_new {
             let requests: usize = newly_ready.iter().map(|(_, ranks)| ranks).sum();
             let answer = self.answer_bytes(&responses) as f64;
             seconds += match self.kind {
@@ -147,6 +152,9 @@ impl Negotiation {
                     4.0 * levels * alpha_s + bytes * byte_s + requests as f64 * request_s
                 }
             };
+        }
+        for response in &responses {
+            response.tensors.iter().for_each(|&id| self.known[id] = true);
         }
         let bits_s = report.bitwise as f64 * alpha_s + report.bitwise_bytes as f64 * byte_s;
         seconds += 2.0 * levels * bits_s;

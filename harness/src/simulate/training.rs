@@ -378,7 +378,9 @@ impl Progress {
             let negotiating: f64 = self.negotiations.iter().map(overlap).sum();
             step.negotiation += negotiating;
             step.cycle += (idle.1 - idle.0 - negotiating).max(0.0);
-            let share = (over_s - begin_s.max(at_s)) / moment.at_s;
+            // One rank alone sends nothing.
+            let took_s = moment.at_s.max(f64::MIN_POSITIVE);
+            let share = (over_s - begin_s.max(at_s)) / took_s;
             step.latency += share * moment.latency_s;
             step.bandwidth += share * moment.bandwidth_s;
             step.contention += share * moment.contention_s;
