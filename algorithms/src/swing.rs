@@ -64,10 +64,10 @@ impl Algorithm for Swing {
         HalvingDoubling.volume(topology, rank)
     }
 
-    /// Up to n/2 messages in a step, each of 1/n of the buffer: 2048 of 16 KiB for 64 MiB here.
+    /// Up to n/2 messages in a step, each of 1/n of the buffer: 512 of 64 KiB for 64 MiB here.
     fn limit(&self) -> Option<Limit> {
         Some(Limit {
-            ranks: 4096,
+            ranks: 1024,
             because: "up to half of the chunks travel one by one in a step",
             instead: "bine, which has the same partners and contiguous chunks",
         })

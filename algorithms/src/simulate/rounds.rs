@@ -8,7 +8,6 @@
 //! out once for every pattern of peers and sizes.
 
 use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 
 use super::machine::{Level, Machine};
 use super::sharing::{Flow, NOTHING, Sharing};
@@ -189,7 +188,7 @@ impl<'m> World<'m> {
         of.clear();
         ports.clear();
         ports.resize(period, [0.0; 2]);
-        let mut pattern = DefaultHasher::new();
+        let mut pattern = 0;
         for (index, message) in self.messages.iter().enumerate() {
             if message.level == Level::Socket || message.bytes == 0.0 {
                 continue;
@@ -197,12 +196,13 @@ impl<'m> World<'m> {
             of.push(index);
             ports[message.from as usize][0] += 1.0;
             ports[message.to as usize % period][1] += 1.0;
-            (message.from, message.to, message.bytes.to_bits()).hash(&mut pattern);
+            let ends = u64::from(message.from) << 32 | u64::from(message.to);
+            pattern = mixed(mixed(pattern, ends), message.bytes.to_bits());
         }
         if of.is_empty() {
             return;
         }
-        let rates = known.entry(pattern.finish()).or_insert_with(|| {
+        let rates = known.entry(pattern).or_insert_with(|| {
             for &index in of.iter() {
                 let message = &self.messages[index];
                 let (from, to) = (message.from as usize, message.to as usize);
@@ -293,6 +293,11 @@ impl Clock {
         self.combined = here.later(self.combined).reduction(work);
         self.now = self.now.later(self.combined);
     }
+}
+
+/// One more word of a pattern's fingerprint.
+fn mixed(pattern: u64, word: u64) -> u64 {
+    (pattern.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
 /// A rank's port for that kind of link.
