@@ -9,6 +9,7 @@ mod sweep;
 #[cfg(target_os = "linux")]
 mod switch;
 mod timeline;
+mod validate;
 mod verify;
 
 use std::process::ExitCode;
@@ -68,6 +69,7 @@ enum Command {
     Verify(verify::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
+    Validate(validate::Arguments),
     Site(site::Arguments),
     Info(info::Arguments),
     #[cfg(target_os = "linux")]
@@ -83,6 +85,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(target_os = "linux")]

@@ -142,12 +142,14 @@ fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
 }
 
 impl Nccl {
-    /// The fastest way for an allreduce of so many bytes per rank.
-    pub fn choice(&self, ranks: usize, size_bytes: f64) -> Choice {
-        let ways = [Pattern::Ring, Pattern::Tree].into_iter().flat_map(|pattern| {
+    /// The fastest way for an allreduce of so many bytes per rank; by one pattern, if it is given.
+    pub fn choice(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Choice {
+        let patterns = [Pattern::Ring, Pattern::Tree].into_iter();
+        let patterns = patterns.filter(|&pattern| only.is_none_or(|only| only == pattern));
+        let ways = patterns.flat_map(|pattern| {
             Protocol::ALL.map(|protocol| self.way(pattern, protocol, ranks, size_bytes))
         });
-        ways.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are six")
+        ways.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
     }
 
     /// What one way takes.
@@ -245,9 +247,9 @@ impl Nccl {
         }
     }
 
-    /// The fastest way as a time, with what it goes into.
-    pub fn time(&self, ranks: usize, size_bytes: f64) -> Moment {
-        let choice = self.choice(ranks, size_bytes);
+    /// The same as a time, with what it goes into.
+    pub fn time(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Moment {
+        let choice = self.choice(only, ranks, size_bytes);
         let bandwidth_s = 1e-6 * choice.bandwidth_us;
         Moment::start(0.0).latency(1e-6 * choice.latency_us).bytes(bandwidth_s, bandwidth_s)
     }
@@ -300,7 +302,7 @@ mod tests {
             (27_600, 64.0 * mib, Tree, LL128, 7435.0),
             (27_600, 932.0 * mib, Tree, Simple, 88_905.0),
         ] {
-            let found = SUMMIT.choice(ranks, size_bytes);
+            let found = SUMMIT.choice(None, ranks, size_bytes);
             // The table is rounded to whole microseconds.
             let close = (found.time_us() - us).abs() < f64::max(0.51, 0.01 * us);
             assert!(
@@ -319,9 +321,10 @@ mod tests {
 
     #[test]
     fn one_rank_takes_nothing_and_no_size_is_free() {
-        assert_eq!(SUMMIT.choice(1, 1e9).time_us(), 0.0);
+        assert_eq!(SUMMIT.choice(None, 1, 1e9).time_us(), 0.0);
         for ranks in [2, 5, 6, 7, 12, 600] {
-            let times = [0.0, 1.0, 64.0, 1e3, 1e6, 1e9].map(|s| SUMMIT.choice(ranks, s).time_us());
+            let times =
+                [0.0, 1.0, 64.0, 1e3, 1e6, 1e9].map(|s| SUMMIT.choice(None, ranks, s).time_us());
             assert!(times[0] > 0.0 && times[5] > times[0], "{times:?}");
         }
     }

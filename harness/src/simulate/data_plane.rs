@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex};
 use algorithms::combine::Pipelined;
 use algorithms::registry;
 use algorithms::simulate::machine::Machine;
-use algorithms::simulate::nccl::Nccl;
+use algorithms::simulate::nccl::{Nccl, Pattern};
 use algorithms::simulate::{Moment, rounds};
 
 use super::machine_file::MachineFile;
 
-/// NCCL's own choice, by its tuning model; any other name is an algorithm's.
+/// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
+/// does; rings were all there was before version 2.4. Any other name is an algorithm's.
 pub const NCCL: &str = "nccl";
 
 /// How rows call the engine that works it out.
@@ -27,7 +28,7 @@ pub struct DataPlane {
 
 #[derive(Clone)]
 enum Kind {
-    Nccl(Nccl),
+    Nccl(Nccl, Option<Pattern>),
     Scheduled(Arc<Scheduled>),
 }
 
@@ -61,14 +62,20 @@ impl DataPlane {
         if let Some(misfit) = file.misfit(ranks) {
             return Err(misfit);
         }
-        if name == NCCL {
-            let missing = || {
+        let pattern = match name {
+            NCCL => Some(None),
+            "nccl:ring" => Some(Some(Pattern::Ring)),
+            "nccl:tree" => Some(Some(Pattern::Tree)),
+            _ => None,
+        };
+        if let Some(pattern) = pattern {
+            let nccl = file.nccl().ok_or_else(|| {
                 format!(
                     "machine {} has no [nccl]; name an algorithm of our own, such as ring",
                     file.name
                 )
-            };
-            return Ok(DataPlane { ranks, kind: Kind::Nccl(file.nccl().ok_or_else(missing)?) });
+            })?;
+            return Ok(DataPlane { ranks, kind: Kind::Nccl(nccl, pattern) });
         }
         let algorithm = registry::find(name).map_err(|unknown| unknown.to_string())?;
         let machine = file.machine();
@@ -81,7 +88,7 @@ impl DataPlane {
     /// What works it out, as in rows.
     pub fn engine(&self) -> &'static str {
         match self.kind {
-            Kind::Nccl(_) => NCCL,
+            Kind::Nccl(..) => NCCL,
             Kind::Scheduled(_) => ROUNDS,
         }
     }
@@ -90,7 +97,7 @@ impl DataPlane {
     pub fn time(&self, size_bytes: f64) -> Moment {
         match &self.kind {
             _ if self.ranks == 1 => Moment::default(),
-            Kind::Nccl(nccl) => nccl.time(self.ranks, size_bytes),
+            Kind::Nccl(nccl, pattern) => nccl.time(*pattern, self.ranks, size_bytes),
             Kind::Scheduled(scheduled) => scheduled.time(self.ranks, size_bytes),
         }
     }
