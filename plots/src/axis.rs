@@ -56,7 +56,7 @@ impl Axis {
         } else {
             Axis::spanning(false, low, if high > low { high } else { 1.0 }, from, to)
         };
-        axis.ticks = values.iter().map(|value| (*value, theme::tick(*value))).collect();
+        axis.ticks = values.iter().map(|value| (*value, theme::exact(*value))).collect();
         axis
     }
 

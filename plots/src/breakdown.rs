@@ -4,7 +4,7 @@
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
-use crate::drawing::{Align, Drawing, Text};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
 use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Frame, Shape};
@@ -28,7 +28,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 }
 
 /// Slanted lines that tell a part from its neighbours without colour.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Slant {
     None,
     Rising,
@@ -65,14 +65,14 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(&mut page, &simulation.titles(), shape, |drawing, index, frame| {
         draw_panel(&bars[index], drawing, frame);
     });
-    let note = "Of communication, only what no computation hides is shown; `slowest rank` is what \
-                that rank takes longer than the median. Right: the step's time over that of its \
+    let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
+                excess over the others. Right: the step's time over that of its \
                 compute. Panels have scales of their own.";
     page.finish(&simulation.caption(|row| row.time_us, vec![note.to_string()]))
 }
 
-const BAR: f64 = 30.0;
-const BAR_GAP: f64 = 12.0;
+const BAR: f64 = 26.0;
+const BAR_GAP: f64 = 9.0;
 /// Above a group, with its heading.
 const HEADING: f64 = 50.0;
 const GROUP_GAP: f64 = 14.0;
@@ -107,8 +107,8 @@ fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
     x.draw_below(drawing, frame.top, frame.bottom, "step time (ms)");
     let mut top = frame.top;
     for group in groups {
-        let count = theme::tick(group.ranks);
-        let middle = top + HEADING / 2.0 + 4.0;
+        let count = theme::exact(group.ranks);
+        let middle = top + HEADING / 2.0;
         let heading = Text::new(format!("{count} ranks"), (frame.left - 14.0, middle), theme::TICK);
         drawing.text(Text { align: Align::Right, bold: true, ..heading.centered() });
         top += HEADING;
@@ -181,12 +181,101 @@ fn finding(simulation: &Simulation, ranks: &[f64]) -> String {
         let known = parts.filter_map(|(part, time_us)| Some((part, (*time_us)?)));
         let (part, part_us) = known.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
         let (share, word) = (theme::significant(100.0 * part_us / time(row), 2), LOOKS[part].0);
-        Some(format!("{} {share} % {word} ({})", panel.name, line.policy))
+        Some(format!("{}, {share}{HARD_SPACE}% {word} ({})", panel.name, line.policy))
     };
     let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
     format!(
-        "Beside compute, the slowest step on {} ranks is: {}.",
-        theme::tick(*most),
+        "Largest part beside compute in the slowest step on {} ranks: {}.",
+        theme::exact(*most),
         each.join("; ")
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        draw(rows).words().replace('\n', " ")
+    }
+
+    /// A step with parts of 10, 20, 30 ... ms.
+    fn row(name: &str, ranks: u32) -> synthetic::Row {
+        let parts = PARTS.iter().enumerate();
+        let row = policy("vgg16", name, ranks).with("time_us_p50", "360000");
+        parts.fold(row, |row, (part, column)| row.with(column, &format!("{}", (part + 1) * 10000)))
+    }
+
+    #[test]
+    fn a_bar_is_its_parts_one_after_the_other_in_proportion() {
+        let drawing = draw(&[row("ddp", 6)]);
+        let widths = |part: usize| {
+            let area = |mark: &Mark| match mark {
+                Mark::Area { points, color } if *color == LOOKS[part].1 => {
+                    Some((points[0].0, points[1].0 - points[0].0))
+                }
+                _ => None,
+            };
+            drawing.marks.iter().filter_map(area).last().expect("the part is drawn")
+        };
+        let (mut left, unit) = widths(0);
+        for part in 0..PARTS.len() {
+            let (from, width) = widths(part);
+            assert!((from - left).abs() < 1e-6, "{part} begins where the former ends");
+            assert!((width - unit * (part + 1) as f64).abs() < 1e-6, "{part}: {width}");
+            left = from + width;
+        }
+        let said = drawing.words().replace('\n', " ");
+        assert!(said.contains("on 6 ranks: vgg16, 22 % reduction (ddp)."), "{said}");
+        assert!(said.contains("6 ranks ddp 36.0 ×"), "{said}");
+    }
+
+    #[test]
+    fn every_part_is_in_plain_words_and_those_that_nobody_has_are_not_there() {
+        let all = "compute slowest rank waiting for a cycle negotiation latency bandwidth \
+                   contention reduction";
+        assert!(words(&[row("ddp", 6)]).contains(all));
+        let without = row("ddp", 6).with("part_cycle_us", "0").with("part_contention_us", "");
+        assert!(words(&[without]).contains("slowest rank negotiation latency bandwidth reduction"));
+    }
+
+    #[test]
+    fn the_largest_world_and_those_of_the_paper_are_shown() {
+        assert_eq!(shown(&RANKS.map(f64::from)), [1536.0, 6000.0, 27600.0]);
+        assert_eq!(shown(&[6.0, 1600.0, 5000.0, 6144.0]), [1600.0, 6144.0]);
+        assert_eq!(shown(&[6.0, 12.0, 24.0, 48.0]), [12.0, 24.0, 48.0]);
+        assert_eq!(shown(&[6.0]), [6.0]);
+        let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        assert!(!said.contains("3072 ranks"), "{said}");
+        assert_eq!(said.matches("6000 ranks ").count(), WORKLOADS.len(), "{said}");
+        assert!(said.contains("SIMULATED on machine file summit"), "{said}");
+    }
+
+    #[test]
+    fn neighbours_differ_in_colour_and_in_lightness_or_lines() {
+        let light = |color: RGBColor| {
+            0.3 * f64::from(color.0) + 0.59 * f64::from(color.1) + 0.11 * f64::from(color.2)
+        };
+        for pair in LOOKS.windows(2) {
+            let [(_, one, slant), (_, other, others)] = [pair[0], pair[1]];
+            assert!(one != other);
+            assert!(slant != others || (light(one) - light(other)).abs() > 30.0, "{pair:?}");
+        }
+    }
+
+    #[test]
+    fn steps_without_parts_are_refused() {
+        let bare = row("ddp", 6).with("part_compute_us", "");
+        let reason = "no simulated rows of kind `step` with status ok have a policy and \
+                      time_us_p50 and part_compute_us";
+        assert_eq!(FIGURE.refusal(&[bare]), reason);
+    }
 }

@@ -96,7 +96,11 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
     let layouts: BTreeSet<Layout> = rows.iter().map(|row| Layout::of(row)).collect();
     let layouts: Vec<String> = match (layouts.first(), layouts.last()) {
         (Some(few), Some(many)) if layouts.len() > MOST_LAYOUTS => {
-            vec![few.to_ranks(many)]
+            let sizes = several(rows, |row| row.local_size.map_or(String::new(), theme::plain));
+            match sizes.as_slice() {
+                [each] => vec![format!("{}, {each} per node", few.to_ranks(many))],
+                _ => vec![few.to_ranks(many)],
+            }
         }
         _ => layouts.iter().map(Layout::to_string).collect(),
     };
@@ -125,10 +129,12 @@ const MOST_LAYOUTS: usize = 4;
 
 fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
     let simulated = rows.iter().all(|row| row.of_machine());
-    let over_seeds = simulated && rows.iter().any(|row| row.seeds.is_some());
-    let samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
+    let over_seeds = simulated && rows.iter().any(|row| row.seeds > Some(1.0));
+    let mut samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
+    samples.retain(|samples| !simulated || *samples > 0.0);
     let low = samples.iter().copied().reduce(f64::min);
     let samples = match low.zip(samples.iter().copied().reduce(f64::max)) {
+        None if simulated => String::new(),
         None => "number of samples not known".to_string(),
         Some((low, high)) if low == high => {
             format!("{} per point", theme::count(low as usize, "sample"))

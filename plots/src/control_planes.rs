@@ -112,7 +112,7 @@ impl<'a> Picture<'a> {
         };
         let bits = others.iter().filter(|line| line.plane == BITS);
         let said: Vec<String> = [first].into_iter().chain(bits).filter_map(of).collect();
-        let ranks = theme::tick(ranks_of(row));
+        let ranks = theme::exact(ranks_of(row));
         let said = said.join(", ");
         format!("At {ranks} ranks a step takes {said} of rank 0's time (measured).")
     }

@@ -97,7 +97,7 @@ impl<'a> Map<'a> {
         let wide = |label: &str| text_width(label, theme::TICK, false) + 16.0;
         let (x, columns) = Axis::cells(&self.sizes, theme::bytes, wide, left, right);
         let tall = |_: &str| theme::TICK + 8.0;
-        let (y, rows) = Axis::cells(&self.ranks, theme::tick, tall, bottom, top);
+        let (y, rows) = Axis::cells(&self.ranks, theme::exact, tall, bottom, top);
         x.draw_below(&mut page.drawing, top, bottom, "message size (logarithmic)");
         y.draw_left(&mut page.drawing, left, right, "ranks (logarithmic)");
         for (row, (low, high)) in rows.iter().enumerate() {
@@ -218,4 +218,104 @@ fn paint(drawing: &mut Drawing, style: usize, close: Option<Option<usize>>, plac
 
 fn stripes(drawing: &mut Drawing, color: RGBColor, place: Rectangle) {
     Hatch { color, every: 20.0, width: 5.0, falling: false }.draw(drawing, place);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, RANKS, allreduce, allreduces, message};
+
+    const ALGORITHMS: [&str; 5] =
+        ["ring", "hierarchical", "double-tree", "halving-doubling", "recursive-doubling"];
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words().replace('\n', " ")
+    }
+
+    fn row(algorithm: &str, ranks: u32, size: f64, time_us: &str) -> synthetic::Row {
+        allreduce(algorithm, ranks, size).with("time_us_p50", time_us)
+    }
+
+    #[test]
+    fn the_fastest_of_each_cell_wins_and_close_runners_up_are_counted() {
+        let rows = [
+            row("ring", 6, 1024.0, "100"),
+            row("double-tree", 6, 1024.0, "95"),
+            row("ring", 6, 2048.0, "100"),
+            row("double-tree", 6, 2048.0, "105.1"),
+            row("ring", 12, 1024.0, "100"),
+            row("double-tree", 12, 1024.0, "105"),
+            row("swing", 12, 1024.0, "900"),
+        ];
+        let said = words(&rows);
+        let finding = "Of 3 cases, fastest is ring in 2, double-tree in 1; in 1 the runner-up is \
+                       within 5 %. double-tree ring striped: the runner-up (stripes in its \
+                       colour) is within 5 % no value 1 KiB 2 KiB message size";
+        assert!(said.contains(finding), "{said}");
+        assert!(said.contains("Nowhere fastest: swing."), "{said}");
+        assert!(said.contains("SIMULATED on machine file summit · engine rounds"), "{said}");
+        assert!(said.contains("Computed once per point, without interval."), "{said}");
+        let whole = words(&rows[..4]);
+        assert!(!whole.contains("no value") && !whole.contains("striped"), "{whole}");
+    }
+
+    #[test]
+    fn of_an_algorithm_the_fastest_setting_counts_and_no_runner_up_is_itself() {
+        let rows = [
+            row("ring", 6, 1024.0, "100").with("segment_bytes", "0"),
+            row("ring", 6, 1024.0, "101").with("segment_bytes", "65536"),
+            row("double-tree", 6, 1024.0, "200"),
+            row("double-tree", 6, 2048.0, "300"),
+        ];
+        let said = words(&rows);
+        assert!(said.contains("double-tree in 1, ring in 1; in 0 the runner-up"), "{said}");
+    }
+
+    #[test]
+    fn what_is_unsupported_or_measured_is_no_winner() {
+        let rows = [
+            row("ring", 6, 1024.0, "100"),
+            row("ring", 6, 2048.0, "100"),
+            row("double-tree", 6, 1024.0, "200"),
+            row("swing", 6, 1024.0, "").with("status", "unsupported"),
+            row("bine", 6, 1024.0, "1").with("source", "measured"),
+        ];
+        let said = words(&rows);
+        assert!(said.contains("Of 2 cases, fastest is ring in 2; in 0"), "{said}");
+        assert!(said.contains("1 case left out: 1 unsupported."), "{said}");
+        assert!(!said.contains("bine"), "{said}");
+    }
+
+    #[test]
+    fn machines_and_engines_are_pictures_of_their_own() {
+        let rows = allreduces(&["ring", "double-tree"], &[6, 12], 10..14);
+        let other = |column: &str, value: &str| {
+            rows.iter().map(|row| row.with(column, value)).collect::<Vec<_>>()
+        };
+        let all = [rows.clone(), other("machine", "frontier"), other("engine", "nccl")].concat();
+        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)));
+        let suffix = |sheet: &Sheet| match sheet {
+            Sheet::Drawn { suffix, .. } => suffix.clone(),
+            Sheet::Skipped { reason } => panic!("{reason}"),
+        };
+        let suffixes: Vec<String> = sheets.iter().map(suffix).collect();
+        assert_eq!(suffixes, ["frontier_rounds", "summit_nccl", "summit_rounds"]);
+    }
+
+    #[test]
+    fn large_maps_and_small_ones_fit() {
+        words(&allreduces(&ALGORITHMS, &RANKS, 2..31));
+        words(&allreduces(&ALGORITHMS, &RANKS[..1], 10..12));
+        words(&allreduces(&ALGORITHMS, &RANKS, 10..12));
+    }
+
+    #[test]
+    fn nothing_to_compare_is_refused() {
+        let reason = "no simulated rows of kind `allreduce` with status ok have time_us_p50 for \
+                      several sizes and algorithms";
+        assert_eq!(FIGURE.refusal(&allreduces(&["ring"], &[6, 12], 10..14)), reason);
+        assert_eq!(FIGURE.refusal(&[message("allreduce", "ring", 1024.0)]), reason);
+    }
 }

@@ -2,11 +2,12 @@
 //! workload: samples per second and rank, as a share of those at the base.
 
 use crate::axis::Axis;
-use crate::drawing::Drawing;
+use crate::drawing::{Drawing, HARD_SPACE};
+use crate::ends;
 use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::Rows;
-use crate::simulation::{Panel, Simulation, Wanted};
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "efficiency", sheets };
@@ -29,7 +30,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(130.0, 20.0, titles.len()),
+        Shape::usual(130.0, ends::ROOM, titles.len()),
         |drawing, index, frame| {
             let panel = &simulation.panels[index];
             let x = simulation.ranks_axis(drawing, frame);
@@ -39,14 +40,20 @@ fn draw(simulation: &Simulation) -> Drawing {
             let whole = y.at(1.0);
             drawing.dashes((frame.left, whole), (frame.right, whole), theme::INK, 3.0);
             for line in &panel.lines {
-                line.draw(drawing, &x, &y, |row| row.efficiency);
+                simulation.draw_line(line, drawing, &x, &y, |row| row.efficiency);
             }
             drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+            let lines: Vec<&Line> = panel.lines.iter().collect();
+            simulation.draw_ends(&lines, drawing, frame, &y, |row| {
+                let value = row.efficiency.value?;
+                Some((value, theme::significant(value, 3)))
+            });
         },
     );
     let note = "Efficiency: samples per second and rank, as a share of those of the same policy at \
-                the base. Lines only join the points.";
-    page.finish(&simulation.caption(|row| row.efficiency, vec![note.to_string()]))
+                the base.";
+    let notes = vec![note.to_string(), POINTS.to_string()];
+    page.finish(&simulation.caption(|row| row.efficiency, notes))
 }
 
 /// What efficiency is relative to, where that is known.
@@ -55,7 +62,7 @@ fn base(panel: &Panel) -> String {
     let mut bases: Vec<f64> = rows.filter_map(|row| row.efficiency_base_ranks).collect();
     bases.sort_by(f64::total_cmp);
     bases.dedup();
-    let bases: Vec<String> = bases.into_iter().map(theme::tick).collect();
+    let bases: Vec<String> = bases.into_iter().map(theme::exact).collect();
     match bases.as_slice() {
         [] => String::new(),
         bases => format!(" relative to {} ranks", bases.join(" or ")),
@@ -77,8 +84,47 @@ fn finding(simulation: &Simulation) -> String {
         };
         let (first, last) = (known.first()?, known.last()?);
         let to = if known.len() > 1 { format!(" to {}", told(last)) } else { String::new() };
-        Some(format!("{} {}{to}", panel.name, told(first)))
+        Some(format!("{}{HARD_SPACE}{}{to}", panel.name, told(first)))
     };
     let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
-    format!("Efficiency on {} ranks: {}.", theme::tick(ranks), each.join("; "))
+    format!("Efficiency on {} ranks: {}.", theme::exact(ranks), each.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words().replace('\n', " ")
+    }
+
+    #[test]
+    fn the_base_is_in_the_axis_and_the_best_and_worst_are_said() {
+        let rows: Vec<_> = [("ddp", "0.875"), ("byteps", "0.5"), ("horovod-bitvector", "0.7")]
+            .into_iter()
+            .flat_map(|(name, share)| {
+                let last = policy("vgg16", name, 96).with("efficiency_p50", share);
+                [policy("vgg16", name, 6), last]
+            })
+            .collect();
+        let said = words(&rows);
+        assert!(said.contains("on 96 ranks: vgg16 0.88 (ddp) to 0.50 (byteps). "), "{said}");
+        for expected in ["efficiency relative to 6 ranks", " 0.875 0.700 0.500 ", "SIMULATED on"] {
+            assert!(said.contains(expected), "{said}\nexpected {expected}");
+        }
+        let other: Vec<_> = rows.iter().map(|row| row.with("efficiency_base_ranks", "1")).collect();
+        assert!(words(&other).contains("efficiency relative to 1 ranks"));
+        let unknown: Vec<_> =
+            rows.iter().map(|row| row.with("efficiency_base_ranks", "")).collect();
+        assert!(!words(&unknown).contains("relative"));
+    }
+
+    #[test]
+    fn all_workloads_fit() {
+        words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+    }
 }

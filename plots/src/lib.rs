@@ -27,6 +27,7 @@
 //! | `breakdown.rs`      | simulated: where a step's time goes, per policy               |
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
 //! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
+//! | `ends.rs`           | numbers at the right ends of lines                            |
 //! | `line.rs`           | an algorithm's values over message size, as a line            |
 //! | `layout.rs`         | how ranks are spread over nodes                               |
 //! | `page.rs`           | title, finding, legend and caption around a figure            |
@@ -50,6 +51,7 @@ mod crossover;
 mod dash;
 mod drawing;
 mod efficiency;
+mod ends;
 mod error;
 mod fields;
 mod hatch;

@@ -129,7 +129,7 @@ impl<'a> Picture<'a> {
         };
         let Some((first, last)) = fastest(few).zip(fastest(many)) else { return String::new() };
         let told = |row: &Row| {
-            let (time, ranks) = (theme::significant(time_ms(row), 3), theme::tick(ranks_of(row)));
+            let (time, ranks) = (theme::significant(time_ms(row), 3), theme::exact(ranks_of(row)));
             format!("{time} ms on {ranks} ranks ({})", self.selection.algorithm(row))
         };
         let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
@@ -221,6 +221,16 @@ mod tests {
         let words = words(&[on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3), slow, packed]);
         let plain = words.replace('\n', " ");
         assert!(plain.contains("and 60.0 ms on 4 ranks (ring): 50 %"), "over most nodes: {plain}");
+    }
+
+    #[test]
+    fn steps_of_a_simulated_machine_are_left_to_figures_of_their_own() {
+        let ran = [on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3)];
+        let policies = synthetic::scaling(&["resnet50"], &["ddp"], &[6, 12]);
+        let mut drawings = FIGURE.drawings(&[ran.to_vec(), policies.clone()].concat());
+        assert_eq!(drawings.len(), 1);
+        assert!(!drawings.remove(0).words().contains("SIMULATED"));
+        assert!(FIGURE.refusal(&policies).starts_with("no rows of kind `step`"));
     }
 
     #[test]

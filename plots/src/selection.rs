@@ -296,6 +296,31 @@ mod tests {
     }
 
     #[test]
+    fn a_simulated_machine_is_apart_from_what_ran() {
+        let simulated = ring().with("source", "simulated");
+        let rows = Rows::of(&table(&[
+            ring(),
+            ring().with("policy", "ddp"),
+            simulated.clone(),
+            simulated.with("policy", "ddp"),
+            simulated.with("machine", "summit").with("engine", "nccl"),
+        ]));
+        let count = |selections: Vec<Selection>| -> Vec<usize> {
+            let rows = |part: Selection| part.rows.len() + part.replaced.len();
+            selections.into_iter().map(rows).collect()
+        };
+        assert_eq!(count(Selection::of(&rows, "step", algorithm)), [2, 1]);
+        assert_eq!(count(Selection::over_layouts(&rows, "step", algorithm)), [2, 1]);
+        let selections = Selection::simulated(&rows, "step", algorithm);
+        let suffixes: Vec<&str> = selections.iter().map(|part| part.suffix.as_str()).collect();
+        assert_eq!(suffixes, ["unknown_unknown", "summit_nccl"]);
+        assert_eq!(count(selections), [2, 1]);
+        let reason = "no row of kind `step`, apart from those of a simulated machine; do it";
+        assert_eq!(none(&rows, &["step"], "do it"), reason);
+        assert_eq!(none(&rows, &["control"], "do it"), "no row of kind `control`; do it");
+    }
+
+    #[test]
     fn the_latest_row_of_a_case_is_drawn_wherever_it_stands() {
         let old = ring().with("started", "2026-03-01T00:00:00Z").with("host", "old");
         let new = ring().with("started", "2026-03-02T00:00:00Z").with("host", "new");

@@ -9,6 +9,7 @@ use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::dash;
 use crate::drawing::{Drawing, Point};
+use crate::ends::{self, End};
 use crate::page::{Entry, Page, SIGN};
 use crate::panels::Frame;
 use crate::rows::{Estimate, Row, Rows};
@@ -39,6 +40,10 @@ pub(crate) struct Line<'a> {
     pub style: usize,
     pub rows: Vec<&'a Row>,
 }
+
+/// What a caption says of lines over ranks.
+pub(crate) const POINTS: &str =
+    "At the right, the numbers on most ranks. Lines only join the points.";
 
 /// What a figure takes of simulations.
 pub(crate) struct Wanted {
@@ -126,6 +131,47 @@ impl<'a> Simulation<'a> {
         page.legend(&entries.collect::<Vec<_>>());
     }
 
+    /// Draws a quantity of a line, with a bar where its interval has a width.
+    pub fn draw_line(
+        &self,
+        line: &Line,
+        drawing: &mut Drawing,
+        x: &Axis,
+        y: &Axis,
+        quantity: impl Fn(&Row) -> Estimate,
+    ) {
+        let (style, color) = (line.style, theme::series(line.style));
+        let known = || {
+            let of = |row: &&Row| Some((x.at(ranks_of(row)), quantity(row).value?, quantity(row)));
+            line.rows.iter().filter_map(of)
+        };
+        let path: Vec<Point> = known().map(|(x, value, _)| (x, y.at(value))).collect();
+        drawing.broken(&path, color, 3.0, dash::pattern(style));
+        for (x, value, Estimate { interval, .. }) in known() {
+            if let Some((low, high)) = interval.filter(|(low, high)| low < high) {
+                theme::interval(drawing, x, y.at(low), y.at(high), color);
+            }
+            theme::marker(drawing, style, (x, y.at(value)), radius(style), false);
+        }
+    }
+
+    /// The numbers at the right ends of lines that reach the most ranks.
+    pub fn draw_ends(
+        &self,
+        lines: &[&Line],
+        drawing: &mut Drawing,
+        frame: Frame,
+        y: &Axis,
+        number: impl Fn(&Row) -> Option<(f64, String)>,
+    ) {
+        let Some(most) = self.selection.ranks().pop() else { return };
+        let end = |line: &&Line| {
+            let (value, words) = number(line.at(most)?)?;
+            Some(End { y: y.at(value), style: line.style, words })
+        };
+        ends::draw(drawing, frame, lines.iter().filter_map(end).collect());
+    }
+
     /// The caption, with the figure's own notes.
     pub fn caption(&self, drawn: fn(&Row) -> Estimate, mut notes: Vec<String>) -> Caption {
         if self.chosen {
@@ -164,34 +210,17 @@ impl<'a> Line<'a> {
                 let half = SIGN / 2.0;
                 let ends = [(x - half, y), (x + half, y)];
                 drawing.broken(&ends, theme::series(style), 3.0, dash::pattern(style));
-                theme::marker(drawing, style, (x, y), theme::MARKER, false);
+                theme::marker(drawing, style, (x, y), radius(style), false);
             }),
             label: self.policy.clone(),
         }
     }
+}
 
-    /// Draws a quantity over ranks, with a bar where its interval has a width.
-    pub fn draw(
-        &self,
-        drawing: &mut Drawing,
-        x: &Axis,
-        y: &Axis,
-        quantity: impl Fn(&Row) -> Estimate,
-    ) {
-        let color = theme::series(self.style);
-        let known = || {
-            let of = |row: &&Row| Some((x.at(ranks_of(row)), quantity(row).value?, quantity(row)));
-            self.rows.iter().filter_map(of)
-        };
-        let path: Vec<Point> = known().map(|(x, value, _)| (x, y.at(value))).collect();
-        drawing.broken(&path, color, 3.0, dash::pattern(self.style));
-        for (x, value, Estimate { interval, .. }) in known() {
-            if let Some((low, high)) = interval.filter(|(low, high)| low < high) {
-                theme::interval(drawing, x, y.at(low), y.at(high), color);
-            }
-            theme::marker(drawing, self.style, (x, y.at(value)), theme::MARKER, false);
-        }
-    }
+/// Markers shrink from one policy to the next, for where policies are alike, the next one's must not
+/// hide those before.
+fn radius(style: usize) -> f64 {
+    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0][style % 6]
 }
 
 /// A dashed line of ink in a legend.
@@ -245,7 +274,9 @@ fn title(work: &[String], works: &[Vec<String>]) -> String {
         words.push(format!("{} samples per rank", work[1]));
     }
     if alike > 1 {
-        words.push(format!("{} + {} + {} ms", work[2], work[3], work[4]));
+        let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..]);
+        let known = parts.filter(|(_, ms)| !ms.is_empty());
+        words.extend(known.map(|(part, ms)| format!("{part} {ms} ms")));
     }
     words.retain(|word| !word.is_empty());
     words.join(", ")
@@ -257,4 +288,95 @@ fn in_order(policies: impl Iterator<Item = String>) -> Vec<String> {
     policies.sort_by_cached_key(|policy| (!policy.contains("coordinator"), policy.clone()));
     policies.dedup();
     policies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, policy, scaling, step};
+
+    const WANTED: Wanted =
+        Wanted { complete: |row| row.time_us.value.is_some(), columns: "a time", ranks_min: 2 };
+
+    /// What a figure would see of each simulation, in words.
+    fn seen(rows: &[synthetic::Row]) -> Vec<String> {
+        let rows = Rows::of(&synthetic::table(rows));
+        let seen = std::cell::RefCell::new(Vec::new());
+        Simulation::sheets(&rows, &WANTED, |simulation| {
+            let of = |panel: &Panel| {
+                let line = |line: &Line| {
+                    let times = line.rows.iter().filter_map(|row| row.time_us.value);
+                    let times: Vec<String> = times.map(|time| format!("{time:.0}")).collect();
+                    format!("{} {} {}", line.style, line.policy, times.join(" "))
+                };
+                let lines: Vec<String> = panel.lines.iter().map(line).collect();
+                format!("{}: {}", panel.title, lines.join(", "))
+            };
+            let panels: Vec<String> = simulation.panels.iter().map(of).collect();
+            seen.borrow_mut().push(panels.join("; "));
+            None
+        });
+        seen.into_inner()
+    }
+
+    fn row(name: &str, ranks: u32, time_us: &str) -> synthetic::Row {
+        policy("vgg16", name, ranks).with("time_us_p50", time_us)
+    }
+
+    #[test]
+    fn rows_become_lines_by_ranks_whatever_their_order() {
+        let mut rows = vec![
+            row("ddp", 12, "2"),
+            row("horovod-coordinator", 12, "4"),
+            row("ddp", 6, "1"),
+            row("horovod-coordinator", 6, "3"),
+        ];
+        let expected = ["vgg16, 64 samples per rank: 0 horovod-coordinator 3 4, 1 ddp 1 2"];
+        assert_eq!(seen(&rows), expected);
+        rows.reverse();
+        assert_eq!(seen(&rows), expected);
+        // What ran, failed, or lacks a policy or a time is in no line.
+        rows.push(row("byteps", 6, "9").with("source", "measured"));
+        rows.push(row("ddp", 24, "9").with("status", "failed"));
+        rows.push(row("ddp", 24, ""));
+        rows.push(step("ring", "coordinator", 64.0, 5.0).with("source", "simulated"));
+        assert_eq!(seen(&rows)[0], expected[0]);
+    }
+
+    #[test]
+    fn of_a_policy_the_fastest_setting_counts() {
+        let rows = [
+            row("ddp", 6, "5").with("cycle_time_ms", "1"),
+            row("ddp", 6, "3").with("cycle_time_ms", "5"),
+            row("ddp", 12, "4").with("algorithm", "ring"),
+            row("ddp", 12, "7"),
+        ];
+        assert_eq!(seen(&rows), ["vgg16, 64 samples per rank: 0 ddp 3 4"]);
+        // Of the same setting, the later row counts, even if it is slower.
+        let again = row("ddp", 12, "8").with("started", "2026-04-01T00:00:00Z");
+        assert_eq!(seen(&[&rows[..2], &rows[3..], &[again]].concat())[0][28..], *"0 ddp 3 8");
+    }
+
+    #[test]
+    fn other_work_is_another_panel_and_other_machines_other_pictures() {
+        let rows = scaling(&["vgg16"], &["ddp"], &[6, 12]);
+        let with = |column: &str, value: &str| -> Vec<_> {
+            rows.iter().map(|row| row.with(column, value)).collect()
+        };
+        let panels = seen(&[rows.clone(), with("batch", "32"), with("workload", "x")].concat());
+        assert_eq!(panels.len(), 1);
+        for title in ["vgg16, 32 samples", "; vgg16, 64 samples", "; x, 64 samples"] {
+            assert!(panels[0].contains(title), "{panels:?}");
+        }
+        let slower = seen(&[rows.clone(), with("backward_ms", "9")].concat());
+        assert!(slower[0].contains("vgg16, 64 samples per rank, backward 9 ms"), "{slower:?}");
+        for (column, value) in [("machine", "frontier"), ("engine", "nccl"), ("dtype", "float16")] {
+            assert_eq!(seen(&[rows.clone(), with(column, value)].concat()).len(), 2, "{column}");
+        }
+    }
+
+    #[test]
+    fn one_number_of_ranks_is_no_line() {
+        assert_eq!(seen(&[row("ddp", 6, "1"), row("byteps", 6, "1")]), Vec::<String>::new());
+    }
 }

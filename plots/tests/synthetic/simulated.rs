@@ -115,7 +115,7 @@ pub fn allreduce(algorithm: &str, ranks: u32, size_bytes: f64) -> Row {
         .with("size_bytes", &size_bytes.to_string())
         .with("time_us_p50", &format!("{time_us:.3}"));
     let unsupported = algorithm == "halving-doubling" && !(ranks / 6).is_power_of_two();
-    let row = simulated(row);
+    let row = simulated(row).with("seeds", "").with("samples", "0");
     if unsupported { row.with("status", "unsupported").with("time_us_p50", "") } else { row }
 }
 
