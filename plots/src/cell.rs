@@ -2,7 +2,7 @@
 
 use plotters::style::RGBColor;
 
-use crate::drawing::{Drawing, Point, Text, text_width};
+use crate::drawing::{Drawing, Text, text_width};
 use crate::rows::Row;
 use crate::theme;
 
@@ -126,14 +126,4 @@ impl Shape {
             }
         }
     }
-}
-
-/// A corner at the top right of a cell, or at the bottom right.
-pub(crate) fn fold(drawing: &mut Drawing, corner: Point, size: f64, at_top: bool, color: RGBColor) {
-    // Off the edge, so that a white corner is a sign and not a cut.
-    let off = (size / 5.0).min(4.0);
-    let down = if at_top { 1.0 } else { -1.0 };
-    let (x, y) = (corner.0 - off, corner.1 + down * off);
-    let inwards = down * size;
-    drawing.area(&[(x - size, y), (x, y), (x, y + inwards)], color);
 }

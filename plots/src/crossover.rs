@@ -217,7 +217,13 @@ fn paint(drawing: &mut Drawing, style: usize, close: Option<Option<usize>>, plac
 }
 
 fn stripes(drawing: &mut Drawing, color: RGBColor, place: Rectangle) {
-    Hatch { color, every: 20.0, width: 5.0, falling: false }.draw(drawing, place);
+    let [left, top, width, height] = place;
+    // Broad lines reach half their width beyond their ends.
+    let place = [left + 3.0, top + 3.0, width - 6.0, height - 6.0];
+    // Paper on either side, for two colours may be one grey.
+    for (color, width) in [(theme::PAPER, 9.0), (color, 5.0)] {
+        Hatch { color, every: 22.0, width, falling: false }.draw(drawing, place);
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@
 //! | `surface.rs`        | step time over fusion threshold and cycle time                |
 //! | `cell.rs`           | a cell of that map                                            |
 //! | `color_bar.rs`      | its colour scale                                              |
+//! | `defaults.rs`       | Horovod's defaults on it                                      |
 //! | `scaling.rs`        | step time over ranks, per algorithm at its fastest setting    |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
 //! | `roofline.rs`       | share of the bound over message size, per algorithm           |
@@ -49,6 +50,7 @@ mod color_bar;
 mod control_planes;
 mod crossover;
 mod dash;
+mod defaults;
 mod drawing;
 mod efficiency;
 mod ends;

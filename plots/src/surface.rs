@@ -7,8 +7,9 @@
 //! would have without tuning.
 
 use crate::caption::Caption;
-use crate::cell::{CELL_GAP, Cell, Shape, fold};
+use crate::cell::{CELL_GAP, Cell, Shape};
 use crate::color_bar::Colors;
+use crate::defaults;
 use crate::drawing::{Align, Drawing, Text};
 use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
@@ -17,11 +18,6 @@ use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "surface", sheets };
-
-/// Horovod's fusion threshold and cycle time where the user sets none.
-const DEFAULT: (f64, f64) = (128.0 * theme::MIB, 1.0);
-/// The same before version 0.21.
-const FORMER_DEFAULT: (f64, f64) = (64.0 * theme::MIB, 5.0);
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let selections = Selection::of(rows, "step", |row| {
@@ -210,12 +206,8 @@ impl Surface {
                     }
                 };
                 let size = (height * 0.34).min(width * 0.15).min(26.0);
-                if (*threshold, *cycle) == DEFAULT {
-                    fold(drawing, (x + width, y), size, true, ink);
-                }
-                if (*threshold, *cycle) == FORMER_DEFAULT {
-                    fold(drawing, (x + width, y + height), size, false, ink);
-                }
+                let setting = (*threshold, *cycle);
+                defaults::mark(drawing, setting, (x + width, y), height, size, ink);
             }
         }
         // Last, so that no neighbour's outline covers it.
@@ -241,24 +233,7 @@ impl Surface {
         let tried = |(threshold, cycle): (f64, f64)| {
             self.thresholds.contains(&threshold) && self.cycles.contains(&cycle)
         };
-        if tried(DEFAULT) {
-            entries.push(Entry {
-                sign: Box::new(|drawing, (x, y)| {
-                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
-                    fold(drawing, (x + 24.0, y - 16.0), 22.0, true, theme::INK);
-                }),
-                label: "Horovod's default since 0.21".to_string(),
-            });
-        }
-        if tried(FORMER_DEFAULT) {
-            entries.push(Entry {
-                sign: Box::new(|drawing, (x, y)| {
-                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
-                    fold(drawing, (x + 24.0, y + 16.0), 22.0, false, theme::INK);
-                }),
-                label: "Horovod's default before 0.21".to_string(),
-            });
-        }
+        entries.extend(defaults::entries(tried));
         let whole =
             self.algorithms.len() * self.planes.len() * self.thresholds.len() * self.cycles.len();
         if self.cells.len() < whole {
