@@ -8,7 +8,7 @@ use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
 use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Frame, Shape};
-use crate::rows::{PARTS, Row, Rows};
+use crate::rows::{Estimate, PARTS, Row, Rows};
 use crate::simulation::{Line, Panel, Simulation, Wanted};
 use crate::speedup::near;
 use crate::{Figure, Sheet, theme};
@@ -68,7 +68,8 @@ fn draw(simulation: &Simulation) -> Drawing {
     let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
                 excess over the others. Right: the step's time over that of its \
                 compute. Panels have scales of their own.";
-    page.finish(&simulation.caption(|row| row.time_us, vec![note.to_string()]))
+    let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
+    page.finish(&simulation.caption_on(&ranks, bar, vec![note.to_string()]))
 }
 
 const BAR: f64 = 26.0;
@@ -255,8 +256,14 @@ mod tests {
         assert_eq!(shown(&[6.0]), [6.0]);
         let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
         assert!(!said.contains("3072 ranks"), "{said}");
-        assert_eq!(said.matches("6000 ranks ").count(), WORKLOADS.len(), "{said}");
+        assert_eq!(
+            said.matches("6000 ranks horovod-coordinator").count(),
+            WORKLOADS.len(),
+            "{said}"
+        );
         assert!(said.contains("SIMULATED on machine file summit"), "{said}");
+        let shown = "; 1536 ranks = 256 nodes × 6 and 6000 ranks = 1000 nodes × 6 and";
+        assert!(said.contains(shown) && said.contains("Median without interval;"), "{said}");
     }
 
     #[test]

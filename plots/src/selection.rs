@@ -8,7 +8,7 @@ use crate::rows::{Row, Rows};
 use crate::theme;
 
 /// Rows of one kind that arose under the same conditions, so that they may share a picture.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selection<'a> {
     /// What tells this selection from the others, for file names; empty when it is the only one.
     pub suffix: String,

@@ -173,11 +173,23 @@ impl<'a> Simulation<'a> {
     }
 
     /// The caption, with the figure's own notes.
-    pub fn caption(&self, drawn: fn(&Row) -> Estimate, mut notes: Vec<String>) -> Caption {
+    pub fn caption(&self, drawn: fn(&Row) -> Estimate, notes: Vec<String>) -> Caption {
+        self.caption_on(&self.selection.ranks(), drawn, notes)
+    }
+
+    /// The same of a figure that shows only some numbers of ranks.
+    pub fn caption_on(
+        &self,
+        ranks: &[f64],
+        drawn: fn(&Row) -> Estimate,
+        mut notes: Vec<String>,
+    ) -> Caption {
         if self.chosen {
             notes.push("Each policy with its fastest setting for that many ranks.".to_string());
         }
-        Caption::of(&self.selection, drawn, notes)
+        let mut selection = self.selection.clone();
+        selection.rows.retain(|row| ranks.contains(&ranks_of(row)));
+        Caption::of(&selection, drawn, notes)
     }
 }
 
