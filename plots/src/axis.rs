@@ -38,11 +38,11 @@ impl Axis {
         }
     }
 
-    /// Percents of what cannot be exceeded: linear from 0 to 110, and further only where values
-    /// are.
-    pub fn percent(values: &[f64], from: f64, to: f64) -> Axis {
+    /// Shares of what cannot be exceeded, such as 100 %: linear from 0 to a little above that, and
+    /// further only where values are.
+    pub fn shares(whole: f64, values: &[f64], from: f64, to: f64) -> Axis {
         let mut axis = Axis::spanning(false, 0.0, extremes(values).1, from, to);
-        axis.high = axis.high.max(110.0);
+        axis.high = axis.high.max(whole + whole / 10.0);
         axis.ticks = axis.even_ticks(10.0);
         axis
     }
@@ -56,8 +56,43 @@ impl Axis {
         } else {
             Axis::spanning(false, low, if high > low { high } else { 1.0 }, from, to)
         };
-        axis.ticks = values.iter().map(|value| (*value, theme::tick(*value))).collect();
+        axis.ticks = values.iter().map(|value| (*value, theme::exact(*value))).collect();
         axis
+    }
+
+    /// Numbers of ranks along a horizontal axis: as [`Axis::factor`], labels where there is room, and
+    /// the largest number always has one.
+    pub fn ranks(values: &[f64], from: f64, to: f64) -> Axis {
+        let mut axis = Axis::factor(values, from, to);
+        axis.thin(|label| text_width(label, theme::TICK, false) + 16.0);
+        axis
+    }
+
+    /// Values as cells that touch, logarithmic; with it, the pixels of each cell's low and high
+    /// end.
+    pub fn cells(
+        values: &[f64],
+        label: fn(f64) -> String,
+        extent: fn(&str) -> f64,
+        from: f64,
+        to: f64,
+    ) -> (Axis, Vec<(f64, f64)>) {
+        let middle = |index: usize| (values[index - 1] * values[index]).sqrt();
+        let last = values.len() - 1;
+        let (low, high) = match last {
+            0 => (values[0] / 2.0, values[0] * 2.0),
+            _ => (values[0].powi(2) / middle(1), values[last].powi(2) / middle(last)),
+        };
+        let ticks = values.iter().map(|value| (*value, label(*value))).collect();
+        let mut axis = Axis { logarithmic: true, low, high, from, to, ticks };
+        axis.thin(extent);
+        let edge = |index: usize| match index {
+            0 => from,
+            index if index > last => to,
+            index => axis.at(middle(index)),
+        };
+        let cells = (0..=last).map(|index| (edge(index), edge(index + 1))).collect();
+        (axis, cells)
     }
 
     /// Sizes in bytes: logarithmic, ticks at powers of two.
@@ -105,7 +140,7 @@ impl Axis {
             let x = self.at(*value);
             drawing.line(&[(x, top), (x, bottom)], theme::GRID, 2.0);
             let half = text_width(label, theme::TICK, false) / 2.0;
-            if x - half >= free_from {
+            if !label.is_empty() && x - half >= free_from {
                 let at = (x, bottom + 40.0);
                 drawing.text(Text { align: Align::Middle, ..Text::new(label, at, theme::TICK) });
                 free_from = x + half + 12.0;
@@ -129,6 +164,21 @@ impl Axis {
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
         let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
         drawing.text(text.centered());
+    }
+
+    /// Empties labels that would touch, from the highest value down.
+    fn thin(&mut self, extent: impl Fn(&str) -> f64) {
+        let places: Vec<f64> = self.ticks.iter().map(|(value, _)| self.at(*value)).collect();
+        let mut free = f64::INFINITY;
+        for ((_, label), place) in self.ticks.iter_mut().zip(places).rev() {
+            // Counted from the axis's low end, which may be at the bottom.
+            let (place, half) = ((place - self.from).abs(), extent(label) / 2.0);
+            if place + half > free {
+                label.clear();
+            } else {
+                free = place - half;
+            }
+        }
     }
 
     /// At most so many ticks above zero, evenly spaced.
@@ -190,12 +240,40 @@ mod tests {
     }
 
     #[test]
-    fn percents_reach_beyond_110_only_where_values_do() {
-        let axis = Axis::percent(&[3.0, 80.0], 0.0, 110.0);
+    fn shares_reach_beyond_the_whole_only_where_values_do() {
+        let axis = Axis::shares(100.0, &[3.0, 80.0], 0.0, 110.0);
         assert_eq!(labels(&axis), ["0", "20", "40", "60", "80", "100"]);
         assert_eq!((axis.at(0.0), axis.at(100.0)), (0.0, 100.0));
-        let beyond = Axis::percent(&[3.0, 150.0], 0.0, 100.0);
+        let beyond = Axis::shares(100.0, &[3.0, 150.0], 0.0, 100.0);
         assert!(beyond.at(150.0) < 100.0, "within the frame");
+        let ones = Axis::shares(1.0, &[0.03, 0.8], 0.0, 110.0);
+        assert_eq!(labels(&ones), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    }
+
+    #[test]
+    fn of_crowded_numbers_of_ranks_the_largest_is_labelled() {
+        let ranks = [6.0, 12.0, 768.0, 1536.0, 3072.0, 6000.0, 12288.0, 27600.0];
+        let axis = Axis::ranks(&ranks, 0.0, 700.0);
+        let kept = ["6", "12", "", "1536", "", "6000", "", "27\u{202f}600"];
+        assert_eq!(labels(&axis), kept);
+        let wide = Axis::ranks(&ranks, 0.0, 3000.0);
+        assert!(labels(&wide).iter().all(|label| !label.is_empty()));
+    }
+
+    #[test]
+    fn cells_touch_and_fill_the_axis_in_either_direction() {
+        let of = |values: &[f64], from, to| Axis::cells(values, theme::tick, |_| 40.0, from, to);
+        let (axis, cells) = of(&[10.0, 100.0, 1000.0], 0.0, 90.0);
+        let close = |(low, high): (f64, f64), (l, h): (f64, f64)| {
+            assert!((low - l).abs() < 1e-9 && (high - h).abs() < 1e-9, "{low} {high}");
+        };
+        let expected = [(0.0, 30.0), (30.0, 60.0), (60.0, 90.0)];
+        cells.into_iter().zip(expected).for_each(|(cell, expected)| close(cell, expected));
+        assert_eq!(labels(&axis), ["10", "", "1000"]);
+        let (axis, cells) = of(&[10.0, 100.0], 90.0, 0.0);
+        close(cells[0], (90.0, 45.0));
+        assert_eq!(labels(&axis), ["10", "100"]);
+        assert_eq!(of(&[6.0], 0.0, 90.0).1, [(0.0, 90.0)]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use crate::drawing::Drawing;
 use crate::line::{self, Line, Point};
 use crate::page::Page;
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::Selection;
+use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "bus_bandwidth", sheets };
@@ -32,8 +32,9 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         }
     }
     if pictures.is_empty() {
-        let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
-        return vec![Sheet::Skipped { reason: reason.to_string() }];
+        let kinds = KINDS.map(|(kind, _)| kind);
+        let reason = selection::none(rows, &kinds, "run a sweep of message sizes");
+        return vec![Sheet::Skipped { reason }];
     }
     Line::style(pictures.iter_mut().flat_map(|picture| &mut picture.lines));
     pictures.into_iter().map(Picture::sheet).collect()

@@ -49,6 +49,9 @@ impl Caption {
 
 fn origin(rows: &[&Row]) -> Vec<String> {
     let source = several(rows, |row| row.source.to_uppercase()).join(" and ");
+    let machine = named("machine file", "machine files", rows, |row| row.machine.clone());
+    let source = if machine.is_empty() { source } else { format!("{source} on {machine}") };
+    let engine = named("engine", "engines", rows, |row| in_words(&row.engine));
     let emulated = match rows.iter().any(|row| row.emulated == Some(true)) {
         true if rows.iter().all(|row| row.transport == "threads") => {
             "emulated nodes (threads posing as nodes)".to_string()
@@ -68,16 +71,43 @@ fn origin(rows: &[&Row]) -> Vec<String> {
             format!("{over} of {} points oversubscribed: more ranks than cores", rows.len())
         }
     };
-    vec![source, emulated, oversubscribed]
+    vec![source, engine, seeds(rows), emulated, oversubscribed]
+}
+
+/// What predicts the time of an allreduce.
+fn in_words(engine: &str) -> String {
+    match engine {
+        "nccl" => "nccl (the model by which NCCL itself chooses)".to_string(),
+        "rounds" => "rounds (our schedules in virtual time)".to_string(),
+        other => other.to_string(),
+    }
+}
+
+fn seeds(rows: &[&Row]) -> String {
+    let seeds = || rows.iter().filter_map(|row| row.seeds);
+    match seeds().reduce(f64::min).zip(seeds().reduce(f64::max)) {
+        None => String::new(),
+        Some((few, many)) if few == many => theme::count(few as usize, "seed"),
+        Some((few, many)) => format!("{few} to {many} seeds per point"),
+    }
 }
 
 fn conditions(rows: &[&Row]) -> Vec<String> {
     let layouts: BTreeSet<Layout> = rows.iter().map(|row| Layout::of(row)).collect();
     let layouts: Vec<String> = match (layouts.first(), layouts.last()) {
         (Some(few), Some(many)) if layouts.len() > MOST_LAYOUTS => {
-            vec![few.to_ranks(many)]
+            let sizes = several(rows, |row| row.local_size.map_or(String::new(), theme::plain));
+            match sizes.as_slice() {
+                [each] => vec![format!("{}, {each} per node", few.to_ranks(many))],
+                _ => vec![few.to_ranks(many)],
+            }
         }
         _ => layouts.iter().map(Layout::to_string).collect(),
+    };
+    let driven = match rows.iter().filter(|row| row.driven == "classes").count() {
+        0 => String::new(),
+        all if all == rows.len() => "one rank of each class driven".to_string(),
+        some => format!("one rank of each class driven in {some} of {} points", rows.len()),
     };
     let pinned = match rows.iter().filter(|row| row.pinned == Some(true)).count() {
         0 => String::new(),
@@ -88,6 +118,7 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
         named("workload", "workloads", rows, |row| row.workload.clone()),
         named("transport", "transports", rows, |row| row.transport.clone()),
         joined(&layouts, " and "),
+        driven,
         pinned,
         several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
     ]
@@ -97,9 +128,13 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
 const MOST_LAYOUTS: usize = 4;
 
 fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
-    let samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
+    let simulated = rows.iter().all(|row| row.of_machine());
+    let over_seeds = simulated && rows.iter().any(|row| row.seeds > Some(1.0));
+    let mut samples: Vec<f64> = rows.iter().filter_map(|row| row.samples).collect();
+    samples.retain(|samples| !simulated || *samples > 0.0);
     let low = samples.iter().copied().reduce(f64::min);
     let samples = match low.zip(samples.iter().copied().reduce(f64::max)) {
+        None if simulated => String::new(),
         None => "number of samples not known".to_string(),
         Some((low, high)) if low == high => {
             format!("{} per point", theme::count(low as usize, "sample"))
@@ -109,10 +144,14 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
     let estimates = || rows.iter().map(|row| drawn(row)).filter(|drawn| drawn.value.is_some());
     let points = estimates().count();
     let bare = estimates().filter(|estimate| estimate.interval.is_none()).count();
+    if bare == points && simulated && !over_seeds {
+        return vec!["computed once per point, without interval".to_string()];
+    }
     if bare == points {
         return vec!["median without interval".to_string(), samples];
     }
-    let mut parts = vec!["median with exact 95 % interval".to_string(), samples];
+    let interval = if over_seeds { "95 % interval over seeds" } else { "exact 95 % interval" };
+    let mut parts = vec![format!("median with {interval}"), samples];
     if bare > 0 {
         parts.push(format!("{bare} of {points} points have no interval"));
     }
@@ -220,6 +259,38 @@ mod tests {
         }
         let expected = "SIMULATED\nMedian without interval; number of samples not known.\nA note.";
         assert_eq!(caption(&[row]), expected);
+    }
+
+    #[test]
+    fn a_simulation_names_machine_engine_and_seeds() {
+        let row = row()
+            .with("source", "simulated")
+            .with("emulated", "false")
+            .with("oversubscribed", "false")
+            .with("machine", "summit")
+            .with("engine", "nccl")
+            .with("driven", "all")
+            .with("seeds", "10");
+        // Other figures would not mix it with what ran.
+        let of = |rows: &[synthetic::Row]| {
+            let rows = Rows::of(&table(rows));
+            let selections = Selection::simulated(&rows, "step", |row| vec![row.driven.clone()]);
+            let caption = Caption::of(&selections[0], |row| row.time_us, Vec::new());
+            assert!(caption.simulated);
+            format!("{}\n{}", caption.origin, caption.paragraphs.join("\n"))
+        };
+        let text = of(std::slice::from_ref(&row));
+        let origin = "SIMULATED on machine file summit · engine nccl (the model by which NCCL \
+                      itself chooses) · 10 seeds\n";
+        assert!(text.starts_with(origin), "{text}");
+        assert!(text.contains("Median with 95 % interval over seeds; 30 samples per"), "{text}");
+        let text = of(&[row.clone(), row.with("driven", "classes").with("seeds", "3")]);
+        assert!(text.contains(" · 3 to 10 seeds per point\n"), "{text}");
+        assert!(text.contains("; one rank of each class driven in 1 of 2 points;"), "{text}");
+        let bare = row.with("time_us_p50_low", "").with("seeds", "").with("engine", "new");
+        let text = of(&[bare]);
+        assert!(text.starts_with("SIMULATED on machine file summit · engine new\n"), "{text}");
+        assert!(text.contains(" Computed once per point, without interval. "), "{text}");
     }
 
     #[test]

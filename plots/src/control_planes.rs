@@ -24,22 +24,13 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         let reason = format!("no row of kind `{KIND}`; run a sweep of control planes");
         return vec![Sheet::Skipped { reason }];
     }
-    let mut pictures: Vec<Picture> = selections.into_iter().filter_map(Picture::of).collect();
-    if pictures.is_empty() {
-        let reason = format!(
+    let pictures = selections.into_iter().filter_map(Picture::of);
+    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
+    Sheet::all(drawn.collect(), || {
+        format!(
             "no rows of kind `{KIND}` with status ok have rank0_us_p50 for several numbers of ranks"
-        );
-        return vec![Sheet::Skipped { reason }];
-    }
-    // What tells it from pictures that are not drawn need not be said.
-    if let [picture] = &mut pictures[..] {
-        picture.selection.suffix.clear();
-    }
-    let sheet = |picture: Picture| {
-        let drawing = picture.draw();
-        Sheet::Drawn { suffix: picture.selection.suffix, drawing }
-    };
-    pictures.into_iter().map(sheet).collect()
+        )
+    })
 }
 
 /// Planes over the same numbers of ranks.
@@ -58,9 +49,9 @@ impl<'a> Picture<'a> {
     /// None if there are not several numbers of ranks to draw.
     fn of(mut selection: Selection<'a>) -> Option<Picture<'a>> {
         selection.require(|row| row.rank0_us.value > Some(0.0) && row.ranks > Some(0.0));
-        let mut ranks = selection.rows.iter().map(|row| row.ranks);
-        let first = ranks.next()?;
-        ranks.find(|other| *other != first)?;
+        if selection.ranks().len() < 2 {
+            return None;
+        }
         let mut planes = selection.control_planes();
         planes.sort_by_cached_key(|plane| in_order(plane));
         let line = |plane: String| {
@@ -83,9 +74,7 @@ impl<'a> Picture<'a> {
         let top = page.y + 16.0;
         let bottom = top + 940.0;
         let rows = || self.selection.rows.iter();
-        let mut ranks: Vec<f64> = rows().map(|row| ranks_of(row)).collect();
-        ranks.sort_by(f64::total_cmp);
-        ranks.dedup();
+        let ranks = self.selection.ranks();
         let spans = rows().filter_map(|row| row.rank0_us.span());
         let measured = spans.flat_map(|(low, high)| [low, high]);
         let times: Vec<f64> = measured.chain(rows().filter_map(|row| network(row))).collect();
@@ -123,7 +112,7 @@ impl<'a> Picture<'a> {
         };
         let bits = others.iter().filter(|line| line.plane == BITS);
         let said: Vec<String> = [first].into_iter().chain(bits).filter_map(of).collect();
-        let ranks = theme::tick(ranks_of(row));
+        let ranks = theme::exact(ranks_of(row));
         let said = said.join(", ");
         format!("At {ranks} ranks a step takes {said} of rank 0's time (measured).")
     }

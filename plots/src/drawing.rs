@@ -106,22 +106,6 @@ impl Drawing {
         self.marks.push(Mark::Line { points: points.to_vec(), color, width });
     }
 
-    /// A line in dashes, for a backend knows none.
-    pub fn dashes(&mut self, from: Point, to: Point, color: RGBColor, width: f64) {
-        const DASH: f64 = 18.0;
-        const GAP: f64 = 12.0;
-        let length = (to.0 - from.0).hypot(to.1 - from.1);
-        let along = |distance: f64| {
-            let part = (distance / length).min(1.0);
-            (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
-        };
-        let mut start = 0.0;
-        while start < length {
-            self.line(&[along(start), along(start + DASH)], color, width);
-            start += DASH + GAP;
-        }
-    }
-
     pub fn area(&mut self, points: &[Point], color: RGBColor) {
         self.marks.push(Mark::Area { points: points.to_vec(), color });
     }

@@ -8,44 +8,72 @@
 //!
 //! Nothing is asked of the system: the fonts, DejaVu Sans, are in `fonts/` with their licence.
 //!
-//! | file               | holds                                                           |
-//! |--------------------|-----------------------------------------------------------------|
-//! | `rows.rs`          | a table read by column name                                     |
-//! | `selection.rs`     | the rows that belong in one drawing, and those left out         |
-//! | `surface.rs`       | step time over fusion threshold and cycle time                  |
-//! | `scaling.rs`       | step time over ranks, per algorithm at its fastest setting       |
-//! | `bus_bandwidth.rs` | bus bandwidth over message size, per algorithm                  |
-//! | `roofline.rs`      | share of the bound over message size, per algorithm             |
-//! | `negotiation.rs`   | negotiation time and messages per step, over cycle time         |
-//! | `control_planes.rs` | what control planes take of rank 0, over ranks                      |
-//! | `line.rs`          | an algorithm's values over message size, as a line              |
-//! | `layout.rs`        | how ranks are spread over nodes                                 |
-//! | `page.rs`          | title, finding, legend and caption around a figure              |
-//! | `caption.rs`       | under which conditions the numbers arose                        |
-//! | `axis.rs`          | from values to pixels, and the ticks                            |
-//! | `theme.rs`         | colours, markers, sizes, numbers as text                        |
-//! | `drawing.rs`       | the list of marks, and its way to SVG and PNG                   |
+//! | file                | holds                                                         |
+//! |---------------------|---------------------------------------------------------------|
+//! | `rows.rs`           | a table read by column name                                   |
+//! | `fields.rs`         | one record of it                                              |
+//! | `selection.rs`      | the rows that belong in one drawing, and those left out       |
+//! | `surface.rs`        | step time over fusion threshold and cycle time                |
+//! | `cell.rs`           | a cell of that map                                            |
+//! | `color_bar.rs`      | its colour scale                                              |
+//! | `defaults.rs`       | Horovod's defaults on it                                      |
+//! | `scaling.rs`        | step time over ranks, per algorithm at its fastest setting    |
+//! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
+//! | `roofline.rs`       | share of the bound over message size, per algorithm           |
+//! | `negotiation.rs`    | negotiation time and messages per step, over cycle time       |
+//! | `control_planes.rs` | what control planes take of rank 0, over ranks                |
+//! | `throughput.rs`     | simulated: samples per second over ranks, per policy          |
+//! | `efficiency.rs`     | simulated: scaling efficiency over ranks, per policy          |
+//! | `speedup.rs`        | simulated: throughput over that of one policy, over ranks     |
+//! | `breakdown.rs`      | simulated: where a step's time goes, per policy               |
+//! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
+//! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
+//! | `ends.rs`           | numbers at the right ends of lines                            |
+//! | `line.rs`           | an algorithm's values over message size, as a line            |
+//! | `layout.rs`         | how ranks are spread over nodes                               |
+//! | `page.rs`           | title, finding, legend and caption around a figure            |
+//! | `panels.rs`         | small multiples on a page                                     |
+//! | `caption.rs`        | under which conditions the numbers arose                      |
+//! | `axis.rs`           | from values to pixels, and the ticks                          |
+//! | `theme.rs`          | colours, markers, sizes, numbers as text                      |
+//! | `dash.rs`           | broken lines                                                  |
+//! | `hatch.rs`          | slanted lines in a rectangle                                  |
+//! | `drawing.rs`        | the list of marks, and its way to SVG and PNG                 |
 #![forbid(unsafe_code)]
 
 mod axis;
+mod breakdown;
 mod bus_bandwidth;
 mod caption;
+mod cell;
+mod color_bar;
 mod control_planes;
+mod crossover;
+mod dash;
+mod defaults;
 mod drawing;
+mod efficiency;
+mod ends;
 mod error;
+mod fields;
+mod hatch;
 mod layout;
 mod line;
 mod negotiation;
 mod page;
+mod panels;
 mod roofline;
 mod rows;
 mod scaling;
 mod selection;
+mod simulation;
+mod speedup;
 mod surface;
 #[cfg(test)]
 #[path = "../tests/synthetic/mod.rs"]
 mod synthetic;
 mod theme;
+mod throughput;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,13 +84,18 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// Every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 11] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
     negotiation::FIGURE,
     control_planes::FIGURE,
     scaling::FIGURE,
+    throughput::FIGURE,
+    efficiency::FIGURE,
+    speedup::FIGURE,
+    breakdown::FIGURE,
+    crossover::FIGURE,
 ];
 
 /// A figure: its name, which begins its file names, and what it makes of the rows.
@@ -77,6 +110,21 @@ enum Sheet {
     Drawn { suffix: String, drawing: Drawing },
     /// A sentence for the user.
     Skipped { reason: String },
+}
+
+impl Sheet {
+    /// Pictures, each with what tells it from those that others could have been; or why there is
+    /// none.
+    fn all(mut pictures: Vec<(String, Drawing)>, reason: impl FnOnce() -> String) -> Vec<Sheet> {
+        match pictures.as_mut_slice() {
+            [] => return vec![Sheet::Skipped { reason: reason() }],
+            // What tells it from pictures that are not drawn need not be said.
+            [(suffix, _)] => suffix.clear(),
+            _ => {}
+        }
+        let drawn = |(suffix, drawing)| Sheet::Drawn { suffix, drawing };
+        pictures.into_iter().map(drawn).collect()
+    }
 }
 
 /// What became of a figure.

@@ -11,7 +11,7 @@ use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
 use crate::page::{Entry, Page, SIGN};
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::Selection;
+use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "negotiation", sheets };
@@ -31,7 +31,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         ]
     });
     if selections.is_empty() {
-        let reason = "no row of kind `step`; run a sweep of training steps".to_string();
+        let reason = selection::none(rows, &["step"], "run a sweep of training steps");
         return vec![Sheet::Skipped { reason }];
     }
     selections.into_iter().map(sheet).collect()

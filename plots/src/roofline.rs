@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
-use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
+use crate::drawing::{Align, Drawing, Text};
 use crate::layout::Layout;
 use crate::line::{self, Line, Point};
 use crate::page::Page;
+use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::Selection;
+use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
@@ -26,7 +27,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     let mut pictures: Vec<Picture> =
         Selection::over_layouts(rows, KIND, line::case).into_iter().map(Picture::of).collect();
     if pictures.is_empty() {
-        let reason = format!("no row of kind `{KIND}`; `kolo bench --out FILE` writes them");
+        let reason = selection::none(rows, &[KIND], "`kolo bench --out FILE` writes them");
         return vec![Sheet::Skipped { reason }];
     }
     let panels = pictures.iter_mut().flat_map(|picture| &mut picture.panels);
@@ -90,28 +91,23 @@ impl<'a> Picture<'a> {
         let mut page = Page::new(title, &self.finding());
         Line::legend(&mut page, self.lines());
 
-        let alone = self.panels.len() == 1;
-        let (columns, height) = if alone { (1, 860.0) } else { (2, 620.0) };
-        let width = (theme::WIDTH - 2.0 * theme::MARGIN) / columns as f64;
         let points = || self.lines().flat_map(|line| &line.points);
         let sizes: Vec<f64> = points().map(|point| point.size).collect();
         let shares: Vec<f64> = points().flat_map(Point::span).collect();
-        for row in self.panels.chunks(columns) {
-            let top = page.y + if alone { 16.0 } else { TITLE_HEIGHT };
-            let bottom = top + height;
-            for (column, panel) in row.iter().enumerate() {
-                let left = theme::MARGIN + column as f64 * width + LEFT;
-                let x = Axis::bytes(&sizes, left, left + width - LEFT - RIGHT);
-                let y = Axis::percent(&shares, bottom, top);
-                if !alone {
-                    let title = panel.layout.to_string().replace(HARD_SPACE, " ");
-                    let title = Text::new(title, (left, top - 20.0), theme::TICK);
-                    page.drawing.text(Text { bold: true, ..title });
-                }
-                panel.draw(&mut page.drawing, &x, &y);
-            }
-            page.y = bottom + 104.0;
-        }
+        let titles: Vec<String> = match self.panels.as_slice() {
+            [_] => vec![String::new()],
+            panels => panels.iter().map(|panel| panel.layout.to_string()).collect(),
+        };
+        panels::lay(
+            &mut page,
+            &titles,
+            Shape::usual(LEFT, RIGHT, titles.len()),
+            |drawing, index, frame| {
+                let x = Axis::bytes(&sizes, frame.left, frame.right);
+                let y = Axis::shares(100.0, &shares, frame.bottom, frame.top);
+                self.panels[index].draw(drawing, &x, &y);
+            },
+        );
         let notes = vec![BOUND.to_string(), line::note(&self.selection)];
         page.finish(&Caption::of(&self.selection, share, notes))
     }
@@ -137,7 +133,6 @@ impl<'a> Picture<'a> {
 const LEFT: f64 = 140.0;
 /// Room for the word at the bound.
 const RIGHT: f64 = 110.0;
-const TITLE_HEIGHT: f64 = 70.0;
 
 const BOUND: &str = "Bound: the same memory reads and writes by the same threads without \
                      synchronisation, or the floor of handing cache lines over, whichever takes \

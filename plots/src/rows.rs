@@ -4,12 +4,12 @@
 //! can be drawn together; a column that a figure needs must be in the header of every file. An
 //! empty field means "not known".
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::PlotError;
+use crate::fields::Fields;
 
 /// The rows of one or more CSV files.
 #[derive(Debug, Clone, Default)]
@@ -96,6 +96,41 @@ pub(crate) struct Row {
     pub network_us: Option<f64>,
     /// Latency in microseconds and bandwidth in GB/s that the former was computed from.
     pub network_assumed: Option<(f64, f64)>,
+    /// The file that describes the machine on which the row was simulated; empty if it was not.
+    pub machine: String,
+    /// Whose policies of negotiation and fusion were simulated.
+    pub policy: String,
+    /// What predicted the time of an allreduce.
+    pub engine: String,
+    pub driven: String,
+    /// Samples per rank and step.
+    pub batch: Option<f64>,
+    pub seeds: Option<f64>,
+    pub throughput_samples_s: Estimate,
+    pub efficiency: Estimate,
+    pub efficiency_base_ranks: Option<f64>,
+    /// What the step's time consists of, in the order of [`PARTS`].
+    pub parts_us: [Option<f64>; PARTS.len()],
+}
+
+/// The columns of a simulated step's parts, which add up to its time.
+pub(crate) const PARTS: [&str; 8] = [
+    "part_compute_us",
+    "part_jitter_us",
+    "part_cycle_us",
+    "part_negotiation_us",
+    "part_latency_us",
+    "part_bandwidth_us",
+    "part_contention_us",
+    "part_reduction_us",
+];
+
+impl Row {
+    /// Whether it comes from a simulated machine, as rows over thousands of ranks do. Figures of
+    /// what ran leave these to figures of their own.
+    pub fn of_machine(&self) -> bool {
+        self.source == "simulated" && !(self.machine.is_empty() && self.policy.is_empty())
+    }
 }
 
 /// A value and the interval around it, as far as they are known.
@@ -130,6 +165,10 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), 
 }
 
 fn row(fields: &Fields) -> Result<Row, PlotError> {
+    let mut parts_us = [None; PARTS.len()];
+    for (part, column) in parts_us.iter_mut().zip(PARTS) {
+        *part = fields.number(column)?;
+    }
     Ok(Row {
         kind: fields.one_of("kind", &["step", "allreduce", "message", "control"], KINDS)?,
         status: fields.one_of("status", &["ok", "wrong", "failed", "unsupported"], STATUSES)?,
@@ -179,111 +218,30 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         network_assumed: fields
             .number("network_alpha_us")?
             .zip(fields.number("network_bandwidth_gb_s")?),
+        machine: fields.text("machine")?,
+        policy: fields.text("policy")?,
+        engine: fields.text("engine")?,
+        driven: fields.text("driven")?,
+        batch: fields.number("batch")?,
+        seeds: fields.number("seeds")?,
+        throughput_samples_s: fields.estimate(
+            "throughput_samples_s_p50",
+            "throughput_samples_s_p50_low",
+            "throughput_samples_s_p50_high",
+        )?,
+        efficiency: fields.estimate(
+            "efficiency_p50",
+            "efficiency_p50_low",
+            "efficiency_p50_high",
+        )?,
+        efficiency_base_ranks: fields.number("efficiency_base_ranks")?,
+        parts_us,
     })
 }
 
 const KINDS: &str = "step, allreduce, message or control";
 const STATUSES: &str = "ok, wrong, failed or unsupported";
 const SOURCES: &str = "measured or simulated";
-
-/// Columns of control planes alone, which files of older versions lack: not known there.
-const LATER: [&str; 9] = [
-    "ready_order",
-    "miss_share",
-    "invalid_share",
-    "rank0_us_p50",
-    "rank0_us_p50_low",
-    "rank0_us_p50_high",
-    "network_us_p50",
-    "network_alpha_us",
-    "network_bandwidth_gb_s",
-];
-
-/// One record, and where it stands.
-struct Fields<'a> {
-    path: &'a Path,
-    columns: &'a HashMap<&'a str, usize>,
-    record: &'a csv::StringRecord,
-}
-
-impl Fields<'_> {
-    fn get(&self, column: &'static str) -> Result<&str, PlotError> {
-        let Some(index) = self.columns.get(column) else {
-            if LATER.contains(&column) {
-                return Ok("");
-            }
-            let mut found: Vec<_> = self.columns.iter().collect();
-            found.sort_by_key(|(_, index)| **index);
-            let names: Vec<_> = found.iter().map(|(name, _)| **name).collect();
-            return Err(PlotError::MissingColumn {
-                file: self.path.to_path_buf(),
-                column,
-                found: names.join(", "),
-            });
-        };
-        Ok(self.record.get(*index).unwrap_or_default().trim())
-    }
-
-    fn text(&self, column: &'static str) -> Result<String, PlotError> {
-        self.get(column).map(str::to_string)
-    }
-
-    fn one_of(
-        &self,
-        column: &'static str,
-        words: &[&str],
-        expected: &'static str,
-    ) -> Result<String, PlotError> {
-        let found = self.get(column)?;
-        if words.contains(&found) {
-            return Ok(found.to_string());
-        }
-        Err(self.bad(column, found, expected))
-    }
-
-    fn truth(&self, column: &'static str) -> Result<Option<bool>, PlotError> {
-        match self.get(column)? {
-            "" => Ok(None),
-            "true" => Ok(Some(true)),
-            "false" => Ok(Some(false)),
-            found => Err(self.bad(column, found, "true or false")),
-        }
-    }
-
-    /// Every number in a row is a count, a size or a time: never negative, never infinite.
-    fn number(&self, column: &'static str) -> Result<Option<f64>, PlotError> {
-        let found = self.get(column)?;
-        if found.is_empty() {
-            return Ok(None);
-        }
-        match found.parse::<f64>() {
-            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
-            _ => Err(self.bad(column, found, "a number of at least 0")),
-        }
-    }
-
-    fn estimate(
-        &self,
-        value: &'static str,
-        low: &'static str,
-        high: &'static str,
-    ) -> Result<Estimate, PlotError> {
-        Ok(Estimate {
-            value: self.number(value)?,
-            interval: self.number(low)?.zip(self.number(high)?),
-        })
-    }
-
-    fn bad(&self, column: &'static str, found: &str, expected: &'static str) -> PlotError {
-        PlotError::BadValue {
-            file: self.path.to_path_buf(),
-            line: self.record.position().map_or(1, csv::Position::line),
-            column,
-            found: found.to_string(),
-            expected,
-        }
-    }
-}
 
 #[cfg(test)]
 impl Rows {
@@ -321,5 +279,16 @@ mod tests {
         assert_eq!((row.samples, row.emulated), (None, None));
         assert!(row.time_us.value.is_some());
         assert_eq!(row.time_us.interval, None);
+    }
+
+    #[test]
+    fn columns_of_simulations_may_be_missing() {
+        let rows = Rows::of(&synthetic::table(&[synthetic::step("ring", "bitvector", 64.0, 5.0)]));
+        assert_eq!((rows.rows[0].machine.as_str(), rows.rows[0].parts_us), ("", [None; 8]));
+        let rows = Rows::of(&synthetic::table(&[synthetic::policy("vgg16", "ddp", 96)]));
+        assert_eq!(rows.rows[0].machine, "summit");
+        let known = rows.rows[0].parts_us.map(|part| part.expect("it is known"));
+        let time_us = rows.rows[0].time_us.value.expect("it is known");
+        assert!((known.iter().sum::<f64>() - time_us).abs() < 0.1);
     }
 }

@@ -24,22 +24,13 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
             format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
         ]
     });
-    let mut pictures: Vec<Picture> = selections.into_iter().filter_map(Picture::of).collect();
-    if pictures.is_empty() {
-        let reason = format!(
+    let pictures = selections.into_iter().filter_map(Picture::of);
+    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
+    Sheet::all(drawn.collect(), || {
+        format!(
             "no rows of kind `{KIND}` with status ok have time_us_p50 for several numbers of ranks"
-        );
-        return vec![Sheet::Skipped { reason }];
-    }
-    // What tells it from pictures that are not drawn need not be said.
-    if let [picture] = &mut pictures[..] {
-        picture.selection.suffix.clear();
-    }
-    let sheet = |picture: Picture| {
-        let drawing = picture.draw();
-        Sheet::Drawn { suffix: picture.selection.suffix, drawing }
-    };
-    pictures.into_iter().map(sheet).collect()
+        )
+    })
 }
 
 /// Algorithms over the same numbers of ranks.
@@ -58,18 +49,10 @@ impl<'a> Picture<'a> {
     /// None if there are not several numbers of ranks to draw.
     fn of(mut selection: Selection<'a>) -> Option<Picture<'a>> {
         selection.require(|row| row.time_us.value > Some(0.0) && row.ranks > Some(0.0));
-        // Of layouts of as many ranks, that over most nodes.
-        let nodes = |row: &Row| row.nodes.unwrap_or(1.0);
-        let most = |ranks: Option<f64>| {
-            let alike = selection.rows.iter().filter(|row| row.ranks == ranks);
-            alike.map(|row| nodes(row)).fold(0.0, f64::max)
-        };
-        let shown: Vec<&Row> =
-            selection.rows.iter().copied().filter(|row| nodes(row) == most(row.ranks)).collect();
-        selection.rows = shown;
-        let mut ranks = selection.rows.iter().map(|row| row.ranks);
-        let first = ranks.next()?;
-        ranks.find(|other| *other != first)?;
+        selection.prefer_most_nodes();
+        if selection.ranks().len() < 2 {
+            return None;
+        }
         let mut names: Vec<String> =
             selection.rows.iter().map(|row| selection.algorithm(row)).collect();
         names.sort();
@@ -105,9 +88,7 @@ impl<'a> Picture<'a> {
         let (left, right) = (theme::MARGIN + 180.0, theme::WIDTH - theme::MARGIN - 20.0);
         let top = page.y + 16.0;
         let bottom = top + 900.0;
-        let mut ranks: Vec<f64> = self.selection.rows.iter().map(|row| ranks_of(row)).collect();
-        ranks.sort_by(f64::total_cmp);
-        ranks.dedup();
+        let ranks = self.selection.ranks();
         let spans = self.selection.rows.iter().filter_map(|row| row.time_us.span());
         let times = spans.flat_map(|(low, high)| [low / 1e3, high / 1e3]);
         let times: Vec<f64> = times.chain(bound_ms).collect();
@@ -148,7 +129,7 @@ impl<'a> Picture<'a> {
         };
         let Some((first, last)) = fastest(few).zip(fastest(many)) else { return String::new() };
         let told = |row: &Row| {
-            let (time, ranks) = (theme::significant(time_ms(row), 3), theme::tick(ranks_of(row)));
+            let (time, ranks) = (theme::significant(time_ms(row), 3), theme::exact(ranks_of(row)));
             format!("{time} ms on {ranks} ranks ({})", self.selection.algorithm(row))
         };
         let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
@@ -240,6 +221,16 @@ mod tests {
         let words = words(&[on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3), slow, packed]);
         let plain = words.replace('\n', " ");
         assert!(plain.contains("and 60.0 ms on 4 ranks (ring): 50 %"), "over most nodes: {plain}");
+    }
+
+    #[test]
+    fn steps_of_a_simulated_machine_are_left_to_figures_of_their_own() {
+        let ran = [on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3)];
+        let policies = synthetic::scaling(&["resnet50"], &["ddp"], &[6, 12]);
+        let mut drawings = FIGURE.drawings(&[ran.to_vec(), policies.clone()].concat());
+        assert_eq!(drawings.len(), 1);
+        assert!(!drawings.remove(0).words().contains("SIMULATED"));
+        assert!(FIGURE.refusal(&policies).starts_with("no rows of kind `step`"));
     }
 
     #[test]

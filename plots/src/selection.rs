@@ -8,7 +8,7 @@ use crate::rows::{Row, Rows};
 use crate::theme;
 
 /// Rows of one kind that arose under the same conditions, so that they may share a picture.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Selection<'a> {
     /// What tells this selection from the others, for file names; empty when it is the only one.
     pub suffix: String,
@@ -24,10 +24,27 @@ impl<'a> Selection<'a> {
     /// Parts the rows of a kind by their conditions. `case` names what a figure tells apart within
     /// a picture.
     pub fn of(rows: &'a Rows, kind: &str, case: fn(&Row) -> Vec<String>) -> Vec<Selection<'a>> {
-        Selection::parts(rows, kind, conditions, case)
+        Selection::parts(run(rows, kind), conditions, case)
     }
 
-    /// The same for a figure that tells layouts of ranks apart within a picture.
+    /// Parts the rows of a kind that were simulated, by machine and engine. Everything else that a
+    /// figure tells apart, layouts too, is in the `case`.
+    pub fn simulated(
+        rows: &'a Rows,
+        kind: &str,
+        case: fn(&Row) -> Vec<String>,
+    ) -> Vec<Selection<'a>> {
+        let simulated = rows.of_kind(kind).filter(|row| row.source == "simulated");
+        let apart = |row: &Row| {
+            let [machine, engine] = [&row.machine, &row.engine].map(Clone::clone);
+            let apart = [machine, engine, row.dtype.clone(), row.op.clone()];
+            let condition = |value| Condition { column: "", value, of_layout: false };
+            apart.into_iter().map(condition).collect()
+        };
+        Selection::parts(simulated, apart, case)
+    }
+
+    /// As [`Selection::of`], for a figure that tells layouts of ranks apart within a picture.
     pub fn over_layouts(
         rows: &'a Rows,
         kind: &str,
@@ -39,17 +56,16 @@ impl<'a> Selection<'a> {
             apart
         };
         let case = |row: &Row| [case(row), vec![format!("{:?}", Layout::of(row))]].concat();
-        Selection::parts(rows, kind, apart, case)
+        Selection::parts(run(rows, kind), apart, case)
     }
 
     fn parts(
-        rows: &'a Rows,
-        kind: &str,
+        rows: impl Iterator<Item = &'a Row>,
         conditions: impl Fn(&Row) -> Vec<Condition>,
         case: impl Fn(&Row) -> Vec<String>,
     ) -> Vec<Selection<'a>> {
         let mut parts: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
-        for row in rows.of_kind(kind) {
+        for row in rows {
             let values = conditions(row).into_iter().map(|condition| condition.value).collect();
             parts.entry(values).or_default().push(row);
         }
@@ -111,6 +127,26 @@ impl<'a> Selection<'a> {
         self.rows.retain(|row| in_place(row) || !lines.contains(&line(row)));
     }
 
+    /// Of layouts of as many ranks, keeps that over most nodes.
+    pub fn prefer_most_nodes(&mut self) {
+        let nodes = |row: &Row| row.nodes.unwrap_or(1.0);
+        let mut most: BTreeMap<u64, f64> = BTreeMap::new();
+        let ranks = |row: &Row| row.ranks.unwrap_or_default() as u64;
+        for row in &self.rows {
+            let most = most.entry(ranks(row)).or_default();
+            *most = most.max(nodes(row));
+        }
+        self.rows.retain(|row| nodes(row) == most[&ranks(row)]);
+    }
+
+    /// The numbers of ranks that there are, few first.
+    pub fn ranks(&self) -> Vec<f64> {
+        let mut ranks: Vec<f64> = self.rows.iter().filter_map(|row| row.ranks).collect();
+        ranks.sort_by(f64::total_cmp);
+        ranks.dedup();
+        ranks
+    }
+
     /// Forgets the rows that this picture is not about.
     pub fn restrict(&mut self, about: impl Fn(&Row) -> bool) {
         self.rows.retain(|row| about(row));
@@ -163,6 +199,20 @@ impl<'a> Selection<'a> {
             row.algorithm.clone()
         }
     }
+}
+
+/// The rows of a kind that ran, or were simulated as if they had: none of a simulated machine.
+fn run<'a>(rows: &'a Rows, kind: &str) -> impl Iterator<Item = &'a Row> {
+    rows.of_kind(kind).filter(|row| !row.of_machine())
+}
+
+/// Why a figure has no row of a kind, and what to do.
+pub(crate) fn none(rows: &Rows, kinds: &[&str], remedy: &str) -> String {
+    let quoted: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
+    let which = format!("no row of kind {}", quoted.join(" or "));
+    let simulated = kinds.iter().any(|kind| rows.of_kind(kind).next().is_some());
+    let but = if simulated { ", apart from those of a simulated machine" } else { "" };
+    format!("{which}{but}; {remedy}")
 }
 
 /// A column whose value must be the same throughout a picture.
@@ -243,6 +293,31 @@ mod tests {
         let expected =
             ["bert-large_nodes-2_ranks-4", "resnet50_nodes-2_ranks-4", "resnet50_nodes-4_ranks-8"];
         assert_eq!(suffixes, expected);
+    }
+
+    #[test]
+    fn a_simulated_machine_is_apart_from_what_ran() {
+        let simulated = ring().with("source", "simulated");
+        let rows = Rows::of(&table(&[
+            ring(),
+            ring().with("policy", "ddp"),
+            simulated.clone(),
+            simulated.with("policy", "ddp"),
+            simulated.with("machine", "summit").with("engine", "nccl"),
+        ]));
+        let count = |selections: Vec<Selection>| -> Vec<usize> {
+            let rows = |part: Selection| part.rows.len() + part.replaced.len();
+            selections.into_iter().map(rows).collect()
+        };
+        assert_eq!(count(Selection::of(&rows, "step", algorithm)), [2, 1]);
+        assert_eq!(count(Selection::over_layouts(&rows, "step", algorithm)), [2, 1]);
+        let selections = Selection::simulated(&rows, "step", algorithm);
+        let suffixes: Vec<&str> = selections.iter().map(|part| part.suffix.as_str()).collect();
+        assert_eq!(suffixes, ["unknown_unknown", "summit_nccl"]);
+        assert_eq!(count(selections), [2, 1]);
+        let reason = "no row of kind `step`, apart from those of a simulated machine; do it";
+        assert_eq!(none(&rows, &["step"], "do it"), reason);
+        assert_eq!(none(&rows, &["control"], "do it"), "no row of kind `control`; do it");
     }
 
     #[test]

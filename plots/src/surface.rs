@@ -6,21 +6,18 @@
 //! settings tried are few and far apart. Horovod's defaults carry a corner, for they are what one
 //! would have without tuning.
 
-use plotters::style::RGBColor;
-
 use crate::caption::Caption;
-use crate::drawing::{Align, Drawing, Point, Text, text_width};
+use crate::cell::{CELL_GAP, Cell, Shape};
+use crate::color_bar::Colors;
+use crate::defaults;
+use crate::drawing::{Align, Drawing, Text};
+use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
-use crate::rows::{Row, Rows};
-use crate::selection::Selection;
+use crate::rows::Rows;
+use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "surface", sheets };
-
-/// Horovod's fusion threshold and cycle time where the user sets none.
-const DEFAULT: (f64, f64) = (128.0 * theme::MIB, 1.0);
-/// The same before version 0.21.
-const FORMER_DEFAULT: (f64, f64) = (64.0 * theme::MIB, 5.0);
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let selections = Selection::of(rows, "step", |row| {
@@ -32,7 +29,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         ]
     });
     if selections.is_empty() {
-        let reason = "no row of kind `step`; run a sweep of training steps".to_string();
+        let reason = selection::none(rows, &["step"], "run a sweep of training steps");
         return vec![Sheet::Skipped { reason }];
     }
     selections.into_iter().map(sheet).collect()
@@ -46,55 +43,6 @@ fn sheet(mut selection: Selection) -> Sheet {
     }
     let drawing = Surface::of(&selection).draw(&selection);
     Sheet::Drawn { suffix: selection.suffix, drawing }
-}
-
-/// One setting and its step time in milliseconds.
-#[derive(Debug, Clone, PartialEq)]
-struct Cell {
-    algorithm: String,
-    plane: String,
-    threshold: f64,
-    cycle: f64,
-    time: f64,
-    interval: Option<(f64, f64)>,
-}
-
-impl Cell {
-    fn of(row: &Row) -> Option<Cell> {
-        Some(Cell {
-            algorithm: row.algorithm.clone(),
-            plane: row.control_plane.clone(),
-            threshold: row.fusion_threshold_bytes?,
-            cycle: row.cycle_time_ms?,
-            time: row.time_us.value? / 1e3,
-            interval: row.time_us.interval.map(|(low, high)| (low / 1e3, high / 1e3)),
-        })
-    }
-
-    fn span(&self) -> (f64, f64) {
-        self.interval.unwrap_or((self.time, self.time))
-    }
-
-    /// Whether the samples leave open which of two is faster.
-    fn ties_with(&self, other: &Cell) -> bool {
-        let ((low, high), (other_low, other_high)) = (self.span(), other.span());
-        low <= other_high && other_low <= high
-    }
-
-    fn value(&self) -> String {
-        theme::significant(self.time, 3)
-    }
-
-    /// Half the interval's width, in a smaller type under the value.
-    fn half_width(&self) -> Option<String> {
-        let (low, high) = self.interval?;
-        Some(format!("±{}", theme::uncertainty((high - low) / 2.0, self.time)))
-    }
-
-    fn setting(&self) -> String {
-        let (threshold, cycle) = (theme::threshold(self.threshold), theme::tick(self.cycle));
-        format!("{}, {}, {threshold}, {cycle} ms", self.algorithm, self.plane)
-    }
 }
 
 /// The cells of one picture and the values along its sides, sorted.
@@ -160,7 +108,7 @@ impl Surface {
         let title = "Step time by fusion threshold and cycle time";
         let mut page = Page::new(title, &self.finding());
         page.legend(&self.entries());
-        let shape = Shape::of(self);
+        let shape = self.shape();
         let colors = Colors::over(&self.cells);
         let panels_top = page.y + 16.0;
 
@@ -202,10 +150,17 @@ impl Surface {
         let middle = (theme::MARGIN + 26.0, (panels_top + page.y) / 2.0);
         let label = Text::new("cycle time (ms)", middle, theme::BODY);
         page.drawing.text(Text { upwards: true, ..label }.centered());
-        colors.draw_bar(&mut page.drawing, panels_top, page.y);
+        colors.draw_bar(&mut page.drawing, theme::WIDTH - RIGHT + 40.0, panels_top, page.y);
         page.y += 96.0;
 
         page.finish(&Caption::of(selection, |row| row.time_us, vec![self.note()]))
+    }
+
+    fn shape(&self) -> Shape {
+        let panels = self.planes.len() as f64;
+        let room = (theme::WIDTH - LEFT - RIGHT - (panels - 1.0) * PANEL_GAP) / panels;
+        let rows = self.cycles.len();
+        Shape::of(&self.cells, &self.thresholds, rows, room, self.algorithms.len())
     }
 
     fn note(&self) -> String {
@@ -246,17 +201,13 @@ impl Surface {
                         theme::readable_on(fill)
                     }
                     None => {
-                        hatch(drawing, x, y, width, height);
+                        Hatch::missing(drawing, [x, y, width, height]);
                         theme::INK
                     }
                 };
                 let size = (height * 0.34).min(width * 0.15).min(26.0);
-                if (*threshold, *cycle) == DEFAULT {
-                    fold(drawing, (x + width, y), size, true, ink);
-                }
-                if (*threshold, *cycle) == FORMER_DEFAULT {
-                    fold(drawing, (x + width, y + height), size, false, ink);
-                }
+                let setting = (*threshold, *cycle);
+                defaults::mark(drawing, setting, (x + width, y), height, size, ink);
             }
         }
         // Last, so that no neighbour's outline covers it.
@@ -282,29 +233,14 @@ impl Surface {
         let tried = |(threshold, cycle): (f64, f64)| {
             self.thresholds.contains(&threshold) && self.cycles.contains(&cycle)
         };
-        if tried(DEFAULT) {
-            entries.push(Entry {
-                sign: Box::new(|drawing, (x, y)| {
-                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
-                    fold(drawing, (x + 24.0, y - 16.0), 22.0, true, theme::INK);
-                }),
-                label: "Horovod's default since 0.21".to_string(),
-            });
-        }
-        if tried(FORMER_DEFAULT) {
-            entries.push(Entry {
-                sign: Box::new(|drawing, (x, y)| {
-                    drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::GRID);
-                    fold(drawing, (x + 24.0, y + 16.0), 22.0, false, theme::INK);
-                }),
-                label: "Horovod's default before 0.21".to_string(),
-            });
-        }
+        entries.extend(defaults::entries(tried));
         let whole =
             self.algorithms.len() * self.planes.len() * self.thresholds.len() * self.cycles.len();
         if self.cells.len() < whole {
             entries.push(Entry {
-                sign: Box::new(|drawing, (x, y)| hatch(drawing, x - 24.0, y - 16.0, 48.0, 32.0)),
+                sign: Box::new(|drawing, (x, y)| {
+                    Hatch::missing(drawing, [x - 24.0, y - 16.0, 48.0, 32.0])
+                }),
                 label: "no value".to_string(),
             });
         }
@@ -317,8 +253,6 @@ const LEFT: f64 = 190.0;
 const RIGHT: f64 = 250.0;
 const TITLE_HEIGHT: f64 = 54.0;
 const PANEL_GAP: f64 = 30.0;
-/// Between cells, so that an outline has its own place.
-const CELL_GAP: f64 = 8.0;
 const OUTLINE: f64 = 6.0;
 const STAR: f64 = 17.0;
 
@@ -328,178 +262,6 @@ struct Panel<'a> {
     plane: &'a str,
     left: f64,
     top: f64,
-}
-
-/// How large cells and their texts are, so that any number of settings fits the page.
-struct Shape {
-    columns: usize,
-    rows: usize,
-    cell_width: f64,
-    cell_height: f64,
-    value_size: f64,
-    interval_size: f64,
-    label_size: f64,
-}
-
-impl Shape {
-    fn of(surface: &Surface) -> Shape {
-        let (columns, rows) = (surface.thresholds.len(), surface.cycles.len());
-        let panels = surface.planes.len() as f64;
-        let room = theme::WIDTH - LEFT - RIGHT - (panels - 1.0) * PANEL_GAP;
-        let cell_width = room / panels / columns as f64;
-        let lines = (rows * surface.algorithms.len()) as f64;
-        let cell_height = (1900.0 / lines).clamp(54.0, (280.0 / lines).max(112.0));
-        let free = cell_width - CELL_GAP - 12.0;
-        let fitting = |size: f64, texts: &mut dyn Iterator<Item = String>| {
-            let widest = texts.map(|text| text_width(&text, size, false)).fold(1.0, f64::max);
-            size * (free / widest).min(1.0)
-        };
-        let inner = cell_height - CELL_GAP;
-        let cells = &surface.cells;
-        Shape {
-            columns,
-            rows,
-            cell_width,
-            cell_height,
-            value_size: fitting((inner * 0.5).min(34.0), &mut cells.iter().map(Cell::value)),
-            interval_size: fitting(
-                (inner * 0.42).min(25.0),
-                &mut cells.iter().filter_map(Cell::half_width),
-            ),
-            label_size: fitting(
-                theme::TICK,
-                &mut surface.thresholds.iter().map(|threshold| theme::threshold_mib(*threshold)),
-            ),
-        }
-    }
-
-    fn panel_width(&self) -> f64 {
-        self.columns as f64 * self.cell_width
-    }
-
-    fn panel_height(&self) -> f64 {
-        self.rows as f64 * self.cell_height
-    }
-
-    /// Cycle times grow upwards.
-    fn cell_top(&self, panel_top: f64, row: usize) -> f64 {
-        panel_top + (self.rows - 1 - row) as f64 * self.cell_height
-    }
-
-    fn write(&self, drawing: &mut Drawing, cell: &Cell, (x, y): (f64, f64), fill: RGBColor) {
-        let color = theme::readable_on(fill);
-        let value =
-            |y| Text { color, ..Text::new(cell.value(), (x, y), self.value_size).centered() };
-        match cell.half_width() {
-            None => drawing.text(value(y)),
-            Some(half) => {
-                drawing.text(value(y - self.interval_size * 0.55));
-                let at = (x, y + self.value_size * 0.5);
-                let text = Text::new(half, at, self.interval_size).centered();
-                drawing.text(Text { color, ..text });
-            }
-        }
-    }
-}
-
-/// The colour scale that all panels share: the brighter, the faster.
-struct Colors {
-    low: f64,
-    high: f64,
-}
-
-impl Colors {
-    fn over(cells: &[Cell]) -> Colors {
-        let times = || cells.iter().map(|cell| cell.time);
-        Colors {
-            low: times().fold(f64::INFINITY, f64::min),
-            high: times().fold(f64::NEG_INFINITY, f64::max),
-        }
-    }
-
-    /// From 0 at the slowest to 1 at the fastest. Logarithmic, so that equal ratios look equal.
-    fn part(&self, time: f64) -> f64 {
-        if self.high > self.low && self.low > 0.0 {
-            (self.high / time).ln() / (self.high / self.low).ln()
-        } else {
-            1.0
-        }
-    }
-
-    fn of(&self, cell: &Cell) -> RGBColor {
-        theme::viridis(self.part(cell.time))
-    }
-
-    /// Places on the bar and their times, in as many digits as tell them apart.
-    fn ticks(&self) -> Vec<(f64, String)> {
-        if self.high <= self.low || self.low <= 0.0 {
-            return vec![(1.0, theme::significant(self.low, 3))];
-        }
-        let parts = [0.0, 0.25, 0.5, 0.75, 1.0];
-        let labels = |digits| {
-            parts.map(|part| {
-                theme::significant(self.high * (self.low / self.high).powf(part), digits)
-            })
-        };
-        let distinct = |labels: &[String; 5]| labels.windows(2).all(|pair| pair[0] != pair[1]);
-        let labels = (3..6).map(labels).find(distinct).unwrap_or_else(|| labels(6));
-        parts.into_iter().zip(labels).collect()
-    }
-
-    fn draw_bar(&self, drawing: &mut Drawing, top: f64, bottom: f64) {
-        const WIDTH: f64 = 40.0;
-        const STEPS: usize = 120;
-        let left = theme::WIDTH - RIGHT + 40.0;
-        // A bar as tall as the page is no easier to read.
-        let (middle, height) = ((top + bottom) / 2.0, (bottom - top).min(900.0));
-        let (top, bottom) = (middle - height / 2.0, middle + height / 2.0);
-        let step = height / STEPS as f64;
-        for index in 0..STEPS {
-            let y = top + index as f64 * step;
-            let color = theme::viridis(1.0 - (index as f64 + 0.5) / STEPS as f64);
-            // Steps overlap by a pixel, for rounding must leave no gap.
-            let tall = (step + 1.0).min(bottom - y);
-            drawing.rectangle(left, y, WIDTH, tall, color);
-        }
-        for (part, label) in self.ticks() {
-            let y = bottom - part * height;
-            drawing.line(&[(left + WIDTH, y), (left + WIDTH + 10.0, y)], theme::INK, 2.0);
-            let label = Text::new(label, (left + WIDTH + 18.0, y), theme::TICK).centered();
-            drawing.text(Text { align: Align::Left, ..label });
-        }
-        let at = (theme::WIDTH - theme::MARGIN - 22.0, middle);
-        let short = height < 460.0;
-        let words = if short { "step time (ms)" } else { "step time (ms), brighter is faster" };
-        drawing.text(Text { upwards: true, ..Text::new(words, at, theme::BODY) }.centered());
-    }
-}
-
-/// A corner at the top right of a cell, or at the bottom right.
-fn fold(drawing: &mut Drawing, corner: Point, size: f64, at_top: bool, color: RGBColor) {
-    // Off the edge, so that a white corner is a sign and not a cut.
-    let off = (size / 5.0).min(4.0);
-    let down = if at_top { 1.0 } else { -1.0 };
-    let (x, y) = (corner.0 - off, corner.1 + down * off);
-    let inwards = down * size;
-    drawing.area(&[(x - size, y), (x, y), (x, y + inwards)], color);
-}
-
-/// A place without a value.
-fn hatch(drawing: &mut Drawing, left: f64, top: f64, width: f64, height: f64) {
-    const EVERY: f64 = 16.0;
-    drawing.rectangle(left, top, width, height, theme::PAPER);
-    let mut start = EVERY / 2.0;
-    // Lines x + y = start, cut off at the sides.
-    while start < width + height {
-        let from = if start < width { (start, 0.0) } else { (width, start - width) };
-        let to = if start < height { (0.0, start) } else { (start - height, height) };
-        drawing.line(
-            &[(left + from.0, top + from.1), (left + to.0, top + to.1)],
-            RGBColor(190, 190, 190),
-            2.0,
-        );
-        start += EVERY;
-    }
 }
 
 #[cfg(test)]
@@ -608,16 +370,6 @@ mod tests {
             }
         }
         draw(&[step("ring", "coordinator", 0.0, 0.0)]);
-    }
-
-    #[test]
-    fn ticks_of_a_narrow_scale_differ() {
-        let words = |low, high| -> Vec<String> {
-            Colors { low, high }.ticks().into_iter().map(|(_, label)| label).collect()
-        };
-        assert_eq!(words(100.0, 200.0), ["200", "168", "141", "119", "100"]);
-        assert_eq!(words(100.0, 101.0), ["101.0", "100.7", "100.5", "100.2", "100.0"]);
-        assert_eq!(words(100.0, 100.0), ["100"]);
     }
 
     #[test]

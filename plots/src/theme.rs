@@ -179,6 +179,11 @@ pub(crate) fn plain(value: f64) -> String {
     format!("{value}")
 }
 
+/// A number that was set, such as of ranks, to its last digit: `0.5`, `12 288`.
+pub(crate) fn exact(value: f64) -> String {
+    grouped(&plain(value))
+}
+
 /// A tick's number: no digits that say nothing.
 pub(crate) fn tick(value: f64) -> String {
     let text = significant(value, 4);
@@ -253,6 +258,12 @@ mod tests {
         ] {
             assert_eq!(significant(value, 3), text);
         }
+    }
+
+    #[test]
+    fn numbers_that_were_set_keep_every_digit() {
+        assert_eq!(exact(12288.0), "12\u{202f}288");
+        assert_eq!((exact(0.5), exact(6000.0)), ("0.5".to_string(), "6000".to_string()));
     }
 
     #[test]

@@ -7,7 +7,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use plots::{Drawn, Outcome, PlotError, Rows, draw};
-use synthetic::{Row, control, grid, message, step, sweep, table};
+use synthetic::{
+    POLICIES, RANKS, Row, WORKLOADS, allreduces, control, grid, message, scaling, step, sweep,
+    table,
+};
 
 /// An empty folder for a test.
 fn folder(test: &str) -> PathBuf {
@@ -67,6 +70,8 @@ fn a_sweep_becomes_every_figure() {
         ("control_planes", files(&["control_planes"])),
         ("scaling", Outcome::Skipped(NO_SCALING.to_string())),
     ];
+    let (drawn, simulated) = drawn.split_at(expected.len());
+    assert!(simulated.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
     assert_eq!(drawn, expected.map(|(figure, outcome)| Drawn { figure, outcome }));
 
     for name in
@@ -149,6 +154,31 @@ fn a_simulation_says_so_in_colour() {
     }
 }
 
+const SIMULATED: [&str; 5] = ["throughput", "efficiency", "speedup", "breakdown", "crossover"];
+
+#[test]
+fn a_simulated_machine_becomes_its_figures_and_no_others() {
+    let steps = scaling(&WORKLOADS, &POLICIES, &RANKS);
+    let algorithms =
+        ["ring", "hierarchical", "double-tree", "halving-doubling", "recursive-doubling"];
+    let rows = [steps, allreduces(&algorithms, &RANKS, 8..31)].concat();
+    let (folder, drawn) = figures("machine", &rows);
+    for Drawn { figure, outcome } in drawn {
+        let expected = [format!("{figure}.svg"), format!("{figure}.png")];
+        match outcome {
+            Outcome::Files(files) => {
+                assert!(SIMULATED.contains(&figure), "{figure}");
+                assert_eq!(files, expected.map(|name| folder.join(name)));
+                let origin = "SIMULATED on machine file summit · engine rounds (our schedules in \
+                              virtual time)";
+                let seeds = if figure == "crossover" { "Computed once" } else { " · 10 seeds" };
+                assert_says(&svg(&folder, figure), &[origin, seeds, "#D55E00"]);
+            }
+            Outcome::Skipped(_) => assert!(!SIMULATED.contains(&figure), "{figure}"),
+        }
+    }
+}
+
 #[test]
 fn figures_without_rows_are_skipped_with_a_reason() {
     let (_, drawn) = figures("steps_only", &grid(&["ring"], &[64.0], &[5.0]));
@@ -158,10 +188,9 @@ fn figures_without_rows_are_skipped_with_a_reason() {
 
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
-    assert_eq!(
-        figures,
-        ["surface", "bus_bandwidth", "roofline", "negotiation", "control_planes", "scaling"]
-    );
+    let of_what_ran =
+        ["surface", "bus_bandwidth", "roofline", "negotiation", "control_planes", "scaling"];
+    assert_eq!(figures, [&of_what_ran[..], &SIMULATED].concat());
     assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
 }
 

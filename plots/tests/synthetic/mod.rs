@@ -1,7 +1,11 @@
 //! Rows as a sweep would write them: ResNet-50 on 4 ranks, posing as 2 nodes of 2.
 #![allow(dead_code)] // Each test binary uses its part.
 
+mod simulated;
+
 use std::collections::BTreeMap;
+
+pub use simulated::*;
 
 /// A row as column and field.
 #[derive(Debug, Clone)]

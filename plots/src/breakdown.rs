@@ -1,0 +1,289 @@
+//! Where a step's time goes in simulated training: stacked bars per policy on a few numbers of
+//! ranks, a panel per workload.
+
+use plotters::style::RGBColor;
+
+use crate::axis::Axis;
+use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
+use crate::hatch::Hatch;
+use crate::page::{Entry, Page};
+use crate::panels::{self, Frame, Shape};
+use crate::rows::{Estimate, PARTS, Row, Rows};
+use crate::simulation::{Line, Panel, Simulation, Wanted};
+use crate::speedup::near;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "breakdown", sheets };
+
+/// Besides the largest, about so many ranks are shown, if there are.
+const SHOWN: [f64; 2] = [1536.0, 6000.0];
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let wanted = Wanted {
+        complete: |row| row.parts_us[0] > Some(0.0) && row.time_us.value > Some(0.0),
+        columns: "time_us_p50 and part_compute_us",
+        ranks_min: 1,
+    };
+    Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
+}
+
+/// Slanted lines that tell a part from its neighbours without colour.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Slant {
+    None,
+    Rising,
+    Falling,
+}
+
+/// Words, colour and lines of each part, in the order of [`PARTS`].
+const LOOKS: [(&str, RGBColor, Slant); PARTS.len()] = [
+    ("compute", RGBColor(214, 214, 214), Slant::None),
+    ("slowest rank", RGBColor(50, 50, 50), Slant::None),
+    ("waiting for a cycle", RGBColor(240, 228, 66), Slant::Rising),
+    ("negotiation", RGBColor(213, 94, 0), Slant::None),
+    ("latency", RGBColor(86, 180, 233), Slant::Falling),
+    ("bandwidth", RGBColor(0, 114, 178), Slant::None),
+    ("contention", RGBColor(204, 121, 167), Slant::Rising),
+    ("reduction", RGBColor(0, 158, 115), Slant::Falling),
+];
+
+fn draw(simulation: &Simulation) -> Drawing {
+    let title = "Where a training step's time goes, by policy";
+    let ranks = shown(&simulation.selection.ranks());
+    let mut page = Page::new(title, &finding(simulation, &ranks));
+    let drawn = |part: &usize| {
+        let rows = simulation.selection.rows.iter();
+        rows.filter(|row| ranks.contains(&row.ranks.unwrap_or_default()))
+            .any(|row| row.parts_us[*part] > Some(0.0))
+    };
+    page.legend(&(0..PARTS.len()).filter(drawn).map(entry).collect::<Vec<_>>());
+    let bars: Vec<Vec<Group>> =
+        simulation.panels.iter().map(|panel| Group::all(panel, &ranks)).collect();
+    let height = bars.iter().map(|groups| groups.iter().map(Group::height).sum::<f64>());
+    let height = height.fold(0.0, f64::max) + GROUP_GAP;
+    let shape = Shape { left: 320.0, right: 110.0, height };
+    panels::lay(&mut page, &simulation.titles(), shape, |drawing, index, frame| {
+        draw_panel(&bars[index], drawing, frame);
+    });
+    let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
+                excess over the others. Right: the step's time over that of its \
+                compute. Panels have scales of their own.";
+    let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
+    page.finish(&simulation.caption_on(&ranks, bar, vec![note.to_string()]))
+}
+
+const BAR: f64 = 26.0;
+const BAR_GAP: f64 = 9.0;
+/// Above a group, with its heading.
+const HEADING: f64 = 50.0;
+const GROUP_GAP: f64 = 14.0;
+
+/// The policies on one number of ranks.
+struct Group<'a> {
+    ranks: f64,
+    bars: Vec<(&'a Line<'a>, &'a Row)>,
+}
+
+impl<'a> Group<'a> {
+    fn all(panel: &'a Panel, ranks: &[f64]) -> Vec<Group<'a>> {
+        let group = |ranks: f64| {
+            let bars = panel.lines.iter().filter_map(|line| Some((line, line.at(ranks)?)));
+            Group { ranks, bars: bars.collect() }
+        };
+        let groups = ranks.iter().copied().map(group);
+        groups.filter(|group| !group.bars.is_empty()).collect()
+    }
+
+    fn height(&self) -> f64 {
+        HEADING + self.bars.len() as f64 * (BAR + BAR_GAP)
+    }
+}
+
+fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
+    let rows = || groups.iter().flat_map(|group| group.bars.iter().map(|(_, row)| *row));
+    let mut times_ms: Vec<f64> = rows().filter_map(|row| row.time_us.value).collect();
+    times_ms.iter_mut().for_each(|time| *time /= 1e3);
+    times_ms.push(0.0);
+    let x = Axis::measured(&times_ms, frame.left, frame.right);
+    x.draw_below(drawing, frame.top, frame.bottom, "step time (ms)");
+    let mut top = frame.top;
+    for group in groups {
+        let count = theme::exact(group.ranks);
+        let middle = top + HEADING / 2.0;
+        let heading = Text::new(format!("{count} ranks"), (frame.left - 14.0, middle), theme::TICK);
+        drawing.text(Text { align: Align::Right, bold: true, ..heading.centered() });
+        top += HEADING;
+        for (line, row) in &group.bars {
+            let middle = top + BAR / 2.0;
+            let name = Text::new(&line.policy, (frame.left - 14.0, middle), theme::SMALL);
+            drawing.text(Text { align: Align::Right, ..name.centered() });
+            draw_bar(row, &x, drawing, top);
+            let over = row.time_us.value.zip(row.parts_us[0]).map(|(time, compute)| time / compute);
+            let over = over.map_or(String::new(), |over| theme::significant(over, 3));
+            let text = Text::new(format!("{over} ×"), (frame.right + 14.0, middle), theme::SMALL);
+            drawing.text(Text { align: Align::Left, ..text.centered() });
+            top += BAR + BAR_GAP;
+        }
+    }
+    drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+}
+
+/// A row's parts, one after the other.
+fn draw_bar(row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
+    let mut before_ms = 0.0;
+    for (part, time_us) in row.parts_us.iter().enumerate() {
+        let after_ms = before_ms + time_us.unwrap_or_default() / 1e3;
+        let (left, right) = (x.at(before_ms), x.at(after_ms));
+        if right > left {
+            fill(drawing, part, [left, top, right - left, BAR]);
+        }
+        before_ms = after_ms;
+    }
+}
+
+fn fill(drawing: &mut Drawing, part: usize, rectangle: [f64; 4]) {
+    let [left, top, width, height] = rectangle;
+    let (_, color, slant) = LOOKS[part];
+    drawing.rectangle(left, top, width, height, color);
+    if slant != Slant::None {
+        let falling = slant == Slant::Falling;
+        Hatch { color: theme::INK, every: 12.0, width: 2.0, falling }.draw(drawing, rectangle);
+    }
+}
+
+fn entry(part: usize) -> Entry<'static> {
+    Entry {
+        sign: Box::new(move |drawing, (x, y)| {
+            fill(drawing, part, [x - 30.0, y - 15.0, 60.0, 30.0]);
+        }),
+        label: LOOKS[part].0.to_string(),
+    }
+}
+
+/// The largest number of ranks, and those of [`SHOWN`]; where there are none, the largest three.
+fn shown(ranks: &[f64]) -> Vec<f64> {
+    let mut shown: Vec<f64> = SHOWN.iter().filter_map(|target| near(ranks, *target)).collect();
+    shown.extend(ranks.last());
+    shown.dedup();
+    match shown.len() {
+        1 => ranks[ranks.len().saturating_sub(3)..].to_vec(),
+        _ => shown,
+    }
+}
+
+/// What the picture shows, in a sentence: of the slowest policy, the largest part beside compute.
+fn finding(simulation: &Simulation, ranks: &[f64]) -> String {
+    let Some(most) = ranks.last() else { return String::new() };
+    let of = |panel: &Panel| {
+        let rows = panel.lines.iter().filter_map(|line| Some((line, line.at(*most)?)));
+        let time = |row: &Row| row.time_us.value.unwrap_or_default();
+        let (line, row) = rows.max_by(|(_, a), (_, b)| time(a).total_cmp(&time(b)))?;
+        let parts = row.parts_us.iter().enumerate().skip(1);
+        let known = parts.filter_map(|(part, time_us)| Some((part, (*time_us)?)));
+        let (part, part_us) = known.max_by(|(_, a), (_, b)| a.total_cmp(b))?;
+        let (share, word) = (theme::significant(100.0 * part_us / time(row), 2), LOOKS[part].0);
+        Some(format!("{}, {share}{HARD_SPACE}% {word} ({})", panel.name, line.policy))
+    };
+    let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
+    format!(
+        "Largest part beside compute in the slowest step on {} ranks: {}.",
+        theme::exact(*most),
+        each.join("; ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        draw(rows).words().replace('\n', " ")
+    }
+
+    /// A step with parts of 10, 20, 30 ... ms.
+    fn row(name: &str, ranks: u32) -> synthetic::Row {
+        let parts = PARTS.iter().enumerate();
+        let row = policy("vgg16", name, ranks).with("time_us_p50", "360000");
+        parts.fold(row, |row, (part, column)| row.with(column, &format!("{}", (part + 1) * 10000)))
+    }
+
+    #[test]
+    fn a_bar_is_its_parts_one_after_the_other_in_proportion() {
+        let drawing = draw(&[row("ddp", 6)]);
+        let widths = |part: usize| {
+            let area = |mark: &Mark| match mark {
+                Mark::Area { points, color } if *color == LOOKS[part].1 => {
+                    Some((points[0].0, points[1].0 - points[0].0))
+                }
+                _ => None,
+            };
+            drawing.marks.iter().filter_map(area).next_back().expect("the part is drawn")
+        };
+        let (mut left, unit) = widths(0);
+        for part in 0..PARTS.len() {
+            let (from, width) = widths(part);
+            assert!((from - left).abs() < 1e-6, "{part} begins where the former ends");
+            assert!((width - unit * (part + 1) as f64).abs() < 1e-6, "{part}: {width}");
+            left = from + width;
+        }
+        let said = drawing.words().replace('\n', " ");
+        assert!(said.contains("on 6 ranks: vgg16, 22 % reduction (ddp)."), "{said}");
+        assert!(said.contains("6 ranks ddp 36.0 ×"), "{said}");
+    }
+
+    #[test]
+    fn every_part_is_in_plain_words_and_those_that_nobody_has_are_not_there() {
+        let all = "compute slowest rank waiting for a cycle negotiation latency bandwidth \
+                   contention reduction";
+        assert!(words(&[row("ddp", 6)]).contains(all));
+        let without = row("ddp", 6).with("part_cycle_us", "0").with("part_contention_us", "");
+        assert!(words(&[without]).contains("slowest rank negotiation latency bandwidth reduction"));
+    }
+
+    #[test]
+    fn the_largest_world_and_those_of_the_paper_are_shown() {
+        assert_eq!(shown(&RANKS.map(f64::from)), [1536.0, 6000.0, 27600.0]);
+        assert_eq!(shown(&[6.0, 1600.0, 5000.0, 6144.0]), [1600.0, 6144.0]);
+        assert_eq!(shown(&[6.0, 12.0, 24.0, 48.0]), [12.0, 24.0, 48.0]);
+        assert_eq!(shown(&[6.0]), [6.0]);
+        let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        assert!(!said.contains("3072 ranks"), "{said}");
+        assert_eq!(
+            said.matches("6000 ranks horovod-coordinator").count(),
+            WORKLOADS.len(),
+            "{said}"
+        );
+        assert!(said.contains("SIMULATED on machine file summit"), "{said}");
+        let shown = "; 1536 ranks = 256 nodes × 6 and 6000 ranks = 1000 nodes × 6 and";
+        assert!(said.contains(shown) && said.contains("Median without interval;"), "{said}");
+    }
+
+    #[test]
+    fn parts_differ_in_lightness_or_lines_too() {
+        let light = |color: RGBColor| {
+            0.3 * f64::from(color.0) + 0.59 * f64::from(color.1) + 0.11 * f64::from(color.2)
+        };
+        for (index, (word, one, slant)) in LOOKS.into_iter().enumerate() {
+            for (other_word, other, other_slant) in &LOOKS[..index] {
+                let apart = (light(one) - light(*other)).abs() > 25.0;
+                assert!(slant != *other_slant || apart, "{word} and {other_word}");
+            }
+        }
+    }
+
+    #[test]
+    fn steps_without_parts_are_refused() {
+        let bare = row("ddp", 6).with("part_compute_us", "");
+        let reason = "no simulated rows of kind `step` with status ok have a policy and \
+                      time_us_p50 and part_compute_us";
+        assert_eq!(FIGURE.refusal(&[bare]), reason);
+    }
+}

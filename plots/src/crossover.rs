@@ -1,0 +1,327 @@
+//! Which algorithm is fastest, by message size and number of ranks: a map of simulated allreduces.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use plotters::style::RGBColor;
+
+use crate::axis::Axis;
+use crate::caption::Caption;
+use crate::drawing::{Drawing, text_width};
+use crate::hatch::{Hatch, Rectangle};
+use crate::page::{Entry, Page};
+use crate::rows::{Row, Rows};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "crossover", sheets };
+
+const KIND: &str = "allreduce";
+/// Nearer than this to the fastest, the second is as good.
+const CLOSE: f64 = 1.05;
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let selections = Selection::simulated(rows, KIND, |row| {
+        let sizes = format!("{:?} {:?} {:?}", row.size_bytes, row.segment_bytes, row.packing_bytes);
+        let layout = format!("{:?} {:?} {:?}", row.ranks, row.nodes, row.local_size);
+        vec![row.algorithm.clone(), row.groups.clone(), sizes, layout]
+    });
+    let maps: Vec<Map> = selections.into_iter().filter_map(Map::of).collect();
+    // An algorithm has the same looks in every picture.
+    let winners: BTreeSet<&String> = maps.iter().flat_map(Map::winners).collect();
+    let styles: BTreeMap<String, usize> =
+        winners.into_iter().cloned().enumerate().map(|(style, name)| (name, style)).collect();
+    let drawn = maps.iter().map(|map| (map.selection.suffix.clone(), map.draw(&styles)));
+    Sheet::all(drawn.collect(), || {
+        format!(
+            "no simulated rows of kind `{KIND}` with status ok have time_us_p50 for several sizes \
+             and algorithms"
+        )
+    })
+}
+
+/// The fastest of one size and number of ranks.
+struct Cell {
+    fastest: String,
+    /// The runner-up where it is [`CLOSE`].
+    close: Option<String>,
+}
+
+struct Map<'a> {
+    selection: Selection<'a>,
+    sizes: Vec<f64>,
+    ranks: Vec<f64>,
+    /// By the places of ranks and size.
+    cells: BTreeMap<(usize, usize), Cell>,
+}
+
+impl<'a> Map<'a> {
+    /// None if there is nothing to compare.
+    fn of(mut selection: Selection<'a>) -> Option<Map<'a>> {
+        selection.require(|row| {
+            row.time_us.value > Some(0.0) && row.size_bytes > Some(0.0) && row.ranks > Some(0.0)
+        });
+        selection.prefer_most_nodes();
+        let mut sizes: Vec<f64> = selection.rows.iter().filter_map(|row| row.size_bytes).collect();
+        sizes.sort_by(f64::total_cmp);
+        sizes.dedup();
+        let ranks = selection.ranks();
+        let names: BTreeSet<&String> = selection.rows.iter().map(|row| &row.algorithm).collect();
+        if sizes.len() < 2 || names.len() < 2 {
+            return None;
+        }
+        let mut cells = BTreeMap::new();
+        for (y, world) in ranks.iter().enumerate() {
+            for (x, size) in sizes.iter().enumerate() {
+                let here = selection
+                    .rows
+                    .iter()
+                    .copied()
+                    .filter(|row| row.ranks == Some(*world) && row.size_bytes == Some(*size));
+                cells.extend(Cell::of(&selection, here).map(|cell| ((y, x), cell)));
+            }
+        }
+        Some(Map { selection, sizes, ranks, cells })
+    }
+
+    fn winners(&self) -> impl Iterator<Item = &String> {
+        self.cells.values().map(|cell| &cell.fastest)
+    }
+
+    fn draw(&self, styles: &BTreeMap<String, usize>) -> Drawing {
+        let title = "Fastest allreduce algorithm, by message size and number of ranks";
+        let mut page = Page::new(title, &self.finding());
+        page.legend(&self.entries(styles));
+        let (left, right) = (theme::MARGIN + 190.0, theme::WIDTH - theme::MARGIN - 20.0);
+        let top = page.y + 16.0;
+        let bottom = top + (72.0 * self.ranks.len() as f64).clamp(260.0, 1000.0);
+        let wide = |label: &str| text_width(label, theme::TICK, false) + 16.0;
+        let (x, columns) = Axis::cells(&self.sizes, theme::bytes, wide, left, right);
+        let tall = |_: &str| theme::TICK + 8.0;
+        let (y, rows) = Axis::cells(&self.ranks, theme::exact, tall, bottom, top);
+        x.draw_below(&mut page.drawing, top, bottom, "message size (logarithmic)");
+        y.draw_left(&mut page.drawing, left, right, "ranks (logarithmic)");
+        for (row, (low, high)) in rows.iter().enumerate() {
+            for (column, (from, to)) in columns.iter().enumerate() {
+                let place = [*from, *high, to - from, low - high];
+                match self.cells.get(&(row, column)) {
+                    Some(cell) => cell.draw(&mut page.drawing, styles, place),
+                    None => Hatch::missing(&mut page.drawing, place),
+                }
+            }
+        }
+        page.drawing.frame(left, top, right, bottom);
+        page.y = bottom + 104.0;
+        page.finish(&Caption::of(&self.selection, |row| row.time_us, vec![self.note()]))
+    }
+
+    fn entries(&self, styles: &BTreeMap<String, usize>) -> Vec<Entry<'static>> {
+        const SIZE: Rectangle = [-30.0, -18.0, 60.0, 36.0];
+        let around = |(x, y): (f64, f64)| [x + SIZE[0], y + SIZE[1], SIZE[2], SIZE[3]];
+        let here: BTreeSet<&String> = self.winners().collect();
+        let entry = |(name, style): (&String, &usize)| {
+            let style = *style;
+            Entry {
+                sign: Box::new(move |drawing: &mut Drawing, at| {
+                    paint(drawing, style, None, around(at));
+                }),
+                label: name.clone(),
+            }
+        };
+        let known = styles.iter().filter(|(name, _)| here.contains(name));
+        let mut entries: Vec<Entry> = known.map(entry).collect();
+        if self.cells.values().any(|cell| cell.close.is_some()) {
+            entries.push(Entry {
+                sign: Box::new(move |drawing: &mut Drawing, at| {
+                    let [left, top, width, height] = around(at);
+                    drawing.rectangle(left, top, width, height, theme::SOFT);
+                    stripes(drawing, theme::PAPER, around(at));
+                }),
+                label: "striped: the runner-up (stripes in its colour) is within 5 %".to_string(),
+            });
+        }
+        if self.cells.len() < self.sizes.len() * self.ranks.len() {
+            entries.push(Entry {
+                sign: Box::new(move |drawing: &mut Drawing, at| {
+                    Hatch::missing(drawing, around(at));
+                }),
+                label: "no value".to_string(),
+            });
+        }
+        entries
+    }
+
+    /// What the picture shows, in a sentence.
+    fn finding(&self) -> String {
+        let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
+        self.winners().for_each(|name| *counts.entry(name).or_default() += 1);
+        let mut counts: Vec<(&String, usize)> = counts.into_iter().collect();
+        counts.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        let each: Vec<String> =
+            counts.iter().map(|(name, count)| format!("{name} in {count}")).collect();
+        let close = self.cells.values().filter(|cell| cell.close.is_some()).count();
+        format!(
+            "Of {}, fastest is {}; in {close} the runner-up is within 5 %.",
+            theme::count(self.cells.len(), "case"),
+            each.join(", ")
+        )
+    }
+
+    fn note(&self) -> String {
+        let winners: BTreeSet<&String> = self.winners().collect();
+        let names: BTreeSet<String> =
+            self.selection.rows.iter().map(|row| self.selection.algorithm(row)).collect();
+        let never: Vec<String> = names.into_iter().filter(|name| !winners.contains(name)).collect();
+        match never.as_slice() {
+            [] => "Every algorithm is fastest somewhere.".to_string(),
+            never => format!("Nowhere fastest: {}.", never.join(", ")),
+        }
+    }
+}
+
+impl Cell {
+    /// Of the rows of one size and number of ranks, each algorithm with its fastest setting.
+    fn of<'a>(selection: &Selection, rows: impl Iterator<Item = &'a Row>) -> Option<Cell> {
+        let mut best: BTreeMap<String, f64> = BTreeMap::new();
+        for row in rows {
+            let time_us = row.time_us.value?;
+            let best = best.entry(selection.algorithm(row)).or_insert(time_us);
+            *best = best.min(time_us);
+        }
+        let mut best: Vec<(String, f64)> = best.into_iter().collect();
+        best.sort_by(|(_, a), (_, b)| a.total_cmp(b));
+        let mut best = best.into_iter();
+        let (fastest, time_us) = best.next()?;
+        let close = best.next().filter(|(_, second_us)| *second_us <= CLOSE * time_us);
+        Some(Cell { fastest, close: close.map(|(name, _)| name) })
+    }
+
+    fn draw(&self, drawing: &mut Drawing, styles: &BTreeMap<String, usize>, place: Rectangle) {
+        // A runner-up that is nowhere fastest has no colour of its own.
+        let stripes = self.close.as_ref().map(|name| styles.get(name).copied());
+        paint(drawing, styles[&self.fastest], stripes, place);
+    }
+}
+
+/// A cell in an algorithm's colour, with its marker, and stripes where the runner-up is close.
+fn paint(drawing: &mut Drawing, style: usize, close: Option<Option<usize>>, place: Rectangle) {
+    let [left, top, width, height] = place;
+    let color = theme::series(style);
+    drawing.rectangle(left, top, width, height, color);
+    if let Some(runner_up) = close {
+        stripes(drawing, runner_up.map_or(theme::PAPER, theme::series), place);
+    }
+    let center = (left + width / 2.0, top + height / 2.0);
+    let radius = theme::MARKER.min(width / 5.0).min(height / 3.5);
+    theme::marker_in(drawing, style, center, radius * 1.35, false, color);
+    theme::marker_in(drawing, style, center, radius, false, theme::readable_on(color));
+}
+
+fn stripes(drawing: &mut Drawing, color: RGBColor, place: Rectangle) {
+    let [left, top, width, height] = place;
+    // Broad lines reach half their width beyond their ends.
+    let place = [left + 3.0, top + 3.0, width - 6.0, height - 6.0];
+    // Paper on either side, for two colours may be one grey.
+    for (color, width) in [(theme::PAPER, 9.0), (color, 5.0)] {
+        Hatch { color, every: 22.0, width, falling: false }.draw(drawing, place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, RANKS, allreduce, allreduces, message};
+
+    const ALGORITHMS: [&str; 5] =
+        ["ring", "hierarchical", "double-tree", "halving-doubling", "recursive-doubling"];
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words().replace('\n', " ")
+    }
+
+    fn row(algorithm: &str, ranks: u32, size: f64, time_us: &str) -> synthetic::Row {
+        allreduce(algorithm, ranks, size).with("time_us_p50", time_us)
+    }
+
+    #[test]
+    fn the_fastest_of_each_cell_wins_and_close_runners_up_are_counted() {
+        let rows = [
+            row("ring", 6, 1024.0, "100"),
+            row("double-tree", 6, 1024.0, "95"),
+            row("ring", 6, 2048.0, "100"),
+            row("double-tree", 6, 2048.0, "105.1"),
+            row("ring", 12, 1024.0, "100"),
+            row("double-tree", 12, 1024.0, "105"),
+            row("swing", 12, 1024.0, "900"),
+        ];
+        let said = words(&rows);
+        let finding = "Of 3 cases, fastest is ring in 2, double-tree in 1; in 1 the runner-up is \
+                       within 5 %. double-tree ring striped: the runner-up (stripes in its \
+                       colour) is within 5 % no value 1 KiB 2 KiB message size";
+        assert!(said.contains(finding), "{said}");
+        assert!(said.contains("Nowhere fastest: swing."), "{said}");
+        assert!(said.contains("SIMULATED on machine file summit · engine rounds"), "{said}");
+        assert!(said.contains("Computed once per point, without interval."), "{said}");
+        let whole = words(&rows[..4]);
+        assert!(!whole.contains("no value") && !whole.contains("striped"), "{whole}");
+    }
+
+    #[test]
+    fn of_an_algorithm_the_fastest_setting_counts_and_no_runner_up_is_itself() {
+        let rows = [
+            row("ring", 6, 1024.0, "100").with("segment_bytes", "0"),
+            row("ring", 6, 1024.0, "101").with("segment_bytes", "65536"),
+            row("double-tree", 6, 1024.0, "200"),
+            row("double-tree", 6, 2048.0, "300"),
+        ];
+        let said = words(&rows);
+        assert!(said.contains("double-tree in 1, ring in 1; in 0 the runner-up"), "{said}");
+    }
+
+    #[test]
+    fn what_is_unsupported_or_measured_is_no_winner() {
+        let rows = [
+            row("ring", 6, 1024.0, "100"),
+            row("ring", 6, 2048.0, "100"),
+            row("double-tree", 6, 1024.0, "200"),
+            row("swing", 6, 1024.0, "").with("status", "unsupported"),
+            row("bine", 6, 1024.0, "1").with("source", "measured"),
+        ];
+        let said = words(&rows);
+        assert!(said.contains("Of 2 cases, fastest is ring in 2; in 0"), "{said}");
+        assert!(said.contains("1 case left out: 1 unsupported."), "{said}");
+        assert!(!said.contains("bine"), "{said}");
+    }
+
+    #[test]
+    fn machines_and_engines_are_pictures_of_their_own() {
+        let rows = allreduces(&["ring", "double-tree"], &[6, 12], 10..14);
+        let other = |column: &str, value: &str| {
+            rows.iter().map(|row| row.with(column, value)).collect::<Vec<_>>()
+        };
+        let all = [rows.clone(), other("machine", "frontier"), other("engine", "nccl")].concat();
+        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)));
+        let suffix = |sheet: &Sheet| match sheet {
+            Sheet::Drawn { suffix, .. } => suffix.clone(),
+            Sheet::Skipped { reason } => panic!("{reason}"),
+        };
+        let suffixes: Vec<String> = sheets.iter().map(suffix).collect();
+        assert_eq!(suffixes, ["frontier_rounds", "summit_nccl", "summit_rounds"]);
+    }
+
+    #[test]
+    fn large_maps_and_small_ones_fit() {
+        words(&allreduces(&ALGORITHMS, &RANKS, 2..31));
+        words(&allreduces(&ALGORITHMS, &RANKS[..1], 10..12));
+        words(&allreduces(&ALGORITHMS, &RANKS, 10..12));
+    }
+
+    #[test]
+    fn nothing_to_compare_is_refused() {
+        let reason = "no simulated rows of kind `allreduce` with status ok have time_us_p50 for \
+                      several sizes and algorithms";
+        assert_eq!(FIGURE.refusal(&allreduces(&["ring"], &[6, 12], 10..14)), reason);
+        assert_eq!(FIGURE.refusal(&[message("allreduce", "ring", 1024.0)]), reason);
+    }
+}

@@ -1,0 +1,118 @@
+//! Broken lines, for a backend knows none.
+
+use plotters::style::RGBColor;
+
+use crate::drawing::{Drawing, Point};
+
+/// Lengths of strokes and gaps in turn, in pixels; of none, the line is whole.
+pub(crate) type Pattern = &'static [f64];
+
+/// What is no data: a bound, an ideal, an assumption.
+pub(crate) const DASHES: Pattern = &[18.0, 12.0];
+
+/// Patterns that are told apart without colour.
+const PATTERNS: [Pattern; 6] = [
+    &[],
+    &[30.0, 10.0],
+    &[7.0, 8.0],
+    &[26.0, 8.0, 6.0, 8.0],
+    &[14.0, 7.0],
+    &[26.0, 7.0, 5.0, 7.0, 5.0, 7.0],
+];
+
+/// The pattern of the n-th line in a legend.
+pub(crate) fn pattern(index: usize) -> Pattern {
+    PATTERNS[index % PATTERNS.len()]
+}
+
+impl Drawing {
+    /// A straight line in dashes.
+    pub fn dashes(&mut self, from: Point, to: Point, color: RGBColor, width: f64) {
+        self.broken(&[from, to], color, width, DASHES);
+    }
+
+    /// A line through points in a pattern, which goes on around corners.
+    pub fn broken(&mut self, points: &[Point], color: RGBColor, width: f64, pattern: Pattern) {
+        if pattern.is_empty() {
+            return self.line(points, color, width);
+        }
+        let (mut index, mut left) = (0, pattern[0]);
+        let mut stroke: Vec<Point> = Vec::new();
+        for pair in points.windows(2) {
+            let (from, to) = (pair[0], pair[1]);
+            let length = (to.0 - from.0).hypot(to.1 - from.1);
+            let along = |distance: f64| {
+                let part = distance / length;
+                (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
+            };
+            let mut done = 0.0;
+            while done < length {
+                let next = (done + left).min(length);
+                if index % 2 == 0 {
+                    if stroke.is_empty() {
+                        stroke.push(along(done));
+                    }
+                    stroke.push(along(next));
+                }
+                left -= next - done;
+                done = next;
+                // What rounding leaves of a stroke must not stop the way.
+                if left < 1e-6 {
+                    if index % 2 == 0 {
+                        self.line(&std::mem::take(&mut stroke), color, width);
+                    }
+                    index = (index + 1) % pattern.len();
+                    left = pattern[index];
+                }
+            }
+        }
+        if !stroke.is_empty() {
+            self.line(&stroke, color, width);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::theme;
+
+    fn strokes(points: &[Point], pattern: Pattern) -> Vec<Vec<Point>> {
+        let mut drawing = Drawing::default();
+        drawing.broken(points, theme::INK, 3.0, pattern);
+        let of = |mark| match mark {
+            Mark::Line { points, .. } => points,
+            mark => panic!("{mark:?}"),
+        };
+        drawing.marks.into_iter().map(of).collect()
+    }
+
+    #[test]
+    fn dashes_go_on_around_corners() {
+        let corner = [(0.0, 0.0), (10.0, 0.0), (10.0, 20.0)];
+        assert_eq!(
+            strokes(&corner, &[6.0, 2.0]),
+            [
+                vec![(0.0, 0.0), (6.0, 0.0)],
+                vec![(8.0, 0.0), (10.0, 0.0), (10.0, 4.0)],
+                vec![(10.0, 6.0), (10.0, 12.0)],
+                vec![(10.0, 14.0), (10.0, 20.0)],
+            ]
+        );
+        assert_eq!(strokes(&corner, &[]), [corner.to_vec()]);
+    }
+
+    #[test]
+    fn points_at_one_place_and_none_give_no_stroke() {
+        assert!(strokes(&[(1.0, 1.0), (1.0, 1.0)], DASHES).is_empty());
+        assert!(strokes(&[], DASHES).is_empty());
+    }
+
+    #[test]
+    fn patterns_differ() {
+        for index in 0..PATTERNS.len() {
+            assert!(PATTERNS[..index].iter().all(|other| *other != pattern(index)));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Scaling efficiency over ranks in simulated training, one line per policy and a panel per
+//! workload: samples per second and rank, as a share of those at the base.
+
+use crate::axis::Axis;
+use crate::drawing::{Drawing, HARD_SPACE};
+use crate::ends;
+use crate::page::Page;
+use crate::panels::{self, Shape};
+use crate::rows::Rows;
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "efficiency", sheets };
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let wanted = Wanted {
+        complete: |row| row.efficiency.value.is_some(),
+        columns: "efficiency_p50",
+        ranks_min: 2,
+    };
+    Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
+}
+
+fn draw(simulation: &Simulation) -> Drawing {
+    let mut page = Page::new("Scaling efficiency by number of ranks", &finding(simulation));
+    simulation.legend(&mut page, None, None);
+    let spans = simulation.selection.rows.iter().filter_map(|row| row.efficiency.span());
+    let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
+    let titles = simulation.titles();
+    panels::lay(
+        &mut page,
+        &titles,
+        Shape::usual(130.0, ends::ROOM, titles.len()),
+        |drawing, index, frame| {
+            let panel = &simulation.panels[index];
+            let x = simulation.ranks_axis(drawing, frame);
+            let y = Axis::shares(1.0, &values, frame.bottom, frame.top);
+            let title = format!("efficiency{}", base(panel));
+            y.draw_left(drawing, frame.left, frame.right, &title);
+            let whole = y.at(1.0);
+            drawing.dashes((frame.left, whole), (frame.right, whole), theme::INK, 3.0);
+            for line in &panel.lines {
+                simulation.draw_line(line, drawing, &x, &y, |row| row.efficiency);
+            }
+            drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+            let lines: Vec<&Line> = panel.lines.iter().collect();
+            simulation.draw_ends(&lines, drawing, frame, &y, |row| {
+                let value = row.efficiency.value?;
+                Some((value, theme::significant(value, 3)))
+            });
+        },
+    );
+    let note = "Efficiency: samples per second and rank, as a share of those of the same policy at \
+                the base.";
+    let notes = vec![note.to_string(), POINTS.to_string()];
+    page.finish(&simulation.caption(|row| row.efficiency, notes))
+}
+
+/// What efficiency is relative to, where that is known.
+fn base(panel: &Panel) -> String {
+    let rows = panel.lines.iter().flat_map(|line| &line.rows);
+    let mut bases: Vec<f64> = rows.filter_map(|row| row.efficiency_base_ranks).collect();
+    bases.sort_by(f64::total_cmp);
+    bases.dedup();
+    let bases: Vec<String> = bases.into_iter().map(theme::exact).collect();
+    match bases.as_slice() {
+        [] => String::new(),
+        bases => format!(" relative to {} ranks", bases.join(" or ")),
+    }
+}
+
+/// What the picture shows, in a sentence.
+fn finding(simulation: &Simulation) -> String {
+    let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
+    let of = |panel: &Panel| {
+        let mut known: Vec<(f64, &str)> = panel
+            .lines
+            .iter()
+            .filter_map(|line| Some((line.at(ranks)?.efficiency.value?, line.policy.as_str())))
+            .collect();
+        known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+        let told = |(efficiency, policy): &(f64, &str)| {
+            format!("{} ({policy})", theme::significant(*efficiency, 2))
+        };
+        let (first, last) = (known.first()?, known.last()?);
+        let to = if known.len() > 1 { format!(" to {}", told(last)) } else { String::new() };
+        Some(format!("{}{HARD_SPACE}{}{to}", panel.name, told(first)))
+    };
+    let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
+    format!("Efficiency on {} ranks: {}.", theme::exact(ranks), each.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words().replace('\n', " ")
+    }
+
+    #[test]
+    fn the_base_is_in_the_axis_and_the_best_and_worst_are_said() {
+        let rows: Vec<_> = [("ddp", "0.875"), ("byteps", "0.5"), ("horovod-bitvector", "0.7")]
+            .into_iter()
+            .flat_map(|(name, share)| {
+                let last = policy("vgg16", name, 96).with("efficiency_p50", share);
+                [policy("vgg16", name, 6), last]
+            })
+            .collect();
+        let said = words(&rows);
+        assert!(said.contains("on 96 ranks: vgg16 0.88 (ddp) to 0.50 (byteps). "), "{said}");
+        for expected in ["efficiency relative to 6 ranks", " 0.875 0.700 0.500 ", "SIMULATED on"] {
+            assert!(said.contains(expected), "{said}\nexpected {expected}");
+        }
+        let other: Vec<_> = rows.iter().map(|row| row.with("efficiency_base_ranks", "1")).collect();
+        assert!(words(&other).contains("efficiency relative to 1 ranks"));
+        let unknown: Vec<_> =
+            rows.iter().map(|row| row.with("efficiency_base_ranks", "")).collect();
+        assert!(!words(&unknown).contains("relative"));
+    }
+
+    #[test]
+    fn all_workloads_fit() {
+        words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+    }
+}

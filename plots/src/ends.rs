@@ -1,0 +1,88 @@
+//! Numbers at the right ends of lines, spread so that none covers another.
+
+use crate::drawing::{Align, Drawing, Text};
+use crate::panels::Frame;
+use crate::theme;
+
+/// What a panel needs right of its frame.
+pub(crate) const ROOM: f64 = 150.0;
+/// From one number to the next.
+const APART: f64 = 34.0;
+
+/// The last point of a line.
+pub(crate) struct End {
+    /// Its height on the page.
+    pub y: f64,
+    pub style: usize,
+    pub words: String,
+}
+
+/// Draws markers and numbers right of a frame, each with a thin line from its height.
+pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
+    ends.sort_by(|a, b| a.y.total_cmp(&b.y));
+    let heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
+    let places = spread(&heights, frame.top + APART / 2.0, frame.bottom - APART / 2.0);
+    for (end, y) in ends.iter().zip(places) {
+        let x = frame.right;
+        drawing.line(
+            &[(x, end.y), (x + 8.0, end.y), (x + 26.0, y), (x + 34.0, y)],
+            theme::SOFT,
+            2.0,
+        );
+        theme::marker(drawing, end.style, (x + 48.0, y), 9.0, false);
+        let words = Text::new(&end.words, (x + 64.0, y), theme::SMALL).centered();
+        drawing.text(Text { align: Align::Left, ..words });
+    }
+}
+
+/// Sorted heights moved as little as it takes for them to be [`APART`], between top and bottom as
+/// long as there is room: of those that crowd, the middle stays.
+fn spread(heights: &[f64], top: f64, bottom: f64) -> Vec<f64> {
+    // Crowds, each with its middle and how many there are; neighbours that touch become one.
+    let mut crowds: Vec<(f64, usize)> = Vec::new();
+    for height in heights {
+        let mut crowd = (*height, 1);
+        loop {
+            let half = APART * (crowd.1 as f64 - 1.0) / 2.0;
+            crowd.0 = crowd.0.min(bottom - half).max(top + half);
+            let Some((middle, count)) = crowds.last().copied() else { break };
+            let reach = APART * (count + crowd.1) as f64 / 2.0;
+            if crowd.0 - middle >= reach {
+                break;
+            }
+            crowds.pop();
+            let all = count + crowd.1;
+            crowd = ((middle * count as f64 + crowd.0 * crowd.1 as f64) / all as f64, all);
+        }
+        crowds.push(crowd);
+    }
+    let places = |(middle, count): (f64, usize)| {
+        (0..count).map(move |index| middle + APART * (index as f64 - (count as f64 - 1.0) / 2.0))
+    };
+    crowds.into_iter().flat_map(places).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crowded_heights_are_spread_and_others_stay() {
+        assert_eq!(spread(&[100.0, 200.0], 0.0, 1000.0), [100.0, 200.0]);
+        assert_eq!(spread(&[100.0, 100.0, 500.0], 0.0, 1000.0), [83.0, 117.0, 500.0]);
+        assert_eq!(spread(&[5.0, 5.0], 0.0, 1000.0), [0.0, 34.0]);
+        assert_eq!(spread(&[999.0, 1000.0], 0.0, 1000.0), [966.0, 1000.0]);
+        assert_eq!(spread(&[], 0.0, 1000.0), [0.0; 0]);
+        for count in 1..12 {
+            let heights: Vec<f64> =
+                (0..count).map(|index| 400.0 + f64::from(index) * 7.0).collect();
+            let places = spread(&heights, 0.0, 500.0);
+            assert_eq!(places.len(), heights.len());
+            assert!(places.windows(2).all(|pair| pair[1] - pair[0] > APART - 1e-6), "{places:?}");
+            assert!(
+                places.iter().all(|place| (-1e-6..=500.0 + 1e-6).contains(place)),
+                "{places:?}"
+            );
+        }
+    }
+}

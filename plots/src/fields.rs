@@ -1,0 +1,120 @@
+//! One record of a table, its fields by column name.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use crate::PlotError;
+use crate::rows::{Estimate, PARTS};
+
+/// Columns of control planes alone and of simulations, which files of older versions lack: not
+/// known there.
+const LATER: [&str; 22] = [
+    "ready_order",
+    "miss_share",
+    "invalid_share",
+    "rank0_us_p50",
+    "rank0_us_p50_low",
+    "rank0_us_p50_high",
+    "network_us_p50",
+    "network_alpha_us",
+    "network_bandwidth_gb_s",
+    "machine",
+    "policy",
+    "engine",
+    "driven",
+    "batch",
+    "seeds",
+    "throughput_samples_s_p50",
+    "throughput_samples_s_p50_low",
+    "throughput_samples_s_p50_high",
+    "efficiency_p50",
+    "efficiency_p50_low",
+    "efficiency_p50_high",
+    "efficiency_base_ranks",
+];
+
+/// One record, and where it stands.
+pub(crate) struct Fields<'a> {
+    pub path: &'a Path,
+    pub columns: &'a HashMap<&'a str, usize>,
+    pub record: &'a csv::StringRecord,
+}
+
+impl Fields<'_> {
+    fn get(&self, column: &'static str) -> Result<&str, PlotError> {
+        let Some(index) = self.columns.get(column) else {
+            if LATER.contains(&column) || PARTS.contains(&column) {
+                return Ok("");
+            }
+            let mut found: Vec<_> = self.columns.iter().collect();
+            found.sort_by_key(|(_, index)| **index);
+            let names: Vec<_> = found.iter().map(|(name, _)| **name).collect();
+            return Err(PlotError::MissingColumn {
+                file: self.path.to_path_buf(),
+                column,
+                found: names.join(", "),
+            });
+        };
+        Ok(self.record.get(*index).unwrap_or_default().trim())
+    }
+
+    pub fn text(&self, column: &'static str) -> Result<String, PlotError> {
+        self.get(column).map(str::to_string)
+    }
+
+    pub fn one_of(
+        &self,
+        column: &'static str,
+        words: &[&str],
+        expected: &'static str,
+    ) -> Result<String, PlotError> {
+        let found = self.get(column)?;
+        if words.contains(&found) {
+            return Ok(found.to_string());
+        }
+        Err(self.bad(column, found, expected))
+    }
+
+    pub fn truth(&self, column: &'static str) -> Result<Option<bool>, PlotError> {
+        match self.get(column)? {
+            "" => Ok(None),
+            "true" => Ok(Some(true)),
+            "false" => Ok(Some(false)),
+            found => Err(self.bad(column, found, "true or false")),
+        }
+    }
+
+    /// Every number in a row is a count, a size or a time: never negative, never infinite.
+    pub fn number(&self, column: &'static str) -> Result<Option<f64>, PlotError> {
+        let found = self.get(column)?;
+        if found.is_empty() {
+            return Ok(None);
+        }
+        match found.parse::<f64>() {
+            Ok(number) if number.is_finite() && number >= 0.0 => Ok(Some(number)),
+            _ => Err(self.bad(column, found, "a number of at least 0")),
+        }
+    }
+
+    pub fn estimate(
+        &self,
+        value: &'static str,
+        low: &'static str,
+        high: &'static str,
+    ) -> Result<Estimate, PlotError> {
+        Ok(Estimate {
+            value: self.number(value)?,
+            interval: self.number(low)?.zip(self.number(high)?),
+        })
+    }
+
+    fn bad(&self, column: &'static str, found: &str, expected: &'static str) -> PlotError {
+        PlotError::BadValue {
+            file: self.path.to_path_buf(),
+            line: self.record.position().map_or(1, csv::Position::line),
+            column,
+            found: found.to_string(),
+            expected,
+        }
+    }
+}

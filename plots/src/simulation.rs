@@ -1,0 +1,394 @@
+//! Simulated training steps on one machine: the policies of each workload over ranks.
+//!
+//! A policy has the same looks in every panel, picture and figure. Of a policy that was simulated
+//! with several settings, the fastest counts for each number of ranks.
+
+use std::collections::BTreeMap;
+
+use crate::axis::Axis;
+use crate::caption::Caption;
+use crate::dash;
+use crate::drawing::{Drawing, Point};
+use crate::ends::{self, End};
+use crate::page::{Entry, Page, SIGN};
+use crate::panels::Frame;
+use crate::rows::{Estimate, Row, Rows};
+use crate::selection::Selection;
+use crate::{Sheet, theme};
+
+const KIND: &str = "step";
+
+/// The rows of one picture.
+pub(crate) struct Simulation<'a> {
+    pub selection: Selection<'a>,
+    pub panels: Vec<Panel<'a>>,
+    /// Whether a policy had several settings to be the fastest of.
+    chosen: bool,
+}
+
+/// A workload.
+pub(crate) struct Panel<'a> {
+    /// Its name in a sentence.
+    pub name: String,
+    pub title: String,
+    pub lines: Vec<Line<'a>>,
+}
+
+/// A policy and its rows, few ranks first.
+pub(crate) struct Line<'a> {
+    pub policy: String,
+    pub style: usize,
+    pub rows: Vec<&'a Row>,
+}
+
+/// What a caption says of lines over ranks.
+pub(crate) const POINTS: &str =
+    "At the right, the numbers on most ranks. Lines only join the points.";
+
+/// What a figure takes of simulations.
+pub(crate) struct Wanted {
+    /// Whether a row has what the figure draws.
+    pub complete: fn(&Row) -> bool,
+    /// The same for the reader.
+    pub columns: &'static str,
+    /// Fewer numbers of ranks give no picture.
+    pub ranks_min: usize,
+}
+
+impl<'a> Simulation<'a> {
+    /// A picture of each simulation that has what the figure wants, unless drawing it gives none.
+    pub fn sheets(
+        rows: &'a Rows,
+        wanted: &Wanted,
+        draw: impl Fn(&Simulation) -> Option<Drawing>,
+    ) -> Vec<Sheet> {
+        let simulated = rows.of_kind(KIND).filter(|row| row.source == "simulated");
+        let policies = in_order(simulated.map(|row| row.policy.clone()));
+        let selections = Selection::simulated(rows, KIND, case);
+        let simulations =
+            selections.into_iter().filter_map(|selection| Self::of(selection, &policies, wanted));
+        let drawn = simulations.filter_map(|it| Some((it.selection.suffix.clone(), draw(&it)?)));
+        Sheet::all(drawn.collect(), || {
+            let several = if wanted.ranks_min > 1 { " for several numbers of ranks" } else { "" };
+            let columns = wanted.columns;
+            format!(
+                "no simulated rows of kind `{KIND}` with status ok have a policy and \
+                 {columns}{several}"
+            )
+        })
+    }
+
+    fn of(
+        mut selection: Selection<'a>,
+        policies: &[String],
+        wanted: &Wanted,
+    ) -> Option<Simulation<'a>> {
+        selection.restrict(|row| !row.policy.is_empty());
+        selection.require(|row| row.ranks > Some(0.0) && (wanted.complete)(row));
+        selection.prefer_most_nodes();
+        let all = selection.rows.len();
+        let mut panels: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
+        for row in &selection.rows {
+            panels.entry(work(row)).or_default().push(row);
+        }
+        let works: Vec<Vec<String>> = panels.keys().cloned().collect();
+        let panel = |(work, rows): (Vec<String>, Vec<&'a Row>)| {
+            let title = title(&work, &works);
+            let alone = works.iter().filter(|other| other[0] == work[0]).count() == 1;
+            let name = if alone { work[0].clone() } else { title.clone() };
+            Panel { name, title, lines: Line::all(policies, &rows) }
+        };
+        let panels: Vec<Panel> = panels.into_iter().map(panel).collect();
+        let lines = panels.iter().flat_map(|panel| &panel.lines);
+        selection.rows = lines.flat_map(|line| line.rows.iter().copied()).collect();
+        let chosen = selection.rows.len() < all;
+        let enough = selection.ranks().len() >= wanted.ranks_min.max(1);
+        enough.then_some(Simulation { selection, panels, chosen })
+    }
+
+    pub fn lines(&self) -> impl Iterator<Item = &Line<'a>> {
+        self.panels.iter().flat_map(|panel| &panel.lines)
+    }
+
+    pub fn titles(&self) -> Vec<String> {
+        self.panels.iter().map(|panel| panel.title.clone()).collect()
+    }
+
+    /// What all panels have in common, drawn into one: the horizontal axis over ranks.
+    pub fn ranks_axis(&self, drawing: &mut Drawing, frame: Frame) -> Axis {
+        let x = Axis::ranks(&self.selection.ranks(), frame.left, frame.right);
+        x.draw_below(drawing, frame.top, frame.bottom, &format!("ranks ({})", x.scale()));
+        x
+    }
+
+    /// A legend of the policies, apart from one, and of what else is drawn.
+    pub fn legend(&self, page: &mut Page, without: Option<&str>, more: Option<Entry<'static>>) {
+        let mut once: BTreeMap<usize, &Line> = BTreeMap::new();
+        for line in self.lines().filter(|line| Some(line.policy.as_str()) != without) {
+            once.insert(line.style, line);
+        }
+        let entries = once.into_values().map(Line::entry).chain(more);
+        page.legend(&entries.collect::<Vec<_>>());
+    }
+
+    /// Draws a quantity of a line, with a bar where its interval has a width.
+    pub fn draw_line(
+        &self,
+        line: &Line,
+        drawing: &mut Drawing,
+        x: &Axis,
+        y: &Axis,
+        quantity: impl Fn(&Row) -> Estimate,
+    ) {
+        let (style, color) = (line.style, theme::series(line.style));
+        let known = || {
+            let of = |row: &&Row| Some((x.at(ranks_of(row)), quantity(row).value?, quantity(row)));
+            line.rows.iter().filter_map(of)
+        };
+        let path: Vec<Point> = known().map(|(x, value, _)| (x, y.at(value))).collect();
+        drawing.broken(&path, color, 3.0, dash::pattern(style));
+        for (x, value, Estimate { interval, .. }) in known() {
+            if let Some((low, high)) = interval.filter(|(low, high)| low < high) {
+                theme::interval(drawing, x, y.at(low), y.at(high), color);
+            }
+            theme::marker(drawing, style, (x, y.at(value)), radius(style), false);
+        }
+    }
+
+    /// The numbers at the right ends of lines that reach the most ranks.
+    pub fn draw_ends(
+        &self,
+        lines: &[&Line],
+        drawing: &mut Drawing,
+        frame: Frame,
+        y: &Axis,
+        number: impl Fn(&Row) -> Option<(f64, String)>,
+    ) {
+        let Some(most) = self.selection.ranks().pop() else { return };
+        let end = |line: &&Line| {
+            let (value, words) = number(line.at(most)?)?;
+            Some(End { y: y.at(value), style: line.style, words })
+        };
+        ends::draw(drawing, frame, lines.iter().filter_map(end).collect());
+    }
+
+    /// The caption, with the figure's own notes.
+    pub fn caption(&self, drawn: fn(&Row) -> Estimate, notes: Vec<String>) -> Caption {
+        self.caption_on(&self.selection.ranks(), drawn, notes)
+    }
+
+    /// The same of a figure that shows only some numbers of ranks.
+    pub fn caption_on(
+        &self,
+        ranks: &[f64],
+        drawn: fn(&Row) -> Estimate,
+        mut notes: Vec<String>,
+    ) -> Caption {
+        if self.chosen {
+            notes.push("Each policy with its fastest setting for that many ranks.".to_string());
+        }
+        let mut selection = self.selection.clone();
+        selection.rows.retain(|row| ranks.contains(&ranks_of(row)));
+        Caption::of(&selection, drawn, notes)
+    }
+}
+
+impl<'a> Line<'a> {
+    fn all(policies: &[String], rows: &[&'a Row]) -> Vec<Line<'a>> {
+        let line = |(style, policy): (usize, &String)| {
+            let own = rows.iter().copied().filter(|row| row.policy == *policy);
+            let mut rows: Vec<&Row> = own.collect();
+            let time_us = |row: &Row| row.time_us.value.unwrap_or(f64::MAX);
+            rows.sort_by(|a, b| {
+                let ranks = ranks_of(a).total_cmp(&ranks_of(b));
+                ranks.then(time_us(a).total_cmp(&time_us(b)))
+            });
+            rows.dedup_by_key(|row| row.ranks);
+            Line { policy: policy.clone(), style, rows }
+        };
+        let lines = policies.iter().enumerate().map(line);
+        lines.filter(|line| !line.rows.is_empty()).collect()
+    }
+
+    /// The row of so many ranks.
+    pub fn at(&self, ranks: f64) -> Option<&'a Row> {
+        self.rows.iter().copied().find(|row| row.ranks == Some(ranks))
+    }
+
+    fn entry(&self) -> Entry<'static> {
+        let style = self.style;
+        Entry {
+            sign: Box::new(move |drawing, (x, y)| {
+                let half = SIGN / 2.0;
+                let ends = [(x - half, y), (x + half, y)];
+                drawing.broken(&ends, theme::series(style), 3.0, dash::pattern(style));
+                theme::marker(drawing, style, (x, y), radius(style), false);
+            }),
+            label: self.policy.clone(),
+        }
+    }
+}
+
+/// Markers shrink from one policy to the next, for where policies are alike, the next one's must not
+/// hide those before.
+fn radius(style: usize) -> f64 {
+    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0][style % 6]
+}
+
+/// A dashed line of ink in a legend.
+pub(crate) fn dashed(label: &str) -> Entry<'static> {
+    Entry {
+        sign: Box::new(|drawing, (x, y)| {
+            let half = SIGN / 2.0;
+            drawing.dashes((x - half, y), (x + half, y), theme::INK, 3.0);
+        }),
+        label: label.to_string(),
+    }
+}
+
+pub(crate) fn ranks_of(row: &Row) -> f64 {
+    row.ranks.expect("rows without ranks have left the selection")
+}
+
+/// Rows of one case differ in nothing that was set.
+fn case(row: &Row) -> Vec<String> {
+    let settings = format!(
+        "{:?} {:?} {:?} {:?} {:?}",
+        row.fusion_threshold_bytes,
+        row.cycle_time_ms,
+        row.cache_capacity,
+        row.segment_bytes,
+        row.packing_bytes
+    );
+    let layout = format!("{:?} {:?} {:?}", row.ranks, row.nodes, row.local_size);
+    let names = [&row.policy, &row.control_plane, &row.algorithm, &row.groups, &row.transport];
+    let names = names.map(Clone::clone);
+    [work(row), names.to_vec(), vec![settings, layout]].concat()
+}
+
+/// What a rank computes in a step: workload, batch, and times of its parts.
+fn work(row: &Row) -> Vec<String> {
+    let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
+    vec![
+        row.workload.clone(),
+        number(row.batch),
+        number(row.forward_ms),
+        number(row.backward_ms),
+        number(row.optimizer_ms),
+    ]
+}
+
+/// As `resnet50, 64 samples per rank`; with times where works would otherwise have one title.
+fn title(work: &[String], works: &[Vec<String>]) -> String {
+    let alike = works.iter().filter(|other| other[..2] == work[..2]).count();
+    let mut words = vec![work[0].clone()];
+    if !work[1].is_empty() {
+        words.push(format!("{} samples per rank", work[1]));
+    }
+    if alike > 1 {
+        let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..]);
+        let known = parts.filter(|(_, ms)| !ms.is_empty());
+        words.extend(known.map(|(part, ms)| format!("{part} {ms} ms")));
+    }
+    words.retain(|word| !word.is_empty());
+    words.join(", ")
+}
+
+/// Policies by name, a coordinator's first, for it is what the others are compared with.
+fn in_order(policies: impl Iterator<Item = String>) -> Vec<String> {
+    let mut policies: Vec<String> = policies.filter(|policy| !policy.is_empty()).collect();
+    policies.sort_by_cached_key(|policy| (!policy.contains("coordinator"), policy.clone()));
+    policies.dedup();
+    policies
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, policy, scaling, step};
+
+    const WANTED: Wanted =
+        Wanted { complete: |row| row.time_us.value.is_some(), columns: "a time", ranks_min: 2 };
+
+    /// What a figure would see of each simulation, in words.
+    fn seen(rows: &[synthetic::Row]) -> Vec<String> {
+        let rows = Rows::of(&synthetic::table(rows));
+        let seen = std::cell::RefCell::new(Vec::new());
+        Simulation::sheets(&rows, &WANTED, |simulation| {
+            let of = |panel: &Panel| {
+                let line = |line: &Line| {
+                    let times = line.rows.iter().filter_map(|row| row.time_us.value);
+                    let times: Vec<String> = times.map(|time| format!("{time:.0}")).collect();
+                    format!("{} {} {}", line.style, line.policy, times.join(" "))
+                };
+                let lines: Vec<String> = panel.lines.iter().map(line).collect();
+                format!("{}: {}", panel.title, lines.join(", "))
+            };
+            let panels: Vec<String> = simulation.panels.iter().map(of).collect();
+            seen.borrow_mut().push(panels.join("; "));
+            None
+        });
+        seen.into_inner()
+    }
+
+    fn row(name: &str, ranks: u32, time_us: &str) -> synthetic::Row {
+        policy("vgg16", name, ranks).with("time_us_p50", time_us)
+    }
+
+    #[test]
+    fn rows_become_lines_by_ranks_whatever_their_order() {
+        let mut rows = vec![
+            row("ddp", 12, "2"),
+            row("horovod-coordinator", 12, "4"),
+            row("ddp", 6, "1"),
+            row("horovod-coordinator", 6, "3"),
+        ];
+        let expected = ["vgg16, 64 samples per rank: 0 horovod-coordinator 3 4, 1 ddp 1 2"];
+        assert_eq!(seen(&rows), expected);
+        rows.reverse();
+        assert_eq!(seen(&rows), expected);
+        // What ran, failed, or lacks a policy or a time is in no line.
+        rows.push(row("byteps", 6, "9").with("source", "measured"));
+        rows.push(row("ddp", 24, "9").with("status", "failed"));
+        rows.push(row("ddp", 24, ""));
+        rows.push(step("ring", "coordinator", 64.0, 5.0).with("source", "simulated"));
+        assert_eq!(seen(&rows)[0], expected[0]);
+    }
+
+    #[test]
+    fn of_a_policy_the_fastest_setting_counts() {
+        let rows = [
+            row("ddp", 6, "5").with("cycle_time_ms", "1"),
+            row("ddp", 6, "3").with("cycle_time_ms", "5"),
+            row("ddp", 12, "4").with("algorithm", "ring"),
+            row("ddp", 12, "7"),
+        ];
+        assert_eq!(seen(&rows), ["vgg16, 64 samples per rank: 0 ddp 3 4"]);
+        // Of the same setting, the later row counts, even if it is slower.
+        let again = row("ddp", 12, "8").with("started", "2026-04-01T00:00:00Z");
+        assert_eq!(seen(&[&rows[..2], &rows[3..], &[again]].concat())[0][28..], *"0 ddp 3 8");
+    }
+
+    #[test]
+    fn other_work_is_another_panel_and_other_machines_other_pictures() {
+        let rows = scaling(&["vgg16"], &["ddp"], &[6, 12]);
+        let with = |column: &str, value: &str| -> Vec<_> {
+            rows.iter().map(|row| row.with(column, value)).collect()
+        };
+        let panels = seen(&[rows.clone(), with("batch", "32"), with("workload", "x")].concat());
+        assert_eq!(panels.len(), 1);
+        for title in ["vgg16, 32 samples", "; vgg16, 64 samples", "; x, 64 samples"] {
+            assert!(panels[0].contains(title), "{panels:?}");
+        }
+        let slower = seen(&[rows.clone(), with("backward_ms", "9")].concat());
+        assert!(slower[0].contains("vgg16, 64 samples per rank, backward 9 ms"), "{slower:?}");
+        for (column, value) in [("machine", "frontier"), ("engine", "nccl"), ("dtype", "float16")] {
+            assert_eq!(seen(&[rows.clone(), with(column, value)].concat()).len(), 2, "{column}");
+        }
+    }
+
+    #[test]
+    fn one_number_of_ranks_is_no_line() {
+        assert_eq!(seen(&[row("ddp", 6, "1"), row("byteps", 6, "1")]), Vec::<String>::new());
+    }
+}

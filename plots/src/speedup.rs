@@ -1,0 +1,251 @@
+//! Throughput of each policy over that of one, the coordinator's, over ranks: simulated training, a
+//! panel per workload.
+
+use crate::axis::Axis;
+use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
+use crate::ends;
+use crate::page::Page;
+use crate::panels::{self, Frame, Shape};
+use crate::rows::{Estimate, Row, Rows};
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted, dashed};
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "speedup", sheets };
+
+/// About so many ranks are told in words and numbers, if there are: the most that negotiation with
+/// bit vectors was published for.
+const TOLD: f64 = 6000.0;
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let wanted = Wanted {
+        complete: |row| row.throughput_samples_s.value > Some(0.0),
+        columns: "throughput_samples_s_p50, beside a baseline,",
+        ranks_min: 2,
+    };
+    Simulation::sheets(rows, &wanted, |simulation| {
+        let speedup = Speedup::of(simulation)?;
+        Some(speedup.draw())
+    })
+}
+
+/// Policies and what they are compared with.
+struct Speedup<'a> {
+    simulation: &'a Simulation<'a>,
+    baseline: &'a str,
+    /// The panels that have the baseline and others.
+    panels: Vec<&'a Panel<'a>>,
+    /// The policy whose speed-up is told, and on how many ranks.
+    told: (&'a str, f64),
+}
+
+impl<'a> Speedup<'a> {
+    fn of(simulation: &'a Simulation) -> Option<Speedup<'a>> {
+        let first = simulation.lines().min_by_key(|line| line.style)?;
+        let baseline = first.policy.as_str();
+        let compared = |panel: &&Panel| {
+            panel.lines.len() > 1 && panel.lines.iter().any(|line| line.policy == baseline)
+        };
+        let panels: Vec<&Panel> = simulation.panels.iter().filter(compared).collect();
+        let others = || {
+            let lines = panels.iter().flat_map(|panel| &panel.lines);
+            lines.filter(|line| line.policy != baseline)
+        };
+        let bits = others().find(|line| line.policy.contains("bitvector"));
+        let policy = bits.or_else(|| others().min_by_key(|line| line.style))?.policy.as_str();
+        let ranks = simulation.selection.ranks();
+        let ranks = near(&ranks, TOLD).or(ranks.last().copied())?;
+        Some(Speedup { simulation, baseline, panels, told: (policy, ranks) })
+    }
+
+    fn draw(&self) -> Drawing {
+        let title = format!("Throughput relative to {}, by number of ranks", self.baseline);
+        let mut page = Page::new(&title, &self.finding());
+        let one = dashed(&format!("{}: 1", self.baseline));
+        self.simulation.legend(&mut page, Some(self.baseline), Some(one));
+        let each = self.panels.iter().flat_map(|panel| {
+            let lines = panel.lines.iter().flat_map(|line| &line.rows);
+            lines.filter_map(|row| self.ratio(panel, row).span())
+        });
+        let values: Vec<f64> = each.flat_map(|(low, high)| [low, high]).collect();
+        let titles: Vec<String> = self.panels.iter().map(|panel| panel.title.clone()).collect();
+        let shape = Shape::usual(130.0, ends::ROOM, titles.len());
+        panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
+            self.draw_panel(self.panels[index], &values, drawing, frame);
+        });
+        let note = "Intervals: the low end of the one over the high end of the other, and the other \
+                    way round, which is wider than 95 %.";
+        let notes = vec![note.to_string(), POINTS.to_string()];
+        page.finish(&self.simulation.caption(|row| row.throughput_samples_s, notes))
+    }
+
+    fn draw_panel(&self, panel: &Panel, values: &[f64], drawing: &mut Drawing, frame: Frame) {
+        let x = self.simulation.ranks_axis(drawing, frame);
+        let wide = Axis::measured(values, frame.bottom, frame.top);
+        let y = match wide.scale() {
+            "linear" => Axis::shares(1.0, values, frame.bottom, frame.top),
+            _ => wide,
+        };
+        let title = format!("times the throughput ({})", y.scale());
+        y.draw_left(drawing, frame.left, frame.right, &title);
+        let one = y.at(1.0);
+        drawing.dashes((frame.left, one), (frame.right, one), theme::INK, 3.0);
+        let others = || panel.lines.iter().filter(|line| line.policy != self.baseline);
+        for line in others() {
+            self.simulation.draw_line(line, drawing, &x, &y, |row| self.ratio(panel, row));
+        }
+        let (policy, ranks) = self.told;
+        let told = others().find(|line| line.policy == policy);
+        let told = told.and_then(|line| self.at(panel, line, ranks));
+        if let Some(value) = told {
+            number(drawing, (x.at(ranks), y.at(value)), value);
+        }
+        drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+        let lines: Vec<&Line> = others().collect();
+        self.simulation.draw_ends(&lines, drawing, frame, &y, |row| {
+            let value = self.ratio(panel, row).value?;
+            Some((value, theme::significant(value, 3)))
+        });
+    }
+
+    /// A row's throughput over the baseline's on as many ranks.
+    fn ratio(&self, panel: &Panel, row: &Row) -> Estimate {
+        let base = panel.lines.iter().find(|line| line.policy == self.baseline);
+        let Some(base) = base.zip(row.ranks).and_then(|(line, ranks)| line.at(ranks)) else {
+            return Estimate::default();
+        };
+        let (over, under) = (row.throughput_samples_s, base.throughput_samples_s);
+        let positive = |value: &f64| *value > 0.0;
+        let value = over.value.zip(under.value.filter(positive));
+        let interval = over.interval.zip(under.interval.filter(|(low, _)| positive(low)));
+        Estimate {
+            value: value.map(|(over, under)| over / under),
+            interval: interval.map(|(over, under)| (over.0 / under.1, over.1 / under.0)),
+        }
+    }
+
+    fn at(&self, panel: &Panel, line: &Line, ranks: f64) -> Option<f64> {
+        self.ratio(panel, line.at(ranks)?).value
+    }
+
+    /// What the picture shows, in a sentence.
+    fn finding(&self) -> String {
+        let (policy, ranks) = self.told;
+        let of = |panel: &&Panel| {
+            let line = panel.lines.iter().find(|line| line.policy == policy)?;
+            let value = self.at(panel, line, ranks)?;
+            Some(format!("{}{HARD_SPACE}{}", panel.name, theme::significant(value, 3)))
+        };
+        let each: Vec<String> = self.panels.iter().filter_map(of).collect();
+        let (baseline, ranks) = (self.baseline, theme::exact(ranks));
+        format!("{policy} over {baseline} on {ranks} ranks: {}.", each.join("; "))
+    }
+}
+
+/// The value nearest to another, if it is within a quarter of it.
+pub(crate) fn near(values: &[f64], target: f64) -> Option<f64> {
+    let off = |value: &f64| (value / target).ln().abs();
+    let nearest = values.iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)))?;
+    (off(&nearest) < 1.25_f64.ln()).then_some(nearest)
+}
+
+/// A number above its point, on paper of its own so that lines do not run through it.
+fn number(drawing: &mut Drawing, (x, y): Point, value: f64) {
+    let words = theme::significant(value, 3);
+    let width = text_width(&words, theme::TICK, true);
+    drawing.line(&[(x, y - 50.0), (x, y - 12.0)], theme::INK, 2.0);
+    // To the left, for lines rise to the right.
+    let (right, middle) = (x + 8.0, y - 68.0);
+    drawing.rectangle(right - width - 4.0, middle - 18.0, width + 8.0, 36.0, theme::PAPER);
+    let text = Text::new(words, (right, middle), theme::TICK).centered();
+    drawing.text(Text { align: Align::Right, bold: true, ..text });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0).words().replace('\n', " ")
+    }
+
+    fn row(name: &str, ranks: u32, samples_s: &str) -> synthetic::Row {
+        let row = policy("vgg16", name, ranks).with("throughput_samples_s_p50", samples_s);
+        row.with("throughput_samples_s_p50_low", "").with("throughput_samples_s_p50_high", "")
+    }
+
+    #[test]
+    fn bit_vectors_over_the_coordinator_are_told_at_the_published_number_of_ranks() {
+        let rows = [
+            row("horovod-coordinator", 6, "10"),
+            row("horovod-bitvector", 6, "10"),
+            row("horovod-coordinator", 6144, "400"),
+            row("horovod-bitvector", 6144, "900"),
+            row("horovod-coordinator", 27600, "500"),
+            row("horovod-bitvector", 27600, "2000"),
+            row("ddp", 27600, "2500"),
+        ];
+        let said = words(&rows);
+        let finding = "horovod-bitvector over horovod-coordinator on 6144 ranks: vgg16 2.25. ddp \
+                       horovod-bitvector horovod-coordinator: 1 vgg16, 64";
+        assert!(said.contains(finding), "{said}");
+        assert!(said.contains(" 2.25 5.00 4.00 "), "beside the points: {said}");
+        let said = words(&[&rows[..2], &rows[4..]].concat());
+        assert!(said.contains("on 27\u{202f}600 ranks: vgg16 4.00."), "{said}");
+    }
+
+    #[test]
+    fn without_a_coordinator_the_first_is_the_baseline() {
+        let rows = scaling(&["vgg16"], &["tf-distribute", "ddp"], &[6, 12]);
+        assert!(words(&rows).contains("Throughput relative to ddp, by number of ranks"));
+    }
+
+    #[test]
+    fn the_interval_is_the_widest_that_both_allow() {
+        let wide = |name, low, high| {
+            let row = row(name, 6, "100").with("throughput_samples_s_p50_low", low);
+            [row.with("throughput_samples_s_p50_high", high), self::row(name, 12, "100")]
+        };
+        let coordinator = wide("horovod-coordinator", "50", "200");
+        let rows = [coordinator, wide("ddp", "80", "150")].concat();
+        let rows = Rows::of(&synthetic::table(&rows));
+        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
+        let seen = std::cell::Cell::new(0);
+        Simulation::sheets(&rows, &wanted, |simulation| {
+            let speedup = Speedup::of(simulation)?;
+            let panel = speedup.panels[0];
+            let ratio = speedup.ratio(panel, panel.lines[1].rows[0]);
+            assert_eq!(ratio, Estimate { value: Some(1.0), interval: Some((0.4, 3.0)) });
+            seen.set(seen.get() + 1);
+            None
+        });
+        assert_eq!(seen.get(), 1);
+    }
+
+    #[test]
+    fn a_workload_without_the_baseline_has_no_panel_and_a_baseline_alone_no_picture() {
+        let mut rows = scaling(&["vgg16"], &["horovod-coordinator", "ddp"], &[6, 12]);
+        rows.extend(scaling(&["resnet50"], &["ddp", "byteps"], &[6, 12]));
+        let said = words(&rows);
+        assert!(said.contains("vgg16, 64") && !said.contains("resnet50, 64"), "{said}");
+        let alone = scaling(&["vgg16"], &["ddp"], &[6, 12]);
+        let reason = "no simulated rows of kind `step` with status ok have a policy and \
+                      throughput_samples_s_p50, beside a baseline, for several numbers of ranks";
+        assert_eq!(FIGURE.refusal(&alone), reason);
+    }
+
+    #[test]
+    fn all_workloads_fit() {
+        words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+    }
+
+    #[test]
+    fn near_is_within_a_quarter() {
+        let ranks = [6.0, 1536.0, 6144.0, 27600.0];
+        assert_eq!((near(&ranks, 6000.0), near(&ranks, 4000.0)), (Some(6144.0), None));
+        assert_eq!(near(&[], 6000.0), None);
+    }
+}

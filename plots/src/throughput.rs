@@ -1,0 +1,224 @@
+//! Samples per second over ranks in simulated training, one line per policy and a panel per
+//! workload.
+//!
+//! Every rank has the same work whatever the world (weak scaling), so the ideal is a straight line.
+
+use crate::axis::Axis;
+use crate::dash;
+use crate::drawing::{Drawing, HARD_SPACE, Point};
+use crate::ends;
+use crate::page::Page;
+use crate::panels::{self, Frame, Shape};
+use crate::rows::{Estimate, Row, Rows};
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted, dashed, ranks_of};
+use crate::{Figure, Sheet, theme};
+
+pub(crate) const FIGURE: Figure = Figure { name: "throughput", sheets };
+
+fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let wanted = Wanted {
+        complete: |row| row.throughput_samples_s.value > Some(0.0),
+        columns: "throughput_samples_s_p50",
+        ranks_min: 2,
+    };
+    Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
+}
+
+fn draw(simulation: &Simulation) -> Drawing {
+    let mut page = Page::new("Training throughput by number of ranks", &finding(simulation));
+    let ideal = simulation.panels.iter().any(|panel| ideal(panel).is_some());
+    let ideal = ideal.then(|| dashed("ideal: each rank as fast as at the base"));
+    simulation.legend(&mut page, None, ideal);
+    let titles = simulation.titles();
+    panels::lay(
+        &mut page,
+        &titles,
+        Shape::usual(150.0, ends::ROOM, titles.len()),
+        |drawing, index, frame| {
+            draw_panel(simulation, &simulation.panels[index], drawing, frame);
+        },
+    );
+    page.finish(&simulation.caption(|row| row.throughput_samples_s, vec![note(simulation)]))
+}
+
+fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, frame: Frame) {
+    let x = simulation.ranks_axis(drawing, frame);
+    let rows = || panel.lines.iter().flat_map(|line| &line.rows);
+    let spans = rows().filter_map(|row| row.throughput_samples_s.span());
+    let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
+    // Large numbers in thousands, or ticks would take half the panel.
+    let (unit, of_unit) = match values.iter().copied().fold(0.0, f64::max) {
+        most if most >= 1e5 => (1e3, "1000 samples/s"),
+        _ => (1.0, "samples/s"),
+    };
+    let path = ideal(panel).map(|(_, each)| {
+        simulation.selection.ranks().into_iter().map(move |ranks| (ranks, ranks * each))
+    });
+    let path: Vec<Point> = path.into_iter().flatten().collect();
+    let all = values.iter().chain(path.iter().map(|(_, value)| value));
+    let all: Vec<f64> = all.map(|value| value / unit).collect();
+    let y = Axis::measured(&all, frame.bottom, frame.top);
+    y.draw_left(drawing, frame.left, frame.right, &format!("{of_unit} ({})", y.scale()));
+    let path: Vec<Point> =
+        path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
+    drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
+    for line in &panel.lines {
+        simulation.draw_line(line, drawing, &x, &y, |row| {
+            let Estimate { value, interval } = row.throughput_samples_s;
+            Estimate {
+                value: value.map(|value| value / unit),
+                interval: interval.map(|(low, high)| (low / unit, high / unit)),
+            }
+        });
+    }
+    drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+    let lines: Vec<&Line> = panel.lines.iter().collect();
+    simulation.draw_ends(&lines, drawing, frame, &y, |row| {
+        let value = row.throughput_samples_s.value? / unit;
+        Some((value, theme::significant(value, 3)))
+    });
+}
+
+/// The base and the samples per second of each rank there, of the policy that has most.
+fn ideal(panel: &Panel) -> Option<(f64, f64)> {
+    let base = |line: &Line| {
+        let of = |row: &&Row| {
+            let efficiency = row.efficiency.value.filter(|efficiency| *efficiency > 0.0)?;
+            let each = row.throughput_samples_s.value? / ranks_of(row);
+            Some((row.efficiency_base_ranks?, each / efficiency))
+        };
+        line.rows.iter().find_map(of)
+    };
+    panel.lines.iter().filter_map(base).max_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+/// What the picture shows, in a sentence.
+fn finding(simulation: &Simulation) -> String {
+    let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
+    let most = |panel: &Panel| {
+        let known = panel.lines.iter().filter_map(|line| {
+            Some((line.at(ranks)?.throughput_samples_s.value?, line.policy.clone()))
+        });
+        let (samples_s, policy) = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
+        let samples_s = theme::significant(samples_s, 3);
+        Some(format!("{}{HARD_SPACE}{samples_s} ({policy})", panel.name))
+    };
+    let each: Vec<String> = simulation.panels.iter().filter_map(most).collect();
+    format!("Most samples/s on {} ranks: {}.", theme::exact(ranks), each.join("; "))
+}
+
+fn note(simulation: &Simulation) -> String {
+    let mut bases: Vec<f64> =
+        simulation.panels.iter().filter_map(ideal).map(|(base, _)| base).collect();
+    bases.sort_by(f64::total_cmp);
+    bases.dedup();
+    let bases: Vec<String> = bases.into_iter().map(theme::exact).collect();
+    let ideal = match bases.as_slice() {
+        [] => String::new(),
+        bases => format!(
+            "Ideal: linear from {} ranks, of the policy with most samples/s there. ",
+            bases.join(" or ")
+        ),
+    };
+    format!("{ideal}{POINTS}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::drawing::Mark;
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+
+    fn draw(rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = FIGURE.drawings(rows);
+        assert_eq!(drawings.len(), 1);
+        drawings.remove(0)
+    }
+
+    fn words(rows: &[synthetic::Row]) -> String {
+        draw(rows).words().replace('\n', " ")
+    }
+
+    /// 1000 and 1800 samples per second of one policy, on 6 and 12 ranks.
+    fn two() -> [synthetic::Row; 2] {
+        [(6, "1000", "1"), (12, "1800", "0.9")].map(|(ranks, samples_s, efficiency)| {
+            policy("vgg16", "ddp", ranks)
+                .with("throughput_samples_s_p50", samples_s)
+                .with("efficiency_p50", efficiency)
+        })
+    }
+
+    #[test]
+    fn the_most_samples_are_said_for_each_workload_and_every_policy_is_in_the_legend() {
+        let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        assert!(said.starts_with("Training throughput by number of ranks Most samples/s on 27"));
+        for expected in POLICIES.iter().chain(&WORKLOADS).chain(&[
+            "bert_large, 8 samples per rank",
+            "ideal: each rank as fast as at the base",
+            "1000 samples/s (logarithmic)",
+            "SIMULATED on machine file summit · engine rounds (our schedules in virtual time) · 10 \
+             seeds",
+            "6 to 27600 ranks, 6 per node;",
+            "Median with 95 % interval over seeds;",
+            "Ideal: linear from 6 ranks, of the policy with most samples/s there.",
+        ]) {
+            assert!(said.contains(expected), "{said}\nexpected {expected}");
+        }
+        assert!(words(&two()).contains("Most samples/s on 12 ranks: vgg16 1800 (ddp). ddp "));
+    }
+
+    #[test]
+    fn the_ideal_is_what_the_base_would_give() {
+        // The base itself may be missing.
+        let more = policy("vgg16", "ddp", 24).with("throughput_samples_s_p50", "3000");
+        let rows = [two()[1].clone(), more.with("efficiency_p50", "0.75")];
+        let rows = Rows::of(&synthetic::table(&rows));
+        let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
+        let seen = std::cell::Cell::new(0);
+        Simulation::sheets(&rows, &wanted, |simulation| {
+            let (base, each) = ideal(&simulation.panels[0]).expect("efficiency is known");
+            assert_eq!(base, 6.0);
+            assert!((each - 1000.0 / 6.0).abs() < 1e-9, "{each}");
+            seen.set(seen.get() + 1);
+            None
+        });
+        assert_eq!(seen.get(), 1);
+        let without = two().map(|row| row.with("efficiency_p50", ""));
+        let said = words(&without);
+        assert!(!said.contains("ideal") && !said.contains("Ideal"), "{said}");
+    }
+
+    #[test]
+    fn an_interval_without_width_has_no_bar() {
+        let bars = |rows: &[synthetic::Row]| {
+            let own = |mark: &&Mark| {
+                let of = |color| color == theme::series(0);
+                matches!(mark, Mark::Line { points, color, .. } if of(*color) && points.len() == 2)
+            };
+            draw(rows).marks.iter().filter(own).count()
+        };
+        let set = |low, high| {
+            two().map(|row| {
+                let row = row.with("throughput_samples_s_p50_low", low);
+                row.with("throughput_samples_s_p50_high", high)
+            })
+        };
+        // A bar has three strokes; the legend's line and the line itself are there either way.
+        assert_eq!(bars(&set("900", "2000")), bars(&set("", "")) + 2 * 3);
+        assert_eq!(bars(&set("1000", "1000")), bars(&set("", "")));
+    }
+
+    #[test]
+    fn a_policy_looks_the_same_in_every_picture() {
+        let summit = scaling(&["vgg16"], &POLICIES, &[6, 12]);
+        let other = scaling(&["vgg16"], &["tf-distribute"], &[6, 12]);
+        let other: Vec<_> = other.iter().map(|row| row.with("machine", "frontier")).collect();
+        let drawings = FIGURE.drawings(&[summit, other].concat());
+        assert_eq!(drawings.len(), 2);
+        for drawing in drawings {
+            let color = theme::series(5);
+            let own = |mark: &&Mark| matches!(mark, Mark::Area { color: own, .. } if *own == color);
+            assert!(drawing.marks.iter().any(|mark| own(&mark)), "of tf-distribute");
+        }
+    }
+}
