@@ -149,7 +149,7 @@ fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
     fs::create_dir_all(source.join("control/rehearsal")).unwrap();
-    for folder in ["", "control", "control/rehearsal"] {
+    for folder in ["", "control", "control/rehearsal", "simulate"] {
         for path in files(&format!("algorithms/src/{folder}"), ".rs") {
             fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
         }
