@@ -3,6 +3,7 @@
 mod bench;
 mod info;
 mod plot;
+mod schedule;
 mod site;
 mod sizes;
 mod sweep;
@@ -70,6 +71,7 @@ enum Command {
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Validate(validate::Arguments),
+    Schedule(schedule::Arguments),
     Site(site::Arguments),
     Info(info::Arguments),
     #[cfg(target_os = "linux")]
@@ -86,6 +88,7 @@ pub fn main() -> ExitCode {
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Schedule(arguments) => schedule::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         #[cfg(target_os = "linux")]

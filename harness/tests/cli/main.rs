@@ -4,6 +4,7 @@ mod control;
 mod environment;
 mod kill;
 mod sandbox;
+mod simulated;
 mod timeline;
 
 use std::fs;
