@@ -13,6 +13,7 @@ use crate::calibrate::Table;
 use crate::precedence::Override;
 use crate::record::{RecordError, write_whole};
 use crate::row::SCHEMA;
+use crate::slurm::accounting::Accounting;
 
 /// The commit that this binary was built from, with `-dirty` if files had been changed.
 pub const COMMIT: &str = env!("KOLO_COMMIT");
@@ -49,6 +50,9 @@ pub struct Provenance {
     pub workload_digest: String,
     /// Each run of the program that has worked on the folder.
     pub launches: Vec<Launch>,
+    /// What Slurm's accounting says of the jobs that it ran in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounting: Vec<Accounting>,
 }
 
 /// One run of the program.
@@ -187,7 +191,20 @@ impl Provenance {
             seed: subject.seed(),
             workload_digest: subject.workload_digest(),
             launches: vec![launch],
+            accounting: Vec::new(),
         }
+    }
+
+    /// Reads a folder's.
+    ///
+    /// # Errors
+    /// When the file is not there, or of another version.
+    pub fn read(path: &Path) -> Result<Provenance, RecordError> {
+        let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
+        serde_json::from_str(&text).map_err(|error| RecordError::Differs {
+            path: path.into(),
+            problem: format!("{error}; the folder was written by another version: name another"),
+        })
     }
 
     /// Reads a folder's, and refuses to go on with another sweep's results.
@@ -196,12 +213,8 @@ impl Provenance {
         subject: &impl Subject,
         launch: Launch,
     ) -> Result<Provenance, RecordError> {
-        let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
-        let read: Result<Provenance, _> = serde_json::from_str(&text);
-        let mut provenance = read.map_err(|error| {
-            differs(format!("{error}; the folder was written by another version: name another"))
-        })?;
+        let mut provenance = Provenance::read(path)?;
         let other = difference(&provenance.config, &subject.config()).or_else(|| {
             let differs = provenance.workload_digest != subject.workload_digest();
             differs.then(|| "workload".into())

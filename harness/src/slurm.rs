@@ -1,5 +1,6 @@
 //! A sweep on a cluster: what the site is like, what to submit, and what the batch script does.
 
+pub mod accounting;
 pub mod ask;
 pub mod drive;
 pub mod hostlist;

@@ -15,6 +15,7 @@ use crate::environment::Environment;
 use crate::plan::{Plan, Planned};
 use crate::precedence::Options;
 use crate::provenance::Launch;
+use crate::slurm::accounting::Accounting;
 use crate::slurm::drive::{Drive, Ended};
 use crate::slurm::job::Job;
 use crate::slurm::launch::{Shape, Submission, line, sbatch, step};
@@ -308,7 +309,11 @@ impl Sweep<'_> {
             program: &program,
             patience: Patience::of(Duration::from_secs_f64(self.arguments.slurm.patience_seconds)),
         };
-        Ok(match drive.run(stop)? {
+        let ended = drive.run(stop)?;
+        if let Err(error) = Accounting::of(&job.id, job.restarts + 1).keep(&folder) {
+            eprintln!("the job's accounting is not kept: {error}");
+        }
+        Ok(match ended {
             Ended::Over(status) => {
                 println!("the sweep is over (status {status}): {}", folder.display());
                 Exit::of(status)
