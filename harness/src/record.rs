@@ -5,6 +5,7 @@
 //! | `rows.csv` | one case, or one size of a bench, with its statistics; see [`Row`] |
 //! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
 //! | `messages.csv` | one allreduce within a step |
+//! | `ranks.csv` | one rank in a block |
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
 //! | `tries.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
@@ -22,12 +23,13 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::provenance::{PROVENANCE, Provenance};
-use crate::row::{Message, Row, Sample};
+use crate::row::{Message, RankBlock, Row, Sample};
 
 const LOCK: &str = "lock";
 const ROWS: &str = "rows.csv";
 const SAMPLES: &str = "samples.csv";
 const MESSAGES: &str = "messages.csv";
+const RANKS: &str = "ranks.csv";
 const LATENCIES: &str = "latencies.hlog";
 
 /// What one block of one case brought.
@@ -37,6 +39,8 @@ pub struct Block {
     pub samples: Vec<Sample>,
     /// One per allreduce.
     pub messages: Vec<Message>,
+    /// One per rank.
+    pub ranks: Vec<RankBlock>,
     /// The negotiation of each cycle, in nanoseconds; see [`Sample::negotiation_us`].
     pub latencies: Option<Histogram>,
 }
@@ -110,6 +114,7 @@ pub struct Store {
     rows: Appended,
     samples: Appended,
     messages: Appended,
+    ranks: Appended,
     latencies: Appended,
     /// Held while the program lives; the system lets go of it if it is killed.
     _lock: File,
@@ -139,8 +144,8 @@ impl Store {
         Ok(store)
     }
 
-    /// A folder of an earlier launch; a block counts if it has `steps` samples and all messages
-    /// that these count.
+    /// A folder of an earlier launch; a block counts if it has `steps` samples all messages
+    /// that these count, and a line for each rank.
     pub fn resume(folder: &Path, steps: usize) -> Result<(Store, Earlier), RecordError> {
         let mut store = Store::open(folder)?;
         let mut earlier = Earlier::default();
@@ -156,11 +161,16 @@ impl Store {
             let key = (message.case.clone(), message.block);
             earlier.blocks.entry(key).or_default().messages.push(message);
         }
+        for rank in store.ranks.read::<RankBlock>(&mut earlier.dropped)? {
+            let key = (rank.case.clone(), rank.block);
+            earlier.blocks.entry(key).or_default().ranks.push(rank);
+        }
         let before = earlier.blocks.len();
         earlier.blocks.retain(|_, block| {
             let messages: usize = block.samples.iter().map(|sample| sample.messages).sum();
             block.samples.len() == steps
                 && block.messages.len() == messages
+                && block.ranks.first().is_some_and(|first| first.ranks == block.ranks.len())
                 && block.latencies.is_some()
         });
         let incomplete = before - earlier.blocks.len();
@@ -189,6 +199,7 @@ impl Store {
             rows: Appended::open(folder.join(ROWS))?,
             samples: Appended::open(folder.join(SAMPLES))?,
             messages: Appended::open(folder.join(MESSAGES))?,
+            ranks: Appended::open(folder.join(RANKS))?,
             latencies: Appended::open(folder.join(LATENCIES))?,
             _lock: lock,
         })
@@ -212,6 +223,7 @@ impl Store {
     /// A finished block. Its samples come last: with them it is complete.
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
+        self.ranks.append(&block.ranks)?;
         if let (Some(latencies), Some(sample)) = (&block.latencies, block.samples.first()) {
             self.latencies.append_bytes(latency_line(sample, latencies).as_bytes())?;
         }
@@ -244,12 +256,14 @@ impl Store {
         let blocks = || earlier.blocks.values();
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
+        let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
         let latencies = blocks().filter_map(|block| {
             Some(latency_line(block.samples.first()?, block.latencies.as_ref()?))
         });
         self.rows.replace(&csv_bytes(&earlier.rows, true))?;
         self.samples.replace(&csv_bytes(&samples, true))?;
         self.messages.replace(&csv_bytes(&messages, true))?;
+        self.ranks.replace(&csv_bytes(&ranks, true))?;
         self.latencies.replace(latencies.collect::<String>().as_bytes())
     }
 
@@ -275,7 +289,7 @@ impl Store {
 fn is_stillborn(folder: &Path) -> bool {
     let ours = |entry: io::Result<fs::DirEntry>| {
         let Ok(entry) = entry else { return false };
-        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, LATENCIES, "provenance.new"];
+        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, RANKS, LATENCIES, "provenance.new"];
         let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
         let name = entry.file_name();
         ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")
@@ -442,6 +456,10 @@ mod tests {
         Block {
             samples: (0..steps).map(sample).collect(),
             messages: vec![Message { case: case.into(), block, ..Message::default() }; 3],
+            ranks: vec![
+                RankBlock { case: case.into(), block, ranks: 2, ..RankBlock::default() };
+                2
+            ],
             latencies: Some(latencies),
         }
     }
@@ -503,12 +521,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let whole = folder.path().join("whole");
         let blocks = written(&whole);
-        for name in ["samples.csv", "messages.csv", "latencies.hlog"] {
+        for name in ["samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"] {
             let bytes = fs::read(whole.join(name)).unwrap();
             for cut in (0..bytes.len()).step_by(7) {
                 let copy = folder.path().join(format!("{name}-{cut}"));
                 fs::create_dir(&copy).unwrap();
-                for file in ["rows.csv", "samples.csv", "messages.csv", "latencies.hlog"] {
+                for file in
+                    ["rows.csv", "samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"]
+                {
                     fs::copy(whole.join(file), copy.join(file)).unwrap();
                 }
                 fs::write(copy.join(name), &bytes[..cut]).unwrap();

@@ -189,6 +189,35 @@ pub enum Source {
     Simulated,
 }
 
+/// One rank in one block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankBlock {
+    /// The case's name.
+    pub case: String,
+    /// Each case once per block.
+    pub block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
+    pub launch: usize,
+    /// World size.
+    pub ranks: usize,
+    /// The rank.
+    pub rank: usize,
+    /// Its node.
+    pub node: usize,
+    /// Steps that count.
+    pub steps: usize,
+    /// Median of its steps' times.
+    pub time_us_p50: f64,
+    /// The longest.
+    pub time_us_max: f64,
+    /// Median of its time in allreduces.
+    pub data_us_p50: f64,
+    /// Every step's time, in order, separated by spaces: of all ranks, or where there are more than 256 of
+    /// the 8 with the largest median.
+    pub times_us: String,
+}
+
 /// One training step; what ranks differ in is the maximum over them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -16,7 +16,7 @@ use crate::plan::{Plan, Planned};
 use crate::programs::{choice_for, segments};
 use crate::provenance::Launch;
 use crate::record::{Block, histogram};
-use crate::row::{Kind, Message, Row, SCHEMA, Sample, Source, Status};
+use crate::row::{Kind, Message, RankBlock, Row, SCHEMA, Sample, Source, Status};
 use crate::statistics::Summary;
 use crate::transport::threads::{self, is_pinned};
 
@@ -127,7 +127,58 @@ pub fn block_of(
             first_wrong: outcome.wrong.first.clone().filter(|_| checked).unwrap_or_default(),
         }
     });
-    Block { samples: samples.collect(), messages, latencies: Some(latencies) }
+    let ranks = ranks_of(planned, (&case, block, launch), outcome, warmup);
+    Block { samples: samples.collect(), messages, ranks, latencies: Some(latencies) }
+}
+
+/// Up to so many ranks each one's times are kept in full.
+const MOST_RANKS_IN_FULL: usize = 256;
+
+/// Of more ranks, those of so many are: the slowest.
+const SLOWEST: usize = 8;
+
+/// What each rank saw of a block.
+fn ranks_of(
+    planned: &Planned,
+    (case, block, launch): (&str, usize, usize),
+    outcome: &Outcome,
+    warmup: usize,
+) -> Vec<RankBlock> {
+    let topology = &planned.case.topology;
+    let one = |(rank, log): (usize, &engine::RankLog)| {
+        let counted = &log.steps[warmup.min(log.steps.len())..];
+        let of = |what: fn(&engine::RankStep) -> Duration| {
+            let values: Vec<f64> = counted.iter().map(|step| micros(what(step))).collect();
+            Summary::of(&values).unwrap_or_default()
+        };
+        let times = counted.iter().map(|step| format!("{:.1}", micros(step.time)));
+        let time = of(|step| step.time);
+        RankBlock {
+            case: case.into(),
+            block,
+            launch,
+            ranks: topology.ranks(),
+            rank,
+            node: topology.node_of(rank),
+            steps: counted.len(),
+            time_us_p50: time.p50,
+            time_us_max: time.max,
+            data_us_p50: of(|step| step.data).p50,
+            times_us: times.collect::<Vec<_>>().join(" "),
+        }
+    };
+    let mut ranks: Vec<RankBlock> = outcome.ranks.iter().enumerate().map(one).collect();
+    if ranks.len() > MOST_RANKS_IN_FULL {
+        keep_slowest(&mut ranks);
+    }
+    ranks
+}
+
+/// Forgets the times of all but the slowest.
+fn keep_slowest(ranks: &mut [RankBlock]) {
+    let mut order: Vec<usize> = (0..ranks.len()).collect();
+    order.sort_by(|&a, &b| ranks[b].time_us_p50.total_cmp(&ranks[a].time_us_p50));
+    order.iter().skip(SLOWEST).for_each(|&rank| ranks[rank].times_us.clear());
 }
 
 /// The schedules by size, if they are ours.
@@ -474,4 +525,26 @@ pub fn rounded(mut row: Row) -> Row {
         *value = (*value * 1e5).round() / 1e5;
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_ranks_the_slowest_are_kept_in_full() {
+        let rank = |rank: usize| RankBlock {
+            rank,
+            time_us_p50: ((rank * 37) % 300) as f64,
+            times_us: "1.0 2.0".into(),
+            ..RankBlock::default()
+        };
+        let mut ranks: Vec<RankBlock> = (0..300).map(rank).collect();
+        keep_slowest(&mut ranks);
+        let (full, rest): (Vec<_>, Vec<_>) =
+            ranks.iter().partition(|rank| !rank.times_us.is_empty());
+        assert_eq!(full.len(), 8);
+        assert!(full.iter().all(|rank| rank.time_us_p50 >= 292.0));
+        assert!(rest.iter().all(|rank| rank.time_us_p50 < 292.0), "their medians stay");
+    }
 }
