@@ -11,6 +11,7 @@ use harness::environment::variables::{Usage, VARIABLES};
 use harness::framework::Framework;
 use harness::plan::Plan;
 use harness::row::Row;
+use harness::simulate;
 use harness::workload::Workload;
 
 fn root() -> PathBuf {
@@ -35,6 +36,17 @@ fn every_configuration_can_be_planned() {
         if control_sweep::config::Config::is_at(&path) {
             let config = control_sweep::config::Config::read(&path).unwrap();
             assert!(!control_sweep::Plan::new(config, &path).unwrap().cases.is_empty());
+            continue;
+        }
+        if simulate::config::Config::is_at(&path) {
+            let config = simulate::config::Config::read(&path).unwrap();
+            let plan = simulate::sweep::Plan::new(config, &path).unwrap();
+            let misfit = |case: &simulate::config::Case| plan.machine.misfit(case.ranks);
+            assert!(plan.config.cases().iter().all(|case| misfit(case).is_none()));
+            continue;
+        }
+        if path.ends_with("published.toml") {
+            simulate::published::Points::read(&path).unwrap();
             continue;
         }
         let config = Config::read(&path).unwrap();
@@ -148,7 +160,9 @@ fn block(marker: &str) -> String {
 fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
-    fs::create_dir_all(source.join("control/rehearsal")).unwrap();
+    for folder in ["control/rehearsal", "simulate"] {
+        fs::create_dir_all(source.join(folder)).unwrap();
+    }
     for folder in ["", "control", "control/rehearsal", "simulate"] {
         for path in files(&format!("algorithms/src/{folder}"), ".rs") {
             fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
