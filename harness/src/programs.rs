@@ -95,7 +95,7 @@ impl<'s> Programs<'s> {
     fn program(&mut self, choice: usize, doublings: usize) -> &Program {
         let (schedule, rank, puts) = (&*self.choices[choice].schedule, self.rank, self.puts);
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
-            let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule));
+            let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule, puts));
             let world_ops = (schedule.ranks() * ops(schedule)) << doublings;
             match puts && world_ops <= MOST_WORLD_OPS {
                 true => Program::compile_world(&pipelined).swap_remove(rank),
@@ -126,9 +126,10 @@ fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize
 }
 
 /// Schedules of two steps send a few segments ahead: ranks wait less for each other. With more steps
-/// too much would be between a segment's steps for it to stay in the cache.
-fn lag(schedule: &dyn Schedule) -> usize {
-    if schedule.steps() <= 2 { 4 } else { 1 }
+/// too much would be between a segment's steps for it to stay in the cache, which counts where ranks
+/// share memory and can put; elsewhere a link must not wait until a rank has combined what came.
+fn lag(schedule: &dyn Schedule, puts: bool) -> usize {
+    if schedule.steps() <= 2 || !puts { 4 } else { 1 }
 }
 
 /// So many segments that programs stay short.
