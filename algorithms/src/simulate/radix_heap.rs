@@ -48,7 +48,7 @@ impl<E: Ord + Copy> RadixHeap<E> {
             }
             self.buckets[next] = events;
             if self.buckets[0].len() > 1 {
-                self.buckets[0].sort_unstable_by(|a, b| b.1.cmp(&a.1));
+                self.buckets[0].sort_unstable_by_key(|(_, event)| std::cmp::Reverse(*event));
             }
         }
         self.buckets[0].pop().map(|(key, event)| (f64::from_bits(key), event))
