@@ -47,6 +47,20 @@ impl Axis {
         axis
     }
 
+    /// Values on both sides of a middle: linear, from the lowest to the highest, and at least so far
+    /// either way.
+    pub fn around(middle: f64, reach: f64, values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        let (low, high) = (low.min(middle - reach), high.max(middle + reach));
+        let mut axis = Axis::spanning(false, low, high, from, to);
+        axis.low -= axis.high - high;
+        let step = nice_step((axis.high - axis.low) / 10.0);
+        let steps = (axis.low / step).ceil() as i32..=(axis.high / step).floor() as i32;
+        let ticks = steps.map(|index| f64::from(index) * step);
+        axis.ticks = ticks.map(|value| (value, theme::tick(value).replace('-', "−"))).collect();
+        axis
+    }
+
     /// A factor that was set, such as the cycle time: its ticks are the values themselves.
     pub fn factor(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
@@ -121,6 +135,11 @@ impl Axis {
             (value - self.low) / (self.high - self.low)
         };
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
+    }
+
+    /// Whether a value lies on the axis, and not beyond its ends.
+    pub fn holds(&self, value: f64) -> bool {
+        self.low <= value && value <= self.high
     }
 
     /// The pixels of its low and high end.
@@ -248,6 +267,15 @@ mod tests {
         assert!(beyond.at(150.0) < 100.0, "within the frame");
         let ones = Axis::shares(1.0, &[0.03, 0.8], 0.0, 110.0);
         assert_eq!(labels(&ones), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    }
+
+    #[test]
+    fn an_axis_around_a_middle_reaches_both_ways() {
+        let axis = Axis::around(0.0, 20.0, &[-5.0, 48.0], 0.0, 100.0);
+        assert_eq!(labels(&axis), ["−20", "−10", "0", "10", "20", "30", "40", "50"]);
+        assert!(axis.at(-20.0) > 0.0 && axis.at(48.0) < 100.0, "off the ends");
+        assert!(axis.holds(48.0) && !axis.holds(60.0) && !axis.holds(-30.0));
+        assert_eq!(labels(&Axis::around(1.0, 0.2, &[], 0.0, 9.0))[0], "0.8");
     }
 
     #[test]

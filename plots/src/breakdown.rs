@@ -4,7 +4,7 @@
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
-use crate::drawing::{Align, Drawing, HARD_SPACE, Text};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Text, text_width};
 use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Frame, Shape};
@@ -67,7 +67,8 @@ fn draw(simulation: &Simulation) -> Drawing {
     });
     let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
                 excess over the others. Right: the step's time over that of its \
-                compute. Panels have scales of their own.";
+                compute. Panels have scales of their own; a bar longer than about twice the \
+                compute is cut, with its whole time in the gap.";
     let bar = |row: &Row| Estimate { interval: None, ..row.time_us };
     page.finish(&simulation.caption_on(&ranks, bar, vec![note.to_string()]))
 }
@@ -77,6 +78,12 @@ const BAR_GAP: f64 = 9.0;
 /// Above a group, with its heading.
 const HEADING: f64 = 50.0;
 const GROUP_GAP: f64 = 14.0;
+/// An axis ends at so many times the compute, where bars are longer.
+const COMPUTES_SHOWN: f64 = 2.0;
+/// Of a bar that is cut, what is seen behind the gap.
+const REST: f64 = 26.0;
+/// How far a gap's ends lean either way.
+const SLOPE: f64 = 7.0;
 
 /// The policies on one number of ranks.
 struct Group<'a> {
@@ -101,16 +108,16 @@ impl<'a> Group<'a> {
 
 fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
     let rows = || groups.iter().flat_map(|group| group.bars.iter().map(|(_, row)| *row));
-    let mut times_ms: Vec<f64> = rows().filter_map(|row| row.time_us.value).collect();
-    times_ms.iter_mut().for_each(|time| *time /= 1e3);
-    times_ms.push(0.0);
-    let x = Axis::measured(&times_ms, frame.left, frame.right);
+    let longest_ms = rows().map(time_ms).fold(0.0, f64::max);
+    let compute_ms = rows().filter_map(|row| row.parts_us[0]).fold(0.0, f64::max) / 1e3;
+    let end_ms = longest_ms.min(COMPUTES_SHOWN * compute_ms);
+    let x = Axis::measured(&[0.0, end_ms], frame.left, frame.right);
     x.draw_below(drawing, frame.top, frame.bottom, "step time (ms)");
     let mut top = frame.top;
     for group in groups {
-        let count = theme::exact(group.ranks);
         let middle = top + HEADING / 2.0;
-        let heading = Text::new(format!("{count} ranks"), (frame.left - 14.0, middle), theme::TICK);
+        let count = theme::ranks(group.ranks);
+        let heading = Text::new(count, (frame.left - 14.0, middle), theme::TICK);
         drawing.text(Text { align: Align::Right, bold: true, ..heading.centered() });
         top += HEADING;
         for (line, row) in &group.bars {
@@ -118,6 +125,9 @@ fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
             let name = Text::new(&line.policy, (frame.left - 14.0, middle), theme::SMALL);
             drawing.text(Text { align: Align::Right, ..name.centered() });
             draw_bar(row, &x, drawing, top);
+            if !x.holds(time_ms(row)) {
+                cut(drawing, time_ms(row), frame.right, top);
+            }
             let over = row.time_us.value.zip(row.parts_us[0]).map(|(time, compute)| time / compute);
             let over = over.map_or(String::new(), |over| theme::significant(over, 3));
             let text = Text::new(format!("{over} ×"), (frame.right + 14.0, middle), theme::SMALL);
@@ -139,6 +149,26 @@ fn draw_bar(row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
         }
         before_ms = after_ms;
     }
+}
+
+/// Breaks a bar that goes on beyond the frame, with its whole time in the gap.
+fn cut(drawing: &mut Drawing, time_ms: f64, right: f64, top: f64) {
+    let words = format!("{} ms", theme::significant(time_ms, 3));
+    let width = text_width(&words, theme::SMALL, true) + 2.0 * SLOPE + 12.0;
+    let (from, to) = (right - REST - width, right - REST);
+    let (above, below) = (top - 2.0, top + BAR + 2.0);
+    let corners =
+        [(from + SLOPE, above), (to + SLOPE, above), (to - SLOPE, below), (from - SLOPE, below)];
+    drawing.area(&corners, theme::PAPER);
+    for [start, end] in [[corners[0], corners[3]], [corners[1], corners[2]]] {
+        drawing.line(&[start, end], theme::INK, 3.0);
+    }
+    let text = Text::new(words, ((from + to) / 2.0, top + BAR / 2.0), theme::SMALL);
+    drawing.text(Text { bold: true, ..text.centered() });
+}
+
+fn time_ms(row: &Row) -> f64 {
+    row.time_us.value.unwrap_or_default() / 1e3
 }
 
 fn fill(drawing: &mut Drawing, part: usize, rectangle: [f64; 4]) {
@@ -208,11 +238,16 @@ mod tests {
         draw(rows).words().replace('\n', " ")
     }
 
-    /// A step with parts of 10, 20, 30 ... ms.
+    /// A step with parts of 400, 20, 30, 40 ... ms.
     fn row(name: &str, ranks: u32) -> synthetic::Row {
+        let row = policy("vgg16", name, ranks).with("time_us_p50", "750000");
         let parts = PARTS.iter().enumerate();
-        let row = policy("vgg16", name, ranks).with("time_us_p50", "360000");
-        parts.fold(row, |row, (part, column)| row.with(column, &format!("{}", (part + 1) * 10000)))
+        parts.fold(row, |row, (part, column)| row.with(column, &format!("{}", units(part) * 10000)))
+    }
+
+    /// The compute is long, or bars would be cut.
+    fn units(part: usize) -> usize {
+        if part == 0 { 40 } else { part + 1 }
     }
 
     #[test]
@@ -227,16 +262,41 @@ mod tests {
             };
             drawing.marks.iter().filter_map(area).next_back().expect("the part is drawn")
         };
-        let (mut left, unit) = widths(0);
+        let (mut left, compute) = widths(0);
+        let unit = compute / units(0) as f64;
         for part in 0..PARTS.len() {
             let (from, width) = widths(part);
             assert!((from - left).abs() < 1e-6, "{part} begins where the former ends");
-            assert!((width - unit * (part + 1) as f64).abs() < 1e-6, "{part}: {width}");
+            assert!((width - unit * units(part) as f64).abs() < 1e-6, "{part}: {width}");
             left = from + width;
         }
         let said = drawing.words().replace('\n', " ");
-        assert!(said.contains("on 6 ranks: vgg16, 22 % reduction (ddp)."), "{said}");
-        assert!(said.contains("6 ranks ddp 36.0 ×"), "{said}");
+        assert!(said.contains("on 6 ranks: vgg16, 11 % reduction (ddp)."), "{said}");
+        assert!(said.contains("6 ranks ddp 1.88 ×"), "{said}");
+    }
+
+    #[test]
+    fn a_bar_beyond_twice_the_compute_is_cut_and_says_its_time() {
+        let ended = |row: &synthetic::Row| {
+            let drawing = draw(&[policy("vgg16", "ddp", 6), row.clone()]);
+            let areas = drawing.marks.iter().filter_map(|mark| match mark {
+                Mark::Area { points, color } if *color == LOOKS[3].1 => Some(points[1].0),
+                _ => None,
+            });
+            (areas.fold(0.0, f64::max), drawing.words().replace('\n', " "))
+        };
+        let slow = policy("vgg16", "horovod-coordinator", 6)
+            .with("time_us_p50", "2900000")
+            .with("part_compute_us", "290000")
+            .with("part_negotiation_us", "2610000");
+        let (end, said) = ended(&slow);
+        assert!(said.contains(" horovod-coordinator 2900 ms 10.0 × ddp 1."), "{said}");
+        let (further, said) = ended(&slow.with("time_us_p50", "5800000"));
+        assert!(said.contains(" 5800 ms 20.0 ×"), "{said}");
+        assert_eq!(end, further, "both end at the frame");
+        let (shorter, said) =
+            ended(&slow.with("time_us_p50", "570000").with("part_negotiation_us", "280000"));
+        assert!(shorter < end && !said.contains("570 ms"), "{said}");
     }
 
     #[test]

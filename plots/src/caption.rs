@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::engines;
 use crate::layout::Layout;
 use crate::rows::{Estimate, Row};
 use crate::selection::Selection;
@@ -51,7 +52,6 @@ fn origin(rows: &[&Row]) -> Vec<String> {
     let source = several(rows, |row| row.source.to_uppercase()).join(" and ");
     let machine = named("machine file", "machine files", rows, |row| row.machine.clone());
     let source = if machine.is_empty() { source } else { format!("{source} on {machine}") };
-    let engine = named("engine", "engines", rows, |row| in_words(&row.engine));
     let emulated = match rows.iter().any(|row| row.emulated == Some(true)) {
         true if rows.iter().all(|row| row.transport == "threads") => {
             "emulated nodes (threads posing as nodes)".to_string()
@@ -71,16 +71,7 @@ fn origin(rows: &[&Row]) -> Vec<String> {
             format!("{over} of {} points oversubscribed: more ranks than cores", rows.len())
         }
     };
-    vec![source, engine, seeds(rows), emulated, oversubscribed]
-}
-
-/// What predicts the time of an allreduce.
-fn in_words(engine: &str) -> String {
-    match engine {
-        "nccl" => "nccl (the model by which NCCL itself chooses)".to_string(),
-        "rounds" => "rounds (our schedules in virtual time)".to_string(),
-        other => other.to_string(),
-    }
+    vec![source, engines::in_words(rows), seeds(rows), emulated, oversubscribed]
 }
 
 fn seeds(rows: &[&Row]) -> String {
@@ -274,7 +265,8 @@ mod tests {
         // Other figures would not mix it with what ran.
         let of = |rows: &[synthetic::Row]| {
             let rows = Rows::of(&table(rows));
-            let selections = Selection::simulated(&rows, "step", |row| vec![row.driven.clone()]);
+            let selections =
+                Selection::simulated(&rows, "step", |_| vec![], |row| vec![row.driven.clone()]);
             let caption = Caption::of(&selections[0], |row| row.time_us, Vec::new());
             assert!(caption.simulated);
             format!("{}\n{}", caption.origin, caption.paragraphs.join("\n"))

@@ -20,7 +20,7 @@ const KIND: &str = "allreduce";
 const CLOSE: f64 = 1.05;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let selections = Selection::simulated(rows, KIND, |row| {
+    let selections = Selection::simulated(rows, KIND, apart, |row| {
         let sizes = format!("{:?} {:?} {:?}", row.size_bytes, row.segment_bytes, row.packing_bytes);
         let layout = format!("{:?} {:?} {:?}", row.ranks, row.nodes, row.local_size);
         vec![row.algorithm.clone(), row.groups.clone(), sizes, layout]
@@ -37,6 +37,10 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
              and algorithms"
         )
     })
+}
+
+fn apart(row: &Row) -> Vec<&str> {
+    vec![&row.machine, &row.engine, &row.dtype, &row.op]
 }
 
 /// The fastest of one size and number of ranks.

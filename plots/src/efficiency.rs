@@ -62,10 +62,10 @@ fn base(panel: &Panel) -> String {
     let mut bases: Vec<f64> = rows.filter_map(|row| row.efficiency_base_ranks).collect();
     bases.sort_by(f64::total_cmp);
     bases.dedup();
-    let bases: Vec<String> = bases.into_iter().map(theme::exact).collect();
+    let bases: Vec<String> = bases.into_iter().map(theme::ranks).collect();
     match bases.as_slice() {
         [] => String::new(),
-        bases => format!(" relative to {} ranks", bases.join(" or ")),
+        bases => format!(" relative to {}", bases.join(" or ")),
     }
 }
 
@@ -116,7 +116,7 @@ mod tests {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
         let other: Vec<_> = rows.iter().map(|row| row.with("efficiency_base_ranks", "1")).collect();
-        assert!(words(&other).contains("efficiency relative to 1 ranks"));
+        assert!(words(&other).contains("efficiency relative to 1 rank "));
         let unknown: Vec<_> =
             rows.iter().map(|row| row.with("efficiency_base_ranks", "")).collect();
         assert!(!words(&unknown).contains("relative"));

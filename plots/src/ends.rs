@@ -5,7 +5,7 @@ use crate::panels::Frame;
 use crate::theme;
 
 /// What a panel needs right of its frame.
-pub(crate) const ROOM: f64 = 150.0;
+pub(crate) const ROOM: f64 = 165.0;
 /// From one number to the next.
 const APART: f64 = 34.0;
 

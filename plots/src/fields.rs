@@ -96,6 +96,14 @@ impl Fields<'_> {
         }
     }
 
+    /// A number that nothing can be drawn without.
+    pub fn positive(&self, column: &'static str) -> Result<f64, PlotError> {
+        match self.number(column)? {
+            Some(number) if number > 0.0 => Ok(number),
+            _ => Err(self.bad(column, self.get(column)?, "a number above 0")),
+        }
+    }
+
     pub fn estimate(
         &self,
         value: &'static str,

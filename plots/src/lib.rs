@@ -27,9 +27,16 @@
 //! | `speedup.rs`        | simulated: throughput over that of one policy, over ranks     |
 //! | `breakdown.rs`      | simulated: where a step's time goes, per policy               |
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
+//! | `validation.rs`     | what is simulated over what was published or measured         |
+//! | `published.rs`      | one picture of it: points that others published               |
+//! | `prediction.rs`     | the other: algorithms over message size                       |
+//! | `comparison.rs`     | the lines of files that both are drawn from                   |
 //! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
+//! | `work.rs`           | what a rank computes in one of them: a panel each             |
+//! | `policies.rs`       | how policies are called, and in which order                   |
 //! | `ends.rs`           | numbers at the right ends of lines                            |
 //! | `line.rs`           | an algorithm's values over message size, as a line            |
+//! | `engines.rs`        | what predicted simulated allreduces, in words                 |
 //! | `layout.rs`         | how ranks are spread over nodes                               |
 //! | `page.rs`           | title, finding, legend and caption around a figure            |
 //! | `panels.rs`         | small multiples on a page                                     |
@@ -47,6 +54,7 @@ mod bus_bandwidth;
 mod caption;
 mod cell;
 mod color_bar;
+mod comparison;
 mod control_planes;
 mod crossover;
 mod dash;
@@ -54,6 +62,7 @@ mod defaults;
 mod drawing;
 mod efficiency;
 mod ends;
+mod engines;
 mod error;
 mod fields;
 mod hatch;
@@ -62,6 +71,9 @@ mod line;
 mod negotiation;
 mod page;
 mod panels;
+mod policies;
+mod prediction;
+mod published;
 mod roofline;
 mod rows;
 mod scaling;
@@ -74,6 +86,8 @@ mod surface;
 mod synthetic;
 mod theme;
 mod throughput;
+mod validation;
+mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -84,7 +98,7 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// Every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 11] = [
+const FIGURES: [Figure; 12] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
@@ -96,6 +110,7 @@ const FIGURES: [Figure; 11] = [
     speedup::FIGURE,
     breakdown::FIGURE,
     crossover::FIGURE,
+    validation::FIGURE,
 ];
 
 /// A figure: its name, which begins its file names, and what it makes of the rows.

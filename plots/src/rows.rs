@@ -9,39 +9,43 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::PlotError;
+use crate::comparison::{Prediction, Published};
 use crate::fields::Fields;
 
 /// The rows of one or more CSV files.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
     rows: Vec<Row>,
+    pub(crate) published: Vec<Published>,
+    pub(crate) predictions: Vec<Prediction>,
 }
 
 impl Rows {
-    /// Reads CSV files with kolo's columns, in the order given.
+    /// Reads CSV files with kolo's columns, in the order given: rows, or comparisons with what was
+    /// published or measured, which are known by their columns.
     ///
     /// # Errors
     ///
     /// When a file does not open, lacks a column, or holds a field that is not what its column
     /// promises; the error names file, line and column.
     pub fn read(paths: &[PathBuf]) -> Result<Rows, PlotError> {
-        let mut rows = Vec::new();
+        let mut rows = Rows::default();
         for path in paths {
             let file = File::open(path)
                 .map_err(|source| PlotError::Open { file: path.to_path_buf(), source })?;
             read_table(path, file, &mut rows)?;
         }
-        Ok(Rows { rows })
+        Ok(rows)
     }
 
     /// How many rows were read, those included that no figure draws.
     pub fn len(&self) -> usize {
-        self.rows.len()
+        self.rows.len() + self.published.len() + self.predictions.len()
     }
 
     /// Whether the files held headers only.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty()
+        self.len() == 0
     }
 
     /// The rows of one kind, drawn or not.
@@ -147,7 +151,7 @@ impl Estimate {
     }
 }
 
-fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), PlotError> {
+fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), PlotError> {
     let malformed = |line: u64| {
         move |source: csv::Error| {
             let line = source.position().map_or(line, csv::Position::line);
@@ -159,7 +163,14 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Vec<Row>) -> Result<(), 
     let columns = header.iter().enumerate().map(|(index, name)| (name, index)).collect();
     for (count, record) in reader.records().enumerate() {
         let record = record.map_err(malformed(count as u64 + 2))?;
-        rows.push(row(&Fields { path, columns: &columns, record: &record })?);
+        let fields = Fields { path, columns: &columns, record: &record };
+        if columns.contains_key("published") {
+            rows.published.push(Published::of(&fields)?);
+        } else if columns.contains_key("predicted_us") {
+            rows.predictions.push(Prediction::of(&fields)?);
+        } else {
+            rows.rows.push(row(&fields)?);
+        }
     }
     Ok(())
 }
@@ -247,9 +258,17 @@ const SOURCES: &str = "measured or simulated";
 impl Rows {
     /// Rows from the text of a table.
     pub(crate) fn of(table: &str) -> Rows {
-        let mut rows = Vec::new();
-        read_table(Path::new("rows.csv"), table.as_bytes(), &mut rows).expect("the table is whole");
-        Rows { rows }
+        Rows::of_all(&[table])
+    }
+
+    /// The same from several tables.
+    pub(crate) fn of_all(tables: &[&str]) -> Rows {
+        let mut rows = Rows::default();
+        for table in tables {
+            let read = read_table(Path::new("rows.csv"), table.as_bytes(), &mut rows);
+            read.expect("the table is whole");
+        }
+        rows
     }
 }
 

@@ -27,20 +27,18 @@ impl<'a> Selection<'a> {
         Selection::parts(run(rows, kind), conditions, case)
     }
 
-    /// Parts the rows of a kind that were simulated, by machine and engine. Everything else that a
+    /// Parts the rows of a kind that were simulated by what is `apart`. Everything else that a
     /// figure tells apart, layouts too, is in the `case`.
     pub fn simulated(
         rows: &'a Rows,
         kind: &str,
+        apart: fn(&Row) -> Vec<&str>,
         case: fn(&Row) -> Vec<String>,
     ) -> Vec<Selection<'a>> {
         let simulated = rows.of_kind(kind).filter(|row| row.source == "simulated");
-        let apart = |row: &Row| {
-            let [machine, engine] = [&row.machine, &row.engine].map(Clone::clone);
-            let apart = [machine, engine, row.dtype.clone(), row.op.clone()];
-            let condition = |value| Condition { column: "", value, of_layout: false };
-            apart.into_iter().map(condition).collect()
-        };
+        let condition =
+            |value: &str| Condition { column: "", value: value.to_string(), of_layout: false };
+        let apart = |row: &Row| apart(row).into_iter().map(condition).collect();
         Selection::parts(simulated, apart, case)
     }
 
@@ -311,7 +309,10 @@ mod tests {
         };
         assert_eq!(count(Selection::of(&rows, "step", algorithm)), [2, 1]);
         assert_eq!(count(Selection::over_layouts(&rows, "step", algorithm)), [2, 1]);
-        let selections = Selection::simulated(&rows, "step", algorithm);
+        fn apart(row: &crate::rows::Row) -> Vec<&str> {
+            vec![&row.machine, &row.engine]
+        }
+        let selections = Selection::simulated(&rows, "step", apart, algorithm);
         let suffixes: Vec<&str> = selections.iter().map(|part| part.suffix.as_str()).collect();
         assert_eq!(suffixes, ["unknown_unknown", "summit_nccl"]);
         assert_eq!(count(selections), [2, 1]);

@@ -12,9 +12,10 @@ use crate::drawing::{Drawing, Point};
 use crate::ends::{self, End};
 use crate::page::{Entry, Page, SIGN};
 use crate::panels::Frame;
+use crate::policies::Policies;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::Selection;
-use crate::{Sheet, theme};
+use crate::{Sheet, theme, work};
 
 const KIND: &str = "step";
 
@@ -62,11 +63,12 @@ impl<'a> Simulation<'a> {
         wanted: &Wanted,
         draw: impl Fn(&Simulation) -> Option<Drawing>,
     ) -> Vec<Sheet> {
-        let simulated = rows.of_kind(KIND).filter(|row| row.source == "simulated");
-        let policies = in_order(simulated.map(|row| row.policy.clone()));
-        let selections = Selection::simulated(rows, KIND, case);
+        let simulated = || rows.of_kind(KIND).filter(|row| row.source == "simulated");
+        let policies = Policies::of(simulated());
+        let works = work::in_order(simulated());
+        let selections = Selection::simulated(rows, KIND, apart, case).into_iter();
         let simulations =
-            selections.into_iter().filter_map(|selection| Self::of(selection, &policies, wanted));
+            selections.filter_map(|selection| Self::of(selection, &policies, &works, wanted));
         let drawn = simulations.filter_map(|it| Some((it.selection.suffix.clone(), draw(&it)?)));
         Sheet::all(drawn.collect(), || {
             let several = if wanted.ranks_min > 1 { " for several numbers of ranks" } else { "" };
@@ -80,25 +82,26 @@ impl<'a> Simulation<'a> {
 
     fn of(
         mut selection: Selection<'a>,
-        policies: &[String],
+        policies: &Policies,
+        works: &[Vec<String>],
         wanted: &Wanted,
     ) -> Option<Simulation<'a>> {
         selection.restrict(|row| !row.policy.is_empty());
         selection.require(|row| row.ranks > Some(0.0) && (wanted.complete)(row));
         selection.prefer_most_nodes();
         let all = selection.rows.len();
-        let mut panels: BTreeMap<Vec<String>, Vec<&Row>> = BTreeMap::new();
-        for row in &selection.rows {
-            panels.entry(work(row)).or_default().push(row);
-        }
-        let works: Vec<Vec<String>> = panels.keys().cloned().collect();
-        let panel = |(work, rows): (Vec<String>, Vec<&'a Row>)| {
-            let title = title(&work, &works);
+        let rows = |one: &Vec<String>| -> Vec<&'a Row> {
+            selection.rows.iter().copied().filter(|row| work::of(row) == *one).collect()
+        };
+        let works: Vec<Vec<String>> =
+            works.iter().filter(|work| !rows(work).is_empty()).cloned().collect();
+        let panel = |work: &Vec<String>| {
+            let title = work::title(work, &works);
             let alone = works.iter().filter(|other| other[0] == work[0]).count() == 1;
             let name = if alone { work[0].clone() } else { title.clone() };
-            Panel { name, title, lines: Line::all(policies, &rows) }
+            Panel { name, title, lines: Line::all(policies, &rows(work)) }
         };
-        let panels: Vec<Panel> = panels.into_iter().map(panel).collect();
+        let panels: Vec<Panel> = works.iter().map(panel).collect();
         let lines = panels.iter().flat_map(|panel| &panel.lines);
         selection.rows = lines.flat_map(|line| line.rows.iter().copied()).collect();
         let chosen = selection.rows.len() < all;
@@ -194,9 +197,9 @@ impl<'a> Simulation<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn all(policies: &[String], rows: &[&'a Row]) -> Vec<Line<'a>> {
+    fn all(policies: &Policies, rows: &[&'a Row]) -> Vec<Line<'a>> {
         let line = |(style, policy): (usize, &String)| {
-            let own = rows.iter().copied().filter(|row| row.policy == *policy);
+            let own = rows.iter().copied().filter(|row| policies.name(row) == *policy);
             let mut rows: Vec<&Row> = own.collect();
             let time_us = |row: &Row| row.time_us.value.unwrap_or(f64::MAX);
             rows.sort_by(|a, b| {
@@ -206,7 +209,7 @@ impl<'a> Line<'a> {
             rows.dedup_by_key(|row| row.ranks);
             Line { policy: policy.clone(), style, rows }
         };
-        let lines = policies.iter().enumerate().map(line);
+        let lines = policies.names.iter().enumerate().map(line);
         lines.filter(|line| !line.rows.is_empty()).collect()
     }
 
@@ -250,6 +253,11 @@ pub(crate) fn ranks_of(row: &Row) -> f64 {
     row.ranks.expect("rows without ranks have left the selection")
 }
 
+/// Not engines: a policy may need another than most, and the caption says which has which.
+fn apart(row: &Row) -> Vec<&str> {
+    vec![&row.machine, &row.dtype, &row.op]
+}
+
 /// Rows of one case differ in nothing that was set.
 fn case(row: &Row) -> Vec<String> {
     let settings = format!(
@@ -261,45 +269,9 @@ fn case(row: &Row) -> Vec<String> {
         row.packing_bytes
     );
     let layout = format!("{:?} {:?} {:?}", row.ranks, row.nodes, row.local_size);
-    let names = [&row.policy, &row.control_plane, &row.algorithm, &row.groups, &row.transport];
-    let names = names.map(Clone::clone);
-    [work(row), names.to_vec(), vec![settings, layout]].concat()
-}
-
-/// What a rank computes in a step: workload, batch, and times of its parts.
-fn work(row: &Row) -> Vec<String> {
-    let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
-    vec![
-        row.workload.clone(),
-        number(row.batch),
-        number(row.forward_ms),
-        number(row.backward_ms),
-        number(row.optimizer_ms),
-    ]
-}
-
-/// As `resnet50, 64 samples per rank`; with times where works would otherwise have one title.
-fn title(work: &[String], works: &[Vec<String>]) -> String {
-    let alike = works.iter().filter(|other| other[..2] == work[..2]).count();
-    let mut words = vec![work[0].clone()];
-    if !work[1].is_empty() {
-        words.push(format!("{} samples per rank", work[1]));
-    }
-    if alike > 1 {
-        let parts = ["forward", "backward", "optimizer"].iter().zip(&work[2..]);
-        let known = parts.filter(|(_, ms)| !ms.is_empty());
-        words.extend(known.map(|(part, ms)| format!("{part} {ms} ms")));
-    }
-    words.retain(|word| !word.is_empty());
-    words.join(", ")
-}
-
-/// Policies by name, a coordinator's first, for it is what the others are compared with.
-fn in_order(policies: impl Iterator<Item = String>) -> Vec<String> {
-    let mut policies: Vec<String> = policies.filter(|policy| !policy.is_empty()).collect();
-    policies.sort_by_cached_key(|policy| (!policy.contains("coordinator"), policy.clone()));
-    policies.dedup();
-    policies
+    let names = [&row.policy, &row.engine, &row.control_plane, &row.algorithm, &row.groups];
+    let names = names.into_iter().chain([&row.transport]).cloned().collect();
+    [work::of(row), names, vec![settings, layout]].concat()
 }
 
 #[cfg(test)]
@@ -377,14 +349,29 @@ mod tests {
         };
         let panels = seen(&[rows.clone(), with("batch", "32"), with("workload", "x")].concat());
         assert_eq!(panels.len(), 1);
-        for title in ["vgg16, 32 samples", "; vgg16, 64 samples", "; x, 64 samples"] {
-            assert!(panels[0].contains(title), "{panels:?}");
-        }
+        let titles: Vec<&str> =
+            panels[0].split("; ").filter_map(|panel| panel.split(" per rank").next()).collect();
+        // In the order of the rows.
+        assert_eq!(titles, ["vgg16, 64 samples", "vgg16, 32 samples", "x, 64 samples"]);
+        assert!(seen(&with("batch", "1"))[0].starts_with("vgg16, 1 sample per rank: "));
         let slower = seen(&[rows.clone(), with("backward_ms", "9")].concat());
         assert!(slower[0].contains("vgg16, 64 samples per rank, backward 9 ms"), "{slower:?}");
-        for (column, value) in [("machine", "frontier"), ("engine", "nccl"), ("dtype", "float16")] {
+        for (column, value) in [("machine", "frontier"), ("dtype", "float16")] {
             assert_eq!(seen(&[rows.clone(), with(column, value)].concat()).len(), 2, "{column}");
         }
+    }
+
+    #[test]
+    fn policies_of_several_engines_share_a_picture_and_a_policy_of_several_is_two() {
+        let of = |name, engine| [6, 12].map(|ranks| row(name, ranks, "1").with("engine", engine));
+        let both = [of("ddp", "nccl"), of("byteps", "rounds")].concat();
+        assert_eq!(seen(&both), ["vgg16, 64 samples per rank: 0 byteps 1 1, 1 ddp 1 1"]);
+        // What failed has no engine.
+        let failed = row("byteps", 24, "").with("engine", "").with("status", "unsupported");
+        assert_eq!(seen(&[both.clone(), vec![failed]].concat()), seen(&both));
+        let lines = "0 byteps 1 1, 1 ddp (nccl) 1 1, 2 ddp (rounds) 1 1";
+        let said = seen(&[both, of("ddp", "rounds").to_vec()].concat());
+        assert_eq!(said, [format!("vgg16, 64 samples per rank: {lines}")]);
     }
 
     #[test]

@@ -23,6 +23,8 @@ pub(crate) const INK: RGBColor = RGBColor(0, 0, 0);
 pub(crate) const SOFT: RGBColor = RGBColor(80, 80, 80);
 pub(crate) const GRID: RGBColor = RGBColor(222, 222, 222);
 pub(crate) const WARNING: RGBColor = RGBColor(213, 94, 0);
+/// What values are hoped to be within.
+pub(crate) const BAND: RGBColor = RGBColor(226, 236, 244);
 
 /// Okabe and Ito's colours, which readers with any colour vision tell apart, without the yellow
 /// that vanishes on paper.
@@ -53,6 +55,14 @@ const VIRIDIS: [RGBColor; 10] = [
 /// The colour of the n-th line in a legend.
 pub(crate) fn series(index: usize) -> RGBColor {
     SERIES[index % SERIES.len()]
+}
+
+/// A colour that steps back behind the others.
+pub(crate) fn faint(color: RGBColor) -> RGBColor {
+    let towards = |channel: u8, paper: u8| {
+        (0.35 * f64::from(channel) + 0.65 * f64::from(paper)).round() as u8
+    };
+    RGBColor(towards(color.0, PAPER.0), towards(color.1, PAPER.1), towards(color.2, PAPER.2))
 }
 
 /// Viridis at a part from 0, dark, to 1, bright.
@@ -219,6 +229,11 @@ pub(crate) fn threshold(bytes: f64) -> String {
 }
 
 pub(crate) const MIB: f64 = 1048576.0;
+
+/// `1 rank`, `27 600 ranks`.
+pub(crate) fn ranks(number: f64) -> String {
+    format!("{} rank{}", exact(number), if number == 1.0 { "" } else { "s" })
+}
 
 /// `1 case`, `2 cases`.
 pub(crate) fn count(number: usize, noun: &str) -> String {

@@ -15,6 +15,9 @@ use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "throughput", sheets };
 
+/// Left of a panel: numbers in thousands, and what they count.
+const LEFT: f64 = 190.0;
+
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let wanted = Wanted {
         complete: |row| row.throughput_samples_s.value > Some(0.0),
@@ -33,7 +36,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(150.0, ends::ROOM, titles.len()),
+        Shape::usual(LEFT, ends::ROOM, titles.len()),
         |drawing, index, frame| {
             draw_panel(simulation, &simulation.panels[index], drawing, frame);
         },
@@ -112,11 +115,11 @@ fn note(simulation: &Simulation) -> String {
         simulation.panels.iter().filter_map(ideal).map(|(base, _)| base).collect();
     bases.sort_by(f64::total_cmp);
     bases.dedup();
-    let bases: Vec<String> = bases.into_iter().map(theme::exact).collect();
+    let bases: Vec<String> = bases.into_iter().map(theme::ranks).collect();
     let ideal = match bases.as_slice() {
         [] => String::new(),
         bases => format!(
-            "Ideal: linear from {} ranks, of the policy with most samples/s there. ",
+            "Ideal: linear from {}, of the policy with most samples/s there. ",
             bases.join(" or ")
         ),
     };
@@ -126,7 +129,7 @@ fn note(simulation: &Simulation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::drawing::Mark;
+    use crate::drawing::{Mark, text_width};
     use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
 
     fn draw(rows: &[synthetic::Row]) -> Drawing {
@@ -165,6 +168,29 @@ mod tests {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
         assert!(words(&two()).contains("Most samples/s on 12 ranks: vgg16 1800 (ddp). ddp "));
+    }
+
+    #[test]
+    fn wide_numbers_of_neighbouring_panels_do_not_meet() {
+        let row = |workload, ranks, samples_s: &str| {
+            policy(workload, "ddp", ranks)
+                .with("throughput_samples_s_p50", samples_s)
+                .with("throughput_samples_s_p50_low", "")
+        };
+        let of = |workload, few, many| [row(workload, 6, few), row(workload, 27600, many)];
+        let rows = [of("stemdl", "4.47", "20100"), of("vgg16", "1300", "12300000")].concat();
+        let drawing = draw(&[rows, of("x", "4.47", "20100").to_vec()].concat());
+        let right = |words: &str| {
+            let texts = drawing.texts();
+            let text = texts.iter().find(|text| text.words == words).expect("it is drawn");
+            text.at.0 + text_width(&text.words, text.size, text.bold)
+        };
+        let texts = drawing.texts();
+        let title = texts.iter().find(|text| text.words.starts_with("1000 samples/s"));
+        let title = title.expect("it is drawn");
+        // The place of a text that reads upwards is its baseline; ascenders are left of it.
+        let left = title.at.0 - title.size;
+        assert!(right("20\u{202f}100") + 10.0 < left, "{} {left}", right("20\u{202f}100"));
     }
 
     #[test]

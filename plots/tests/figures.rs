@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use plots::{Drawn, Outcome, PlotError, Rows, draw};
 use synthetic::{
-    POLICIES, RANKS, Row, WORKLOADS, allreduces, control, grid, message, scaling, step, sweep,
-    table,
+    POLICIES, RANKS, Row, WORKLOADS, allreduces, control, grid, message, published, scaling, step,
+    sweep, table, validation,
 };
 
 /// An empty folder for a test.
@@ -180,6 +180,31 @@ fn a_simulated_machine_becomes_its_figures_and_no_others() {
 }
 
 #[test]
+fn comparisons_become_pictures_and_their_wrong_fields_are_named() {
+    let folder = folder("validation");
+    let files = ["published.csv", "validation.csv"].map(|name| folder.join(name));
+    fs::write(&files[0], published()).unwrap();
+    fs::write(&files[1], validation()).unwrap();
+    let rows = Rows::read(&files).unwrap();
+    assert_eq!(rows.len(), 15);
+    let drawn = draw(&rows, &folder).unwrap().pop().unwrap();
+    let names = ["published.svg", "published.png", "local.svg", "local.png"];
+    let names = names.map(|name| folder.join(format!("validation_{name}"))).to_vec();
+    assert_eq!(drawn, Drawn { figure: "validation", outcome: Outcome::Files(names) });
+    assert_says(&svg(&folder, "validation_published"), &["simulated / published", "#D55E00"]);
+    assert_says(&svg(&folder, "validation_local"), &["SIMULATED", "MEASURED", "#D55E00"]);
+
+    let wrong = |text: String, from: &str, to: &str| refusal("compared", &text.replace(from, to));
+    let found = wrong(published(), ",3000,", ",0,");
+    let expected = "rows.csv:4: column `published` holds `0` where a number above 0 was expected";
+    assert!(found.contains(expected), "{found}");
+    let found = wrong(published(), "missed,the", "fine,the");
+    assert!(found.contains(":3: column `verdict` holds `fine` where met or missed"), "{found}");
+    let found = wrong(validation(), "measured_us_low", "low");
+    assert!(found.contains(":1: column `measured_us_low` is missing"), "{found}");
+}
+
+#[test]
 fn figures_without_rows_are_skipped_with_a_reason() {
     let (_, drawn) = figures("steps_only", &grid(&["ring"], &[64.0], &[5.0]));
     let reason = "no row of kind `allreduce` or `message`; run a sweep of message sizes";
@@ -190,7 +215,7 @@ fn figures_without_rows_are_skipped_with_a_reason() {
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
     let of_what_ran =
         ["surface", "bus_bandwidth", "roofline", "negotiation", "control_planes", "scaling"];
-    assert_eq!(figures, [&of_what_ran[..], &SIMULATED].concat());
+    assert_eq!(figures, [&of_what_ran[..], &SIMULATED, &["validation"]].concat());
     assert!(drawn.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
 }
 

@@ -31,7 +31,8 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
-            let own = ["rows.csv", "bandwidth.csv"].map(|name| result.join(name));
+            let own = ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv"]
+                .map(|name| result.join(name));
             files.extend(own.into_iter().filter(|path| path.exists()));
         } else {
             files.push(result.clone());
@@ -39,7 +40,10 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     }
     if files.is_empty() {
         let names: Vec<_> = results.iter().map(|path| path.display().to_string()).collect();
-        return Err(usage(format!("{}: no rows.csv there", names.join(", "))));
+        return Err(usage(format!(
+            "{}: no rows.csv there, nor published.csv or validation.csv",
+            names.join(", ")
+        )));
     }
     let rows = plots::Rows::read(&files).map_err(usage)?;
     for drawn in plots::draw(&rows, folder)? {

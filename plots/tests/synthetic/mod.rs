@@ -1,10 +1,12 @@
 //! Rows as a sweep would write them: ResNet-50 on 4 ranks, posing as 2 nodes of 2.
 #![allow(dead_code)] // Each test binary uses its part.
 
+mod compared;
 mod simulated;
 
 use std::collections::BTreeMap;
 
+pub use compared::*;
 pub use simulated::*;
 
 /// A row as column and field.

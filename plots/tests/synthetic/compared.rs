@@ -1,0 +1,32 @@
+//! Tables as a validation would write them. Every number is made up: nothing was measured, and
+//! nothing simulated.
+
+/// Points of two machines: met, missed for a reason, fitted, and missed for none.
+pub fn published() -> String {
+    "point,machine,ranks,unit,published,simulated,error,fitted,verdict,why,source\n\
+     \"8 H200, ring\",dgx,8,GB/s bus,366,370,0.0109,false,met,,a page\n\
+     \"8 H200, NVLS\",dgx,8,GB/s bus,473,370,-0.2178,false,missed,the switch reduces,a page\n\
+     ResNet-50,v100,8,samples/s,3000,3390,0.13,false,met,,a paper\n\
+     VGG-16,v100,8,samples/s,1000,1001,0.001,true,met,,a paper\n\
+     \"16 A100, 512 B\",v100,16,us,90,120,0.3333,false,missed,,a paper\n"
+        .to_string()
+}
+
+/// Two algorithms over five sizes, the smaller ones not scored.
+pub fn validation() -> String {
+    let mut text = "transport,nodes,ranks,algorithm,size_bytes,predicted_us,measured_us,\
+                    measured_us_low,measured_us_high,error,scored,oversubscribed\n"
+        .to_string();
+    let of_ring = [500.0, 140.0, 95.0, 108.0, 92.0];
+    let of_tree = [30.0, 120.0, 88.0, 104.0, 114.0];
+    for (algorithm, predicted) in [("ring", of_ring), ("tree", of_tree)] {
+        for (power, predicted_us) in [6, 10, 16, 20, 24].into_iter().zip(predicted) {
+            let (size, error) = (1 << power, predicted_us / 100.0 - 1.0);
+            let scored = power >= 16;
+            text += &format!(
+                "mpi,1,4,{algorithm},{size},{predicted_us},100,96,105,{error:.4},{scored},false\n"
+            );
+        }
+    }
+    text
+}
