@@ -63,7 +63,7 @@ pub struct Moment {
     pub bandwidth_s: f64,
     /// Seconds more because others used them.
     pub contention_s: f64,
-    /// Seconds of combining and copying.
+    /// Seconds of processors: combining, copying, handing messages over.
     pub reduction_s: f64,
 }
 

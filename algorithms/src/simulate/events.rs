@@ -170,7 +170,7 @@ impl<'w> World<'w> {
         let protocol = self.machine.link(level).protocol(bytes);
         let sender = &mut self.ranks[from];
         let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
-        let ready = sender.now.latency(handed_over_s - sender.now.at_s);
+        let ready = sender.now.reduction(handed_over_s - sender.now.at_s);
         sender.handed_over_s = handed_over_s;
         let port = &mut sender.sent[port(level)];
         let begins = ready.later(*port);

@@ -237,7 +237,7 @@ impl<'m> World<'m> {
             let message = &mut self.messages[index];
             let sender = &mut self.clocks[message.from as usize];
             let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
-            let ready = sender.now.latency(handed_over_s - sender.now.at_s);
+            let ready = sender.now.reduction(handed_over_s - sender.now.at_s);
             sender.handed_over_s = handed_over_s;
             let port = &mut sender.sent[port(message.level)];
             let begins = ready.later(*port);
