@@ -1,6 +1,7 @@
 //! What the user types. stdout carries results, stderr progress and advice.
 
 mod bench;
+mod calibrate;
 mod info;
 mod plot;
 mod site;
@@ -9,6 +10,7 @@ mod sweep;
 #[cfg(target_os = "linux")]
 mod switch;
 mod timeline;
+mod validate;
 mod verify;
 
 use std::process::ExitCode;
@@ -66,6 +68,8 @@ enum Command {
     Sweep(sweep::Arguments),
     Bench(Box<bench::Arguments>),
     Verify(verify::Arguments),
+    Calibrate(calibrate::Arguments),
+    Validate(validate::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Site(site::Arguments),
@@ -81,6 +85,8 @@ pub fn main() -> ExitCode {
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
