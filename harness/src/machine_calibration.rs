@@ -45,8 +45,8 @@ impl Effort {
 }
 
 /// Lengths of messages in an exchange, in bytes: a factor of 4 or so apart.
-const SIZES: [usize; 11] =
-    [4, 64, 512, 4 << 10, SMALL_BYTES, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 4 << 20, 8 << 20];
+const SIZES: [usize; 10] =
+    [4, 64, 512, 4 << 10, SMALL_BYTES, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
 
 /// A program in a short and a long form, and what it took.
 pub struct Point {
@@ -115,6 +115,21 @@ impl Calibration {
             }
         }
         Calibration { points, ranks_per_node, nodes, transport: runner.transport() }
+    }
+
+    /// What was measured, a line for each size: medians of a step, in microseconds.
+    pub fn measured(&self) -> Vec<String> {
+        let line = |point: &Point| {
+            let what = match point.shape {
+                Shape::Exchange { reduces: false } => "copied",
+                Shape::Exchange { reduces: true } => "reduced",
+                Shape::Burst => "in a burst",
+            };
+            let step_us = point.step_s(&mut point.samples.clone()) * 1e6;
+            let (bytes, samples) = (point.bytes, point.samples[1].len());
+            format!("{}, {bytes} bytes {what}: {step_us:.3} us ({samples} times)", point.reach)
+        };
+        self.points.iter().map(line).collect()
     }
 
     /// How many programs there are to be measured, again and again.

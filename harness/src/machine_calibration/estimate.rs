@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::fit::{Line, Lines, SMALL_BYTES, lines, slope};
+use super::fit::{Line, Lines, SMALL_BYTES, line, lines};
 use super::patterns::{Reach, Shape};
 use super::{Calibration, Point};
 use crate::transport::threads;
@@ -95,7 +95,7 @@ impl Calibration {
         }
         let large = |reach| {
             let curve = curve(reach, Shape::Exchange { reduces: false });
-            slope(&curve[curve.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64)..])
+            line(&curve[curve.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64)..]).slope_s
         };
         if self.nodes > 1 && self.ranks_per_node > 1 {
             let all = self.ranks_per_node as f64;

@@ -1,5 +1,7 @@
 //! The programs that a calibration runs: small schedules, none of them an allreduce.
 
+use std::fmt;
+
 use algorithms::listed::Listed;
 use algorithms::registry::{self, Choice};
 use algorithms::schedule::{Action, Move, Part};
@@ -29,6 +31,16 @@ pub enum Shape {
     },
     /// One of a pair sends the other many messages in one step, and gets one back.
     Burst,
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reach::Inside => "on a node",
+            Reach::Between => "between nodes, one rank of each",
+            Reach::AllBetween => "between nodes, all ranks",
+        })
+    }
 }
 
 /// The pairs of that reach: neighbours on a node, or ranks in the same place on neighbouring nodes.

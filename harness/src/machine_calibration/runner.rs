@@ -34,7 +34,9 @@ pub trait Runner {
 /// What is to be run.
 #[derive(Clone, Copy)]
 pub struct Program<'p> {
-    /// The schedule, in place on `f32` that are summed, without segments.
+    /// The schedule, without segments, in place on `f32` that are multiplied: for products every rank
+    /// writes its input anew before each repetition, as a backward pass does, so that nothing lies in
+    /// another core's cache because of the repetition before.
     pub plane: &'p DataPlane,
     /// Of each rank's buffer.
     pub size_bytes: usize,
@@ -51,7 +53,7 @@ impl Program<'_> {
             data_plane: self.plane,
             topology,
             dtype: DataType::F32,
-            op: ReduceOp::Sum,
+            op: ReduceOp::Product,
             sizes: Sizes { segment_bytes: 0, packing_bytes: 0 },
             tensors: &[self.size_bytes / size_of::<f32>()],
             in_place: true,

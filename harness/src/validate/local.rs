@@ -60,6 +60,8 @@ pub struct Validation {
     pub rows: Vec<Row>,
     /// What was calibrated.
     pub machine: MachineFile,
+    /// By the calibration, in words.
+    pub calibrated: Vec<String>,
     /// Algorithms without a schedule here, and why.
     pub left_out: Vec<(String, String)>,
 }
@@ -121,7 +123,8 @@ pub fn validate(
         let (name, plane) = &planes[case.plane];
         row(runner, &machine, name, plane, case)
     };
-    Ok(Validation { rows: cases.iter().map(row).collect(), machine, left_out })
+    let rows = cases.iter().map(row).collect();
+    Ok(Validation { rows, machine, calibrated: calibration.measured(), left_out })
 }
 
 fn row(
@@ -188,7 +191,8 @@ impl Validation {
         let mut csv = csv::Writer::from_path(folder.join("validation.csv"))?;
         self.rows.iter().try_for_each(|row| csv.serialize(row))?;
         csv.flush()?;
-        let machine = crate::machine_calibration::write::text(self.machine.clone());
+        let machine =
+            crate::machine_calibration::write::text(self.machine.clone(), &self.calibrated);
         std::fs::write(folder.join("machine.toml"), machine)
     }
 
@@ -217,5 +221,51 @@ impl Validation {
             let _ = writeln!(text, "{name:<22} {shown:>8}");
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(algorithm: &str, size_bytes: usize, error: f64, oversubscribed: bool) -> Row {
+        Row {
+            transport: "threads".into(),
+            nodes: 1,
+            ranks: 2,
+            algorithm: algorithm.into(),
+            size_bytes,
+            predicted_us: 100.0 * (1.0 + error),
+            measured_us: 100.0,
+            measured_us_low: 90.0,
+            measured_us_high: 110.0,
+            error,
+            scored: size_bytes >= SCORED_BYTES && !oversubscribed,
+            oversubscribed,
+        }
+    }
+
+    /// Small sizes do not count, errors count either way, and nobody misses a goal on too few cores.
+    #[test]
+    fn the_median_of_large_sizes_counts() {
+        for oversubscribed in [false, true] {
+            let row = |name, bytes, error| row(name, bytes, error, oversubscribed);
+            let rows = vec![
+                row("ring", 64, 5.0),
+                row("ring", 64 << 10, -0.1),
+                row("ring", 1 << 20, 0.12),
+                row("ring", 16 << 20, -3.0),
+                row("tree", 64, 0.0),
+                row("tree", 1 << 20, -0.2),
+                row("pat", 64, 0.0),
+            ];
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines/summit.toml");
+            let machine = MachineFile::read(Path::new(path)).unwrap();
+            let (calibrated, left_out) = (Vec::new(), Vec::new());
+            let validation = Validation { rows, machine, calibrated, left_out };
+            let expected = [("ring", Some(0.12)), ("tree", Some(0.2)), ("pat", None)];
+            assert_eq!(validation.errors(), expected);
+            assert_eq!(validation.missed(), if oversubscribed { vec![] } else { vec!["tree"] });
+        }
     }
 }
