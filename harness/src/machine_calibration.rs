@@ -15,7 +15,7 @@ pub mod runner;
 pub mod write;
 
 use crate::data_plane::DataPlane;
-use crate::transport::TransportError;
+use crate::transport::{TransportError, threads};
 use fit::{SMALL_BYTES, median};
 use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
 use runner::{Program, Runner};
@@ -48,7 +48,7 @@ impl Effort {
 const SIZES: [usize; 10] =
     [4, 64, 512, 4 << 10, SMALL_BYTES, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
 
-/// A program in a short and a long form, and what it took.
+/// A program in a short and a long form, or in one alone, and what it took.
 pub struct Point {
     reach: Reach,
     shape: Shape,
@@ -63,6 +63,7 @@ impl Point {
     fn new(runner: &dyn Runner, reach: Reach, shape: Shape, bytes: usize) -> Point {
         let lengths = match shape {
             Shape::Burst => [2, 18],
+            Shape::Once { .. } => [0, 1],
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
             Shape::Exchange { .. } => [2, 6],
         };
@@ -74,6 +75,7 @@ impl Point {
 
     /// Seconds of a step, or of one message more in a burst.
     fn step_s(&self, samples: &mut [Vec<f64>; 2]) -> f64 {
+        // What is not measured takes nothing: no steps.
         let [few, many] = samples.each_mut().map(|samples| median(samples));
         let steps = self.lengths.map(|length| length as f64);
         let difference = (many - few) / (steps[1] - steps[0]);
@@ -107,6 +109,10 @@ impl Calibration {
                     if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
+                        if runner.transport() == threads::NAME && bytes > SMALL_BYTES {
+                            let shape = Shape::Once { reduces };
+                            points.push(Point::new(runner, reach, shape, bytes));
+                        }
                     }
                 }
             }
@@ -123,6 +129,8 @@ impl Calibration {
             let what = match point.shape {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
+                Shape::Once { reduces: false } => "copied once",
+                Shape::Once { reduces: true } => "reduced once",
                 Shape::Burst => "in a burst",
             };
             let step_us = point.step_s(&mut point.samples.clone()) * 1e6;
@@ -149,7 +157,7 @@ impl Calibration {
     ) -> Result<f64, TransportError> {
         let point = &mut self.points[index];
         let mut spent_s = 0.0;
-        for form in 0..2 {
+        for form in (0..2).filter(|&form| point.lengths[form] > 0) {
             let size_bytes = point.bytes * chunks(point.shape, point.lengths[form]);
             let times =
                 repeat(runner, &point.planes[form], size_bytes, &point.samples[form], effort)?;

@@ -2,8 +2,12 @@
 //!
 //! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. What of
 //! a byte's time is the link's and what the receiver's is known of the transport: on threads a
-//! receiver reads the sender's memory, nothing else moves bytes, and the link costs nothing for large
-//! messages; over MPI the library brings bytes to where they belong, and only combining is extra.
+//! receiver reads the sender's memory, and nothing else moves bytes, so that the link costs latency alone;
+//! over MPI the library brings bytes to where they belong, and only combining is extra.
+//!
+//! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
+//! rank wrote it, as in a reduce-scatter, is what single steps take, and what the machine file says; into
+//! one that another core has read just before, what many steps take: [`COMBINE_READ`].
 
 use std::collections::BTreeMap;
 
@@ -14,6 +18,9 @@ use super::fit::{Line, Lines, SMALL_BYTES, line, lines};
 use super::patterns::{Reach, Shape};
 use super::{Calibration, Point};
 use crate::transport::threads;
+
+/// Combining into chunks that another rank has just read: not in machine files, which know one rate.
+pub const COMBINE_READ: &str = "combine_read_gb_s";
 
 /// Faster than anything: what costs nothing.
 pub const UNLIMITED_GB_S: f64 = 1e5;
@@ -78,7 +85,16 @@ impl Calibration {
             }
             let reduces = lines(&curve(reach, Shape::Exchange { reduces: true }));
             let kappa_s = curve(reach, Shape::Burst).first().map_or(0.0, |&(_, seconds)| seconds);
-            let fitted = Fitted::new(self.transport, lines(&copies), reduces);
+            let fitted = match self.transport {
+                threads::NAME => {
+                    let once = |reduces| line(&curve(reach, Shape::Once { reduces })).slope_s;
+                    put(COMBINE_READ.into(), gb_s(reduces.large.slope_s));
+                    let alpha_s =
+                        (lines(&copies).small.intercept_s + reduces.small.intercept_s) / 2.0;
+                    Fitted::by_receivers(alpha_s, once(true), once(false))
+                }
+                _ => Fitted::by_links(lines(&copies), reduces),
+            };
             // Between nodes the same happens to bytes that have arrived as on them, but with less noise
             // there.
             if reach == Reach::Inside || self.ranks_per_node == 1 {
@@ -126,17 +142,12 @@ struct Fitted {
 }
 
 impl Fitted {
-    fn new(transport: &str, copies: Lines, reduces: Lines) -> Fitted {
-        if transport == threads::NAME {
-            let of_both = |number: fn(&Lines) -> f64| (number(&copies) + number(&reduces)) / 2.0;
-            let beyond = of_both(|lines| lines.small.slope_s - lines.large.slope_s).max(0.0);
-            let small =
-                Line { intercept_s: of_both(|lines| lines.small.intercept_s), slope_s: beyond };
-            let large =
-                Line { intercept_s: of_both(|lines| lines.large.intercept_s), slope_s: 0.0 };
-            let (gamma_s, copy_s) = (reduces.large.slope_s, copies.large.slope_s);
-            return Fitted { link: Lines { small, large }, gamma_s, copy_s: Some(copy_s) };
-        }
+    fn by_receivers(alpha_s: f64, gamma_s: f64, copy_s: f64) -> Fitted {
+        let line = Line { intercept_s: alpha_s, slope_s: 0.0 };
+        Fitted { link: Lines { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
+    }
+
+    fn by_links(copies: Lines, reduces: Lines) -> Fitted {
         let gamma_s = (reduces.large.slope_s - copies.large.slope_s).max(0.0);
         Fitted { link: copies, gamma_s, copy_s: None }
     }

@@ -29,6 +29,11 @@ pub enum Shape {
         /// Messages are combined with what is there, not copied.
         reduces: bool,
     },
+    /// The same in a single step: into chunks that nobody has read before, as in a reduce-scatter.
+    Once {
+        /// As above.
+        reduces: bool,
+    },
     /// One of a pair sends the other many messages in one step, and gets one back.
     Burst,
 }
@@ -66,6 +71,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
     let chunks = chunks(shape, length);
     let steps = match shape {
         Shape::Exchange { .. } => length,
+        Shape::Once { .. } => 1,
         Shape::Burst => 2,
     };
     let mut listed = Listed { ranks, chunks, steps: vec![vec![Part::default(); ranks]; steps] };
@@ -76,7 +82,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
         };
         for &(a, b) in pairs {
             match shape {
-                Shape::Exchange { reduces } => {
+                Shape::Exchange { reduces } | Shape::Once { reduces } => {
                     let action = if reduces { Action::Reduce } else { Action::Copy };
                     carry(a, b, step % 2, action);
                     carry(b, a, (step + 1) % 2, action);
@@ -94,7 +100,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 /// Into how many messages of the pattern a buffer is cut.
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
-        Shape::Exchange { .. } => 2,
+        Shape::Exchange { .. } | Shape::Once { .. } => 2,
         Shape::Burst => length,
     }
 }

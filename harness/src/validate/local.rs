@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use super::staging::Staging;
 use crate::data_plane::DataPlane;
+use crate::machine_calibration::estimate::COMBINE_READ;
 use crate::machine_calibration::fit::median;
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
@@ -21,7 +22,7 @@ use crate::programs::choice_for;
 use crate::provenance::Machine as Host;
 use crate::simulate::machine_file::MachineFile;
 use crate::statistics::Summary;
-use crate::transport::{TransportError, threads};
+use crate::transport::TransportError;
 
 /// Sizes from here on are scored.
 pub const SCORED_BYTES: usize = 64 << 10;
@@ -119,30 +120,40 @@ pub fn validate(
         blocks += 1;
     }
     let machine = calibration.machine_file("validated", &Host::this().host);
+    let combine_read = calibration.estimates().get(COMBINE_READ).map(|found| found.value);
     let row = |case: &Case| {
         let (name, plane) = &planes[case.plane];
-        row(runner, &machine, name, plane, case)
+        let predicted_s = predicted_s(&machine, combine_read, plane, case.size_bytes);
+        row(runner, name, predicted_s, case)
     };
     let rows = cases.iter().map(row).collect();
     Ok(Validation { rows, machine, calibrated: calibration.measured(), left_out })
 }
 
-fn row(
-    runner: &dyn Runner,
-    machine: &MachineFile,
-    name: &str,
+/// On threads, for which there is a rate of combining what was read, exchanges are staged, and combined
+/// into chunks that the other has just read.
+fn predicted_s(
+    file: &MachineFile,
+    combine_read_gb_s: Option<f64>,
     plane: &DataPlane,
-    case: &Case,
-) -> Row {
+    size_bytes: usize,
+) -> f64 {
+    let choices = plane.choices().expect("an algorithm of ours");
+    let schedule = &*choice_for(choices, size_bytes).schedule;
+    let (staging, mut machine) = (Staging(schedule), file.machine());
+    let outcome = match combine_read_gb_s {
+        Some(gb_s) if staging.stages() => {
+            machine.gamma_s = 1e-9 / gb_s;
+            simulate(&staging, &machine, size_bytes as f64, &[])
+        }
+        _ => simulate(schedule, &machine, size_bytes as f64, &[]),
+    };
+    outcome.expect("registered schedules are proved to end").end.at_s
+}
+
+fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case) -> Row {
     let summary = Summary::of(&case.samples).unwrap_or_default();
     let (low_s, high_s) = summary.p50_interval.unwrap_or((summary.min, summary.max));
-    let choices = plane.choices().expect("an algorithm of ours");
-    let schedule = &*choice_for(choices, case.size_bytes).schedule;
-    let staging = Staging(schedule);
-    let on_threads = runner.transport() == threads::NAME;
-    let schedule = if on_threads { &staging } else { schedule };
-    let outcome = simulate(schedule, &machine.machine(), case.size_bytes as f64, &[]);
-    let predicted_s = outcome.expect("registered schedules are proved to end").end.at_s;
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
         transport: runner.transport().into(),

@@ -8,6 +8,18 @@ use algorithms::topology::Rank;
 /// it is about to receive into chunks that it sends at the same time.
 pub struct Staging<'s>(pub &'s dyn Schedule);
 
+impl Staging<'_> {
+    /// Whether anything is put aside.
+    pub fn stages(&self) -> bool {
+        let puts_aside = |rank, step| {
+            let mut part = Part::default();
+            self.part(rank, step, &mut part);
+            !part.sends.is_empty()
+        };
+        (0..self.ranks()).any(|rank| (0..self.0.steps()).any(|step| puts_aside(rank, 2 * step)))
+    }
+}
+
 impl Schedule for Staging<'_> {
     fn ranks(&self) -> usize {
         self.0.ranks()
@@ -61,6 +73,7 @@ mod tests {
             ("ring", 4, 3.75e-4),
         ] {
             let schedule = find(name).unwrap().schedule(&Topology::flat(ranks)).unwrap();
+            assert_eq!(Staging(&*schedule).stages(), name != "ring");
             let outcome = simulate(&Staging(&*schedule), &machine, 1e6, &[]).unwrap();
             assert!((outcome.end.at_s / expected_s - 1.0).abs() < 1e-9, "{name}: {outcome:?}");
         }
