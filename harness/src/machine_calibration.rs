@@ -16,7 +16,7 @@ pub mod write;
 
 use crate::data_plane::DataPlane;
 use crate::transport::{TransportError, threads};
-use fit::{SMALL_BYTES, median};
+use fit::{SMALL_BYTES, quantile};
 use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
 use runner::{Program, Runner};
 
@@ -31,12 +31,14 @@ pub struct Effort {
     pub block_s: f64,
     /// No block begins once so much has been measured, but for the first three.
     pub budget_s: f64,
+    /// The quantile of samples that counts: the median, or a low one where others use the machine, too.
+    pub quantile: f64,
 }
 
 impl Effort {
     /// What `kolo calibrate` takes.
     pub const DEFAULT: Effort =
-        Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 12.0 };
+        Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 12.0, quantile: 0.5 };
 
     /// Whether another block begins, after so many that took so long.
     pub fn goes_on(&self, blocks: usize, spent_s: f64) -> bool {
@@ -74,9 +76,9 @@ impl Point {
     }
 
     /// Seconds of a step, or of one message more in a burst.
-    fn step_s(&self, samples: &mut [Vec<f64>; 2]) -> f64 {
+    fn step_s(&self, samples: &mut [Vec<f64>; 2], share: f64) -> f64 {
         // What is not measured takes nothing: no steps.
-        let [few, many] = samples.each_mut().map(|samples| median(samples));
+        let [few, many] = samples.each_mut().map(|samples| quantile(samples, share));
         let steps = self.lengths.map(|length| length as f64);
         let difference = (many - few) / (steps[1] - steps[0]);
         if difference > 0.0 { difference } else { many / steps[1] }
@@ -89,6 +91,7 @@ pub struct Calibration {
     ranks_per_node: usize,
     nodes: usize,
     transport: &'static str,
+    quantile: f64,
 }
 
 impl Calibration {
@@ -120,10 +123,16 @@ impl Calibration {
                 points.push(Point::new(runner, reach, Shape::Burst, SIZES[0]));
             }
         }
-        Calibration { points, ranks_per_node, nodes, transport: runner.transport() }
+        Calibration {
+            points,
+            ranks_per_node,
+            nodes,
+            transport: runner.transport(),
+            quantile: effort.quantile,
+        }
     }
 
-    /// What was measured, a line for each size: medians of a step, in microseconds.
+    /// What was measured, a line for each size: what a step takes, in microseconds.
     pub fn measured(&self) -> Vec<String> {
         let line = |point: &Point| {
             let what = match point.shape {
@@ -133,7 +142,7 @@ impl Calibration {
                 Shape::Once { reduces: true } => "reduced once",
                 Shape::Burst => "in a burst",
             };
-            let step_us = point.step_s(&mut point.samples.clone()) * 1e6;
+            let step_us = point.step_s(&mut point.samples.clone(), self.quantile) * 1e6;
             let (bytes, samples) = (point.bytes, point.samples[1].len());
             format!("{}, {bytes} bytes {what}: {step_us:.3} us ({samples} times)", point.reach)
         };
@@ -182,7 +191,7 @@ pub fn repeat(
     before: &[f64],
     effort: &Effort,
 ) -> Result<Vec<f64>, TransportError> {
-    let repetitions = match median(&mut before.to_vec()) {
+    let repetitions = match quantile(&mut before.to_vec(), effort.quantile) {
         0.0 => 1,
         seconds => ((effort.block_s / seconds) as usize).clamp(1, MOST_REPETITIONS),
     };

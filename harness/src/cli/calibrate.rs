@@ -25,6 +25,9 @@ pub struct Arguments {
     /// Longest message in bytes
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "8M")]
     most_bytes: usize,
+    /// The quantile of samples that counts; 0.1, say, where others use the machine, too
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    quantile: f64,
     /// The machine file; its name is the machine's [default: it is printed]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -35,7 +38,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
-    let effort = Effort { most_bytes: arguments.most_bytes, ..Effort::DEFAULT };
+    let (most_bytes, quantile) = (arguments.most_bytes, arguments.quantile);
+    let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {
         eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
     }
@@ -52,4 +56,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         None => print!("{text}"),
     }
     Ok(Exit::Right)
+}
+
+/// A number between 0 and 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let problem = || format!("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5");
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(problem)
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use algorithms::registry;
 use anyhow::Result;
 
+use super::calibrate::share;
 use super::{Exit, sizes, usage};
 use crate::machine_calibration::Effort;
 use crate::machine_calibration::runner::assemble;
@@ -30,6 +31,10 @@ pub struct Arguments {
     /// Largest size in bytes
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "16M")]
     most_bytes: usize,
+    /// The quantile of samples that counts, in calibration and validation alike; 0.1, say, where others
+    /// use the machine, too
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    quantile: f64,
     /// A new folder for validation.csv, and for the machine file
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -53,7 +58,8 @@ fn local(arguments: &Arguments) -> Result<Exit> {
     let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
     // Messages are half a buffer at most in most algorithms.
     let most_bytes = (arguments.most_bytes / 2).max(4);
-    let effort = Effort { most_bytes, budget_s: BUDGET_S, ..Effort::DEFAULT };
+    let quantile = arguments.quantile;
+    let effort = Effort { most_bytes, quantile, budget_s: BUDGET_S, ..Effort::DEFAULT };
     let validation = validate(&mut *runner, &names, arguments.most_bytes, &effort)?;
     if !runner.leads() {
         return Ok(Exit::Right);

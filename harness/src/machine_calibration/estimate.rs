@@ -69,8 +69,12 @@ impl Calibration {
 
     /// Parameters as some samples of all points say.
     fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
-        let steps: Vec<f64> =
-            self.points.iter().zip(&mut samples).map(|(point, of)| point.step_s(of)).collect();
+        let steps: Vec<f64> = self
+            .points
+            .iter()
+            .zip(&mut samples)
+            .map(|(point, of)| point.step_s(of, self.quantile))
+            .collect();
         let curve = |reach: Reach, shape: Shape| -> Vec<(f64, f64)> {
             let is_it = |point: &Point| point.reach == reach && point.shape == shape;
             let all = self.points.iter().zip(&steps).filter(|(point, _)| is_it(point));

@@ -31,6 +31,15 @@ pub fn median(values: &mut [f64]) -> f64 {
     }
 }
 
+/// The value below which such a share of all lies: [`median`] for 0.5; 0 of nothing.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    if share == 0.5 || values.is_empty() {
+        return median(values);
+    }
+    values.sort_by(f64::total_cmp);
+    values[((share * values.len() as f64).ceil() as usize).clamp(1, values.len()) - 1]
+}
+
 /// Lines for points of (bytes, seconds), ascending: through the smallest sizes of their range, with a
 /// slope as most sizes of the range have it, large or not. So one or two sizes that do not fit in a
 /// cache, or met with noise, do not count.
@@ -107,6 +116,7 @@ mod tests {
         let Lines { small, large } = lines(&falling);
         assert_eq!((small.slope_s, large.slope_s), (0.0, 0.0));
         assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 1.0]), 2.0);
+        assert_eq!((median(&mut [3.0, 1.0]), quantile(&mut [3.0, 1.0], 0.5)), (2.0, 2.0));
+        assert_eq!(quantile(&mut [5.0, 4.0, 3.0, 2.0, 1.0], 0.2), 1.0);
     }
 }

@@ -18,8 +18,13 @@ const NOTHING_BEYOND: &str = "measured: not to be told from nothing";
 impl Calibration {
     /// The machine, for the simulator.
     pub fn machine_file(&self, name: &str, host: &str) -> MachineFile {
+        let quantile = match self.quantile {
+            0.5 => String::new(),
+            other => format!(", {:.0} % quantiles", 100.0 * other),
+        };
+        let (transport, at) = (self.transport, now());
         let source =
-            format!("measured: kolo calibrate, {}, {host}, {COMMIT}, {}", self.transport, now());
+            format!("measured: kolo calibrate, {transport}, {host}, {COMMIT}, {at}{quantile}");
         let estimates = self.estimates();
         let parameter = |key: &str| estimates.get(key).map(|found| parameter(key, *found, &source));
         let level = |level: &str| link(level, &estimates, &source);
@@ -124,7 +129,7 @@ const HEADER: &str = "\
 # `large`; where one of the two would be the better one everywhere, only `large` is kept. kappa is what
 # one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
 # the link, copy_gb_s what those that copy do (on threads: in a single step). What a call takes by itself, however few its steps, is not
-# in here. Medians of a step:
+# in here. What a step takes:
 #
 ";
 
@@ -137,7 +142,13 @@ mod tests {
     /// What is written is read, and is the same but for the header.
     #[test]
     fn a_calibration_of_threads_is_written_and_read_back() {
-        let effort = Effort { most_bytes: 128 << 10, blocks: 3, block_s: 1e-4, budget_s: 0.0 };
+        let effort = Effort {
+            most_bytes: 128 << 10,
+            blocks: 3,
+            block_s: 1e-4,
+            budget_s: 0.0,
+            quantile: 0.5,
+        };
         let calibration = calibrate(&mut Threads::new(2), &effort).unwrap();
         let file = calibration.machine_file("here", "a \"host\"");
         let folder = tempfile::tempdir().unwrap();

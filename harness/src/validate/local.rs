@@ -15,13 +15,13 @@ use serde::Serialize;
 use super::staging::Staging;
 use crate::data_plane::DataPlane;
 use crate::machine_calibration::estimate::COMBINE_READ;
-use crate::machine_calibration::fit::median;
+use crate::machine_calibration::fit::{median, quantile};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
 use crate::programs::choice_for;
 use crate::provenance::Machine as Host;
 use crate::simulate::machine_file::MachineFile;
-use crate::statistics::Summary;
+use crate::statistics::interval_ranks;
 use crate::transport::TransportError;
 
 /// Sizes from here on are scored.
@@ -44,7 +44,7 @@ pub struct Row {
     pub algorithm: String,
     pub size_bytes: usize,
     pub predicted_us: f64,
-    /// Median; low and high are its 95 % interval.
+    /// Median, or another quantile; low and high are its 95 % interval, or all there is.
     pub measured_us: f64,
     pub measured_us_low: f64,
     pub measured_us_high: f64,
@@ -124,7 +124,7 @@ pub fn validate(
     let row = |case: &Case| {
         let (name, plane) = &planes[case.plane];
         let predicted_s = predicted_s(&machine, combine_read, plane, case.size_bytes);
-        row(runner, name, predicted_s, case)
+        row(runner, name, predicted_s, case, effort.quantile)
     };
     let rows = cases.iter().map(row).collect();
     Ok(Validation { rows, machine, calibrated: calibration.measured(), left_out })
@@ -151,9 +151,12 @@ fn predicted_s(
     outcome.expect("registered schedules are proved to end").end.at_s
 }
 
-fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case) -> Row {
-    let summary = Summary::of(&case.samples).unwrap_or_default();
-    let (low_s, high_s) = summary.p50_interval.unwrap_or((summary.min, summary.max));
+fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case, share: f64) -> Row {
+    let mut sorted = case.samples.clone();
+    let measured_s = quantile(&mut sorted, share);
+    sorted.sort_by(f64::total_cmp);
+    let ranks = interval_ranks(sorted.len(), share).unwrap_or((1, sorted.len()));
+    let (low_s, high_s) = (sorted[ranks.0 - 1], sorted[ranks.1 - 1]);
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
         transport: runner.transport().into(),
@@ -162,10 +165,10 @@ fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case) -> Row {
         algorithm: name.into(),
         size_bytes: case.size_bytes,
         predicted_us: predicted_s * 1e6,
-        measured_us: summary.p50 * 1e6,
+        measured_us: measured_s * 1e6,
         measured_us_low: low_s * 1e6,
         measured_us_high: high_s * 1e6,
-        error: predicted_s / summary.p50 - 1.0,
+        error: predicted_s / measured_s - 1.0,
         scored: case.size_bytes >= SCORED_BYTES && !oversubscribed,
         oversubscribed,
     }
