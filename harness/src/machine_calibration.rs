@@ -65,8 +65,11 @@ impl Point {
     fn new(runner: &dyn Runner, reach: Reach, shape: Shape, bytes: usize) -> Point {
         let lengths = match shape {
             Shape::Burst => [2, 18],
-            Shape::Once { .. } => [0, 1],
+            Shape::ReduceOnce => [0, 1],
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
+            // On threads nothing is sent ahead, and the second step differs from the first: chunks are
+            // put back, or combined with what the other has just read.
+            Shape::Exchange { .. } if runner.transport() == threads::NAME => [1, 2],
             Shape::Exchange { .. } => [2, 6],
         };
         let topology = runner.topology();
@@ -112,8 +115,8 @@ impl Calibration {
                     if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
-                        if runner.transport() == threads::NAME && bytes > SMALL_BYTES {
-                            let shape = Shape::Once { reduces };
+                        if reduces && runner.transport() == threads::NAME && bytes > SMALL_BYTES {
+                            let shape = Shape::ReduceOnce;
                             points.push(Point::new(runner, reach, shape, bytes));
                         }
                     }
@@ -138,8 +141,7 @@ impl Calibration {
             let what = match point.shape {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
-                Shape::Once { reduces: false } => "copied once",
-                Shape::Once { reduces: true } => "reduced once",
+                Shape::ReduceOnce => "reduced once",
                 Shape::Burst => "in a burst",
             };
             let step_us = point.step_s(&mut point.samples.clone(), self.quantile) * 1e6;

@@ -6,8 +6,9 @@
 //! over MPI the library brings bytes to where they belong, and only combining is extra.
 //!
 //! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
-//! rank wrote it, as in a reduce-scatter, is what single steps take, and what the machine file says; into
-//! one that another core has read just before, what many steps take: [`COMBINE_READ`].
+//! rank wrote it, as in a reduce-scatter, is what a single step takes, and what the machine file says; into
+//! one that another core has read just before, what a second step takes: [`COMBINE_READ`]. A second step
+//! that copies puts chunks back to where they came from, as in an allgather.
 
 use std::collections::BTreeMap;
 
@@ -91,11 +92,10 @@ impl Calibration {
             let kappa_s = curve(reach, Shape::Burst).first().map_or(0.0, |&(_, seconds)| seconds);
             let fitted = match self.transport {
                 threads::NAME => {
-                    let once = |reduces| line(&curve(reach, Shape::Once { reduces })).slope_s;
+                    let (copies, once) = (lines(&copies), line(&curve(reach, Shape::ReduceOnce)));
                     put(COMBINE_READ.into(), gb_s(reduces.large.slope_s));
-                    let alpha_s =
-                        (lines(&copies).small.intercept_s + reduces.small.intercept_s) / 2.0;
-                    Fitted::by_receivers(alpha_s, once(true), once(false))
+                    let alpha_s = (copies.small.intercept_s + reduces.small.intercept_s) / 2.0;
+                    Fitted::by_receivers(alpha_s, once.slope_s, copies.large.slope_s)
                 }
                 _ => Fitted::by_links(lines(&copies), reduces),
             };

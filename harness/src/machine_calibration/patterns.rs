@@ -29,11 +29,9 @@ pub enum Shape {
         /// Messages are combined with what is there, not copied.
         reduces: bool,
     },
-    /// The same in a single step: into chunks that nobody has read before, as in a reduce-scatter.
-    Once {
-        /// As above.
-        reduces: bool,
-    },
+    /// They combine messages in a single step, with chunks that nobody has read before, as in a
+    /// reduce-scatter.
+    ReduceOnce,
     /// One of a pair sends the other many messages in one step, and gets one back.
     Burst,
 }
@@ -71,7 +69,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
     let chunks = chunks(shape, length);
     let steps = match shape {
         Shape::Exchange { .. } => length,
-        Shape::Once { .. } => 1,
+        Shape::ReduceOnce => 1,
         Shape::Burst => 2,
     };
     let mut listed = Listed { ranks, chunks, steps: vec![vec![Part::default(); ranks]; steps] };
@@ -82,8 +80,9 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
         };
         for &(a, b) in pairs {
             match shape {
-                Shape::Exchange { reduces } | Shape::Once { reduces } => {
-                    let action = if reduces { Action::Reduce } else { Action::Copy };
+                Shape::Exchange { .. } | Shape::ReduceOnce => {
+                    let copies = shape == Shape::Exchange { reduces: false };
+                    let action = if copies { Action::Copy } else { Action::Reduce };
                     carry(a, b, step % 2, action);
                     carry(b, a, (step + 1) % 2, action);
                 }
@@ -100,7 +99,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 /// Into how many messages of the pattern a buffer is cut.
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
-        Shape::Exchange { .. } | Shape::Once { .. } => 2,
+        Shape::Exchange { .. } | Shape::ReduceOnce => 2,
         Shape::Burst => length,
     }
 }
