@@ -1,6 +1,7 @@
 //! What the user types. stdout carries results, stderr progress and advice.
 
 mod bench;
+mod calibrate;
 mod info;
 mod plot;
 mod schedule;
@@ -68,9 +69,10 @@ enum Command {
     Sweep(sweep::Arguments),
     Bench(Box<bench::Arguments>),
     Verify(verify::Arguments),
+    Calibrate(calibrate::Arguments),
+    Validate(validate::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
-    Validate(validate::Arguments),
     Schedule(schedule::Arguments),
     Site(site::Arguments),
     Info(info::Arguments),
@@ -85,9 +87,10 @@ pub fn main() -> ExitCode {
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
-        Command::Validate(arguments) => validate::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),

@@ -9,6 +9,7 @@
 //! | what it is fed with | [`workload`] |
 //! | what counts of file, Horovod's variables and options | [`config`], [`mod@environment`], [`precedence`] |
 //! | measuring many cases | [`plan`], [`mod@sweep`]; an allreduce alone: [`mod@bench`], and what bounds it: [`mod@bound`]; what `auto` goes by: [`calibrate`] |
+//! | the machine at hand, for simulations | [`machine_calibration`], [`mod@validate`] |
 //! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
@@ -35,6 +36,7 @@ pub mod groups;
 pub mod journal;
 pub mod kernel;
 pub mod launch;
+pub mod machine_calibration;
 pub mod memory;
 pub mod negotiate;
 pub mod nodes;
@@ -59,4 +61,5 @@ pub mod tabulate;
 pub mod timeline;
 pub mod transport;
 pub mod usage;
+pub mod validate;
 pub mod workload;

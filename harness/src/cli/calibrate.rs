@@ -1,0 +1,66 @@
+//! `kolo calibrate`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{Exit, sizes, usage};
+use crate::machine_calibration::runner::assemble;
+use crate::machine_calibration::{Effort, calibrate, write};
+use crate::provenance::Machine;
+use crate::record::write_whole;
+use crate::transport::{self, threads};
+
+/// Measure the machine at hand for simulations: what messages cost on the transport, by size, and what
+/// combining them does. Writes a machine file; over MPI all processes that mpirun or srun has started
+/// take part.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What moves bytes: threads, or mpi
+    #[arg(long, value_parser = transport::NAMES, default_value = threads::NAME)]
+    transport: String,
+    /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Longest message in bytes
+    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "8M")]
+    most_bytes: usize,
+    /// The quantile of samples that counts; 0.1, say, where others use the machine, too
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    quantile: f64,
+    /// The machine file; its name is the machine's [default: it is printed]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
+        return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
+    let (most_bytes, quantile) = (arguments.most_bytes, arguments.quantile);
+    let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
+    if runner.leads() && runner.is_oversubscribed() {
+        eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
+    }
+    let calibration = calibrate(&mut *runner, &effort)?;
+    if !runner.leads() {
+        return Ok(Exit::Right);
+    }
+    let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
+    let name = stem.unwrap_or("here");
+    let text =
+        write::text(calibration.machine_file(name, &Machine::this().host), &calibration.measured());
+    match &arguments.out {
+        Some(path) => write_whole(path, text.as_bytes())?,
+        None => print!("{text}"),
+    }
+    Ok(Exit::Right)
+}
+
+/// A number between 0 and 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let problem = || format!("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5");
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(problem)
+}

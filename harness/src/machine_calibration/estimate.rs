@@ -1,0 +1,168 @@
+//! Parameters of a machine, from what was measured, and how sure they are.
+//!
+//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. What of
+//! a byte's time is the link's and what the receiver's is known of the transport: on threads a
+//! receiver reads the sender's memory, and nothing else moves bytes, so that the link costs latency alone;
+//! over MPI the library brings bytes to where they belong, and only combining is extra.
+//!
+//! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
+//! rank wrote it, as in a reduce-scatter, is what a single step takes, and what the machine file says; into
+//! one that another core has read just before, what a second step takes: [`COMBINE_READ`]. A second step
+//! that copies puts chunks back to where they came from, as in an allgather.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::fit::{Line, Lines, SMALL_BYTES, line, lines};
+use super::patterns::{Reach, Shape};
+use super::{Calibration, Point};
+use crate::transport::threads;
+
+/// Combining into chunks that another rank has just read: not in machine files, which know one rate.
+pub const COMBINE_READ: &str = "combine_read_gb_s";
+
+/// Faster than anything: what costs nothing.
+pub const UNLIMITED_GB_S: f64 = 1e5;
+
+/// A parameter and its 95 % interval, in the unit of its key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// As all samples say.
+    pub value: f64,
+    /// 2.5 % of resamples are lower.
+    pub low: f64,
+    /// 2.5 % of resamples are higher.
+    pub high: f64,
+}
+
+/// Parameters by their key in a machine file.
+pub type Estimates = BTreeMap<String, Estimate>;
+
+/// Resamples behind an interval.
+const RESAMPLES: usize = 200;
+
+impl Calibration {
+    /// All parameters. Where small messages have no protocol of their own (they would be better off with
+    /// that of large ones, or large ones with theirs), there is only `large`.
+    pub fn estimates(&self) -> Estimates {
+        let samples: Vec<_> = self.points.iter().map(|point| point.samples.clone()).collect();
+        let values = self.values(samples.clone());
+        let mut resampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        for _ in 0..RESAMPLES {
+            let again = samples.iter().map(|pair| pair.each_ref().map(|of| draw(of, &mut random)));
+            for (key, value) in self.values(again.collect()) {
+                resampled.entry(key).or_default().push(value);
+            }
+        }
+        let estimate = |(key, value): (String, f64)| {
+            let mut of = resampled.remove(&key).unwrap_or_default();
+            of.push(value);
+            of.sort_by(f64::total_cmp);
+            let at = |quantile: f64| of[(quantile * (of.len() - 1) as f64).round() as usize];
+            let (low, high) = (at(0.025).min(value), at(0.975).max(value));
+            (key, Estimate { value, low, high })
+        };
+        values.into_iter().map(estimate).collect()
+    }
+
+    /// Parameters as some samples of all points say.
+    fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
+        let steps: Vec<f64> = self
+            .points
+            .iter()
+            .zip(&mut samples)
+            .map(|(point, of)| point.step_s(of, self.quantile))
+            .collect();
+        let curve = |reach: Reach, shape: Shape| -> Vec<(f64, f64)> {
+            let is_it = |point: &Point| point.reach == reach && point.shape == shape;
+            let all = self.points.iter().zip(&steps).filter(|(point, _)| is_it(point));
+            all.map(|(point, &step_s)| (point.bytes as f64, step_s)).collect()
+        };
+        let mut values = BTreeMap::new();
+        let mut put = |key: String, value: f64| values.insert(key, value);
+        for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
+            let copies = curve(reach, Shape::Exchange { reduces: false });
+            if copies.is_empty() {
+                continue;
+            }
+            let reduces = lines(&curve(reach, Shape::Exchange { reduces: true }));
+            let kappa_s = curve(reach, Shape::Burst).first().map_or(0.0, |&(_, seconds)| seconds);
+            let fitted = match self.transport {
+                threads::NAME => {
+                    let (copies, once) = (lines(&copies), line(&curve(reach, Shape::ReduceOnce)));
+                    put(COMBINE_READ.into(), gb_s(reduces.large.slope_s));
+                    let alpha_s = (copies.small.intercept_s + reduces.small.intercept_s) / 2.0;
+                    Fitted::by_receivers(alpha_s, once.slope_s, copies.large.slope_s)
+                }
+                _ => Fitted::by_links(lines(&copies), reduces),
+            };
+            // Between nodes the same happens to bytes that have arrived as on them, but with less noise
+            // there.
+            if reach == Reach::Inside || self.ranks_per_node == 1 {
+                put("reduction.combine_gb_s".into(), gb_s(fitted.gamma_s));
+                fitted.copy_s.map(|copy_s| put("reduction.copy_gb_s".into(), gb_s(copy_s)));
+            }
+            for (name, line) in fitted.protocols() {
+                let kappa_s = kappa_s.min(line.intercept_s);
+                let mut put = |field: &str, value| put(format!("{level}.{name}.{field}"), value);
+                put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
+                put("bandwidth_gb_s", gb_s(line.slope_s));
+                put("kappa_us", kappa_s * 1e6);
+            }
+        }
+        let large = |reach| {
+            let curve = curve(reach, Shape::Exchange { reduces: false });
+            line(&curve[curve.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64)..]).slope_s
+        };
+        if self.nodes > 1 && self.ranks_per_node > 1 {
+            let all = self.ranks_per_node as f64;
+            put(
+                "shared.node_gb_s".into(),
+                (all * gb_s(large(Reach::AllBetween))).min(UNLIMITED_GB_S),
+            );
+        }
+        values
+    }
+}
+
+/// As many samples, some more than once.
+fn draw(samples: &[f64], random: &mut ChaCha8Rng) -> Vec<f64> {
+    samples.iter().map(|_| samples[random.random_range(0..samples.len())]).collect()
+}
+
+/// 10^9 bytes per second.
+fn gb_s(s_per_byte: f64) -> f64 {
+    (1e-9 / s_per_byte).min(UNLIMITED_GB_S)
+}
+
+/// What messages of one reach cost: lines without what happens to bytes that have arrived.
+struct Fitted {
+    link: Lines,
+    gamma_s: f64,
+    copy_s: Option<f64>,
+}
+
+impl Fitted {
+    fn by_receivers(alpha_s: f64, gamma_s: f64, copy_s: f64) -> Fitted {
+        let line = Line { intercept_s: alpha_s, slope_s: 0.0 };
+        Fitted { link: Lines { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
+    }
+
+    fn by_links(copies: Lines, reduces: Lines) -> Fitted {
+        let gamma_s = (reduces.large.slope_s - copies.large.slope_s).max(0.0);
+        Fitted { link: copies, gamma_s, copy_s: None }
+    }
+
+    /// Those that messages take: the faster one for their size.
+    fn protocols(&self) -> Vec<(&'static str, Line)> {
+        let Lines { small, large } = self.link;
+        let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;
+        match has_own {
+            true => vec![("small", small), ("large", large)],
+            false => vec![("large", Line { intercept_s: small.intercept_s, ..large })],
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! From times by size to latency and seconds per byte.
+
+/// Messages of at most so many bytes are small.
+pub const SMALL_BYTES: usize = 16 << 10;
+
+/// `intercept_s` + bytes x `slope_s`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Line {
+    /// Seconds at no bytes.
+    pub intercept_s: f64,
+    /// Seconds per byte.
+    pub slope_s: f64,
+}
+
+/// What small messages follow, and large ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Lines {
+    /// Of messages up to [`SMALL_BYTES`].
+    pub small: Line,
+    /// Of those above.
+    pub large: Line,
+}
+
+/// The middle one, or the mean of the two in the middle; 0 of nothing.
+pub fn median(values: &mut [f64]) -> f64 {
+    values.sort_by(f64::total_cmp);
+    match (values.len(), values.len() / 2) {
+        (0, _) => 0.0,
+        (count, middle) if count % 2 == 1 => values[middle],
+        (_, middle) => (values[middle - 1] + values[middle]) / 2.0,
+    }
+}
+
+/// The value below which such a share of all lies: [`median`] for 0.5; 0 of nothing.
+pub fn quantile(values: &mut [f64], share: f64) -> f64 {
+    if share == 0.5 || values.is_empty() {
+        return median(values);
+    }
+    values.sort_by(f64::total_cmp);
+    values[((share * values.len() as f64).ceil() as usize).clamp(1, values.len()) - 1]
+}
+
+/// Lines for points of (bytes, seconds), ascending: through the smallest sizes of their range, with a
+/// slope as most sizes of the range have it, large or not. So one or two sizes that do not fit in a
+/// cache, or met with noise, do not count.
+pub fn lines(points: &[(f64, f64)]) -> Lines {
+    let middle = points.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
+    let (small, large) = points.split_at(middle);
+    let small = line(small);
+    let large = if large.is_empty() { small } else { line(large) };
+    Lines { small, large }
+}
+
+/// So many of the smallest sizes say what the intercept is.
+const SMALLEST: usize = 2;
+
+/// Slope and intercept depend on each other; after so many turns neither changes any more.
+const TURNS: usize = 20;
+
+/// The line through points of one range.
+pub fn line(points: &[(f64, f64)]) -> Line {
+    let mut line = Line::default();
+    let longest = points.last().map_or(0.0, |&(bytes, _)| bytes);
+    let long = points.iter().filter(|&&(bytes, _)| bytes >= longest / LONG);
+    let long: Vec<_> = long.collect();
+    for _ in 0..TURNS {
+        let slopes = long.iter().map(|&&(bytes, seconds)| (seconds - line.intercept_s) / bytes);
+        line.slope_s = median(&mut slopes.collect::<Vec<_>>()).max(0.0);
+        let rests = points.iter().take(SMALLEST);
+        let rests = rests.map(|&(bytes, seconds)| seconds - bytes * line.slope_s);
+        line.intercept_s = median(&mut rests.collect::<Vec<_>>()).max(0.0);
+    }
+    line
+}
+
+/// Sizes of a range that are shorter than the longest by more than this factor say nothing of the slope.
+const LONG: f64 = 300.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    const SIZES: [f64; 10] =
+        [4.0, 64.0, 512.0, 4096.0, 16384.0, 32768.0, 131072.0, 524288.0, 2e6, 8e6];
+
+    fn near(found: f64, expected: f64, within: f64) {
+        assert!((found / expected - 1.0).abs() < within, "{found} for {expected}");
+    }
+
+    /// Two protocols, 2 % of noise, and one size that is twice as slow: the line is found.
+    #[test]
+    fn known_lines_are_recovered() {
+        let mut random = ChaCha8Rng::seed_from_u64(3);
+        for wild in [usize::MAX, 9] {
+            let points = SIZES.iter().enumerate().map(|(at, &bytes)| {
+                let true_s = match bytes <= SMALL_BYTES as f64 {
+                    true => 3e-6 + bytes * 1e-9,
+                    false => 20e-6 + bytes * 2e-10,
+                };
+                let noise = 1.0 + 0.02 * (random.random::<f64>() - 0.5);
+                (bytes, true_s * noise * if at == wild { 2.0 } else { 1.0 })
+            });
+            let Lines { small, large } = lines(&points.collect::<Vec<_>>());
+            near(small.intercept_s, 3e-6, 0.02);
+            near(small.slope_s, 1e-9, 0.05);
+            near(large.slope_s, 2e-10, 0.1);
+            near(large.intercept_s, 20e-6, 0.1);
+        }
+    }
+
+    #[test]
+    fn noise_makes_nothing_negative() {
+        let falling = [(4.0, 3e-6), (64.0, 2e-6), (65536.0, 2e-6), (1e6, 1e-6)];
+        let Lines { small, large } = lines(&falling);
+        for line in [small, large] {
+            assert!(line.slope_s >= 0.0 && line.intercept_s >= 0.0, "{line:?}");
+            assert!(line.slope_s.is_finite() && line.intercept_s <= 3e-6, "{line:?}");
+        }
+        assert_eq!(median(&mut []), 0.0);
+        assert_eq!((median(&mut [3.0, 1.0]), quantile(&mut [3.0, 1.0], 0.5)), (2.0, 2.0));
+        assert_eq!(quantile(&mut [5.0, 4.0, 3.0, 2.0, 1.0], 0.2), 1.0);
+    }
+}
