@@ -257,9 +257,6 @@ fn would_have_to_be(
             let _ = write!(text, "{comma}{what} {} {unit}", three_digits(solved));
         }
     }
-    if text.is_empty() {
-        text = "nothing that was tried: rank 0's time per request, computation, jitter".into();
-    }
     Ok(text)
 }
 
@@ -313,8 +310,15 @@ pub fn text(compared: &[Compared]) -> String {
             one.range_high,
             one.verdict,
         );
-        if !one.would_have_to_be.is_empty() {
-            let _ = writeln!(text, "    it would come out if {}", one.would_have_to_be);
+        match (one.verdict, one.would_have_to_be.as_str()) {
+            (AGREES, _) => {}
+            (_, "") => {
+                let tried = "rank 0's time per request, computation, jitter";
+                let _ = writeln!(text, "    nothing that was tried makes it come out: {tried}");
+            }
+            (_, what) => {
+                let _ = writeln!(text, "    it would come out if {what}");
+            }
         }
     }
     text
