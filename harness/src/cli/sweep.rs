@@ -37,7 +37,8 @@ const STOP: &str = "stop";
 /// Run every case of a configuration: training steps of a real model's gradients through every
 /// combination of control plane, algorithm, fusion threshold and cycle time; or, where the
 /// configuration has a table `control`, steps of control planes alone in worlds of up to a whole
-/// machine's ranks. Ends with figures and a summary.
+/// machine's ranks; or, with a table `simulate`, training steps in virtual time on a machine file. Ends
+/// with figures and a summary.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A sweep in TOML, such as configs/quick.toml

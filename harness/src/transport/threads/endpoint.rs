@@ -118,9 +118,10 @@ impl Endpoint {
     ) -> Result<(), TransportError> {
         let waits = &self.links.waits[self.rank];
         waits.store(peer() + 1, Ordering::Relaxed);
-        let ended = self.wait_patiently(peer, condition);
+        self.wait_patiently(peer, condition)?;
+        // Who gives up still waits, or others would take it for the one that does not answer.
         waits.store(0, Ordering::Relaxed);
-        ended
+        Ok(())
     }
 
     fn wait_patiently(
