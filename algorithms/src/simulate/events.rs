@@ -3,7 +3,7 @@
 //!
 //! One event per message that shares nothing, three per message that does: it comes to what its sender's
 //! node shares, to what its receiver's node shares, and to its receiver. Events at the same time have an
-//! order (receiver, step, sender, position), so a run repeats to the last digit.
+//! order (receiver, step, distance of the sender, position), so a run repeats to the last digit.
 
 use super::machine::{Level, Machine};
 use super::radix_heap::RadixHeap;
@@ -79,7 +79,7 @@ enum Place {
 struct Event {
     to: u32,
     step: u32,
-    from: u32,
+    distance: u32,
     position: u32,
     place: Place,
     message: u32,
@@ -224,7 +224,9 @@ impl<'w> World<'w> {
 
     fn comes(&mut self, index: u32, place: Place) {
         let Message { step, from, to, position, moment, .. } = self.messages[index as usize];
-        let event = Event { to, step, from, position, place, message: index };
+        let ranks = self.ranks.len() as u32;
+        let distance = (from + ranks - to) % ranks;
+        let event = Event { to, step, distance, position, place, message: index };
         self.queue.push(moment.at_s, event);
     }
 

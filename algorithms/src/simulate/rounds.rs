@@ -85,6 +85,8 @@ const NONE: u32 = u32::MAX;
 struct Message {
     from: u32,
     to: u32,
+    /// How far its sender is behind its receiver: the same for ranks that do the same.
+    distance: u32,
     /// The next one for the same rank.
     next: u32,
     level: Level,
@@ -160,6 +162,7 @@ impl<'m> World<'m> {
                 self.messages.push(Message {
                     from: rank as u32,
                     to: send.peer,
+                    distance: ((rank + schedule.ranks() - send.peer()) % schedule.ranks()) as u32,
                     next: NONE,
                     level,
                     action: send.action,
@@ -263,11 +266,12 @@ impl<'m> World<'m> {
                     .map(|index| index as usize),
             );
             if came > 1 {
-                // As they arrive; at once: in the order of their senders.
+                // As they arrive; at once: the nearest sender ahead first.
                 let messages = &self.messages;
                 self.inbox.sort_unstable_by(|&a, &b| {
                     let at = |index: usize| messages[index].first_byte.at_s;
-                    at(a).total_cmp(&at(b)).then(a.cmp(&b))
+                    let distance = |index: usize| messages[index].distance;
+                    at(a).total_cmp(&at(b)).then(distance(a).cmp(&distance(b))).then(a.cmp(&b))
                 });
             }
             let clock = &mut self.clocks[rank];

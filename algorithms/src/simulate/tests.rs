@@ -1,4 +1,4 @@
-use super::machine::{Link, Machine, Shared};
+use super::machine::{Link, Machine, Protocol, Shared};
 use super::{Outcome, events, rounds};
 use crate::registry;
 use crate::topology::Topology;
@@ -119,5 +119,25 @@ fn a_schedule_that_never_ends_is_told_with_who_waits() {
 fn one_rank_needs_no_time() {
     for outcome in both("ring", &Machine::flat(1.0, 1.0, 1.0), 1, 1e9) {
         assert_eq!((outcome.end.at_s, outcome.transfers), (0.0, 0));
+    }
+}
+
+#[test]
+fn what_arrives_at_the_same_moment_is_taken_alike_on_all_nodes() {
+    // In segments, where messages of several steps of the algorithm meet; found at random.
+    let protocol = |alpha_s, beta_s, kappa_s| Link(vec![Protocol { alpha_s, beta_s, kappa_s }]);
+    let machine = Machine {
+        local_size: 2,
+        socket_size: 2,
+        socket: protocol(44.9 * US, 3.99e-10, 4.98 * US),
+        network: protocol(0.1 * US, 4.07e-10, 1.33 * US),
+        ..Machine::flat(0.0, 0.0, 8.6e-10)
+    };
+    let schedule = registry::find("two-shot").unwrap().schedule(&machine.topology(8)).unwrap();
+    let schedule = crate::combine::Pipelined::new(schedule, 4);
+    let one_turn = rounds::simulate(&schedule, &machine, 6.2e8, &[]).unwrap();
+    let all = events::simulate(&schedule, &machine, 6.2e8, &[]).unwrap();
+    for (rank, end_s) in all.ends_s.iter().enumerate() {
+        assert!((end_s / one_turn.ends_s[rank % 2] - 1.0).abs() < 1e-12, "rank {rank}");
     }
 }
