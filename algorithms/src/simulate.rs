@@ -28,6 +28,7 @@
 //!
 //! Chunks are taken to be equally long (bytes over chunks, as a fraction).
 
+mod clock;
 pub mod events;
 pub mod goal;
 pub mod machine;

@@ -5,7 +5,8 @@
 //! node shares, to what its receiver's node shares, and to its receiver. Events at the same time have an
 //! order (receiver, step, distance of the sender, position), so a run repeats to the last digit.
 
-use super::machine::{Level, Machine};
+use super::clock::{Clock, Load};
+use super::machine::Machine;
 use super::radix_heap::RadixHeap;
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
 use crate::schedule::{Action, Part, Schedule};
@@ -54,11 +55,7 @@ struct Rank {
     step: usize,
     expected: usize,
     came: usize,
-    now: Moment,
-    handed_over_s: f64,
-    sent: [Moment; 2],
-    let_in: [Moment; 2],
-    combined: Moment,
+    clock: Clock,
     /// Messages for later steps, as they came.
     early: Vec<u32>,
 }
@@ -91,14 +88,9 @@ struct Message {
     from: u32,
     to: u32,
     position: u32,
-    level: Level,
-    action: Action,
-    bytes: f64,
+    /// It shares the way as if it were alone on the slowest of what it passes.
+    load: Load,
     alpha_s: f64,
-    /// Seconds that its bytes take alone, and at the slowest of what they pass.
-    alone_s: f64,
-    shared_s: f64,
-    kappa_s: f64,
     /// What led here.
     moment: Moment,
 }
@@ -114,18 +106,8 @@ impl<'w> World<'w> {
         let nodes = machine.topology(ranks).nodes();
         assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
         let rank = |rank: usize| {
-            let now = Moment::start(starts_s.get(rank).copied().unwrap_or(0.0));
-            Rank {
-                step: 0,
-                expected: 0,
-                came: 0,
-                now,
-                handed_over_s: now.at_s,
-                sent: Default::default(),
-                let_in: Default::default(),
-                combined: now,
-                early: Vec::new(),
-            }
+            let clock = Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
+            Rank { step: 0, expected: 0, came: 0, clock, early: Vec::new() }
         };
         let capacities = machine.capacities();
         World {
@@ -168,37 +150,29 @@ impl<'w> World<'w> {
     fn send(&mut self, from: usize, to: usize, bytes: f64, action: Action, position: usize) {
         let level = self.machine.level(from, to);
         let protocol = self.machine.link(level).protocol(bytes);
-        let sender = &mut self.ranks[from];
-        let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
-        let ready = sender.now.reduction(handed_over_s - sender.now.at_s);
-        sender.handed_over_s = handed_over_s;
-        let port = &mut sender.sent[port(level)];
-        let begins = ready.later(*port);
-        let alone_s = bytes * protocol.beta_s;
         let limit = self.machine.passes(from, to, level).into_iter();
         let limit = limit.flat_map(|passes| passes.numbers());
         let least_s = limit.map(|number| bytes / self.capacities[number]).fold(0.0, f64::max);
-        *port = begins.bytes(alone_s, alone_s.max(least_s));
+        let alone_s = bytes * protocol.beta_s;
+        let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
+        let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
+        let sender = &mut self.ranks[from];
+        let begins = sender.clock.send(&load, self.machine);
+        // Others may use what limits it, too, if its node has several ranks.
+        let (place, moment) = match least_s > 0.0 && self.machine.local_size > 1 {
+            true => (Place::Out, begins),
+            false => (Place::Receiver, begins.latency(protocol.alpha_s)),
+        };
         let message = Message {
             step: sender.step as u32,
             from: from as u32,
             to: to as u32,
             position: position as u32,
-            level,
-            action,
-            bytes,
+            load,
             alpha_s: protocol.alpha_s,
-            alone_s,
-            shared_s: alone_s.max(least_s),
-            kappa_s: protocol.kappa_s,
-            moment: begins,
+            moment,
         };
         self.transfers += 1;
-        let place = if self.shares(&message) { Place::Out } else { Place::Receiver };
-        let message = match place {
-            Place::Receiver => Message { moment: begins.latency(message.alpha_s), ..message },
-            _ => message,
-        };
         let index = match self.spare.pop() {
             Some(index) => {
                 self.messages[index as usize] = message;
@@ -210,16 +184,6 @@ impl<'w> World<'w> {
             }
         };
         self.comes(index, place);
-    }
-
-    /// Whether the message passes anything that others may use, too.
-    fn shares(&self, message: &Message) -> bool {
-        if self.machine.local_size == 1 {
-            return false;
-        }
-        let passes = self.machine.passes(message.from as usize, message.to as usize, message.level);
-        let mut numbers = passes.into_iter().flat_map(|passes| passes.numbers());
-        numbers.any(|number| self.capacities[number].is_finite())
     }
 
     fn comes(&mut self, index: u32, place: Place) {
@@ -262,12 +226,12 @@ impl<'w> World<'w> {
     fn pass(&mut self, at_s: f64, index: u32, direction: usize) -> Moment {
         let message = &self.messages[index as usize];
         let (from, to) = (message.from as usize, message.to as usize);
-        let passes = self.machine.passes(from, to, message.level)[direction];
+        let passes = self.machine.passes(from, to, message.load.level)[direction];
         let node = [from, to][direction] / self.machine.local_size * self.capacities.len();
         let free = |number: usize| self.free_s[node + number];
         let begins_s = passes.numbers().map(free).fold(at_s, f64::max);
         for number in passes.numbers() {
-            self.free_s[node + number] = begins_s + message.bytes / self.capacities[number];
+            self.free_s[node + number] = begins_s + message.load.bytes / self.capacities[number];
         }
         let mut moment = message.moment;
         moment.contention_s += begins_s - at_s;
@@ -281,16 +245,7 @@ impl<'w> World<'w> {
         self.spare.push(index);
         let rank = &mut self.ranks[rank];
         rank.came += 1;
-        let port = &mut rank.let_in[port(message.level)];
-        let here = message.moment.later(*port).bytes(message.alone_s, message.shared_s);
-        *port = here;
-        let per_byte = match message.action {
-            Action::Reduce => self.machine.gamma_s,
-            Action::Copy => self.machine.copy_s,
-        };
-        let work = message.kappa_s + message.bytes * per_byte;
-        rank.combined = here.later(rank.combined).reduction(work);
-        rank.now = rank.now.later(rank.combined);
+        rank.clock.take(message.moment, &message.load, self.machine);
     }
 
     /// Takes what came for the step that begins, in the order in which it came.
@@ -325,13 +280,9 @@ impl<'w> World<'w> {
         if !waiting.is_empty() {
             return Err(Blocked(waiting));
         }
-        let end = self.ranks.iter().fold(Moment::default(), |last, rank| last.later(rank.now));
-        let ends_s = self.ranks.iter().map(|rank| rank.now.at_s).collect();
+        let end =
+            self.ranks.iter().fold(Moment::default(), |last, rank| last.later(rank.clock.now));
+        let ends_s = self.ranks.iter().map(|rank| rank.clock.now.at_s).collect();
         Ok(Outcome { end, ends_s, transfers: self.transfers })
     }
-}
-
-/// A rank's port for that kind of link.
-fn port(level: Level) -> usize {
-    usize::from(level == Level::Network)
 }

@@ -9,11 +9,12 @@
 
 use std::collections::HashMap;
 
+use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
 use super::sharing::{Flow, NOTHING, Sharing};
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
 use crate::combine::least_common_multiple;
-use crate::schedule::{Action, Part, Schedule};
+use crate::schedule::{Part, Schedule};
 
 /// One collective on a buffer of `size_bytes` per rank. All ranks begin at 0; or each at its own time, if
 /// `starts_s` has one for each.
@@ -57,20 +58,6 @@ struct World<'m> {
     transfers: usize,
 }
 
-/// What one rank's clock is at.
-#[derive(Clone, Copy, Default)]
-struct Clock {
-    /// Everything of the steps so far is received and combined.
-    now: Moment,
-    /// The processor has handed over all messages.
-    handed_over_s: f64,
-    /// Ports, to the own node and to the network, have nothing more to send, or to let in.
-    sent: [Moment; 2],
-    let_in: [Moment; 2],
-    /// Everything that came is combined.
-    combined: Moment,
-}
-
 #[derive(Clone, Copy)]
 struct Inbox {
     first: u32,
@@ -89,15 +76,9 @@ struct Message {
     distance: u32,
     /// The next one for the same rank.
     next: u32,
-    level: Level,
-    action: Action,
-    bytes: f64,
+    load: Load,
     alpha_s: f64,
-    kappa_s: f64,
-    /// Seconds that its bytes take alone, and as they share the way.
-    alone_s: f64,
-    shared_s: f64,
-    /// Its sender is ready; later: its first byte is there.
+    /// Its first byte is there, once that is known.
     first_byte: Moment,
 }
 
@@ -128,10 +109,7 @@ impl<'m> World<'m> {
             [] => least_common_multiple(schedule.rotation(), local_size).min(ranks),
             _ => ranks,
         };
-        let start = |rank: usize| {
-            let now = Moment::start(starts_s.get(rank).copied().unwrap_or(0.0));
-            Clock { now, handed_over_s: now.at_s, combined: now, ..Clock::default() }
-        };
+        let start = |rank: usize| Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
         World {
             machine,
             period,
@@ -164,13 +142,15 @@ impl<'m> World<'m> {
                     to: send.peer,
                     distance: ((rank + schedule.ranks() - send.peer()) % schedule.ranks()) as u32,
                     next: NONE,
-                    level,
-                    action: send.action,
-                    bytes,
+                    load: Load {
+                        level,
+                        action: send.action,
+                        bytes,
+                        kappa_s: protocol.kappa_s,
+                        alone_s,
+                        shared_s: alone_s,
+                    },
                     alpha_s: protocol.alpha_s,
-                    kappa_s: protocol.kappa_s,
-                    alone_s,
-                    shared_s: alone_s,
                     first_byte: Moment::default(),
                 });
             }
@@ -193,14 +173,14 @@ impl<'m> World<'m> {
         ports.resize(period, [0.0; 2]);
         let mut pattern = 0;
         for (index, message) in self.messages.iter().enumerate() {
-            if message.level == Level::Socket || message.bytes == 0.0 {
+            if message.load.level == Level::Socket || message.load.bytes == 0.0 {
                 continue;
             }
             of.push(index);
             ports[message.from as usize][0] += 1.0;
             ports[message.to as usize % period][1] += 1.0;
             let ends = u64::from(message.from) << 32 | u64::from(message.to);
-            pattern = mixed(mixed(pattern, ends), message.bytes.to_bits());
+            pattern = mixed(mixed(pattern, ends), message.load.bytes.to_bits());
         }
         if of.is_empty() {
             return;
@@ -209,7 +189,7 @@ impl<'m> World<'m> {
             for &index in of.iter() {
                 let message = &self.messages[index];
                 let (from, to) = (message.from as usize, message.to as usize);
-                let [out, into] = machine.passes(from, to, message.level);
+                let [out, into] = machine.passes(from, to, message.load.level);
                 let (mut passes, mut weights) = ([NOTHING; 4], [0.0; 4]);
                 let out = out.numbers().map(|number| (from, 0, number));
                 let into = into.numbers().map(|number| (to % period, 1, number));
@@ -219,7 +199,7 @@ impl<'m> World<'m> {
                     passes[place] = (rank / machine.local_size * per_node + number) as u32;
                     weights[place] = 1.0 / ports[rank][direction];
                 }
-                let limit = message.bytes / message.alone_s;
+                let limit = message.load.bytes / message.load.alone_s;
                 flows.push(Flow { limit, passes, weights });
             }
             let nodes = period.div_ceil(machine.local_size);
@@ -229,8 +209,8 @@ impl<'m> World<'m> {
             rates
         });
         for (&index, rate) in of.iter().zip(&*rates) {
-            let message = &mut self.messages[index];
-            message.shared_s = message.bytes / rate;
+            let load = &mut self.messages[index].load;
+            load.shared_s = load.bytes / rate;
         }
     }
 
@@ -239,12 +219,7 @@ impl<'m> World<'m> {
         for index in 0..self.messages.len() {
             let message = &mut self.messages[index];
             let sender = &mut self.clocks[message.from as usize];
-            let handed_over_s = sender.now.at_s.max(sender.handed_over_s) + self.machine.overhead_s;
-            let ready = sender.now.reduction(handed_over_s - sender.now.at_s);
-            sender.handed_over_s = handed_over_s;
-            let port = &mut sender.sent[port(message.level)];
-            let begins = ready.later(*port);
-            *port = begins.bytes(message.alone_s, message.shared_s);
+            let begins = sender.send(&message.load, self.machine);
             message.first_byte = begins.latency(message.alpha_s);
             let inbox = &mut self.inboxes[message.to as usize % self.period];
             inbox.came += 1;
@@ -276,35 +251,15 @@ impl<'m> World<'m> {
             }
             let clock = &mut self.clocks[rank];
             for &index in &self.inbox {
-                clock.take(&self.messages[index], self.machine);
+                let message = &self.messages[index];
+                clock.take(message.first_byte, &message.load, self.machine);
             }
         }
         if waiting.is_empty() { Ok(()) } else { Err(Blocked(waiting)) }
     }
 }
 
-impl Clock {
-    /// Lets a message in and combines it.
-    fn take(&mut self, message: &Message, machine: &Machine) {
-        let port = &mut self.let_in[port(message.level)];
-        let here = message.first_byte.later(*port).bytes(message.alone_s, message.shared_s);
-        *port = here;
-        let per_byte = match message.action {
-            Action::Reduce => machine.gamma_s,
-            Action::Copy => machine.copy_s,
-        };
-        let work = message.kappa_s + message.bytes * per_byte;
-        self.combined = here.later(self.combined).reduction(work);
-        self.now = self.now.later(self.combined);
-    }
-}
-
 /// One more word of a pattern's fingerprint.
 fn mixed(pattern: u64, word: u64) -> u64 {
     (pattern.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-/// A rank's port for that kind of link.
-fn port(level: Level) -> usize {
-    usize::from(level == Level::Network)
 }

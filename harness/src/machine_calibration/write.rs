@@ -128,8 +128,8 @@ const HEADER: &str = "\
 # time is that of many steps less that of few. Its line over sizes up to 16 KiB is `small`, over larger ones
 # `large`; where one of the two would be the better one everywhere, only `large` is kept. kappa is what
 # one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
-# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second). What a call takes by itself, however few its steps, is not
-# in here. What a step takes:
+# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second). What a call
+# takes by itself, however few its steps, is not in here. What a step takes:
 #
 ";
 

@@ -202,29 +202,24 @@ fn ratios(
         Some(against) => (against, claim.ranks),
         None => (&claim.policy, simulate.base_ranks),
     };
-    let model = match change {
-        Change::Compute(factor) => Model {
-            forward_ms: model.forward_ms * factor,
-            backward_ms: model.backward_ms * factor,
-            ..model.clone()
-        },
-        _ => model.clone(),
-    };
-    let per_rank = |policy: &str, ranks: usize, seed: u64| -> Result<f64, String> {
-        let policy = plan.config.policy(policy).expect("the configuration was checked");
-        let segment_bytes = policy.segment_kib * 1024.0;
+    let is_it = |other: &&Model| other.workload == model.workload;
+    let model =
+        changed.config.model.iter().find(is_it).expect("the model is of this configuration");
+    let side = |policy: &str, ranks: usize| -> Result<(Case, DataPlane), String> {
+        let policy = changed.config.policy(policy).expect("the configuration was checked");
+        let segment_bytes = policy.segment_bytes();
         let data = DataPlane::new(&policy.data_plane, &changed.machine, ranks, segment_bytes)?;
-        let own = plan.config.model.iter().find(|other| other.workload == model.workload);
-        let case = Case { model: own.expect("the model is of this configuration"), policy, ranks };
-        let mut job = changed.job(&case, &data, seed, Drive::Classes)?;
-        job.compute.forward_s = model.forward_ms * 1e-3;
-        job.compute.backward_s = model.backward_ms * 1e-3;
+        Ok((Case { model, policy, ranks }, data))
+    };
+    let per_rank = |(case, data): &(Case, DataPlane), seed: u64| -> Result<f64, String> {
+        let job = changed.job(case, data, seed, Drive::Classes)?;
         let steps = training::simulate(&job, simulate.warmup_steps + simulate.steps)?;
         let counted = &steps[simulate.warmup_steps..];
         Ok(counted.len() as f64 / counted.iter().map(|step| step.time).sum::<f64>())
     };
+    let (own, other) = (side(&claim.policy, claim.ranks)?, side(name, ranks)?);
     (simulate.seed..simulate.seed + seeds as u64)
-        .map(|seed| Ok(per_rank(&claim.policy, claim.ranks, seed)? / per_rank(name, ranks, seed)?))
+        .map(|seed| Ok(per_rank(&own, seed)? / per_rank(&other, seed)?))
         .collect()
 }
 
@@ -329,7 +324,11 @@ impl Plan {
     fn changed(&self, change: &Change) -> Plan {
         let (mut config, mut machine) = (self.config.clone(), self.machine.clone());
         match change {
-            Change::None | Change::Compute(_) => {}
+            Change::None => {}
+            Change::Compute(factor) => config.model.iter_mut().for_each(|model| {
+                model.forward_ms *= factor;
+                model.backward_ms *= factor;
+            }),
             Change::Jitter(cv) => config.jitter.cv = *cv,
             Change::Parameter(key, value) => {
                 for (other, parameter) in machine.parameters() {

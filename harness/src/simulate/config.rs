@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
 use super::jitter::Jitter;
-use crate::config::{ConfigError, read_toml};
+use crate::config::{ConfigError, MIB, read_toml};
 use crate::framework::Compression;
 use crate::groups::Groups;
 
@@ -276,6 +276,16 @@ impl Config {
 }
 
 impl Policy {
+    /// Fusion threshold.
+    pub fn fusion_threshold_bytes(&self) -> usize {
+        (self.fusion_threshold_mib * MIB).round() as usize
+    }
+
+    /// Length of segments, as wished.
+    pub fn segment_bytes(&self) -> f64 {
+        self.segment_kib * 1024.0
+    }
+
     fn check(&self) -> Result<(), String> {
         let key = |field: &str| format!("policy \"{}\": {field}", self.name);
         if control::spelling(&self.control_plane).is_none() {

@@ -81,7 +81,7 @@ impl Plan {
     fn data_planes(&self) -> DataPlanes {
         let mut planes = DataPlanes::new();
         for Case { policy, ranks, .. } in self.config.cases() {
-            let segment_bytes = policy.segment_kib * 1024.0;
+            let segment_bytes = policy.segment_bytes();
             planes.entry(key(policy, ranks)).or_insert_with(|| {
                 DataPlane::new(&policy.data_plane, &self.machine, ranks, segment_bytes)
             });
@@ -105,6 +105,15 @@ impl Plan {
         Ok(Simulated { steps: all, engine: data.engine(), drive })
     }
 
+    /// The gradients of a model of this configuration.
+    ///
+    /// # Panics
+    /// When it is of another.
+    pub fn workload(&self, model: &Model) -> &Workload {
+        let place = self.config.model.iter().position(|other| other == model);
+        &self.workloads[place.expect("a model of this configuration")]
+    }
+
     /// What is simulated of a case with one seed.
     ///
     /// # Errors
@@ -117,8 +126,7 @@ impl Plan {
         drive: Drive,
     ) -> Result<Job<'j>, String> {
         let Case { model, policy, ranks } = *case;
-        let place = self.config.model.iter().position(|other| other == model);
-        let workload = &self.workloads[place.ok_or("a model of another configuration")?];
+        let workload = self.workload(model);
         let control = self.machine.control.as_ref().ok_or_else(|| {
             format!(
                 "machine {} has no [control]: what negotiations cost is not known",
@@ -146,7 +154,7 @@ impl Plan {
             },
             plane: &policy.control_plane,
             settings: Settings {
-                fusion_threshold_bytes: (policy.fusion_threshold_mib * MIB).round() as usize,
+                fusion_threshold_bytes: policy.fusion_threshold_bytes(),
                 cache_capacity: policy.cache_capacity,
                 groups: fusion_groups,
                 stall_check: None,

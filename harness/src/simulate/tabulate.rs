@@ -34,8 +34,7 @@ pub fn rows(plan: &Plan, cases: &[(Case<'_>, Result<Simulated, String>)]) -> Vec
 fn blank(plan: &Plan, case: &Case) -> Row {
     let simulate = &plan.config.simulate;
     let topology = topology(plan, case.ranks);
-    let workload = plan.workloads.iter().find(|workload| workload.name == case.model.workload);
-    let workload = workload.unwrap_or(&plan.workloads[0]);
+    let workload = plan.workload(case.model);
     let passes = case.policy.backward_passes_per_step;
     Row {
         schema: SCHEMA,
@@ -63,10 +62,10 @@ fn blank(plan: &Plan, case: &Case) -> Row {
         op: "average".into(),
         size_bytes: 4 * workload.elements(),
         tensors: workload.gradients.len(),
-        fusion_threshold_bytes: Some((case.policy.fusion_threshold_mib * 1_048_576.0) as usize),
+        fusion_threshold_bytes: Some(case.policy.fusion_threshold_bytes()),
         cycle_time_ms: Some(case.policy.cycle_time_ms),
         cache_capacity: Some(case.policy.cache_capacity),
-        segment_bytes: (case.policy.segment_kib * 1024.0) as usize,
+        segment_bytes: case.policy.segment_bytes() as usize,
         forward_ms: Some(case.model.forward_ms),
         backward_ms: Some(case.model.backward_ms),
         optimizer_ms: Some(case.model.optimizer_ms),
