@@ -25,6 +25,12 @@ struct Try {
     broken: String,
 }
 
+/// How often the processes that work on a folder have broken so far; 0 where that cannot be read.
+pub fn breaks(folder: &Path) -> usize {
+    let Ok(mut reader) = csv::Reader::from_path(folder.join(TRIES)) else { return 0 };
+    reader.deserialize().flatten().filter(|one: &Try| !one.broken.is_empty()).count()
+}
+
 /// The file, and what it says; clones share it.
 #[derive(Clone)]
 pub struct Journal(Arc<Mutex<Entries>>);
@@ -128,6 +134,8 @@ mod tests {
         journal.begin("tree", 0, 1).unwrap();
         journal.broke("rank 3 is gone").unwrap();
         journal.broke("told twice").unwrap();
+        assert_eq!(breaks(folder.path()), 1);
+        assert_eq!(breaks(&folder.path().join("none")), 0);
         assert_eq!(journal.verdict("tree"), None);
         let journal = open(true);
         assert_eq!(journal.verdict("tree"), None, "what broke was told");

@@ -12,12 +12,16 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::stop::{Reason, Stop};
+use crate::journal;
 
 /// The file in a folder of results that asks a sweep to end after the block that it measures.
 pub const STOP_FILE: &str = "stop";
 
 /// Signals and steps are looked at this often.
 const TICK: Duration = Duration::from_millis(50);
+
+/// The journal is looked into so often: it may lie on a file system that many share.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the driver of a job waits.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +52,8 @@ impl Patience {
 }
 
 /// Runs a step to its end. If the job is to stop, the step is asked to by a file in its folder; when
-/// patience is at an end it is terminated, and some moments later killed.
+/// patience is at an end it is terminated, and some moments later killed. So is a step that the journal
+/// calls broken and that does not end: one of its processes may be stopped for ever.
 ///
 /// # Errors
 /// When the launcher cannot be started.
@@ -59,23 +64,31 @@ pub fn run(
     patience: &Patience,
 ) -> io::Result<ExitStatus> {
     let mut child = command.stdin(Stdio::null()).spawn()?;
-    let (mut asked, mut terminated) = (None, false);
+    let (breaks, mut looked) = (journal::breaks(folder), Instant::now());
+    // Since when the step is to end, and how long it may take.
+    let mut ending: Option<(Instant, Duration, &str)> = None;
+    let mut terminated = None;
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if let Some(reason) = stop.requested() {
             ask_to_stop(folder);
-            let waited = asked.get_or_insert_with(Instant::now).elapsed();
             let most = patience.with(reason);
-            if waited > most && !terminated {
-                eprintln!("the step did not stop within {:.1} s: it is ended", most.as_secs_f64());
-                terminate(&child);
-                terminated = true;
-            }
-            if waited > most + patience.terminated / 2 {
-                child.kill()?;
-            }
+            ending.get_or_insert((Instant::now(), most, "did not stop"));
+        } else if ending.is_none() && looked.elapsed() > LOOK {
+            looked = Instant::now();
+            let broke = journal::breaks(folder) > breaks;
+            ending = broke.then(|| (looked, patience.restart[0], "broke and did not end"));
+        }
+        let late = ending.filter(|(since, most, _)| since.elapsed() > *most);
+        if let (Some((_, most, what)), None) = (late, terminated) {
+            eprintln!("the step {what} within {:.1} s: it is ended", most.as_secs_f64());
+            terminate(&child);
+            terminated = Some(Instant::now());
+        }
+        if terminated.is_some_and(|since| since.elapsed() > patience.terminated / 2) {
+            child.kill()?;
         }
         sleep(TICK);
     }

@@ -16,7 +16,7 @@ fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
     ended.says(0, &format!("\n{SUBMIT} --site generic\n"));
     let step = format!(
         "\nsrun --nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 --mpi=pmix \
-         --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=1 --wait=60 --overlap --export=ALL {} \
+         --cpu-bind=cores --distribution=block:block --kill-on-bad-exit=0 --wait=60 --overlap --export=ALL {} \
          sweep configs/quick.toml --out results/slurm-JOBID-quick --go-on --transport mpi --until \
          SECONDS\n",
         env!("CARGO_BIN_EXE_kolo")
