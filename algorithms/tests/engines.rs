@@ -5,7 +5,7 @@ use algorithms::cost::Cost;
 use algorithms::listed::Listed;
 use algorithms::registry::{self, Volume};
 use algorithms::schedule::{Action, Move, Part, Schedule};
-use algorithms::simulate::machine::{Link, Machine, Protocol, Shared};
+use algorithms::simulate::machine::{Link, Machine, Protocol, Rates, Reduction, Shared};
 use algorithms::simulate::{Outcome, events, rounds};
 use algorithms::topology::{Rank, Topology};
 use algorithms::verify;
@@ -17,20 +17,41 @@ fn link() -> impl Strategy<Value = Link> {
     prop::collection::vec(protocol, 1..4).prop_map(Link)
 }
 
+fn rates() -> impl Strategy<Value = Rates> {
+    (0.0..1e-9, 0.0..1e-10).prop_map(|(gamma_s, copy_s)| Rates { gamma_s, copy_s })
+}
+
+fn reduction() -> impl Strategy<Value = Reduction> {
+    (rates(), rates()).prop_map(|(sending, silent)| Reduction { sending, silent })
+}
+
+fn reduction_by_buffer() -> impl Strategy<Value = Vec<(f64, Reduction)>> {
+    prop::collection::btree_map(1..1_000_000_000u64, reduction(), 0..4)
+        .prop_map(|all| all.into_iter().map(|(bytes, of)| (bytes as f64, of)).collect())
+}
+
 /// Any machine in which no two ranks share anything.
 fn unshared() -> impl Strategy<Value = Machine> {
-    let times = (0.0..1e-9, 0.0..1e-10, prop_oneof![Just(0.0), 0.0..2e-6]);
+    let times = (reduction(), reduction_by_buffer(), prop_oneof![Just(0.0), 0.0..2e-6]);
     ((1..7usize, 1..4usize), link(), link(), link(), times).prop_map(
-        |((local_size, sockets), socket, bus, network, (gamma_s, copy_s, overhead_s))| Machine {
-            local_size,
-            socket_size: local_size.div_ceil(sockets),
+        |(
+            (local_size, sockets),
             socket,
             bus,
             network,
-            shared: Shared::default(),
-            gamma_s,
-            copy_s,
-            overhead_s,
+            (reduction, reduction_by_buffer, overhead_s),
+        )| {
+            Machine {
+                local_size,
+                socket_size: local_size.div_ceil(sockets),
+                socket,
+                bus,
+                network,
+                shared: Shared::default(),
+                reduction,
+                reduction_by_buffer,
+                overhead_s,
+            }
         },
     )
 }

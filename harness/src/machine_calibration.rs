@@ -65,7 +65,8 @@ impl Point {
     fn new(runner: &dyn Runner, reach: Reach, shape: Shape, bytes: usize) -> Point {
         let lengths = match shape {
             Shape::Burst => [2, 18],
-            Shape::ReduceOnce => [0, 1],
+            Shape::ReduceOnce | Shape::Silent => [0, 1],
+            Shape::ThereAndBack => [1, 2],
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
             // On threads nothing is sent ahead, and the second step differs from the first: chunks are
             // put back, or combined with what the other has just read.
@@ -116,8 +117,11 @@ impl Calibration {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
                         if reduces && runner.transport() == threads::NAME && bytes > SMALL_BYTES {
-                            let shape = Shape::ReduceOnce;
-                            points.push(Point::new(runner, reach, shape, bytes));
+                            // Buffers of the same size.
+                            for shape in [Shape::ReduceOnce, Shape::Silent, Shape::ThereAndBack] {
+                                let bytes = 2 * bytes / chunks(shape, 1);
+                                points.push(Point::new(runner, reach, shape, bytes));
+                            }
                         }
                     }
                 }
@@ -142,6 +146,8 @@ impl Calibration {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
                 Shape::ReduceOnce => "reduced once",
+                Shape::Silent => "reduced by who sends nothing",
+                Shape::ThereAndBack => "copied by who sends nothing",
                 Shape::Burst => "in a burst",
             };
             let step_us = point.step_s(&mut point.samples.clone(), self.quantile) * 1e6;
@@ -149,6 +155,12 @@ impl Calibration {
             format!("{}, {bytes} bytes {what}: {step_us:.3} us ({samples} times)", point.reach)
         };
         self.points.iter().map(line).collect()
+    }
+
+    /// How many samples there are of each program, short and long: see [`Calibration::values_since`].
+    pub fn marks(&self) -> Vec<[usize; 2]> {
+        let counts = |point: &Point| point.samples.each_ref().map(Vec::len);
+        self.points.iter().map(counts).collect()
     }
 
     /// How many programs there are to be measured, again and again.

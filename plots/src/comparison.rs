@@ -48,10 +48,9 @@ pub(crate) struct Prediction {
     pub ranks: f64,
     pub algorithm: String,
     pub size_bytes: f64,
-    pub predicted_us: f64,
-    pub measured_us: f64,
-    measured_us_low: f64,
-    measured_us_high: f64,
+    /// The median over blocks of predicted over measured, less 1, and its interval.
+    error: f64,
+    error_span: (f64, f64),
     /// It is large enough to count, and every rank had a core.
     pub scored: bool,
     pub oversubscribed: bool,
@@ -65,10 +64,8 @@ impl Prediction {
             ranks: fields.positive("ranks")?,
             algorithm: fields.text("algorithm")?,
             size_bytes: fields.positive("size_bytes")?,
-            predicted_us: fields.positive("predicted_us")?,
-            measured_us: fields.positive("measured_us")?,
-            measured_us_low: fields.positive("measured_us_low")?,
-            measured_us_high: fields.positive("measured_us_high")?,
+            error: fields.signed("error")?,
+            error_span: (fields.signed("error_low")?, fields.signed("error_high")?),
             scored: fields.truth("scored")?.unwrap_or_default(),
             oversubscribed: fields.truth("oversubscribed")?.unwrap_or_default(),
         })
@@ -76,15 +73,11 @@ impl Prediction {
 
     /// Predicted over measured, less 1, in percent.
     pub fn error_percent(&self) -> f64 {
-        self.error_beside(self.measured_us)
+        100.0 * self.error
     }
 
-    /// The same beside the ends of the measured interval, the lower error first.
+    /// Its interval, the lower error first.
     pub fn span_percent(&self) -> (f64, f64) {
-        (self.error_beside(self.measured_us_high), self.error_beside(self.measured_us_low))
-    }
-
-    fn error_beside(&self, measured_us: f64) -> f64 {
-        100.0 * (self.predicted_us / measured_us - 1.0)
+        (100.0 * self.error_span.0, 100.0 * self.error_span.1)
     }
 }

@@ -96,6 +96,13 @@ impl Fields<'_> {
         }
     }
 
+    /// A number, negative or not, that has to be there.
+    pub fn signed(&self, column: &'static str) -> Result<f64, PlotError> {
+        let found = self.get(column)?;
+        let number = found.parse::<f64>().ok().filter(|number| number.is_finite());
+        number.ok_or_else(|| self.bad(column, found, "a number"))
+    }
+
     /// A number that nothing can be drawn without.
     pub fn positive(&self, column: &'static str) -> Result<f64, PlotError> {
         match self.number(column)? {

@@ -200,8 +200,8 @@ fn comparisons_become_pictures_and_their_wrong_fields_are_named() {
     assert!(found.contains(expected), "{found}");
     let found = wrong(published(), "missed,the", "fine,the");
     assert!(found.contains(":3: column `verdict` holds `fine` where met or missed"), "{found}");
-    let found = wrong(validation(), "measured_us_low", "low");
-    assert!(found.contains(":1: column `measured_us_low` is missing"), "{found}");
+    let found = wrong(validation(), "error_low", "low");
+    assert!(found.contains(":1: column `error_low` is missing"), "{found}");
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! One rank's clock: what the engines by rounds and by events agree on.
 
 use super::Moment;
-use super::machine::{Level, Machine};
-use crate::schedule::Action;
+use super::machine::{Level, Machine, Reduction};
+use crate::schedule::{Action, Part};
 
 /// What one rank's clock is at.
 #[derive(Clone, Copy)]
@@ -16,6 +16,8 @@ pub(super) struct Clock {
     let_in: [Moment; 2],
     /// Everything that came is combined.
     combined: Moment,
+    /// It sends something in this step.
+    is_sending: bool,
 }
 
 /// What a clock needs to know of a message.
@@ -35,7 +37,19 @@ impl Clock {
     pub fn start(at_s: f64) -> Clock {
         let now = Moment::start(at_s);
         let never = [Moment::default(); 2];
-        Clock { now, handed_over_s: at_s, sent: never, let_in: never, combined: now }
+        Clock {
+            now,
+            handed_over_s: at_s,
+            sent: never,
+            let_in: never,
+            combined: now,
+            is_sending: false,
+        }
+    }
+
+    /// Begins a step.
+    pub fn step(&mut self, part: &Part) {
+        self.is_sending = !part.sends.is_empty();
     }
 
     /// Sends a message, after those before it; returns when its first byte leaves.
@@ -54,9 +68,11 @@ impl Clock {
         let port = &mut self.let_in[port(load.level)];
         let here = first_byte.later(*port).bytes(load.alone_s, load.shared_s);
         *port = here;
+        let Reduction { sending, silent } = machine.reduction;
+        let rates = if self.is_sending { sending } else { silent };
         let per_byte = match load.action {
-            Action::Reduce => machine.gamma_s,
-            Action::Copy => machine.copy_s,
+            Action::Reduce => rates.gamma_s,
+            Action::Copy => rates.copy_s,
         };
         self.combined = here.later(self.combined).reduction(load.kappa_s + load.bytes * per_byte);
         self.now = self.now.later(self.combined);

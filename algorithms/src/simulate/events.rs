@@ -24,7 +24,8 @@ pub fn simulate(
     size_bytes: f64,
     starts_s: &[f64],
 ) -> Result<Outcome, Blocked> {
-    let mut world = World::new(schedule, machine, size_bytes, starts_s);
+    let machine = machine.for_buffer(size_bytes);
+    let mut world = World::new(schedule, &machine, size_bytes, starts_s);
     for rank in 0..schedule.ranks() {
         world.go_on(rank);
     }
@@ -132,6 +133,7 @@ impl<'w> World<'w> {
             let step = self.ranks[rank].step;
             part.clear();
             self.schedule.part(rank, step, &mut part);
+            self.ranks[rank].clock.step(&part);
             for (position, send) in part.sends.iter().enumerate() {
                 let bytes = self.chunk_bytes * send.chunks().len() as f64;
                 self.send(rank, send.peer(), bytes, send.action, position);

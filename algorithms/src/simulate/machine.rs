@@ -2,6 +2,8 @@
 //!
 //! Times are in seconds, sizes in bytes, capacities in bytes per second.
 
+use std::borrow::Cow;
+
 use crate::cost;
 use crate::topology::{Rank, Topology};
 
@@ -20,10 +22,11 @@ pub struct Machine {
     pub network: Link,
     /// What the ranks of a node share.
     pub shared: Shared,
-    /// Seconds per byte combined.
-    pub gamma_s: f64,
-    /// Seconds per byte that is only put where it belongs.
-    pub copy_s: f64,
+    /// What happens to bytes that have arrived.
+    pub reduction: Reduction,
+    /// The same for buffers of some sizes, ascending: those between two are in between, by the logarithm of
+    /// their size, and those beyond are as the outermost. Empty where the size does not matter.
+    pub reduction_by_buffer: Vec<(f64, Reduction)>,
     /// Seconds that each message keeps its sender, before anything leaves.
     pub overhead_s: f64,
 }
@@ -41,6 +44,45 @@ pub struct Protocol {
     pub beta_s: f64,
     /// Seconds for each message at its receiver, whatever its size (a kernel's primitive).
     pub kappa_s: f64,
+}
+
+/// What happens to bytes that have arrived. A rank whose memory others read meanwhile may take longer.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Reduction {
+    /// At a rank that sends in the same step.
+    pub sending: Rates,
+    /// At one that only receives.
+    pub silent: Rates,
+}
+
+impl Reduction {
+    /// Whether a rank sends makes no difference.
+    pub fn alike(gamma_s: f64, copy_s: f64) -> Reduction {
+        let rates = Rates { gamma_s, copy_s };
+        Reduction { sending: rates, silent: rates }
+    }
+
+    /// This share of the way to another one.
+    fn towards(&self, other: &Reduction, share: f64) -> Reduction {
+        let between = |a: f64, b: f64| a + share * (b - a);
+        let rates = |a: Rates, b: Rates| Rates {
+            gamma_s: between(a.gamma_s, b.gamma_s),
+            copy_s: between(a.copy_s, b.copy_s),
+        };
+        Reduction {
+            sending: rates(self.sending, other.sending),
+            silent: rates(self.silent, other.silent),
+        }
+    }
+}
+
+/// Of a rank's processor.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Seconds per byte combined.
+    pub gamma_s: f64,
+    /// Seconds per byte that is only put where it belongs.
+    pub copy_s: f64,
 }
 
 /// Capacities that the ranks of a node share, each direction by itself; `None` does not limit.
@@ -98,10 +140,25 @@ impl Machine {
             bus: link.clone(),
             network: link,
             shared: Shared::default(),
-            gamma_s,
-            copy_s: 0.0,
+            reduction: Reduction::alike(gamma_s, 0.0),
+            reduction_by_buffer: Vec::new(),
             overhead_s: 0.0,
         }
+    }
+
+    /// The machine as buffers of that size see it: what happens to their bytes is `reduction`.
+    pub fn for_buffer(&self, bytes: f64) -> Cow<'_, Machine> {
+        let all = &self.reduction_by_buffer;
+        let reduction = match all.partition_point(|&(size, _)| size < bytes) {
+            _ if all.is_empty() => return Cow::Borrowed(self),
+            0 => all[0].1,
+            above if above == all.len() => all[above - 1].1,
+            above => {
+                let [(less, a), (more, b)] = [all[above - 1], all[above]];
+                a.towards(&b, (bytes / less).ln() / (more / less).ln())
+            }
+        };
+        Cow::Owned(Machine { reduction, reduction_by_buffer: Vec::new(), ..self.clone() })
     }
 
     /// Where `ranks` ranks live on it.
@@ -177,7 +234,7 @@ impl Machine {
         cost::Machine {
             inside: link(if self.sockets() > 1 { &self.bus } else { &self.socket }),
             between: link(&self.network),
-            gamma_s: self.gamma_s,
+            gamma_s: self.reduction.sending.gamma_s,
             overhead_s: self.overhead_s,
         }
     }

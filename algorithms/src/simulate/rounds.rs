@@ -30,7 +30,8 @@ pub fn simulate(
     size_bytes: f64,
     starts_s: &[f64],
 ) -> Result<Outcome, Blocked> {
-    let mut world = World::new(schedule, machine, size_bytes, starts_s);
+    let machine = machine.for_buffer(size_bytes);
+    let mut world = World::new(schedule, &machine, size_bytes, starts_s);
     for step in 0..schedule.steps() {
         world.send(schedule, step);
         world.share();
@@ -131,6 +132,7 @@ impl<'m> World<'m> {
         for rank in 0..self.period {
             self.part.clear();
             schedule.part(rank, step, &mut self.part);
+            self.clocks[rank].step(&self.part);
             self.inboxes[rank].expected = self.part.receives.len() as u32;
             for send in &self.part.sends {
                 let level = self.machine.level(rank, send.peer());

@@ -1,4 +1,4 @@
-use super::machine::{Link, Machine, Protocol, Shared};
+use super::machine::{Link, Machine, Protocol, Reduction, Shared};
 use super::{Outcome, events, rounds};
 use crate::registry;
 use crate::topology::Topology;
@@ -69,7 +69,7 @@ fn who_shares_a_card_waits() {
     // Four ranks of a node send to four of another: a quarter of the card each.
     let shared = Shared { nics: 1, nic: Some(1e10), ..Shared::default() };
     for (shared, times) in [(shared, 4.0), (Shared { nics: 4, ..shared }, 1.0)] {
-        let machine = Machine { gamma_s: 0.0, ..cluster(4, shared) };
+        let machine = Machine { reduction: Reduction::default(), ..cluster(4, shared) };
         let [fair, in_turn] = both("halving-doubling", &machine, 8, 8e6);
         // Of the 6 steps 2 go between nodes, each with an eighth of the buffer per rank.
         let alone = 1e6 * 1e-10 * 2.0;

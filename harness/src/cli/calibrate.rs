@@ -49,8 +49,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = stem.unwrap_or("here");
-    let text =
-        write::text(calibration.machine_file(name, &Machine::this().host), &calibration.measured());
+    let text = write::text(
+        calibration.machine_file(name, &Machine::this().host, &calibration.estimates()),
+        &calibration.measured(),
+    );
     match &arguments.out {
         Some(path) => write_whole(path, text.as_bytes())?,
         None => print!("{text}"),

@@ -8,7 +8,8 @@
 //! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
 //! rank wrote it, as in a reduce-scatter, is what a single step takes, and what the machine file says; into
 //! one that another core has read just before, what a second step takes: [`COMBINE_READ`]. A second step
-//! that copies puts chunks back to where they came from, as in an allgather.
+//! that copies puts chunks back to where they came from, as in an allgather. And it matters whether buffers
+//! fit into caches, so that each size that was measured has rates of its own.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +17,16 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::fit::{Line, Lines, SMALL_BYTES, line, lines};
-use super::patterns::{Reach, Shape};
+use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
 use crate::transport::threads;
 
-/// Combining into chunks that another rank has just read: not in machine files, which know one rate.
-pub const COMBINE_READ: &str = "combine_read_gb_s";
+/// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
+/// machine files, which know one rate of combining.
+pub const COMBINE_READ: &str = "combine_read_gb_s.";
+
+/// Rates of a buffer's size, before its bytes.
+pub const BY_BUFFER: &str = "reduction.by_buffer.";
 
 /// Faster than anything: what costs nothing.
 pub const UNLIMITED_GB_S: f64 = 1e5;
@@ -68,6 +73,16 @@ impl Calibration {
         values.into_iter().map(estimate).collect()
     }
 
+    /// All parameters as the samples since then say, each as its own interval.
+    pub fn values_since(&self, marks: &[[usize; 2]]) -> Estimates {
+        let since = |(point, marks): (&Point, &[usize; 2])| {
+            [0, 1].map(|form| point.samples[form][marks[form]..].to_vec())
+        };
+        let values = self.values(self.points.iter().zip(marks).map(since).collect());
+        let alone = |(key, value)| (key, Estimate { value, low: value, high: value });
+        values.into_iter().map(alone).collect()
+    }
+
     /// Parameters as some samples of all points say.
     fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
         let steps: Vec<f64> = self
@@ -88,22 +103,46 @@ impl Calibration {
             if copies.is_empty() {
                 continue;
             }
-            let reduces = lines(&curve(reach, Shape::Exchange { reduces: true }));
+            let reduces = curve(reach, Shape::Exchange { reduces: true });
+            let once = curve(reach, Shape::ReduceOnce);
+            let (copy_lines, reduce_lines) = (lines(&copies), lines(&reduces));
             let kappa_s = curve(reach, Shape::Burst).first().map_or(0.0, |&(_, seconds)| seconds);
-            let fitted = match self.transport {
-                threads::NAME => {
-                    let (copies, once) = (lines(&copies), line(&curve(reach, Shape::ReduceOnce)));
-                    put(COMBINE_READ.into(), gb_s(reduces.large.slope_s));
-                    let alpha_s = (copies.small.intercept_s + reduces.small.intercept_s) / 2.0;
-                    Fitted::by_receivers(alpha_s, once.slope_s, copies.large.slope_s)
+            let alpha_s = (copy_lines.small.intercept_s + reduce_lines.small.intercept_s) / 2.0;
+            let is_threads = self.transport == threads::NAME;
+            let fitted = match is_threads {
+                true => {
+                    Fitted::by_receivers(alpha_s, line(&once).slope_s, copy_lines.large.slope_s)
                 }
-                _ => Fitted::by_links(lines(&copies), reduces),
+                false => Fitted::by_links(copy_lines, reduce_lines),
             };
             // Between nodes the same happens to bytes that have arrived as on them, but with less noise
             // there.
             if reach == Reach::Inside || self.ranks_per_node == 1 {
                 put("reduction.combine_gb_s".into(), gb_s(fitted.gamma_s));
                 fitted.copy_s.map(|copy_s| put("reduction.copy_gb_s".into(), gb_s(copy_s)));
+                // What a buffer of each large size takes beyond something else, byte by byte.
+                let mut put_rates =
+                    |before: &str, after: &str, shape: Shape, beyond_s: &dyn Fn(usize) -> f64| {
+                        for (at, (bytes, step_s)) in curve(reach, shape).into_iter().enumerate() {
+                            if bytes > SMALL_BYTES as f64 {
+                                let buffer_bytes = bytes * chunks(shape, 1) as f64;
+                                let per_byte_s = (step_s - beyond_s(at)).max(0.0) / bytes;
+                                put(format!("{before}{buffer_bytes}{after}"), gb_s(per_byte_s));
+                            }
+                        }
+                    };
+                let copying = Shape::Exchange { reduces: false };
+                let reducing = Shape::Exchange { reduces: true };
+                if is_threads {
+                    let alpha_s = |_: usize| alpha_s;
+                    put_rates(BY_BUFFER, ".combine_gb_s", Shape::ReduceOnce, &alpha_s);
+                    put_rates(BY_BUFFER, ".copy_gb_s", copying, &alpha_s);
+                    put_rates(BY_BUFFER, ".silent_combine_gb_s", Shape::Silent, &alpha_s);
+                    put_rates(BY_BUFFER, ".silent_copy_gb_s", Shape::ThereAndBack, &alpha_s);
+                    put_rates(COMBINE_READ, "", reducing, &alpha_s);
+                } else {
+                    put_rates(BY_BUFFER, ".combine_gb_s", reducing, &|at| copies[at].1);
+                }
             }
             for (name, line) in fitted.protocols() {
                 let kappa_s = kappa_s.min(line.intercept_s);

@@ -32,6 +32,10 @@ pub enum Shape {
     /// They combine messages in a single step, with chunks that nobody has read before, as in a
     /// reduce-scatter.
     ReduceOnce,
+    /// One of a pair sends all it has, which the other combines, sending nothing meanwhile.
+    Silent,
+    /// The same, and then the other sends the result back.
+    ThereAndBack,
     /// One of a pair sends the other many messages in one step, and gets one back.
     Burst,
 }
@@ -69,7 +73,9 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
     let chunks = chunks(shape, length);
     let steps = match shape {
         Shape::Exchange { .. } => length,
-        Shape::ReduceOnce => 1,
+        Shape::ReduceOnce | Shape::Silent => 1,
+        // The second step is what the longer form has more.
+        Shape::ThereAndBack => length,
         Shape::Burst => 2,
     };
     let mut listed = Listed { ranks, chunks, steps: vec![vec![Part::default(); ranks]; steps] };
@@ -86,6 +92,10 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
                     carry(a, b, step % 2, action);
                     carry(b, a, (step + 1) % 2, action);
                 }
+                Shape::Silent | Shape::ThereAndBack if step == 0 => {
+                    carry(a, b, 0, Action::Reduce);
+                }
+                Shape::Silent | Shape::ThereAndBack => carry(b, a, 0, Action::Copy),
                 Shape::Burst if step == 0 => {
                     (0..length).for_each(|chunk| carry(a, b, chunk, Action::Copy));
                 }
@@ -100,6 +110,7 @@ pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usiz
 pub fn chunks(shape: Shape, length: usize) -> usize {
     match shape {
         Shape::Exchange { .. } | Shape::ReduceOnce => 2,
+        Shape::Silent | Shape::ThereAndBack => 1,
         Shape::Burst => length,
     }
 }
@@ -117,7 +128,7 @@ pub fn plane(schedule: Listed) -> DataPlane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use algorithms::simulate::machine::Machine;
+    use algorithms::simulate::machine::{Machine, Reduction};
     use algorithms::simulate::rounds::simulate;
 
     #[test]
@@ -136,7 +147,10 @@ mod tests {
     /// The simulator sees in an exchange just what is fitted: a line of steps and bytes.
     #[test]
     fn a_step_of_an_exchange_is_a_message_alone() {
-        let machine = Machine { copy_s: 3e-10, ..Machine::flat(5e-6, 2e-10, 7e-10) };
+        let machine = Machine {
+            reduction: Reduction::alike(7e-10, 3e-10),
+            ..Machine::flat(5e-6, 2e-10, 0.0)
+        };
         for (reduces, per_byte) in [(false, 5e-10), (true, 9e-10)] {
             let exchange =
                 |steps| schedule(5, &[(0, 1), (2, 3)], Shape::Exchange { reduces }, steps);

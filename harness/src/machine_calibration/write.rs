@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::Calibration;
-use super::estimate::{Estimate, Estimates, UNLIMITED_GB_S};
+use super::estimate::{BY_BUFFER, Estimate, Estimates, UNLIMITED_GB_S};
 use crate::provenance::{COMMIT, now};
 use crate::simulate::machine_file::{
-    MachineFile, Node, Parameter, ProtocolFile, Reduction, SharedFile,
+    MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
 };
 
 /// The receiver does what a link would.
@@ -16,8 +16,8 @@ const NO_LINK: &str = "by design: receivers read senders' memory, and what that 
 const NOTHING_BEYOND: &str = "measured: not to be told from nothing";
 
 impl Calibration {
-    /// The machine, for the simulator.
-    pub fn machine_file(&self, name: &str, host: &str) -> MachineFile {
+    /// The machine, for the simulator, by these estimates.
+    pub fn machine_file(&self, name: &str, host: &str, estimates: &Estimates) -> MachineFile {
         let quantile = match self.quantile {
             0.5 => String::new(),
             other => format!(", {:.0} % quantiles", 100.0 * other),
@@ -25,9 +25,8 @@ impl Calibration {
         let (transport, at) = (self.transport, now());
         let source =
             format!("measured: kolo calibrate, {transport}, {host}, {COMMIT}, {at}{quantile}");
-        let estimates = self.estimates();
         let parameter = |key: &str| estimates.get(key).map(|found| parameter(key, *found, &source));
-        let level = |level: &str| link(level, &estimates, &source);
+        let level = |level: &str| link(level, estimates, &source);
         let network = level("network");
         // The simulator asks for links inside a node even if nobody uses them.
         let socket = level("socket").or_else(|| network.clone()).expect("there are two ranks");
@@ -48,9 +47,9 @@ impl Calibration {
                 ..SharedFile::default()
             },
             reduction: Reduction {
-                combine_gb_s: parameter("reduction.combine_gb_s").expect("always measured"),
-                copy_gb_s: parameter("reduction.copy_gb_s"),
+                rates: rates("reduction.", estimates, &source).expect("always measured"),
                 overhead_us: None,
+                by_buffer: by_buffer(estimates, &source),
             },
             control: None,
             nccl: None,
@@ -75,6 +74,27 @@ fn link(
         protocols.insert(name.to_string(), ProtocolFile { alpha_us, bandwidth_gb_s, kappa_us });
     }
     (!protocols.is_empty()).then_some(protocols)
+}
+
+fn by_buffer(estimates: &Estimates, source: &str) -> BTreeMap<String, RatesFile> {
+    let rates = |key: &String| {
+        let bytes = key.strip_prefix(BY_BUFFER)?.strip_suffix(".combine_gb_s")?;
+        Some((bytes.to_string(), rates(&format!("{BY_BUFFER}{bytes}."), estimates, source)?))
+    };
+    estimates.keys().filter_map(rates).collect()
+}
+
+fn rates(table: &str, estimates: &Estimates, source: &str) -> Option<RatesFile> {
+    let parameter = |field: &str| {
+        let key = format!("{table}{field}");
+        estimates.get(&key).map(|found| parameter(&key, *found, source))
+    };
+    Some(RatesFile {
+        combine_gb_s: parameter("combine_gb_s")?,
+        copy_gb_s: parameter("copy_gb_s"),
+        silent_combine_gb_s: parameter("silent_combine_gb_s"),
+        silent_copy_gb_s: parameter("silent_copy_gb_s"),
+    })
 }
 
 fn parameter(key: &str, estimate: Estimate, source: &str) -> Parameter {
@@ -128,8 +148,9 @@ const HEADER: &str = "\
 # time is that of many steps less that of few. Its line over sizes up to 16 KiB is `small`, over larger ones
 # `large`; where one of the two would be the better one everywhere, only `large` is kept. kappa is what
 # one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
-# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second). What a call
-# takes by itself, however few its steps, is not in here. What a step takes:
+# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second); by_buffer has
+# both for buffers of so many bytes, and for ranks that send nothing meanwhile. What a call takes by itself,
+# however few its steps, is not in here. What a step takes:
 #
 ";
 
@@ -150,7 +171,7 @@ mod tests {
             quantile: 0.5,
         };
         let calibration = calibrate(&mut Threads::new(2), &effort).unwrap();
-        let file = calibration.machine_file("here", "a \"host\"");
+        let file = calibration.machine_file("here", "a \"host\"", &calibration.estimates());
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("here.toml");
         std::fs::write(&path, text(file.clone(), &calibration.measured())).unwrap();
@@ -158,6 +179,6 @@ mod tests {
         assert_eq!(read, file);
         assert_eq!((read.node.ranks, read.node.nodes), (2, 1));
         assert_eq!(read.socket["large"].bandwidth_gb_s.value, UNLIMITED_GB_S);
-        assert!(read.reduction.copy_gb_s.is_some() && read.network.is_none());
+        assert!(read.reduction.rates.copy_gb_s.is_some() && read.network.is_none());
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use algorithms::simulate::machine::{Link, Machine, Protocol, Shared};
+use algorithms::simulate::machine::{self, Link, Machine, Protocol, Rates, Shared};
 use algorithms::simulate::nccl::{Channels, Generation, Nccl};
 use serde::{Deserialize, Serialize};
 
@@ -109,14 +109,55 @@ pub struct SharedFile {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reduction {
-    /// Combined, in 10^9 bytes of one message per second.
+    /// Of buffers whose size makes no difference, or is not known.
+    #[serde(flatten)]
+    pub rates: RatesFile,
+    /// Of a sender's processor, for each message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead_us: Option<Parameter>,
+    /// Of buffers of so many bytes (of one rank, all of it), where caches make a difference; see
+    /// [`Machine::reduction_by_buffer`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_buffer: BTreeMap<String, RatesFile>,
+}
+
+/// How fast that happens, in 10^9 bytes of one message per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RatesFile {
+    /// Combined.
     pub combine_gb_s: Parameter,
     /// Put where they belong; nothing, if links do that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_gb_s: Option<Parameter>,
-    /// Of a sender's processor, for each message.
+    /// Combined at a rank that sends nothing meanwhile; as at others, if nobody says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overhead_us: Option<Parameter>,
+    pub silent_combine_gb_s: Option<Parameter>,
+    /// Put where they belong, there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_copy_gb_s: Option<Parameter>,
+}
+
+impl RatesFile {
+    fn reduction(&self) -> machine::Reduction {
+        let per_byte = |gb_s: &Parameter| 1e-9 / gb_s.value;
+        let gamma_s = per_byte(&self.combine_gb_s);
+        let copy_s = self.copy_gb_s.as_ref().map_or(0.0, per_byte);
+        let silent = Rates {
+            gamma_s: self.silent_combine_gb_s.as_ref().map_or(gamma_s, per_byte),
+            copy_s: self.silent_copy_gb_s.as_ref().map_or(copy_s, per_byte),
+        };
+        machine::Reduction { sending: Rates { gamma_s, copy_s }, silent }
+    }
+
+    fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
+        let RatesFile { combine_gb_s, copy_gb_s, silent_combine_gb_s, silent_copy_gb_s } = self;
+        let key = |field: &str| format!("{table}.{field}");
+        let mut all = vec![(key("combine_gb_s"), combine_gb_s)];
+        all.extend(copy_gb_s.as_mut().map(|rate| (key("copy_gb_s"), rate)));
+        all.extend(silent_combine_gb_s.as_mut().map(|rate| (key("silent_combine_gb_s"), rate)));
+        all.extend(silent_copy_gb_s.as_mut().map(|rate| (key("silent_copy_gb_s"), rate)));
+        all
+    }
 }
 
 /// What control planes go by.
@@ -209,10 +250,12 @@ impl MachineFile {
         ] {
             all.extend(shared.as_mut().map(|shared| (key.to_string(), shared)));
         }
-        let Reduction { combine_gb_s, copy_gb_s, overhead_us } = &mut self.reduction;
-        all.push(("reduction.combine_gb_s".into(), combine_gb_s));
-        all.extend(copy_gb_s.as_mut().map(|copy| ("reduction.copy_gb_s".into(), copy)));
+        let Reduction { rates, overhead_us, by_buffer } = &mut self.reduction;
+        all.extend(rates.parameters("reduction"));
         all.extend(overhead_us.as_mut().map(|each| ("reduction.overhead_us".into(), each)));
+        for (bytes, rates) in by_buffer {
+            all.extend(rates.parameters(&format!("reduction.by_buffer.{bytes}")));
+        }
         if let Some(control) = &mut self.control {
             let Control { alpha_us, bandwidth_gb_s, rank0_ns, cycle_us, launch_us } = control;
             for (key, parameter) in [
@@ -272,6 +315,13 @@ impl MachineFile {
                 return Err(format!("{level} has no protocol; add [{level}.NAME]"));
             }
         }
+        if let Some(found) = self.reduction.by_buffer.keys().find(|key| buffer_bytes(key).is_none())
+        {
+            return Err(format!(
+                "reduction.by_buffer.{found}: expected the size of a buffer in bytes, as in \
+                 [reduction.by_buffer.1048576]"
+            ));
+        }
         self.clone()
             .parameters()
             .into_iter()
@@ -283,7 +333,10 @@ impl MachineFile {
         let socket = link(&self.socket);
         let bus = self.bus.as_ref().map_or(socket.clone(), link);
         let capacity = |shared: &Option<Parameter>| shared.as_ref().map(|gb_s| gb_s.value * 1e9);
-        let per_byte = |gb_s: &Parameter| 1e-9 / gb_s.value;
+        let Reduction { rates, overhead_us, by_buffer } = &self.reduction;
+        let of = |(key, of): (&String, &RatesFile)| Some((buffer_bytes(key)?, of.reduction()));
+        let mut reduction_by_buffer: Vec<_> = by_buffer.iter().filter_map(of).collect();
+        reduction_by_buffer.sort_by(|a, b| a.0.total_cmp(&b.0));
         Machine {
             local_size: self.node.ranks,
             socket_size: self.node.ranks_per_socket,
@@ -296,9 +349,9 @@ impl MachineFile {
                 nic: capacity(&self.shared.nic_gb_s),
                 node: capacity(&self.shared.node_gb_s),
             },
-            gamma_s: per_byte(&self.reduction.combine_gb_s),
-            copy_s: self.reduction.copy_gb_s.as_ref().map_or(0.0, per_byte),
-            overhead_s: self.reduction.overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
+            reduction: rates.reduction(),
+            reduction_by_buffer,
+            overhead_s: overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
         }
     }
 
@@ -349,6 +402,11 @@ fn link(protocols: &BTreeMap<String, ProtocolFile>) -> Link {
         kappa_s: file.kappa_us.as_ref().map_or(0.0, |kappa| kappa.value * 1e-6),
     };
     Link(protocols.values().map(protocol).collect())
+}
+
+/// The size of a buffer, as a key says it.
+fn buffer_bytes(key: &str) -> Option<f64> {
+    key.parse::<u64>().ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
 fn check(key: &str, parameter: &Parameter) -> Result<(), String> {
@@ -427,6 +485,23 @@ mod tests {
         );
     }
 
+    /// At sizes that the file names its rates hold, between two what is between, beyond them the last.
+    #[test]
+    fn rates_go_by_the_size_of_the_buffer() {
+        let rate =
+            |gb_s: f64| format!("combine_gb_s = {{ value = {gb_s}, source = \"a test\" }}\n");
+        let sizes = [(1 << 20, 10.0), (65536, 40.0), (4 << 20, 5.0)];
+        let tables =
+            sizes.map(|(bytes, gb_s)| format!("[reduction.by_buffer.{bytes}]\n{}", rate(gb_s)));
+        let machine = read(&format!("{SUMMIT}\n{}", tables.concat())).unwrap().machine();
+        let gb_s = |bytes: f64| 1e-9 / machine.for_buffer(bytes).reduction.sending.gamma_s;
+        for (bytes, expected) in
+            [(1.0, 40.0), (65536.0, 40.0), (1048576.0, 10.0), (2097152.0, 1.0 / 0.15), (1e9, 5.0)]
+        {
+            assert!((gb_s(bytes) / expected - 1.0).abs() < 1e-9, "{} at {bytes}", gb_s(bytes));
+        }
+    }
+
     #[test]
     fn what_makes_no_sense_is_refused() {
         let network = SUMMIT.find("[network.").unwrap();
@@ -441,6 +516,12 @@ mod tests {
                 "shared.node_gb_s is 23000000000, expected 0.000001 to 100000 GB/s (10^9 bytes per second); is that another unit?",
             ),
             ("nics = 2", "nics = 2\ncards = 2", "unknown field `cards`"),
+            ("[reduction]", "[reduction]\ngamma_us = 1", "unknown field `gamma_us`"),
+            (
+                "[shared]",
+                "[reduction.by_buffer.1MiB]\ncombine_gb_s = { value = 1, source = \"a test\" }\n[shared]",
+                "reduction.by_buffer.1MiB: expected the size of a buffer in bytes",
+            ),
             (
                 "ranks_per_socket = 3",
                 "ranks_per_socket = 7",

@@ -1,11 +1,14 @@
-//! Predictions for the machine at hand, calibrated in the same minutes: in each block, programs of the
-//! calibration and the algorithms take turns, in an order of chance, so that the machine's moods fall on
-//! both alike. What is predicted is never fitted.
+//! Predictions for the machine at hand, calibrated in the same seconds: in each block, programs of the
+//! calibration and the algorithms take turns, in an order of chance, and what is measured in a block is
+//! compared with what that block's calibration predicts. A machine's mood (a virtual one may move its cores
+//! apart, so that messages take three times as long) then falls on both alike. What is predicted is never
+//! fitted.
 
 use std::fmt::Write as _;
 use std::path::Path;
 
 use algorithms::registry;
+use algorithms::simulate::machine::Machine;
 use algorithms::simulate::rounds::simulate;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
@@ -14,7 +17,7 @@ use serde::Serialize;
 
 use super::staging::Staging;
 use crate::data_plane::DataPlane;
-use crate::machine_calibration::estimate::COMBINE_READ;
+use crate::machine_calibration::estimate::{COMBINE_READ, Estimates};
 use crate::machine_calibration::fit::{median, quantile};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
@@ -43,13 +46,17 @@ pub struct Row {
     pub ranks: usize,
     pub algorithm: String,
     pub size_bytes: usize,
+    /// Blocks that were compared.
+    pub blocks: usize,
+    /// The median of what blocks predict, each by its own calibration.
     pub predicted_us: f64,
-    /// Median, or another quantile; low and high are its 95 % interval, or all there is.
+    /// The median over blocks of the median, or another quantile, of a block's samples.
     pub measured_us: f64,
-    pub measured_us_low: f64,
-    pub measured_us_high: f64,
-    /// Predicted / measured - 1.
+    /// The median over blocks of predicted / measured - 1; low and high are its 95 % interval, or all there
+    /// is.
     pub error: f64,
+    pub error_low: f64,
+    pub error_high: f64,
     /// It counts for the goal: large enough, and every rank has a core.
     pub scored: bool,
     pub oversubscribed: bool,
@@ -72,6 +79,8 @@ struct Case {
     plane: usize,
     size_bytes: usize,
     samples: Vec<f64>,
+    /// Seconds of each block, predicted and measured.
+    blocks: Vec<[f64; 2]>,
 }
 
 /// Measures and predicts these algorithms.
@@ -97,7 +106,8 @@ pub fn validate(
         }
     }
     let sizes = || SIZES.into_iter().filter(|&bytes| bytes <= most_bytes);
-    let case = |plane, size_bytes| Case { plane, size_bytes, samples: Vec::new() };
+    let case =
+        |plane, size_bytes| Case { plane, size_bytes, samples: Vec::new(), blocks: Vec::new() };
     let mut cases: Vec<Case> =
         (0..planes.len()).flat_map(|plane| sizes().map(move |size| case(plane, size))).collect();
     let mut calibration = Calibration::new(runner, effort);
@@ -106,6 +116,8 @@ pub fn validate(
     let mut random = ChaCha8Rng::seed_from_u64(1);
     let (mut blocks, mut spent_s) = (0, 0.0);
     while effort.goes_on(blocks, spent_s) {
+        let marks = calibration.marks();
+        let counts: Vec<usize> = cases.iter().map(|case| case.samples.len()).collect();
         order.shuffle(&mut random);
         for &index in &order {
             let Some(case) = index.checked_sub(points).map(|at| &mut cases[at]) else {
@@ -118,45 +130,61 @@ pub fn validate(
             case.samples.extend(times);
         }
         blocks += 1;
+        // The first says only how often to repeat what.
+        if blocks > 1 {
+            let values = calibration.values_since(&marks);
+            let file = calibration.machine_file("block", "", &values);
+            let (machine, staged) = (file.machine(), staged(&file, &values));
+            for (case, count) in cases.iter_mut().zip(counts) {
+                let plane = &planes[case.plane].1;
+                let predicted_s = predicted_s(&machine, staged.as_ref(), plane, case.size_bytes);
+                let mut samples = case.samples[count..].to_vec();
+                case.blocks.push([predicted_s, quantile(&mut samples, effort.quantile)]);
+            }
+        }
     }
-    let machine = calibration.machine_file("validated", &Host::this().host);
-    let combine_read = calibration.estimates().get(COMBINE_READ).map(|found| found.value);
-    let row = |case: &Case| {
-        let (name, plane) = &planes[case.plane];
-        let predicted_s = predicted_s(&machine, combine_read, plane, case.size_bytes);
-        row(runner, name, predicted_s, case, effort.quantile)
-    };
-    let rows = cases.iter().map(row).collect();
+    let host = Host::this().host;
+    let machine = calibration.machine_file("validated", &host, &calibration.estimates());
+    let rows = cases.iter().map(|case| row(runner, &planes[case.plane].0, case)).collect();
     Ok(Validation { rows, machine, calibrated: calibration.measured(), left_out })
 }
 
-/// On threads, for which there is a rate of combining what was read, exchanges are staged, and combined
-/// into chunks that the other has just read.
+/// The machine as chunks see it that another rank has just read, if there are rates of combining for them.
+/// What is put aside makes two buffers of one.
+fn staged(file: &MachineFile, estimates: &Estimates) -> Option<Machine> {
+    let mut machine = file.machine();
+    for (bytes, reduction) in &mut machine.reduction_by_buffer {
+        let combine_read = estimates.get(&format!("{COMBINE_READ}{bytes}"))?;
+        reduction.sending.gamma_s = 1e-9 / combine_read.value;
+        *bytes /= 2.0;
+    }
+    (!machine.reduction_by_buffer.is_empty()).then_some(machine)
+}
+
+/// On threads, for which there is a machine of its own, exchanges are staged.
 fn predicted_s(
-    file: &MachineFile,
-    combine_read_gb_s: Option<f64>,
+    machine: &Machine,
+    staged: Option<&Machine>,
     plane: &DataPlane,
     size_bytes: usize,
 ) -> f64 {
     let choices = plane.choices().expect("an algorithm of ours");
     let schedule = &*choice_for(choices, size_bytes).schedule;
-    let (staging, mut machine) = (Staging(schedule), file.machine());
-    let outcome = match combine_read_gb_s {
-        Some(gb_s) if staging.stages() => {
-            machine.gamma_s = 1e-9 / gb_s;
-            simulate(&staging, &machine, size_bytes as f64, &[])
-        }
-        _ => simulate(schedule, &machine, size_bytes as f64, &[]),
+    let staging = Staging(schedule);
+    let outcome = match staged {
+        Some(staged) if staging.stages() => simulate(&staging, staged, size_bytes as f64, &[]),
+        _ => simulate(schedule, machine, size_bytes as f64, &[]),
     };
     outcome.expect("registered schedules are proved to end").end.at_s
 }
 
-fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case, share: f64) -> Row {
-    let mut sorted = case.samples.clone();
-    let measured_s = quantile(&mut sorted, share);
-    sorted.sort_by(f64::total_cmp);
-    let ranks = interval_ranks(sorted.len(), share).unwrap_or((1, sorted.len()));
-    let (low_s, high_s) = (sorted[ranks.0 - 1], sorted[ranks.1 - 1]);
+fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
+    let median_of =
+        |of: &dyn Fn(&[f64; 2]) -> f64| median(&mut case.blocks.iter().map(of).collect::<Vec<_>>());
+    let mut errors: Vec<f64> =
+        case.blocks.iter().map(|[of, measured]| of / measured - 1.0).collect();
+    let error = median(&mut errors);
+    let (low, high) = interval_ranks(errors.len(), 0.5).unwrap_or((1, errors.len()));
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
         transport: runner.transport().into(),
@@ -164,11 +192,12 @@ fn row(runner: &dyn Runner, name: &str, predicted_s: f64, case: &Case, share: f6
         ranks: topology.ranks(),
         algorithm: name.into(),
         size_bytes: case.size_bytes,
-        predicted_us: predicted_s * 1e6,
-        measured_us: measured_s * 1e6,
-        measured_us_low: low_s * 1e6,
-        measured_us_high: high_s * 1e6,
-        error: predicted_s / measured_s - 1.0,
+        blocks: case.blocks.len(),
+        predicted_us: median_of(&|block| block[0]) * 1e6,
+        measured_us: median_of(&|block| block[1]) * 1e6,
+        error,
+        error_low: errors[low - 1],
+        error_high: errors[high - 1],
         scored: case.size_bytes >= SCORED_BYTES && !oversubscribed,
         oversubscribed,
     }
@@ -213,20 +242,20 @@ impl Validation {
     /// For readers.
     pub fn table(&self) -> String {
         let mut text = String::from(
-            "algorithm                 size B   predicted us    measured us  [95 % interval]        error\n",
+            "algorithm                 size B   predicted us    measured us        error  [95 % interval]\n",
         );
         for row in &self.rows {
             let mark = if row.scored { "" } else { "  not scored" };
             let _ = writeln!(
                 text,
-                "{:<22} {:>9} {:>14.2} {:>14.2}  [{:.2}, {:.2}]  {:>+6.1} %{mark}",
+                "{:<22} {:>9} {:>14.2} {:>14.2}  {:>+8.1} %  [{:+.1}, {:+.1}]{mark}",
                 row.algorithm,
                 row.size_bytes,
                 row.predicted_us,
                 row.measured_us,
-                row.measured_us_low,
-                row.measured_us_high,
-                100.0 * row.error
+                100.0 * row.error,
+                100.0 * row.error_low,
+                100.0 * row.error_high
             );
         }
         let _ = writeln!(text, "\nmedian |error| from 64 KiB on");
@@ -249,11 +278,12 @@ mod tests {
             ranks: 2,
             algorithm: algorithm.into(),
             size_bytes,
+            blocks: 9,
             predicted_us: 100.0 * (1.0 + error),
             measured_us: 100.0,
-            measured_us_low: 90.0,
-            measured_us_high: 110.0,
             error,
+            error_low: error - 0.1,
+            error_high: error + 0.1,
             scored: size_bytes >= SCORED_BYTES && !oversubscribed,
             oversubscribed,
         }

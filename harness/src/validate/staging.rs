@@ -58,14 +58,15 @@ impl Schedule for Staging<'_> {
 mod tests {
     use super::*;
     use algorithms::registry::find;
-    use algorithms::simulate::machine::Machine;
+    use algorithms::simulate::machine::{Machine, Reduction};
     use algorithms::simulate::rounds::simulate;
     use algorithms::topology::Topology;
 
     /// Recursive doubling puts whole buffers aside, a ring nothing.
     #[test]
     fn exchanges_are_copied_once_more() {
-        let machine = Machine { copy_s: 2e-10, ..Machine::flat(0.0, 0.0, 3e-10) };
+        let machine =
+            Machine { reduction: Reduction::alike(3e-10, 2e-10), ..Machine::flat(0.0, 0.0, 0.0) };
         for (name, ranks, expected_s) in [
             ("recursive-doubling", 2, 5e-4),
             ("recursive-doubling", 4, 10e-4),

@@ -14,8 +14,8 @@ pub fn published() -> String {
 
 /// Two algorithms over five sizes, the smaller ones not scored.
 pub fn validation() -> String {
-    let mut text = "transport,nodes,ranks,algorithm,size_bytes,predicted_us,measured_us,\
-                    measured_us_low,measured_us_high,error,scored,oversubscribed\n"
+    let mut text = "transport,nodes,ranks,algorithm,size_bytes,blocks,predicted_us,measured_us,\
+                    error,error_low,error_high,scored,oversubscribed\n"
         .to_string();
     let of_ring = [500.0, 140.0, 95.0, 108.0, 92.0];
     let of_tree = [30.0, 120.0, 88.0, 104.0, 114.0];
@@ -23,8 +23,10 @@ pub fn validation() -> String {
         for (power, predicted_us) in [6, 10, 16, 20, 24].into_iter().zip(predicted) {
             let (size, error) = (1 << power, predicted_us / 100.0 - 1.0);
             let scored = power >= 16;
+            let (low, high) = (error - 0.04, error + 0.05);
             text += &format!(
-                "mpi,1,4,{algorithm},{size},{predicted_us},100,96,105,{error:.4},{scored},false\n"
+                "mpi,1,4,{algorithm},{size},9,{predicted_us},100,{error:.4},{low:.4},{high:.4},\
+                 {scored},false\n"
             );
         }
     }
