@@ -4,6 +4,7 @@ mod bench;
 mod calibrate;
 mod info;
 mod plot;
+mod predict;
 mod schedule;
 mod site;
 mod sizes;
@@ -71,6 +72,7 @@ enum Command {
     Verify(verify::Arguments),
     Calibrate(calibrate::Arguments),
     Validate(validate::Arguments),
+    Predict(predict::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
@@ -89,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),

@@ -6,8 +6,10 @@
 //! what a call costs by itself is left out. [`fit`] makes lines of times by size, [`estimate`] parameters
 //! of lines, and resampling says how sure they are.
 
+mod control;
 pub mod estimate;
 pub mod fit;
+pub mod jitter;
 pub mod patterns;
 #[cfg(feature = "mpi")]
 mod processes;
@@ -182,8 +184,8 @@ impl Calibration {
         let mut spent_s = 0.0;
         for form in (0..2).filter(|&form| point.lengths[form] > 0) {
             let size_bytes = point.bytes * chunks(point.shape, point.lengths[form]);
-            let times =
-                repeat(runner, &point.planes[form], size_bytes, &point.samples[form], effort)?;
+            let sizes = (size_bytes, 0);
+            let times = repeat(runner, &point.planes[form], sizes, &point.samples[form], effort)?;
             spent_s += times.iter().sum::<f64>();
             point.samples[form].extend(times);
         }
@@ -194,14 +196,15 @@ impl Calibration {
 /// The most repetitions in a block.
 const MOST_REPETITIONS: usize = 20;
 
-/// Repeats a program for a block, as often as earlier samples suggest.
+/// Repeats a program for a block, as often as earlier samples suggest; sizes are the buffer's, and that of
+/// its segments.
 ///
 /// # Errors
 /// When a rank does not answer.
 pub fn repeat(
     runner: &mut dyn Runner,
     plane: &DataPlane,
-    size_bytes: usize,
+    (size_bytes, segment_bytes): (usize, usize),
     before: &[f64],
     effort: &Effort,
 ) -> Result<Vec<f64>, TransportError> {
@@ -210,7 +213,7 @@ pub fn repeat(
         seconds => ((effort.block_s / seconds) as usize).clamp(1, MOST_REPETITIONS),
     };
     let warmup = repetitions.min(5);
-    runner.time(&Program { plane, size_bytes, warmup, repetitions })
+    runner.time(&Program { plane, size_bytes, segment_bytes, warmup, repetitions })
 }
 
 /// Measures block by block, and nothing else.

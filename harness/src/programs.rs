@@ -105,6 +105,17 @@ impl<'s> Programs<'s> {
     }
 }
 
+/// What a buffer of that size runs, in segments of about `segment_bytes`.
+pub fn pipelined(
+    schedule: &dyn Schedule,
+    size_bytes: usize,
+    segment_bytes: usize,
+    puts: bool,
+) -> Pipelined<&dyn Schedule> {
+    let segments = segments(schedule, size_bytes, segment_bytes);
+    Pipelined::with_lag(schedule, segments, lag(schedule, puts))
+}
+
 /// The choice for buffers of that size.
 pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
     &choices[index_for(choices, size_bytes)]

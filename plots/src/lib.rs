@@ -72,6 +72,7 @@ mod negotiation;
 mod page;
 mod panels;
 mod policies;
+mod predicted;
 mod prediction;
 mod published;
 mod roofline;

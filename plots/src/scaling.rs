@@ -2,11 +2,14 @@
 //!
 //! Every rank has the same work whatever the world (weak scaling), so a step that communicated for free
 //! would be a flat line at its bound, which is drawn; the distance from it is what communication costs.
+//! Where the same settings were simulated on the cluster's own calibration, that is drawn beside, and goes
+//! on to more ranks.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
 use crate::page::{Entry, Page, SIGN};
+use crate::predicted::Predicted;
 use crate::rows::{Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
@@ -24,7 +27,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
             format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
         ]
     });
-    let pictures = selections.into_iter().filter_map(Picture::of);
+    let pictures = selections.into_iter().filter_map(|selection| Picture::of(selection, rows));
     let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
     Sheet::all(drawn.collect(), || {
         format!(
@@ -43,11 +46,12 @@ struct Picture<'a> {
 struct Line<'a> {
     algorithm: String,
     rows: Vec<&'a Row>,
+    predicted: Option<Predicted<'a>>,
 }
 
 impl<'a> Picture<'a> {
     /// None if there are not several numbers of ranks to draw.
-    fn of(mut selection: Selection<'a>) -> Option<Picture<'a>> {
+    fn of(mut selection: Selection<'a>, rows: &'a Rows) -> Option<Picture<'a>> {
         selection.require(|row| row.time_us.value > Some(0.0) && row.ranks > Some(0.0));
         selection.prefer_most_nodes();
         if selection.ranks().len() < 2 {
@@ -65,7 +69,9 @@ impl<'a> Picture<'a> {
                 (ranks_of(a), time_ms(a)).partial_cmp(&(ranks_of(b), time_ms(b))).expect("numbers")
             });
             own.dedup_by_key(|row| row.ranks);
-            Line { algorithm, rows: own }
+            // Of one with groups there is none.
+            let predicted = Predicted::of(rows, &selection, &algorithm);
+            Line { algorithm, rows: own, predicted }
         };
         let lines: Vec<Line> = names.into_iter().map(line).collect();
         selection.rows = lines.iter().flat_map(|line| line.rows.iter().copied()).collect();
@@ -85,11 +91,18 @@ impl<'a> Picture<'a> {
                 label: "the step's compute alone: no step is shorter".to_string(),
             }]);
         }
+        let predicted = || self.lines.iter().filter_map(|line| line.predicted.as_ref());
+        page.legend(&predicted().take(1).map(Predicted::entry).collect::<Vec<_>>());
         let (left, right) = (theme::MARGIN + 180.0, theme::WIDTH - theme::MARGIN - 20.0);
         let top = page.y + 16.0;
         let bottom = top + 900.0;
-        let ranks = self.selection.ranks();
-        let spans = self.selection.rows.iter().filter_map(|row| row.time_us.span());
+        let simulated = || predicted().flat_map(|line| line.rows.iter().copied());
+        let mut ranks = self.selection.ranks();
+        ranks.extend(simulated().filter_map(|row| row.ranks));
+        ranks.sort_by(f64::total_cmp);
+        ranks.dedup();
+        let all = self.selection.rows.iter().copied().chain(simulated());
+        let spans = all.filter_map(|row| row.time_us.span());
         let times = spans.flat_map(|(low, high)| [low / 1e3, high / 1e3]);
         let times: Vec<f64> = times.chain(bound_ms).collect();
         let (x, y) = (Axis::factor(&ranks, left, right), Axis::measured(&times, bottom, top));
@@ -99,7 +112,16 @@ impl<'a> Picture<'a> {
             let at = y.at(bound_ms);
             page.drawing.dashes((left, at), (right, at), theme::INK, 3.0);
         }
-        for (style, line) in self.lines.iter().enumerate() {
+        let styled = || self.lines.iter().enumerate();
+        let styled_predicted =
+            || styled().filter_map(|(style, line)| Some((style, line.predicted.as_ref()?)));
+        for (style, predicted) in styled_predicted() {
+            predicted.draw_band(&mut page.drawing, style, &x, &y);
+        }
+        for (style, predicted) in styled_predicted() {
+            predicted.draw_line(&mut page.drawing, style, &x, &y);
+        }
+        for (style, line) in styled() {
             line.draw(&mut page.drawing, style, &x, &y);
         }
         page.drawing.frame(left, top, right, bottom);
@@ -107,7 +129,16 @@ impl<'a> Picture<'a> {
         let note = "Each point is the algorithm's fastest setting for that many ranks: control plane, \
                     fusion threshold and cycle time may differ between points. Of layouts of as many \
                     ranks, that over most nodes. Lines only join the points.";
-        page.finish(&Caption::of(&self.selection, |row| row.time_us, vec![note.to_string()]))
+        let mut notes = vec![note.to_string()];
+        notes.extend(predicted().take(1).map(|line| {
+            format!(
+                "Dashed: SIMULATED on machine {}, the fastest of the same settings; the band is what \
+                 the intervals of all its parameters make of it at once. Nothing of it is fitted to \
+                 these steps.",
+                line.machine()
+            )
+        }));
+        page.finish(&Caption::of(&self.selection, |row| row.time_us, notes))
     }
 
     /// A step without communication, where all rows say the same.
@@ -231,6 +262,24 @@ mod tests {
         assert_eq!(drawings.len(), 1);
         assert!(!drawings.remove(0).words().contains("SIMULATED"));
         assert!(FIGURE.refusal(&policies).starts_with("no rows of kind `step`"));
+    }
+
+    /// The fastest simulated setting of the same conditions, and on more ranks than were measured.
+    #[test]
+    fn what_was_expected_is_drawn_beside() {
+        let ran = [on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3)];
+        let expected = |ranks: &str, time_us: f64| {
+            let row = on("ring", "2", ranks, time_us).with("source", "simulated");
+            row.with("machine", "here")
+        };
+        let simulated = [expected("4", 55e3), expected("4", 99e3), expected("16", 70e3)];
+        let other = expected("64", 70e3).with("backward_ms", "1");
+        let mut drawings = FIGURE.drawings(&[&ran[..], &simulated, &[other]].concat());
+        assert_eq!(drawings.len(), 1);
+        let words = drawings.remove(0).words().replace('\n', " ");
+        assert!(words.contains("SIMULATED on machine here") && words.contains("16"), "{words}");
+        assert!(!words.contains("64"), "{words}");
+        assert!(words.contains("30.0 ms on 2 ranks (ring), and 60.0 ms on 4"), "{words}");
     }
 
     #[test]

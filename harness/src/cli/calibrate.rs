@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use super::{Exit, sizes, usage};
 use crate::machine_calibration::runner::assemble;
-use crate::machine_calibration::{Effort, calibrate, write};
+use crate::machine_calibration::{Effort, calibrate, jitter, write};
 use crate::provenance::Machine;
 use crate::record::write_whole;
 use crate::transport::{self, threads};
@@ -22,9 +22,9 @@ pub struct Arguments {
     /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
     #[arg(long)]
     ranks: Option<usize>,
-    /// Longest message in bytes
-    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "8M")]
-    most_bytes: usize,
+    /// Longest message in bytes [default: 8M; over MPI 512K, as long as segments are]
+    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size)]
+    most_bytes: Option<usize>,
     /// The quantile of samples that counts; 0.1, say, where others use the machine, too
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     quantile: f64,
@@ -38,21 +38,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
-    let (most_bytes, quantile) = (arguments.most_bytes, arguments.quantile);
+    let longest =
+        if runner.transport() == threads::NAME { Effort::DEFAULT.most_bytes } else { 512 << 10 };
+    let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
     let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {
         eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
     }
     let calibration = calibrate(&mut *runner, &effort)?;
+    let compute_cv = jitter::measure(&mut *runner)?;
     if !runner.leads() {
         return Ok(Exit::Right);
     }
     let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = stem.unwrap_or("here");
-    let text = write::text(
-        calibration.machine_file(name, &Machine::this().host, &calibration.estimates()),
-        &calibration.measured(),
-    );
+    let estimates = calibration.estimates();
+    let file = calibration.machine_file(name, &Machine::this().host, &estimates);
+    let file = write::with_control(file, &estimates, compute_cv, quantile);
+    let text = write::text(file, &calibration.measured());
     match &arguments.out {
         Some(path) => write_whole(path, text.as_bytes())?,
         None => print!("{text}"),

@@ -41,6 +41,9 @@ pub struct Arguments {
     /// Largest size in bytes
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "16M")]
     most_bytes: usize,
+    /// Over MPI, pipeline large buffers in segments of about this size; 0 switches that off
+    #[arg(long, value_name = "SEGMENT", value_parser = sizes::size, default_value = "512K")]
+    segment: usize,
     /// The quantile of samples that counts, in calibration and validation alike; 0.1, say, where others
     /// use the machine, too
     #[arg(long, default_value_t = 0.5, value_parser = share)]
@@ -81,9 +84,15 @@ fn local(arguments: &Arguments) -> Result<Exit> {
     let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
     // Messages are half a buffer at most in most algorithms.
     let most_bytes = (arguments.most_bytes / 2).max(4);
+    let segment_bytes = match runner.transport() {
+        // Ranks that share memory wait less for each other without.
+        threads::NAME => 0,
+        _ => arguments.segment,
+    };
+    let most_bytes = if segment_bytes > 0 { most_bytes.min(segment_bytes) } else { most_bytes };
     let quantile = arguments.quantile;
     let effort = Effort { most_bytes, quantile, budget_s: BUDGET_S, ..Effort::DEFAULT };
-    let validation = validate(&mut *runner, &names, arguments.most_bytes, &effort)?;
+    let validation = validate(&mut *runner, &names, arguments.most_bytes, segment_bytes, &effort)?;
     if !runner.leads() {
         return Ok(Exit::Right);
     }

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::fit::{Line, Lines, SMALL_BYTES, line, lines};
+use super::fit::{Line, Lines, SMALL_BYTES, line, lines, median, quantile};
 use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
 use crate::transport::threads;
@@ -27,6 +27,9 @@ pub const COMBINE_READ: &str = "combine_read_gb_s.";
 
 /// Rates of a buffer's size, before its bytes.
 pub const BY_BUFFER: &str = "reduction.by_buffer.";
+
+/// What a call takes by itself.
+pub const LAUNCH_US: &str = "control.launch_us";
 
 /// Faster than anything: what costs nothing.
 pub const UNLIMITED_GB_S: f64 = 1e5;
@@ -152,6 +155,15 @@ impl Calibration {
                 put("kappa_us", kappa_s * 1e6);
             }
         }
+        // What a call takes by itself: a program's few steps, less what its steps take.
+        let calls = self.points.iter().zip(&mut samples).filter(|(point, _)| {
+            point.shape == Shape::Exchange { reduces: false } && point.bytes <= SMALL_BYTES
+        });
+        let calls = calls.map(|(point, of)| {
+            let steps_s = point.step_s(of, self.quantile) * point.lengths[0] as f64;
+            (quantile(&mut of[0], self.quantile) - steps_s).max(0.0) * 1e6
+        });
+        put(LAUNCH_US.into(), median(&mut calls.collect::<Vec<_>>()));
         let large = |reach| {
             let curve = curve(reach, Shape::Exchange { reduces: false });
             line(&curve[curve.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64)..]).slope_s

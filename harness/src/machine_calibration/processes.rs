@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use algorithms::topology::{Rank, Topology};
 
-use super::runner::{Program, Runner};
+use super::runner::{Program, Runner, computation};
 use crate::bench::{Ended, PATIENCE, run_rank};
 use crate::launch::Launched;
 use crate::nodes::cast;
@@ -58,24 +58,28 @@ impl Processes {
         Ok(times)
     }
 
-    /// The longest that any process took.
-    fn longest(&self, own: &[Duration], count: usize) -> Result<Vec<f64>, TransportError> {
-        let mut longest = Vec::new();
-        while longest.len() < count {
+    /// What each process took, in their order.
+    fn all(&self, own: &[Duration], count: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let mut all = vec![Vec::new(); self.world.comm().ranks()];
+        for first in (0..count).step_by(AT_ONCE) {
             let mut told = [0; 8 * AT_ONCE];
-            for (place, time) in told.chunks_mut(8).zip(own.iter().skip(longest.len())) {
+            for (place, time) in told.chunks_mut(8).zip(own.iter().skip(first)) {
                 place.copy_from_slice(&(time.as_nanos() as u64).to_ne_bytes());
             }
-            let all = self.world.comm().all_gather(told)?;
-            let at = |of: &[u8; 8 * AT_ONCE], place: usize| {
-                u64::from_ne_bytes(of[8 * place..8 * place + 8].try_into().expect("8 bytes"))
-            };
-            for place in 0..AT_ONCE.min(count - longest.len()) {
-                let most = all.iter().map(|of| at(of, place)).max().unwrap_or(0);
-                longest.push(most as f64 * 1e-9);
+            let blocks = self.world.comm().all_gather(told)?;
+            for (times, block) in all.iter_mut().zip(&blocks) {
+                let told = block.chunks(8).take(count - first);
+                let ns = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+                times.extend(told.map(|bytes| ns(bytes) as f64 * 1e-9));
             }
         }
-        Ok(longest)
+        Ok(all)
+    }
+
+    /// The longest that any process took.
+    fn longest(&self, own: &[Duration], count: usize) -> Result<Vec<f64>, TransportError> {
+        let all = self.all(own, count)?;
+        Ok((0..count).map(|at| all.iter().map(|times| times[at]).fold(0.0, f64::max)).collect())
     }
 }
 
@@ -100,5 +104,21 @@ impl Runner for Processes {
         let times = self.own(program);
         let times = times.and_then(|own| self.longest(&own, program.repetitions));
         Ok(times.unwrap_or_else(|error| give_up(&error)))
+    }
+
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let mut own = Vec::new();
+        for _ in 0..times {
+            // All begin together.
+            self.world.comm().all_gather([0; 8])?;
+            own.push(computation());
+        }
+        let mut all = self.all(&own, times)?;
+        let mut rank = 0;
+        all.retain(|_| {
+            rank += 1;
+            self.members.contains(&(rank - 1))
+        });
+        Ok(all)
     }
 }

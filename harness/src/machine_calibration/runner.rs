@@ -1,5 +1,9 @@
 //! Who runs the programs of a calibration: threads of this process, or all processes of an MPI job.
 
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 
@@ -29,17 +33,39 @@ pub trait Runner {
     /// # Errors
     /// When a rank does not answer.
     fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
+
+    /// Seconds that each rank takes for the same [`computation`], all at once, so many times; the same in
+    /// all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+}
+
+/// Some milliseconds of a processor, with nothing from memory.
+pub fn computation() -> Duration {
+    const STEPS: usize = 2 << 20;
+    let start = Instant::now();
+    let mut value = std::hint::black_box(0.5f64);
+    for _ in 0..STEPS {
+        // Each needs the one before.
+        value = value.mul_add(0.999, 0.001);
+    }
+    std::hint::black_box(value);
+    start.elapsed()
 }
 
 /// What is to be run.
 #[derive(Clone, Copy)]
 pub struct Program<'p> {
-    /// The schedule, without segments, in place on `f32` that are multiplied: for products every rank
+    /// The schedule, in place on `f32` that are multiplied: for products every rank
     /// writes its input anew before each repetition, as a backward pass does, so that nothing lies in
     /// another core's cache because of the repetition before.
     pub plane: &'p DataPlane,
     /// Of each rank's buffer.
     pub size_bytes: usize,
+    /// Length of segments; 0: none.
+    pub segment_bytes: usize,
     /// Repetitions that do not count.
     pub warmup: usize,
     /// Repetitions that count.
@@ -54,7 +80,7 @@ impl Program<'_> {
             topology,
             dtype: DataType::F32,
             op: ReduceOp::Product,
-            sizes: Sizes { segment_bytes: 0, packing_bytes: 0 },
+            sizes: Sizes { segment_bytes: self.segment_bytes, packing_bytes: 0 },
             tensors: &[self.size_bytes / size_of::<f32>()],
             in_place: true,
             warmup: self.warmup,
@@ -95,6 +121,21 @@ impl Runner for Threads {
     fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
         let timed = program.bench(&self.0, run)?;
         Ok(timed.times.iter().map(|time| time.as_secs_f64()).collect())
+    }
+
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let barrier = Barrier::new(self.0.ranks());
+        let rank = || {
+            let one = |_| {
+                barrier.wait();
+                computation().as_secs_f64()
+            };
+            (0..times).map(one).collect()
+        };
+        Ok(thread::scope(|scope| {
+            let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("computing does not fail")).collect()
+        }))
     }
 }
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::Calibration;
-use super::estimate::{BY_BUFFER, Estimate, Estimates, UNLIMITED_GB_S};
+use super::estimate::{BY_BUFFER, Estimate, Estimates, LAUNCH_US, UNLIMITED_GB_S};
+use super::{Calibration, control};
 use crate::provenance::{COMMIT, now};
 use crate::simulate::machine_file::{
-    MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
+    Control, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
 };
 
 /// The receiver does what a link would.
@@ -55,6 +55,33 @@ impl Calibration {
             nccl: None,
         }
     }
+}
+
+/// With what control planes cost there, the state machines themselves measured on this processor, and how
+/// unevenly ranks compute.
+///
+/// # Panics
+/// When the file is not of a calibration: those know a link.
+pub fn with_control(
+    mut file: MachineFile,
+    estimates: &Estimates,
+    compute_cv: Estimate,
+    share: f64,
+) -> MachineFile {
+    let link = file.network.as_ref().unwrap_or(&file.socket);
+    let small = link.get("small").unwrap_or(&link["large"]);
+    let large = &link["large"];
+    let source = large.alpha_us.source.clone();
+    let own = |key: &str, estimate: Estimate| parameter(key, estimate, &source);
+    file.control = Some(Control {
+        alpha_us: small.alpha_us.clone(),
+        bandwidth_gb_s: large.bandwidth_gb_s.clone(),
+        rank0_ns: own("control.rank0_ns", control::rank0_ns(share)),
+        cycle_us: own("control.cycle_us", control::cycle_us(share)),
+        launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
+        compute_cv: Some(own("control.compute_cv", compute_cv)),
+    });
+    file
 }
 
 fn link(
@@ -150,7 +177,7 @@ const HEADER: &str = "\
 # one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
 # the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second); by_buffer has
 # both for buffers of so many bytes, and for ranks that send nothing meanwhile. What a call takes by itself,
-# however few its steps, is not in here. What a step takes:
+# however few its steps, is launch_us. What a step takes:
 #
 ";
 

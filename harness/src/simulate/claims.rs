@@ -184,7 +184,7 @@ fn ends(plan: &Plan) -> Vec<Change> {
         }
     }
     changes.push(Change::Jitter(0.0));
-    changes.push(Change::Jitter(2.0 * plan.config.jitter.cv));
+    changes.push(Change::Jitter(2.0 * plan.config.jitter.cv()));
     changes
 }
 
@@ -238,7 +238,7 @@ fn would_have_to_be(
             Change::Parameter("control.rank0_ns".into(), value)
         }),
         ("computation takes", "times as long", 1.0, 0.05, 20.0, Change::Compute),
-        ("jitter is", "of the mean", plan.config.jitter.cv.max(1e-3), 0.1, 10.0, Change::Jitter),
+        ("jitter is", "of the mean", plan.config.jitter.cv().max(1e-3), 0.1, 10.0, Change::Jitter),
     ];
     for (index, (what, unit, value, least, most, change)) in levers.into_iter().enumerate() {
         // What rank 0 takes counts where it is asked, jitter in one policy alone.
@@ -329,7 +329,7 @@ impl Plan {
                 model.forward_ms *= factor;
                 model.backward_ms *= factor;
             }),
-            Change::Jitter(cv) => config.jitter.cv = *cv,
+            Change::Jitter(cv) => config.jitter.cv = Some(*cv),
             Change::Parameter(key, value) => {
                 for (other, parameter) in machine.parameters() {
                     if other == *key {

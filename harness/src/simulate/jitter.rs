@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 pub struct Jitter {
     /// By which law.
     pub law: Law,
-    /// Standard deviation in parts of the mean, which is 1.
-    pub cv: f64,
+    /// Standard deviation in parts of the mean, which is 1; if nobody says, what the machine file has
+    /// measured, or 0.
+    pub cv: Option<f64>,
     /// Measured factors to draw from, for [`Law::Empirical`].
     pub factors: Vec<f64>,
     /// One rank is slower than the others by this factor in every step; 1: none is.
@@ -33,7 +34,7 @@ pub enum Law {
 
 impl Default for Jitter {
     fn default() -> Jitter {
-        Jitter { law: Law::Normal, cv: 0.0, factors: Vec::new(), straggler: 1.0 }
+        Jitter { law: Law::Normal, cv: None, factors: Vec::new(), straggler: 1.0 }
     }
 }
 
@@ -41,13 +42,18 @@ impl Default for Jitter {
 const LEAST: f64 = 0.5;
 
 impl Jitter {
+    /// Standard deviation in parts of the mean.
+    pub fn cv(&self) -> f64 {
+        self.cv.unwrap_or(0.0)
+    }
+
     /// Refuses what no machine does.
     ///
     /// # Errors
     /// The key, what was found, what was expected.
     pub fn check(&self) -> Result<(), String> {
-        if !(0.0..=1.0).contains(&self.cv) {
-            return Err(format!("jitter.cv is {}, expected 0 to 1", self.cv));
+        if !(0.0..=1.0).contains(&self.cv()) {
+            return Err(format!("jitter.cv is {}, expected 0 to 1", self.cv()));
         }
         if !(1.0..=100.0).contains(&self.straggler) {
             return Err(format!("jitter.straggler is {}, expected 1 to 100", self.straggler));
@@ -66,7 +72,7 @@ impl Jitter {
     pub fn factors(&self, ranks: usize, seed: u64, step: usize) -> Vec<f64> {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         random.set_stream(step as u64);
-        let cv = self.cv;
+        let cv = self.cv();
         let mut factors: Vec<f64> = match self.law {
             Law::Empirical => {
                 let pick = rand_distr::Uniform::new(0, self.factors.len()).expect("there are some");
@@ -102,7 +108,7 @@ mod tests {
     use super::*;
 
     fn jitter(law: Law, cv: f64) -> Jitter {
-        Jitter { law, cv, ..Jitter::default() }
+        Jitter { law, cv: Some(cv), ..Jitter::default() }
     }
 
     #[test]

@@ -56,7 +56,7 @@ pub struct MachineFile {
     pub shared: SharedFile,
     /// What happens to bytes that have arrived.
     pub reduction: Reduction,
-    /// What control planes go by.
+    /// What control planes go by, and how unevenly ranks come to them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
     /// What NCCL finds there.
@@ -160,7 +160,7 @@ impl RatesFile {
     }
 }
 
-/// What control planes go by.
+/// What control planes go by, and how unevenly ranks come to them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
@@ -174,6 +174,9 @@ pub struct Control {
     pub cycle_us: Parameter,
     /// Of the processor, for each message that is handed to the data plane.
     pub launch_us: Parameter,
+    /// Standard deviation of a rank's computation in parts of its mean, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_cv: Option<Parameter>,
 }
 
 /// What NCCL finds; see [`Nccl`].
@@ -257,7 +260,8 @@ impl MachineFile {
             all.extend(rates.parameters(&format!("reduction.by_buffer.{bytes}")));
         }
         if let Some(control) = &mut self.control {
-            let Control { alpha_us, bandwidth_gb_s, rank0_ns, cycle_us, launch_us } = control;
+            let Control { alpha_us, bandwidth_gb_s, rank0_ns, cycle_us, launch_us, compute_cv } =
+                control;
             for (key, parameter) in [
                 ("control.alpha_us", alpha_us),
                 ("control.bandwidth_gb_s", bandwidth_gb_s),
@@ -267,6 +271,7 @@ impl MachineFile {
             ] {
                 all.push((key.into(), parameter));
             }
+            all.extend(compute_cv.as_mut().map(|cv| ("control.compute_cv".into(), cv)));
         }
         if let Some(nccl) = &mut self.nccl {
             for (key, parameter) in [
@@ -414,6 +419,7 @@ fn check(key: &str, parameter: &Parameter) -> Result<(), String> {
         _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
         Some((_, "us")) => (MOST_US, "microseconds"),
         Some((_, "ns")) => (1e9, "nanoseconds"),
+        Some((_, "cv")) => (1.0, "of the mean"),
         _ => (1e3, "channels"),
     };
     let least = if key.ends_with("gb_s") || unit == "channels" { 1e-6 } else { 0.0 };

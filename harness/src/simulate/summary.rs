@@ -16,7 +16,7 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
         plan.machine.about,
         simulate.seeds,
         plan.config.jitter.law,
-        plan.config.jitter.cv
+        plan.config.jitter.cv()
     );
     for model in &plan.config.model {
         let _ = writeln!(text, "\n{}: {}", model.workload, model.source);

@@ -59,6 +59,12 @@ impl Plan {
     /// When one of them cannot be read.
     pub fn new(config: Config, path: &Path) -> Result<Plan, PlanError> {
         let machine = MachineFile::read(&MachineFile::path(&config.simulate.machine, path))?;
+        let mut config = config;
+        if config.jitter.cv.is_none() {
+            let control = machine.control.as_ref();
+            let measured = control.and_then(|control| control.compute_cv.as_ref());
+            config.jitter.cv = measured.map(|cv| cv.value);
+        }
         let read = |model: &Model| Workload::read(&workload_path(&model.workload, path));
         let workloads = config.model.iter().map(read).collect::<Result<_, _>>()?;
         Ok(Plan { config, machine, workloads })

@@ -21,7 +21,7 @@ use crate::machine_calibration::estimate::{COMBINE_READ, Estimates};
 use crate::machine_calibration::fit::{median, quantile};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
-use crate::programs::choice_for;
+use crate::programs::{choice_for, pipelined};
 use crate::provenance::Machine as Host;
 use crate::simulate::machine_file::MachineFile;
 use crate::statistics::interval_ranks;
@@ -83,7 +83,7 @@ struct Case {
     blocks: Vec<[f64; 2]>,
 }
 
-/// Measures and predicts these algorithms.
+/// Measures and predicts these algorithms, in segments of about so many bytes; 0: in none.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -94,6 +94,7 @@ pub fn validate(
     runner: &mut dyn Runner,
     names: &[String],
     most_bytes: usize,
+    segment_bytes: usize,
     effort: &Effort,
 ) -> Result<Validation, TransportError> {
     let topology = runner.topology().clone();
@@ -125,7 +126,8 @@ pub fn validate(
                 continue;
             };
             let plane = &planes[case.plane].1;
-            let times = repeat(runner, plane, case.size_bytes, &case.samples, effort)?;
+            let times =
+                repeat(runner, plane, (case.size_bytes, segment_bytes), &case.samples, effort)?;
             spent_s += times.iter().sum::<f64>();
             case.samples.extend(times);
         }
@@ -137,7 +139,8 @@ pub fn validate(
             let (machine, staged) = (file.machine(), staged(&file, &values));
             for (case, count) in cases.iter_mut().zip(counts) {
                 let plane = &planes[case.plane].1;
-                let predicted_s = predicted_s(&machine, staged.as_ref(), plane, case.size_bytes);
+                let predicted_s =
+                    predicted_s(&machine, staged.as_ref(), plane, (case.size_bytes, segment_bytes));
                 let mut samples = case.samples[count..].to_vec();
                 case.blocks.push([predicted_s, quantile(&mut samples, effort.quantile)]);
             }
@@ -166,10 +169,11 @@ fn predicted_s(
     machine: &Machine,
     staged: Option<&Machine>,
     plane: &DataPlane,
-    size_bytes: usize,
+    (size_bytes, segment_bytes): (usize, usize),
 ) -> f64 {
     let choices = plane.choices().expect("an algorithm of ours");
     let schedule = &*choice_for(choices, size_bytes).schedule;
+    let schedule = &pipelined(schedule, size_bytes, segment_bytes, staged.is_some());
     let staging = Staging(schedule);
     let outcome = match staged {
         Some(staged) if staging.stages() => simulate(&staging, staged, size_bytes as f64, &[]),

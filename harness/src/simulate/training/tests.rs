@@ -8,7 +8,7 @@ use crate::simulate::sweep::Plan;
 fn plan(cv: f64) -> Plan {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
     let mut config = Config::read(path).unwrap();
-    config.jitter.cv = cv;
+    config.jitter.cv = Some(cv);
     config.model.retain(|model| model.workload == "resnet50");
     Plan::new(config, path).unwrap()
 }

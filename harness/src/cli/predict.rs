@@ -1,0 +1,127 @@
+//! `kolo predict`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+
+use super::{Exit, plot, usage};
+use crate::provenance::{Launch, PROVENANCE, Provenance, now};
+use crate::record::{csv_bytes, write_whole};
+use crate::row::{Row, Status};
+use crate::simulate::machine_file::MachineFile;
+use crate::simulate::predict::Prediction;
+
+/// Simulate what a sweep has measured, on the machine file that `kolo calibrate` has written there, on as
+/// many ranks and on more. Figures show both: measured points, and what was to be expected of them.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A folder of results with training steps over threads or MPI
+    results: PathBuf,
+    /// The machine file of where they were measured
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// World sizes double from the largest measured one up to this [default: four times that]
+    #[arg(long, value_name = "RANKS")]
+    up_to: Option<usize>,
+    /// Where gradient lists lie
+    #[arg(long, value_name = "DIR", default_value = "configs/workloads")]
+    workloads: PathBuf,
+    /// A new folder for predictions [default: a folder in results/ named by the time]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Draw no figures in the end; `kolo plot` with both folders does it later
+    #[arg(long)]
+    no_figures: bool,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let launch = Launch::now();
+    let rows = read(&arguments.results)?;
+    let machine = MachineFile::read(&arguments.machine)?;
+    let largest = rows.iter().map(|row| row.ranks).max().unwrap_or(0);
+    let up_to = arguments.up_to.unwrap_or(4 * largest);
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(format!("{}-predicted", launch.started.replace(':', "")))
+    });
+    if out.exists() {
+        return Err(usage(format!("{} exists; results are never overwritten", out.display())));
+    }
+    let prediction = Prediction::new(&rows, &machine, &arguments.workloads, up_to)?;
+    for (count, why) in &prediction.left_out {
+        eprintln!("kolo: {count} rows are left out: {why}");
+    }
+    if prediction.cases() == 0 {
+        return Err(usage(format!(
+            "{}: no row of kind `step` can be simulated on machine {}; expected training steps by \
+             our own algorithms, with {} ranks on each node",
+            arguments.results.display(),
+            machine.name,
+            machine.node.ranks
+        )));
+    }
+    let mut provenance = Provenance::new(&prediction, launch);
+    let progress = ProgressBar::new(prediction.cases() as u64);
+    let predicted = prediction.rows(|| progress.inc(1));
+    progress.finish_and_clear();
+    std::fs::create_dir_all(&out)?;
+    write_whole(&out.join("rows.csv"), &csv_bytes(&predicted, true))?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.ended = Some(now());
+    }
+    provenance.write(&out.join(PROVENANCE))?;
+    print!("{}", text(&rows, &predicted));
+    if !arguments.no_figures {
+        print!(
+            "{}",
+            plot::figures(&[arguments.results.clone(), out.clone()], &out.join("figures"))?
+        );
+    }
+    println!("predictions in {}", out.display());
+    Ok(Exit::Right)
+}
+
+fn read(folder: &Path) -> Result<Vec<Row>> {
+    let path = folder.join("rows.csv");
+    let refuse = |why: String| usage(format!("{}: {why}", path.display()));
+    let mut reader = csv::Reader::from_path(&path).map_err(|error| {
+        refuse(format!("{error}; expected a folder of results, as `kolo sweep` leaves it"))
+    })?;
+    reader.deserialize().collect::<Result<_, _>>().map_err(|error| {
+        refuse(format!("{error}; if another version has measured it, measure it again"))
+    })
+}
+
+/// The fastest setting of each algorithm, measured and predicted.
+fn text(measured: &[Row], predicted: &[Row]) -> String {
+    let fastest = |rows: &[Row], of: &Row| {
+        let alike = rows.iter().filter(|row| {
+            (&row.workload, &row.transport, &row.algorithm, row.ranks)
+                == (&of.workload, &of.transport, &of.algorithm, of.ranks)
+                && (row.status, row.kind) == (Status::Ok, of.kind)
+        });
+        alike.filter_map(|row| row.time_us_p50).min_by(f64::total_cmp)
+    };
+    let mut text = String::from(
+        "step time of each algorithm's fastest setting (ms)\n\
+         workload             transport algorithm               ranks   measured  predicted   error\n",
+    );
+    let mut told: Vec<(&str, &str, &str, usize)> = Vec::new();
+    for row in predicted.iter().filter(|row| row.status == Status::Ok) {
+        let of = (&*row.workload, &*row.transport, &*row.algorithm, row.ranks);
+        let Some(time_us) = fastest(predicted, row).filter(|_| !told.contains(&of)) else {
+            continue;
+        };
+        told.push(of);
+        let (workload, transport, algorithm, ranks) = of;
+        let beside = fastest(measured, row);
+        let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));
+        let error =
+            beside.map_or("-".into(), |us| format!("{:+.1} %", 100.0 * (time_us / us - 1.0)));
+        text += &format!(
+            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {:>10.2} {error:>8}\n",
+            time_us / 1e3
+        );
+    }
+    text
+}

@@ -1,0 +1,81 @@
+//! What a simulation expected of measured rows: the same settings on a machine file of the same cluster.
+
+use crate::axis::Axis;
+use crate::dash::DASHES;
+use crate::drawing::{Drawing, Point};
+use crate::page::{Entry, SIGN};
+use crate::rows::{Row, Rows};
+use crate::selection::Selection;
+use crate::theme;
+
+/// An algorithm's fastest prediction for each number of ranks, few first.
+pub(crate) struct Predicted<'a> {
+    pub rows: Vec<&'a Row>,
+}
+
+impl<'a> Predicted<'a> {
+    /// Of an algorithm in a selection of measured rows: of the same workload and times, over the same
+    /// transport, on a simulated machine. None if there is nothing.
+    pub fn of(rows: &'a Rows, selection: &Selection, algorithm: &str) -> Option<Predicted<'a>> {
+        let measured = selection.rows.first()?;
+        let conditions = |row: &Row| {
+            let times = [row.forward_ms, row.backward_ms, row.optimizer_ms];
+            let sizes = [row.cache_capacity, row.segment_bytes];
+            (times.map(Option::unwrap_or_default), sizes.map(Option::unwrap_or_default))
+        };
+        let is_alike = |row: &&Row| {
+            row.of_machine()
+                && row.status == "ok"
+                && row.algorithm == algorithm
+                && (&row.workload, &row.transport) == (&measured.workload, &measured.transport)
+                && conditions(row) == conditions(measured)
+                && row.ranks > Some(0.0)
+                && row.time_us.value > Some(0.0)
+        };
+        let mut own: Vec<&Row> = rows.of_kind(&measured.kind).filter(is_alike).collect();
+        let key = |row: &Row| (row.ranks, row.time_us.value);
+        own.sort_by(|a, b| key(a).partial_cmp(&key(b)).expect("numbers"));
+        own.dedup_by_key(|row| row.ranks);
+        (!own.is_empty()).then_some(Predicted { rows: own })
+    }
+
+    /// The machine that it is for.
+    pub fn machine(&self) -> &'a str {
+        &self.rows[0].machine
+    }
+
+    /// The area between the ends of its intervals, before lines are drawn over it.
+    pub fn draw_band(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
+        let ends = |end: fn((f64, f64)) -> f64| {
+            let of = move |row: &&Row| {
+                let ms = end(row.time_us.span()?) / 1e3;
+                Some((x.at(row.ranks?), y.at(ms)))
+            };
+            self.rows.iter().filter_map(of)
+        };
+        let mut outline: Vec<Point> = ends(|(low, _)| low).collect();
+        let mut back: Vec<Point> = ends(|(_, high)| high).collect();
+        back.reverse();
+        outline.append(&mut back);
+        drawing.area(&outline, theme::faint(theme::series(style)));
+    }
+
+    pub fn draw_line(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
+        let place = |row: &&Row| Some((x.at(row.ranks?), y.at(row.time_us.value? / 1e3)));
+        let path: Vec<Point> = self.rows.iter().filter_map(place).collect();
+        drawing.broken(&path, theme::series(style), 3.0, DASHES);
+    }
+
+    /// What dashes and bands are.
+    pub fn entry(&self) -> Entry<'static> {
+        Entry {
+            sign: Box::new(|drawing, (x, y)| {
+                let half = SIGN / 2.0;
+                let color = theme::series(0);
+                drawing.rectangle(x - half, y - 9.0, SIGN, 18.0, theme::faint(color));
+                drawing.broken(&[(x - half, y), (x + half, y)], color, 3.0, DASHES);
+            }),
+            label: "SIMULATED: the same settings on the calibrated machine".to_string(),
+        }
+    }
+}
