@@ -43,7 +43,7 @@ impl<'s> Programs<'s> {
         puts: bool,
     ) -> Programs<'s> {
         let compiled = |choice: &Choice| {
-            let most_segments = most_segments(&*choice.schedule);
+            let most_segments = most_segments(&*choice.schedule, puts);
             let programs = vec![None; most_segments.ilog2() as usize + 1];
             Compiled { most_segments, programs }
         };
@@ -112,7 +112,8 @@ pub fn pipelined(
     segment_bytes: usize,
     puts: bool,
 ) -> Pipelined<&dyn Schedule> {
-    let segments = segments(schedule, size_bytes, segment_bytes);
+    let most = most_segments(schedule, puts);
+    let segments = segments_up_to(most, size_bytes, segment_bytes);
     Pipelined::with_lag(schedule, segments, lag(schedule, puts))
 }
 
@@ -126,11 +127,7 @@ fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
 }
 
 /// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
-/// compiled. Segments of a schedule in fewer than two steps would have nothing to overlap with.
-pub fn segments(schedule: &dyn Schedule, size_bytes: usize, segment_bytes: usize) -> usize {
-    segments_up_to(most_segments(schedule), size_bytes, segment_bytes)
-}
-
+/// compiled.
 fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
     let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
     1 << wanted.ilog2()
@@ -143,9 +140,10 @@ fn lag(schedule: &dyn Schedule, puts: bool) -> usize {
     if schedule.steps() <= 2 || !puts { 4 } else { 1 }
 }
 
-/// So many segments that programs stay short.
-fn most_segments(schedule: &dyn Schedule) -> usize {
-    if schedule.steps() < 2 {
+/// So many segments that programs stay short. Those of a schedule in fewer than two steps would have
+/// nothing to overlap with, but over a network long messages of both directions wait for each other.
+fn most_segments(schedule: &dyn Schedule, puts: bool) -> usize {
+    if schedule.steps() < 2 && puts {
         return 1;
     }
     (MOST_OPS / ops(schedule).max(1)).max(1)

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use algorithms::combine::Pipelined;
 use algorithms::control::Report;
 use algorithms::cost::levels;
 use algorithms::registry::Choice;
@@ -13,7 +12,7 @@ use crate::bench::bus_factor;
 use crate::engine::{self, Outcome};
 use crate::groups::Groups;
 use crate::plan::{Plan, Planned};
-use crate::programs::{choice_for, segments};
+use crate::programs::{choice_for, pipelined};
 use crate::provenance::Launch;
 use crate::record::{Block, histogram};
 use crate::row::{Kind, Message, RankBlock, Row, SCHEMA, Sample, Source, Status};
@@ -70,8 +69,8 @@ pub fn block_of(
                     let (size, segment) =
                         (elements * element_bytes, plan.config.sizes().segment_bytes);
                     let schedule = &*choice_for(choices, size).schedule;
-                    let segments = segments(schedule, size, segment);
-                    let pipelined = Pipelined::new(schedule, segments);
+                    let puts = planned.case.transport == threads::NAME;
+                    let pipelined = pipelined(schedule, size, segment, puts);
                     levels(&pipelined, &planned.case.topology, elements)
                 });
                 (0..2).for_each(|level| bytes[level] += levels[level] * element_bytes);
