@@ -35,6 +35,7 @@ fn described(engine: &str) -> String {
     match engine {
         "nccl" => "nccl (the model by which NCCL itself chooses)".to_string(),
         "rounds" => "rounds (our schedules in virtual time)".to_string(),
+        "events" => "events (our schedules in virtual time, message by message)".to_string(),
         other => other.to_string(),
     }
 }

@@ -185,7 +185,7 @@ fn caption(points: &[Prediction], y: &Axis) -> Caption {
     };
     let words = format!(
         "Times are predicted from a calibration of the machine, to which no allreduce was fitted. \
-         Bars: where the ends of the interval of the measured median would put the point. The \
+         Points: the median over blocks, each with a calibration of its own; bars: its 95 % interval. The \
          band is the goal, {GOAL_PERCENT} % either way. Not scored: small messages, and more \
          ranks than cores.{beyond} Lines only join the points."
     );
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_axis_reaches_every_scored_point() {
-        let far = validation().replace("1048576,108,100", "1048576,408,100");
+        let far = validation().replace("1048576,9,108,100,0.0800", "1048576,9,408,100,3.0800");
         let y = errors_axis(&Rows::of(&far).predictions)(0.0, 1.0);
         assert!(y.holds(308.0));
         let y = errors_axis(&Rows::of(&validation()).predictions)(0.0, 1.0);

@@ -208,7 +208,13 @@ fn ratios(
     let side = |policy: &str, ranks: usize| -> Result<(Case, DataPlane), String> {
         let policy = changed.config.policy(policy).expect("the configuration was checked");
         let segment_bytes = policy.segment_bytes();
-        let data = DataPlane::new(&policy.data_plane, &changed.machine, ranks, segment_bytes)?;
+        let data = DataPlane::new(
+            &policy.data_plane,
+            &changed.machine,
+            ranks,
+            segment_bytes,
+            changed.config.simulate.engine,
+        )?;
         Ok((Case { model, policy, ranks }, data))
     };
     let per_rank = |(case, data): &(Case, DataPlane), seed: u64| -> Result<f64, String> {

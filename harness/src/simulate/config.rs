@@ -7,6 +7,7 @@ use algorithms::control;
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
+use super::data_plane::Engine;
 use super::jitter::Jitter;
 use crate::config::{ConfigError, MIB, read_toml};
 use crate::framework::Compression;
@@ -55,6 +56,9 @@ pub struct Simulate {
     /// ... and so many that do.
     #[serde(default = "default_steps")]
     pub steps: usize,
+    /// What works out schedules of our own.
+    #[serde(default)]
+    pub engine: Engine,
     /// Up to this world size every rank's state machine is driven; of larger ones some.
     #[serde(default)]
     pub drive_all_up_to: usize,

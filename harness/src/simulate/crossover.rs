@@ -4,7 +4,7 @@ use algorithms::topology::Topology;
 use rayon::prelude::*;
 
 use super::config::Crossover;
-use super::data_plane::DataPlane;
+use super::data_plane::{DataPlane, Engine};
 use super::machine_file::MachineFile;
 use crate::row::{Kind, Row, SCHEMA, Source, Status};
 use crate::tabulate::{put_bandwidths, rounded};
@@ -27,7 +27,8 @@ fn of_world(crossover: &Crossover, file: &MachineFile, name: &str, ranks: usize)
         None => file.machine().topology(ranks),
         Some(_) => Topology::uniform(1, ranks.max(1)),
     };
-    let data = DataPlane::new(name, file, ranks, crossover.segment_kib * 1024.0);
+    let segment_bytes = crossover.segment_kib * 1024.0;
+    let data = DataPlane::new(name, file, ranks, segment_bytes, Engine::Rounds);
     let (from, to) = crossover.size_log2;
     let row = |log2: u32| {
         let size_bytes = 1_usize << log2;

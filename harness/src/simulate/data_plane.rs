@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use algorithms::combine::Pipelined;
 use algorithms::registry;
+use algorithms::schedule::Schedule;
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::{Nccl, Pattern};
-use algorithms::simulate::{Moment, rounds};
+use algorithms::simulate::{Blocked, Moment, Outcome, events, rounds};
+use serde::{Deserialize, Serialize};
 
 use super::machine_file::MachineFile;
 
@@ -16,8 +18,38 @@ use super::machine_file::MachineFile;
 /// does; rings were all there was before version 2.4. Any other name is an algorithm's.
 pub const NCCL: &str = "nccl";
 
-/// How rows call the engine that works it out.
-pub const ROUNDS: &str = "rounds";
+/// What works schedules out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// Step by step, ranks that do the same once: [`rounds`].
+    #[default]
+    Rounds,
+    /// Message by message: [`events`]. Slower, and where ranks share something of another opinion.
+    Events,
+}
+
+impl Engine {
+    /// As rows call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Rounds => "rounds",
+            Engine::Events => "events",
+        }
+    }
+
+    fn simulate(
+        self,
+        schedule: &dyn Schedule,
+        machine: &Machine,
+        size_bytes: f64,
+    ) -> Result<Outcome, Blocked> {
+        match self {
+            Engine::Rounds => rounds::simulate(schedule, machine, size_bytes, &[]),
+            Engine::Events => events::simulate(schedule, machine, size_bytes, &[]),
+        }
+    }
+}
 
 /// Moves bytes on one machine between so many ranks.
 #[derive(Clone)]
@@ -37,6 +69,7 @@ struct Scheduled {
     name: String,
     machine: Machine,
     segment_bytes: f64,
+    engine: Engine,
     /// By the number of the size, see [`Scheduled::size_bytes`].
     known: Mutex<BTreeMap<u32, Moment>>,
 }
@@ -50,6 +83,7 @@ const MOST_SEGMENTS: usize = 32;
 
 impl DataPlane {
     /// The data plane of that name. Messages are cut in segments of about `segment_bytes`; 0: they are not.
+    /// The engine is for schedules of ours.
     ///
     /// # Errors
     /// Why there is none: an unknown name, too many ranks, a machine file without NCCL's numbers.
@@ -58,6 +92,7 @@ impl DataPlane {
         file: &MachineFile,
         ranks: usize,
         segment_bytes: f64,
+        engine: Engine,
     ) -> Result<DataPlane, String> {
         if let Some(misfit) = file.misfit(ranks) {
             return Err(misfit);
@@ -81,15 +116,16 @@ impl DataPlane {
         let machine = file.machine();
         algorithm.schedule(&machine.topology(ranks)).map_err(|why| why.to_string())?;
         let known = Mutex::default();
-        let scheduled = Scheduled { name: algorithm.name(), machine, segment_bytes, known };
+        let name = algorithm.name();
+        let scheduled = Scheduled { name, machine, segment_bytes, engine, known };
         Ok(DataPlane { ranks, kind: Kind::Scheduled(Arc::new(scheduled)) })
     }
 
     /// What works it out, as in rows.
     pub fn engine(&self) -> &'static str {
-        match self.kind {
+        match &self.kind {
             Kind::Nccl(..) => NCCL,
-            Kind::Scheduled(_) => ROUNDS,
+            Kind::Scheduled(scheduled) => scheduled.engine.name(),
         }
     }
 
@@ -149,7 +185,7 @@ impl Scheduled {
             false => 1,
         };
         let schedule = Pipelined::new(schedule, segments);
-        let outcome = rounds::simulate(&schedule, &self.machine, size_bytes, &[]);
+        let outcome = self.engine.simulate(&schedule, &self.machine, size_bytes);
         outcome.expect("registered schedules are proved to end").end
     }
 }
@@ -167,13 +203,23 @@ mod tests {
     #[test]
     fn between_two_sizes_time_is_as_good_as_worked_out() {
         for name in ["ring", "double-tree", "hierarchical", "halving-doubling"] {
-            let plane = DataPlane::new(name, &summit(), 96, 0.0).unwrap();
+            let plane = DataPlane::new(name, &summit(), 96, 0.0, Engine::Rounds).unwrap();
             let Kind::Scheduled(scheduled) = &plane.kind else { panic!() };
             for size_bytes in [5.3, 1_300.0, 71e3, 1.9e6, 44e6, 700e6] {
                 let (a, b) = (plane.time(size_bytes).at_s, scheduled.simulate(96, size_bytes).at_s);
                 assert!((a / b - 1.0).abs() < 0.01, "{name}, {size_bytes} bytes: {a} for {b}");
             }
         }
+    }
+
+    /// Where cards are shared the engines are of different opinions, within some percent.
+    #[test]
+    fn events_are_the_other_engine() {
+        let [rounds, events] = [Engine::Rounds, Engine::Events]
+            .map(|engine| DataPlane::new("hierarchical", &summit(), 48, 0.0, engine).unwrap());
+        assert_eq!((rounds.engine(), events.engine()), ("rounds", "events"));
+        let [a, b] = [rounds, events].map(|plane| plane.time(64e6).at_s);
+        assert!((a / b - 1.0).abs() < 0.1, "{a} by rounds, {b} by events");
     }
 
     #[test]
@@ -184,13 +230,13 @@ mod tests {
             ("nccl", 7, "7 ranks leave a node of summit half empty"),
             ("ring", 1 << 20, "summit has 27648 ranks"),
         ] {
-            let Err(problem) = DataPlane::new(name, &summit(), ranks, 0.0) else {
+            let Err(problem) = DataPlane::new(name, &summit(), ranks, 0.0, Engine::Rounds) else {
                 panic!("{name}")
             };
             assert!(problem.starts_with(expected), "{problem}");
         }
         let without = MachineFile { nccl: None, ..summit() };
-        let Err(problem) = DataPlane::new(NCCL, &without, 6, 0.0) else { panic!() };
+        let Err(problem) = DataPlane::new(NCCL, &without, 6, 0.0, Engine::Rounds) else { panic!() };
         assert_eq!(
             problem,
             "machine summit has no [nccl]; name an algorithm of our own, such as ring"

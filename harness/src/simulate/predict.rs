@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::config::{Config, Model, Policy, Simulate};
+use super::data_plane::{DataPlane, Engine};
 use super::jitter::Jitter;
 use super::machine_file::MachineFile;
 use super::sweep::Plan;
@@ -129,7 +130,7 @@ fn unusable(row: &Row, machine: &MachineFile) -> Option<String> {
     if row.status != Status::Ok || row.source != Source::Measured {
         return Some("were not measured, or not well".into());
     }
-    if super::data_plane::DataPlane::new(&row.algorithm, machine, 1, 0.0).is_err() {
+    if DataPlane::new(&row.algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
         return Some(format!("{}: no schedule of ours, so nothing to simulate", row.algorithm));
     }
     if !row.grouping.is_empty() && row.groups > 0 {
@@ -207,6 +208,7 @@ fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> C
             machine: machine.name.clone(),
             ranks: ranks.into_iter().collect(),
             base_ranks: first,
+            engine: Engine::Rounds,
             seeds: 1,
             seed: 1,
             warmup_steps: 2,

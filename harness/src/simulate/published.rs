@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::config::{Config, Model, Policy, Simulate};
-use super::data_plane::DataPlane;
+use super::data_plane::{DataPlane, Engine};
 use super::jitter::Jitter;
 use super::machine_file::MachineFile;
 use super::sweep::Plan;
@@ -168,7 +168,8 @@ impl AllReduce {
         let machine = machine.map_err(|error| error.to_string())?;
         let refuse = |why: String| format!("allreduce \"{}\": {why}", self.name);
         let segment_bytes = 512.0 * 1024.0;
-        let data = DataPlane::new(&self.data_plane, &machine, self.ranks, segment_bytes);
+        let data =
+            DataPlane::new(&self.data_plane, &machine, self.ranks, segment_bytes, Engine::Rounds);
         let time_us = 1e6 * data.map_err(refuse)?.time(self.size_bytes).at_s;
         let (unit, published, simulated) = match self.time_us {
             Some(published) => ("us", published, time_us),
@@ -227,6 +228,7 @@ impl Training {
                 machine: self.machine.clone(),
                 ranks: vec![self.ranks],
                 base_ranks: self.ranks,
+                engine: Engine::Rounds,
                 seeds: 5,
                 seed: 1,
                 warmup_steps: 2,

@@ -89,7 +89,8 @@ impl Plan {
         for Case { policy, ranks, .. } in self.config.cases() {
             let segment_bytes = policy.segment_bytes();
             planes.entry(key(policy, ranks)).or_insert_with(|| {
-                DataPlane::new(&policy.data_plane, &self.machine, ranks, segment_bytes)
+                let engine = self.config.simulate.engine;
+                DataPlane::new(&policy.data_plane, &self.machine, ranks, segment_bytes, engine)
             });
         }
         planes

@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::simulate::config::{Case, Config};
+use crate::simulate::data_plane::Engine;
 use crate::simulate::sweep::Plan;
 
 /// The shipped sweep, with other jitter.
@@ -15,7 +16,7 @@ fn plan(cv: f64) -> Plan {
 
 fn steps(plan: &Plan, policy: &str, ranks: usize, drive: Drive, steps: usize) -> Vec<Step> {
     let (model, policy) = (&plan.config.model[0], plan.config.policy(policy).unwrap());
-    let data = DataPlane::new("nccl", &plan.machine, ranks, 0.0).unwrap();
+    let data = DataPlane::new("nccl", &plan.machine, ranks, 0.0, Engine::Rounds).unwrap();
     let job = plan.job(&Case { model, policy, ranks }, &data, 11, drive).unwrap();
     simulate(&job, steps).unwrap()
 }
@@ -89,7 +90,7 @@ fn buckets_reach_the_network_while_the_backward_pass_goes_on() {
 fn messages_slow_computation_down_if_they_share_it() {
     let plan = plan(0.0);
     let (model, policy) = (&plan.config.model[0], plan.config.policy("ddp").unwrap());
-    let data = DataPlane::new("nccl", &plan.machine, 96, 0.0).unwrap();
+    let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
     let mut job = plan.job(&Case { model, policy, ranks: 96 }, &data, 1, Drive::Classes).unwrap();
     let alone = simulate(&job, 3).unwrap()[2];
     job.slowdown = 1.1;
