@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn the_axis_reaches_every_scored_point() {
-        let far = validation().replace("1048576,9,108,100,0.0800", "1048576,9,408,100,3.0800");
+        let far = validation().replace("0.0800,0.0400,0.1300", "3.0800,3.0400,3.1300");
         let y = errors_axis(&Rows::of(&far).predictions)(0.0, 1.0);
         assert!(y.holds(308.0));
         let y = errors_axis(&Rows::of(&validation()).predictions)(0.0, 1.0);
