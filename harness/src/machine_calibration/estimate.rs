@@ -88,94 +88,121 @@ impl Calibration {
 
     /// Parameters as some samples of all points say.
     fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
-        let steps: Vec<f64> = self
-            .points
-            .iter()
-            .zip(&mut samples)
-            .map(|(point, of)| point.step_s(of, self.quantile))
-            .collect();
-        let curve = |reach: Reach, shape: Shape| -> Vec<(f64, f64)> {
-            let is_it = |point: &Point| point.reach == reach && point.shape == shape;
-            let all = self.points.iter().zip(&steps).filter(|(point, _)| is_it(point));
-            all.map(|(point, &step_s)| (point.bytes as f64, step_s)).collect()
+        let step_s = |(point, of): (&Point, &mut _)| point.step_s(of, self.quantile);
+        let curves = Curves {
+            calibration: self,
+            steps_s: self.points.iter().zip(&mut samples).map(step_s).collect(),
         };
-        let mut values = BTreeMap::new();
-        let mut put = |key: String, value: f64| values.insert(key, value);
+        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(&mut samples))]);
         for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
-            let copies = curve(reach, Shape::Exchange { reduces: false });
-            if copies.is_empty() {
+            if curves.of(reach, COPYING).is_empty() {
                 continue;
             }
-            let reduces = curve(reach, Shape::Exchange { reduces: true });
-            let once = curve(reach, Shape::ReduceOnce);
-            let (copy_lines, reduce_lines) = (lines(&copies), lines(&reduces));
-            let kappa_s = curve(reach, Shape::Burst).first().map_or(0.0, |&(_, seconds)| seconds);
-            let alpha_s = (copy_lines.small.intercept_s + reduce_lines.small.intercept_s) / 2.0;
-            let is_threads = self.transport == threads::NAME;
-            let fitted = match is_threads {
-                true => {
-                    Fitted::by_receivers(alpha_s, line(&once).slope_s, copy_lines.large.slope_s)
-                }
-                false => Fitted::by_links(copy_lines, reduce_lines),
-            };
+            let fitted = curves.fitted(reach);
             // Between nodes the same happens to bytes that have arrived as on them, but with less noise
             // there.
             if reach == Reach::Inside || self.ranks_per_node == 1 {
-                put("reduction.combine_gb_s".into(), gb_s(fitted.gamma_s));
-                fitted.copy_s.map(|copy_s| put("reduction.copy_gb_s".into(), gb_s(copy_s)));
-                // What a buffer of each large size takes beyond something else, byte by byte.
-                let mut put_rates =
-                    |before: &str, after: &str, shape: Shape, beyond_s: &dyn Fn(usize) -> f64| {
-                        for (at, (bytes, step_s)) in curve(reach, shape).into_iter().enumerate() {
-                            if bytes > SMALL_BYTES as f64 {
-                                let buffer_bytes = bytes * chunks(shape, 1) as f64;
-                                let per_byte_s = (step_s - beyond_s(at)).max(0.0) / bytes;
-                                put(format!("{before}{buffer_bytes}{after}"), gb_s(per_byte_s));
-                            }
-                        }
-                    };
-                let copying = Shape::Exchange { reduces: false };
-                let reducing = Shape::Exchange { reduces: true };
-                if is_threads {
-                    let alpha_s = |_: usize| alpha_s;
-                    put_rates(BY_BUFFER, ".combine_gb_s", Shape::ReduceOnce, &alpha_s);
-                    put_rates(BY_BUFFER, ".copy_gb_s", copying, &alpha_s);
-                    put_rates(BY_BUFFER, ".silent_combine_gb_s", Shape::Silent, &alpha_s);
-                    put_rates(BY_BUFFER, ".silent_copy_gb_s", Shape::ThereAndBack, &alpha_s);
-                    put_rates(COMBINE_READ, "", reducing, &alpha_s);
-                } else {
-                    put_rates(BY_BUFFER, ".combine_gb_s", reducing, &|at| copies[at].1);
-                }
+                values.insert("reduction.combine_gb_s".into(), gb_s(fitted.gamma_s));
+                let copy = fitted.copy_s.map(|copy_s| ("reduction.copy_gb_s".into(), gb_s(copy_s)));
+                values.extend(copy);
+                values.extend(curves.rates_by_buffer(reach));
             }
+            let burst = curves.of(reach, Shape::Burst);
+            let kappa_s = burst.first().map_or(0.0, |&(_, seconds)| seconds);
             for (name, line) in fitted.protocols() {
                 let kappa_s = kappa_s.min(line.intercept_s);
-                let mut put = |field: &str, value| put(format!("{level}.{name}.{field}"), value);
+                let mut put =
+                    |field: &str, value| values.insert(format!("{level}.{name}.{field}"), value);
                 put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
                 put("bandwidth_gb_s", gb_s(line.slope_s));
                 put("kappa_us", kappa_s * 1e6);
             }
         }
-        // What a call takes by itself: a program's few steps, less what its steps take.
-        let calls = self.points.iter().zip(&mut samples).filter(|(point, _)| {
-            point.shape == Shape::Exchange { reduces: false } && point.bytes <= SMALL_BYTES
-        });
-        let calls = calls.map(|(point, of)| {
-            let steps_s = point.step_s(of, self.quantile) * point.lengths[0] as f64;
-            (quantile(&mut of[0], self.quantile) - steps_s).max(0.0) * 1e6
-        });
-        put(LAUNCH_US.into(), median(&mut calls.collect::<Vec<_>>()));
-        let large = |reach| {
-            let curve = curve(reach, Shape::Exchange { reduces: false });
-            line(&curve[curve.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64)..]).slope_s
-        };
         if self.nodes > 1 && self.ranks_per_node > 1 {
-            let all = self.ranks_per_node as f64;
-            put(
-                "shared.node_gb_s".into(),
-                (all * gb_s(large(Reach::AllBetween))).min(UNLIMITED_GB_S),
-            );
+            let copies = curves.of(Reach::AllBetween, COPYING);
+            let large = copies.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
+            let all = self.ranks_per_node as f64 * gb_s(line(&copies[large..]).slope_s);
+            values.insert("shared.node_gb_s".into(), all.min(UNLIMITED_GB_S));
         }
         values
+    }
+
+    /// What a call takes by itself: a program of few steps, less what its steps take.
+    fn launch_us(&self, samples: &mut [[Vec<f64>; 2]]) -> f64 {
+        let points = self.points.iter().zip(samples);
+        let calls =
+            points.filter(|(point, _)| point.shape == COPYING && point.bytes <= SMALL_BYTES);
+        let call_us = |(point, of): (&Point, &mut [Vec<f64>; 2])| {
+            let steps_s = point.step_s(of, self.quantile) * point.lengths[0] as f64;
+            (quantile(&mut of[0], self.quantile) - steps_s).max(0.0) * 1e6
+        };
+        median(&mut calls.map(call_us).collect::<Vec<_>>())
+    }
+}
+
+const COPYING: Shape = Shape::Exchange { reduces: false };
+
+const REDUCING: Shape = Shape::Exchange { reduces: true };
+
+/// What a step of each point took.
+struct Curves<'c> {
+    calibration: &'c Calibration,
+    steps_s: Vec<f64>,
+}
+
+impl Curves<'_> {
+    /// Bytes and seconds of one reach and shape, small ones first.
+    fn of(&self, reach: Reach, shape: Shape) -> Vec<(f64, f64)> {
+        let all = self.calibration.points.iter().zip(&self.steps_s);
+        let own = all.filter(|(point, _)| point.reach == reach && point.shape == shape);
+        own.map(|(point, &step_s)| (point.bytes as f64, step_s)).collect()
+    }
+
+    fn is_threads(&self) -> bool {
+        self.calibration.transport == threads::NAME
+    }
+
+    /// On threads, what small messages take whatever their size.
+    fn alpha_s(&self, reach: Reach) -> f64 {
+        let intercept_s = |shape| lines(&self.of(reach, shape)).small.intercept_s;
+        (intercept_s(COPYING) + intercept_s(REDUCING)) / 2.0
+    }
+
+    fn fitted(&self, reach: Reach) -> Fitted {
+        let [copies, reduces] = [COPYING, REDUCING].map(|shape| lines(&self.of(reach, shape)));
+        if !self.is_threads() {
+            return Fitted::by_links(copies, reduces);
+        }
+        let once = line(&self.of(reach, Shape::ReduceOnce));
+        Fitted::by_receivers(self.alpha_s(reach), once.slope_s, copies.large.slope_s)
+    }
+
+    /// Rates for each large buffer: what its bytes take beyond latency, or beyond being copied.
+    fn rates_by_buffer(&self, reach: Reach) -> Vec<(String, f64)> {
+        let rates = |before: &str, after: &str, shape: Shape, beyond_s: &dyn Fn(usize) -> f64| {
+            let points = self.of(reach, shape).into_iter().enumerate();
+            let large = points.filter(|(_, (bytes, _))| *bytes > SMALL_BYTES as f64);
+            let rate = |(at, (bytes, step_s)): (usize, (f64, f64))| {
+                let buffer_bytes = bytes * chunks(shape, 1) as f64;
+                let per_byte_s = (step_s - beyond_s(at)).max(0.0) / bytes;
+                (format!("{before}{buffer_bytes}{after}"), gb_s(per_byte_s))
+            };
+            large.map(rate).collect::<Vec<_>>()
+        };
+        if !self.is_threads() {
+            let copies = self.of(reach, COPYING);
+            return rates(BY_BUFFER, ".combine_gb_s", REDUCING, &|at| copies[at].1);
+        }
+        let alpha_s = self.alpha_s(reach);
+        let rates = |before, after, shape| rates(before, after, shape, &|_| alpha_s);
+        [
+            rates(BY_BUFFER, ".combine_gb_s", Shape::ReduceOnce),
+            rates(BY_BUFFER, ".copy_gb_s", COPYING),
+            rates(BY_BUFFER, ".silent_combine_gb_s", Shape::Silent),
+            rates(BY_BUFFER, ".silent_copy_gb_s", Shape::ThereAndBack),
+            rates(COMBINE_READ, "", REDUCING),
+        ]
+        .concat()
     }
 }
 
