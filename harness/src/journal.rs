@@ -25,10 +25,15 @@ struct Try {
     broken: String,
 }
 
-/// How often the processes that work on a folder have broken so far; 0 where that cannot be read.
-pub fn breaks(folder: &Path) -> usize {
-    let Ok(mut reader) = csv::Reader::from_path(folder.join(TRIES)) else { return 0 };
-    reader.deserialize().flatten().filter(|one: &Try| !one.broken.is_empty()).count()
+/// The last launch that has worked on a folder, and the last whose processes have broken; 0 for none, or
+/// where that cannot be read. That an earlier launch broke may be noted by a later one.
+pub fn last_launches(folder: &Path) -> (usize, usize) {
+    let Ok(mut reader) = csv::Reader::from_path(folder.join(TRIES)) else { return (0, 0) };
+    let tries = reader.deserialize().flatten();
+    tries.fold((0, 0), |(last, broken), one: Try| {
+        let breaks = if one.broken.is_empty() { 0 } else { one.launch };
+        (last.max(one.launch), broken.max(breaks))
+    })
 }
 
 /// The file, and what it says; clones share it.
@@ -134,12 +139,13 @@ mod tests {
         journal.begin("tree", 0, 1).unwrap();
         journal.broke("rank 3 is gone").unwrap();
         journal.broke("told twice").unwrap();
-        assert_eq!(breaks(folder.path()), 1);
-        assert_eq!(breaks(&folder.path().join("none")), 0);
+        assert_eq!(last_launches(folder.path()), (1, 1));
+        assert_eq!(last_launches(&folder.path().join("none")), (0, 0));
         assert_eq!(journal.verdict("tree"), None);
         let journal = open(true);
         assert_eq!(journal.verdict("tree"), None, "what broke was told");
         journal.begin("tree", 0, 2).unwrap();
+        assert_eq!(last_launches(folder.path()), (2, 1), "the second has not broken");
         let verdict =
             "broke its processes 2 times; the last time: its processes ended without a word";
         assert_eq!(open(true).verdict("tree").as_deref(), Some(verdict));

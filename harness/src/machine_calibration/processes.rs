@@ -113,12 +113,7 @@ impl Runner for Processes {
             self.world.comm().all_gather([0; 8])?;
             own.push(computation());
         }
-        let mut all = self.all(&own, times)?;
-        let mut rank = 0;
-        all.retain(|_| {
-            rank += 1;
-            self.members.contains(&(rank - 1))
-        });
-        Ok(all)
+        let all = self.all(&own, times)?;
+        Ok(self.members.iter().map(|&rank| all[rank].clone()).collect())
     }
 }

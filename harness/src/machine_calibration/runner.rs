@@ -49,7 +49,7 @@ pub fn computation() -> Duration {
     let mut value = std::hint::black_box(0.5f64);
     for _ in 0..STEPS {
         // Each needs the one before.
-        value = value.mul_add(0.999, 0.001);
+        value = value * 0.999 + 0.001;
     }
     std::hint::black_box(value);
     start.elapsed()

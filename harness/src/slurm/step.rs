@@ -64,26 +64,28 @@ pub fn run(
     patience: &Patience,
 ) -> io::Result<ExitStatus> {
     let mut child = command.stdin(Stdio::null()).spawn()?;
-    let (breaks, mut looked) = (journal::breaks(folder), Instant::now());
-    // Since when the step is to end, and how long it may take.
-    let mut ending: Option<(Instant, Duration, &str)> = None;
-    let mut terminated = None;
+    let ((earlier, _), mut looked) = (journal::last_launches(folder), Instant::now());
+    let (mut asked, mut broke, mut terminated) = (None, None, None);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(status);
         }
         if let Some(reason) = stop.requested() {
             ask_to_stop(folder);
-            let most = patience.with(reason);
-            ending.get_or_insert((Instant::now(), most, "did not stop"));
-        } else if ending.is_none() && looked.elapsed() > LOOK {
-            looked = Instant::now();
-            let broke = journal::breaks(folder) > breaks;
-            ending = broke.then(|| (looked, patience.restart[0], "broke and did not end"));
+            // A second request may leave less time than the first.
+            asked =
+                Some((asked.map_or_else(Instant::now, |(since, _)| since), patience.with(reason)));
         }
-        let late = ending.filter(|(since, most, _)| since.elapsed() > *most);
-        if let (Some((_, most, what)), None) = (late, terminated) {
-            eprintln!("the step {what} within {:.1} s: it is ended", most.as_secs_f64());
+        if broke.is_none() && looked.elapsed() > LOOK {
+            looked = Instant::now();
+            let has_broken = journal::last_launches(folder).1 > earlier;
+            broke = has_broken.then_some((looked, patience.restart[0]));
+        }
+        let mut ending = asked.into_iter().chain(broke);
+        let what = if asked.is_some() { "stop" } else { "end after it broke" };
+        let late = ending.find(|(since, most)| since.elapsed() > *most);
+        if let (Some((_, most)), None) = (late, terminated) {
+            eprintln!("the step did not {what} within {:.1} s: it is ended", most.as_secs_f64());
             terminate(&child);
             terminated = Some(Instant::now());
         }
