@@ -38,6 +38,10 @@ impl Schedule for Sequence {
         self.0.iter().map(|phase| phase.steps()).sum()
     }
 
+    fn contributes(&self, rank: Rank) -> bool {
+        self.0.iter().all(|phase| phase.contributes(rank))
+    }
+
     fn part(&self, rank: Rank, mut step: usize, part: &mut Part) {
         for phase in &self.0 {
             if step < phase.steps() {
@@ -132,6 +136,10 @@ impl<S: Schedule> Schedule for Across<S> {
         let (node, local) = (rank / self.local_size, rank % self.local_size);
         let peer = |node: Rank| node * self.local_size + local;
         relabel(&self.inner, node, step, part, peer, local * self.inner.chunks(), 1);
+    }
+
+    fn contributes(&self, rank: Rank) -> bool {
+        self.inner.contributes(rank / self.local_size)
     }
 
     fn rotation(&self) -> usize {
@@ -310,11 +318,16 @@ impl<S: Schedule> Schedule for Pipelined<S> {
 
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
         // Segment k is in step (step - k) / lag of `inner`, if that divides.
+        let (steps, chunks) = (self.inner.steps(), self.inner.chunks());
         let first = (step + 1).saturating_sub(self.segments).div_ceil(self.lag);
-        for inner_step in (first..self.inner.steps().min(step / self.lag + 1)).rev() {
-            let offset = (step - inner_step * self.lag) * self.inner.chunks();
+        for inner_step in (first..steps.min(step / self.lag + 1)).rev() {
+            let offset = (step - inner_step * self.lag) * chunks;
             relabel(&self.inner, rank, inner_step, part, |peer| peer, offset, 1);
         }
+    }
+
+    fn contributes(&self, rank: Rank) -> bool {
+        self.inner.contributes(rank)
     }
 
     fn rotation(&self) -> usize {
@@ -340,6 +353,10 @@ macro_rules! delegate {
 
             fn part(&self, rank: Rank, step: usize, part: &mut Part) {
                 (**self).part(rank, step, part);
+            }
+
+            fn contributes(&self, rank: Rank) -> bool {
+                (**self).contributes(rank)
             }
 
             fn rotation(&self) -> usize {

@@ -131,6 +131,9 @@ impl Schedule for TwoTrees {
                 let parent = self.rank(self.parent(member), tree);
                 to_parent.push(Move::new(parent, tree..tree + 1, action));
             }
+            if level >= member.trailing_zeros() as usize {
+                continue;
+            }
             for child in self.children(member).filter(|&child| meets_parent(child)) {
                 to_child.push(Move::new(self.rank(child, tree), tree..tree + 1, action));
             }

@@ -9,6 +9,7 @@
 //! | the algorithms by name | [`registry`]; one file each, such as [`ring`] |
 //! | proof that a schedule is an allreduce | [`verify`] |
 //! | what it costs, counted, and which one to choose | [`cost`], [`auto`] |
+//! | servers on nodes beside those of the ranks, in virtual time alone | [`server_nodes`] |
 //! | one rank's flat list of operations, as an executor runs it | [`program`], rehearsed without data by [`rehearsal`] |
 //! | how long it takes on a machine, in virtual time | [`simulate`] |
 //! | who agrees on what to reduce next | [`control`] |
@@ -47,6 +48,7 @@ pub mod registry;
 pub mod rehearsal;
 pub mod ring;
 pub mod schedule;
+pub mod server_nodes;
 pub mod simulate;
 pub mod swing;
 pub mod topology;

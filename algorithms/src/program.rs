@@ -60,7 +60,11 @@ pub struct Program {
 
 impl Program {
     /// The program of one rank.
+    ///
+    /// # Panics
+    /// When the rank only serves others: an executor has no memory for it.
     pub fn compile(schedule: &dyn Schedule, rank: Rank) -> Program {
+        assert!(schedule.contributes(rank), "rank {rank} only serves others");
         let mut program = Program { chunks: schedule.chunks(), ..Program::default() };
         let mut part = Part::default();
         // For each chunk: how many receives, or sends, up to the last one that touches it.

@@ -77,7 +77,7 @@ impl<'a> Stage<'a> {
             progress: vec![Progress::default(); ranks],
             posted: vec![0; ranks * ranks],
             taken: vec![0; ranks * ranks],
-            held: Contributors::own(ranks, chunks),
+            held: Contributors::own(ranks, chunks, |_| true),
         }
     }
 

@@ -98,6 +98,13 @@ pub trait Schedule: Send + Sync {
     /// The k-th send from a to b in a step meets the k-th receive at b from a in that step.
     fn part(&self, rank: Rank, step: usize, part: &mut Part);
 
+    /// Whether the rank's buffer counts: what is in it goes into the result, and the result into it. One
+    /// that only serves others has nothing to begin with. The default says that all buffers count, and
+    /// no other schedule can be compiled into a program.
+    fn contributes(&self, _rank: Rank) -> bool {
+        true
+    }
+
     /// Turning the world by this many ranks changes nothing but the names of chunks. It divides
     /// the world size. The default claims nothing; a ring claims 1. Simulators use it.
     fn rotation(&self) -> usize {

@@ -36,6 +36,7 @@ pub mod nccl;
 mod radix_heap;
 pub mod rounds;
 mod sharing;
+mod ways;
 
 use std::fmt;
 
@@ -72,6 +73,22 @@ impl Moment {
     /// The beginning, at this time.
     pub fn start(at_s: f64) -> Moment {
         Moment { at_s, ..Moment::default() }
+    }
+
+    /// As many times another one more.
+    pub fn plus(self, times: f64, other: Moment) -> Moment {
+        Moment {
+            at_s: self.at_s + times * other.at_s,
+            latency_s: self.latency_s + times * other.latency_s,
+            bandwidth_s: self.bandwidth_s + times * other.bandwidth_s,
+            contention_s: self.contention_s + times * other.contention_s,
+            reduction_s: self.reduction_s + times * other.reduction_s,
+        }
+    }
+
+    /// The same without latency.
+    pub fn without_latency(self) -> Moment {
+        Moment { at_s: self.at_s - self.latency_s, latency_s: 0.0, ..self }
     }
 
     /// The later of two; the first if they are at the same time.

@@ -2,7 +2,8 @@
 //!
 //! Instead of numbers, each chunk of each rank holds the set of ranks whose part it contains. A
 //! reduction unites two sets, which must be disjoint; a copy replaces one. At the end every chunk of
-//! every rank must hold everybody. On the way the two ends of each transfer must agree, no chunk is
+//! every rank must hold everybody; ranks that only serve others ([`Schedule::contributes`]) begin with
+//! empty sets, and may end with any. On the way the two ends of each transfer must agree, no chunk is
 //! written twice in a step unless both writes are reductions, and each rank must move exactly the
 //! volume that the algorithm's header promises. The idea is that of msccl-tools' checker.
 //!
@@ -203,7 +204,7 @@ pub fn pipelined(
 /// Proves the moves of a schedule: an allreduce, at the promised volume per rank.
 pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Proof, Violation> {
     let (ranks, chunks) = (schedule.ranks(), schedule.chunks());
-    let mut held = Contributors::own(ranks, chunks);
+    let mut held = Contributors::own(ranks, chunks, |rank| schedule.contributes(rank));
     let mut found = vec![Volume { sent: 0, received: 0 }; ranks];
     let mut parts = vec![Part::default(); ranks];
     let mut proof = Proof { steps: schedule.steps(), ..Proof::default() };
@@ -316,19 +317,27 @@ pub(crate) struct Contributors {
     chunks: usize,
     /// 64-bit words per set.
     pub(crate) words: usize,
+    /// Everybody whose part counts.
+    all: Vec<u64>,
     sets: Vec<u64>,
 }
 
 impl Contributors {
-    /// Every rank holds its own part of every chunk.
-    pub(crate) fn own(ranks: usize, chunks: usize) -> Contributors {
+    /// Every rank that has a part holds its own of every chunk.
+    pub(crate) fn own(
+        ranks: usize,
+        chunks: usize,
+        contributes: impl Fn(Rank) -> bool,
+    ) -> Contributors {
         let words = ranks.div_ceil(64);
-        let mut sets = vec![0; ranks * chunks * words];
-        for (slot, set) in sets.chunks_exact_mut(words).enumerate() {
-            let rank = slot / chunks;
-            set[rank / 64] = 1 << (rank % 64);
+        let (mut all, mut sets) = (vec![0; words], vec![0; ranks * chunks * words]);
+        for rank in (0..ranks).filter(|&rank| contributes(rank)) {
+            let (word, bit) = (rank / 64, 1 << (rank % 64));
+            all[word] |= bit;
+            let own = &mut sets[rank * chunks * words..][..chunks * words];
+            own.chunks_exact_mut(words).for_each(|set| set[word] = bit);
         }
-        Contributors { ranks, chunks, words, sets }
+        Contributors { ranks, chunks, words, all, sets }
     }
 
     /// The set that a chunk of a rank holds.
@@ -357,15 +366,15 @@ impl Contributors {
         Ok(())
     }
 
-    /// Everybody holds everything, or the first thing that somebody lacks.
+    /// Everybody who has a part holds everything, or the first thing that somebody lacks.
     pub(crate) fn complete(&self, steps: usize) -> Result<(), Violation> {
-        for rank in 0..self.ranks {
+        let has_part = |rank: &Rank| self.all[rank / 64] >> (rank % 64) & 1 == 1;
+        for rank in (0..self.ranks).filter(has_part) {
             for chunk in 0..self.chunks {
-                let missing = self.at(rank, chunk).iter().enumerate().find_map(|(word, &set)| {
-                    let part = word * 64 + set.trailing_ones() as usize;
-                    (set != u64::MAX && part < self.ranks).then_some(part)
-                });
-                if let Some(part) = missing {
+                let held = self.at(rank, chunk).iter().zip(&self.all).enumerate();
+                let mut missing = held.map(|(word, (set, all))| (word, all & !set));
+                if let Some((word, missing)) = missing.find(|(_, bits)| *bits != 0) {
+                    let part = word * 64 + missing.trailing_zeros() as usize;
                     return Err(Violation::Lacking { steps, rank, chunk, part });
                 }
             }

@@ -12,6 +12,7 @@ mod sweep;
 #[cfg(target_os = "linux")]
 mod switch;
 mod timeline;
+mod tune;
 mod validate;
 mod verify;
 
@@ -73,6 +74,7 @@ enum Command {
     Calibrate(calibrate::Arguments),
     Validate(validate::Arguments),
     Predict(predict::Arguments),
+    Tune(Box<tune::Arguments>),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
@@ -92,6 +94,7 @@ pub fn main() -> ExitCode {
         Command::Calibrate(arguments) => calibrate::run(&arguments),
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),

@@ -16,7 +16,8 @@ use crate::data_plane;
 use crate::environment::{
     Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
 };
-use crate::framework::Framework;
+use crate::framework::{Compression, Framework};
+use crate::groups::Groups;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -33,7 +34,7 @@ pub fn mib(bytes: usize) -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file.
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     pub workload: String,
     /// What a training step consists of besides communication.
     pub step: Step,
@@ -104,6 +105,12 @@ pub struct Axes {
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
+    /// What gradients are cast to, in place of what `framework` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compression: Vec<Compression>,
+    /// Numbers of groups that gradients are handed over in, in place of what `framework` says; 0: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub num_groups: Vec<usize>,
     /// Groups are not fused with one another, nor with other gradients.
     #[serde(default)]
     pub disable_group_fusion: bool,
@@ -114,6 +121,44 @@ pub struct Axes {
     /// Horovod does.
     #[serde(default = "default_packing")]
     pub packing_kib: usize,
+}
+
+impl Axes {
+    /// Every combination of options of the framework.
+    fn varied(&self) -> Vec<Varied> {
+        let compressions: Vec<Option<Compression>> = match self.compression.is_empty() {
+            true => vec![None],
+            false => self.compression.iter().copied().map(Some).collect(),
+        };
+        let groups: Vec<Option<usize>> = match self.num_groups.is_empty() {
+            true => vec![None],
+            false => self.num_groups.iter().copied().map(Some).collect(),
+        };
+        let of =
+            |compression| groups.iter().map(move |&num_groups| Varied { compression, num_groups });
+        compressions.into_iter().flat_map(of).collect()
+    }
+}
+
+impl Default for Axes {
+    /// No case, and Horovod's defaults for what is not varied.
+    fn default() -> Axes {
+        Axes {
+            transport: threads(),
+            topology: Vec::new(),
+            control_plane: Vec::new(),
+            algorithm: Vec::new(),
+            fusion_threshold_mib: default_thresholds(),
+            cycle_time_ms: default_cycle_times(),
+            groups: default_groups(),
+            cache_capacity: default_capacity(),
+            compression: Vec::new(),
+            num_groups: Vec::new(),
+            disable_group_fusion: false,
+            segment_kib: default_segment(),
+            packing_kib: default_packing(),
+        }
+    }
 }
 
 fn threads() -> Vec<String> {
@@ -227,6 +272,29 @@ pub struct Case {
     pub fusion_threshold_bytes: usize,
     /// Cycle time.
     pub cycle_time: Duration,
+    /// Options above the core.
+    pub varied: Varied,
+}
+
+/// Options of the framework that a sweep varies; nothing where it does not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Varied {
+    /// What gradients are cast to.
+    pub compression: Option<Compression>,
+    /// Into how many groups they are put; 0: none.
+    pub num_groups: Option<usize>,
+}
+
+impl Varied {
+    /// What all cases have, with these options.
+    pub fn apply(self, framework: &Framework) -> Framework {
+        let groups = |count| (count > 0).then_some(Groups::Even(count));
+        Framework {
+            compression: self.compression.unwrap_or(framework.compression),
+            groups: self.num_groups.map_or(framework.groups.clone(), groups),
+            ..framework.clone()
+        }
+    }
 }
 
 impl fmt::Display for Case {
@@ -241,7 +309,14 @@ impl fmt::Display for Case {
             self.algorithm,
             mib(self.fusion_threshold_bytes),
             self.cycle_time_ms(),
-        )
+        )?;
+        if let Some(compression) = self.varied.compression {
+            write!(f, "/{}", compression.name())?;
+        }
+        match self.varied.num_groups {
+            Some(count) => write!(f, "/{count}groups"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -300,23 +375,27 @@ impl Config {
     pub fn cases(&self) -> Vec<Case> {
         let axes = &self.sweep;
         let mut cases = Vec::new();
+        let varied = axes.varied();
         for transport in &axes.transport {
             for topology in &axes.topology {
                 for control_plane in &axes.control_plane {
                     for algorithm in &axes.algorithm {
                         for &threshold in &axes.fusion_threshold_mib {
                             for &ms in &axes.cycle_time_ms {
-                                cases.push(Case {
-                                    transport: transport.clone(),
-                                    topology: parse_topology(topology)
-                                        .expect("the configuration was checked"),
-                                    control_plane: control::spelling(control_plane)
-                                        .expect("the configuration was checked"),
-                                    algorithm: data_plane::spelling(algorithm)
-                                        .expect("the configuration was checked"),
-                                    fusion_threshold_bytes: (threshold * MIB).round() as usize,
-                                    cycle_time: cycle_time(ms),
-                                });
+                                cases.extend(varied.iter().map(|&varied| {
+                                    Case {
+                                        transport: transport.clone(),
+                                        topology: parse_topology(topology)
+                                            .expect("the configuration was checked"),
+                                        control_plane: control::spelling(control_plane)
+                                            .expect("the configuration was checked"),
+                                        algorithm: data_plane::spelling(algorithm)
+                                            .expect("the configuration was checked"),
+                                        fusion_threshold_bytes: (threshold * MIB).round() as usize,
+                                        cycle_time: cycle_time(ms),
+                                        varied,
+                                    }
+                                }));
                             }
                         }
                     }
@@ -326,7 +405,9 @@ impl Config {
         cases
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// # Errors
+    /// What is wrong, which key.
+    pub(crate) fn check(&self) -> Result<(), String> {
         let axes = &self.sweep;
         for (key, empty) in [
             ("transport", axes.transport.is_empty()),
@@ -359,6 +440,10 @@ impl Config {
         let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
         check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
         self.framework.check(dtype, op)?;
+        for varied in axes.varied() {
+            let checked = varied.apply(&self.framework).check(dtype, op);
+            checked.map_err(|problem| format!("sweep.compression: {problem}"))?;
+        }
         let numbers = [
             ("step.forward_ms", self.step.forward_ms, 1e5),
             ("step.backward_ms", self.step.backward_ms, 1e5),
@@ -417,7 +502,7 @@ pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
 /// The file of a workload that the configuration at `path` names.
 pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
     let folder = path.parent().unwrap_or(Path::new(""));
-    match workload.ends_with(".csv") {
+    match workload.ends_with(".csv") || workload.ends_with(".json") {
         true => folder.join(workload),
         false => folder.join("workloads").join(format!("{workload}.csv")),
     }

@@ -34,6 +34,18 @@ impl Launched {
         Launched::find(|name| std::env::var(name).ok())
     }
 
+    /// Nodes x processes on each, as the launcher tells; all on one node if it does not.
+    pub fn shape(&self, variable: impl Fn(&str) -> Option<String>) -> String {
+        let number = |name| variable(name)?.trim().parse::<usize>().ok();
+        let per_node = number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("MPI_LOCALNRANKS"));
+        let nodes = per_node
+            .map(|per_node| self.tasks / per_node.max(1))
+            .or_else(|| number("SLURM_STEP_NUM_NODES"))
+            .filter(|&nodes| nodes > 0 && self.tasks.is_multiple_of(nodes));
+        let nodes = nodes.unwrap_or(1);
+        format!("{nodes}x{}", self.tasks / nodes)
+    }
+
     /// Why `ranks`, as MPI counts them, cannot be what was started, if so.
     pub fn contradicts(&self, ranks: usize) -> Option<String> {
         let Launched { tasks, by, .. } = *self;

@@ -60,6 +60,7 @@ pub mod switch;
 pub mod tabulate;
 pub mod timeline;
 pub mod transport;
+pub mod tune;
 pub mod usage;
 pub mod validate;
 pub mod workload;

@@ -14,6 +14,7 @@ pub mod patterns;
 #[cfg(feature = "mpi")]
 mod processes;
 pub mod runner;
+pub mod skew;
 pub mod write;
 
 use crate::data_plane::DataPlane;

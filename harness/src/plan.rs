@@ -17,6 +17,7 @@ use crate::config::{Case, Config, Measure};
 use crate::data_plane::DataPlane;
 use crate::engine::Job;
 use crate::for_dtype;
+use crate::framework::Framework;
 use crate::groups::too_large;
 use crate::nodes::{EMULATED, Node, cast};
 use crate::provenance::{Subject, cores};
@@ -29,6 +30,8 @@ use crate::workload::Workload;
 pub struct Planned {
     /// The setting.
     pub case: Case,
+    /// What is done to its gradients above the core.
+    pub framework: Framework,
     /// How its messages are reduced, or why they cannot be.
     pub data_plane: Result<DataPlane, String>,
     /// The gradients of each group; empty if there are no groups.
@@ -88,7 +91,7 @@ impl Plan {
     /// Works out the cases; those that cannot be run stay in, with the reason.
     pub fn new(config: Config, workload: Workload) -> Plan {
         let planned = |case: Case| {
-            let (ranks, framework) = (case.topology.ranks(), &config.framework);
+            let (ranks, framework) = (case.topology.ranks(), case.varied.apply(&config.framework));
             let pattern = framework.pattern(ranks, config.dtype(), config.op(), 0);
             let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
             let data_plane = DataPlane::find(&case.algorithm, &case.transport, &case.topology);
@@ -100,7 +103,7 @@ impl Plan {
             let data_plane = problem.map_or(data_plane, Err);
             let (groups, placement) =
                 (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
-            Planned { case, data_plane, groups, placement, left: None }
+            Planned { case, framework, data_plane, groups, placement, left: None }
         };
         let cases = config.cases().into_iter().map(planned).collect();
         Plan { config, workload, cases, timelines: false }
@@ -190,7 +193,7 @@ impl Plan {
             dtype: self.config.dtype(),
             op: self.config.op(),
             data_plane,
-            framework: &self.config.framework,
+            framework: &planned.framework,
             groups: &planned.groups,
             disable_group_fusion: self.config.sweep.disable_group_fusion,
             control_plane: &case.control_plane,
@@ -226,11 +229,12 @@ impl Plan {
 
     /// What a user should know before anything runs, in sentences.
     pub fn warnings(&self) -> Vec<String> {
-        let framework = &self.config.framework;
-        let tensors = framework.tensors(&self.workload, self.config.dtype(), self.config.op());
-        let Ok(tensors) = Tensors::new(tensors) else { return Vec::new() };
         let mut warnings = Vec::new();
-        for Planned { case, groups, .. } in &self.cases {
+        for Planned { case, groups, framework, .. } in &self.cases {
+            let (dtype, op) = (self.config.dtype(), self.config.op());
+            let Ok(tensors) = Tensors::new(framework.tensors(&self.workload, dtype, op)) else {
+                continue;
+            };
             let threshold = effective_threshold_bytes(case.fusion_threshold_bytes, &case.topology);
             let warning = too_large(groups, &tensors, threshold);
             warnings.extend(warning.filter(|warning| !warnings.contains(warning)));

@@ -13,6 +13,7 @@ pub mod data_plane;
 pub mod jitter;
 pub mod machine_file;
 pub mod negotiation;
+pub mod policy;
 pub mod predict;
 pub mod published;
 pub mod summary;

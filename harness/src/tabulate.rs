@@ -27,7 +27,7 @@ pub fn block_of(
     outcome: &Outcome,
 ) -> Block {
     let warmup = plan.config.measure.warmup_steps;
-    let element_bytes = plan.config.wire().size_bytes();
+    let element_bytes = planned.framework.wire(plan.config.dtype()).size_bytes();
     let case = planned.case.to_string();
     let mut latencies = histogram();
     let cycles = cycles_of(outcome);
@@ -230,7 +230,7 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
     let (case, config) = (&planned.case, &plan.config);
     let ranks = case.topology.ranks();
     let launch = launches.last().expect("this run of the program");
-    let (step, framework) = (config.step, &config.framework);
+    let (step, framework) = (config.step, &planned.framework);
     let passes = framework.backward_passes_per_step;
     let grouped = (!planned.groups.is_empty()).then_some(&framework.groups);
     let grouping =

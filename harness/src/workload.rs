@@ -6,6 +6,10 @@ use std::path::{Path, PathBuf};
 use algorithms::control::{DataType, ReduceOp, Tensor};
 use thiserror::Error;
 
+use crate::timeline::read::TimelineError;
+
+pub mod from_timeline;
+
 /// Gradients of one model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
@@ -45,13 +49,24 @@ impl Gradient {
 pub enum WorkloadError {
     /// The file is not there or cannot be opened.
     #[error(
-        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file", path.display()
+        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file or of a timeline (.json)", path.display()
     )]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// What the system says.
         cause: std::io::Error,
+    },
+    /// The timeline is not there, or is none.
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
+    /// The timeline does not tell what a workload needs.
+    #[error("{}: {problem}", path.display())]
+    Untold {
+        /// The file.
+        path: PathBuf,
+        /// What is missing, and what to do.
+        problem: String,
     },
     /// A line is not what it should be.
     #[error("{}:{line}: {problem}", path.display())]
@@ -68,8 +83,14 @@ pub enum WorkloadError {
 impl Workload {
     /// Reads `NAME.csv` (`index,name,shape,elements`) and `NAME.ready.csv`
     /// (`ready,index,name,elements,bwd_flop_frac`) beside it. Without the second file gradients are
-    /// assumed to become ready in reverse order.
+    /// assumed to become ready in reverse order. A `.json` file is a [timeline](from_timeline).
+    ///
+    /// # Errors
+    /// When a file is not there or not what it should be: where, and what was expected.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Ok(from_timeline::read(path)?.workload);
+        }
         let mut gradients: Vec<Gradient> = Vec::new();
         let mut table = Table::open(path, &["index", "name", "shape", "elements"])?;
         while let Some(row) = table.next()? {

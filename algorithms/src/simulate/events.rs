@@ -6,8 +6,9 @@
 //! order (receiver, step, distance of the sender, position), so a run repeats to the last digit.
 
 use super::clock::{Clock, Load};
-use super::machine::Machine;
+use super::machine::{Level, Machine};
 use super::radix_heap::RadixHeap;
+use super::ways::Ways;
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
 use crate::schedule::{Action, Part, Schedule};
 
@@ -39,7 +40,10 @@ struct World<'w> {
     schedule: &'w dyn Schedule,
     machine: &'w Machine,
     chunk_bytes: f64,
+    steps: usize,
     ranks: Vec<Rank>,
+    seats: Vec<Seat>,
+    ways: Vec<Ways>,
     capacities: Vec<f64>,
     /// When each capacity of each node is free again.
     free_s: Vec<f64>,
@@ -61,26 +65,52 @@ struct Rank {
     early: Vec<u32>,
 }
 
-/// Where a message is.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    /// At what its receiver has for itself; before others at the same time.
-    Receiver,
-    /// At what the sender's node shares.
-    Out,
-    /// At what the receiver's node shares.
-    In,
+/// Where a rank is.
+#[derive(Clone, Copy)]
+struct Seat {
+    node: u32,
+    local: u32,
 }
 
-/// A message comes to a place. The order of fields is the order at the same time.
+/// Where a message is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// At what its receiver has for itself; before others at the same time.
+    Receiver = 0,
+    /// At what the sender's node shares.
+    Out = 1,
+    /// At what the receiver's node shares.
+    In = 2,
+}
+
+/// A message comes to a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
-    to: u32,
-    step: u32,
-    distance: u32,
-    position: u32,
-    place: Place,
+    /// At the same time: receiver and step, then distance of the sender, position and place.
+    order: [u64; 2],
     message: u32,
+}
+
+impl Event {
+    fn new(message: u32, of: &Message, place: Place, ranks: u32) -> Event {
+        let distance = (of.from + ranks - of.to) % ranks;
+        let joined = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
+        let last = of.position << 2 | place as u32;
+        Event { order: [joined(of.to, of.step), joined(distance, last)], message }
+    }
+
+    /// Who receives it, and in which step: known without a look at the message.
+    fn receiver(self) -> [usize; 2] {
+        [(self.order[0] >> 32) as usize, self.order[0] as u32 as usize]
+    }
+
+    fn place(self) -> Place {
+        match self.order[1] & 3 {
+            0 => Place::Receiver,
+            1 => Place::Out,
+            _ => Place::In,
+        }
+    }
 }
 
 #[derive(Clone, Copy)]
@@ -111,7 +141,12 @@ impl<'w> World<'w> {
             Rank { step: 0, expected: 0, came: 0, clock, early: Vec::new() }
         };
         let capacities = machine.capacities();
+        let (size, locals) = (machine.local_size, machine.local_size.min(ranks));
+        let seat = |rank: usize| Seat { node: (rank / size) as u32, local: (rank % size) as u32 };
         World {
+            steps: schedule.steps(),
+            seats: (0..ranks).map(seat).collect(),
+            ways: (0..locals).map(|local| Ways::new(machine, &capacities, local)).collect(),
             schedule,
             machine,
             chunk_bytes: chunk_bytes(schedule, size_bytes),
@@ -129,7 +164,7 @@ impl<'w> World<'w> {
     /// A rank begins its step, and further ones as long as it has to wait for nothing.
     fn go_on(&mut self, rank: usize) {
         let mut part = std::mem::take(&mut self.part);
-        while self.ranks[rank].step < self.schedule.steps() {
+        while self.ranks[rank].step < self.steps {
             let step = self.ranks[rank].step;
             part.clear();
             self.schedule.part(rank, step, &mut part);
@@ -150,11 +185,15 @@ impl<'w> World<'w> {
     }
 
     fn send(&mut self, from: usize, to: usize, bytes: f64, action: Action, position: usize) {
-        let level = self.machine.level(from, to);
+        let [a, b] = [from, to].map(|rank| self.seats[rank]);
+        let [a_ways, b_ways] = [a, b].map(|seat| &self.ways[seat.local as usize]);
+        let (level, least) = match a.node == b.node {
+            false => (Level::Network, a_ways.out.least.min(b_ways.into.least)),
+            true if a_ways.socket == b_ways.socket => (Level::Socket, f64::INFINITY),
+            true => (Level::Bus, a_ways.bus.least),
+        };
         let protocol = self.machine.link(level).protocol(bytes);
-        let limit = self.machine.passes(from, to, level).into_iter();
-        let limit = limit.flat_map(|passes| passes.numbers());
-        let least_s = limit.map(|number| bytes / self.capacities[number]).fold(0.0, f64::max);
+        let least_s = bytes / least;
         let alone_s = bytes * protocol.beta_s;
         let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
         let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
@@ -189,16 +228,14 @@ impl<'w> World<'w> {
     }
 
     fn comes(&mut self, index: u32, place: Place) {
-        let Message { step, from, to, position, moment, .. } = self.messages[index as usize];
-        let ranks = self.ranks.len() as u32;
-        let distance = (from + ranks - to) % ranks;
-        let event = Event { to, step, distance, position, place, message: index };
-        self.queue.push(moment.at_s, event);
+        let message = &self.messages[index as usize];
+        let event = Event::new(index, message, place, self.ranks.len() as u32);
+        self.queue.push(message.moment.at_s, event);
     }
 
     fn happens(&mut self, at_s: f64, event: Event) {
         let index = event.message;
-        match event.place {
+        match event.place() {
             Place::Out => {
                 let moment = self.pass(at_s, index, 0);
                 let message = &mut self.messages[index as usize];
@@ -210,8 +247,8 @@ impl<'w> World<'w> {
                 self.comes(index, Place::Receiver);
             }
             Place::Receiver => {
-                let rank = event.to as usize;
-                if event.step as usize != self.ranks[rank].step {
+                let [rank, step] = event.receiver();
+                if step != self.ranks[rank].step {
                     self.ranks[rank].early.push(index);
                     return;
                 }
@@ -227,13 +264,15 @@ impl<'w> World<'w> {
     /// A message goes through what a node shares, on the way out or in; returns when its first byte leaves.
     fn pass(&mut self, at_s: f64, index: u32, direction: usize) -> Moment {
         let message = &self.messages[index as usize];
-        let (from, to) = (message.from as usize, message.to as usize);
-        let passes = self.machine.passes(from, to, message.load.level)[direction];
-        let node = [from, to][direction] / self.machine.local_size * self.capacities.len();
+        let seat = self.seats[[message.from, message.to][direction] as usize];
+        let ways = &self.ways[seat.local as usize];
+        let Some(way) = ways.way(message.load.level, direction) else { return message.moment };
+        let node = seat.node as usize * self.capacities.len();
         let free = |number: usize| self.free_s[node + number];
-        let begins_s = passes.numbers().map(free).fold(at_s, f64::max);
-        for number in passes.numbers() {
-            self.free_s[node + number] = begins_s + message.load.bytes / self.capacities[number];
+        let begins_s = way.passes.numbers().map(free).fold(at_s, f64::max);
+        for number in way.passes.numbers() {
+            let bytes_s = message.load.bytes / self.capacities[number];
+            self.free_s[node + number] = begins_s + bytes_s;
         }
         let mut moment = message.moment;
         moment.contention_s += begins_s - at_s;

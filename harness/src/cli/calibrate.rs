@@ -47,6 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let calibration = calibrate(&mut *runner, &effort)?;
     let compute_cv = jitter::measure(&mut *runner)?;
+    let starts = runner.starts()?;
     if !runner.leads() {
         return Ok(Exit::Right);
     }
@@ -54,8 +55,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let name = stem.unwrap_or("here");
     let estimates = calibration.estimates();
     let file = calibration.machine_file(name, &Machine::this().host, &estimates);
-    let file = write::with_control(file, &estimates, compute_cv, quantile);
-    let text = write::text(file, &calibration.measured());
+    let file = write::with_control(file, &estimates, compute_cv, &starts, quantile);
+    let mut measured = calibration.measured();
+    measured.push(starts.measured());
+    let text = write::text(file, &measured);
     match &arguments.out {
         Some(path) => write_whole(path, text.as_bytes())?,
         None => print!("{text}"),

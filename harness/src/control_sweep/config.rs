@@ -108,7 +108,7 @@ pub struct Vary {
 pub enum Source {
     /// So many, with names of typical length.
     Synthetic(usize),
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file.
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     Workload(String),
 }
 

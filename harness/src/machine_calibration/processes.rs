@@ -1,10 +1,11 @@
 //! The processes of an MPI job as a runner: all run the same programs, and all learn all times.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use algorithms::topology::{Rank, Topology};
 
 use super::runner::{Program, Runner, computation};
+use super::skew::{Ahead, Starts, TIMES, ahead, leave};
 use crate::bench::{Ended, PATIENCE, run_rank};
 use crate::launch::Launched;
 use crate::nodes::cast;
@@ -56,6 +57,22 @@ impl Processes {
         let Ended { times, .. } =
             program.bench(&self.topology, |bench| run_rank(bench, data, bits))?;
         Ok(times)
+    }
+
+    /// When this process leaves barriers by rank 0's clock, and after that by how much that may be wrong; nothing
+    /// if it has no part.
+    fn own_starts(&mut self) -> Result<Vec<Duration>, TransportError> {
+        let Some((rank, connections)) = self.world.connect(&self.members, PATIENCE)? else {
+            return Ok(Vec::new());
+        };
+        let Connections { bits, mut mail, .. } = connections;
+        let start = Instant::now();
+        let clock_s = || start.elapsed().as_secs_f64();
+        let Ahead { by_s, error_s } = ahead(&mut mail, (rank, self.members.len()), clock_s)?;
+        let left_s = leave(bits, clock_s)?;
+        let told_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
+        // Rank 0 asked after it had begun to count, so that nothing is before.
+        Ok(told_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
     }
 
     /// What each process took, in their order.
@@ -115,5 +132,14 @@ impl Runner for Processes {
         }
         let all = self.all(&own, times)?;
         Ok(self.members.iter().map(|&rank| all[rank].clone()).collect())
+    }
+
+    fn starts(&mut self) -> Result<Starts, TransportError> {
+        let told = self.own_starts().and_then(|own| self.all(&own, TIMES + 1));
+        let told = told.unwrap_or_else(|error| give_up(&error));
+        let mut left_s: Vec<_> = self.members.iter().map(|&rank| told[rank].clone()).collect();
+        let errors_s = left_s.iter_mut().filter_map(Vec::pop);
+        let clock_error_s = errors_s.fold(0.0, f64::max);
+        Ok(Starts::of(&left_s, clock_error_s))
     }
 }

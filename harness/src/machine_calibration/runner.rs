@@ -7,12 +7,14 @@ use std::time::{Duration, Instant};
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 
+use super::skew::{self, Starts};
 use crate::allreduce::Sizes;
-use crate::bench::{Bench, run};
+use crate::bench::{Bench, PATIENCE, run};
 use crate::data_plane::DataPlane;
 use crate::launch::Launched;
 use crate::provenance::cores;
-use crate::transport::{MPI, TransportError, threads};
+use crate::transport::threads::{self, Links, run_ranks};
+use crate::transport::{MPI, TransportError};
 
 /// Runs programs over a world.
 pub trait Runner {
@@ -40,6 +42,12 @@ pub trait Runner {
     /// # Errors
     /// When a rank does not answer.
     fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+
+    /// How far apart ranks leave barriers; the same in all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn starts(&mut self) -> Result<Starts, TransportError>;
 }
 
 /// Some milliseconds of a processor, with nothing from memory.
@@ -136,6 +144,14 @@ impl Runner for Threads {
             let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
             ranks.into_iter().map(|rank| rank.join().expect("computing does not fail")).collect()
         }))
+    }
+
+    fn starts(&mut self) -> Result<Starts, TransportError> {
+        let (links, clock) = (Links::new(self.0.ranks(), PATIENCE), Instant::now());
+        let left_s = run_ranks(&[&links], |rank| {
+            skew::leave(links.join(rank), || clock.elapsed().as_secs_f64())
+        })?;
+        Ok(Starts::of(&left_s, 0.0))
     }
 }
 

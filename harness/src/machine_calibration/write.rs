@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::estimate::{BY_BUFFER, Estimate, Estimates, LAUNCH_US, UNLIMITED_GB_S};
+use super::skew::Starts;
 use super::{Calibration, control};
 use crate::provenance::{COMMIT, now};
 use crate::simulate::machine_file::{
@@ -57,8 +58,8 @@ impl Calibration {
     }
 }
 
-/// With what control planes cost there, the state machines themselves measured on this processor, and how
-/// unevenly ranks compute.
+/// With what control planes cost there, the state machines themselves measured on this processor, how
+/// unevenly ranks compute, and how far apart they begin.
 ///
 /// # Panics
 /// When the file is not of a calibration: those know a link.
@@ -66,6 +67,7 @@ pub fn with_control(
     mut file: MachineFile,
     estimates: &Estimates,
     compute_cv: Estimate,
+    starts: &Starts,
     share: f64,
 ) -> MachineFile {
     let link = file.network.as_ref().unwrap_or(&file.socket);
@@ -80,6 +82,7 @@ pub fn with_control(
         cycle_us: own("control.cycle_us", control::cycle_us(share)),
         launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
         compute_cv: Some(own("control.compute_cv", compute_cv)),
+        start_skew_us: Some(own("control.start_skew_us", starts.beyond(small.alpha_us.value))),
     });
     file
 }
@@ -177,7 +180,8 @@ const HEADER: &str = "\
 # one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
 # the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second); by_buffer has
 # both for buffers of so many bytes, and for ranks that send nothing meanwhile. What a call takes by itself,
-# however few its steps, is launch_us. What a step takes:
+# however few its steps, is launch_us. start_skew_us is how much later the last rank leaves a barrier than
+# the first, beyond alpha_us at each level of its tree. What a step takes:
 #
 ";
 

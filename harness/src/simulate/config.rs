@@ -3,15 +3,14 @@
 use std::fmt;
 use std::path::Path;
 
-use algorithms::control;
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
 use super::data_plane::Engine;
 use super::jitter::Jitter;
-use crate::config::{ConfigError, MIB, read_toml};
+use super::policy::Policy;
+use crate::config::{ConfigError, read_toml};
 use crate::framework::Compression;
-use crate::groups::Groups;
 
 /// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -64,6 +63,26 @@ pub struct Simulate {
     pub drive_all_up_to: usize,
 }
 
+impl Simulate {
+    /// These world sizes on a machine, with the defaults of every other key.
+    ///
+    /// # Panics
+    /// When there is no world size.
+    pub fn new(machine: &str, ranks: Vec<usize>) -> Simulate {
+        Simulate {
+            machine: machine.into(),
+            base_ranks: ranks[0],
+            ranks,
+            seeds: default_seeds(),
+            seed: default_seed(),
+            warmup_steps: default_warmup(),
+            steps: default_steps(),
+            engine: Engine::default(),
+            drive_all_up_to: 0,
+        }
+    }
+}
+
 fn default_seeds() -> usize {
     7
 }
@@ -84,7 +103,7 @@ fn default_steps() -> usize {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file.
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     pub workload: String,
     /// Samples per rank and step.
     pub batch: usize,
@@ -100,78 +119,6 @@ pub struct Model {
     pub compression: Compression,
     /// Where batch and times come from.
     pub source: String,
-}
-
-/// By whom gradients are reduced, and how: Horovod in one version or setting, or another library.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Policy {
-    /// As in rows and legends.
-    pub name: String,
-    /// Control plane.
-    pub control_plane: String,
-    /// Data plane: `nccl`, or an algorithm.
-    #[serde(default = "default_data_plane")]
-    pub data_plane: String,
-    /// Least time between the beginnings of two cycles.
-    #[serde(default = "default_cycle_time_ms")]
-    pub cycle_time_ms: f64,
-    /// Fused messages hold at most so many MiB; 0 turns fusion off.
-    #[serde(default = "default_threshold_mib")]
-    pub fusion_threshold_mib: f64,
-    /// Responses that the bit-vector plane remembers.
-    #[serde(default = "default_capacity")]
-    pub cache_capacity: usize,
-    /// What is handed over as a unit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub groups: Option<Groups>,
-    /// Groups are not fused with one another, nor with other gradients.
-    #[serde(default)]
-    pub disable_group_fusion: bool,
-    /// Forward and backward passes whose gradients are added up before they are reduced.
-    #[serde(default = "one")]
-    pub backward_passes_per_step: usize,
-    /// Messages of our own algorithms are pipelined in segments of about so many KiB; 0: they are not.
-    #[serde(default)]
-    pub segment_kib: f64,
-    /// Messages are cut into pieces of at most so many MiB, one allreduce each; 0: they are not.
-    #[serde(default)]
-    pub partition_mib: f64,
-    /// The latency of one message passes while the next ones travel, as with many messages in flight.
-    #[serde(default)]
-    pub overlap_latency: bool,
-    /// A cycle does not end before its messages are over, as with data on CPUs.
-    #[serde(default)]
-    pub blocking: bool,
-    /// Computation takes longer by this factor while a message is under way.
-    #[serde(default = "one_f64")]
-    pub slowdown: f64,
-    /// What it stands for, and what is assumed about it.
-    pub about: String,
-}
-
-fn default_data_plane() -> String {
-    super::data_plane::NCCL.into()
-}
-
-fn default_cycle_time_ms() -> f64 {
-    1.0
-}
-
-fn default_threshold_mib() -> f64 {
-    128.0
-}
-
-fn default_capacity() -> usize {
-    1024
-}
-
-fn one() -> usize {
-    1
-}
-
-fn one_f64() -> f64 {
-    1.0
 }
 
 /// Allreduces alone.
@@ -208,6 +155,12 @@ impl fmt::Display for Case<'_> {
 }
 
 impl Config {
+    /// One model, with some policies and nothing else.
+    pub fn plain(simulate: Simulate, model: Model, policy: Vec<Policy>) -> Config {
+        let jitter = Jitter::default();
+        Config { simulate, jitter, model: vec![model], policy, crossover: None, claim: Vec::new() }
+    }
+
     /// True if there is a simulated sweep at `path`, right or wrong.
     pub fn is_at(path: &Path) -> bool {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -279,46 +232,11 @@ impl Config {
     }
 }
 
-impl Policy {
-    /// Fusion threshold.
-    pub fn fusion_threshold_bytes(&self) -> usize {
-        (self.fusion_threshold_mib * MIB).round() as usize
-    }
-
-    /// Length of segments, as wished.
-    pub fn segment_bytes(&self) -> f64 {
-        self.segment_kib * 1024.0
-    }
-
-    fn check(&self) -> Result<(), String> {
-        let key = |field: &str| format!("policy \"{}\": {field}", self.name);
-        if control::spelling(&self.control_plane).is_none() {
-            return Err(format!(
-                "{} \"{}\" is unknown; choose from {}",
-                key("control_plane"),
-                self.control_plane,
-                control::NAMES.join(", ")
-            ));
-        }
-        within(&key("cycle_time_ms"), self.cycle_time_ms, 0.0, 1e4)?;
-        within(&key("fusion_threshold_mib"), self.fusion_threshold_mib, 0.0, 1e6)?;
-        within(&key("segment_kib"), self.segment_kib, 0.0, 1e9)?;
-        within(&key("partition_mib"), self.partition_mib, 0.0, 1e6)?;
-        within(&key("slowdown"), self.slowdown, 1.0, 10.0)?;
-        within(
-            &key("backward_passes_per_step"),
-            self.backward_passes_per_step as f64,
-            1.0,
-            65536.0,
-        )?;
-        match &self.groups {
-            Some(groups) => groups.check().map_err(|why| format!("{} {why}", key("groups"))),
-            None => Ok(()),
-        }
-    }
-}
-
-fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), String> {
+/// Refuses a number beyond these ends.
+///
+/// # Errors
+/// The key, what was found, what was expected.
+pub(super) fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), String> {
     match (least..=most).contains(&found) {
         true => Ok(()),
         false => Err(format!("{key} is {found}, expected {least} to {most}")),

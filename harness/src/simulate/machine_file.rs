@@ -1,37 +1,22 @@
 //! A machine as written in TOML: every parameter with its value, where that comes from, and how far off it
 //! may be.
 
-use std::collections::BTreeMap;
+mod parameter;
+mod tables;
+
 use std::path::{Path, PathBuf};
 
-use algorithms::simulate::machine::{self, Link, Machine, Protocol, Rates, Shared};
-use algorithms::simulate::nccl::{Channels, Generation, Nccl};
+use algorithms::simulate::machine::Machine;
+use algorithms::simulate::nccl::Nccl;
+pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
+pub use tables::{
+    Control, GenerationName, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
+    SharedFile,
+};
+use tables::{buffer_bytes, link, link_parameters};
 
 use crate::config::{ConfigError, read_toml};
-
-/// One number of a machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Parameter {
-    /// What simulations go by, in the unit of the key.
-    pub value: f64,
-    /// It may be as low as this; as the value, if nobody says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub low: Option<f64>,
-    /// It may be as high as this.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub high: Option<f64>,
-    /// A document, a measurement, or `assumed` with the reason.
-    pub source: String,
-}
-
-impl Parameter {
-    /// True if nobody measured or documented it.
-    pub fn is_assumed(&self) -> bool {
-        self.source.starts_with("assumed")
-    }
-}
 
 /// A machine file. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -44,13 +29,13 @@ pub struct MachineFile {
     /// What a node holds.
     pub node: Node,
     /// Between GPUs of a socket, by protocol.
-    pub socket: BTreeMap<String, ProtocolFile>,
+    pub socket: Protocols,
     /// Between sockets of a node, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bus: Option<BTreeMap<String, ProtocolFile>>,
+    pub bus: Option<Protocols>,
     /// Between nodes, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<BTreeMap<String, ProtocolFile>>,
+    pub network: Option<Protocols>,
     /// What the ranks of a node share.
     #[serde(default)]
     pub shared: SharedFile,
@@ -63,151 +48,6 @@ pub struct MachineFile {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nccl: Option<NcclFile>,
 }
-
-/// What a node holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Node {
-    /// Ranks.
-    pub ranks: usize,
-    /// Ranks of a socket.
-    pub ranks_per_socket: usize,
-    /// Nodes of the machine.
-    pub nodes: usize,
-    /// Network cards; 0 where that limits nothing.
-    #[serde(default)]
-    pub nics: usize,
-}
-
-/// One way to send a message.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ProtocolFile {
-    /// Until the first byte is there.
-    pub alpha_us: Parameter,
-    /// Of one message alone, in 10^9 bytes per second.
-    pub bandwidth_gb_s: Parameter,
-    /// For each message at its receiver.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub kappa_us: Option<Parameter>,
-}
-
-/// Capacities that ranks share, each direction, in 10^9 bytes per second.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[allow(missing_docs, reason = "see `algorithms::simulate::machine::Shared`")]
-pub struct SharedFile {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bus_gb_s: Option<Parameter>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub nic_gb_s: Option<Parameter>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_gb_s: Option<Parameter>,
-}
-
-/// What happens to bytes that have arrived.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reduction {
-    /// Of buffers whose size makes no difference, or is not known.
-    #[serde(flatten)]
-    pub rates: RatesFile,
-    /// Of a sender's processor, for each message.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub overhead_us: Option<Parameter>,
-    /// Of buffers of so many bytes (of one rank, all of it), where caches make a difference; see
-    /// [`Machine::reduction_by_buffer`].
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub by_buffer: BTreeMap<String, RatesFile>,
-}
-
-/// How fast that happens, in 10^9 bytes of one message per second.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RatesFile {
-    /// Combined.
-    pub combine_gb_s: Parameter,
-    /// Put where they belong; nothing, if links do that.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub copy_gb_s: Option<Parameter>,
-    /// Combined at a rank that sends nothing meanwhile; as at others, if nobody says.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silent_combine_gb_s: Option<Parameter>,
-    /// Put where they belong, there.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub silent_copy_gb_s: Option<Parameter>,
-}
-
-impl RatesFile {
-    fn reduction(&self) -> machine::Reduction {
-        let per_byte = |gb_s: &Parameter| 1e-9 / gb_s.value;
-        let gamma_s = per_byte(&self.combine_gb_s);
-        let copy_s = self.copy_gb_s.as_ref().map_or(0.0, per_byte);
-        let silent = Rates {
-            gamma_s: self.silent_combine_gb_s.as_ref().map_or(gamma_s, per_byte),
-            copy_s: self.silent_copy_gb_s.as_ref().map_or(copy_s, per_byte),
-        };
-        machine::Reduction { sending: Rates { gamma_s, copy_s }, silent }
-    }
-
-    fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
-        let RatesFile { combine_gb_s, copy_gb_s, silent_combine_gb_s, silent_copy_gb_s } = self;
-        let key = |field: &str| format!("{table}.{field}");
-        let mut all = vec![(key("combine_gb_s"), combine_gb_s)];
-        all.extend(copy_gb_s.as_mut().map(|rate| (key("copy_gb_s"), rate)));
-        all.extend(silent_combine_gb_s.as_mut().map(|rate| (key("silent_combine_gb_s"), rate)));
-        all.extend(silent_copy_gb_s.as_mut().map(|rate| (key("silent_copy_gb_s"), rate)));
-        all
-    }
-}
-
-/// What control planes go by, and how unevenly ranks come to them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Control {
-    /// A small message between processes.
-    pub alpha_us: Parameter,
-    /// What rank 0's node takes in, in 10^9 bytes per second.
-    pub bandwidth_gb_s: Parameter,
-    /// Of rank 0's processor, for each rank and tensor that it is asked about.
-    pub rank0_ns: Parameter,
-    /// Of every rank's processor, for each cycle.
-    pub cycle_us: Parameter,
-    /// Of the processor, for each message that is handed to the data plane.
-    pub launch_us: Parameter,
-    /// Standard deviation of a rank's computation in parts of its mean, where that was measured.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub compute_cv: Option<Parameter>,
-}
-
-/// What NCCL finds; see [`Nccl`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "see `algorithms::simulate::nccl::Nccl`")]
-pub struct NcclFile {
-    pub generation: GenerationName,
-    pub channels_inside: Parameter,
-    pub channel_inside_gb_s: Parameter,
-    pub channels_between: Parameter,
-    pub channel_between_gb_s: Parameter,
-    pub card_us: Parameter,
-}
-
-/// As in [`Generation`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "names of products")]
-pub enum GenerationName {
-    Volta,
-    Ampere,
-    Hopper,
-    Blackwell,
-}
-
-/// Faster than any link there is, in 10^9 bytes per second: a slip of unit.
-const MOST_GB_S: f64 = 1e5;
-
-/// Slower than any latency there is, in microseconds.
-const MOST_US: f64 = 1e6;
 
 impl MachineFile {
     /// Reads and checks a machine file.
@@ -231,59 +71,18 @@ impl MachineFile {
 
     /// Every parameter by its key, in the order of the file; to list them, or to change one.
     pub fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
-        let mut all = Vec::new();
         let links = [
             ("socket", Some(&mut self.socket)),
             ("bus", self.bus.as_mut()),
             ("network", self.network.as_mut()),
         ];
-        for (level, protocols) in links {
-            for (name, protocol) in protocols.into_iter().flatten() {
-                let key = |field: &str| format!("{level}.{name}.{field}");
-                all.push((key("alpha_us"), &mut protocol.alpha_us));
-                all.push((key("bandwidth_gb_s"), &mut protocol.bandwidth_gb_s));
-                all.extend(protocol.kappa_us.as_mut().map(|kappa| (key("kappa_us"), kappa)));
-            }
-        }
-        let SharedFile { bus_gb_s, nic_gb_s, node_gb_s } = &mut self.shared;
-        for (key, shared) in [
-            ("shared.bus_gb_s", bus_gb_s),
-            ("shared.nic_gb_s", nic_gb_s),
-            ("shared.node_gb_s", node_gb_s),
-        ] {
-            all.extend(shared.as_mut().map(|shared| (key.to_string(), shared)));
-        }
-        let Reduction { rates, overhead_us, by_buffer } = &mut self.reduction;
-        all.extend(rates.parameters("reduction"));
-        all.extend(overhead_us.as_mut().map(|each| ("reduction.overhead_us".into(), each)));
-        for (bytes, rates) in by_buffer {
-            all.extend(rates.parameters(&format!("reduction.by_buffer.{bytes}")));
-        }
-        if let Some(control) = &mut self.control {
-            let Control { alpha_us, bandwidth_gb_s, rank0_ns, cycle_us, launch_us, compute_cv } =
-                control;
-            for (key, parameter) in [
-                ("control.alpha_us", alpha_us),
-                ("control.bandwidth_gb_s", bandwidth_gb_s),
-                ("control.rank0_ns", rank0_ns),
-                ("control.cycle_us", cycle_us),
-                ("control.launch_us", launch_us),
-            ] {
-                all.push((key.into(), parameter));
-            }
-            all.extend(compute_cv.as_mut().map(|cv| ("control.compute_cv".into(), cv)));
-        }
-        if let Some(nccl) = &mut self.nccl {
-            for (key, parameter) in [
-                ("nccl.channels_inside", &mut nccl.channels_inside),
-                ("nccl.channel_inside_gb_s", &mut nccl.channel_inside_gb_s),
-                ("nccl.channels_between", &mut nccl.channels_between),
-                ("nccl.channel_between_gb_s", &mut nccl.channel_between_gb_s),
-                ("nccl.card_us", &mut nccl.card_us),
-            ] {
-                all.push((key.into(), parameter));
-            }
-        }
+        let links = links.into_iter().filter_map(|(level, link)| Some((level, link?)));
+        let mut all: Vec<_> =
+            links.flat_map(|(level, link)| link_parameters(level, link)).collect();
+        all.extend(self.shared.parameters());
+        all.extend(self.reduction.parameters());
+        all.extend(self.control.iter_mut().flat_map(Control::parameters));
+        all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
         all
     }
 
@@ -316,7 +115,7 @@ impl MachineFile {
             ("bus", self.bus.as_ref()),
             ("network", self.network.as_ref()),
         ] {
-            if protocols.is_some_and(BTreeMap::is_empty) {
+            if protocols.is_some_and(Protocols::is_empty) {
                 return Err(format!("{level} has no protocol; add [{level}.NAME]"));
             }
         }
@@ -327,58 +126,30 @@ impl MachineFile {
                  [reduction.by_buffer.1048576]"
             ));
         }
-        self.clone()
-            .parameters()
-            .into_iter()
-            .try_for_each(|(key, parameter)| check(&key, parameter))
+        self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
     }
 
     /// As the engines see it.
     pub fn machine(&self) -> Machine {
         let socket = link(&self.socket);
         let bus = self.bus.as_ref().map_or(socket.clone(), link);
-        let capacity = |shared: &Option<Parameter>| shared.as_ref().map(|gb_s| gb_s.value * 1e9);
-        let Reduction { rates, overhead_us, by_buffer } = &self.reduction;
-        let of = |(key, of): (&String, &RatesFile)| Some((buffer_bytes(key)?, of.reduction()));
-        let mut reduction_by_buffer: Vec<_> = by_buffer.iter().filter_map(of).collect();
-        reduction_by_buffer.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (reduction, reduction_by_buffer) = self.reduction.rates();
         Machine {
             local_size: self.node.ranks,
             socket_size: self.node.ranks_per_socket,
             network: self.network.as_ref().map_or(bus.clone(), link),
             socket,
             bus,
-            shared: Shared {
-                bus: capacity(&self.shared.bus_gb_s),
-                nics: self.node.nics,
-                nic: capacity(&self.shared.nic_gb_s),
-                node: capacity(&self.shared.node_gb_s),
-            },
-            reduction: rates.reduction(),
+            shared: self.shared.shared(self.node.nics),
+            reduction,
             reduction_by_buffer,
-            overhead_s: overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
+            overhead_s: self.reduction.overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
         }
     }
 
     /// As NCCL sees it, if the file says.
     pub fn nccl(&self) -> Option<Nccl> {
-        let file = self.nccl.as_ref()?;
-        let channels = |count: &Parameter, gb_s: &Parameter| Channels {
-            count: count.value as usize,
-            gb_s: gb_s.value,
-        };
-        Some(Nccl {
-            local_size: self.node.ranks,
-            inside: channels(&file.channels_inside, &file.channel_inside_gb_s),
-            between: channels(&file.channels_between, &file.channel_between_gb_s),
-            generation: match file.generation {
-                GenerationName::Volta => Generation::Volta,
-                GenerationName::Ampere => Generation::Ampere,
-                GenerationName::Hopper => Generation::Hopper,
-                GenerationName::Blackwell => Generation::Blackwell,
-            },
-            card_us: file.card_us.value,
-        })
+        self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))
     }
 
     /// Why so many ranks do not fit on it, if they do not.
@@ -397,48 +168,6 @@ impl MachineFile {
             )),
             _ => None,
         }
-    }
-}
-
-fn link(protocols: &BTreeMap<String, ProtocolFile>) -> Link {
-    let protocol = |file: &ProtocolFile| Protocol {
-        alpha_s: file.alpha_us.value * 1e-6,
-        beta_s: 1e-9 / file.bandwidth_gb_s.value,
-        kappa_s: file.kappa_us.as_ref().map_or(0.0, |kappa| kappa.value * 1e-6),
-    };
-    Link(protocols.values().map(protocol).collect())
-}
-
-/// The size of a buffer, as a key says it.
-fn buffer_bytes(key: &str) -> Option<f64> {
-    key.parse::<u64>().ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
-}
-
-fn check(key: &str, parameter: &Parameter) -> Result<(), String> {
-    let (most, unit) = match key.rsplit_once('_') {
-        _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
-        Some((_, "us")) => (MOST_US, "microseconds"),
-        Some((_, "ns")) => (1e9, "nanoseconds"),
-        Some((_, "cv")) => (1.0, "of the mean"),
-        _ => (1e3, "channels"),
-    };
-    let least = if key.ends_with("gb_s") || unit == "channels" { 1e-6 } else { 0.0 };
-    let Parameter { value, low, high, source } = parameter;
-    for found in [Some(*value), *low, *high].into_iter().flatten() {
-        if !(least..=most).contains(&found) {
-            let hint = if found > most { "; is that another unit?" } else { "" };
-            return Err(format!("{key} is {found}, expected {least} to {most} {unit}{hint}"));
-        }
-    }
-    let (low, high) = (low.unwrap_or(*value), high.unwrap_or(*value));
-    if !(low..=high).contains(value) {
-        return Err(format!(
-            "{key} is {value}, which is not between its low {low} and high {high}"
-        ));
-    }
-    match source.trim().is_empty() {
-        true => Err(format!("{key} has no source; name one, or write \"assumed: why\"")),
-        false => Ok(()),
     }
 }
 

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::config::{Config, Model, Policy, Simulate};
+use super::config::{Config, Model, Simulate};
 use super::data_plane::{DataPlane, Engine};
-use super::jitter::Jitter;
 use super::machine_file::MachineFile;
+use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
 use crate::config::MIB;
@@ -170,21 +170,14 @@ fn policy(row: &Row) -> Policy {
         row.control_plane, row.algorithm
     );
     Policy {
-        name,
-        control_plane: row.control_plane.clone(),
-        data_plane: row.algorithm.clone(),
         cycle_time_ms,
         fusion_threshold_mib: threshold_mib,
         cache_capacity: row.cache_capacity.unwrap_or_default(),
-        groups: None,
-        disable_group_fusion: false,
         backward_passes_per_step: passes,
         segment_kib,
-        partition_mib: 0.0,
-        overlap_latency: false,
         blocking: true,
-        slowdown: 1.0,
         about: "as measured".into(),
+        ..Policy::new(&name, &row.control_plane, &row.algorithm)
     }
 }
 
@@ -196,32 +189,16 @@ fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> C
         }
     }
     let mut ranks: BTreeSet<usize> = rows.iter().map(|row| row.ranks).collect();
-    let first = *ranks.first().expect("a model has rows");
     let can_grow = machine.network.is_some();
     let mut next = 2 * ranks.last().expect("a model has rows");
     while next <= up_to && (can_grow || next <= machine.node.ranks) {
         ranks.insert(next);
         next *= 2;
     }
-    Config {
-        simulate: Simulate {
-            machine: machine.name.clone(),
-            ranks: ranks.into_iter().collect(),
-            base_ranks: first,
-            engine: Engine::Rounds,
-            seeds: 1,
-            seed: 1,
-            warmup_steps: 2,
-            steps: 5,
-            drive_all_up_to: 0,
-        },
-        // A replayed backward pass takes its time by the clock, however unevenly ranks compute.
-        jitter: Jitter::default(),
-        model: vec![model],
-        policy: policies,
-        crossover: None,
-        claim: Vec::new(),
-    }
+    let ranks = ranks.into_iter().collect();
+    let simulate = Simulate { seeds: 1, ..Simulate::new(&machine.name, ranks) };
+    // Without jitter: a replayed backward pass takes its time by the clock, however unevenly ranks compute.
+    Config::plain(simulate, model, policies)
 }
 
 /// With as many nodes as the largest world takes.

@@ -7,10 +7,10 @@ use std::path::Path;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
-use super::config::{Config, Model, Policy, Simulate};
+use super::config::{Config, Model, Simulate};
 use super::data_plane::{DataPlane, Engine};
-use super::jitter::Jitter;
 use super::machine_file::MachineFile;
+use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
 use crate::bench::bus_factor;
@@ -207,40 +207,13 @@ impl Training {
             source: self.source.clone(),
         };
         let policy = Policy {
-            name: self.control_plane.clone(),
-            control_plane: self.control_plane.clone(),
-            data_plane: self.data_plane.clone(),
             cycle_time_ms: self.cycle_time_ms,
             fusion_threshold_mib: self.fusion_threshold_mib,
-            cache_capacity: 1024,
-            groups: None,
-            disable_group_fusion: false,
-            backward_passes_per_step: 1,
             segment_kib: 512.0,
-            partition_mib: 0.0,
-            overlap_latency: false,
-            blocking: false,
-            slowdown: 1.0,
-            about: String::new(),
+            ..Policy::new(&self.control_plane, &self.control_plane, &self.data_plane)
         };
-        let config = Config {
-            simulate: Simulate {
-                machine: self.machine.clone(),
-                ranks: vec![self.ranks],
-                base_ranks: self.ranks,
-                engine: Engine::Rounds,
-                seeds: 5,
-                seed: 1,
-                warmup_steps: 2,
-                steps: 5,
-                drive_all_up_to: 0,
-            },
-            jitter: Jitter::default(),
-            model: vec![model],
-            policy: vec![policy],
-            crossover: None,
-            claim: Vec::new(),
-        };
+        let simulate = Simulate { seeds: 5, ..Simulate::new(&self.machine, vec![self.ranks]) };
+        let config = Config::plain(simulate, model, vec![policy]);
         let plan = Plan::new(config, path).map_err(|error| refuse(error.to_string()))?;
         let (case, result) = plan.run(|| ()).swap_remove(0);
         let simulated = tabulate::throughputs(&case, &result.map_err(refuse)?);

@@ -9,9 +9,10 @@ use algorithms::control::{DataType, ReduceOp, Settings, TensorId, Tensors};
 use algorithms::fusion;
 use rayon::prelude::*;
 
-use super::config::{Case, Config, Model, Policy};
+use super::config::{Case, Config, Model};
 use super::data_plane::DataPlane;
 use super::machine_file::MachineFile;
+use super::policy::Policy;
 use super::training::{self, Compute, Drive, Job, Step};
 use crate::config::{ConfigError, MIB, workload_path};
 use crate::framework::Framework;
@@ -175,7 +176,8 @@ impl Plan {
                 true => policy.partition_mib * MIB,
                 false => f64::INFINITY,
             },
-            overlap_latency: policy.overlap_latency,
+            overlap: policy.overlap(),
+            needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
             slowdown: policy.slowdown,
             jitter: &self.config.jitter,
@@ -207,8 +209,13 @@ fn key(policy: &Policy, ranks: usize) -> (String, u64, usize) {
     (policy.data_plane.clone(), policy.segment_kib.to_bits(), ranks)
 }
 
+/// At which part of the forward pass each gradient's layer begins: the backward pass comes from the other end.
+fn needed(workload: &Workload) -> Vec<f64> {
+    workload.gradients.iter().map(|gradient| 1.0 - gradient.ready_fraction).collect()
+}
+
 /// When each gradient is handed over: a group's all with the last of them.
-fn ready(workload: &Workload, groups: &[Vec<TensorId>]) -> Vec<(TensorId, f64)> {
+pub fn ready(workload: &Workload, groups: &[Vec<TensorId>]) -> Vec<(TensorId, f64)> {
     let of = |id: TensorId| workload.gradients[id].ready_fraction;
     let mut fractions: Vec<f64> = (0..workload.gradients.len()).map(of).collect();
     for group in groups {

@@ -9,13 +9,20 @@
 //! the one before, or when that one's negotiation is over, and what is ready on a rank by then takes part.
 //! Static buckets know no cycles: a bucket begins when the slowest rank has it. Messages go through one
 //! stream in the order agreed on. While one is under way, computation is slower by a factor.
+//!
+//! With priorities (`priority`) a step does not end with its messages: they go on during the next forward
+//! pass, of which each layer waits for its own gradients.
+
+mod priority;
+mod progress;
 
 use std::sync::Arc;
 
 use algorithms::control::{ControlError, Settings, TensorId, Tensors};
-use algorithms::simulate::Moment;
+use priority::Priority;
+use progress::Progress;
 
-use super::data_plane::DataPlane;
+use super::data_plane::{DataPlane, Overlap};
 use super::jitter::Jitter;
 use super::machine_file::Control;
 use super::negotiation::Negotiation;
@@ -42,8 +49,11 @@ pub struct Job<'j> {
     pub data: &'j DataPlane,
     /// Messages are cut into pieces of at most so many bytes, one allreduce each; infinite: they are not.
     pub partition_bytes: f64,
-    /// The latency of one message passes while the bytes of the next ones travel.
-    pub overlap_latency: bool,
+    /// What passes of one message while others are under way.
+    pub overlap: Overlap,
+    /// Where messages go in the order in which the next forward pass needs them: the part of that pass at
+    /// which each tensor's layer begins. None: a step ends when all are over.
+    pub needed: Option<Vec<f64>>,
     /// A cycle does not end before its messages are over, as where the background thread moves the bytes.
     pub blocking: bool,
     /// Computation takes longer by this factor while a message is under way.
@@ -129,27 +139,8 @@ struct World<'j> {
     next_cycle_s: f64,
     /// How long an idle one takes.
     idle_s: f64,
-}
-
-/// One step under way.
-struct Progress {
-    start_s: f64,
-    /// Factors of those that are driven.
-    driven: Vec<f64>,
-    /// Factors of all ranks, ascending.
-    sorted: Vec<f64>,
-    /// How many tensors each driven rank has handed over.
-    handed_over: Vec<usize>,
-    /// How many ranks have handed over each, in the order of readiness.
-    counts: Vec<usize>,
-    /// Tensors that were agreed on.
-    agreed: usize,
-    stream_free_s: f64,
-    /// Under way, without what overlaps, so far.
-    busy_s: f64,
-    messages: Vec<(f64, Moment)>,
-    negotiations: Vec<(f64, f64)>,
-    step: Step,
+    /// What the next forward pass waits for, layer by layer.
+    priority: Option<Priority>,
 }
 
 /// Simulates so many steps, one after another.
@@ -165,7 +156,14 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, String> {
     let mut negotiation =
         Negotiation::new(job.plane, &job.tensors, &job.settings, worlds, job.control)?;
     let idle_s = negotiation.idle_s().map_err(|error| error.to_string())?;
-    let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s };
+    if job.needed.is_some() && negotiation.is_paced() {
+        return Err(format!(
+            "control plane \"{}\" agrees in cycles, which know no priorities",
+            job.plane
+        ));
+    }
+    let priority = job.needed.as_deref().map(|needed| Priority::new(job, needed));
+    let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s, priority };
     let (mut start_s, mut all) = (0.0, Vec::new());
     for number in 0..steps {
         let step = world.step(start_s, number).map_err(|error| error.to_string())?;
@@ -189,30 +187,28 @@ impl World<'_> {
             }
             _ => factors,
         };
-        let mut progress = Progress {
-            start_s,
-            handed_over: vec![0; driven.len()],
-            driven,
-            sorted,
-            counts: vec![0; job.ready.len()],
-            agreed: 0,
-            stream_free_s: start_s,
-            busy_s: 0.0,
-            messages: Vec::new(),
-            negotiations: Vec::new(),
-            step: Step::default(),
+        let mut step = Step::default();
+        let pause_s = match &self.priority {
+            Some(priority) => {
+                job.compute.optimizer_s + priority.waits(job, start_s, slowest, &mut step)
+            }
+            None => 0.0,
         };
+        let mut progress = Progress::new(job, start_s + pause_s, (driven, sorted), step);
         match self.negotiation.is_paced() {
             true => self.cycles(&mut progress)?,
             false => self.at_once(&mut progress)?,
         }
-        Ok(progress.ended(job, slowest))
+        Ok(match &mut self.priority {
+            Some(priority) => priority.ended(job, progress, start_s),
+            None => progress.ended(job),
+        })
     }
 
     /// Cycle after cycle until everything is agreed on.
     fn cycles(&mut self, progress: &mut Progress) -> Result<(), ControlError> {
         let job = self.job;
-        self.next_cycle_s = self.next_cycle_s.max(progress.start_s);
+        self.next_cycle_s = self.next_cycle_s.max(progress.start_s());
         while progress.agreed < job.ready.len() {
             self.skip_idle(progress);
             let now_s = self.next_cycle_s;
@@ -226,6 +222,9 @@ impl World<'_> {
             if !newly_ready.is_empty() || !agreed.responses.is_empty() {
                 progress.negotiations.push((now_s, over_s));
                 progress.step.negotiating += agreed.seconds;
+            }
+            if !agreed.responses.is_empty() {
+                over_s += job.control.begin_s();
             }
             for response in &agreed.responses {
                 over_s += job.control.launch_us.value * 1e-6;
@@ -276,118 +275,6 @@ impl World<'_> {
             }
         }
         Ok(())
-    }
-}
-
-impl Progress {
-    /// When a rank of that pace hands over what is ready at that part of its backward pass, as far as
-    /// messages so far have held it up.
-    fn ready_s(&self, job: &Job, fraction: f64, factor: f64) -> f64 {
-        let Compute { forward_s, backward_s, passes, .. } = job.compute;
-        let before_s = (passes - 1) as f64 * (forward_s + backward_s) + forward_s;
-        let held_up_s = (job.slowdown - 1.0) * self.busy_s;
-        self.start_s + factor * (before_s + fraction * backward_s) + held_up_s
-    }
-
-    /// The part of the backward pass that a rank of that pace has reached.
-    fn reached(&self, job: &Job, now_s: f64, factor: f64) -> f64 {
-        let begin_s = self.ready_s(job, 0.0, factor);
-        let end_s = self.ready_s(job, 1.0, factor);
-        match end_s > begin_s {
-            true => (now_s - begin_s) / (end_s - begin_s),
-            false if now_s >= end_s => 1.0,
-            false => -1.0,
-        }
-    }
-
-    /// What each driven rank hands over now.
-    fn hand_over(&mut self, job: &Job, now_s: f64) -> Vec<Vec<TensorId>> {
-        (0..self.driven.len())
-            .map(|rank| {
-                // A hair more, so that a moment that was computed as the one of readiness is.
-                let reached = self.reached(job, now_s, self.driven[rank]) + 1e-12;
-                let count = job.ready.partition_point(|&(_, fraction)| fraction <= reached);
-                let from = self.handed_over[rank].min(count);
-                self.handed_over[rank] = count.max(from);
-                job.ready[from..count].iter().map(|&(id, _)| id).collect()
-            })
-            .collect()
-    }
-
-    /// On how many ranks each tensor has become ready since the cycle before.
-    fn count(&mut self, job: &Job, now_s: f64) -> Vec<(TensorId, usize)> {
-        let mut newly = Vec::new();
-        for (place, &(id, fraction)) in job.ready.iter().enumerate().skip(self.agreed) {
-            let has = |&factor: &f64| self.reached(job, now_s, factor) + 1e-12 >= fraction;
-            let count = self.sorted.partition_point(has);
-            if count > self.counts[place] {
-                newly.push((id, count - self.counts[place]));
-                self.counts[place] = count;
-            } else if count == 0 {
-                break;
-            }
-        }
-        newly
-    }
-
-    /// Puts a message on its way, not before a time.
-    fn communicate(&mut self, job: &Job, ready_s: f64, tensors: &[TensorId]) {
-        let bytes: usize = tensors.iter().map(|&id| job.tensors.size_bytes(id)).sum();
-        self.agreed += tensors.len();
-        self.step.messages += 1;
-        let pieces = (bytes as f64 / job.partition_bytes).ceil().max(1.0);
-        let once = job.data.time(bytes as f64 / pieces);
-        let begin_s = self.stream_free_s.max(ready_s);
-        let latencies = if job.overlap_latency { 1.0 } else { pieces };
-        let moment = Moment {
-            at_s: latencies * once.latency_s + pieces * (once.at_s - once.latency_s),
-            latency_s: latencies * once.latency_s,
-            bandwidth_s: pieces * once.bandwidth_s,
-            contention_s: pieces * once.contention_s,
-            reduction_s: pieces * once.reduction_s,
-        };
-        let occupied_s = moment.at_s - if job.overlap_latency { moment.latency_s } else { 0.0 };
-        self.stream_free_s = begin_s + occupied_s;
-        self.busy_s += occupied_s;
-        self.messages.push((begin_s, moment));
-    }
-
-    /// The step is over: where its time went.
-    fn ended(mut self, job: &Job, slowest: f64) -> Step {
-        let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
-        let computed_s = passes as f64 * (forward_s + backward_s);
-        let own_end_s = self.start_s + slowest * computed_s;
-        let compute_end_s = self.ready_s(job, 1.0, slowest);
-        let ends = self.messages.iter().map(|(begin_s, moment)| begin_s + moment.at_s);
-        let end_s = ends.fold(compute_end_s, f64::max);
-        self.step.communicating = self.messages.iter().map(|(_, moment)| moment.at_s).sum::<f64>();
-        let step = &mut self.step;
-        step.compute = computed_s + optimizer_s;
-        step.jitter = (slowest - 1.0) * computed_s;
-        step.contention = compute_end_s - own_end_s;
-        step.time = end_s + optimizer_s - self.start_s;
-        // What is exposed after `at_s`: messages first, then negotiations, the rest is waiting.
-        let mut at_s = compute_end_s;
-        for &(begin_s, moment) in &self.messages {
-            let over_s = begin_s + moment.at_s;
-            if over_s <= at_s {
-                continue;
-            }
-            let idle = (at_s, begin_s.max(at_s));
-            let overlap = |&(from, to): &(f64, f64)| (to.min(idle.1) - from.max(idle.0)).max(0.0);
-            let negotiating: f64 = self.negotiations.iter().map(overlap).sum();
-            step.negotiation += negotiating;
-            step.cycle += (idle.1 - idle.0 - negotiating).max(0.0);
-            // One rank alone sends nothing.
-            let took_s = moment.at_s.max(f64::MIN_POSITIVE);
-            let share = (over_s - begin_s.max(at_s)) / took_s;
-            step.latency += share * moment.latency_s;
-            step.bandwidth += share * moment.bandwidth_s;
-            step.contention += share * moment.contention_s;
-            step.reduction += share * moment.reduction_s;
-            at_s = over_s;
-        }
-        self.step
     }
 }
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use algorithms::topology::Rank;
 use serde_json::{Map, Value};
 
-use super::read::{Span, Tick, Trace, Track};
+use super::read::{Description, Span, Tick, Trace, Track};
 use super::{Category, names};
 
 /// A trace that is being read.
@@ -23,6 +23,10 @@ pub struct Builder {
     cycle_starts: Vec<(Option<usize>, f64)>,
     /// Spans that have begun, by track.
     open: HashMap<usize, Vec<usize>>,
+    /// The last description of each track.
+    described: HashMap<usize, usize>,
+    /// Events that were taken.
+    events: usize,
     names: HashSet<Rc<str>>,
     /// First and last moment.
     range_us: Option<(f64, f64)>,
@@ -32,16 +36,23 @@ impl Builder {
     /// Takes the next event; the error says what was found and expected.
     pub fn event(&mut self, event: &Value) -> Result<(), String> {
         let fields = Fields::of(event)?;
+        self.phase(&fields)?;
+        self.describe(&fields)?;
+        self.events += 1;
+        Ok(())
+    }
+
+    fn phase(&mut self, fields: &Fields) -> Result<(), String> {
         match fields.text("ph")?.ok_or("there is no ph; expected a phase such as \"B\"")? {
-            "M" => self.metadata(&fields),
+            "M" => self.metadata(fields),
             "B" => {
-                let span = self.span(&fields)?;
+                let span = self.span(fields)?;
                 self.open.entry(span.track).or_default().push(self.trace.spans.len());
                 self.trace.spans.push(Span { end_us: f64::INFINITY, ..span });
                 Ok(())
             }
             "E" => {
-                let (track, time_us) = (self.track(&fields)?, self.time(&fields)?);
+                let (track, time_us) = (self.track(fields)?, self.time(fields)?);
                 match self.open.get_mut(&track).and_then(Vec::pop) {
                     Some(index) => self.end(index, time_us),
                     None => {
@@ -50,10 +61,25 @@ impl Builder {
                     }
                 }
             }
-            "X" => self.complete(&fields),
-            "i" | "I" => self.mark(&fields),
+            "X" => self.complete(fields),
+            "i" | "I" => self.mark(fields),
             _ => Ok(()),
         }
+    }
+
+    /// Keeps what an event says of its tensor, if that is new.
+    fn describe(&mut self, fields: &Fields) -> Result<(), String> {
+        let arg = |key| fields.get("args").and_then(|args| args.get(key)?.as_str());
+        let Some(shape) = arg("shape") else { return Ok(()) };
+        let (track, dtype) = (self.track(fields)?, arg("dtype"));
+        let known = self.described.get(&track).map(|&index| &self.trace.described[index]);
+        if known.is_none_or(|known| known.shape != shape || known.dtype.as_deref() != dtype) {
+            self.described.insert(track, self.trace.described.len());
+            let (dtype, shape) = (dtype.map(str::to_string), shape.to_string());
+            let description = Description { track, event: self.events, dtype, shape };
+            self.trace.described.push(description);
+        }
+        Ok(())
     }
 
     fn metadata(&mut self, fields: &Fields) -> Result<(), String> {

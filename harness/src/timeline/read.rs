@@ -33,6 +33,8 @@ pub struct Trace {
     pub cycle_starts: Vec<(Option<Rank>, f64)>,
     /// By number.
     pub tracks: Vec<Track>,
+    /// What is told of tensors, once for each track, and again where it changes.
+    pub described: Vec<Description>,
     /// First moment, in microseconds.
     pub first_us: f64,
     /// Last moment, in microseconds.
@@ -94,6 +96,19 @@ pub struct Tick {
     pub rank: Rank,
     /// When, in microseconds.
     pub time_us: f64,
+}
+
+/// What a file says of a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Description {
+    /// Number of the tensor's track.
+    pub track: usize,
+    /// The event that says it: its place in the array, from 0.
+    pub event: usize,
+    /// Element type, as the file calls it.
+    pub dtype: Option<String>,
+    /// Dimensions, as the file writes them: `[64, 3, 7, 7]`.
+    pub shape: String,
 }
 
 /// Why a timeline cannot be read. The text begins with the file.

@@ -49,6 +49,10 @@ impl Schedule for Staging<'_> {
         }
     }
 
+    fn contributes(&self, rank: Rank) -> bool {
+        self.0.contributes(rank)
+    }
+
     fn rotation(&self) -> usize {
         self.0.rotation()
     }

@@ -7,6 +7,7 @@ mod kill;
 mod sandbox;
 mod simulated;
 mod timeline;
+mod tune;
 
 use std::fs;
 use std::process::Command;

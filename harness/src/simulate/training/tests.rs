@@ -3,6 +3,8 @@ use std::path::Path;
 use super::*;
 use crate::simulate::config::{Case, Config};
 use crate::simulate::data_plane::Engine;
+use crate::simulate::machine_file::Parameter;
+use crate::simulate::policy::Policy;
 use crate::simulate::sweep::Plan;
 
 /// The shipped sweep, with other jitter.
@@ -106,4 +108,123 @@ fn a_straggler_holds_up_everybody() {
     let step = steps(&plan, "ddp", 6, Drive::Classes, 3)[2];
     let compute = plan.config.model[0].forward_ms + plan.config.model[0].backward_ms;
     assert!((step.jitter - 0.5e-3 * compute).abs() < 1e-9);
+}
+
+/// A policy's step in the steady state, without priorities and with them.
+fn without_and_with(plan: &Plan, model: usize, policy: &Policy, ranks: usize) -> [Step; 2] {
+    let model = &plan.config.model[model];
+    let machine = &plan.machine;
+    let data = DataPlane::new(&policy.data_plane, machine, ranks, 0.0, Engine::Rounds).unwrap();
+    [false, true].map(|priority| {
+        let policy = Policy { priority, ..policy.clone() };
+        let case = Case { model, policy: &policy, ranks };
+        let job = plan.job(&case, &data, 1, Drive::Classes).unwrap();
+        simulate(&job, 5).unwrap()[4]
+    })
+}
+
+/// All models, on few ranks and on many, in pieces and in one.
+fn every_setting(mut look: impl FnMut(&str, &Policy, [Step; 2])) {
+    let mut plan = plan(0.0);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    plan.config = Config::read(path).unwrap();
+    plan.config.jitter.cv = Some(0.0);
+    let plan = Plan::new(plan.config, path).unwrap();
+    for data_plane in ["nccl", "hierarchical:parameter-server", "server-nodes"] {
+        for (overlap_latency, overlap_stages) in [(false, false), (true, false), (true, true)] {
+            for (partition_mib, ranks) in [(0.0, 6), (4.0, 6), (0.0, 96), (4.0, 96), (1.0, 768)] {
+                let policy = Policy {
+                    partition_mib,
+                    overlap_latency,
+                    overlap_stages,
+                    ..Policy::new("test", "ddp:1", data_plane)
+                };
+                for (index, model) in plan.config.model.iter().enumerate() {
+                    let name = format!("{}, {ranks} ranks, {policy:?}", model.workload);
+                    look(&name, &policy, without_and_with(&plan, index, &policy, ranks));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn priorities_never_cost_time_and_break_no_bound() {
+    let mut gained = 0;
+    every_setting(|name, policy, [without, with]| {
+        // What is last on its way may be another message, of another latency.
+        let slack_s = if policy.overlap_latency { 5e-4 } else { 1e-9 };
+        assert!(with.time <= without.time + slack_s, "{name}: {with:?} {without:?}");
+        assert!(with.time >= with.compute, "{name}: {with:?}");
+        if !policy.overlap_latency {
+            assert!(with.time >= with.communicating, "{name}: {with:?}");
+            assert!((with.communicating / without.communicating - 1.0).abs() < 1e-9, "{name}");
+        }
+        assert_eq!(
+            (with.messages, with.cycles, with.compute),
+            (without.messages, 0, without.compute)
+        );
+        gained += usize::from(with.time < 0.95 * without.time);
+    });
+    assert!(gained > 20, "priorities gained something in {gained} settings");
+}
+
+/// One rank sends nothing; a node of six has each bucket reduced before the next one is ready.
+#[test]
+fn where_communication_is_hidden_priorities_change_nothing() {
+    let plan = plan(0.0);
+    for ranks in [1, 6] {
+        let policy = Policy::new("test", "ddp:1", "nccl");
+        let [without, with] = without_and_with(&plan, 0, &policy, ranks);
+        assert!((with.time - without.time).abs() < 1e-9, "{with:?} {without:?}");
+        assert!(without.time < without.compute + 1e-3, "{without:?}");
+    }
+}
+
+/// VGG's last layers have most of its parameters: by order they hold up the first, which are needed first.
+#[test]
+fn the_forward_pass_hides_what_it_does_not_need_yet() {
+    let mut plan = plan(0.0);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    plan.config.model = Config::read(path).unwrap().model;
+    plan.config.model.retain(|model| model.workload == "vgg16");
+    // On ten times as fast a GPU, so that there is something to hide.
+    plan.config.model[0].forward_ms /= 10.0;
+    plan.config.model[0].backward_ms /= 10.0;
+    let plan = Plan::new(plan.config, path).unwrap();
+    let policy = |partition_mib| Policy {
+        partition_mib,
+        overlap_stages: true,
+        ..Policy::new("test", "ddp:1", "hierarchical:parameter-server")
+    };
+    let [without, in_pieces] = without_and_with(&plan, 0, &policy(4.0), 768);
+    let [_, whole] = without_and_with(&plan, 0, &policy(0.0), 768);
+    let exposed = |step: Step| step.time - step.compute;
+    assert!(exposed(in_pieces) < 0.7 * exposed(without), "{in_pieces:?} {without:?}");
+    assert!(in_pieces.time < whole.time, "{in_pieces:?} {whole:?}");
+}
+
+#[test]
+fn control_planes_that_ask_know_no_priorities() {
+    let plan = plan(0.0);
+    let model = &plan.config.model[0];
+    let policy = Policy { priority: true, ..Policy::new("test", "bitvector", "nccl") };
+    let data = DataPlane::new("nccl", &plan.machine, 6, 0.0, Engine::Rounds).unwrap();
+    let job = plan.job(&Case { model, policy: &policy, ranks: 6 }, &data, 1, Drive::All).unwrap();
+    let why = simulate(&job, 1).unwrap_err();
+    assert!(why.starts_with("control plane \"bitvector\" agrees in cycles"), "{why}");
+}
+
+/// Messages that were agreed on wait for the last rank; what nobody was asked about does not.
+#[test]
+fn ranks_that_begin_apart_hold_up_what_they_agree_on() {
+    let mut plan = plan(0.0);
+    // The first step: later ones keep to the cycles' beat.
+    let before = |plan: &Plan, policy: &str| steps(plan, policy, 96, Drive::Classes, 1)[0].time;
+    let [bits, buckets] = ["horovod-bitvector", "ddp"].map(|policy| before(&plan, policy));
+    let skew = Parameter { value: 300.0, low: None, high: None, source: "a test".into() };
+    plan.machine.control.as_mut().unwrap().start_skew_us = Some(skew);
+    let late_s = before(&plan, "horovod-bitvector") - bits;
+    assert!((late_s - 3e-4).abs() < 1e-9, "{late_s}");
+    assert_eq!(before(&plan, "ddp"), buckets);
 }

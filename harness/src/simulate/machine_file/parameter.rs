@@ -1,0 +1,64 @@
+//! One number of a machine, with where it comes from and how far off it may be.
+
+use serde::{Deserialize, Serialize};
+
+/// Faster than any link there is, in 10^9 bytes per second: a slip of unit.
+const MOST_GB_S: f64 = 1e5;
+
+/// Slower than any latency there is, in microseconds.
+const MOST_US: f64 = 1e6;
+
+/// One number of a machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parameter {
+    /// What simulations go by, in the unit of the key.
+    pub value: f64,
+    /// It may be as low as this; as the value, if nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub low: Option<f64>,
+    /// It may be as high as this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub high: Option<f64>,
+    /// A document, a measurement, or `assumed` with the reason.
+    pub source: String,
+}
+
+impl Parameter {
+    /// True if nobody measured or documented it.
+    pub fn is_assumed(&self) -> bool {
+        self.source.starts_with("assumed")
+    }
+
+    /// Refuses what no machine has, by the unit that the key ends in.
+    ///
+    /// # Errors
+    /// The key, what was found, what was expected.
+    pub(super) fn check(&self, key: &str) -> Result<(), String> {
+        let (most, unit) = match key.rsplit_once('_') {
+            _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
+            Some((_, "us")) => (MOST_US, "microseconds"),
+            Some((_, "ns")) => (1e9, "nanoseconds"),
+            Some((_, "cv")) => (1.0, "of the mean"),
+            _ => (1e3, "channels"),
+        };
+        let least = if key.ends_with("gb_s") || unit == "channels" { 1e-6 } else { 0.0 };
+        let Parameter { value, low, high, source } = self;
+        for found in [Some(*value), *low, *high].into_iter().flatten() {
+            if !(least..=most).contains(&found) {
+                let hint = if found > most { "; is that another unit?" } else { "" };
+                return Err(format!("{key} is {found}, expected {least} to {most} {unit}{hint}"));
+            }
+        }
+        let (low, high) = (low.unwrap_or(*value), high.unwrap_or(*value));
+        if !(low..=high).contains(value) {
+            return Err(format!(
+                "{key} is {value}, which is not between its low {low} and high {high}"
+            ));
+        }
+        match source.trim().is_empty() {
+            true => Err(format!("{key} has no source; name one, or write \"assumed: why\"")),
+            false => Ok(()),
+        }
+    }
+}

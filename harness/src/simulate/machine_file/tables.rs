@@ -1,0 +1,300 @@
+//! The tables of a machine file, each with its parameters and what the engines make of them.
+
+use std::collections::BTreeMap;
+
+use algorithms::simulate::machine::{self, Link, Protocol, Rates, Shared};
+use algorithms::simulate::nccl::{Channels, Generation, Nccl};
+use serde::{Deserialize, Serialize};
+
+use super::parameter::Parameter;
+
+/// The ways to send a message over one kind of link, by name.
+pub type Protocols = BTreeMap<String, ProtocolFile>;
+
+/// What a node holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Node {
+    /// Ranks.
+    pub ranks: usize,
+    /// Ranks of a socket.
+    pub ranks_per_socket: usize,
+    /// Nodes of the machine.
+    pub nodes: usize,
+    /// Network cards; 0 where that limits nothing.
+    #[serde(default)]
+    pub nics: usize,
+}
+
+/// One way to send a message.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtocolFile {
+    /// Until the first byte is there.
+    pub alpha_us: Parameter,
+    /// Of one message alone, in 10^9 bytes per second.
+    pub bandwidth_gb_s: Parameter,
+    /// For each message at its receiver.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kappa_us: Option<Parameter>,
+}
+
+impl ProtocolFile {
+    fn protocol(&self) -> Protocol {
+        Protocol {
+            alpha_s: self.alpha_us.value * 1e-6,
+            beta_s: 1e-9 / self.bandwidth_gb_s.value,
+            kappa_s: self.kappa_us.as_ref().map_or(0.0, |kappa| kappa.value * 1e-6),
+        }
+    }
+
+    fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
+        let ProtocolFile { alpha_us, bandwidth_gb_s, kappa_us } = self;
+        let all = [
+            ("alpha_us", Some(alpha_us)),
+            ("bandwidth_gb_s", Some(bandwidth_gb_s)),
+            ("kappa_us", kappa_us.as_mut()),
+        ];
+        keyed(table, all)
+    }
+}
+
+/// All protocols of a link, as the engines see them.
+pub(super) fn link(protocols: &Protocols) -> Link {
+    Link(protocols.values().map(ProtocolFile::protocol).collect())
+}
+
+/// Every parameter of a link's protocols.
+pub(super) fn link_parameters<'p>(
+    level: &str,
+    protocols: &'p mut Protocols,
+) -> Vec<(String, &'p mut Parameter)> {
+    let of = |(name, protocol): (&String, &'p mut ProtocolFile)| {
+        protocol.parameters(&format!("{level}.{name}"))
+    };
+    protocols.iter_mut().flat_map(of).collect()
+}
+
+/// Capacities that ranks share, each direction, in 10^9 bytes per second.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "see `algorithms::simulate::machine::Shared`")]
+pub struct SharedFile {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bus_gb_s: Option<Parameter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nic_gb_s: Option<Parameter>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_gb_s: Option<Parameter>,
+}
+
+impl SharedFile {
+    pub(super) fn shared(&self, nics: usize) -> Shared {
+        let capacity = |shared: &Option<Parameter>| shared.as_ref().map(|gb_s| gb_s.value * 1e9);
+        Shared {
+            bus: capacity(&self.bus_gb_s),
+            nics,
+            nic: capacity(&self.nic_gb_s),
+            node: capacity(&self.node_gb_s),
+        }
+    }
+
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let SharedFile { bus_gb_s, nic_gb_s, node_gb_s } = self;
+        let all = [
+            ("bus_gb_s", bus_gb_s.as_mut()),
+            ("nic_gb_s", nic_gb_s.as_mut()),
+            ("node_gb_s", node_gb_s.as_mut()),
+        ];
+        keyed("shared", all)
+    }
+}
+
+/// What happens to bytes that have arrived.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reduction {
+    /// Of buffers whose size makes no difference, or is not known.
+    #[serde(flatten)]
+    pub rates: RatesFile,
+    /// Of a sender's processor, for each message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub overhead_us: Option<Parameter>,
+    /// Of buffers of so many bytes (of one rank, all of it), where caches make a difference; see
+    /// [`algorithms::simulate::machine::Machine::reduction_by_buffer`].
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub by_buffer: BTreeMap<String, RatesFile>,
+}
+
+impl Reduction {
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let Reduction { rates, overhead_us, by_buffer } = self;
+        let mut all = rates.parameters("reduction");
+        all.extend(keyed("reduction", [("overhead_us", overhead_us.as_mut())]));
+        for (bytes, rates) in by_buffer {
+            all.extend(rates.parameters(&format!("reduction.by_buffer.{bytes}")));
+        }
+        all
+    }
+
+    /// Of buffers of any size, and of those of some sizes, ascending.
+    pub(super) fn rates(&self) -> (machine::Reduction, Vec<(f64, machine::Reduction)>) {
+        let of = |(key, of): (&String, &RatesFile)| Some((buffer_bytes(key)?, of.reduction()));
+        let mut by_buffer: Vec<_> = self.by_buffer.iter().filter_map(of).collect();
+        by_buffer.sort_by(|a, b| a.0.total_cmp(&b.0));
+        (self.rates.reduction(), by_buffer)
+    }
+}
+
+/// How fast that happens, in 10^9 bytes of one message per second.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RatesFile {
+    /// Combined.
+    pub combine_gb_s: Parameter,
+    /// Put where they belong; nothing, if links do that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_gb_s: Option<Parameter>,
+    /// Combined at a rank that sends nothing meanwhile; as at others, if nobody says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_combine_gb_s: Option<Parameter>,
+    /// Put where they belong, there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub silent_copy_gb_s: Option<Parameter>,
+}
+
+impl RatesFile {
+    fn reduction(&self) -> machine::Reduction {
+        let per_byte = |gb_s: &Parameter| 1e-9 / gb_s.value;
+        let gamma_s = per_byte(&self.combine_gb_s);
+        let copy_s = self.copy_gb_s.as_ref().map_or(0.0, per_byte);
+        let silent = Rates {
+            gamma_s: self.silent_combine_gb_s.as_ref().map_or(gamma_s, per_byte),
+            copy_s: self.silent_copy_gb_s.as_ref().map_or(copy_s, per_byte),
+        };
+        machine::Reduction { sending: Rates { gamma_s, copy_s }, silent }
+    }
+
+    fn parameters(&mut self, table: &str) -> Vec<(String, &mut Parameter)> {
+        let RatesFile { combine_gb_s, copy_gb_s, silent_combine_gb_s, silent_copy_gb_s } = self;
+        let all = [
+            ("combine_gb_s", Some(combine_gb_s)),
+            ("copy_gb_s", copy_gb_s.as_mut()),
+            ("silent_combine_gb_s", silent_combine_gb_s.as_mut()),
+            ("silent_copy_gb_s", silent_copy_gb_s.as_mut()),
+        ];
+        keyed(table, all)
+    }
+}
+
+/// What control planes go by, and how unevenly ranks come to them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Control {
+    /// A small message between processes.
+    pub alpha_us: Parameter,
+    /// What rank 0's node takes in, in 10^9 bytes per second.
+    pub bandwidth_gb_s: Parameter,
+    /// Of rank 0's processor, for each rank and tensor that it is asked about.
+    pub rank0_ns: Parameter,
+    /// Of every rank's processor, for each cycle.
+    pub cycle_us: Parameter,
+    /// Of the processor, for each message that is handed to the data plane.
+    pub launch_us: Parameter,
+    /// Standard deviation of a rank's computation in parts of its mean, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compute_cv: Option<Parameter>,
+    /// How much later the last rank begins what all have agreed to than `alpha_us` at each level of an
+    /// agreement explains, where that was measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_skew_us: Option<Parameter>,
+}
+
+impl Control {
+    /// Seconds from the end of an agreement until the last rank begins what it says.
+    pub fn begin_s(&self) -> f64 {
+        self.start_skew_us.as_ref().map_or(0.0, |skew| skew.value * 1e-6)
+    }
+
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let all = [
+            ("alpha_us", Some(&mut self.alpha_us)),
+            ("bandwidth_gb_s", Some(&mut self.bandwidth_gb_s)),
+            ("rank0_ns", Some(&mut self.rank0_ns)),
+            ("cycle_us", Some(&mut self.cycle_us)),
+            ("launch_us", Some(&mut self.launch_us)),
+            ("compute_cv", self.compute_cv.as_mut()),
+            ("start_skew_us", self.start_skew_us.as_mut()),
+        ];
+        keyed("control", all)
+    }
+}
+
+/// What NCCL finds; see [`Nccl`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see `algorithms::simulate::nccl::Nccl`")]
+pub struct NcclFile {
+    pub generation: GenerationName,
+    pub channels_inside: Parameter,
+    pub channel_inside_gb_s: Parameter,
+    pub channels_between: Parameter,
+    pub channel_between_gb_s: Parameter,
+    pub card_us: Parameter,
+}
+
+impl NcclFile {
+    pub(super) fn nccl(&self, local_size: usize) -> Nccl {
+        let channels = |count: &Parameter, gb_s: &Parameter| Channels {
+            count: count.value as usize,
+            gb_s: gb_s.value,
+        };
+        Nccl {
+            local_size,
+            inside: channels(&self.channels_inside, &self.channel_inside_gb_s),
+            between: channels(&self.channels_between, &self.channel_between_gb_s),
+            generation: match self.generation {
+                GenerationName::Volta => Generation::Volta,
+                GenerationName::Ampere => Generation::Ampere,
+                GenerationName::Hopper => Generation::Hopper,
+                GenerationName::Blackwell => Generation::Blackwell,
+            },
+            card_us: self.card_us.value,
+        }
+    }
+
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let all = [
+            ("channels_inside", Some(&mut self.channels_inside)),
+            ("channel_inside_gb_s", Some(&mut self.channel_inside_gb_s)),
+            ("channels_between", Some(&mut self.channels_between)),
+            ("channel_between_gb_s", Some(&mut self.channel_between_gb_s)),
+            ("card_us", Some(&mut self.card_us)),
+        ];
+        keyed("nccl", all)
+    }
+}
+
+/// As in [`Generation`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "names of products")]
+pub enum GenerationName {
+    Volta,
+    Ampere,
+    Hopper,
+    Blackwell,
+}
+
+/// The size of a buffer, as a key says it.
+pub(super) fn buffer_bytes(key: &str) -> Option<f64> {
+    key.parse::<u64>().ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
+}
+
+/// What there is of a table, by its whole key.
+fn keyed<'p, const COUNT: usize>(
+    table: &str,
+    all: [(&str, Option<&'p mut Parameter>); COUNT],
+) -> Vec<(String, &'p mut Parameter)> {
+    let there = all.into_iter().filter_map(|(field, one)| Some((field, one?)));
+    there.map(|(field, one)| (format!("{table}.{field}"), one)).collect()
+}

@@ -1,0 +1,212 @@
+//! One step under way: what ranks have handed over, and what is on its way.
+
+use std::sync::Arc;
+
+use algorithms::control::TensorId;
+use algorithms::simulate::Moment;
+
+use super::{Compute, Job, Step};
+
+/// One step under way.
+pub(super) struct Progress {
+    start_s: f64,
+    /// Factors of those that are driven.
+    pub driven: Vec<f64>,
+    /// Factors of all ranks, ascending.
+    sorted: Vec<f64>,
+    /// How many tensors each driven rank has handed over.
+    pub handed_over: Vec<usize>,
+    /// How many ranks have handed over each, in the order of readiness.
+    counts: Vec<usize>,
+    /// Tensors that were agreed on.
+    pub agreed: usize,
+    pub stream_free_s: f64,
+    /// Under way, without what overlaps, so far.
+    busy_s: f64,
+    pub messages: Vec<Message>,
+    pub negotiations: Vec<(f64, f64)>,
+    pub step: Step,
+}
+
+/// A message, in pieces that follow each other.
+pub(super) struct Message {
+    pub tensors: Arc<[TensorId]>,
+    /// It may begin ...
+    pub ready_s: f64,
+    /// ... and does, in the order of messages.
+    pub begin_s: f64,
+    pub pieces: usize,
+    /// One piece by itself, and what one more adds.
+    pub once: Moment,
+    pub next: Moment,
+}
+
+impl Message {
+    /// All its pieces.
+    fn moment(&self) -> Moment {
+        self.once.plus((self.pieces - 1) as f64, self.next)
+    }
+}
+
+impl Progress {
+    /// A step that begins at this time, with the factors of those that are driven, and of all, ascending.
+    pub fn new(
+        job: &Job,
+        start_s: f64,
+        (driven, sorted): (Vec<f64>, Vec<f64>),
+        step: Step,
+    ) -> Progress {
+        Progress {
+            start_s,
+            handed_over: vec![0; driven.len()],
+            driven,
+            sorted,
+            counts: vec![0; job.ready.len()],
+            agreed: 0,
+            stream_free_s: start_s,
+            busy_s: 0.0,
+            messages: Vec::new(),
+            negotiations: Vec::new(),
+            step,
+        }
+    }
+
+    /// When cycles may begin.
+    pub fn start_s(&self) -> f64 {
+        self.start_s
+    }
+
+    /// The factor of the slowest rank.
+    fn slowest(&self) -> f64 {
+        *self.sorted.last().expect("there is a rank")
+    }
+
+    /// When a rank of that pace hands over what is ready at that part of its backward pass, as far as
+    /// messages so far have held it up.
+    pub fn ready_s(&self, job: &Job, fraction: f64, factor: f64) -> f64 {
+        let Compute { forward_s, backward_s, passes, .. } = job.compute;
+        let before_s = (passes - 1) as f64 * (forward_s + backward_s) + forward_s;
+        let held_up_s = (job.slowdown - 1.0) * self.busy_s;
+        self.start_s + factor * (before_s + fraction * backward_s) + held_up_s
+    }
+
+    /// The part of the backward pass that a rank of that pace has reached.
+    fn reached(&self, job: &Job, now_s: f64, factor: f64) -> f64 {
+        let begin_s = self.ready_s(job, 0.0, factor);
+        let end_s = self.ready_s(job, 1.0, factor);
+        match end_s > begin_s {
+            true => (now_s - begin_s) / (end_s - begin_s),
+            false if now_s >= end_s => 1.0,
+            false => -1.0,
+        }
+    }
+
+    /// What each driven rank hands over now.
+    pub fn hand_over(&mut self, job: &Job, now_s: f64) -> Vec<Vec<TensorId>> {
+        (0..self.driven.len())
+            .map(|rank| {
+                // A hair more, so that a moment that was computed as the one of readiness is.
+                let reached = self.reached(job, now_s, self.driven[rank]) + 1e-12;
+                let count = job.ready.partition_point(|&(_, fraction)| fraction <= reached);
+                let from = self.handed_over[rank].min(count);
+                self.handed_over[rank] = count.max(from);
+                job.ready[from..count].iter().map(|&(id, _)| id).collect()
+            })
+            .collect()
+    }
+
+    /// On how many ranks each tensor has become ready since the cycle before.
+    pub fn count(&mut self, job: &Job, now_s: f64) -> Vec<(TensorId, usize)> {
+        let mut newly = Vec::new();
+        for (place, &(id, fraction)) in job.ready.iter().enumerate().skip(self.agreed) {
+            let has = |&factor: &f64| self.reached(job, now_s, factor) + 1e-12 >= fraction;
+            let count = self.sorted.partition_point(has);
+            if count > self.counts[place] {
+                newly.push((id, count - self.counts[place]));
+                self.counts[place] = count;
+            } else if count == 0 {
+                break;
+            }
+        }
+        newly
+    }
+
+    /// Puts a message on its way, not before a time.
+    pub fn communicate(&mut self, job: &Job, ready_s: f64, tensors: &Arc<[TensorId]>) {
+        let bytes: usize = tensors.iter().map(|&id| job.tensors.size_bytes(id)).sum();
+        self.agreed += tensors.len();
+        self.step.messages += 1;
+        let pieces = (bytes as f64 / job.partition_bytes).ceil().max(1.0);
+        let piece_bytes = bytes as f64 / pieces;
+        let next = job.data.next(piece_bytes, job.overlap);
+        let begin_s = self.stream_free_s.max(ready_s);
+        let occupied_s = pieces * next.at_s;
+        self.stream_free_s = begin_s + occupied_s;
+        self.busy_s += occupied_s;
+        self.messages.push(Message {
+            tensors: tensors.clone(),
+            ready_s,
+            begin_s,
+            pieces: pieces as usize,
+            once: job.data.time(piece_bytes),
+            next,
+        });
+    }
+
+    /// What was computed and sent, and when computation was over.
+    pub fn sum_up(&mut self, job: &Job) -> f64 {
+        let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
+        let computed_s = passes as f64 * (forward_s + backward_s);
+        self.step.communicating =
+            self.messages.iter().map(|message| message.moment().at_s).sum::<f64>();
+        self.step.compute = computed_s + optimizer_s;
+        self.step.jitter = (self.slowest() - 1.0) * computed_s;
+        self.ready_s(job, 1.0, self.slowest())
+    }
+
+    /// The step is over when all messages are: where its time went.
+    pub fn ended(mut self, job: &Job) -> Step {
+        let compute_end_s = self.sum_up(job);
+        let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
+        let own_end_s = self.start_s + self.slowest() * (passes as f64 * (forward_s + backward_s));
+        let sent = self.messages.iter().map(|message| (message.begin_s, message.moment()));
+        let ends = sent.clone().map(|(begin_s, moment)| begin_s + moment.at_s);
+        let end_s = ends.fold(compute_end_s, f64::max);
+        self.step.contention = compute_end_s - own_end_s;
+        self.step.time = end_s + optimizer_s - self.start_s;
+        self.step.expose((compute_end_s, end_s), sent, &self.negotiations);
+        self.step
+    }
+}
+
+impl Step {
+    /// Nothing was computed meanwhile: messages went on first, in the order of their beginnings, then
+    /// negotiations, and the rest was waiting.
+    pub fn expose(
+        &mut self,
+        (from_s, until_s): (f64, f64),
+        messages: impl Iterator<Item = (f64, Moment)>,
+        negotiations: &[(f64, f64)],
+    ) {
+        let mut at_s = from_s;
+        for (begin_s, moment) in messages.take_while(|(begin_s, _)| *begin_s < until_s) {
+            let over_s = (begin_s + moment.at_s).min(until_s);
+            if over_s <= at_s {
+                continue;
+            }
+            let idle = (at_s, begin_s.max(at_s));
+            let overlap = |&(from, to): &(f64, f64)| (to.min(idle.1) - from.max(idle.0)).max(0.0);
+            let negotiating: f64 = negotiations.iter().map(overlap).sum();
+            self.negotiation += negotiating;
+            self.cycle += (idle.1 - idle.0 - negotiating).max(0.0);
+            // One rank alone sends nothing.
+            let took_s = moment.at_s.max(f64::MIN_POSITIVE);
+            let share = (over_s - begin_s.max(at_s)) / took_s;
+            self.latency += share * moment.latency_s;
+            self.bandwidth += share * moment.bandwidth_s;
+            self.contention += share * moment.contention_s;
+            self.reduction += share * moment.reduction_s;
+            at_s = over_s;
+        }
+    }
+}
