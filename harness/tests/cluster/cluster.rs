@@ -130,10 +130,12 @@ impl Cluster {
         Ok(text.replace("../../../configs/workloads", &workloads))
     }
 
-    /// As [`FAULTS`], with blocks enough for a minute.
+    /// As [`FAULTS`], with 288 steps of at least 121 ms however fast the machine is: Slurm looks at the
+    /// time limits of jobs every 30 s, and sends the signal before one when it looks.
     pub fn longer_config(&self) -> Result<String, Failure> {
         let text = self.text_of_faults()?;
         let text = text
+            .replace("backward_ms = 10", "backward_ms = 120")
             .replace("blocks_min = 3", "blocks_min = 12")
             .replace("blocks_max = 3", "blocks_max = 12");
         let path = self.path("longer.toml");
