@@ -62,6 +62,12 @@ impl Summary {
     }
 }
 
+/// Median of values in any order; `None` if there is none.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    (!values.is_empty()).then(|| quantile(&values, 0.5))
+}
+
 /// Nearest-rank quantile of sorted samples; the median of an even number is the mean of two.
 fn quantile(sorted: &[f64], q: f64) -> f64 {
     let n = sorted.len();

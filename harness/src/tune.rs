@@ -3,19 +3,25 @@
 //! | part | does |
 //! |---|---|
 //! | [`space`] | settings that may be chosen, and which are always measured |
+//! | [`grid`] | the settings of one world size, and where each lies among all that a crew knows |
 //! | [`surface`] | what measures a block of a setting: a crew, or a simulated machine with noise |
 //! | [`model`] | what messages and negotiations cost, learned from blocks; how long a step takes of which nothing is known but that |
 //! | [`search`] | which setting is measured next, and when to stop |
 //! | [`answer`] | from fresh blocks: what is gained, how sure that is, and what cannot be told apart |
+//! | [`tuned`] | all of that for one grid |
+//! | [`larger`] | what the simulator expects of more ranks |
 //! | [`report`] | the same in words, as exports, YAML and JSON |
 //! | [`confirm`] | a script that measures settings against each other in real training jobs, and what it says |
 //! | [`regret`] | what is lost by it on surfaces whose truth is known |
 
 pub mod answer;
 pub mod confirm;
+pub mod grid;
+pub mod larger;
 pub mod model;
 pub mod regret;
 pub mod report;
 pub mod search;
 pub mod space;
 pub mod surface;
+pub mod tuned;

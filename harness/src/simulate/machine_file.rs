@@ -152,6 +152,24 @@ impl MachineFile {
         self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))
     }
 
+    /// The same with as many nodes more as so many ranks take.
+    pub fn with_nodes_for(&self, ranks: usize) -> MachineFile {
+        let mut machine = self.clone();
+        machine.node.nodes = machine.node.nodes.max(ranks.div_ceil(machine.node.ranks));
+        machine
+    }
+
+    /// The same with every parameter at the slower end of its interval, or at the faster one.
+    pub fn at_ends(&self, slow: bool) -> MachineFile {
+        let mut machine = self.clone();
+        for (key, parameter) in machine.parameters() {
+            let more_is_slow = !key.ends_with("gb_s");
+            let end = if slow == more_is_slow { parameter.high } else { parameter.low };
+            parameter.value = end.unwrap_or(parameter.value);
+        }
+        machine
+    }
+
     /// Why so many ranks do not fit on it, if they do not.
     pub fn misfit(&self, ranks: usize) -> Option<String> {
         let Node { ranks: local_size, nodes, .. } = self.node;

@@ -73,8 +73,9 @@ impl Prediction {
                 machine,
                 workloads: vec![workload.clone()],
             };
-            let machine = large_enough(machine, &config);
-            let extremes = [true, false].map(|worst| plan(extreme(&machine, worst)));
+            let most = *config.simulate.ranks.last().expect("a model has rows");
+            let machine = machine.with_nodes_for(most);
+            let extremes = [true, false].map(|worst| plan(machine.at_ends(worst)));
             variants.push(Variant { plan: plan(machine), extremes, transport: transport.into() });
         }
         Ok(Prediction { variants, left_out })
@@ -199,25 +200,6 @@ fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> C
     let simulate = Simulate { seeds: 1, ..Simulate::new(&machine.name, ranks) };
     // Without jitter: a replayed backward pass takes its time by the clock, however unevenly ranks compute.
     Config::plain(simulate, model, policies)
-}
-
-/// With as many nodes as the largest world takes.
-fn large_enough(machine: &MachineFile, config: &Config) -> MachineFile {
-    let most = *config.simulate.ranks.last().expect("a model has rows");
-    let mut machine = machine.clone();
-    machine.node.nodes = machine.node.nodes.max(most.div_ceil(machine.node.ranks));
-    machine
-}
-
-/// Every parameter at the slower end of its interval, or at the faster one.
-fn extreme(machine: &MachineFile, slow: bool) -> MachineFile {
-    let mut machine = machine.clone();
-    for (key, parameter) in machine.parameters() {
-        let more_is_slow = !key.ends_with("gb_s");
-        let end = if slow == more_is_slow { parameter.high } else { parameter.low };
-        parameter.value = end.unwrap_or(parameter.value);
-    }
-    machine
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::search::{Found, MARGIN};
-use crate::statistics::CONFIDENCE;
+use crate::statistics::{CONFIDENCE, median};
 
 /// Fewer rounds give no interval worth the name.
 pub const LEAST_ROUNDS: usize = 4;
@@ -117,11 +117,10 @@ impl Answer {
             .filter(|&other| other != choice)
             .filter_map(|other| Some((other, Ratio::of(&pairs(other))?)))
             .collect();
-        let mut step_s = times(choice);
+        let step_s = times(choice);
         if step_s.len() < LEAST_ROUNDS {
             return None;
         }
-        step_s.sort_by(f64::total_cmp);
         let verdict = match others.get(&default) {
             _ if default == choice => Verdict::Keep,
             Some(ratio) if ratio.is_unknown() => Verdict::Unknown,
@@ -140,7 +139,7 @@ impl Answer {
         };
         Some(Answer {
             choice,
-            step_s: step_s[step_s.len() / 2],
+            step_s: median(step_s)?,
             rounds: found.fresh.len(),
             tied: others.iter().filter(tied).map(|(&setting, _)| setting).collect(),
             expected_tied: (0..found.expected_s.len()).filter(expected_tied).collect(),

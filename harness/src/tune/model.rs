@@ -11,6 +11,7 @@ use std::sync::Arc;
 use algorithms::control::{Settings, Tensors};
 use rayon::prelude::*;
 
+use super::search::Blocks;
 use super::surface::Observed;
 use crate::config::Case;
 use crate::plan::{Plan, Planned};
@@ -19,6 +20,7 @@ use crate::simulate::jitter::Jitter;
 use crate::simulate::machine_file::{Control, Parameter};
 use crate::simulate::sweep::ready;
 use crate::simulate::training::{self, Compute, Drive, Job};
+use crate::statistics::median;
 
 /// Steps that are simulated of each setting; the first ones, in which caches fill, do not count.
 const STEPS: usize = 3;
@@ -37,8 +39,15 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// From blocks of settings.
-    pub fn learn<'o>(blocks: impl Iterator<Item = (&'o Case, &'o Observed)>) -> Costs {
+    /// From blocks of a plan's cases.
+    pub fn of(plan: &Plan, blocks: &Blocks) -> Costs {
+        let observed = blocks.iter().flat_map(|(&setting, blocks)| {
+            blocks.iter().map(move |block| (&plan.cases[setting].case, block))
+        });
+        Costs::learn(observed)
+    }
+
+    fn learn<'o>(blocks: impl Iterator<Item = (&'o Case, &'o Observed)>) -> Costs {
         let mut messages: BTreeMap<String, BTreeMap<i64, Vec<(f64, f64)>>> = BTreeMap::new();
         let mut negotiation: BTreeMap<String, Vec<f64>> = BTreeMap::new();
         for (case, observed) in blocks {
@@ -53,7 +62,7 @@ impl Costs {
         let curve = |sizes: BTreeMap<i64, Vec<(f64, f64)>>| {
             let point = |of_size: Vec<(f64, f64)>| {
                 let (bytes, seconds): (Vec<f64>, Vec<f64>) = of_size.into_iter().unzip();
-                (median(bytes), median(seconds))
+                (middle(bytes), middle(seconds))
             };
             let mut points: Vec<(f64, f64)> = sizes.into_values().map(point).collect();
             // More bytes never take less time.
@@ -66,18 +75,23 @@ impl Costs {
         };
         Costs {
             messages: messages.into_iter().map(|(name, sizes)| (name, curve(sizes))).collect(),
-            negotiation: negotiation.into_iter().map(|(name, all)| (name, median(all))).collect(),
+            negotiation: negotiation.into_iter().map(|(name, all)| (name, middle(all))).collect(),
         }
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+fn middle(values: Vec<f64>) -> f64 {
+    median(values).unwrap_or(0.0)
+}
+
+/// Step time in seconds of every case of a plan, as blocks of some of them let one expect; infinite where they
+/// tell nothing. `blocking` as in [`training_job`].
+pub fn expected(plan: &Plan, blocks: &Blocks, blocking: bool) -> Vec<f64> {
+    predict(plan, &Costs::of(plan, blocks), blocking)
 }
 
 /// Step time in seconds of every case of a plan; infinite where there is none.
-pub fn predict(plan: &Plan, costs: &Costs, blocking: bool) -> Vec<f64> {
+fn predict(plan: &Plan, costs: &Costs, blocking: bool) -> Vec<f64> {
     let jitter = Jitter { cv: Some(0.0), ..Jitter::default() };
     let seconds = |planned: &Planned| {
         let case = &planned.case;
@@ -93,7 +107,8 @@ pub fn predict(plan: &Plan, costs: &Costs, blocking: bool) -> Vec<f64> {
     plan.cases.par_iter().map(|planned| seconds(planned).unwrap_or(f64::INFINITY)).collect()
 }
 
-/// The training steps of a case in virtual time.
+/// The training steps of a case in virtual time; where it is `blocking`, a cycle ends with its messages, as on
+/// CPUs.
 ///
 /// # Errors
 /// When two gradients have one name.

@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Verdict};
-use super::model::{Costs, predict, training_job};
+use super::model::{expected, training_job};
 use super::search::{Blocks, Found, Task, search};
 use super::space::{self, Pins, Space};
 use super::surface::{Observed, Surface};
@@ -28,6 +28,7 @@ use crate::simulate::data_plane::{DataPlane, Engine};
 use crate::simulate::jitter::Jitter;
 use crate::simulate::machine_file::MachineFile;
 use crate::simulate::training;
+use crate::statistics::median;
 use crate::transport::threads;
 use crate::workload::Workload;
 
@@ -250,19 +251,12 @@ impl Known {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut noisy = Noisy { known: self, config, random: random.clone(), drift: 0.0, used: 0 };
         noisy.random.set_stream(1);
-        let expect = |blocks: &Blocks| {
-            let all = blocks
-                .iter()
-                .flat_map(|(&setting, all)| all.iter().map(move |block| (setting, block)));
-            let costs =
-                Costs::learn(all.map(|(setting, block)| (&self.plan.cases[setting].case, block)));
-            predict(&self.plan, &costs, self.truth.blocking)
-        };
+        let predict = |blocks: &Blocks| expected(&self.plan, blocks, self.truth.blocking);
         let task = Task {
             points: &self.space.points,
             always: &self.space.always,
             defaults: &self.space.defaults,
-            predict: &expect,
+            predict: &predict,
         };
         let found = search(&task, &mut noisy, &mut random).expect("nothing is written");
         self.row(config, seed, &found, noisy.used)
@@ -283,20 +277,21 @@ impl Known {
                 (blocks, config.steps_per_block, config.grid_blocks),
                 (&times, fastest.expect("there are settings")),
             )
+            .expect("the truth of every setting is known")
         }
     }
 }
 
 impl Run {
     /// A search, blocks and steps of each and blocks of every setting of a grid, beside the truth: seconds of
-    /// each setting, and which is the fastest.
+    /// each setting, and which is the fastest. None if the truth of a setting in question is not known.
     pub fn of(
         plan: &Plan,
         space: &Space,
         found: &Found,
         (blocks, steps_per_block, grid_blocks): (usize, usize, usize),
         (times, best): (&BTreeMap<usize, f64>, usize),
-    ) -> Run {
+    ) -> Option<Run> {
         let default = space.defaults[0];
         let answer = Answer::of(found, default);
         let verdict = answer.as_ref().map_or(Verdict::Unknown, |answer| answer.verdict);
@@ -308,9 +303,11 @@ impl Run {
         let case = |setting: usize| &plan.cases[setting].case;
         let mib = |setting: usize| case(setting).fusion_threshold_bytes as f64 / config::MIB;
         let gain = answer.as_ref().and_then(|answer| answer.others.get(&default));
-        let gain_true = answer.as_ref().map(|answer| times[&default] / times[&answer.choice]);
+        let time = |setting: usize| times.get(&setting).copied();
+        let gain_true =
+            answer.as_ref().and_then(|answer| Some(time(default)? / time(answer.choice)?));
         let steps = blocks * steps_per_block;
-        Run {
+        Some(Run {
             workload: plan.workload.name.clone(),
             machine: String::new(),
             ranks: case(default).topology.ranks(),
@@ -329,8 +326,8 @@ impl Run {
             best_mib: mib(best),
             best_cycle_ms: case(best).cycle_time_ms(),
             best_plane: case(best).control_plane.clone(),
-            regret: times[&chosen] / times[&best] - 1.0,
-            default_regret: times[&default] / times[&best] - 1.0,
+            regret: time(chosen)? / time(best)? - 1.0,
+            default_regret: time(default)? / time(best)? - 1.0,
             gain: gain.map(|gain| gain.ratio),
             gain_low: gain.map(|gain| gain.low),
             gain_high: gain.map(|gain| gain.high),
@@ -338,7 +335,7 @@ impl Run {
             covered: gain
                 .zip(gain_true)
                 .map(|(gain, truth)| (gain.low..=gain.high).contains(&truth)),
-        }
+        })
     }
 }
 
@@ -352,9 +349,12 @@ impl std::fmt::Display for Truth {
     }
 }
 
+/// Seconds of each setting, and which is the fastest.
+pub type Surveyed = (BTreeMap<usize, f64>, usize);
+
 /// Measures every setting of a plan `rounds` times, in rounds in random order. Returns the median time of
 /// each in seconds over the odd rounds, and the setting that is the fastest in the even ones: so the least of
-/// many noisy times is not mistaken for the truth.
+/// many noisy times is not mistaken for the truth. None if no setting could be measured.
 ///
 /// # Errors
 /// When results cannot be written.
@@ -363,26 +363,23 @@ pub fn exhaust(
     rounds: usize,
     surface: &mut dyn Surface,
     random: &mut ChaCha8Rng,
-) -> Result<(BTreeMap<usize, f64>, usize), RecordError> {
-    let mut logs: [BTreeMap<usize, Vec<f64>>; 2] = Default::default();
+) -> Result<Option<Surveyed>, RecordError> {
+    let mut times: [BTreeMap<usize, Vec<f64>>; 2] = Default::default();
     for round in 0..rounds {
         let mut order: Vec<usize> = (0..settings).collect();
         order.shuffle(random);
         for setting in order {
             if let Ok(observed) = surface.block(setting)? {
-                logs[round % 2].entry(setting).or_default().push(observed.step_s);
+                times[round % 2].entry(setting).or_default().push(observed.step_s);
             }
         }
     }
-    let middle = |mut times: Vec<f64>| {
-        times.sort_by(f64::total_cmp);
-        times[times.len() / 2]
-    };
-    let [even, odd] = logs.map(|logs| -> BTreeMap<usize, f64> {
-        logs.into_iter().map(|(setting, times)| (setting, middle(times))).collect()
+    let [even, odd] = times.map(|times| -> BTreeMap<usize, f64> {
+        let middle = |(setting, times)| Some((setting, median(times)?));
+        times.into_iter().filter_map(middle).collect()
     });
     let fastest = even.keys().copied().min_by(|a, b| even[a].total_cmp(&even[b]));
-    Ok((odd, fastest.unwrap_or_default()))
+    Ok(fastest.map(|fastest| (odd, fastest)))
 }
 
 /// A surface seen through noise.
@@ -430,7 +427,7 @@ impl Surface for Noisy<'_> {
     }
 
     fn blocks_left(&self) -> usize {
-        self.config.blocks - self.used
+        self.config.blocks.saturating_sub(self.used)
     }
 }
 

@@ -326,10 +326,12 @@ impl Found {
             .filter(|&setting| self.expected_s[setting] <= enough && is_known(setting))
             .collect();
         let middle = good.into_iter().min_by(|&a, &b| surroundings(a).total_cmp(&surroundings(b)));
-        if let Some(middle) = middle {
-            self.best.retain(|&setting| setting != middle);
-            self.best.insert(0, middle);
-        }
+        middle.into_iter().for_each(|middle| self.put_first(middle));
+    }
+
+    fn put_first(&mut self, chosen: usize) {
+        self.best.retain(|&setting| setting != chosen);
+        self.best.insert(0, chosen);
     }
 
     /// Rounds of the finalists, after which the fastest of them is the choice; then rounds of the choice, the
@@ -341,21 +343,20 @@ impl Found {
         random: &mut ChaCha8Rng,
     ) -> Result<(), RecordError> {
         let until = surface.blocks_left() * 3 / 4;
-        let finalists: Vec<usize> = self.best.iter().take(FINALISTS).copied().collect();
-        let rounds = self.rounds_of(finalists.clone(), until, surface, random)?;
+        let finalists = self.best.iter().take(FINALISTS).copied().collect();
+        let rounds = self.rounds_of(finalists, until, surface, random)?;
         let total = |setting: usize| -> f64 {
             rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
         };
         self.best.retain(|setting| !self.failed.contains_key(setting));
-        let finalists = self.best.len().min(FINALISTS);
         let enough = rounds.len() as f64 * (MARGIN / 4.0).ln_1p();
         let middle = self.best.first().map(|&middle| (middle, total(middle) - enough));
-        self.best[..finalists].sort_by(|&a, &b| total(a).total_cmp(&total(b)));
+        let left = self.best.len().min(FINALISTS);
+        self.best[..left].sort_by(|&a, &b| total(a).total_cmp(&total(b)));
         if let Some((middle, total_log)) = middle
             && total_log <= total(self.best[0])
         {
-            self.best.retain(|&setting| setting != middle);
-            self.best.insert(0, middle);
+            self.put_first(middle);
         }
         let rivals = self.best.iter().take(RIVALS).copied();
         let defaults =

@@ -145,6 +145,9 @@ pub fn axes(
     })
 }
 
+/// What Horovod's variables say at present: control plane, fusion threshold in bytes, cycle time in ms.
+pub type Present = (String, usize, f64);
+
 /// The grid of a plan.
 pub struct Space {
     /// Of each case.
@@ -212,9 +215,8 @@ impl Space {
 }
 
 impl Space {
-    /// Puts another setting in the place of the newer defaults, if it is in the grid: control plane,
-    /// threshold in bytes and cycle time in ms.
-    pub fn compare_with(&mut self, plan: &Plan, (plane, bytes, ms): &(String, usize, f64)) {
+    /// Puts what is there at present in the place of the newer defaults, if it is in the grid.
+    pub fn compare_with(&mut self, plan: &Plan, (plane, bytes, ms): &Present) {
         let is = |planned: &crate::plan::Planned| {
             let case = &planned.case;
             (&case.control_plane, case.fusion_threshold_bytes) == (plane, *bytes)

@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 use indicatif::ProgressBar;
 use rand::RngCore;
 
+use super::grid::Grid;
 use crate::crew::{Crew, Ended, Order};
 use crate::engine::Outcome;
 use crate::plan::{Plan, Planned};
 use crate::provenance::Launch;
 use crate::record::{Block, RecordError, Store};
 use crate::row::{Row, Status};
+use crate::statistics::median;
 use crate::tabulate::{blank, block_of, finished, summary};
 
 /// What one block of one setting brought.
@@ -37,31 +39,37 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 }
 
-/// A plan's cases, measured by a crew; every block is in the store before the next begins.
-pub struct Measured<'a> {
-    plan: &'a Plan,
-    store: &'a mut Store,
-    launches: &'a [Launch],
-    crew: &'a mut dyn Crew,
-    progress: &'a ProgressBar,
-    begun: Instant,
-    budget: Duration,
-    /// Blocks in the order in which they were measured.
-    order: usize,
-    blocks: BTreeMap<usize, Vec<Block>>,
+/// Who measures, and where it is written down.
+pub struct Site<'s> {
+    /// What the crew has agreed on.
+    pub all: &'s Plan,
+    /// Who carries out blocks.
+    pub crew: &'s mut dyn Crew,
+    /// Where blocks and rows go.
+    pub store: &'s mut Store,
+    /// The launches so far.
+    pub launches: &'s [Launch],
+    /// What the user sees of it.
+    pub progress: &'s ProgressBar,
+    /// Blocks so far, in the order in which they were measured.
+    pub blocks: usize,
 }
 
-impl<'a> Measured<'a> {
+/// A grid's settings, measured by a crew; every block is in the store before the next begins.
+pub struct Measured<'m, 's> {
+    grid: &'m Grid,
+    site: &'m mut Site<'s>,
+    begun: Instant,
+    budget: Duration,
+    blocks: BTreeMap<usize, Vec<Block>>,
+    measured: usize,
+}
+
+impl<'m, 's> Measured<'m, 's> {
     /// Nothing measured yet.
-    pub fn new(
-        plan: &'a Plan,
-        (store, launches): (&'a mut Store, &'a [Launch]),
-        crew: &'a mut dyn Crew,
-        budget: Duration,
-        progress: &'a ProgressBar,
-    ) -> Measured<'a> {
+    pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Duration) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
-        Measured { plan, store, launches, crew, progress, begun, budget, order: 0, blocks }
+        Measured { grid, site, begun, budget, blocks, measured: 0 }
     }
 
     /// A row for every setting that was measured, by setting.
@@ -72,58 +80,67 @@ impl<'a> Measured<'a> {
         self,
         failed: &BTreeMap<usize, String>,
     ) -> Result<BTreeMap<usize, Row>, RecordError> {
+        let (plan, launches) = (&self.grid.plan, self.site.launches);
         let mut rows = BTreeMap::new();
         for (&setting, blocks) in &self.blocks {
             let blocks: Vec<&Block> = blocks.iter().collect();
-            let planned = &self.plan.cases[setting];
-            rows.insert(setting, finished(self.plan, planned, self.launches, &blocks, "tuned"));
+            let planned = &plan.cases[setting];
+            rows.insert(setting, finished(plan, planned, launches, &blocks, "tuned"));
         }
         for (&setting, why) in failed {
-            let row = blank(self.plan, &self.plan.cases[setting], self.launches);
+            let row = blank(plan, &plan.cases[setting], launches);
             rows.insert(setting, Row { status: Status::Failed, reason: why.clone(), ..row });
         }
         for row in rows.values() {
-            self.store.append_row(row)?;
+            self.site.store.append_row(row)?;
         }
         Ok(rows)
     }
 
     /// Blocks measured so far.
     pub fn measured(&self) -> usize {
-        self.order
+        self.measured
+    }
+
+    /// Seconds since the beginning.
+    pub fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
     }
 }
 
-impl Surface for Measured<'_> {
+impl Surface for Measured<'_, '_> {
     fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
-        let planned = &self.plan.cases[setting];
-        self.progress.set_message(planned.case.to_string());
+        let Site { all, crew, store, launches, progress, blocks } = &mut *self.site;
+        let plan = &self.grid.plan;
+        let planned = &plan.cases[setting];
+        progress.set_message(planned.case.to_string());
         let number = self.blocks.get(&setting).map_or(0, Vec::len);
-        let seed = self.plan.random(number, setting as u64 + 1).next_u64();
-        let Ended { outcome, .. } = self.crew.run(self.plan, Order { index: setting, seed });
+        let seed = plan.random(number, setting as u64 + 1).next_u64();
+        let Ended { outcome, .. } = crew.run(all, Order { index: self.grid.index(setting), seed });
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(why) => return Ok(Err(why)),
         };
-        let at = (number, self.order, self.launches.len());
-        let block = block_of(self.plan, planned, at, &outcome);
-        self.store.append_block(&block)?;
-        self.order += 1;
-        self.progress.set_position(self.order as u64);
-        self.progress.set_length((self.order + self.blocks_left()) as u64);
-        let observed = observed(self.plan, planned, &block, &outcome);
+        let block = block_of(plan, planned, (number, *blocks, launches.len()), &outcome);
+        store.append_block(&block)?;
+        *blocks += 1;
+        self.measured += 1;
+        progress.set_position(*blocks as u64);
+        let observed = observed(plan, planned, &block, &outcome);
         self.blocks.entry(setting).or_default().push(block);
+        let all_blocks = self.site.blocks + self.blocks_left();
+        self.site.progress.set_length(all_blocks as u64);
         Ok(observed)
     }
 
     fn blocks_left(&self) -> usize {
         let used = self.begun.elapsed();
-        let each = match self.order {
-            0 => self.plan.cases.iter().map(|planned| self.plan.estimate(planned)).max(),
-            blocks => Some(used / blocks as u32),
+        let each = match self.measured {
+            0 => self.grid.longest_block(),
+            blocks => used / blocks as u32,
         };
-        let each = each.unwrap_or_default().max(Duration::from_millis(1));
-        (self.budget.saturating_sub(used).as_secs_f64() / each.as_secs_f64()) as usize
+        let left = self.budget.saturating_sub(used).as_secs_f64();
+        (left / each.max(Duration::from_millis(1)).as_secs_f64()) as usize
     }
 }
 
@@ -153,15 +170,14 @@ fn observed(
         .collect();
     let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
     let cycles = outcome.ranks[0].cycles.iter().enumerate();
-    let mut negotiations: Vec<f64> = cycles
+    let negotiations: Vec<f64> = cycles
         .filter(|(_, cycle)| cycle.messages > 0 && cycle.step >= Some(warmup))
         .map(|(index, _)| {
             let times = ranks.iter().map(|rank| rank.cycles[index].negotiation);
             times.min().unwrap_or_default().as_secs_f64()
         })
         .collect();
-    negotiations.sort_by(f64::total_cmp);
-    let negotiation_s = negotiations.get(negotiations.len() / 2).copied().unwrap_or_default();
+    let negotiation_s = median(negotiations).unwrap_or_default();
     let step = summary(&[block], |sample| sample.time_us).ok_or("no step was measured")?;
     Ok(Observed { step_s: step.p50 * 1e-6, messages, negotiation_s })
 }

@@ -29,6 +29,24 @@ fn a_run_ends_with_an_answer_and_never_with_exports_on_threads() {
 }
 
 #[test]
+fn several_world_sizes_have_an_answer_each() {
+    let sandbox = Sweep::new(&[]);
+    let more = ["--topology", "1x1,1x2", "--cycle-time-ms", "1", "--cache", "on"];
+    let ended =
+        tune(&sandbox, &[&TINY[..], &more[..], &["--budget", "8s", "--out", "out"]].concat());
+    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    for size in ["1 rank on 1 node over threads", "2 ranks on 1 node over threads"] {
+        assert!(ended.stdout.contains(size), "{}", ended.stdout);
+    }
+    let json: serde_json::Value = serde_json::from_str(&sandbox.read("out/tune.json")).unwrap();
+    assert_eq!(
+        (&json["topology"], &json["smaller"][0]["topology"]),
+        (&"1x2".into(), &"1x1".into())
+    );
+    assert!(sandbox.rows().iter().any(|row| row["ranks"] == "1"));
+}
+
+#[test]
 fn groups_and_compression_are_tried_where_asked() {
     let sandbox = Sweep::new(&[]);
     let more = ["--groups", "0,2", "--compression", "none,fp16", "--cycle-time-ms", "1"];
@@ -36,7 +54,7 @@ fn groups_and_compression_are_tried_where_asked() {
         [&more[..], &["--cache", "on", "--budget", "6s", "--out", "out", "--exhaustive", "2"]];
     let ended = tune(&sandbox, &[&TINY[..], &more.concat()].concat());
     assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
-    assert!(ended.stdout.contains("settings in 2 rounds: the best, "), "{}", ended.stdout);
+    assert!(ended.stdout.contains("settings afterwards: the best, "), "{}", ended.stdout);
     let rows = sandbox.rows();
     let all = |column: &str| -> Vec<String> {
         let mut values: Vec<String> = rows.iter().map(|row| row[column].clone()).collect();
@@ -79,6 +97,8 @@ fn mistakes_are_told_before_anything_is_measured() {
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");
     with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is no topology");
     with(&["--cycle-time-ms", "-1"]).says(2, "-1");
+    with(&["--up-to", "8"]).says(2, "--machine <FILE>");
+    with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
     assert!(!sandbox.path("results").exists());
 }
 
