@@ -1,23 +1,24 @@
 //! A sweep's configuration: what the user writes, and what it means.
 
-use std::fmt;
+mod axes;
+mod case;
+mod names;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use algorithms::control::{self, DataType, ReduceOp, StallCheck};
-use algorithms::grouped::DEFAULT_GROUPS;
-use algorithms::topology::Topology;
+pub use axes::Axes;
+pub use case::{Case, Varied};
+pub use names::{check_op, parse_dtype, parse_op, parse_topology};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::allreduce::{PACKING_BYTES, SEGMENT_BYTES, Sizes};
+use crate::allreduce::Sizes;
 use crate::data_plane;
-use crate::environment::{
-    Environment, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, cycle_time,
-};
-use crate::framework::{Compression, Framework};
-use crate::groups::Groups;
+use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
+use crate::framework::Framework;
 use crate::replay::StepTimes;
 use crate::transport;
 
@@ -77,116 +78,6 @@ impl Default for Data {
     fn default() -> Data {
         Data { dtype: "f32".into(), op: "average".into() }
     }
-}
-
-/// What is varied.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Axes {
-    /// What moves bytes.
-    #[serde(default = "threads")]
-    pub transport: Vec<String>,
-    /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
-    pub topology: Vec<String>,
-    /// Control planes.
-    pub control_plane: Vec<String>,
-    /// Data planes.
-    pub algorithm: Vec<String>,
-    /// Fusion thresholds in MiB; 0 turns fusion off.
-    #[serde(default = "default_thresholds")]
-    pub fusion_threshold_mib: Vec<f64>,
-    /// Cycle times in ms.
-    #[serde(default = "default_cycle_times")]
-    pub cycle_time_ms: Vec<f64>,
-    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
-    /// what the groups are.
-    #[serde(default = "default_groups")]
-    pub groups: usize,
-    /// Responses that the bit-vector plane remembers.
-    #[serde(default = "default_capacity")]
-    pub cache_capacity: usize,
-    /// What gradients are cast to, in place of what `framework` says.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub compression: Vec<Compression>,
-    /// Numbers of groups that gradients are handed over in, in place of what `framework` says; 0: none.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub num_groups: Vec<usize>,
-    /// Groups are not fused with one another, nor with other gradients.
-    #[serde(default)]
-    pub disable_group_fusion: bool,
-    /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
-    #[serde(default = "default_segment")]
-    pub segment_kib: usize,
-    /// Several gradients are packed, reduced and unpacked so many KiB at a time; 0: whole messages, as
-    /// Horovod does.
-    #[serde(default = "default_packing")]
-    pub packing_kib: usize,
-}
-
-impl Axes {
-    /// Every combination of options of the framework.
-    fn varied(&self) -> Vec<Varied> {
-        let compressions: Vec<Option<Compression>> = match self.compression.is_empty() {
-            true => vec![None],
-            false => self.compression.iter().copied().map(Some).collect(),
-        };
-        let groups: Vec<Option<usize>> = match self.num_groups.is_empty() {
-            true => vec![None],
-            false => self.num_groups.iter().copied().map(Some).collect(),
-        };
-        let of =
-            |compression| groups.iter().map(move |&num_groups| Varied { compression, num_groups });
-        compressions.into_iter().flat_map(of).collect()
-    }
-}
-
-impl Default for Axes {
-    /// No case, and Horovod's defaults for what is not varied.
-    fn default() -> Axes {
-        Axes {
-            transport: threads(),
-            topology: Vec::new(),
-            control_plane: Vec::new(),
-            algorithm: Vec::new(),
-            fusion_threshold_mib: default_thresholds(),
-            cycle_time_ms: default_cycle_times(),
-            groups: default_groups(),
-            cache_capacity: default_capacity(),
-            compression: Vec::new(),
-            num_groups: Vec::new(),
-            disable_group_fusion: false,
-            segment_kib: default_segment(),
-            packing_kib: default_packing(),
-        }
-    }
-}
-
-fn threads() -> Vec<String> {
-    vec![transport::threads::NAME.into()]
-}
-
-fn default_groups() -> usize {
-    DEFAULT_GROUPS
-}
-
-fn default_thresholds() -> Vec<f64> {
-    vec![Environment::default().fusion_threshold_bytes.value as f64 / MIB]
-}
-
-fn default_cycle_times() -> Vec<f64> {
-    vec![Environment::default().cycle_time_ms.value]
-}
-
-fn default_capacity() -> usize {
-    Environment::default().cache_capacity.value
-}
-
-fn default_segment() -> usize {
-    SEGMENT_BYTES / 1024
-}
-
-fn default_packing() -> usize {
-    PACKING_BYTES / 1024
 }
 
 /// How long and how often each case is measured.
@@ -257,76 +148,6 @@ pub struct ConfigError {
     pub problem: String,
 }
 
-/// One setting: what a row of the results is about.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Case {
-    /// What moves bytes.
-    pub transport: String,
-    /// Ranks on nodes.
-    pub topology: Topology,
-    /// Control plane.
-    pub control_plane: String,
-    /// Data plane, in its one spelling.
-    pub algorithm: String,
-    /// Fusion threshold as asked for.
-    pub fusion_threshold_bytes: usize,
-    /// Cycle time.
-    pub cycle_time: Duration,
-    /// Options above the core.
-    pub varied: Varied,
-}
-
-/// Options of the framework that a sweep varies; nothing where it does not.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Varied {
-    /// What gradients are cast to.
-    pub compression: Option<Compression>,
-    /// Into how many groups they are put; 0: none.
-    pub num_groups: Option<usize>,
-}
-
-impl Varied {
-    /// What all cases have, with these options.
-    pub fn apply(self, framework: &Framework) -> Framework {
-        let groups = |count| (count > 0).then_some(Groups::Even(count));
-        Framework {
-            compression: self.compression.unwrap_or(framework.compression),
-            groups: self.num_groups.map_or(framework.groups.clone(), groups),
-            ..framework.clone()
-        }
-    }
-}
-
-impl fmt::Display for Case {
-    /// The case's name in all files: `threads/2x2/bitvector/ring/64MiB/5ms`.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}/{}/{}/{}/{}MiB/{}ms",
-            self.transport,
-            self.topology,
-            self.control_plane,
-            self.algorithm,
-            mib(self.fusion_threshold_bytes),
-            self.cycle_time_ms(),
-        )?;
-        if let Some(compression) = self.varied.compression {
-            write!(f, "/{}", compression.name())?;
-        }
-        match self.varied.num_groups {
-            Some(count) => write!(f, "/{count}groups"),
-            None => Ok(()),
-        }
-    }
-}
-
-impl Case {
-    /// Cycle time in ms.
-    pub fn cycle_time_ms(&self) -> f64 {
-        self.cycle_time.as_nanos() as f64 / 1e6
-    }
-}
-
 impl Config {
     /// Reads and checks a configuration.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
@@ -369,40 +190,6 @@ impl Config {
     pub fn sizes(&self) -> Sizes {
         let Axes { segment_kib, packing_kib, .. } = self.sweep;
         Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
-    }
-
-    /// Every case, in the order of the configuration.
-    pub fn cases(&self) -> Vec<Case> {
-        let axes = &self.sweep;
-        let mut cases = Vec::new();
-        let varied = axes.varied();
-        for transport in &axes.transport {
-            for topology in &axes.topology {
-                for control_plane in &axes.control_plane {
-                    for algorithm in &axes.algorithm {
-                        for &threshold in &axes.fusion_threshold_mib {
-                            for &ms in &axes.cycle_time_ms {
-                                cases.extend(varied.iter().map(|&varied| {
-                                    Case {
-                                        transport: transport.clone(),
-                                        topology: parse_topology(topology)
-                                            .expect("the configuration was checked"),
-                                        control_plane: control::spelling(control_plane)
-                                            .expect("the configuration was checked"),
-                                        algorithm: data_plane::spelling(algorithm)
-                                            .expect("the configuration was checked"),
-                                        fusion_threshold_bytes: (threshold * MIB).round() as usize,
-                                        cycle_time: cycle_time(ms),
-                                        varied,
-                                    }
-                                }));
-                            }
-                        }
-                    }
-                }
-            }
-        }
-        cases
     }
 
     /// # Errors
@@ -515,69 +302,6 @@ fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
     }
 }
 
-/// `2x4` is 2 nodes of 4 ranks, `3+1` a node of 3 and one of 1, `5` five nodes of 1.
-pub fn parse_topology(text: &str) -> Result<Topology, String> {
-    let problem = || {
-        format!(
-            "\"{text}\" is no topology; write nodes x ranks per node (2x4), the ranks of each \
-             node (3+1), or a number of ranks (5)"
-        )
-    };
-    let number = |part: &str| match part.trim().parse() {
-        Ok(number @ 1..=4096) => Ok(number),
-        _ => Err(problem()),
-    };
-    let topology = match text.split_once('x') {
-        Some((nodes, local_size)) => Topology::uniform(number(nodes)?, number(local_size)?),
-        None if text.contains('+') => {
-            Topology::new(&text.split('+').map(number).collect::<Result<Vec<_>, _>>()?)
-        }
-        None => Topology::flat(number(text)?),
-    };
-    Ok(topology)
-}
-
-/// An element type by our name or by nccl-tests'.
-pub fn parse_dtype(name: &str) -> Result<DataType, String> {
-    let alias = match name {
-        "float" => "f32",
-        "double" => "f64",
-        "half" => "f16",
-        "bfloat16" => "bf16",
-        "int32" => "i32",
-        "int64" => "i64",
-        other => other,
-    };
-    DataType::ALL.into_iter().find(|dtype| dtype.name() == alias).ok_or_else(|| {
-        let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
-        format!("element type \"{name}\" is unknown; choose from {}", names.join(", "))
-    })
-}
-
-/// A reduction by our name or by nccl-tests'.
-pub fn parse_op(name: &str) -> Result<ReduceOp, String> {
-    let alias = match name {
-        "avg" => "average",
-        "prod" => "product",
-        other => other,
-    };
-    ReduceOp::ALL.into_iter().find(|op| op.name() == alias).ok_or_else(|| {
-        let names: Vec<_> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
-        format!("reduction \"{name}\" is unknown; choose from {}", names.join(", "))
-    })
-}
-
-/// Refuses the average of integers.
-pub fn check_op(dtype: DataType, op: ReduceOp) -> Result<(), String> {
-    match op == ReduceOp::Average && dtype.is_integer() {
-        false => Ok(()),
-        true => Err(format!(
-            "average of {} would have to round; use sum, or a floating-point type",
-            dtype.name()
-        )),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -667,16 +391,6 @@ cycle_time_ms = [1, 2.5]
         ] {
             let error = read(&GOOD.replace(from, to)).unwrap_err();
             assert!(error.starts_with(expected), "{error}\nexpected {expected}");
-        }
-    }
-
-    #[test]
-    fn topologies_are_read() {
-        for (text, expected) in [("2x4", "2x4"), ("3+1", "3+1"), ("5", "5x1"), ("2+2", "2x2")] {
-            assert_eq!(parse_topology(text).unwrap().to_string(), expected);
-        }
-        for text in ["", "0", "2x0", "x", "1+", "-3", "2x2x2", "99999999999"] {
-            parse_topology(text).unwrap_err();
         }
     }
 }
