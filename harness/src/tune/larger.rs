@@ -2,8 +2,10 @@
 //!
 //! The machine file of the cluster says how messages travel between more nodes; blocks measured at hand say
 //! how far it is off. Horovod's own data plane has no schedule of ours: in its place stands the algorithm
-//! whose times on the machine file run most alike to those measured, all of them multiplied by one factor.
+//! whose times on the machine file run most alike to those measured, each multiplied by what a message
+//! that is cut into pieces of that size took longer here.
 
+use algorithms::registry;
 use algorithms::topology::Topology;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -23,8 +25,9 @@ const STAND_INS: [&str; 4] = ["ring", "halving-doubling", "recursive-doubling", 
 const STEPS: usize = 3;
 const WARMUP: usize = 2;
 
-/// Sizes at which a message is worked out: powers of two up to this.
+/// Messages are worked out up to so many factors of two of a byte, at so many sizes for each.
 const LARGEST_LOG2: u32 = 30;
+const SIZES_PER_OCTAVE: f64 = 4.0;
 
 /// What is expected.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,7 +38,7 @@ pub struct Larger {
     pub local_size: usize,
     /// How messages are timed.
     pub messages: StandIn,
-    /// World sizes, ascending.
+    /// World sizes, ascending: first the one at hand.
     pub sizes: Vec<Size>,
 }
 
@@ -44,12 +47,10 @@ pub struct Larger {
 pub struct StandIn {
     /// The algorithm.
     pub algorithm: &'static str,
-    /// Measured time over simulated time, the geometric mean over sizes of messages.
-    pub factor: f64,
-    /// Sizes of messages that it was fitted on.
-    pub sizes: usize,
-    /// The largest factor by which a measured time differs from what is then expected.
-    pub off_by: f64,
+    /// Fitted: sizes of a message's pieces in bytes, ascending, and measured time over simulated time.
+    pub factors: Vec<(f64, f64)>,
+    /// How unlike they are: the standard deviation of their logarithms.
+    pub spread: f64,
 }
 
 /// One world size.
@@ -109,7 +110,8 @@ pub fn misfit(machine: &MachineFile, topology: &Topology) -> Option<String> {
 }
 
 impl Larger {
-    /// Of world sizes that double from the one at hand up to `up_to` ranks. None if nothing was chosen.
+    /// Of the world size at hand, to be compared with what was measured, and of its doubles up to `up_to` ranks.
+    /// None if nothing was chosen.
     ///
     /// # Errors
     /// When a step cannot be simulated on the machine, and why.
@@ -128,13 +130,13 @@ impl Larger {
         let machine = machine.with_nodes_for(up_to.max(here));
         let fits = |name| StandIn::fit(name, &machine, here, measured);
         let mut fits: Vec<StandIn> = STAND_INS.into_iter().map(fits).collect::<Result<_, _>>()?;
-        fits.sort_by(|a, b| a.off_by.total_cmp(&b.off_by));
+        fits.sort_by(|a, b| a.spread.total_cmp(&b.spread));
         let nearest = &fits[0];
         let ends = [true, false].map(|slow| machine.at_ends(slow));
         let mut models: Vec<Model> = fits.iter().map(|fit| (&machine, fit)).collect();
         models.extend(ends.iter().map(|machine| (machine, nearest)));
         let all: Vec<usize> = (0..grid.plan.cases.len()).collect();
-        let doubled = std::iter::successors(Some(2 * here), |ranks| Some(2 * ranks));
+        let doubled = std::iter::successors(Some(here), |ranks| Some(2 * ranks));
         let size = |ranks: usize| -> Result<Size, String> {
             let times_s = step_times(grid, models[0], &all, ranks)?;
             let best = all.iter().copied().min_by(|&a, &b| times_s[a].total_cmp(&times_s[b]));
@@ -161,7 +163,7 @@ impl Larger {
 type Model<'m> = (&'m MachineFile, &'m StandIn);
 
 impl StandIn {
-    /// The factor that brings an algorithm nearest to what messages took: sizes in bytes, and seconds.
+    /// The factors that bring an algorithm to what messages took: sizes in bytes, and seconds.
     fn fit(
         algorithm: &'static str,
         machine: &MachineFile,
@@ -169,22 +171,54 @@ impl StandIn {
         measured: &[(f64, f64)],
     ) -> Result<StandIn, String> {
         let data = DataPlane::new(algorithm, machine, ranks, 0.0, Engine::Rounds)?;
-        let ratio = |&(bytes, seconds): &(f64, f64)| (seconds / data.time(bytes).at_s).ln();
-        let logs: Vec<f64> = measured.iter().map(ratio).filter(|log| log.is_finite()).collect();
-        let mean = logs.iter().sum::<f64>() / logs.len().max(1) as f64;
-        let off_by = logs.iter().map(|log| (log - mean).abs()).fold(0.0, f64::max).exp();
-        Ok(StandIn { algorithm, factor: mean.exp(), sizes: logs.len(), off_by })
+        let pieces = pieces(algorithm, ranks)?;
+        let factors: Vec<(f64, f64)> = measured
+            .iter()
+            .map(|&(bytes, seconds)| (bytes / pieces, seconds / data.time(bytes).at_s))
+            .filter(|(_, factor)| factor.is_finite() && *factor > 0.0)
+            .collect();
+        let count = factors.len().max(1) as f64;
+        let logs = || factors.iter().map(|(_, factor)| factor.ln());
+        let mean = logs().sum::<f64>() / count;
+        let square = logs().map(|log| (log - mean).powi(2)).sum::<f64>() / count;
+        Ok(StandIn { algorithm, factors, spread: square.sqrt() })
     }
 
     /// What messages take between so many ranks.
     fn data_plane(&self, machine: &MachineFile, ranks: usize) -> Result<DataPlane, String> {
         let data = DataPlane::new(self.algorithm, machine, ranks, 0.0, Engine::Rounds)?;
-        let point = |log2: u32| {
-            let bytes = f64::from(log2).exp2();
-            (bytes, self.factor * data.time(bytes).at_s)
+        let pieces = pieces(self.algorithm, ranks)?;
+        let mut most_s: f64 = 0.0;
+        let point = |step: u32| {
+            let bytes = (f64::from(step) / SIZES_PER_OCTAVE).exp2();
+            // More bytes never take less time.
+            most_s = most_s.max(self.factor(bytes / pieces) * data.time(bytes).at_s);
+            (bytes, most_s)
         };
-        Ok(DataPlane::measured((0..=LARGEST_LOG2).map(point).collect(), ranks))
+        let steps = (0..=LARGEST_LOG2 * SIZES_PER_OCTAVE as u32).map(point);
+        Ok(DataPlane::measured(steps.collect(), ranks))
     }
+
+    /// Between sizes that were fitted on, by their logarithms; beyond them as at the nearest.
+    fn factor(&self, piece_bytes: f64) -> f64 {
+        let next = self.factors.partition_point(|&(bytes, _)| bytes < piece_bytes);
+        let at = |place: usize| self.factors.get(place).copied();
+        match (next.checked_sub(1).and_then(at), at(next)) {
+            (Some((low, from)), Some((high, to))) => {
+                let part = (piece_bytes / low).ln() / (high / low).ln();
+                (from.ln() + part * (to / from).ln()).exp()
+            }
+            (Some((_, factor)), None) | (None, Some((_, factor))) => factor,
+            (None, None) => 1.0,
+        }
+    }
+}
+
+/// Into how many pieces an algorithm cuts a message.
+fn pieces(algorithm: &str, ranks: usize) -> Result<f64, String> {
+    let algorithm = registry::find(algorithm).map_err(|unknown| unknown.to_string())?;
+    let schedule = algorithm.schedule(&Topology::flat(ranks)).map_err(|why| why.to_string())?;
+    Ok(schedule.chunks() as f64)
 }
 
 /// Step times in seconds of some settings, in their order.
@@ -279,10 +313,31 @@ mod tests {
         for algorithm in ["ring", "recursive-doubling"] {
             let expected =
                 Larger::expect(&grid, &tuned(&grid, algorithm), &machine(), 64).unwrap().unwrap();
-            let StandIn { algorithm: found, factor, sizes, off_by } = expected.messages;
-            assert_eq!((found, sizes), (algorithm, 18));
-            assert!((factor - 1.5).abs() < 1e-9 && off_by < 1.0 + 1e-9, "{factor} {off_by}");
+            let StandIn { algorithm: found, factors, spread } = expected.messages;
+            assert_eq!((found, factors.len()), (algorithm, 18));
+            let are_right = factors.iter().all(|(_, factor)| (factor - 1.5).abs() < 1e-9);
+            assert!(are_right && spread < 1e-9, "{factors:?} {spread}");
         }
+    }
+
+    /// Long pieces took three times as long, short ones as expected: so they do elsewhere.
+    #[test]
+    fn factors_go_by_the_size_of_pieces() {
+        let data = DataPlane::new("ring", &machine(), 4, 0.0, Engine::Rounds).unwrap();
+        let factor = |bytes: f64| if bytes > 4.0 * 65536.0 { 3.0 } else { 1.0 };
+        let sizes = (10..28).map(|log2| f64::from(log2).exp2());
+        let measured: Vec<(f64, f64)> =
+            sizes.map(|bytes| (bytes, factor(bytes) * data.time(bytes).at_s)).collect();
+        let fit = StandIn::fit("ring", &machine(), 4, &measured).unwrap();
+        let expected = [(1.0, 1.0), (65536.0, 1.0), (131072.0, 3.0), (1e9, 3.0)];
+        for (piece_bytes, factor) in expected {
+            assert!((fit.factor(piece_bytes) - factor).abs() < 1e-9, "{piece_bytes}");
+        }
+        assert!((fit.factor(65536.0 * 2f64.sqrt()) - 3f64.sqrt()).abs() < 1e-9);
+        let alone = DataPlane::new("ring", &machine(), 16, 0.0, Engine::Rounds).unwrap();
+        let larger = fit.data_plane(&machine(), 16).unwrap();
+        let ratio = |bytes: f64| larger.time(bytes).at_s / alone.time(bytes).at_s;
+        assert!((ratio(1048576.0) - 1.0).abs() < 1e-9 && (ratio(2097152.0) - 3.0).abs() < 1e-9);
     }
 
     #[test]
@@ -292,7 +347,7 @@ mod tests {
         let larger = Larger::expect(&grid, &tuned(&grid, "ring"), &machine(), 8 * here + 1);
         let sizes = larger.unwrap().unwrap().sizes;
         let ranks: Vec<usize> = sizes.iter().map(|size| size.ranks).collect();
-        assert_eq!(ranks, [2 * here, 4 * here, 8 * here]);
+        assert_eq!(ranks, [here, 2 * here, 4 * here, 8 * here]);
         for Size { recommended_ms: step, default_ratio, best_ratio, .. } in &sizes {
             assert!(30.0 < step.low && step.low <= step.value && step.value <= step.high);
             assert!(step.low < step.high && *best_ratio <= 1.0, "{step:?} {best_ratio}");

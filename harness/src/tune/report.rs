@@ -306,32 +306,37 @@ impl Report<'_> {
     fn expect_of_larger(&self, text: &mut String) {
         let Some(Larger { machine, local_size, messages, sizes }) = self.larger else { return };
         let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        let factors = || messages.factors.iter().map(|&(_, factor)| factor);
         let _ = writeln!(
             text,
-            "\nat larger sizes, simulated on machine {machine}, {local_size} ranks on each node\n  messages \
-             are taken for {} there, times {:.2}: fitted on {} sizes of message here, at most {:.0} % off",
+            "\nat larger sizes, simulated on machine {machine}, {local_size} rank{} on each node\n  a message \
+             takes what {} takes there, times what it took longer here at that size of its pieces: fitted \
+             on {} sizes, {:.2} to {:.2}",
+            if *local_size == 1 { "" } else { "s" },
             messages.algorithm,
-            messages.factor,
-            messages.sizes,
-            percent(messages.off_by),
+            messages.factors.len(),
+            factors().fold(f64::INFINITY, f64::min),
+            factors().fold(0.0, f64::max),
         );
         let _ = writeln!(
             text,
-            "  {:>7}  {:>22}  {:>25}  best there",
+            "  {:>10}  {:>24}  {:>25}  best there",
             "ranks", "recommended (ms)", "defaults (%)"
         );
-        for size in sizes {
+        for (at, size) in sizes.iter().enumerate() {
             let step = size.recommended_ms;
             let more = size.default_ratio;
             let step = format!("{:.1} [{:.1}, {:.1}]", step.value, step.low, step.high);
             let [value, low, high] = [more.value, more.low, more.high].map(percent);
             let more = format!("{value:+.1} [{low:+.1}, {high:+.1}]");
             let best = format!("{} ({:+.1} %)", self.name(size.best), percent(size.best_ratio));
-            let _ = writeln!(text, "  {:>7}  {step:>22}  {more:>25}  {best}", size.ranks);
+            let ranks = format!("{}{}", if at == 0 { "here: " } else { "" }, size.ranks);
+            let _ = writeln!(text, "  {ranks:>10}  {step:>24}  {more:>25}  {best}");
         }
         let _ = writeln!(
             text,
-            "  intervals: every parameter of the machine at either end, and other algorithms in its place"
+            "  intervals: every parameter of the machine at either end, and other algorithms in its place; \
+             how far simulation is off is to be seen where both are known, here"
         );
     }
 }
