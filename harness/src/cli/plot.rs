@@ -21,13 +21,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = &arguments.results[0];
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let folder = arguments.out.clone().unwrap_or_else(|| beside.join("figures"));
-    print!("{}", figures(&arguments.results, &folder)?);
+    let (drawn, not_drawn) = draw(&arguments.results, &folder)?;
+    print!("{drawn}");
+    eprint!("{not_drawn}");
     Ok(Exit::Right)
 }
 
-/// Draws whatever the results hold data for; returns a line for each figure.
+/// Draws whatever the results hold data for; returns a line for each figure. Where there is none, says why.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
-    let mut lines = String::new();
+    let (drawn, not_drawn) = draw(results, folder)?;
+    if drawn.is_empty() {
+        eprint!("{not_drawn}");
+    }
+    Ok(drawn)
+}
+
+/// A line for each figure, and one for each that could not be drawn.
+fn draw(results: &[PathBuf], folder: &Path) -> Result<(String, String)> {
+    let (mut lines, mut not_drawn) = (String::new(), String::new());
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
@@ -53,9 +64,9 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
                 lines += &format!("figure {}\n", png.unwrap_or(&files[0]).display());
             }
             plots::Outcome::Skipped(reason) => {
-                eprintln!("figure {} not drawn: {reason}", drawn.figure);
+                not_drawn += &format!("figure {} not drawn: {reason}\n", drawn.figure);
             }
         }
     }
-    Ok(lines)
+    Ok((lines, not_drawn))
 }

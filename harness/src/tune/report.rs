@@ -26,6 +26,9 @@ pub const RECOMMENDED: &str = "recommended";
 /// As many rivals are named; the others are in the JSON.
 const NAMED: usize = 6;
 
+/// If a better setting was missed with more than this probability, the answer says so.
+const LIKELY: f64 = 0.2;
+
 /// Everything there is to tell of one world size.
 pub struct Report<'r> {
     /// The settings.
@@ -149,6 +152,13 @@ impl Report<'_> {
 
     fn conclude(&self, answer: &Answer, text: &mut String) {
         let _ = writeln!(text, "\n{}", self.verdict(answer));
+        if self.tuned.found.missed > LIKELY && answer.verdict != Verdict::Unknown {
+            let _ = writeln!(
+                text,
+                "A setting that was not measured may well be better: there was too little time to try; give \
+                 more with --budget."
+            );
+        }
         self.compare(answer, text);
         if answer.verdict == Verdict::Unknown {
             return;
