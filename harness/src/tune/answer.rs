@@ -59,6 +59,11 @@ impl Ratio {
     }
 }
 
+/// How long one setting took in parts of another, in every round that has both.
+pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64> {
+    rounds.iter().filter_map(|round| Some(round.get(&of)? / round.get(&to)?)).collect()
+}
+
 /// What is to be done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -105,11 +110,7 @@ impl Answer {
         let times = |setting: usize| -> Vec<f64> {
             found.fresh.iter().filter_map(|round| round.get(&setting).copied()).collect()
         };
-        let pairs = |other: usize| -> Vec<f64> {
-            let ratio =
-                |round: &BTreeMap<usize, f64>| Some(round.get(&other)? / round.get(&choice)?);
-            found.fresh.iter().filter_map(ratio).collect()
-        };
+        let pairs = |other: usize| paired(&found.fresh, other, choice);
         let others: BTreeMap<usize, Ratio> = found
             .fresh
             .iter()

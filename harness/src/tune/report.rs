@@ -214,7 +214,11 @@ impl Report<'_> {
         others.sort_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio));
         for (&other, ratio) in others {
             let percent = |ratio: f64| 100.0 * (ratio - 1.0);
-            let tied = if answer.tied.contains(&other) { "  as good" } else { "" };
+            let tied = match answer.tied.contains(&other) {
+                true if ratio.high < 1.0 => "  faster here",
+                true => "  as good",
+                false => "",
+            };
             let role = self.role(other).map_or(String::new(), |role| format!("  ({role})"));
             let _ = writeln!(
                 text,

@@ -10,7 +10,7 @@
 //! the machine falls on all alike; and the best setting so far is part of every round, which tells drift
 //! from progress: levels of settings and of rounds are fitted together. In the end the finalists meet in rounds of
 //! their own, the fastest is chosen, and rounds after that, in which it meets the defaults, are what the answer
-//! rests on.
+//! rests on; they end when they are sure.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use statrs::distribution::{ContinuousCDF, Normal};
 
+use super::answer::{Ratio, paired};
 use super::surface::{Observed, Surface};
 use crate::record::RecordError;
 
@@ -61,8 +62,18 @@ const SURVIVORS: usize = 12;
 /// Settings that are measured in the same rounds before one of them is chosen.
 const FINALISTS: usize = 4;
 
+/// Rounds of them, at most.
+const FINAL_ROUNDS: usize = 8;
+
 /// The choice, and those that might have been it, which the answer is drawn from.
 const RIVALS: usize = 2;
+
+/// Fresh rounds are enough once there are so many ...
+const ENOUGH_ROUNDS: usize = 8;
+
+/// ... and half the interval of every ratio to the choice is no wider than this. How wide it is decides, not where
+/// it lies: to stop as soon as a difference shows would find one where there is none.
+const SURE: f64 = MARGIN / 8.0;
 
 /// Blocks by setting.
 pub type Blocks = BTreeMap<usize, Vec<Observed>>;
@@ -344,7 +355,8 @@ impl Found {
     ) -> Result<(), RecordError> {
         let until = surface.blocks_left() * 3 / 4;
         let finalists = self.best.iter().take(FINALISTS).copied().collect();
-        let rounds = self.rounds_of(finalists, until, surface, random)?;
+        let rounds = self
+            .rounds_of(finalists, until, surface, random, |rounds| rounds.len() >= FINAL_ROUNDS)?;
         let total = |setting: usize| -> f64 {
             rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
         };
@@ -362,20 +374,33 @@ impl Found {
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
         let all: BTreeSet<usize> = rivals.chain(defaults).collect();
-        self.fresh = self.rounds_of(all.into_iter().collect(), 0, surface, random)?;
+        let Some(&choice) = self.best.first() else { return Ok(()) };
+        let is_sure = |rounds: &[BTreeMap<usize, f64>], other: usize| {
+            Ratio::of(&paired(rounds, other, choice))
+                .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
+        };
+        let settings: Vec<usize> = all.into_iter().collect();
+        self.fresh = self.rounds_of(settings.clone(), 0, surface, random, |rounds| {
+            let mut others = settings.iter().filter(|&&setting| setting != choice);
+            rounds.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(rounds, other))
+        })?;
         Ok(())
     }
 
-    /// Whole rounds, as long as more blocks are left than `until`: seconds by setting.
+    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting.
     fn rounds_of(
         &mut self,
         mut settings: Vec<usize>,
         until: usize,
         surface: &mut dyn Surface,
         random: &mut ChaCha8Rng,
+        enough: impl Fn(&[BTreeMap<usize, f64>]) -> bool,
     ) -> Result<Vec<BTreeMap<usize, f64>>, RecordError> {
         let mut rounds = Vec::new();
-        while surface.blocks_left() >= until + settings.len() && !settings.is_empty() {
+        let more = |left: usize, settings: &[usize]| {
+            left >= until + settings.len() && !settings.is_empty()
+        };
+        while more(surface.blocks_left(), &settings) && !enough(&rounds) {
             settings.shuffle(random);
             let mut round = BTreeMap::new();
             for &setting in &settings {
@@ -518,6 +543,20 @@ mod tests {
         let tied = verdicts.iter().filter(|verdict| **verdict == Verdict::Keep).count();
         assert_eq!(verdicts.len(), 40);
         assert!(tied >= 36, "{verdicts:?}");
+    }
+
+    /// Where blocks agree, the budget is not used up.
+    #[test]
+    fn what_is_sure_is_not_measured_again() {
+        let times = valley();
+        let blocks = |noise| {
+            let found = find(&times, noise, 1, 400, None);
+            let fresh: usize = found.fresh.iter().map(BTreeMap::len).sum();
+            (found.fresh.len(), found.used() + fresh)
+        };
+        let (rounds, used) = blocks(1e-4);
+        assert!(rounds == ENOUGH_ROUNDS && used < 200, "{rounds} {used}");
+        assert!(blocks(0.05).0 > 20);
     }
 
     #[test]
