@@ -5,8 +5,6 @@
 //! node shares, to what its receiver's node shares, and to its receiver. Events at the same time have an
 //! order (receiver, step, distance of the sender, position), so a run repeats to the last digit.
 
-use std::collections::HashMap;
-
 use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
 use super::radix_heap::RadixHeap;
@@ -50,7 +48,6 @@ struct World<'w> {
     /// When each capacity of each node is free again.
     free_s: Vec<f64>,
     queue: RadixHeap<Event>,
-    kinds: Kinds,
     messages: Vec<Message>,
     /// Places in `messages` that are free.
     spare: Vec<u32>,
@@ -116,82 +113,17 @@ impl Event {
     }
 }
 
-/// A message under way: a cache line.
 #[derive(Clone, Copy)]
-#[repr(align(64))]
 struct Message {
     step: u32,
     from: u32,
     to: u32,
     position: u32,
-    /// What kind of message it is: its place among [`Kinds`].
-    kind: u32,
-    /// What led here.
-    moment: Moment,
-}
-
-/// What messages of one kind have in common.
-struct Kind {
     /// It shares the way as if it were alone on the slowest of what it passes.
     load: Load,
     alpha_s: f64,
-}
-
-/// What tells kinds apart: level, action, bytes, and the least of what is passed, the last two as bits.
-type Key = (u8, u8, u64, u64);
-
-/// Kinds of messages: a schedule has few, however many messages it sends.
-struct Kinds {
-    all: Vec<Kind>,
-    numbers: HashMap<Key, u32>,
-    /// Those asked for last, by a part of the key.
-    recent: [Option<(Key, u32)>; RECENT],
-}
-
-/// A power of two.
-const RECENT: usize = 64;
-
-impl Kinds {
-    fn new() -> Kinds {
-        Kinds { all: Vec::new(), numbers: HashMap::new(), recent: [None; RECENT] }
-    }
-
-    fn of(&self, message: &Message) -> &Kind {
-        &self.all[message.kind as usize]
-    }
-
-    /// The number of the kind of a message that passes nothing slower than `least` bytes per second.
-    fn number(
-        &mut self,
-        machine: &Machine,
-        level: Level,
-        action: Action,
-        bytes: f64,
-        least: f64,
-    ) -> u32 {
-        let key = (level as u8, action as u8, bytes.to_bits(), least.to_bits());
-        let mixed = (key.2 ^ key.3.rotate_left(17)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let place = (mixed >> 58) as usize ^ usize::from(key.0) << 2 ^ usize::from(key.1);
-        if let Some((known, number)) = self.recent[place % RECENT]
-            && known == key
-        {
-            return number;
-        }
-        let all = &mut self.all;
-        let number = *self.numbers.entry(key).or_insert_with(|| {
-            let protocol = machine.link(level).protocol(bytes);
-            let (alpha_s, kappa_s) = (protocol.alpha_s, protocol.kappa_s);
-            let alone_s = bytes * protocol.beta_s;
-            let shared_s = alone_s.max(bytes / least);
-            all.push(Kind {
-                load: Load { level, action, bytes, kappa_s, alone_s, shared_s },
-                alpha_s,
-            });
-            all.len() as u32 - 1
-        });
-        self.recent[place % RECENT] = Some((key, number));
-        number
-    }
+    /// What led here.
+    moment: Moment,
 }
 
 impl<'w> World<'w> {
@@ -222,7 +154,6 @@ impl<'w> World<'w> {
             free_s: vec![0.0; nodes * capacities.len()],
             capacities,
             queue: RadixHeap::new(),
-            kinds: Kinds::new(),
             messages: Vec::new(),
             spare: Vec::new(),
             part: Part::default(),
@@ -261,21 +192,25 @@ impl<'w> World<'w> {
             true if a_ways.socket == b_ways.socket => (Level::Socket, f64::INFINITY),
             true => (Level::Bus, a_ways.bus.least),
         };
-        let number = self.kinds.number(self.machine, level, action, bytes, least);
-        let Kind { load, alpha_s } = &self.kinds.all[number as usize];
+        let protocol = self.machine.link(level).protocol(bytes);
+        let least_s = bytes / least;
+        let alone_s = bytes * protocol.beta_s;
+        let (kappa_s, shared_s) = (protocol.kappa_s, alone_s.max(least_s));
+        let load = Load { level, action, bytes, kappa_s, alone_s, shared_s };
         let sender = &mut self.ranks[from];
-        let begins = sender.clock.send(load, self.machine);
+        let begins = sender.clock.send(&load, self.machine);
         // Others may use what limits it, too, if its node has several ranks.
-        let (place, moment) = match bytes / least > 0.0 && self.machine.local_size > 1 {
+        let (place, moment) = match least_s > 0.0 && self.machine.local_size > 1 {
             true => (Place::Out, begins),
-            false => (Place::Receiver, begins.latency(*alpha_s)),
+            false => (Place::Receiver, begins.latency(protocol.alpha_s)),
         };
         let message = Message {
             step: sender.step as u32,
             from: from as u32,
             to: to as u32,
             position: position as u32,
-            kind: number,
+            load,
+            alpha_s: protocol.alpha_s,
             moment,
         };
         self.transfers += 1;
@@ -304,7 +239,7 @@ impl<'w> World<'w> {
             Place::Out => {
                 let moment = self.pass(at_s, index, 0);
                 let message = &mut self.messages[index as usize];
-                message.moment = moment.latency(self.kinds.of(message).alpha_s);
+                message.moment = moment.latency(message.alpha_s);
                 self.comes(index, Place::In);
             }
             Place::In => {
@@ -331,13 +266,12 @@ impl<'w> World<'w> {
         let message = &self.messages[index as usize];
         let seat = self.seats[[message.from, message.to][direction] as usize];
         let ways = &self.ways[seat.local as usize];
-        let load = &self.kinds.of(message).load;
-        let Some(way) = ways.way(load.level, direction) else { return message.moment };
+        let Some(way) = ways.way(message.load.level, direction) else { return message.moment };
         let node = seat.node as usize * self.capacities.len();
         let free = |number: usize| self.free_s[node + number];
         let begins_s = way.passes.numbers().map(free).fold(at_s, f64::max);
         for number in way.passes.numbers() {
-            let bytes_s = load.bytes / self.capacities[number];
+            let bytes_s = message.load.bytes / self.capacities[number];
             self.free_s[node + number] = begins_s + bytes_s;
         }
         let mut moment = message.moment;
@@ -352,7 +286,7 @@ impl<'w> World<'w> {
         self.spare.push(index);
         let rank = &mut self.ranks[rank];
         rank.came += 1;
-        rank.clock.take(message.moment, &self.kinds.of(&message).load, self.machine);
+        rank.clock.take(message.moment, &message.load, self.machine);
     }
 
     /// Takes what came for the step that begins, in the order in which it came.
