@@ -29,6 +29,21 @@ fn a_run_ends_with_an_answer_and_never_with_exports_on_threads() {
 }
 
 #[test]
+fn one_gradient_and_a_backward_pass_shorter_than_a_cycle_are_remarked_on() {
+    let sandbox = Sweep::new(&[]);
+    fs::write(sandbox.path("one.csv"), "index,name,shape,elements\n0,only,1000,1000\n").unwrap();
+    let arguments = ["--workload", "one.csv", "--backward-ms", "0.05", "--budget", "4s"];
+    let ended = tune(&sandbox, &[&arguments[..], &["--out", "out"]].concat());
+    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    let expected = [
+        "kolo: the workload is one gradient: there is nothing to fuse",
+        "kolo: the backward pass of 0.05 ms is shorter than one cycle of 0.1 ms: all gradients",
+    ];
+    assert!(expected.iter().all(|said| ended.stderr.contains(said)), "{}", ended.stderr);
+    assert!(sandbox.rows().iter().all(|row| row["status"] == "ok" && row["wrong"] == "0"));
+}
+
+#[test]
 fn several_world_sizes_have_an_answer_each() {
     let sandbox = Sweep::new(&[]);
     let more = ["--topology", "1x1,1x2", "--cycle-time-ms", "1", "--cache", "on"];

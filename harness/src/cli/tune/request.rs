@@ -137,6 +137,7 @@ impl Request {
         let grids: Vec<Grid> = configs.into_iter().map(grid).collect();
         enough(&grids, budget)?;
         let machine = machine(arguments, &grids)?;
+        remark(&all);
         let reference = reference(present.as_ref());
         Ok(Request { all, grids, budget, reference, machine })
     }
@@ -262,6 +263,21 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
         all.as_secs_f64(),
         (all.as_secs_f64() * 1.5).ceil(),
     )))
+}
+
+/// Says what can hardly be tuned.
+fn remark(all: &Plan) {
+    if all.workload.gradients.len() == 1 {
+        eprintln!("kolo: the workload is one gradient: there is nothing to fuse");
+    }
+    let shortest_ms = all.config.sweep.cycle_time_ms.iter().copied().fold(f64::INFINITY, f64::min);
+    let backward_ms = all.config.step.backward_ms;
+    if backward_ms < shortest_ms {
+        eprintln!(
+            "kolo: the backward pass of {backward_ms} ms is shorter than one cycle of {shortest_ms} ms: all \
+             gradients are ready at the first; try --cycle-time-ms, or check the unit of --backward-ms"
+        );
+    }
 }
 
 /// Where more ranks than those of the last grid are simulated, and up to how many.
