@@ -25,6 +25,7 @@ pub mod cli;
 pub mod config;
 pub mod control_sweep;
 pub mod crew;
+pub mod cuda;
 pub mod data_plane;
 pub mod element;
 pub mod engine;
