@@ -1,0 +1,75 @@
+//! The same on this machine's GPUs: ranks are streams of this process.
+
+use std::env;
+
+use algorithms::grouped::Buffer as Packing;
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::{Arguments, Process, request, tables, topology};
+use crate::cli::{Exit, usage};
+use crate::cuda::bench::Ranks;
+use crate::cuda::driver::Driver;
+use crate::cuda::emulated::{Emulated, Turns};
+use crate::cuda::streams::Streams;
+use crate::cuda::{self, NAME};
+use crate::data_plane::DataPlane;
+use crate::plan::Placement;
+use crate::provenance::Launch;
+
+/// A seed in it makes devices in memory of the host, which have no clock: for tests.
+const EMULATED: &str = "KOLO_CUDA_EMULATED";
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.bound {
+        return Err(usage("--bound is for threads: leave it out"));
+    }
+    match env::var(EMULATED) {
+        Ok(seed) => {
+            let seed = seed.parse().map_err(|_| {
+                usage(format!(
+                    "{EMULATED}={seed} is no number; unset it, or give the seed of an order"
+                ))
+            })?;
+            on(Emulated::new(2, true, Turns::Lot, seed), arguments, true)
+        }
+        Err(_) => {
+            let driver = Driver::open().map_err(usage)?;
+            println!("# CUDA {}, {}", cuda::version(driver.found.version), driver.found.library);
+            on(driver, arguments, false)
+        }
+    }
+}
+
+fn on<S: Streams>(streams: S, arguments: &Arguments, emulated: bool) -> Result<Exit> {
+    let launch = Launch::now();
+    let devices = streams.devices().len();
+    let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
+    let (ranks, nodes) = (topology.ranks(), topology.nodes());
+    let mut ranks_on = Ranks::new(streams, ranks)?;
+    let host = &launch.machine.host;
+    let process =
+        |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };
+    let processes = ranks_on.devices().into_iter().map(process).collect();
+    let placement = Placement {
+        members: Vec::new(),
+        emulated: emulated || nodes > 1,
+        oversubscribed: ranks > devices,
+    };
+    if emulated {
+        println!("# emulated: no GPU has any part in this, and nothing is timed");
+    }
+    // The host's memory holds none of the buffers.
+    let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
+    let plane = |name: &String| {
+        let plane = DataPlane::find(name, NAME, &request.topology)?;
+        match plane.grouping().map(|grouping| grouping.buffer) {
+            Some(Packing::Scattered) => Err(format!(
+                "{name} works on tensors where they lie, which transport {NAME} does not yet"
+            )),
+            _ => Ok(plane),
+        }
+    };
+    let planes: Vec<_> = request.names.iter().map(plane).collect();
+    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(ranks_on.run(bench)?))
+}
