@@ -8,10 +8,12 @@
 
 pub mod bench;
 pub mod collective;
+pub mod devices;
 pub mod driver;
 pub mod emulated;
 pub mod library;
 pub mod packing;
+pub mod speed;
 pub mod streamed;
 pub mod streams;
 pub mod work;

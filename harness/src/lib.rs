@@ -13,6 +13,7 @@
 //! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
+//! | GPUs: collectives as work on their streams | [`cuda`] |
 //! | running on a cluster | [`slurm`] |
 //! | what the user types | [`cli`] |
 

@@ -103,6 +103,10 @@ pub struct Arguments {
     /// reads and writes of memory, without synchronisation
     #[arg(long)]
     bound: bool,
+    /// With --transport cuda: time the kernels instead, on the gradients of this list, beside the device's
+    /// own copy
+    #[arg(long, value_name = "WORKLOAD")]
+    kernels: Option<PathBuf>,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -165,6 +169,9 @@ type Measure<'m> = &'m mut dyn FnMut(usize, &Bench, Line) -> Result<Timed>;
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    if arguments.kernels.is_some() && arguments.transport != cuda::NAME {
+        return Err(usage(format!("--kernels is about GPUs: add --transport {}", cuda::NAME)));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match (arguments.transport.as_str(), started) {

@@ -5,7 +5,7 @@ use algorithms::{control, registry};
 use anyhow::Result;
 
 use super::{Exit, usage};
-use crate::cuda::driver::{self, Device, Found};
+use crate::cuda::devices::{self, Device, Found};
 use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
@@ -62,7 +62,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
 /// What is found of CUDA, or what was looked for.
 fn gpus() -> Vec<String> {
     let mut lines = Vec::new();
-    match driver::find() {
+    match devices::find() {
         Ok(Found { library, version, devices }) => {
             let version = cuda::version(version);
             lines.push(format!("{:<20} {library}, for CUDA {version}", "driver"));

@@ -16,7 +16,7 @@ use algorithms::topology::Rank;
 use smallvec::SmallVec;
 
 use super::work::MOST_SOURCES;
-use messages::{Needs, Plan};
+use messages::Plan;
 
 /// Of one rank, what can be addressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

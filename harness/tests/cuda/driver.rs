@@ -21,8 +21,9 @@ fn kolo(folder: &Path, posing: &str, arguments: &[&str]) -> Output {
 }
 
 fn bench(folder: &Path, posing: &str, more: &[&str]) -> (Option<i32>, String, String) {
-    let arguments = ["bench", "--transport", "cuda", "-b", "1K", "-e", "4K", "-n", "2", "-w", "1"];
-    let output = kolo(folder, posing, &[&arguments, more].concat());
+    let small = ["-b", "1K", "-e", "4K", "-n", "2", "-w", "1"];
+    let sizes = if more.contains(&"-b") { &[][..] } else { &small[..] };
+    let output = kolo(folder, posing, &[&["bench", "--transport", "cuda"], sizes, more].concat());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (output.status.code(), text(&output.stdout), text(&output.stderr))
 }
@@ -76,7 +77,7 @@ fn what_is_wrong_with_driver_or_gpu_is_said() {
         assert!(stderr.contains(words), "{posing}: {stderr}");
     }
     let (status, _, stderr) = bench(&folder, "full", &["-e", "1M", "-b", "1M"]);
-    assert_eq!(status, Some(1));
+    assert_eq!(status, Some(1), "{stderr}");
     assert!(stderr.contains("GPU 0 has 3 MB free, and 1 ranks of 1 MB there take "), "{stderr}");
 }
 
@@ -88,6 +89,28 @@ fn info_lists_driver_and_gpus() {
     assert!(said.contains("libcuda.so.1, for CUDA 12.2"), "{said}");
     assert!(said.contains("a processor that poses, 2 GB, compute capability 9.0"), "{said}");
     assert!(info("volta").contains("and the kernels are for 8.0 or later"));
+}
+
+/// The times are made up here, the same for all: a microsecond each.
+#[test]
+fn kernels_are_compared_with_the_devices_copy() {
+    let Some(folder) = folder() else { return };
+    let list = folder.join("list.csv");
+    std::fs::write(&list, "index,name,shape,elements\n0,a,300x10,3000\n1,b,7,7\n").unwrap();
+    let more = ["--kernels", list.to_str().unwrap(), "-b", "1K"];
+    let (status, stdout, stderr) = bench(&folder, "", &more);
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    let line =
+        |name: &str| stdout.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+    assert!(stdout.contains("list: 2 gradients, 0.0 MB in f32"), "{stdout}");
+    let columns: Vec<&str> = line("copy").split_whitespace().collect();
+    assert_eq!(columns, ["copy", "0.024", "1.00", "24.1"]);
+    // Half the bytes in the same time.
+    assert!(line("fill").contains(" 0.50 ") && line("fill").ends_with("0.90  missed"), "{stdout}");
+    assert!(line("unpack ").ends_with("0.90  reached"), "{stdout}");
+    let (status, _, stderr) = bench(&folder, "", &["--kernels", "nowhere.csv"]);
+    assert_eq!(status, Some(2));
+    assert!(stderr.contains("nowhere.csv"), "{stderr}");
 }
 
 /// A file that is no driver, under the driver's name.

@@ -1,6 +1,7 @@
 //! The same on this machine's GPUs: ranks are streams of this process.
 
 use std::env;
+use std::path::Path;
 
 use algorithms::grouped::Buffer as Packing;
 use algorithms::topology::Topology;
@@ -11,11 +12,14 @@ use crate::cli::{Exit, usage};
 use crate::cuda::bench::Ranks;
 use crate::cuda::driver::Driver;
 use crate::cuda::emulated::{Emulated, Turns};
+use crate::cuda::speed::{Speed, measure};
 use crate::cuda::streams::Streams;
 use crate::cuda::{self, NAME};
 use crate::data_plane::DataPlane;
 use crate::plan::Placement;
 use crate::provenance::Launch;
+use crate::statistics::Summary;
+use crate::workload::{Gradient, Workload};
 
 /// A seed in it makes devices in memory of the host, which have no clock: for tests.
 const EMULATED: &str = "KOLO_CUDA_EMULATED";
@@ -42,6 +46,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn on<S: Streams>(streams: S, arguments: &Arguments, emulated: bool) -> Result<Exit> {
+    if let Some(path) = &arguments.kernels {
+        return kernels(streams, arguments, path);
+    }
     let launch = Launch::now();
     let devices = streams.devices().len();
     let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
@@ -72,4 +79,41 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, emulated: bool) -> Result<E
     };
     let planes: Vec<_> = request.names.iter().map(plane).collect();
     tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(ranks_on.run(bench)?))
+}
+
+/// The kernels on a list of gradients.
+fn kernels<S: Streams>(mut streams: S, arguments: &Arguments, path: &Path) -> Result<Exit> {
+    let workload = Workload::read(path).map_err(usage)?;
+    let gradients: Vec<usize> = workload.gradients.iter().map(Gradient::elements).collect();
+    println!(
+        "# kernels on GPU 0: {}; {}: {} gradients, {:.1} MB in f32; median of {} rounds, by the device's clock",
+        streams.devices()[0],
+        workload.name,
+        gradients.len(),
+        4e-6 * workload.elements() as f64,
+        arguments.iters
+    );
+    let speeds = measure(&mut streams, &gradients, arguments.warmup_iters, arguments.iters)?;
+    let gb_s = |speed: &Speed| {
+        let time_us = Summary::of(&speed.times_us)?.p50;
+        Some((time_us, speed.moved_bytes as f64 / time_us / 1e3))
+    };
+    let copy = gb_s(&speeds[0]);
+    println!(
+        "# {:>18}  {:>9}  {:>9}  {:>8}  {:>7}  {:>4}",
+        "kernel", "MB moved", "us", "GB/s", "of copy", "goal"
+    );
+    for speed in &speeds {
+        let Some(((time_us, speed_gb_s), (_, copy_gb_s))) = gb_s(speed).zip(copy) else {
+            println!("{:>20}  N/A: the device has no clock", speed.name);
+            continue;
+        };
+        let (mb, share) = (speed.moved_bytes as f64 / 1e6, speed_gb_s / copy_gb_s);
+        let compared = speed.goal.map_or(String::new(), |goal| {
+            let verdict = if share >= goal { "reached" } else { "missed" };
+            format!("  {share:>7.2}  {goal:.2}  {verdict}")
+        });
+        println!("{:>20}  {mb:>9.3}  {time_us:>9.2}  {speed_gb_s:>8.1}{compared}", speed.name);
+    }
+    Ok(Exit::Right)
 }
