@@ -13,7 +13,8 @@ pub struct Event(pub usize);
 
 /// Devices with memory, streams and events.
 ///
-/// Nothing but [`Self::synchronize`], [`Self::write`] and [`Self::read`] makes the host wait. Addresses of
+/// Nothing makes the host wait but [`Self::synchronize`], [`Self::write`], [`Self::read`], and what allocates
+/// or releases memory. Addresses of
 /// all devices are apart, and of a device that [reaches](Self::reaches) another kernels read its memory.
 pub trait Streams {
     /// In words: of each device.

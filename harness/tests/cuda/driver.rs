@@ -177,3 +177,25 @@ fn what_is_emulated_says_so_and_has_no_times() {
         assert_eq!(row.samples, 0);
     }
 }
+
+/// The suite has nothing to say without a GPU, and says so.
+#[cfg(unix)]
+#[test]
+fn the_suite_ends_with_a_clear_word_without_a_gpu() {
+    if harness::cuda::library::DRIVER.open().is_ok() {
+        return eprintln!("NOT TESTED here: there is a driver");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu/suite.sh");
+    let run = |out: &Path| {
+        let mut command = Command::new("sh");
+        command.arg(&suite).arg(env!("CARGO_BIN_EXE_kolo")).arg(out).output().unwrap()
+    };
+    let output = run(&folder.path().join("out"));
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.starts_with("NO GPU: nothing was run and nothing is known."), "{said}");
+    assert!(said.contains("the CUDA driver is not here: looked for"), "{said}");
+    assert!(!folder.path().join("out").exists());
+    assert_eq!(run(folder.path()).status.code(), Some(2), "a folder that exists");
+}

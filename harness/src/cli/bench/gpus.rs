@@ -10,6 +10,7 @@ use anyhow::Result;
 use super::{Arguments, Process, request, tables, topology};
 use crate::cli::{Exit, usage};
 use crate::cuda::bench::Ranks;
+use crate::cuda::devices::Found;
 use crate::cuda::driver::Driver;
 use crate::cuda::emulated::{Emulated, Turns};
 use crate::cuda::speed::{Speed, measure};
@@ -35,21 +36,23 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                     "{EMULATED}={seed} is no number; unset it, or give the seed of an order"
                 ))
             })?;
-            on(Emulated::new(2, true, Turns::Lot, seed), arguments, true)
+            on(Emulated::new(2, true, Turns::Lot, seed), arguments, None)
         }
         Err(_) => {
             let driver = Driver::open().map_err(usage)?;
-            println!("# CUDA {}, {}", cuda::version(driver.found.version), driver.found.library);
-            on(driver, arguments, false)
+            let Found { version, library, .. } = &driver.found;
+            let about = format!("CUDA {}, {library}", cuda::version(*version));
+            on(driver, arguments, Some(about))
         }
     }
 }
 
-fn on<S: Streams>(streams: S, arguments: &Arguments, emulated: bool) -> Result<Exit> {
+/// With what the driver is, or none where devices are emulated.
+fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> Result<Exit> {
     if let Some(path) = &arguments.kernels {
         return kernels(streams, arguments, path);
     }
-    let launch = Launch::now();
+    let mut launch = Launch::now();
     let devices = streams.devices().len();
     let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
     let (ranks, nodes) = (topology.ranks(), topology.nodes());
@@ -58,14 +61,13 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, emulated: bool) -> Result<E
     let process =
         |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };
     let processes = ranks_on.devices().into_iter().map(process).collect();
-    let placement = Placement {
-        members: Vec::new(),
-        emulated: emulated || nodes > 1,
-        oversubscribed: ranks > devices,
-    };
-    if emulated {
-        println!("# emulated: no GPU has any part in this, and nothing is timed");
-    }
+    let emulated = driver.is_none() || nodes > 1;
+    launch.gpus = driver.iter().cloned().chain(ranks_on.devices()).collect();
+    let placement = Placement { members: Vec::new(), emulated, oversubscribed: ranks > devices };
+    println!(
+        "# {}",
+        driver.as_deref().unwrap_or("emulated: no GPU has any part in this, and nothing is timed")
+    );
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
     let plane = |name: &String| {

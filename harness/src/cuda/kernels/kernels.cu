@@ -284,7 +284,8 @@ INLINE T value(const Pattern& of, u32 rank, u32 mixed) {
     typename Wide<T>::Type wide;
     integer(number, wide);
     if (of.kind == POWER) {
-        u32 exponent = ((u64)rank + mixed) % of.ranks < 14 ? (own >> 16) % 3 : 1;
+        u32 turned_by = mixed % of.ranks + rank, place = turned_by - (turned_by < of.ranks ? 0 : of.ranks);
+        u32 exponent = place < 14 ? (own >> 16) % 3 : 1;
         integer(own >> 31 ? -1 : 1, wide);
         if (exponent == 0) wide = wide / 2;
         if (exponent == 2) wide = wide * 2;
@@ -296,8 +297,21 @@ INLINE T value(const Pattern& of, u32 rank, u32 mixed) {
 
 template <typename T>
 INLINE void fill(const Fill& work) {
-    ONE_BY_ONE for (u64 at = thread(); at < work.pattern.elements; at += threads())
-        ((T*)work.into)[at] = value<T>(work.pattern, (u32)work.rank, mix(work.pattern, at));
+    const u64 lanes = 16 / sizeof(T);
+    const Pattern& of = work.pattern;
+    const u32 rank = (u32)work.rank;
+    T* into = (T*)work.into;
+    u64 before = head(into, of.elements), lines = (of.elements - before) / lanes;
+    ONE_BY_ONE for (u64 line = thread(); line < lines; line += threads()) {
+        Line<T> out;
+        ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
+            out.lanes[lane] = value<T>(of, rank, mix(of, before + line * lanes + lane));
+        ((uint4*)(into + before))[line] = out.bytes;
+    }
+    ONE_BY_ONE for (u64 left = thread(); left < of.elements - lines * lanes; left += threads()) {
+        u64 at = left < before ? left : left + lines * lanes;
+        into[at] = value<T>(of, rank, mix(of, at));
+    }
 }
 
 struct Check {
@@ -308,30 +322,46 @@ struct Check {
     double factor;
 };
 
-template <int COMBINE, typename T>
-INLINE T expected(const Pattern& of, u32 mixed) {
-    T sum = value<T>(of, 0, mixed);
-    ONE_BY_ONE for (u32 rank = 1; rank < of.ranks; ++rank) sum = combine<COMBINE>(sum, value<T>(of, rank, mixed));
-    return sum;
+template <typename T>
+INLINE T either(u32 how, T mine, T other) {
+    switch (how) {
+        case MIN: return combine<MIN>(mine, other);
+        case MAX: return combine<MAX>(mine, other);
+        case PRODUCT: return combine<PRODUCT>(mine, other);
+        default: return combine<SUM>(mine, other);
+    }
+}
+
+template <typename T>
+INLINE void judge(const Check& work, u64 at, T got) {
+    const Pattern& of = work.pattern;
+    u32 mixed = mix(of, at);
+    T want = value<T>(of, 0, mixed);
+    ONE_BY_ONE for (u32 rank = 1; rank < of.ranks; ++rank)
+        want = either(of.combine, want, value<T>(of, rank, mixed));
+    if (work.factor != 1) want = scale(want, work.factor);
+    // A NaN is not equal to anything.
+    if (!(widen(got) == widen(want))) {
+        count(work.wrong);
+        lower(work.wrong + 1, at);
+    }
 }
 
 template <typename T>
 INLINE void check(const Check& work) {
-    ONE_BY_ONE for (u64 at = thread(); at < work.pattern.elements; at += threads()) {
-        u32 mixed = mix(work.pattern, at);
-        T want;
-        switch (work.pattern.combine) {
-            case MIN: want = expected<MIN, T>(work.pattern, mixed); break;
-            case MAX: want = expected<MAX, T>(work.pattern, mixed); break;
-            case PRODUCT: want = expected<PRODUCT, T>(work.pattern, mixed); break;
-            default: want = expected<SUM, T>(work.pattern, mixed);
-        }
-        if (work.factor != 1) want = scale(want, work.factor);
-        // A NaN is not equal to anything.
-        if (!(widen(((const T*)work.got)[at]) == widen(want))) {
-            count(work.wrong);
-            lower(work.wrong + 1, at);
-        }
+    const u64 lanes = 16 / sizeof(T);
+    const T* got = (const T*)work.got;
+    u64 elements = work.pattern.elements;
+    u64 before = head(got, elements), lines = (elements - before) / lanes;
+    ONE_BY_ONE for (u64 line = thread(); line < lines; line += threads()) {
+        Line<T> in;
+        in.bytes = ((const uint4*)(got + before))[line];
+        ALL_AT_ONCE for (u64 lane = 0; lane < lanes; ++lane)
+            judge(work, before + line * lanes + lane, in.lanes[lane]);
+    }
+    ONE_BY_ONE for (u64 left = thread(); left < elements - lines * lanes; left += threads()) {
+        u64 at = left < before ? left : left + lines * lanes;
+        judge(work, at, got[at]);
     }
 }
 
