@@ -249,4 +249,6 @@ impl<'p> Order<'p> {
 }
 
 #[cfg(test)]
+mod races;
+#[cfg(test)]
 mod tests;

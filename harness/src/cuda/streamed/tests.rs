@@ -5,6 +5,7 @@ use algorithms::registry::{self, ALL};
 use algorithms::schedule::Schedule;
 use algorithms::topology::Topology;
 
+use super::races::race;
 use super::*;
 use crate::cuda::CudaError;
 use crate::cuda::collective::{Collective, Seat};
@@ -149,6 +150,19 @@ fn every_algorithm_is_right_on_streams_in_hostile_orders() {
     }
 }
 
+/// Not by trying orders: in any order at all.
+#[test]
+fn every_access_of_every_algorithm_is_ordered() {
+    for ranks in 1..=8 {
+        for (name, programs) in programs(ranks) {
+            for (elements, reaches) in [(1009, true), (64, false), (5, true)] {
+                let streamed = Streamed::new(&programs, elements, 4, |a, b| reaches || a == b);
+                assert_eq!(race(&streamed, elements, 4), None, "{name}, {elements} elements");
+            }
+        }
+    }
+}
+
 /// Each mistake shows, in how many algorithms of so many.
 #[test]
 fn without_waits_of_any_sort_results_are_wrong() {
@@ -165,9 +179,14 @@ fn without_waits_of_any_sort_results_are_wrong() {
         for (name, programs) in programs(4) {
             let programs = &programs;
             let case = Case { programs, elements, dtype, op, devices, reaches, flaw };
-            if orders(4).zip(1..).any(|(turns, seed)| wrong(&case, turns, seed) != Ok(0)) {
-                found.push(name);
+            if !orders(4).zip(1..).any(|(turns, seed)| wrong(&case, turns, seed) != Ok(0)) {
+                continue;
             }
+            if let Flaw::Without(why) = flaw {
+                let streamed = Streamed::without(Some(why), programs, elements, 4, |_, _| true);
+                assert!(race(&streamed, elements, 4).is_some(), "{flaw:?} of {name} is no race");
+            }
+            found.push(name);
         }
         let ring = found.iter().any(|name| name.starts_with("ring on"));
         assert!(found.len() > 10, "{flaw:?} was found out only in {found:?}");
