@@ -99,6 +99,7 @@ impl Collective {
     /// # Errors
     /// When earlier work failed.
     pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.events.into_iter().for_each(|event| streams.give_back(event));
         let allocated = self.aside.into_iter().filter(|&address| address > 0);
         allocated.into_iter().try_for_each(|address| streams.release(address))
     }

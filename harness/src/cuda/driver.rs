@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
+use std::fmt::Display;
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent_flags};
@@ -55,8 +56,16 @@ pub struct Driver {
     /// The device whose context is this thread's.
     current: Option<usize>,
     streams: Vec<(usize, sys::CUstream)>,
-    events: Vec<(usize, sys::CUevent)>,
+    events: Vec<Mark>,
+    spare: Vec<Event>,
     allocated: HashMap<Address, usize>,
+}
+
+/// An event, as the driver knows it.
+struct Mark {
+    device: usize,
+    timed: bool,
+    handle: sys::CUevent,
 }
 
 struct Context {
@@ -81,6 +90,7 @@ impl Driver {
             current: None,
             streams: Vec::new(),
             events: Vec::new(),
+            spare: Vec::new(),
             allocated: HashMap::new(),
         };
         for device in 0..driver.found.devices.len() {
@@ -183,7 +193,7 @@ impl Streams for Driver {
         self.enter(device)?;
         // SAFETY: whoever reads it has written it before.
         let allocated = unsafe { result::malloc_sync(size_bytes.max(1)) };
-        let address = called(&format!("cuMemAlloc of {size_bytes} bytes"), allocated)?;
+        let address = called(format_args!("cuMemAlloc of {size_bytes} bytes"), allocated)?;
         self.allocated.insert(address, device);
         Ok(address)
     }
@@ -204,14 +214,25 @@ impl Streams for Driver {
     }
 
     fn event(&mut self, device: usize, timed: bool) -> Result<Event, CudaError> {
+        let alike = |Event(event): &Event| {
+            let mark = &self.events[*event];
+            (mark.device, mark.timed) == (device, timed)
+        };
+        if let Some(at) = self.spare.iter().rposition(alike) {
+            return Ok(self.spare.swap_remove(at));
+        }
         self.enter(device)?;
         let flags = match timed {
             true => CUevent_flags::CU_EVENT_DEFAULT,
             false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
         };
-        let event = called("cuEventCreate", result::event::create(flags))?;
-        self.events.push((device, event));
+        let handle = called("cuEventCreate", result::event::create(flags))?;
+        self.events.push(Mark { device, timed, handle });
         Ok(Event(self.events.len() - 1))
+    }
+
+    fn give_back(&mut self, event: Event) {
+        self.spare.push(event);
     }
 
     fn copy(
@@ -238,20 +259,20 @@ impl Streams for Driver {
         // caller's promise.
         let launched =
             unsafe { result::launch_kernel(kernel, blocks, threads, 0, stream, &mut arguments) };
-        called(&format!("the launch of {}", launch.entry), launched)
+        called(format_args!("the launch of {}", launch.entry), launched)
     }
 
     fn record(&mut self, on: Stream, Event(event): Event) -> Result<(), CudaError> {
         let stream = self.enter_stream(on)?;
         // SAFETY: both were created by the driver, and live as long as this.
-        called("cuEventRecord", unsafe { result::event::record(self.events[event].1, stream) })
+        called("cuEventRecord", unsafe { result::event::record(self.events[event].handle, stream) })
     }
 
     fn wait(&mut self, on: Stream, Event(event): Event) -> Result<(), CudaError> {
         let stream = self.enter_stream(on)?;
         let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
         // SAFETY: as in `record`.
-        let waits = unsafe { result::stream::wait_event(stream, self.events[event].1, flags) };
+        let waits = unsafe { result::stream::wait_event(stream, self.events[event].handle, flags) };
         called("cuStreamWaitEvent", waits)
     }
 
@@ -266,10 +287,10 @@ impl Streams for Driver {
         Event(from): Event,
         Event(to): Event,
     ) -> Result<Option<f64>, CudaError> {
-        let (device, from) = self.events[from];
-        self.enter(device)?;
+        self.enter(self.events[from].device)?;
         // SAFETY: as in `record`.
-        let elapsed = unsafe { result::event::elapsed(from, self.events[to].1) };
+        let elapsed =
+            unsafe { result::event::elapsed(self.events[from].handle, self.events[to].handle) };
         called("cuEventElapsedTime", elapsed).map(|ms| Some(f64::from(ms) * 1e3))
     }
 
@@ -304,10 +325,10 @@ impl Drop for Driver {
             // SAFETY: created once, destroyed once; the driver waits for what is on it.
             let _ = unsafe { result::stream::destroy(stream) };
         }
-        for (device, event) in events {
+        for Mark { device, handle, .. } in events {
             let _ = self.enter(device);
             // SAFETY: as above.
-            let _ = unsafe { result::event::destroy(event) };
+            let _ = unsafe { result::event::destroy(handle) };
         }
         let allocated: Vec<_> = self.allocated.keys().copied().collect();
         allocated.into_iter().for_each(|address| drop(self.release(address)));
@@ -324,12 +345,12 @@ impl Drop for Driver {
     }
 }
 
-pub(super) fn called<R>(call: &str, ended: Result<R, DriverError>) -> Result<R, CudaError> {
+pub(super) fn called<R>(call: impl Display, ended: Result<R, DriverError>) -> Result<R, CudaError> {
     let text = |text: Result<&CStr, _>| {
         text.map_or("unknown".into(), |text| text.to_string_lossy().into_owned())
     };
     ended.map_err(|error| CudaError::Failed {
-        call: call.into(),
+        call: call.to_string(),
         why: format!("{} ({})", text(error.error_name()), text(error.error_string())),
     })
 }

@@ -42,6 +42,7 @@ pub struct Emulated {
     memories: BTreeMap<Address, (usize, Memory)>,
     streams: Vec<(usize, VecDeque<Item>)>,
     events: Vec<Records>,
+    spare: Vec<Event>,
     /// How often the host has waited for a stream.
     pub synchronized: usize,
     /// Bytes that each device has, if it is not what the host has.
@@ -74,6 +75,7 @@ impl Emulated {
             memories: BTreeMap::new(),
             streams: Vec::new(),
             events: Vec::new(),
+            spare: Vec::new(),
             synchronized: 0,
             free_bytes: None,
         }
@@ -294,8 +296,15 @@ impl Streams for Emulated {
     }
 
     fn event(&mut self, _: usize, _: bool) -> Result<Event, CudaError> {
+        if let Some(spare) = self.spare.pop() {
+            return Ok(spare);
+        }
         self.events.push(Records::default());
         Ok(Event(self.events.len() - 1))
+    }
+
+    fn give_back(&mut self, event: Event) {
+        self.spare.push(event);
     }
 
     fn copy(

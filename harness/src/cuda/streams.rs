@@ -47,11 +47,14 @@ pub trait Streams {
     /// When the driver refuses.
     fn stream(&mut self, device: usize) -> Result<Stream, CudaError>;
 
-    /// A new event of a device; a timed one can be given to [`Self::elapsed_us`].
+    /// An event of a device; a timed one can be given to [`Self::elapsed_us`].
     ///
     /// # Errors
     /// When the driver refuses.
     fn event(&mut self, device: usize, timed: bool) -> Result<Event, CudaError>;
+
+    /// An event that nobody asks for any more: another one may be it.
+    fn give_back(&mut self, event: Event);
 
     /// Copies bytes, from and to whatever devices.
     ///
