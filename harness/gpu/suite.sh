@@ -46,11 +46,12 @@ part() {
 
 failed=0
 short=0
-for ranks in 1 2 3 4 5 6 7 8; do
-    part "correct-$ranks" "$kolo" bench --transport cuda --algorithm all -d all -o all --ranks "$ranks" \
-        -b 4 -e 1M -f 64 -n 2 -w 1 --out "$out/correct-$ranks.csv"
+# 1 to 8 ranks, as one node or as two.
+for world in 1x1 1x2 1x3 2x2 1x5 2x3 1x7 2x4; do
+    part "correct-$world" "$kolo" bench --transport cuda --algorithm all -d all -o all --topology "$world" \
+        -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/correct-$world.csv"
 done
-part "large-4" "$kolo" bench --transport cuda --algorithm ring,recursive-doubling,tree --ranks 4 \
+part "large-4" "$kolo" bench --transport cuda --algorithm ring,recursive-doubling,tree --topology 1x4 \
     -b 1M -e 256M -f 4 --out "$out/large-4.csv"
 for model in resnet50 bert_large; do
     part "kernels-$model" "$kolo" bench --transport cuda --kernels "$workloads/$model.csv" -n 50

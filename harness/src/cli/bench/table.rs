@@ -1,5 +1,7 @@
 //! nccl-tests' table.
 
+use std::collections::BTreeSet;
+
 use algorithms::control::{DataType, ReduceOp};
 
 use super::{Arguments, Process, Request};
@@ -18,16 +20,22 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         Stride::Bytes(bytes) => (bytes, "bytes"),
     };
     let ranks = request.topology.ranks();
+    let devices: BTreeSet<_> =
+        request.processes.iter().filter_map(|process| process.device.as_ref()).collect();
+    let (gpus, threads) = (devices.len(), if devices.is_empty() { ranks } else { 1 });
     println!("# {} commit {}", launch.version, launch.commit);
     println!("# Collective test starting: all_reduce, algorithm {name}");
     println!(
-        "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+        "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
          iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
         arguments.warmup_iters, arguments.iters, arguments.check
     );
+    let of_what = match gpus {
+        0 => "of the maximum over ranks, after a barrier",
+        _ => "from the first launch until all streams are through, by the host's clock",
+    };
     println!(
-        "# time: median over {} iterations of the maximum over ranks, after a barrier; busbw = \
-         algbw x {:.3}",
+        "# time: median over {} iterations {of_what}; busbw = algbw x {:.3}",
         arguments.iters,
         bus_factor(ranks)
     );
