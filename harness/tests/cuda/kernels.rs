@@ -286,17 +286,22 @@ fn patterns_are_filled_and_checked_as_on_the_processor() {
     }
 }
 
-/// What was never written is wrong, whatever it should be: a NaN, or -1.
+/// What was never written is wrong, whatever it should be: a NaN, or a large and even negative number.
 #[test]
 fn what_nobody_wrote_is_wrong() {
     let Some(library) = processor::kernels() else { return };
-    for dtype in DataType::ALL {
-        let pattern = Pattern::of(3, ReduceOp::Sum, 1);
-        let values = Values::of(&pattern, dtype, 0, 100);
-        let poison = vec![u64::MAX; 100];
+    for (dtype, op) in
+        DataType::ALL.into_iter().flat_map(|dtype| ReduceOp::ALL.map(|op| (dtype, op)))
+    {
+        let pattern = Pattern::of(3, op, 1);
+        let values = Values::of(&pattern, dtype, 0, 4096);
+        let poison = vec![if dtype.is_integer() { 0x80_u8 } else { 0xFF }; 4096 * 8];
         let (got, mut wrong) = (poison.as_ptr() as u64, [0, u64::MAX]);
         let address = wrong.as_mut_ptr() as u64;
+        // The vector begins somewhere; elements have to lie where they may.
+        let got = got.next_multiple_of(8);
+        let values = Values { elements: 4095, ..values };
         run(library, &Work::Check { dtype, got, wrong: address, values, factor: 1.0 });
-        assert_eq!(wrong, [100, 0], "{dtype:?}");
+        assert_eq!(wrong, [4095, 0], "{dtype:?} {op:?}");
     }
 }

@@ -21,8 +21,10 @@ const LOOKED_AT: usize = 1 << 14;
 /// Bytes of the two words that a check writes.
 const VERDICT_BYTES: usize = 16;
 
-/// What no sum of inputs is: NaN, or -1.
-const POISON: u8 = 0xFF;
+/// Bytes that are no result of any reduction: NaN, or for integers a large negative number that is even.
+fn poison_of(dtype: DataType) -> u8 {
+    if dtype.is_integer() { 0x80 } else { 0xFF }
+}
 
 /// Every rank's memory for one kind of message.
 pub struct Line {
@@ -106,7 +108,7 @@ impl Line {
         for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
             for place in [memories.output, memories.fused] {
                 if place != memories.input {
-                    poison(streams, seat, place, self.size_bytes)?;
+                    poison(streams, seat, place, self.size_bytes, poison_of(self.dtype))?;
                 }
             }
             for (first, into, elements) in self.each(memories.input) {
@@ -195,8 +197,9 @@ impl Line {
         if elements == 0 {
             return Ok(());
         }
-        let probe = streams.allocate(seat.device, elements * self.dtype.size_bytes())?;
-        let poisoned = poison(streams, seat, probe, elements * self.dtype.size_bytes());
+        let (size_bytes, byte) = (elements * self.dtype.size_bytes(), poison_of(self.dtype));
+        let probe = streams.allocate(seat.device, size_bytes)?;
+        let poisoned = poison(streams, seat, probe, size_bytes, byte);
         let found = poisoned
             .and_then(|()| self.verdict(streams, seat, memories.verdict, (0, probe, elements)));
         streams.release(probe)?;
@@ -291,10 +294,11 @@ fn poison(
     seat: &Seat,
     place: Address,
     size_bytes: usize,
+    byte: u8,
 ) -> Result<(), CudaError> {
     let mut done = size_bytes.min(64 << 10);
     if done > 0 {
-        streams.write(place, &vec![POISON; done])?;
+        streams.write(place, &vec![byte; done])?;
     }
     while done < size_bytes {
         let next = done.min(size_bytes - done);
