@@ -21,7 +21,7 @@ test: tools
 	@for part in mpi mpich cluster; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	$(MAKE) quick
-	@for part in mpi mpich cluster; do .ci/tools.sh parts | grep -qx $$part || { \
+	@for part in mpi mpich cluster kernels; do .ci/tools.sh parts | grep -qx $$part || { \
 		echo "NOT TESTED here: $$part (.ci/tools.sh says what it takes)"; \
 		[ -z "$$KOLO_CI" ] || exit 1; }; done
 

@@ -3,7 +3,7 @@
 # them can run: `parts` prints one word a line.
 #   tools.sh install | parts
 set -eu
-packages="libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2"
+packages="g++ libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2"
 
 has() { command -v "$1" >/dev/null 2>&1; }
 
@@ -19,11 +19,13 @@ parts() {
     # Network namespaces and daemons take root.
     if has mpicc && has_clang && has slurmctld && has slurmd && has munged && has ip && [ "$(id -u)" = 0 ]
     then echo cluster; fi
+    # The kernels of GPUs, compiled for the processor.
+    if has "${CXX:-g++}"; then echo kernels; fi
 }
 
 install() {
     PATH=$PATH:/usr/sbin:/sbin
-    [ "$(parts | wc -l)" -lt 3 ] || return 0
+    [ "$(parts | wc -l)" -lt 4 ] || return 0
     if ! has apt-get; then
         echo "install MPI, libclang and Slurm to test what needs them; on Debian: $packages" >&2
     elif [ "$(id -u)" = 0 ]; then

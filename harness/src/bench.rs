@@ -61,6 +61,8 @@ impl Bench<'_> {
 pub struct Timed {
     /// Each repetition: the longest that any rank took, from the barrier before it.
     pub times: Vec<Duration>,
+    /// The same by a GPU's clock, in microseconds, where there is one.
+    pub device_us: Vec<f64>,
     /// Context switches per repetition, over all ranks: from before the barrier of the first one that
     /// counts to the end of the last. Not known outside Linux.
     pub context_switches: Option<f64>,
@@ -76,6 +78,7 @@ impl Timed {
         self.context_switches = self.context_switches.zip(other.context_switches).map(mean);
         self.wrong = self.wrong.zip(other.wrong).map(|(a, b)| a.and(b));
         self.times.extend(other.times);
+        self.device_us.extend(other.device_us);
         self
     }
 }
@@ -105,6 +108,7 @@ pub(crate) fn timed<'t>(
     let switches: Option<u64> = ranks.clone().map(|(_, switches)| switches).sum();
     Timed {
         times: (0..bench.repetitions).filter_map(longest).collect(),
+        device_us: Vec::new(),
         context_switches: switches.map(|all| all as f64 / bench.repetitions as f64),
         wrong,
     }

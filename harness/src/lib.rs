@@ -13,6 +13,7 @@
 //! | control planes alone | [`control_sweep`] |
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
+//! | GPUs: collectives as work on their streams | [`cuda`] |
 //! | running on a cluster | [`slurm`] |
 //! | what the user types | [`cli`] |
 
@@ -25,6 +26,7 @@ pub mod cli;
 pub mod config;
 pub mod control_sweep;
 pub mod crew;
+pub mod cuda;
 pub mod data_plane;
 pub mod element;
 pub mod engine;

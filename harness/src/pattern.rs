@@ -131,6 +131,15 @@ impl Pattern {
         self.exact_bits::<T>().saturating_sub(carry).min(20)
     }
 
+    /// Bits of each value that a rank draws, where there is one pass and no cast.
+    pub fn drawn_bits<T: Element>(&self) -> u32 {
+        match self.reduction.op {
+            ReduceOp::Sum | ReduceOp::Average => self.value_bits::<T>().max(1),
+            ReduceOp::Min | ReduceOp::Max => self.exact_bits::<T>().min(20),
+            ReduceOp::Product => 4,
+        }
+    }
+
     /// By what share of it a result may differ from the expected one: 0 (not at all), unless a factor
     /// before the reduction is no power of two. Then each summand and each partial sum is rounded, none
     /// is negative, and every rounding moves the result by at most half a unit in the last place.
@@ -162,11 +171,11 @@ impl Pattern {
         let values = out.iter_mut().zip(mixed.iter().map(|&mixed| (mixed, own(mixed))));
         match self.reduction.op {
             ReduceOp::Sum | ReduceOp::Average => {
-                let shift = 32 - self.value_bits::<T>().max(1);
+                let shift = 32 - self.drawn_bits::<T>();
                 values.for_each(|(value, (_, own))| *value = T::from_i32((own >> shift) as i32));
             }
             ReduceOp::Min | ReduceOp::Max => {
-                let bits = self.exact_bits::<T>().min(20);
+                let bits = self.drawn_bits::<T>();
                 let middle = 1 << (bits - 1);
                 values.for_each(|(value, (_, own))| {
                     *value = T::from_i32((own >> (32 - bits)) as i32 - middle);

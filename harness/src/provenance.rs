@@ -22,8 +22,8 @@ pub const COMMIT: &str = env!("KOLO_COMMIT");
 pub const PROVENANCE: &str = "provenance.json";
 
 /// Environment variables that are kept: these, and nothing else, leave the machine with results.
-const ENVIRONMENT: [&str; 8] =
-    ["HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
+const ENVIRONMENT: [&str; 9] =
+    ["CUDA_", "HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
 /// What a run is about: two runs with the same can be one.
 pub trait Subject {
@@ -81,6 +81,9 @@ pub struct Launch {
     /// What was wrong with them, and measured on nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<String>,
+    /// The driver of GPUs, and the GPU of each rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
     /// What counts instead of what the configuration's file says.
@@ -140,6 +143,7 @@ impl Launch {
             auto: BTreeMap::new(),
             nodes: Vec::new(),
             links_gbit_s: Vec::new(),
+            gpus: Vec::new(),
             forced: Vec::new(),
             environment,
             overrides: Vec::new(),

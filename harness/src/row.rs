@@ -74,6 +74,7 @@ pub struct Row {
     pub time_us_max: Option<f64>,
     pub time_us_p99: Option<f64>,
     pub context_switches_mean: Option<f64>,
+    pub device_us_p50: Option<f64>,
     pub bound_us: Option<f64>,
     pub exposed_us_p50: Option<f64>,
     pub data_us_p50: Option<f64>,

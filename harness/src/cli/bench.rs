@@ -1,5 +1,6 @@
 //! `kolo bench`: nccl-tests' table for our algorithms, and for the MPI library's own.
 
+mod gpus;
 #[cfg(feature = "mpi")]
 mod processes;
 mod table;
@@ -19,6 +20,7 @@ use crate::bench::{Bench, Timed, run as run_bench};
 use crate::bound::bound;
 use crate::calibrate;
 use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
+use crate::cuda;
 use crate::data_plane::{DataPlane, spelling};
 use crate::for_dtype;
 use crate::launch::Launched;
@@ -29,8 +31,8 @@ use crate::record::{Appended, write_whole};
 use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
 use crate::tabulate::{put_bandwidths, put_times, rounded};
+use crate::transport::MPI;
 use crate::transport::threads::{self, is_pinned};
-use crate::transport::{self, MPI};
 
 /// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
 /// of this process, or, with --transport mpi, the processes that mpirun or srun has started; every
@@ -42,8 +44,8 @@ pub struct Arguments {
     /// all alike
     #[arg(long, value_delimiter = ',', default_value = "ring")]
     algorithm: Vec<String>,
-    /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = transport::NAMES, default_value = threads::NAME)]
+    /// What moves bytes: threads, mpi, or cuda: ranks are streams of one process on this machine's GPUs
+    #[arg(long, value_parser = [threads::NAME, MPI, cuda::NAME], default_value = threads::NAME)]
     transport: String,
     /// Number of ranks, each on a node of its own
     #[arg(long, conflicts_with = "topology")]
@@ -101,6 +103,10 @@ pub struct Arguments {
     /// reads and writes of memory, without synchronisation
     #[arg(long)]
     bound: bool,
+    /// With --transport cuda: time the kernels instead, on the gradients of this list, beside the device's
+    /// own copy
+    #[arg(long, value_name = "WORKLOAD")]
+    kernels: Option<PathBuf>,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -153,6 +159,8 @@ impl Request {
 struct Process {
     pid: u32,
     host: String,
+    /// What its ranks run on, if it is not the host's processor.
+    device: Option<String>,
 }
 
 /// Measures one line of a plane, the index of which is given.
@@ -162,6 +170,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
+    if arguments.kernels.is_some() && arguments.transport != cuda::NAME {
+        return Err(usage(format!("--kernels is about GPUs: add --transport {}", cuda::NAME)));
+    }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match (arguments.transport.as_str(), started) {
         (MPI, _) => over_mpi(arguments),
@@ -169,6 +180,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "started as {tasks} processes, and ranks are threads of one; start it once, or add \
              --transport {MPI}"
         ))),
+        (cuda::NAME, None) => gpus::run(arguments),
         (_, None) => on_threads(arguments),
     }
 }
@@ -177,7 +189,7 @@ fn on_threads(arguments: &Arguments) -> Result<Exit> {
     let mut launch = Launch::now();
     let topology = topology(arguments, || Topology::uniform(2, 2)).map_err(usage)?;
     let placement = Placement::on_threads(&topology);
-    let this = Process { pid: std::process::id(), host: launch.machine.host.clone() };
+    let this = Process { pid: std::process::id(), host: launch.machine.host.clone(), device: None };
     let playing = (topology.ranks(), vec![this; topology.ranks()]);
     let request = request(arguments, topology, placement, playing).map_err(usage)?;
     let mut table = calibrate::Table::new();
@@ -485,6 +497,7 @@ fn filled(mut row: Row, timed: &Timed, blocks: usize) -> Row {
         row.first_wrong = wrong.first.clone().unwrap_or_default();
     }
     row.context_switches_mean = timed.context_switches;
+    row.device_us_p50 = Summary::of(&timed.device_us).map(|device| device.p50);
     if let Some(time) = Summary::of(&micros) {
         put_times(&mut row, &time);
         put_bandwidths(&mut row);

@@ -5,6 +5,8 @@ use algorithms::{control, registry};
 use anyhow::Result;
 
 use super::{Exit, usage};
+use crate::cuda::devices::{self, Device, Found};
+use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
 use crate::provenance::{Launch, memory_bytes};
@@ -46,7 +48,8 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     for name in transport::NAMES {
         println!("  {name:<20} {}", availability(name));
     }
-    println!("\nCUDA and NCCL are not part of this version.");
+    println!("\nGPUs, for `kolo bench --transport cuda`; NCCL is not used by this version");
+    gpus().iter().for_each(|line| println!("  {line}"));
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
     let heading = ["variable", "value", "unit", "meaning", "where it came from"];
@@ -54,6 +57,33 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     environment.rows.into_iter().map(columns).for_each(print_columns);
     environment.notices.iter().for_each(|sentence| println!("{sentence}"));
     Ok(Exit::Right)
+}
+
+/// What is found of CUDA, or what was looked for.
+fn gpus() -> Vec<String> {
+    let mut lines = Vec::new();
+    match devices::find() {
+        Ok(Found { library, version, devices }) => {
+            let version = cuda::version(version);
+            lines.push(format!("{:<20} {library}, for CUDA {version}", "driver"));
+            for (at, device) in devices.iter().enumerate() {
+                let Device { name, capability: (major, minor), memory_bytes } = device;
+                let (label, gb) = (format!("GPU {at}"), memory_bytes / 1_000_000_000);
+                lines.push(format!(
+                    "{label:<20} {name}, {gb} GB, compute capability {major}.{minor}"
+                ));
+                lines.extend(device.check(at).err().map(|why| format!("{label:<20} {why}")));
+            }
+        }
+        Err(why) => lines.push(format!("{:<20} not available: {why}", "driver")),
+    }
+    for (label, library) in [("NVRTC", library::NVRTC), ("NCCL", library::NCCL)] {
+        lines.push(match library.open() {
+            Ok(found) => format!("{label:<20} {}", found.file),
+            Err(why) => format!("{label:<20} not available: {why}"),
+        });
+    }
+    lines
 }
 
 /// Whether a transport can be used, and how; or why not.

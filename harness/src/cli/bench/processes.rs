@@ -87,6 +87,7 @@ fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> 
     let process = |told: [u8; 4 + HOST_BYTES]| Process {
         pid: u32::from_ne_bytes([told[0], told[1], told[2], told[3]]),
         host: String::from_utf8_lossy(&told[4..]).trim_end_matches('\0').to_string(),
+        device: None,
     };
     Ok(world.comm().all_gather(own)?.into_iter().map(process).collect())
 }

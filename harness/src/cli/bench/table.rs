@@ -1,10 +1,13 @@
 //! nccl-tests' table.
 
+use std::collections::BTreeSet;
+
 use algorithms::control::{DataType, ReduceOp};
 
 use super::{Arguments, Process, Request};
 use crate::bench::bus_factor;
 use crate::cli::sizes::{Sizes, Stride};
+use crate::cuda;
 use crate::provenance::Launch;
 use crate::row::Row;
 use crate::transport::MPI;
@@ -17,33 +20,44 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         Stride::Bytes(bytes) => (bytes, "bytes"),
     };
     let ranks = request.topology.ranks();
+    let devices: BTreeSet<_> =
+        request.processes.iter().filter_map(|process| process.device.as_ref()).collect();
+    let (gpus, threads) = (devices.len(), if devices.is_empty() { ranks } else { 1 });
     println!("# {} commit {}", launch.version, launch.commit);
     println!("# Collective test starting: all_reduce, algorithm {name}");
     println!(
-        "# nThread {ranks} nGpus 0 minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+        "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
          iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
         arguments.warmup_iters, arguments.iters, arguments.check
     );
+    let of_what = match gpus {
+        0 => "of the maximum over ranks, after a barrier",
+        _ => "from the first launch until all streams are through, by the host's clock",
+    };
     println!(
-        "# time: median over {} iterations of the maximum over ranks, after a barrier; busbw = \
-         algbw x {:.3}",
+        "# time: median over {} iterations {of_what}; busbw = algbw x {:.3}",
         arguments.iters,
         bus_factor(ranks)
     );
     println!("#\n# Using devices");
-    let device = if request.transport == MPI { "process" } else { "thread" };
-    for (rank, Process { pid, host }) in request.processes.iter().enumerate() {
+    let kind = match request.transport.as_str() {
+        MPI => "process",
+        cuda::NAME => "stream",
+        _ => "thread",
+    };
+    for (rank, Process { pid, host, device }) in request.processes.iter().enumerate() {
         println!(
-            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} {device} {rank:2} [node {}] {}",
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} {kind} {rank:2} [node {}] {}",
             request.topology.node_of(rank),
-            launch.machine.cpu
+            device.as_ref().unwrap_or(&launch.machine.cpu)
         );
     }
     if request.placement.emulated {
         println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
     }
     if request.placement.oversubscribed {
-        println!("# oversubscribed: {ranks} ranks, on nodes with fewer cores");
+        let fewer = if request.transport == cuda::NAME { "GPUs" } else { "cores" };
+        println!("# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}");
     }
     println!("#");
 }
@@ -88,7 +102,9 @@ pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
 }
 
 pub fn row_body(row: &Row) -> String {
-    let value = |value: Option<f64>, width| number(value.unwrap_or(0.0), width);
+    let value = |value: Option<f64>, width| {
+        value.map_or_else(|| format!("{:>width$}", "N/A"), |value| number(value, width))
+    };
     let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
     format!(
         "  {}  {}  {}  {wrong:>6}",

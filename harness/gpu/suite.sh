@@ -1,0 +1,67 @@
+#!/bin/sh
+# The GPU suite: what can only be known on a real GPU, with a binary that was built elsewhere.
+#   harness/gpu/suite.sh KOLO [OUT]
+# KOLO is the binary (any build of kolo; it needs no CUDA toolkit), OUT a folder that does not exist
+# yet [gpu-results]. Parts of under eight minutes, each appended to OUT/report.txt when it is through;
+# one table last. Ends with 0 if all was right, 1 if not, 3 where there is no GPU to say anything about.
+set -u
+[ $# -ge 1 ] || { sed -n '2,6p' "$0" >&2; exit 2; }
+kolo=$1
+out=${2:-gpu-results}
+workloads=$(dirname "$0")/../../configs/workloads
+[ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
+[ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
+
+if ! said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1); then
+    echo "NO GPU: nothing was run and nothing is known. kolo says:"
+    echo "$said"
+    exit 3
+fi
+mkdir -p "$out"
+"$kolo" info > "$out/info.txt"
+table=
+
+# NAME COMMAND...: a part of the report, and a line of the table.
+part() {
+    name=$1
+    shift
+    begun=$(date +%s)
+    timeout 480 "$@" > "$out/$name.txt" 2>&1
+    status=$?
+    {
+        echo "== $name: $*"
+        cat "$out/$name.txt"
+        echo "== $name ended with $status"
+    } >> "$out/report.txt"
+    wrong=$(awk '/^# Out of bounds values/ { n += $7; seen = 1 } END { print seen ? n : "-" }' "$out/$name.txt")
+    missed=$(grep -c '  missed$' "$out/$name.txt")
+    line=$(printf '%-24s status %3d  #wrong %6s  goals missed %3s  %4d s' \
+        "$name" "$status" "$wrong" "$missed" "$(($(date +%s) - begun))")
+    echo "$line"
+    table="$table$line
+"
+    [ "$status" -eq 0 ] || failed=1
+    [ "$missed" -eq 0 ] || short=1
+}
+
+failed=0
+short=0
+# 1 to 8 ranks, as one node or as two.
+for world in 1x1 1x2 1x3 2x2 1x5 2x3 1x7 2x4; do
+    part "correct-$world" "$kolo" bench --transport cuda --algorithm all -d all -o all --topology "$world" \
+        -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/correct-$world.csv"
+done
+part "large-4" "$kolo" bench --transport cuda --algorithm ring,recursive-doubling,tree --topology 1x4 \
+    -b 1M -e 256M -f 4 --out "$out/large-4.csv"
+for model in resnet50 bert_large; do
+    part "kernels-$model" "$kolo" bench --transport cuda --kernels "$workloads/$model.csv" -n 50
+done
+
+{
+    echo
+    echo "$table"
+    grep -h '^ *driver\|^ *GPU ' "$out/info.txt"
+    if [ "$failed" -eq 0 ]; then echo "RIGHT: every part ended well"; else echo "FAILED: see $out/report.txt"; fi
+    [ "$short" -eq 0 ] || echo "TOO SLOW: some kernels miss their goals"
+} | tee -a "$out/report.txt"
+exit "$failed"

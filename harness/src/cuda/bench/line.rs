@@ -1,0 +1,336 @@
+//! One line of a table: every rank's memory, and what is done to it.
+
+use algorithms::control::DataType;
+
+use super::programs;
+use crate::allreduce::Reduction;
+use crate::bench::Bench;
+use crate::cuda::CudaError;
+use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::packing::{Piece, Tensor, layout, pieces};
+use crate::cuda::streams::Streams;
+use crate::cuda::work::{Address, Values, Work};
+use crate::for_dtype;
+use crate::kernel::Combine;
+use crate::memory::Memory;
+use crate::pattern::{Pattern, Wrong};
+
+/// So many elements of each rank are looked at by the host, too, so that no kernel judges itself alone.
+const LOOKED_AT: usize = 1 << 14;
+
+/// Bytes of the two words that a check writes.
+const VERDICT_BYTES: usize = 16;
+
+/// Bytes that are no result of any reduction: NaN, or for integers a large negative number that is even.
+fn poison_of(dtype: DataType) -> u8 {
+    if dtype.is_integer() { 0x80 } else { 0xFF }
+}
+
+/// Every rank's memory for one kind of message.
+pub struct Line {
+    seats: Vec<Seat>,
+    /// Of the message: elements of each tensor, and their distance from its beginning.
+    tensors: Vec<(usize, usize)>,
+    size_bytes: usize,
+    dtype: DataType,
+    pattern: Pattern,
+    /// What the result is multiplied by.
+    factor: f64,
+    collective: Collective,
+    /// Of each rank.
+    memories: Vec<Memories>,
+}
+
+/// One rank's.
+struct Memories {
+    input: Address,
+    /// Where the result goes: the input again, if it is reduced in place.
+    output: Address,
+    /// What the collective works on: the output, if there is one tensor.
+    fused: Address,
+    /// How tensors get into the fusion buffer, and out of it: tables and their lengths.
+    pack: (Address, usize),
+    unpack: (Address, usize),
+    verdict: Address,
+    /// All that was allocated.
+    allocated: Vec<Address>,
+}
+
+impl Line {
+    /// Allocates everything, once it is known that there is room for it.
+    pub fn new(
+        streams: &mut impl Streams,
+        seats: &[Seat],
+        bench: &Bench,
+    ) -> Result<Line, CudaError> {
+        let dtype = bench.dtype;
+        let (starts, elements) = layout(bench.tensors.iter().copied(), dtype);
+        let is_one = bench.tensors.len() == 1;
+        let elements = if is_one { bench.elements() } else { elements };
+        let size_bytes = elements * dtype.size_bytes();
+        let programs = programs(bench, size_bytes);
+        let streamed = Collective::plan(streams, &programs, seats, elements, dtype);
+        let buffers = 1 + usize::from(!bench.in_place) + usize::from(!is_one);
+        room(streams, seats, size_bytes, buffers, &streamed.aside_bytes)?;
+        let reduction = Reduction::from(bench.op);
+        let factor = reduction.factor_after(seats.len());
+        let combine = Combine::of(bench.op);
+        let collective = Collective::new(streams, streamed, seats, dtype, combine)?;
+        let tensors: Vec<_> = bench.tensors.iter().copied().zip(starts).collect();
+        let mut memories = Vec::new();
+        for seat in seats {
+            let scales = factor != 1.0;
+            memories.push(Memories::new(streams, seat, bench, &tensors, size_bytes, scales)?);
+        }
+        Ok(Line {
+            seats: seats.to_vec(),
+            tensors,
+            size_bytes,
+            dtype,
+            pattern: Pattern::of(seats.len(), bench.op, bench.seed),
+            factor,
+            collective,
+            memories,
+        })
+    }
+
+    /// Each tensor of a rank: index of its first element, its address in memory from there, its length.
+    fn each(&self, base: Address) -> impl Iterator<Item = (usize, Address, usize)> + '_ {
+        self.tensors.iter().scan(0, move |first, &(elements, start)| {
+            let this = (*first, base + (start * self.dtype.size_bytes()) as u64, elements);
+            *first += elements;
+            Some(this)
+        })
+    }
+
+    /// Writes inputs, and what no result is where results go.
+    pub fn fill(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
+            for place in [memories.output, memories.fused] {
+                if place != memories.input {
+                    poison(streams, seat, place, self.size_bytes, poison_of(self.dtype))?;
+                }
+            }
+            for (first, into, elements) in self.each(memories.input) {
+                let (dtype, pattern) = (self.dtype, &self.pattern);
+                let values = Values::of(pattern, dtype, first, elements);
+                streams.launch(seat.stream, &Work::Fill { dtype, into, values, rank })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one allreduce on the streams.
+    pub fn enqueue(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        let pack = |(pieces, count), factor| {
+            let (from, into) = (self.dtype, self.dtype);
+            Work::Pack { from, into, pieces, count, factor }
+        };
+        for (seat, memories) in self.seats.iter().zip(&self.memories) {
+            if self.tensors.len() > 1 {
+                streams.launch(seat.stream, &pack(memories.pack, 1.0))?;
+            } else if memories.input != memories.output {
+                streams.copy(seat.stream, memories.input, memories.output, self.size_bytes)?;
+            }
+        }
+        let fused: Vec<_> = self.memories.iter().map(|memories| memories.fused).collect();
+        self.collective.enqueue(streams, &fused)?;
+        for (seat, memories) in self.seats.iter().zip(&self.memories) {
+            streams.launch(seat.stream, &pack(memories.unpack, self.factor))?;
+        }
+        Ok(())
+    }
+
+    /// Compares every rank's result with what it must be.
+    pub fn check(&self, streams: &mut impl Streams) -> Result<Wrong, CudaError> {
+        let mut wrong = Wrong::default();
+        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
+            self.check_kernel(streams, seat, memories)?;
+            for (first, got, elements) in self.each(memories.output) {
+                let [count, at] =
+                    self.verdict(streams, seat, memories.verdict, (first, got, elements))?;
+                let by_host = self.look(streams, (first, got, elements), rank)?;
+                let name = |number: String| {
+                    format!("rank {rank}, element {}: got {number}", first as u64 + at)
+                };
+                let first = match (count, by_host.count) {
+                    (0, 0) => None,
+                    (0, _) => {
+                        by_host.first.map(|text| format!("{text} (the GPU took it for right)"))
+                    }
+                    _ => Some(name(self.number(streams, got, at)?)),
+                };
+                let count = (count as usize).max(by_host.count);
+                wrong = wrong.and(Wrong { count, first });
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// What the check kernel says of a tensor: how many elements are wrong, and which comes first.
+    fn verdict(
+        &self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        wrong: Address,
+        (first, got, elements): (usize, Address, usize),
+    ) -> Result<[u64; 2], CudaError> {
+        streams.write(wrong, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
+        let (dtype, factor) = (self.dtype, self.factor);
+        let values = Values::of(&self.pattern, dtype, first, elements);
+        streams.launch(seat.stream, &Work::Check { dtype, got, wrong, values, factor })?;
+        streams.synchronize(seat.stream)?;
+        let mut words = [0; VERDICT_BYTES];
+        streams.read(wrong, &mut words)?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
+        Ok([word(0), word(8)])
+    }
+
+    /// A check that found nothing in what nobody wrote would prove nothing.
+    fn check_kernel(
+        &self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        memories: &Memories,
+    ) -> Result<(), CudaError> {
+        let elements = LOOKED_AT.min(self.size_bytes / self.dtype.size_bytes());
+        if elements == 0 {
+            return Ok(());
+        }
+        let (size_bytes, byte) = (elements * self.dtype.size_bytes(), poison_of(self.dtype));
+        let probe = streams.allocate(seat.device, size_bytes)?;
+        let poisoned = poison(streams, seat, probe, size_bytes, byte);
+        let found = poisoned
+            .and_then(|()| self.verdict(streams, seat, memories.verdict, (0, probe, elements)));
+        streams.release(probe)?;
+        match found? {
+            [count, 0] if count == elements as u64 => Ok(()),
+            [count, _] => Err(CudaError::Failed {
+                call: "the kernel that checks".into(),
+                why: format!("of {elements} elements that nobody wrote it takes {count} for wrong"),
+            }),
+        }
+    }
+
+    /// Compares the first elements of a tensor on the host.
+    fn look(
+        &self,
+        streams: &mut impl Streams,
+        (first, got, elements): (usize, Address, usize),
+        rank: usize,
+    ) -> Result<Wrong, CudaError> {
+        let mut memory = Memory::new(elements.min(LOOKED_AT) * self.dtype.size_bytes());
+        if elements > 0 {
+            streams.read(got, memory.elements_mut())?;
+        }
+        let results = [(rank, &memory)];
+        Ok(for_dtype!(self.dtype, T => self.pattern.check::<T>(first, &results)))
+    }
+
+    fn number(
+        &self,
+        streams: &mut impl Streams,
+        base: Address,
+        at: u64,
+    ) -> Result<String, CudaError> {
+        let mut memory = Memory::new(self.dtype.size_bytes());
+        streams.read(base + at * self.dtype.size_bytes() as u64, memory.elements_mut())?;
+        Ok(for_dtype!(self.dtype, T => memory.elements::<T>()[0].to_string()))
+    }
+
+    /// Gives everything back.
+    pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.collective.release(streams)?;
+        let allocated = self.memories.into_iter().flat_map(|memories| memories.allocated);
+        allocated.into_iter().try_for_each(|address| streams.release(address))
+    }
+}
+
+impl Memories {
+    fn new(
+        streams: &mut impl Streams,
+        seat: &Seat,
+        bench: &Bench,
+        tensors: &[(usize, usize)],
+        size_bytes: usize,
+        scales: bool,
+    ) -> Result<Memories, CudaError> {
+        let mut allocated = Vec::new();
+        let mut allocate = |streams: &mut _, size_bytes| {
+            let address = Streams::allocate(streams, seat.device, size_bytes)?;
+            allocated.push(address);
+            Ok::<Address, CudaError>(address)
+        };
+        let input = allocate(streams, size_bytes)?;
+        let output = if bench.in_place { input } else { allocate(streams, size_bytes)? };
+        let fused = if tensors.len() == 1 { output } else { allocate(streams, size_bytes)? };
+        let verdict = allocate(streams, VERDICT_BYTES)?;
+        let mut table = |from: Address, into: Address| {
+            let bytes = bench.dtype.size_bytes();
+            let pairs = tensors.iter().map(|&(elements, start)| {
+                let offset = (start * bytes) as u64;
+                (Tensor { address: from + offset, elements }, into + offset)
+            });
+            let pieces = pieces(pairs, bench.dtype, bench.dtype)?;
+            let words: Vec<u8> =
+                pieces.iter().flat_map(Piece::words).flat_map(u64::to_ne_bytes).collect();
+            let address = allocate(streams, words.len())?;
+            if !words.is_empty() {
+                streams.write(address, &words)?;
+            }
+            Ok::<_, CudaError>((address, pieces.len()))
+        };
+        let is_fused = tensors.len() > 1;
+        let pack = if is_fused { table(input, fused)? } else { (0, 0) };
+        // One tensor lies where it should, and may have to be multiplied.
+        let unpack = if is_fused || scales { table(fused, output)? } else { (0, 0) };
+        Ok(Memories { input, output, fused, pack, unpack, verdict, allocated })
+    }
+}
+
+/// Overwrites memory: a little from the host, and the rest from there.
+fn poison(
+    streams: &mut impl Streams,
+    seat: &Seat,
+    place: Address,
+    size_bytes: usize,
+    byte: u8,
+) -> Result<(), CudaError> {
+    let mut done = size_bytes.min(64 << 10);
+    if done > 0 {
+        streams.write(place, &vec![byte; done])?;
+    }
+    while done < size_bytes {
+        let next = done.min(size_bytes - done);
+        streams.copy(seat.stream, place, place + done as u64, next)?;
+        done += next;
+    }
+    Ok(())
+}
+
+/// Whether every device has room for its ranks: so many buffers of each, and what is put aside.
+fn room(
+    streams: &mut impl Streams,
+    seats: &[Seat],
+    size_bytes: usize,
+    buffers: usize,
+    aside_bytes: &[usize],
+) -> Result<(), CudaError> {
+    const TABLES_BYTES: u64 = 1 << 20;
+    for device in 0..streams.devices().len() {
+        let here = || seats.iter().zip(aside_bytes).filter(|(seat, _)| seat.device == device);
+        let of_one = (buffers * size_bytes) as u64 + TABLES_BYTES;
+        let need = here().map(|(_, &aside)| of_one + aside as u64).sum::<u64>();
+        let free = streams.free_bytes(device)?;
+        if need > free {
+            return Err(CudaError::OutOfMemory {
+                device,
+                ranks: here().count(),
+                size_mb: size_bytes as u64 / 1_000_000,
+                need_mb: need / 1_000_000,
+                free_mb: free / 1_000_000,
+            });
+        }
+    }
+    Ok(())
+}

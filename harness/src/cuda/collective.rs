@@ -1,0 +1,106 @@
+//! One collective on streams: its work, bound to memory, streams and events.
+
+use algorithms::control::DataType;
+use algorithms::program::Program;
+
+use super::CudaError;
+use super::streamed::{At, Place, Streamed, Task};
+use super::streams::{Event, Stream, Streams};
+use super::work::{Address, Work};
+use crate::kernel::Combine;
+
+/// Where a rank lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The device.
+    pub device: usize,
+    /// What it does in order.
+    pub stream: Stream,
+}
+
+/// A collective that can be enqueued again and again, on whatever data of its size.
+pub struct Collective {
+    streamed: Streamed,
+    seats: Vec<Seat>,
+    /// Of each rank, for what is put aside.
+    aside: Vec<Address>,
+    events: Vec<Event>,
+    dtype: DataType,
+    combine: Combine,
+}
+
+impl Collective {
+    /// What programs do, where ranks sit: see [`Streamed`].
+    pub fn plan(
+        streams: &impl Streams,
+        programs: &[Program],
+        seats: &[Seat],
+        elements: usize,
+        dtype: DataType,
+    ) -> Streamed {
+        let reaches = |a: usize, b: usize| streams.reaches(seats[a].device, seats[b].device);
+        Streamed::new(programs, elements, dtype.size_bytes(), reaches)
+    }
+
+    /// Allocates what a plan needs beside the data.
+    ///
+    /// # Errors
+    /// When there is not as much.
+    pub fn new(
+        streams: &mut impl Streams,
+        streamed: Streamed,
+        seats: &[Seat],
+        dtype: DataType,
+        combine: Combine,
+    ) -> Result<Collective, CudaError> {
+        let mut aside = Vec::new();
+        for (seat, &bytes) in seats.iter().zip(&streamed.aside_bytes) {
+            aside.push(if bytes > 0 { streams.allocate(seat.device, bytes)? } else { 0 });
+        }
+        let mut events = Vec::new();
+        for &rank in &streamed.events {
+            events.push(streams.event(seats[rank].device, false)?);
+        }
+        let seats = seats.to_vec();
+        Ok(Collective { streamed, seats, aside, events, dtype, combine })
+    }
+
+    /// Puts everything on the streams; waits for nothing. `data` is where each rank's elements lie.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
+        let place = |at: &At| {
+            let base = if at.place == Place::Data { data[at.rank] } else { self.aside[at.rank] };
+            base + at.offset_bytes as u64
+        };
+        for (rank, task) in &self.streamed.tasks {
+            let on = self.seats[*rank].stream;
+            match task {
+                Task::Copy { from, into, elements } => {
+                    let size_bytes = elements * self.dtype.size_bytes();
+                    streams.copy(on, place(from), place(into), size_bytes)?;
+                }
+                Task::Reduce { vectors, elements } => {
+                    let (dtype, combine) = (self.dtype, self.combine);
+                    let (into, from) = (place(&vectors[0]), vectors.iter().map(place).collect());
+                    let elements = *elements;
+                    streams.launch(on, &Work::Reduce { dtype, combine, into, from, elements })?;
+                }
+                Task::Record(event) => streams.record(on, self.events[*event])?,
+                Task::Wait(event) => streams.wait(on, self.events[*event])?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what was allocated.
+    ///
+    /// # Errors
+    /// When earlier work failed.
+    pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.events.into_iter().for_each(|event| streams.give_back(event));
+        let allocated = self.aside.into_iter().filter(|&address| address > 0);
+        allocated.into_iter().try_for_each(|address| streams.release(address))
+    }
+}

@@ -1,0 +1,100 @@
+//! What GPUs there are, without taking any.
+
+use std::env;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys::{self, CUdevice_attribute};
+
+use super::driver::called;
+use super::library::DRIVER;
+use super::{CudaError, LEAST_CAPABILITY, LEAST_DRIVER, version};
+
+/// The driver and the GPUs that it finds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The driver's file.
+    pub library: String,
+    /// The CUDA version that it is for, as it counts.
+    pub version: i32,
+    /// Every GPU.
+    pub devices: Vec<Device>,
+}
+
+/// One GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its compute capability.
+    pub capability: (i32, i32),
+    /// All of its memory.
+    pub memory_bytes: u64,
+}
+
+impl Device {
+    /// The kernels are for it.
+    ///
+    /// # Errors
+    /// When it is too old.
+    pub fn check(&self, device: usize) -> Result<(), CudaError> {
+        let (major, minor) = self.capability;
+        match self.capability < LEAST_CAPABILITY {
+            true => Err(CudaError::WrongArchitecture {
+                device,
+                name: self.name.clone(),
+                found: format!("{major}.{minor}"),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Looks for the driver and its GPUs; takes none of them.
+///
+/// # Errors
+/// What is missing, or too old.
+pub fn find() -> Result<Found, CudaError> {
+    let library = DRIVER.open()?.file;
+    // SAFETY: asks for a library by its names.
+    if !unsafe { sys::is_culib_present() } {
+        let why = "it was there a moment ago".into();
+        return Err(CudaError::Failed { call: format!("opening {library}"), why });
+    }
+    let mut found = 0;
+    // SAFETY: as documented: it may be called before anything else.
+    called("cuDriverGetVersion", unsafe { sys::cuDriverGetVersion(&mut found) }.result())?;
+    if found < LEAST_DRIVER {
+        return Err(CudaError::DriverTooOld { found: version(found) });
+    }
+    let visible = env::var("CUDA_VISIBLE_DEVICES").ok();
+    let none = CudaError::NoDevice { library: library.clone(), visible };
+    match result::init() {
+        Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Err(none),
+        ended => called("cuInit", ended)?,
+    }
+    let count = called("cuDeviceGetCount", result::device::get_count())?;
+    let devices: Vec<_> = (0..count).map(device).collect::<Result<_, _>>()?;
+    match devices.is_empty() {
+        true => Err(none),
+        false => Ok(Found { library, version: found, devices }),
+    }
+}
+
+fn device(ordinal: i32) -> Result<Device, CudaError> {
+    use CUdevice_attribute::{
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+    };
+    let handle = called("cuDeviceGet", result::device::get(ordinal))?;
+    let name = called("cuDeviceGetName", result::device::get_name(handle))?;
+    // SAFETY: the driver has just given the handle.
+    let attribute = |which| unsafe { result::device::get_attribute(handle, which) };
+    let capability = (
+        called("cuDeviceGetAttribute", attribute(MAJOR))?,
+        called("cuDeviceGetAttribute", attribute(MINOR))?,
+    );
+    // SAFETY: as above.
+    let memory = unsafe { result::device::total_mem(handle) };
+    let memory_bytes = called("cuDeviceTotalMem", memory)? as u64;
+    Ok(Device { name, capability, memory_bytes })
+}

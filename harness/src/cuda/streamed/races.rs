@@ -1,0 +1,94 @@
+//! Looks for two tasks that touch the same bytes, of which one writes, and that nothing orders: not by trying
+//! orders, but by what each stream knows of the others.
+
+use std::collections::HashMap;
+
+use algorithms::topology::Rank;
+
+use super::{At, Place, Streamed, Task};
+
+/// Somebody touches bytes.
+#[derive(Clone, Copy, Debug)]
+struct Access {
+    by: Rank,
+    /// The how-manieth on that stream, from 1.
+    turn: usize,
+    at: At,
+    size_bytes: usize,
+    writes: bool,
+}
+
+struct Trace {
+    /// What each stream knows of every stream: so many accesses are over.
+    knows: Vec<Vec<usize>>,
+    recorded: HashMap<usize, Vec<usize>>,
+    accesses: Vec<Access>,
+}
+
+/// The first two accesses that race, in words. Before the collective each rank writes its data, and
+/// afterwards it writes them again.
+pub fn race(streamed: &Streamed, elements: usize, element_bytes: usize) -> Option<String> {
+    let ranks = streamed.aside_bytes.len();
+    let (knows, recorded) = (vec![vec![0; ranks]; ranks], HashMap::new());
+    let mut trace = Trace { knows, recorded, accesses: Vec::new() };
+    let own = |rank| At { rank, place: Place::Data, offset_bytes: 0 };
+    let mut found = None;
+    for rank in 0..ranks {
+        trace.touch(rank, &[(own(rank), true)], elements * element_bytes);
+    }
+    for (rank, task) in &streamed.tasks {
+        let racing = match task {
+            Task::Copy { from, into, elements } => {
+                trace.touch(*rank, &[(*from, false), (*into, true)], elements * element_bytes)
+            }
+            Task::Reduce { vectors, elements } => {
+                let touched: Vec<_> =
+                    vectors.iter().enumerate().map(|(at, vector)| (*vector, at == 0)).collect();
+                trace.touch(*rank, &touched, elements * element_bytes)
+            }
+            Task::Record(event) => {
+                trace.recorded.insert(*event, trace.knows[*rank].clone());
+                None
+            }
+            Task::Wait(event) => {
+                // What was never recorded is not waited for.
+                let known = trace.recorded.get(event).cloned().unwrap_or(vec![0; ranks]);
+                let pairs = trace.knows[*rank].iter_mut().zip(known);
+                pairs.for_each(|(mine, theirs)| *mine = theirs.max(*mine));
+                None
+            }
+        };
+        found = found.or(racing);
+    }
+    for rank in 0..ranks {
+        found = found.or(trace.touch(rank, &[(own(rank), true)], elements * element_bytes));
+    }
+    found
+}
+
+impl Trace {
+    /// A stream's next task; whom it races with among those that were put on streams before it.
+    fn touch(&mut self, by: Rank, touched: &[(At, bool)], size_bytes: usize) -> Option<String> {
+        let turn = self.knows[by][by] + 1;
+        let fresh = touched.iter().map(|&(at, writes)| Access { by, turn, at, size_bytes, writes });
+        let fresh: Vec<_> = fresh.collect();
+        let knows = &self.knows[by];
+        let races = |new: &Access| {
+            let meets = |old: &&Access| {
+                let same = (old.at.rank, old.at.place) == (new.at.rank, new.at.place);
+                let (a, b) = (old.at.offset_bytes, new.at.offset_bytes);
+                same && (old.writes || new.writes)
+                    && a < b + new.size_bytes
+                    && b < a + old.size_bytes
+                    && knows[old.by] < old.turn
+                    && old.by != new.by
+            };
+            let old = self.accesses.iter().find(meets)?;
+            Some(format!("{old:?} races with {new:?}"))
+        };
+        let found = fresh.iter().find_map(races);
+        self.accesses.extend(fresh);
+        self.knows[by][by] = turn;
+        found
+    }
+}

@@ -1,0 +1,144 @@
+// A library that poses as NVIDIA's driver, for tests of our side of it: memory is the host's, kernels are
+// those of kernels.cu run thread by thread, and everything is done as soon as it is asked for.
+//
+// POSING says what is wrong with it: none (no GPU), old (driver), volta (GPU), full (memory), broken (a
+// kernel fails), wrong (a copy loses a byte).
+
+#include <dlfcn.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <set>
+#include <string>
+
+#include "kernels.cu"
+
+static bool is(const char* what) {
+    const char* posing = getenv("POSING");
+    return posing && strcmp(posing, what) == 0;
+}
+
+enum { FINE = 0, INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH = 719 };
+
+static const int DEVICES = 2;
+static thread_local long current;
+static std::set<void*> allocated;
+static std::string ptx;
+static long handles = 100;
+static int last;
+
+extern "C" {
+int cuInit(unsigned) { return is("none") ? NO_DEVICE : FINE; }
+int cuDriverGetVersion(int* version) {
+    *version = is("old") ? 11080 : 12020;
+    return FINE;
+}
+int cuGetErrorName(int error, const char** name) {
+    *name = error == LAUNCH ? "CUDA_ERROR_LAUNCH_FAILED" : error == MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_POSED";
+    return FINE;
+}
+int cuGetErrorString(int, const char** text) {
+    *text = "said by a library that poses as a driver";
+    return FINE;
+}
+int cuDeviceGetCount(int* count) {
+    *count = DEVICES;
+    return FINE;
+}
+int cuDeviceGet(int* device, int ordinal) {
+    *device = ordinal;
+    return ordinal < DEVICES ? FINE : INVALID;
+}
+int cuDeviceGetName(char* name, int length, int) {
+    strncpy(name, "a processor that poses", length);
+    return FINE;
+}
+int cuDeviceGetAttribute(int* value, int attribute, int) {
+    *value = attribute == 75 ? (is("volta") ? 7 : 9) : 0;
+    return FINE;
+}
+int cuDeviceTotalMem_v2(size_t* bytes, int) {
+    *bytes = 2000000000;
+    return FINE;
+}
+int cuDeviceCanAccessPeer(int* can, int, int) {
+    *can = !is("apart");
+    return FINE;
+}
+int cuDevicePrimaryCtxRetain(long* context, int device) {
+    *context = device + 1;
+    return FINE;
+}
+int cuDevicePrimaryCtxRelease_v2(int) { return FINE; }
+int cuCtxSetCurrent(long context) {
+    current = context;
+    return FINE;
+}
+int cuCtxEnablePeerAccess(long context, unsigned) { return context && current && context != current ? FINE : INVALID; }
+int cuModuleLoadData(long* module, const char* text) {
+    ptx = text;
+    *module = ++handles;
+    return current ? FINE : NO_CONTEXT;
+}
+int cuModuleUnload(long) { return FINE; }
+int cuModuleGetFunction(void** function, long, const char* name) {
+    Dl_info self;
+    dladdr((void*)cuInit, &self);
+    *function = dlsym(dlopen(self.dli_fname, RTLD_NOW), name);
+    return *function && ptx.find(std::string(".entry ") + name + "(") != std::string::npos ? FINE : NOT_FOUND;
+}
+int cuMemGetInfo_v2(size_t* free, size_t* all) {
+    *free = is("full") ? 3000000 : 1000000000, *all = 2000000000;
+    return current ? FINE : NO_CONTEXT;
+}
+int cuMemAlloc_v2(void** address, size_t bytes) {
+    *address = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    allocated.insert(*address);
+    return current ? FINE : NO_CONTEXT;
+}
+int cuMemFree_v2(void* address) {
+    if (!allocated.erase(address)) return INVALID;
+    free(address);
+    return FINE;
+}
+int cuMemcpyHtoD_v2(void* into, const void* from, size_t bytes) {
+    memcpy(into, from, bytes);
+    return current ? FINE : NO_CONTEXT;
+}
+int cuMemcpyDtoH_v2(void* into, const void* from, size_t bytes) {
+    memcpy(into, from, bytes);
+    return current ? FINE : NO_CONTEXT;
+}
+int cuMemcpyDtoDAsync_v2(void* into, const void* from, size_t bytes, long stream) {
+    memcpy(into, from, is("wrong") && bytes ? bytes - 1 : bytes);
+    return stream ? FINE : INVALID;
+}
+int cuStreamCreate(long* stream, unsigned) {
+    *stream = ++handles;
+    return current ? FINE : NO_CONTEXT;
+}
+int cuStreamDestroy_v2(long) { return FINE; }
+int cuStreamWaitEvent(long stream, long event, unsigned) { return stream && event ? FINE : INVALID; }
+int cuStreamSynchronize(long) { return last; }
+int cuEventCreate(long* event, unsigned) {
+    *event = ++handles;
+    return current ? FINE : NO_CONTEXT;
+}
+int cuEventDestroy_v2(long) { return FINE; }
+int cuEventRecord(long event, long stream) { return stream && event ? FINE : INVALID; }
+int cuEventElapsedTime(float* ms, long from, long to) {
+    *ms = 0.001f;
+    return from && to ? FINE : INVALID;
+}
+int cuLaunchKernel(void* kernel, unsigned blocks, unsigned y, unsigned z, unsigned threads, unsigned, unsigned, unsigned shared,
+                   long stream, void** arguments, void** extra) {
+    if (!current || !stream || y != 1 || z != 1 || shared || extra) return INVALID;
+    if (is("broken")) last = LAUNCH;
+    for (unsigned block = 0; block < blocks; ++block)
+        for (unsigned thread = 0; thread < threads; ++thread) {
+            place(block, blocks, thread, threads);
+            ((void (*)(const void*))kernel)(arguments[0]);
+        }
+    return FINE;
+}
+}
