@@ -152,15 +152,18 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
     let (mut text, mut json) = (String::new(), Vec::new());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
         let is_last = json.len() + 1 == request.grids.len();
-        let larger = match request.machine.as_ref().filter(|_| is_last) {
-            Some((machine, up_to)) => {
-                Larger::expect(grid, tuned, machine, *up_to).map_err(usage)?
-            }
-            None => None,
+        let asked = request.machine.as_ref().filter(|_| is_last);
+        let expected =
+            asked.map(|(machine, up_to)| Larger::expect(grid, tuned, machine, *up_to)).transpose();
+        let (larger, problem) = match expected {
+            Ok(larger) => (larger.flatten(), None),
+            // What was measured is told all the same.
+            Err(why) => (None, Some(format!("\nNothing is expected of larger sizes: {why}\n"))),
         };
         let (reference, larger) = (request.reference.as_str(), larger.as_ref());
         let report = Report { grid, tuned, reference, larger, is_last };
         text += &report.text();
+        text += &problem.unwrap_or_default();
         json.push(report.json());
         if !is_last {
             text.push('\n');

@@ -52,7 +52,7 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
             device.as_ref().unwrap_or(&launch.machine.cpu)
         );
     }
-    if request.placement.emulated {
+    if request.placement.emulated && request.topology.nodes() > 1 {
         println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
     }
     if request.placement.oversubscribed {
