@@ -12,10 +12,16 @@ workloads=$(dirname "$0")/../../configs/workloads
 [ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
 [ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
 
-if ! said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1); then
-    echo "NO GPU: nothing was run and nothing is known. kolo says:"
+[ -x "$kolo" ] || { echo "$kolo is no program; expected the binary kolo" >&2; exit 2; }
+said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1)
+status=$?
+if [ "$status" -ne 0 ]; then
+    case $said in
+    *"is not here"* | *"finds no GPU"*) echo "NO GPU: nothing was run and nothing is known. kolo says:"; status=3 ;;
+    *) echo "FAILED at the first allreduce, of one rank. kolo says:"; status=1 ;;
+    esac
     echo "$said"
-    exit 3
+    exit "$status"
 fi
 mkdir -p "$out"
 "$kolo" info > "$out/info.txt"

@@ -5,7 +5,7 @@ mod regret;
 mod request;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -101,6 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let assembled = crew::assemble(&mut request.all, &mut launch, arguments.force);
     let Some(mut crew) = assembled.map_err(usage)? else { return Ok(Exit::Right) };
     request.settle()?;
+    request.remark();
     let Request { all, grids, .. } = &request;
     let folder = arguments.out.clone().unwrap_or_else(|| {
         let name = format!("{}-tune-{}", launch.started.replace(':', ""), all.workload.name);
@@ -121,10 +122,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         blocks: 0,
     };
     let mut tuned = Vec::new();
-    let begun = Instant::now();
     for grid in grids {
-        // What one does not take is the others'.
-        let left = request.budget.saturating_sub(begun.elapsed());
+        // What one does not take is the others'; measuring every setting afterwards is beside the budget.
+        let used: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
+        let left = request.budget.saturating_sub(Duration::from_secs_f64(used));
         let share = left / (grids.len() - tuned.len()) as u32;
         let rounds = arguments.exhaustive.map(usize::from);
         tuned.push(Tuned::measure(grid, &mut site, share, rounds)?);

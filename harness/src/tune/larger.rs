@@ -64,6 +64,7 @@ pub struct Size {
     /// What the first of the defaults takes, in parts of that.
     pub default_ratio: Band,
     /// The best setting of the grid there, by its number.
+    #[serde(skip)]
     pub best: usize,
     /// What it takes, in parts of the recommended setting.
     pub best_ratio: f64,
@@ -300,6 +301,7 @@ mod tests {
             found,
             answer: Some(answer),
             rows: Default::default(),
+            fresh: Default::default(),
             blocks: 1,
             steps_per_block: 5,
             seconds: 1.0,

@@ -153,7 +153,35 @@ impl Config {
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        read_toml(path)
+        let config: Config = read_toml(path)?;
+        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Noise { memory, disturbed, disturbance, .. } = self.noise;
+        let least_steps = self.steps_per_block.saturating_sub(1);
+        let least_ranks = self.surface.iter().map(|surface| surface.ranks).min().unwrap_or(0);
+        for (key, is_right, found, expected) in [
+            ("runs", self.runs > 0, self.runs as f64, "at least 1"),
+            ("blocks", self.blocks > 0, self.blocks as f64, "at least 1"),
+            ("grid_blocks", self.grid_blocks > 0, self.grid_blocks as f64, "at least 1"),
+            ("steps_per_block", least_steps > 0, self.steps_per_block as f64, "at least 2"),
+            (
+                "surface.ranks",
+                least_ranks > 0,
+                least_ranks as f64,
+                "at least 1 surface, of at least 1 rank",
+            ),
+            ("noise.memory", (0.0..=1.0).contains(&memory), memory, "0 to 1"),
+            ("noise.disturbed", (0.0..=1.0).contains(&disturbed), disturbed, "0 to 1"),
+            ("noise.disturbance", disturbance > 1.0, disturbance, "more than 1"),
+        ] {
+            if !is_right {
+                return Err(format!("{key} is {found}, expected {expected}"));
+            }
+        }
+        Ok(())
     }
 
     /// All searches on all surfaces, in order; the same on any number of cores.
@@ -477,6 +505,22 @@ mod tests {
             problem.starts_with("surface alexnet on 7 ranks of p100-25gbe-tcp, ring: "),
             "{problem}"
         );
+    }
+
+    #[test]
+    fn what_cannot_be_compared_is_refused() {
+        let refused = |change: fn(&mut Config)| {
+            let mut config = config(1);
+            change(&mut config);
+            config.check().unwrap_err()
+        };
+        assert_eq!(refused(|config| config.runs = 0), "runs is 0, expected at least 1");
+        assert!(refused(|config| config.surface.clear()).starts_with("surface.ranks is 0"));
+        assert!(
+            refused(|config| config.steps_per_block = 1).ends_with("is 1, expected at least 2")
+        );
+        assert!(refused(|config| config.noise.disturbed = 2.0).ends_with("is 2, expected 0 to 1"));
+        assert!(refused(|config| config.noise.disturbance = 1.0).ends_with("expected more than 1"));
     }
 
     #[test]

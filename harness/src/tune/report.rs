@@ -191,10 +191,17 @@ impl Report<'_> {
                  {:.0} % that make a change worth while.",
                 100.0 * MARGIN,
             ),
+            (Verdict::Keep, Some(ratio)) if ratio.high < 1.0 => format!(
+                "Keep {reference}: the best candidate, {name}, turned out to be slower."
+            ),
             (Verdict::Keep, Some(_)) => format!(
                 "Keep {reference}: the best candidate, {name}, cannot be told from it ({saves} less time)."
             ),
-            (Verdict::Unknown, _) | (Verdict::Change | Verdict::Lean, None) => {
+            (_, None) => format!(
+                "Nothing is recommended: {reference} could not be measured, so there is nothing to compare \
+                 {name} with ({step_ms:.1} ms a step)."
+            ),
+            (Verdict::Unknown, _) => {
                 "Nothing is recommended: times vary so much that no setting can be told from another. Try \
                  on a quieter machine, or with a larger --budget."
                     .into()
@@ -251,8 +258,8 @@ impl Report<'_> {
         let choice = answer.choice;
         let default =
             self.grid.space.defaults.first().copied().filter(|&default| default != choice);
-        let row = |setting: usize| self.tuned.rows.get(&setting);
-        let _ = writeln!(text, "\nwhy");
+        let row = |setting: usize| self.tuned.fresh.get(&setting);
+        let _ = writeln!(text, "\nwhy (medians of the fresh rounds)");
         let part = |what: &str, of: fn(&Row) -> Option<f64>| {
             let ms = |setting: usize| row(setting).and_then(of).map(|us| us / 1e3);
             let instead =

@@ -153,7 +153,7 @@ pub fn search(
     if found.blocks.is_empty() {
         return Ok(found);
     }
-    // By now the surface knows how long a block takes.
+    // By now the surface knows how long a block takes; if blocks become slower, there will be fewer.
     let budget = found.used() + surface.blocks_left();
     // For the finalists, and then fresh ones for the answer.
     let finals = budget / 2;
@@ -163,7 +163,8 @@ pub fn search(
         let chances = found.chances(task);
         found.missed = chances.first().map_or(0.0, |&(chance, _)| chance);
         let lonely = found.loneliest(task.points);
-        if (found.missed < UNLIKELY && lonely.is_none()) || found.used() + AT_ONCE + 2 > explored {
+        let is_late = surface.blocks_left() <= finals || found.used() + AT_ONCE + 2 > explored;
+        if (found.missed < UNLIKELY && lonely.is_none()) || is_late {
             break;
         }
         let mut next = apart(&chances, task.points);
@@ -380,10 +381,16 @@ impl Found {
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
         let settings: Vec<usize> = all.into_iter().collect();
-        self.fresh = self.rounds_of(settings.clone(), 0, surface, random, |rounds| {
-            let mut others = settings.iter().filter(|&&setting| setting != choice);
-            rounds.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(rounds, other))
+        self.fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
+            // Who has failed is in the last round no more.
+            let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
+            let last = last.unwrap_or_default();
+            let mut others = last.iter().filter(|&&setting| setting != choice);
+            let are_sure =
+                rounds.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(rounds, other));
+            are_sure || !(rounds.is_empty() || last.contains(&choice))
         })?;
+        self.best.retain(|setting| !self.failed.contains_key(setting));
         Ok(())
     }
 
@@ -568,6 +575,61 @@ mod tests {
         assert!(times[found.best[0]] < 1.07 && found.best[0] != best, "{:?}", found.best);
         let none = find(&times, 0.0, 1, 4, None);
         assert!(none.fresh.is_empty() && Answer::of(&none, 0).is_none());
+    }
+
+    /// Blocks that take longer and longer eat up the budget before as many were measured as seemed possible.
+    #[test]
+    fn blocks_that_become_slower_end_the_search() {
+        struct Slowing(Fake);
+        impl Surface for Slowing {
+            fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+                self.0.left = (self.0.left * 4 / 5).max(1);
+                self.0.block(setting)
+            }
+            fn blocks_left(&self) -> usize {
+                self.0.left
+            }
+        }
+        let (times, points) = (valley(), points());
+        let random = || ChaCha8Rng::seed_from_u64(1);
+        let fake =
+            Fake { times: times.clone(), noise: 0.02, random: random(), left: 400, broken: None };
+        let predict = |_: &Blocks| predicted(&times);
+        let task =
+            Task { points: &points, always: &[0, 5, 47, 60], defaults: &[0], predict: &predict };
+        let found = search(&task, &mut Slowing(fake), &mut random()).unwrap();
+        assert!(found.used() < 40, "{}", found.used());
+    }
+
+    /// What breaks after it was chosen is not recommended.
+    #[test]
+    fn a_choice_that_breaks_is_no_answer() {
+        struct Breaking(Fake, usize);
+        impl Surface for Breaking {
+            fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+                self.1 += usize::from(setting == BEST);
+                match self.1 {
+                    20.. if setting == BEST => {
+                        self.0.block(setting).map(|_| Err("it broke".into()))
+                    }
+                    _ => self.0.block(setting),
+                }
+            }
+            fn blocks_left(&self) -> usize {
+                self.0.left
+            }
+        }
+        const BEST: usize = 5 * 6 + 2;
+        let (times, points) = (valley(), points());
+        let random = || ChaCha8Rng::seed_from_u64(1);
+        let fake =
+            Fake { times: times.clone(), noise: 0.01, random: random(), left: 300, broken: None };
+        let predict = |_: &Blocks| predicted(&times);
+        let task =
+            Task { points: &points, always: &[0, 5, 47, 60], defaults: &[0], predict: &predict };
+        let found = search(&task, &mut Breaking(fake, 0), &mut random()).unwrap();
+        assert!(found.failed.contains_key(&BEST) && !found.best.contains(&BEST));
+        assert!(Answer::of(&found, 0).is_none_or(|answer| answer.choice != BEST));
     }
 
     #[test]

@@ -74,6 +74,30 @@ impl Pins {
     }
 }
 
+impl Pins {
+    /// Whether what is there at present may be compared with settings that are held fixed.
+    ///
+    /// # Errors
+    /// Which of them it contradicts.
+    pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), String> {
+        let cache = if plane == CACHED { Switch::On } else { Switch::Off };
+        let differs = [
+            ("--fusion-threshold-mb", self.fusion_threshold_mb.is_some_and(|pinned| pinned != mib)),
+            ("--max-buffer-mb", self.max_buffer_mb.is_some_and(|most| mib > most)),
+            ("--cycle-time-ms", self.cycle_time_ms.is_some_and(|pinned| pinned != ms)),
+            ("--cache", self.cache.is_some_and(|pinned| pinned != cache)),
+        ];
+        match differs.iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((pin, _)) => Err(format!(
+                "--check compares with what the environment says ({mib} MiB, {ms} ms, cache {}), which {pin} \
+                 leaves out; leave one of the two out",
+                if cache == Switch::On { "on" } else { "off" }
+            )),
+        }
+    }
+}
+
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]

@@ -97,6 +97,21 @@ impl<'m, 's> Measured<'m, 's> {
         Ok(rows)
     }
 
+    /// Rows of these settings from their last blocks alone.
+    pub fn last(
+        &self,
+        settings: impl Iterator<Item = usize>,
+        blocks: usize,
+    ) -> BTreeMap<usize, Row> {
+        let (plan, launches) = (&self.grid.plan, self.site.launches);
+        let row = |setting: usize| {
+            let all = self.blocks.get(&setting)?;
+            let last: Vec<&Block> = all[all.len().saturating_sub(blocks)..].iter().collect();
+            Some((setting, finished(plan, &plan.cases[setting], launches, &last, "tuned")))
+        };
+        settings.filter_map(row).collect()
+    }
+
     /// Blocks measured so far.
     pub fn measured(&self) -> usize {
         self.measured

@@ -20,6 +20,8 @@ pub struct Tuned {
     pub answer: Option<Answer>,
     /// Of the settings that were measured.
     pub rows: BTreeMap<usize, Row>,
+    /// Of those that were compared, from fresh blocks alone.
+    pub fresh: BTreeMap<usize, Row>,
     /// Blocks that the search measured.
     pub blocks: usize,
     /// Steps of each, those that warm up included.
@@ -49,6 +51,8 @@ impl Tuned {
         let (blocks, seconds) = (surface.measured(), surface.seconds());
         let measure = &plan.config.measure;
         let steps_per_block = measure.warmup_steps + measure.steps_per_block;
+        let compared = found.fresh.first().into_iter().flat_map(BTreeMap::keys).copied();
+        let fresh = surface.last(compared, found.fresh.len());
         let mut lost = None;
         if let Some(rounds) = exhaustive {
             let truth = exhaust(plan.cases.len(), rounds, &mut surface, &mut plan.random(1, 0))?;
@@ -58,6 +62,6 @@ impl Tuned {
         }
         let rows = surface.finish(&found.failed)?;
         let answer = space.defaults.first().and_then(|&default| Answer::of(&found, default));
-        Ok(Tuned { found, answer, rows, blocks, steps_per_block, seconds, lost })
+        Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, lost })
     }
 }

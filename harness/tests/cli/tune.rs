@@ -112,6 +112,11 @@ fn mistakes_are_told_before_anything_is_measured() {
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");
     with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is no topology");
     with(&["--cycle-time-ms", "-1"]).says(2, "-1");
+    with(&["--check", "--cycle-time-ms", "7"]).says(
+        2,
+        "kolo: --check compares with what the environment says (128 MiB, 1 ms, cache on), which \
+         --cycle-time-ms leaves out",
+    );
     with(&["--up-to", "8"]).says(2, "--machine <FILE>");
     with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
     assert!(!sandbox.path("results").exists());

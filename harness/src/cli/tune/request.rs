@@ -122,9 +122,13 @@ impl Request {
         let bytes = workload.elements() * base.wire().size_bytes();
         let config = |topology: &String| -> Result<Config, String> {
             let mut sweep = space::axes(&transport, topology, bytes, &pins)?;
-            if let Some((_, bytes, ms)) = present {
-                insert(&mut sweep.fusion_threshold_mib, bytes as f64 / MIB);
-                insert(&mut sweep.cycle_time_ms, ms);
+            if let Some((plane, bytes, ms)) = &present {
+                let mib = *bytes as f64 / MIB;
+                pins.allow(plane, mib, *ms)?;
+                insert(&mut sweep.fusion_threshold_mib, mib);
+                insert(&mut sweep.cycle_time_ms, *ms);
+                let capacity = environment.cache_capacity.value;
+                sweep.cache_capacity = if capacity > 0 { capacity } else { sweep.cache_capacity };
             }
             let config = Config { sweep, ..base.clone() };
             config.check()?;
@@ -137,7 +141,6 @@ impl Request {
         let grids: Vec<Grid> = configs.into_iter().map(grid).collect();
         enough(&grids, budget)?;
         let machine = machine(arguments, &grids)?;
-        remark(&all);
         let reference = reference(present.as_ref());
         Ok(Request { all, grids, budget, reference, machine })
     }
@@ -148,6 +151,22 @@ impl Request {
     /// What cannot run here, and why.
     pub fn settle(&mut self) -> Result<()> {
         self.grids.iter_mut().try_for_each(|grid| grid.settle(&self.all)).map_err(usage)
+    }
+
+    /// Says what can hardly be tuned.
+    pub fn remark(&self) {
+        if self.all.workload.gradients.len() == 1 {
+            eprintln!("kolo: the workload is one gradient: there is nothing to fuse");
+        }
+        let shortest_ms =
+            self.all.config.sweep.cycle_time_ms.iter().copied().fold(f64::INFINITY, f64::min);
+        let backward_ms = self.all.config.step.backward_ms;
+        if backward_ms < shortest_ms {
+            eprintln!(
+                "kolo: the backward pass of {backward_ms} ms is shorter than one cycle of {shortest_ms} ms: all \
+             gradients are ready at the first; try --cycle-time-ms, or check the unit of --backward-ms"
+            );
+        }
     }
 }
 
@@ -263,21 +282,6 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
         all.as_secs_f64(),
         (all.as_secs_f64() * 1.5).ceil(),
     )))
-}
-
-/// Says what can hardly be tuned.
-fn remark(all: &Plan) {
-    if all.workload.gradients.len() == 1 {
-        eprintln!("kolo: the workload is one gradient: there is nothing to fuse");
-    }
-    let shortest_ms = all.config.sweep.cycle_time_ms.iter().copied().fold(f64::INFINITY, f64::min);
-    let backward_ms = all.config.step.backward_ms;
-    if backward_ms < shortest_ms {
-        eprintln!(
-            "kolo: the backward pass of {backward_ms} ms is shorter than one cycle of {shortest_ms} ms: all \
-             gradients are ready at the first; try --cycle-time-ms, or check the unit of --backward-ms"
-        );
-    }
 }
 
 /// Where more ranks than those of the last grid are simulated, and up to how many.

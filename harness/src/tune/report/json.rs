@@ -105,6 +105,14 @@ impl Report<'_> {
             settings_measured: self.tuned.found.blocks.len(),
             larger: self.larger.cloned(),
         };
-        serde_json::to_value(json).expect("plain data")
+        let mut json = serde_json::to_value(json).expect("plain data");
+        for (at, size) in self.larger.iter().flat_map(|larger| larger.sizes.iter().enumerate()) {
+            let best = Setting {
+                step_ms: size.recommended_ms.value * size.best_ratio,
+                ..setting(size.best)
+            };
+            json["larger"]["sizes"][at]["best"] = serde_json::to_value(best).expect("plain data");
+        }
+        json
     }
 }
