@@ -6,6 +6,7 @@
 //! | [`grid`] | the settings of one world size, and where each lies among all that a crew knows |
 //! | [`surface`] | what measures a block of a setting: a crew, or a simulated machine with noise |
 //! | [`model`] | what messages and negotiations cost, learned from blocks; how long a step takes of which nothing is known but that |
+//! | [`found`] | what a search knows: blocks so far, and what they let one expect of every setting |
 //! | [`search`] | which setting is measured next, and when to stop |
 //! | [`answer`] | from fresh blocks: what is gained, how sure that is, and what cannot be told apart |
 //! | [`tuned`] | all of that for one grid |
@@ -16,6 +17,7 @@
 
 pub mod answer;
 pub mod confirm;
+pub mod found;
 pub mod grid;
 pub mod larger;
 pub mod model;

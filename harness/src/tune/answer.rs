@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::search::{Found, MARGIN};
+use super::found::{Found, MARGIN};
 use crate::statistics::{CONFIDENCE, median};
 
 /// Fewer rounds give no interval worth the name.

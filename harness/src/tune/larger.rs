@@ -247,7 +247,7 @@ mod tests {
     use std::path::Path;
 
     use super::super::answer::{Answer, Verdict};
-    use super::super::search::Found;
+    use super::super::found::Found;
     use super::super::space::{Pins, axes};
     use super::super::surface::Observed;
     use super::*;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use algorithms::control::{Settings, Tensors};
 use rayon::prelude::*;
 
-use super::search::Blocks;
+use super::found::Blocks;
 use super::surface::Observed;
 use crate::config::Case;
 use crate::plan::{Plan, Planned};

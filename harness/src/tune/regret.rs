@@ -16,8 +16,9 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 
 use super::answer::{Answer, Verdict};
+use super::found::{Blocks, Found};
 use super::model::{expected, training_job};
-use super::search::{Blocks, Found, Task, search};
+use super::search::{Task, search};
 use super::space::{self, Pins, Space};
 use super::surface::{Observed, Surface};
 use crate::config::{self, ConfigError, Measure, Step, read_toml, workload_path};

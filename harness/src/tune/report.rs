@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use algorithms::fusion::effective_threshold_bytes;
 
 use super::answer::{Answer, Ratio, Verdict};
+use super::found::MARGIN;
 use super::grid::Grid;
 use super::larger::Larger;
 use super::regret::Run;
-use super::search::MARGIN;
 use super::space::CACHED;
 use super::tuned::Tuned;
 use crate::config::{Case, mib};
@@ -253,7 +253,7 @@ impl Report<'_> {
         }
     }
 
-    /// Where the time goes, what a threshold beside this one costs, and what the buffer takes.
+    /// Where the time goes.
     fn explain(&self, answer: &Answer, text: &mut String) {
         let choice = answer.choice;
         let default =
@@ -285,6 +285,11 @@ impl Report<'_> {
                 bytes as f64 / 1e6 / count
             );
         }
+        self.explain_threshold(choice, text);
+    }
+
+    /// What a threshold beside this one costs, and what the buffer takes.
+    fn explain_threshold(&self, choice: usize, text: &mut String) {
         let here = &self.grid.space.points[choice];
         let beside = |octaves: f64| {
             (0..self.grid.space.points.len()).find(|&other| {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::search::Point;
+use super::found::Point;
 use crate::config::{Axes, Case, Config, MIB};
 use crate::data_plane::MPI_ALLREDUCE;
 use crate::framework::Compression;

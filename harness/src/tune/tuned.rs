@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::answer::Answer;
+use super::found::{Blocks, Found};
 use super::grid::Grid;
 use super::model::expected;
 use super::regret::{Run, exhaust};
-use super::search::{Blocks, Found, search};
+use super::search::search;
 use super::surface::{Measured, Site};
 use crate::record::RecordError;
 use crate::row::Row;

@@ -3,8 +3,8 @@
 use serde::Serialize;
 
 use super::super::answer::{Answer, Ratio, Verdict};
+use super::super::found::MARGIN;
 use super::super::larger::Larger;
-use super::super::search::MARGIN;
 use super::super::tuned::Tuned;
 use super::Report;
 

@@ -1,0 +1,244 @@
+//! What a search knows: blocks so far, and what they let one expect of every setting.
+
+use std::collections::BTreeMap;
+
+use statrs::distribution::{ContinuousCDF, Normal};
+
+use super::search::Task;
+use super::surface::Observed;
+
+/// Who gains less than this does not gain, in practice.
+pub const MARGIN: f64 = 0.02;
+
+/// A setting may be good if it is expected to take at most so many times as long as the best.
+const PROMISING: f64 = 1.3;
+
+/// A setting whose nearest measured neighbour is farther than this (about one factor of two in both threshold and
+/// cycle time) is measured, whatever the model says of it.
+const COMPANY: f64 = 0.6;
+
+/// How far, in factors of two, what a setting takes longer than the model says tells something of others.
+const REACH_OCTAVES: f64 = 1.5;
+
+/// What the model's own word weighs, in measured neighbours.
+const OWN_WEIGHT: f64 = 0.25;
+
+/// The model is never taken to be surer than this, as a standard deviation of logarithms.
+const LEAST_DOUBT: f64 = 0.03;
+
+/// Noise of a block, as long as none is measured twice.
+const NOISE: f64 = 0.03;
+
+/// After so many rounds the model learns no more costs: residuals say what it gets wrong.
+const LEARNED: usize = 2;
+
+/// Turns in which levels of settings and of rounds are fitted.
+const FITS: usize = 20;
+
+/// Blocks by setting.
+pub type Blocks = BTreeMap<usize, Vec<Observed>>;
+
+/// Where a setting lies among the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Point {
+    /// What has no order: control plane and algorithm.
+    pub category: usize,
+    /// Of the fusion threshold, in factors of two; no fusion lies two below the smallest.
+    pub threshold_octaves: f64,
+    /// Of the cycle time, in factors of two.
+    pub cycle_octaves: f64,
+}
+
+impl Point {
+    pub(super) fn nearness(&self, other: &Point) -> f64 {
+        let square = (self.threshold_octaves - other.threshold_octaves).powi(2)
+            + (self.cycle_octaves - other.cycle_octaves).powi(2)
+            + if self.category == other.category { 0.0 } else { (2.0 * REACH_OCTAVES).powi(2) };
+        (-square / (2.0 * REACH_OCTAVES.powi(2))).exp()
+    }
+}
+
+/// What a search has found.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Blocks that led to the choice.
+    pub blocks: Blocks,
+    /// The round of each of them.
+    pub(super) rounds: BTreeMap<usize, Vec<usize>>,
+    /// Rounds so far.
+    pub(super) count: usize,
+    /// Step time in seconds of each setting, by the model alone.
+    pub(super) predicted_s: Vec<f64>,
+    /// Logarithm of each measured setting's step time, drift taken out.
+    pub(super) levels: BTreeMap<usize, f64>,
+    /// Settings that cannot be measured, and why.
+    pub failed: BTreeMap<usize, String>,
+    /// Expected step time of each setting in seconds, from the model and all of these blocks.
+    pub expected_s: Vec<f64>,
+    /// Settings in the order in which they seem to be best; none if nothing could be measured.
+    pub best: Vec<usize>,
+    /// Probability that some setting that was not measured is better by more than the margin: the largest.
+    pub missed: f64,
+    /// Step times in seconds of the chosen setting and those it is compared with, measured after the choice, a
+    /// map for each round.
+    pub fresh: Vec<BTreeMap<usize, f64>>,
+}
+
+impl Found {
+    /// Blocks that led to the choice, so far.
+    pub(super) fn used(&self) -> usize {
+        self.blocks.values().map(Vec::len).sum()
+    }
+
+    /// Fits levels of settings and rounds to all blocks, in turn.
+    pub(super) fn level(&mut self) {
+        let blocks: Vec<(usize, usize, f64)> = self
+            .blocks
+            .iter()
+            .flat_map(|(&setting, blocks)| {
+                let rounds = self.rounds[&setting].iter();
+                blocks
+                    .iter()
+                    .zip(rounds)
+                    .map(move |(block, &round)| (setting, round, block.step_s.ln()))
+            })
+            .collect();
+        let mut drift = vec![0.0; self.count];
+        for _ in 0..FITS {
+            self.levels =
+                means(blocks.iter().map(|&(setting, round, log)| (setting, log - drift[round])));
+            let levels = &self.levels;
+            let left =
+                means(blocks.iter().map(|&(setting, round, log)| (round, log - levels[&setting])));
+            left.into_iter().for_each(|(round, level)| drift[round] = level);
+        }
+    }
+
+    /// What each setting is expected to take, and the order of those that were measured.
+    pub(super) fn expect(&mut self, task: &Task) {
+        self.level();
+        if self.count <= LEARNED {
+            self.predicted_s = (task.predict)(&self.blocks);
+        }
+        let residuals = self.residuals();
+        let predicted = &self.predicted_s;
+        self.expected_s = (0..predicted.len())
+            .map(|setting| match self.levels.get(&setting) {
+                Some(level) => level.exp(),
+                None => predicted[setting] * around(setting, task.points, &residuals).0.exp(),
+            })
+            .collect();
+        self.best = self.blocks.keys().copied().collect();
+        self.best.sort_by(|&a, &b| self.expected_s[a].total_cmp(&self.expected_s[b]));
+    }
+
+    /// By how much each measured setting took longer than predicted, as a logarithm.
+    fn residuals(&self) -> Vec<(usize, f64)> {
+        let residual =
+            |(&setting, level): (&usize, &f64)| (setting, level - self.predicted_s[setting].ln());
+        self.levels.iter().map(residual).collect()
+    }
+
+    /// With which probability each setting that was not measured is better than the best by more than the
+    /// margin, likeliest first.
+    pub(super) fn chances(&self, task: &Task) -> Vec<(f64, usize)> {
+        let (predicted, residuals) = (&self.predicted_s, self.residuals());
+        let Some(&best) = self.best.first() else { return Vec::new() };
+        let to_beat = self.expected_s[best].ln() + (1.0 - MARGIN).ln();
+        let noise = self.noise();
+        let standard = Normal::standard();
+        let chance = |setting: usize| {
+            let (mean, doubt) = around(setting, task.points, &residuals);
+            let doubt = doubt.hypot(noise);
+            (standard.cdf((to_beat - predicted[setting].ln() - mean) / doubt), setting)
+        };
+        let untried = |setting: &usize| {
+            !self.blocks.contains_key(setting) && !self.failed.contains_key(setting)
+        };
+        let mut chances: Vec<_> = (0..predicted.len()).filter(untried).map(chance).collect();
+        chances.sort_by(|a, b| b.0.total_cmp(&a.0));
+        chances
+    }
+
+    /// Of the settings that may be good, the one of which measured neighbours tell least: the model may be
+    /// wrong there as nowhere else. None if they tell enough of all.
+    pub(super) fn loneliest(&self, points: &[Point]) -> Option<usize> {
+        let &best = self.best.first()?;
+        let enough = self.expected_s[best] * PROMISING;
+        let company = |setting: usize| {
+            let told = self.levels.keys().map(|&other| points[setting].nearness(&points[other]));
+            told.fold(0.0, f64::max)
+        };
+        (0..points.len())
+            .filter(|setting| !self.failed.contains_key(setting))
+            .filter(|&setting| self.expected_s[setting] <= enough && company(setting) < COMPANY)
+            .min_by(|&a, &b| company(a).total_cmp(&company(b)))
+    }
+
+    /// Standard deviation of the logarithm of a block, from settings with several.
+    fn noise(&self) -> f64 {
+        let (mut squares, mut freedom) = (0.0, 0);
+        for blocks in self.blocks.values().filter(|blocks| blocks.len() > 1) {
+            let logs = || blocks.iter().map(|block| block.step_s.ln());
+            let mean = logs().sum::<f64>() / blocks.len() as f64;
+            squares += logs().map(|log| (log - mean).powi(2)).sum::<f64>();
+            freedom += blocks.len() - 1;
+        }
+        if freedom == 0 { NOISE } else { (squares / freedom as f64).sqrt() }
+    }
+
+    /// Of settings that are as good as the best, the one whose neighbours are best comes first: other models
+    /// and rank counts move the surface a little.
+    pub(super) fn prefer_the_middle(&mut self, task: &Task) {
+        let Some(&best) = self.best.first() else { return };
+        let enough = self.expected_s[best] * (1.0 + MARGIN / 4.0);
+        let most_blocks = self.blocks.values().map(Vec::len).max().unwrap_or(0);
+        let is_known = |setting: usize| self.blocks[&setting].len() * 2 >= most_blocks;
+        let surroundings = |setting: usize| {
+            let here = &task.points[setting];
+            let weighed =
+                |other: usize| (here.nearness(&task.points[other]), self.expected_s[other]);
+            let (weights, sum) = (0..task.points.len())
+                .map(weighed)
+                .fold((0.0, 0.0), |(all, sum), (weight, s)| (all + weight, sum + weight * s));
+            sum / weights
+        };
+        let good: Vec<usize> = self
+            .best
+            .iter()
+            .copied()
+            .filter(|&setting| self.expected_s[setting] <= enough && is_known(setting))
+            .collect();
+        let middle = good.into_iter().min_by(|&a, &b| surroundings(a).total_cmp(&surroundings(b)));
+        middle.into_iter().for_each(|middle| self.put_first(middle));
+    }
+
+    pub(super) fn put_first(&mut self, chosen: usize) {
+        self.best.retain(|&setting| setting != chosen);
+        self.best.insert(0, chosen);
+    }
+}
+
+/// What the residuals of measured settings let one expect of another, and how doubtful that is.
+fn around(setting: usize, points: &[Point], residuals: &[(usize, f64)]) -> (f64, f64) {
+    let count = residuals.len().max(1) as f64;
+    let mean = residuals.iter().map(|(_, residual)| residual).sum::<f64>() / count;
+    let square = residuals.iter().map(|(_, residual)| (residual - mean).powi(2)).sum::<f64>();
+    let spread = (square / count).sqrt().max(LEAST_DOUBT);
+    let (mut weights, mut sum) = (OWN_WEIGHT, OWN_WEIGHT * mean);
+    for &(other, residual) in residuals {
+        let weight = points[setting].nearness(&points[other]);
+        (weights, sum) = (weights + weight, sum + weight * residual);
+    }
+    (sum / weights, spread * (OWN_WEIGHT / weights).sqrt())
+}
+
+/// The mean of each group.
+fn means(values: impl Iterator<Item = (usize, f64)>) -> BTreeMap<usize, f64> {
+    let mut sums: BTreeMap<usize, (f64, f64)> = BTreeMap::new();
+    for (group, value) in values {
+        let (sum, count) = sums.entry(group).or_default();
+        (*sum, *count) = (*sum + value, *count + 1.0);
+    }
+    sums.into_iter().map(|(group, (sum, count))| (group, sum / count)).collect()
+}

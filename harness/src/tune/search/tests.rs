@@ -1,0 +1,190 @@
+use rand::SeedableRng;
+use rand_distr::{Distribution, StandardNormal};
+
+use super::super::answer::{Answer, Verdict};
+use super::super::surface::Observed;
+use super::*;
+
+/// 8 thresholds x 6 cycle times in two categories; number 0 is the default.
+fn points() -> Vec<Point> {
+    let category = |category| {
+        (0..48).map(move |at| Point {
+            category,
+            threshold_octaves: f64::from(at / 6),
+            cycle_octaves: f64::from(at % 6),
+        })
+    };
+    (0..2).flat_map(category).collect()
+}
+
+struct Fake {
+    times: Vec<f64>,
+    noise: f64,
+    random: ChaCha8Rng,
+    left: usize,
+    broken: Option<usize>,
+}
+
+impl Surface for Fake {
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+        self.left -= 1;
+        if self.broken == Some(setting) {
+            return Ok(Err("it broke".into()));
+        }
+        let normal: f64 = StandardNormal.sample(&mut self.random);
+        let step_s = self.times[setting] * (self.noise * normal).exp();
+        Ok(Ok(Observed { step_s, messages: Vec::new(), negotiation_s: 0.0 }))
+    }
+
+    fn blocks_left(&self) -> usize {
+        self.left
+    }
+}
+
+/// A model that is wrong by up to half, more so far from the origin.
+fn predicted(times: &[f64]) -> Vec<f64> {
+    let wrong = |(at, time): (usize, &f64)| time * (1.0 + 0.5 * (at % 48) as f64 / 48.0);
+    times.iter().enumerate().map(wrong).collect()
+}
+
+impl Fake {
+    fn new(times: &[f64], noise: f64, seed: u64, blocks: usize) -> Fake {
+        let random = ChaCha8Rng::seed_from_u64(seed);
+        Fake { times: times.to_vec(), noise, random, left: blocks, broken: None }
+    }
+}
+
+fn find(times: &[f64], noise: f64, seed: u64, blocks: usize, broken: Option<usize>) -> Found {
+    find_on(times, &mut Fake { broken, ..Fake::new(times, noise, seed, blocks) }, seed)
+}
+
+fn find_on(times: &[f64], surface: &mut dyn Surface, seed: u64) -> Found {
+    let points = points();
+    let predict = |_: &Blocks| predicted(times);
+    let task = Task { points: &points, always: &[0, 5, 47, 60], defaults: &[0], predict: &predict };
+    let mut order = ChaCha8Rng::seed_from_u64(seed);
+    order.set_stream(9);
+    search(&task, surface, &mut order).unwrap()
+}
+
+fn valley() -> Vec<f64> {
+    let time = |point: &Point| {
+        let from = (point.threshold_octaves - 5.0).powi(2) + (point.cycle_octaves - 2.0).powi(2);
+        1.0 + 0.03 * from + 0.1 * point.category as f64
+    };
+    points().iter().map(time).collect()
+}
+
+#[test]
+fn a_valley_is_found_though_the_model_is_wrong_and_blocks_are_noisy() {
+    let times = valley();
+    let mut regrets: Vec<f64> =
+        (0..40).map(|seed| times[find(&times, 0.02, seed, 80, None).best[0]] - 1.0).collect();
+    regrets.sort_by(f64::total_cmp);
+    assert!(regrets[20] <= 0.03 && regrets[39] <= 0.1, "{regrets:?}");
+}
+
+#[test]
+fn pure_noise_is_tied() {
+    let flat = vec![1.0; 96];
+    let verdicts: Vec<Verdict> = (0..40)
+        .filter_map(|seed| Answer::of(&find(&flat, 0.03, seed, 80, None), 0))
+        .map(|answer| answer.verdict)
+        .collect();
+    let tied = verdicts.iter().filter(|verdict| **verdict == Verdict::Keep).count();
+    assert_eq!(verdicts.len(), 40);
+    assert!(tied >= 36, "{verdicts:?}");
+}
+
+/// Where blocks agree, the budget is not used up.
+#[test]
+fn what_is_sure_is_not_measured_again() {
+    let times = valley();
+    let blocks = |noise| {
+        let found = find(&times, noise, 1, 400, None);
+        let fresh: usize = found.fresh.iter().map(BTreeMap::len).sum();
+        (found.fresh.len(), found.used() + fresh)
+    };
+    let (rounds, used) = blocks(1e-4);
+    assert!(rounds == ENOUGH_ROUNDS && used < 200, "{rounds} {used}");
+    assert!(blocks(0.05).0 > 20);
+}
+
+#[test]
+fn what_breaks_is_left_out_and_told() {
+    let times = valley();
+    let best = 5 * 6 + 2;
+    let found = find(&times, 0.0, 1, 80, Some(best));
+    assert_eq!(found.failed.get(&best).map(String::as_str), Some("it broke"));
+    assert!(times[found.best[0]] < 1.07 && found.best[0] != best, "{:?}", found.best);
+    let none = find(&times, 0.0, 1, 4, None);
+    assert!(none.fresh.is_empty() && Answer::of(&none, 0).is_none());
+}
+
+/// Blocks that take longer and longer eat up the budget before as many were measured as seemed possible.
+#[test]
+fn blocks_that_become_slower_end_the_search() {
+    struct Slowing(Fake);
+    impl Surface for Slowing {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+            self.0.left = (self.0.left * 4 / 5).max(1);
+            self.0.block(setting)
+        }
+        fn blocks_left(&self) -> usize {
+            self.0.left
+        }
+    }
+    let times = valley();
+    let mut surface = Slowing(Fake::new(&times, 0.02, 1, 400));
+    let found = find_on(&times, &mut surface, 1);
+    assert!(found.used() < 40, "{}", found.used());
+}
+
+/// What breaks after it was chosen is not recommended.
+#[test]
+fn a_choice_that_breaks_is_no_answer() {
+    struct Breaking(Fake, usize);
+    impl Surface for Breaking {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+            self.1 += usize::from(setting == BEST);
+            match self.1 {
+                20.. if setting == BEST => self.0.block(setting).map(|_| Err("it broke".into())),
+                _ => self.0.block(setting),
+            }
+        }
+        fn blocks_left(&self) -> usize {
+            self.0.left
+        }
+    }
+    const BEST: usize = 5 * 6 + 2;
+    let times = valley();
+    let mut surface = Breaking(Fake::new(&times, 0.01, 1, 300), 0);
+    let found = find_on(&times, &mut surface, 1);
+    assert!(found.failed.contains_key(&BEST) && !found.best.contains(&BEST));
+    assert!(Answer::of(&found, 0).is_none_or(|answer| answer.choice != BEST));
+}
+
+#[test]
+fn drift_is_not_taken_for_progress() {
+    let mut found = Found {
+        blocks: BTreeMap::new(),
+        rounds: [(0, vec![0, 1]), (1, vec![0]), (2, vec![1])].into(),
+        count: 2,
+        ..Found::default()
+    };
+    let observed = |step_s| Observed { step_s, messages: Vec::new(), negotiation_s: 0.0 };
+    // The second round is twice as fast for all.
+    found.blocks.insert(0, vec![observed(1.0), observed(0.5)]);
+    found.blocks.insert(1, vec![observed(1.1)]);
+    found.blocks.insert(2, vec![observed(0.6)]);
+    found.level();
+    let ratio = |a: usize, b: usize| (found.levels[&a] - found.levels[&b]).exp();
+    assert!((ratio(1, 0) - 1.1).abs() < 0.01 && (ratio(2, 0) - 1.2).abs() < 0.01);
+}
+
+#[test]
+fn seeds_repeat() {
+    let times = valley();
+    let best = |seed| find(&times, 0.02, seed, 60, None).best;
+    assert_eq!(best(3), best(3));
+}
