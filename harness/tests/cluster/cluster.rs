@@ -130,15 +130,15 @@ impl Cluster {
         Ok(text.replace("../../../configs/workloads", &workloads))
     }
 
-    /// As [`FAULTS`], with 288 steps of at least 121 ms however fast the machine is: Slurm looks at the
-    /// time limits of jobs every 30 s, and sends the signal before one when it looks.
-    pub fn longer_config(&self) -> Result<String, Failure> {
+    /// As [`FAULTS`], of so many blocks, with 24 steps of at least 121 ms in each, however fast the machine
+    /// is: for what Slurm gets round to in its own time.
+    pub fn longer_config(&self, blocks: usize) -> Result<String, Failure> {
         let text = self.text_of_faults()?;
         let text = text
-            .replace("backward_ms = 10", "backward_ms = 120")
-            .replace("blocks_min = 3", "blocks_min = 12")
-            .replace("blocks_max = 3", "blocks_max = 12");
-        let path = self.path("longer.toml");
+            .replace("backward_ms = 60", "backward_ms = 120")
+            .replace("blocks_min = 3", &format!("blocks_min = {blocks}"))
+            .replace("blocks_max = 3", &format!("blocks_max = {blocks}"));
+        let path = self.path(&format!("longer-{blocks}.toml"));
         fs::write(&path, text)?;
         Ok(path.display().to_string())
     }

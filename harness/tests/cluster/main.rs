@@ -204,9 +204,11 @@ fn job_is_requeued(cluster: &Cluster) -> Outcome {
     is_complete(&job.folder)
 }
 
-/// Slurm counts in minutes, and looks after half a one: the signal comes 10 to 40 s after the beginning.
+/// Slurm counts in minutes, and looks at time limits every 30 s: the signal comes 10 to 40 s after the
+/// beginning, of 35 s of steps.
 fn time_limit(cluster: &Cluster) -> Outcome {
-    let config = cluster.longer_config()?;
+    const BLOCKS: usize = 12;
+    let config = cluster.longer_config(BLOCKS)?;
     let job = cluster.submit(&config, "time", &["--time=1", "--signal=B:USR1@50"])?;
     job.ends(Duration::from_secs(400))?;
     let output = job.output();
@@ -215,17 +217,20 @@ fn time_limit(cluster: &Cluster) -> Outcome {
         let again = cluster.submit(&config, "time", &[])?;
         again.ends_with("COMPLETED", Duration::from_secs(120))?;
     }
-    Results::read(&job.folder)?.complete(4, 12 * 6)
+    Results::read(&job.folder)?.complete(4, BLOCKS * 6)
 }
 
+/// The scheduler takes a while to see the urgent job, and 12 s of steps are to outlast it.
 fn job_is_preempted(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "preempted", &[])?;
+    const BLOCKS: usize = 4;
+    let job = cluster.submit(&cluster.longer_config(BLOCKS)?, "preempted", &[])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     let urgent = ["sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "-o", "/dev/null"];
     cluster.slurm(&[&urgent[..], &["--wrap", "sleep 1"]].concat())?;
     job.ends_with("COMPLETED", Duration::from_secs(240))?;
-    cluster.check(Results::read(&job.folder)?.launches()? > 1, || "it was not preempted".into())?;
-    is_complete(&job.folder)
+    let results = Results::read(&job.folder)?;
+    cluster.check(results.launches()? > 1, || "it was not preempted".into())?;
+    results.complete(4, BLOCKS * 6)
 }
 
 fn node_dies(cluster: &Cluster) -> Outcome {
@@ -262,13 +267,16 @@ fn disk_is_full(cluster: &Cluster) -> Outcome {
     is_complete(&again.folder)
 }
 
+/// The second has to begin while the first runs.
 fn two_jobs(cluster: &Cluster) -> Outcome {
-    let first = cluster.submit(cluster::FAULTS, "both", &["--nodes=2"])?;
+    const BLOCKS: usize = 4;
+    let config = cluster.longer_config(BLOCKS)?;
+    let first = cluster.submit(&config, "both", &["--nodes=2"])?;
     first.waits_for("samples.csv", 2, Duration::from_secs(60))?;
-    let second = cluster.submit(cluster::FAULTS, "both", &["--nodes=2"])?;
+    let second = cluster.submit(&config, "both", &["--nodes=2"])?;
     second.ends_with("FAILED", Duration::from_secs(120))?;
     let output = second.output();
     cluster.check(output.contains("is in use by another kolo"), || output.clone())?;
     first.ends_with("COMPLETED", Duration::from_secs(120))?;
-    is_complete(&first.folder)
+    Results::read(&first.folder)?.complete(4, BLOCKS * 6)
 }
