@@ -7,10 +7,11 @@
 //! made up for.
 
 mod fault;
+mod host;
 mod outcome;
+mod trainer;
 
 use std::sync::{Arc, Mutex};
-use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use algorithms::control::{
@@ -20,21 +21,23 @@ use algorithms::control::{
 use algorithms::fusion::Groups;
 use algorithms::topology::{Rank, Topology};
 
-use crate::allreduce::{AllReduce, Reduction, Scheduled, Sizes};
+use crate::allreduce::{Reduction, Sizes};
 use crate::data_plane::DataPlane;
 use crate::framework::Framework;
 use crate::gradients::{self, Gradients};
-use crate::memory::{Buffer, Memory};
 use crate::negotiate::{NegotiateError, Negotiator};
-use crate::optimizer::Optimizer;
 use crate::pace::Pace;
 use crate::pattern::Wrong;
-use crate::replay::{Arrival, Replay, StepTimes};
+use crate::memory::Memory;
+use crate::replay::StepTimes;
 use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{LastStep, Links, Mail, Start, run_ranks};
 use crate::transport::{Connections, Meeting, Post, Transport};
 use crate::usage::cpu_time;
 use crate::workload::Workload;
+
+use host::Host;
+use trainer::{Reduced, Trainer};
 
 pub use fault::Fault;
 pub use outcome::{EngineError, Outcome, RankCycle, RankLog, RankMessage, RankStep};
@@ -173,32 +176,14 @@ pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
     connections: Connections<D, B, M, S>,
     memory: &mut RankMemory,
 ) -> Result<RankLog, EngineError> {
-    let tensors = Arc::new(job.tensors(rank)?);
-    memory.gradients.fit(job);
-    let RankMemory { mut gradients, fusion_buffer } = std::mem::take(memory);
     let Connections { data, bits, mail, last_step } = connections;
-    let mut background = Background {
-        job,
-        rank,
-        replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
-        optimizer: Optimizer::new(job),
-        tensors: &tensors,
-        negotiator: Negotiator::new(job.plane(rank, tensors.clone()), mail, bits),
-        data_plane: job.data_plane.on(data, job.sizes, fusion_buffer),
-        buffer: Buffer::new(job.wire()),
-        last_step,
-        step: RankStep::default(),
-        log: RankLog::default(),
-        cpu: cpu_time(),
-        track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
-    };
-    let all = job.workload.elements() * job.wire().size_bytes();
-    let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
-    background.data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
-    let gradients = std::thread::scope(|scope| background.run(scope, gradients))?;
-    let fusion_buffer = background.data_plane.into_fusion_buffer();
-    *memory = RankMemory { gradients, fusion_buffer };
-    Ok(background.log)
+    std::thread::scope(|scope| {
+        let host = Host::new(scope, job, rank, data, std::mem::take(memory));
+        let background = Background::new(job, rank, (bits, mail, last_step), host)?;
+        let (host, log) = background.run()?;
+        *memory = host.into_memory();
+        Ok(log)
+    })
 }
 
 /// Compares what some ranks are left with, each with its number, with the one right answer.
@@ -213,16 +198,12 @@ pub fn check<'m>(
 }
 
 /// One rank's background loop.
-struct Background<'a, D, B, M, S> {
+struct Background<'a, B, M, S, T> {
     job: &'a Job<'a>,
     rank: Rank,
-    replay: Replay,
-    optimizer: Optimizer<'a>,
-    tensors: &'a Tensors,
+    tensors: Arc<Tensors>,
     negotiator: Negotiator<B, M>,
-    data_plane: Scheduled<'a, D>,
-    /// Empty between messages.
-    buffer: Buffer<'static>,
+    trainer: T,
     /// Who has the data of the last step.
     last_step: S,
     /// The step that runs.
@@ -233,52 +214,50 @@ struct Background<'a, D, B, M, S> {
     track: Track<'a>,
 }
 
-impl<'a, D: Transport, B: Transport, M: Post, S: Meeting> Background<'a, D, B, M, S> {
-    /// Runs until the last step is over; gives the gradients back.
-    fn run<'scope>(
-        &mut self,
-        scope: &'scope Scope<'scope, '_>,
-        gradients: Gradients,
-    ) -> Result<Gradients, EngineError>
-    where
-        'a: 'scope,
-    {
-        let mut gradients = Place::Stale(gradients);
-        let (mut arrivals, mut ready, mut responses) = (Vec::new(), Vec::new(), Vec::new());
+impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, T> {
+    /// A loop that has not begun.
+    fn new(
+        job: &'a Job<'a>,
+        rank: Rank,
+        (bits, mail, last_step): (B, M, S),
+        trainer: T,
+    ) -> Result<Self, EngineError> {
+        let tensors = Arc::new(job.tensors(rank)?);
+        Ok(Background {
+            job,
+            rank,
+            negotiator: Negotiator::new(job.plane(rank, tensors.clone()), mail, bits),
+            tensors,
+            trainer,
+            last_step,
+            step: RankStep::default(),
+            log: RankLog::default(),
+            cpu: cpu_time(),
+            track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
+        })
+    }
+
+    /// Runs until the last step is over; gives the trainer back.
+    fn run(mut self) -> Result<(T, RankLog), EngineError> {
+        let (mut ready, mut responses) = (Vec::new(), Vec::new());
         let mut pace = Pace::new(self.job.cycle_time, Instant::now());
         if self.job.steps > 1 {
-            self.replay.begin(Instant::now());
+            self.trainer.begin(Instant::now())?;
         }
         while self.log.steps.len() < self.job.steps {
-            let now = Instant::now();
-            let wait = match self.negotiator.is_paced() {
-                true => pace.until_next(now),
-                false => self.replay.until_next(now),
-            };
-            if let Some(wait) = wait {
-                std::thread::sleep(wait);
-            }
+            self.sleep_until_due(&pace)?;
             let cycle_start = Instant::now();
             pace.begin(cycle_start);
-            if self.replay.is_waiting() {
-                gradients = self.begin_last_step(scope, gradients);
-            }
-            arrivals.clear();
-            self.replay.ready_until(cycle_start, &mut arrivals);
-            self.lose_the_missing(&mut arrivals);
-            let last_pass = self.job.framework.backward_passes_per_step - 1;
-            for arrival in arrivals.iter().filter(|arrival| arrival.pass == last_pass) {
-                self.step.cycle_wait += cycle_start.saturating_duration_since(arrival.at);
+            if self.trainer.is_waiting() && self.trainer.begin_last_step(&mut self.last_step)? {
+                self.step = RankStep::default();
+                self.cpu = cpu_time();
             }
             ready.clear();
-            if !arrivals.is_empty() {
-                let time = self.optimizer.take(&arrivals, gradients.here(), &mut ready);
-                self.replay.work(time);
-            }
+            self.step.cycle_wait += self.trainer.take_ready(cycle_start, &mut ready)?;
             self.give_up_on_the_missing(cycle_start)?;
-            let replay = &self.replay;
-            let ready_at = ready.iter().filter_map(|&id| Some((replay.ready_at(id)?, id)));
-            self.track.cycle(cycle_start, replay.begun(), ready_at);
+            let trainer = &self.trainer;
+            let ready_at = ready.iter().filter_map(|&id| Some((trainer.ready_at(id)?, id)));
+            self.track.cycle(cycle_start, trainer.begun(), ready_at);
             responses.clear();
             let negotiation_start = Instant::now();
             self.track.negotiation(negotiation_start);
@@ -287,107 +266,96 @@ impl<'a, D: Transport, B: Transport, M: Post, S: Meeting> Background<'a, D, B, M
             for stalled in self.negotiator.take_warnings() {
                 eprintln!("kolo: {stalled}");
             }
-            let step = (!self.replay.is_waiting()).then_some(self.log.steps.len());
+            let step = (!self.trainer.is_waiting()).then_some(self.log.steps.len());
             let messages = responses.len();
             self.track.negotiated(negotiation_start + negotiation, messages);
             self.log.cycles.push(RankCycle { step, negotiation, messages });
             self.step.control_bytes += self.negotiator.take_sent_bytes();
             self.step.report += self.negotiator.take_report();
             for response in &responses {
-                self.carry_out(response, gradients.here())?;
+                self.carry_out(response)?;
             }
             self.stop_if_all_do()?;
-            if let Some(time) = self.replay.ended(Instant::now()) {
-                self.track.step_ended(time);
-                let (step, work) = (std::mem::take(&mut self.step), self.optimizer.end_step());
-                let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
-                let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
-                self.log.steps.push(RankStep { time, work, cpu, ..step });
-                if self.log.steps.len() + 1 == self.job.steps {
-                    self.replay.wait();
-                }
-            }
+            self.end_step()?;
         }
         self.negotiator.flush()?;
-        Ok(std::mem::take(gradients.here()))
+        Ok((self.trainer, self.log))
     }
 
-    /// The data of the last step are written anew before it begins, on another thread, so that the
-    /// loop keeps its cycle meanwhile, as it does while a framework loads data. All ranks begin it
-    /// when the last of them has its data.
-    fn begin_last_step<'scope>(
-        &mut self,
-        scope: &'scope Scope<'scope, '_>,
-        gradients: Place<'scope>,
-    ) -> Place<'scope>
-    where
-        'a: 'scope,
-    {
-        let (job, rank) = (self.job, self.rank);
-        match gradients {
-            Place::Stale(mut gradients) => Place::Away(scope.spawn(move || {
-                gradients.fill(job, rank);
-                gradients
-            })),
-            Place::Away(writer) if writer.is_finished() => {
-                self.last_step.arrive();
-                Place::Fresh(writer.join().expect("writing gradients panicked"))
-            }
-            Place::Away(writer) => Place::Away(writer),
-            Place::Fresh(gradients) => {
-                if let Some(begun) = self.last_step.begun() {
-                    self.replay.begin(begun);
-                    self.step = RankStep::default();
-                    self.cpu = cpu_time();
-                }
-                Place::Fresh(gradients)
+    /// Sleeps until the next cycle. What is reduced meanwhile, beside this loop, is taken up soon.
+    fn sleep_until_due(&mut self, pace: &Pace) -> Result<(), EngineError> {
+        loop {
+            let now = Instant::now();
+            let wait = match self.negotiator.is_paced() {
+                true => pace.until_next(now),
+                false => self.trainer.until_next(now),
+            };
+            let Some(wait) = wait else { return Ok(()) };
+            let Some(nap) = self.trainer.nap() else {
+                std::thread::sleep(wait);
+                return Ok(());
+            };
+            std::thread::sleep(wait.min(nap));
+            self.take_reduced()?;
+            self.end_step()?;
+            if self.log.steps.len() == self.job.steps || wait <= nap {
+                return Ok(());
             }
         }
     }
 
     /// Ends the job when gradients are missing long after the last backward pass.
     fn give_up_on_the_missing(&self, now: Instant) -> Result<(), EngineError> {
-        let end = self.replay.backward_end().map(|end| now.saturating_duration_since(end));
+        let end = self.trainer.backward_end().map(|end| now.saturating_duration_since(end));
         let Some(waited) = end.filter(|&waited| waited > self.job.patience) else { return Ok(()) };
-        let Some(missing) = self.optimizer.missing() else { return Ok(()) };
+        let Some(missing) = self.trainer.missing() else { return Ok(()) };
         let missing = missing.in_words(self.job.workload);
         Err(EngineError::NeverReady { rank: self.rank, waited, missing })
     }
 
-    /// One message: an allreduce of one or several gradients. Blocks the loop.
-    fn carry_out(
-        &mut self,
-        response: &Response,
-        gradients: &mut Gradients,
-    ) -> Result<(), EngineError> {
+    /// One message: an allreduce of one or several gradients.
+    fn carry_out(&mut self, response: &Response) -> Result<(), EngineError> {
         if let Some(error) = &response.error {
             // As with Horovod, what becomes of it is the framework's affair: here, the step goes on.
             let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
             self.log.refused.extend(refused);
-            self.optimizer.give_back(&response.tensors, gradients);
-            self.replay.reduced(response.tensors.len());
+            self.trainer.refuse(&response.tensors);
             return Ok(());
         }
         let start = Instant::now();
         self.track.message(start, &response.tensors);
-        let blank = Buffer::new(self.job.wire());
-        let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
-        buffer.push_each(gradients.travelling(), &response.tensors);
         let reduction = Reduction::of(self.tensors.get(response.tensors[0]));
-        let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
-        let time = start.elapsed();
-        self.track.reduced(start + time, spent.packing - spent.unpacking, spent.unpacking);
-        let elements = buffer.elements();
-        self.buffer = buffer.emptied();
-        let step = &mut self.step;
-        step.data += time;
-        step.packing += spent.packing;
-        let tensors = response.tensors.len();
-        let message = RankMessage { step: self.log.steps.len(), tensors, elements, time };
-        self.log.messages.push(message);
-        self.optimizer.give_back(&response.tensors, gradients);
-        self.replay.reduced(tensors);
+        self.trainer.reduce(start, &response.tensors, reduction)?;
+        self.take_reduced()?;
         self.fall_silent();
+        Ok(())
+    }
+
+    /// Notes what has been reduced since somebody asked last.
+    fn take_reduced(&mut self) -> Result<(), EngineError> {
+        while let Some(reduced) = self.trainer.reduced()? {
+            let Reduced { end, time, packing, unpacking, tensors, elements } = reduced;
+            self.track.reduced(end, packing, unpacking);
+            self.step.data += time;
+            self.step.packing += packing + unpacking;
+            let step = self.log.steps.len();
+            self.log.messages.push(RankMessage { step, tensors, elements, time });
+        }
+        Ok(())
+    }
+
+    /// Ends the step if all of it is over.
+    fn end_step(&mut self) -> Result<(), EngineError> {
+        // Before the last step there is a pause.
+        let goes_on = self.log.steps.len() + 2 < self.job.steps;
+        let Some((time, work)) = self.trainer.ended(Instant::now(), goes_on)? else {
+            return Ok(());
+        };
+        self.track.step_ended(time);
+        let step = std::mem::take(&mut self.step);
+        let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
+        let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
+        self.log.steps.push(RankStep { time, work, cpu, ..step });
         Ok(())
     }
 
@@ -401,40 +369,12 @@ impl<'a, D: Transport, B: Transport, M: Post, S: Meeting> Background<'a, D, B, M
         Err(EngineError::ShutDown { unfinished })
     }
 
-    /// A fault: this rank never sees a gradient.
-    fn lose_the_missing(&self, arrivals: &mut Vec<Arrival>) {
-        if let Some(Fault::Missing { rank, gradient }) = self.job.fault
-            && rank == self.rank
-        {
-            arrivals.retain(|arrival| arrival.gradient != gradient);
-        }
-    }
-
     /// A fault: this rank answers nobody, until the others have given up.
     fn fall_silent(&self) {
         if let Some(Fault::Death { rank, step, lingers }) = self.job.fault
             && (rank, step) == (self.rank, self.log.steps.len())
         {
             std::thread::sleep(lingers);
-        }
-    }
-}
-
-/// Where one rank's gradients are.
-enum Place<'scope> {
-    /// Here, with what earlier steps have left in them.
-    Stale(Gradients),
-    /// With a thread that writes them anew.
-    Away(ScopedJoinHandle<'scope, Gradients>),
-    /// Here, for the last step.
-    Fresh(Gradients),
-}
-
-impl Place<'_> {
-    fn here(&mut self) -> &mut Gradients {
-        match self {
-            Place::Stale(gradients) | Place::Fresh(gradients) => gradients,
-            Place::Away(_) => unreachable!("no tensor is ready while gradients are away"),
         }
     }
 }

@@ -14,6 +14,9 @@ pub struct History {
     pub reductions: Vec<Reduction>,
     /// The last that is known.
     pub last_ns: u64,
+    /// So many messages are over, and when the last of them was.
+    over: usize,
+    over_ns: u64,
 }
 
 /// A training step.
@@ -95,9 +98,9 @@ impl History {
     /// What concerns no single tensor.
     fn happened(&mut self, time_ns: u64, event: Event) {
         let (steps, cycles) = (&mut self.steps, &mut self.cycles);
-        match (event, steps.last_mut(), cycles.last_mut(), self.messages.last_mut()) {
+        match (event, steps.last_mut(), cycles.last_mut()) {
             (Event::Step, ..) => steps.push(Step { begin_ns: time_ns, end_ns: None }),
-            (Event::StepEnded, Some(step), ..) => step.end_ns = Some(time_ns),
+            (Event::StepEnded, Some(step), _) => step.end_ns = Some(time_ns),
             (Event::Cycle, ..) => cycles.push(Cycle {
                 begin_ns: time_ns,
                 negotiation_ns: None,
@@ -106,8 +109,8 @@ impl History {
                 left: 0,
                 end_ns: None,
             }),
-            (Event::Negotiation, _, Some(cycle), _) => cycle.negotiation_ns = Some(time_ns),
-            (Event::Negotiated { messages }, _, Some(cycle), _) => {
+            (Event::Negotiation, _, Some(cycle)) => cycle.negotiation_ns = Some(time_ns),
+            (Event::Negotiated { messages }, _, Some(cycle)) => {
                 cycle.negotiated_ns = Some(time_ns);
                 (cycle.messages, cycle.left) = (messages, messages);
                 cycle.end_ns = (messages == 0).then_some(time_ns);
@@ -120,15 +123,24 @@ impl History {
                 tensors: Vec::new(),
                 cycle: cycles.len().saturating_sub(1),
             }),
-            (Event::Reduced { packing_ns, unpacking_ns }, _, cycle, Some(message)) => {
-                message.end_ns = Some(time_ns);
-                (message.packing_ns, message.unpacking_ns) = (packing_ns, unpacking_ns);
-                if let Some(cycle) = cycle {
-                    cycle.left = cycle.left.saturating_sub(1);
-                    cycle.end_ns = (cycle.left == 0).then_some(time_ns);
-                }
+            (Event::Reduced { packing_ns, unpacking_ns }, ..) => {
+                self.reduced(time_ns, packing_ns, unpacking_ns);
             }
             _ => {}
+        }
+    }
+
+    /// The message that is under way for longest is over. Those that devices reduce beside the loop are
+    /// reduced one after the other: one begins when the one before it is over.
+    fn reduced(&mut self, end_ns: u64, packing_ns: u64, unpacking_ns: u64) {
+        let Some(message) = self.messages.get_mut(self.over) else { return };
+        message.begin_ns = message.begin_ns.max(self.over_ns);
+        message.end_ns = Some(end_ns);
+        (message.packing_ns, message.unpacking_ns) = (packing_ns, unpacking_ns);
+        (self.over, self.over_ns) = (self.over + 1, end_ns);
+        if let Some(cycle) = self.cycles.get_mut(message.cycle) {
+            cycle.left = cycle.left.saturating_sub(1);
+            cycle.end_ns = (cycle.left == 0).then_some(end_ns);
         }
     }
 
