@@ -91,6 +91,21 @@ pub enum CudaError {
         /// What there is.
         free_mb: u64,
     },
+    /// A GPU has too little free memory for ranks of a training job.
+    #[error(
+        "GPU {device} has {free_mb} MB free, and the gradients and fusion buffers of {ranks} ranks there take \
+         {need_mb} MB; take fewer ranks on it, or a lower fusion threshold"
+    )]
+    NoRoom {
+        /// Its number.
+        device: usize,
+        /// Ranks on it.
+        ranks: usize,
+        /// Of all that they need.
+        need_mb: u64,
+        /// What there is.
+        free_mb: u64,
+    },
     /// Nobody could reduce elements at that address.
     #[error(
         "a tensor begins at {address:#x}, which is no multiple of the {size_bytes} bytes of its elements"

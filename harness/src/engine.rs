@@ -6,6 +6,7 @@
 //! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
 //! made up for.
 
+pub mod device;
 mod fault;
 mod host;
 mod outcome;
@@ -25,14 +26,14 @@ use crate::allreduce::{Reduction, Sizes};
 use crate::data_plane::DataPlane;
 use crate::framework::Framework;
 use crate::gradients::{self, Gradients};
+use crate::memory::Memory;
 use crate::negotiate::{NegotiateError, Negotiator};
 use crate::pace::Pace;
 use crate::pattern::Wrong;
-use crate::memory::Memory;
 use crate::replay::StepTimes;
 use crate::timeline::record::{Recorder, Track};
 use crate::transport::threads::{LastStep, Links, Mail, Start, run_ranks};
-use crate::transport::{Connections, Meeting, Post, Transport};
+use crate::transport::{Connections, Meeting, Post, Transport, TransportError};
 use crate::usage::cpu_time;
 use crate::workload::Workload;
 
@@ -204,10 +205,13 @@ struct Background<'a, B, M, S, T> {
     tensors: Arc<Tensors>,
     negotiator: Negotiator<B, M>,
     trainer: T,
-    /// Who has the data of the last step.
+    /// Who has the data of the last step, and since when this rank runs no step for its sake.
     last_step: S,
+    paused: Option<Instant>,
     /// The step that runs.
     step: RankStep,
+    /// So many of its gradients have been carried out, well or not.
+    carried_out: usize,
     log: RankLog,
     /// Time on a core when the step began.
     cpu: Option<Duration>,
@@ -230,7 +234,9 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
             tensors,
             trainer,
             last_step,
+            paused: None,
             step: RankStep::default(),
+            carried_out: 0,
             log: RankLog::default(),
             cpu: cpu_time(),
             track: job.recorder.map_or_else(Track::off, |recorder| recorder.track(rank)),
@@ -244,13 +250,12 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
         if self.job.steps > 1 {
             self.trainer.begin(Instant::now())?;
         }
-        while self.log.steps.len() < self.job.steps {
+        while !self.is_all_carried_out() {
             self.sleep_until_due(&pace)?;
             let cycle_start = Instant::now();
             pace.begin(cycle_start);
-            if self.trainer.is_waiting() && self.trainer.begin_last_step(&mut self.last_step)? {
-                self.step = RankStep::default();
-                self.cpu = cpu_time();
+            if self.trainer.is_waiting() {
+                self.begin_last_step(cycle_start)?;
             }
             ready.clear();
             self.step.cycle_wait += self.trainer.take_ready(cycle_start, &mut ready)?;
@@ -276,10 +281,62 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
                 self.carry_out(response)?;
             }
             self.stop_if_all_do()?;
+            self.take_reduced()?;
             self.end_step()?;
         }
+        self.finish()?;
         self.negotiator.flush()?;
         Ok((self.trainer, self.log))
+    }
+
+    /// All gradients of the last step have been carried out. Ranks learn it in the same cycle, and then need
+    /// each other no more.
+    fn is_all_carried_out(&self) -> bool {
+        let gradients = self.job.workload.gradients.len();
+        match self.job.steps - self.log.steps.len() {
+            0 => true,
+            1 => !self.trainer.is_waiting() && self.carried_out == gradients,
+            _ => false,
+        }
+    }
+
+    /// Waits for what of the last step is under way beside the loop.
+    fn finish(&mut self) -> Result<(), EngineError> {
+        let StepTimes { forward, backward, optimizer } = self.job.times;
+        let passes = self.job.framework.backward_passes_per_step as u32;
+        let limit = self.job.patience + (forward + backward) * passes + optimizer;
+        let start = Instant::now();
+        while self.log.steps.len() < self.job.steps {
+            self.take_reduced()?;
+            self.end_step()?;
+            if start.elapsed() > limit {
+                let (rank, call) = (self.rank, "the last step on its device".into());
+                let why = format!("it is not over after {:.1} s", limit.as_secs_f64());
+                return Err(TransportError::Failed { rank, peer: None, call, why }.into());
+            }
+            self.trainer.nap().into_iter().for_each(std::thread::sleep);
+        }
+        Ok(())
+    }
+
+    /// Begins the last step, once all ranks have its data.
+    fn begin_last_step(&mut self, now: Instant) -> Result<(), EngineError> {
+        if self.trainer.begin_last_step(&mut self.last_step)? {
+            self.step = RankStep::default();
+            self.cpu = cpu_time();
+            return Ok(());
+        }
+        let paused = *self.paused.get_or_insert(now);
+        let Some(written) = self.trainer.written() else { return Ok(()) };
+        // Others take as long to write theirs, one after the other at the worst.
+        let ranks = self.job.topology.ranks() as u32;
+        let limit = self.job.patience + written.saturating_duration_since(paused) * ranks;
+        if now.saturating_duration_since(written) > limit {
+            let (rank, call) = (self.rank, "the beginning of the last step".into());
+            let why = format!("not all ranks are there after {:.1} s", limit.as_secs_f64());
+            return Err(TransportError::Failed { rank, peer: None, call, why }.into());
+        }
+        Ok(())
     }
 
     /// Sleeps until the next cycle. What is reduced meanwhile, beside this loop, is taken up soon.
@@ -298,7 +355,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
             std::thread::sleep(wait.min(nap));
             self.take_reduced()?;
             self.end_step()?;
-            if self.log.steps.len() == self.job.steps || wait <= nap {
+            if wait <= nap {
                 return Ok(());
             }
         }
@@ -315,6 +372,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
 
     /// One message: an allreduce of one or several gradients.
     fn carry_out(&mut self, response: &Response) -> Result<(), EngineError> {
+        self.carried_out += response.tensors.len();
         if let Some(error) = &response.error {
             // As with Horovod, what becomes of it is the framework's affair: here, the step goes on.
             let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
@@ -327,7 +385,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
         let reduction = Reduction::of(self.tensors.get(response.tensors[0]));
         self.trainer.reduce(start, &response.tensors, reduction)?;
         self.take_reduced()?;
-        self.fall_silent();
+        self.fall_silent(response.tensors.len());
         Ok(())
     }
 
@@ -352,6 +410,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
             return Ok(());
         };
         self.track.step_ended(time);
+        self.carried_out = 0;
         let step = std::mem::take(&mut self.step);
         let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
         let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
@@ -369,10 +428,10 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
         Err(EngineError::ShutDown { unfinished })
     }
 
-    /// A fault: this rank answers nobody, until the others have given up.
-    fn fall_silent(&self) {
+    /// A fault: this rank answers nobody, after its first message of a step, until the others have given up.
+    fn fall_silent(&self, tensors: usize) {
         if let Some(Fault::Death { rank, step, lingers }) = self.job.fault
-            && (rank, step) == (self.rank, self.log.steps.len())
+            && (rank, step, tensors) == (self.rank, self.log.steps.len(), self.carried_out)
         {
             std::thread::sleep(lingers);
         }

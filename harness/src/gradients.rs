@@ -79,6 +79,21 @@ impl Gradients {
         for_dtype!(dtype, T => scale(self.sums[index].elements_mut::<T>(), factor));
     }
 
+    /// Where passes are added up and results are left, one memory for each gradient.
+    pub fn sums(&self) -> &[Memory] {
+        &self.sums
+    }
+
+    /// The same, to be written.
+    pub fn sums_mut(&mut self) -> &mut [Memory] {
+        &mut self.sums
+    }
+
+    /// What passes after the first bring; none if there is only one.
+    pub fn later(&self) -> &[Memory] {
+        &self.later
+    }
+
     /// What travels, one memory for each gradient.
     pub fn travelling(&mut self) -> &mut [Memory] {
         if self.wire.is_empty() { &mut self.sums } else { &mut self.wire }

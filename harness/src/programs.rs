@@ -117,6 +117,13 @@ pub fn pipelined(
     Pipelined::with_lag(schedule, segments, lag(schedule, puts))
 }
 
+/// The programs of all ranks for a buffer of that size, without puts.
+pub fn of_all_ranks(choices: &[Choice], size_bytes: usize, segment_bytes: usize) -> Vec<Program> {
+    let schedule = &*choice_for(choices, size_bytes).schedule;
+    let schedule = pipelined(schedule, size_bytes, segment_bytes, false);
+    (0..schedule.ranks()).map(|rank| Program::compile(&schedule, rank)).collect()
+}
+
 /// The choice for buffers of that size.
 pub fn choice_for(choices: &[Choice], size_bytes: usize) -> &Choice {
     &choices[index_for(choices, size_bytes)]

@@ -53,10 +53,7 @@ pub struct Replay {
 impl Replay {
     /// A job that waits for data. A gradient whose fraction is not finite never becomes ready.
     pub fn new(workload: &Workload, times: StepTimes, passes: usize) -> Replay {
-        let fraction = |id: TensorId| workload.gradients[id].ready_fraction;
-        let ready = workload.ready_order.iter().filter(|&&id| fraction(id).is_finite());
-        let releases =
-            ready.map(|&id| (times.forward + times.backward.mul_f64(fraction(id)), id)).collect();
+        let releases = releases(workload, times);
         let gradients = workload.gradients.len();
         let (worked, start) = (Duration::ZERO, None);
         Replay { times, passes, releases, gradients, start, worked, released: 0, left: 0 }
@@ -145,6 +142,13 @@ impl Replay {
         self.begin(end);
         Some(end - start)
     }
+}
+
+/// What becomes ready how long after the beginning of a pass, in order; without what never does.
+pub fn releases(workload: &Workload, times: StepTimes) -> Vec<(Duration, TensorId)> {
+    let fraction = |id: TensorId| workload.gradients[id].ready_fraction;
+    let ready = workload.ready_order.iter().filter(|&&id| fraction(id).is_finite());
+    ready.map(|&id| (times.forward + times.backward.mul_f64(fraction(id)), id)).collect()
 }
 
 #[cfg(test)]

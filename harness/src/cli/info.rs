@@ -67,10 +67,12 @@ fn gpus() -> Vec<String> {
             let version = cuda::version(version);
             lines.push(format!("{:<20} {library}, for CUDA {version}", "driver"));
             for (at, device) in devices.iter().enumerate() {
-                let Device { name, capability: (major, minor), memory_bytes } = device;
+                let Device { name, capability: (major, minor), memory_bytes, multiprocessors } =
+                    device;
                 let (label, gb) = (format!("GPU {at}"), memory_bytes / 1_000_000_000);
                 lines.push(format!(
-                    "{label:<20} {name}, {gb} GB, compute capability {major}.{minor}"
+                    "{label:<20} {name}, {gb} GB, {multiprocessors} multiprocessors, compute capability \
+                     {major}.{minor}"
                 ));
                 lines.extend(device.check(at).err().map(|why| format!("{label:<20} {why}")));
             }

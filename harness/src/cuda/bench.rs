@@ -10,7 +10,7 @@ use super::CudaError;
 use super::collective::Seat;
 use super::streams::{Event, Streams};
 use crate::bench::{Bench, Timed};
-use crate::programs::{choice_for, pipelined};
+use crate::programs::of_all_ranks;
 use line::Line;
 
 /// Ranks on devices, each with its stream.
@@ -113,9 +113,7 @@ impl<S: Streams> Ranks<S> {
 /// The programs of all ranks for a buffer of that size.
 fn programs(bench: &Bench, size_bytes: usize) -> Vec<Program> {
     let choices = bench.data_plane.choices().expect("one of our algorithms");
-    let schedule = &*choice_for(choices, size_bytes).schedule;
-    let schedule = pipelined(schedule, size_bytes, bench.sizes.segment_bytes, false);
-    (0..bench.topology.ranks()).map(|rank| Program::compile(&schedule, rank)).collect()
+    of_all_ranks(choices, size_bytes, bench.sizes.segment_bytes)
 }
 
 #[cfg(test)]

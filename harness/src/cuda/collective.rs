@@ -65,13 +65,42 @@ impl Collective {
         Ok(Collective { streamed, seats, aside, events, dtype, combine })
     }
 
+    /// The same with memory for what is put aside that is given anew each time, see [`Self::enqueue_with`].
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn without_aside(
+        streams: &mut impl Streams,
+        streamed: Streamed,
+        seats: &[Seat],
+        dtype: DataType,
+        combine: Combine,
+    ) -> Result<Collective, CudaError> {
+        let streamed = Streamed { aside_bytes: Vec::new(), ..streamed };
+        Collective::new(streams, streamed, seats, dtype, combine)
+    }
+
     /// Puts everything on the streams; waits for nothing. `data` is where each rank's elements lie.
     ///
     /// # Errors
     /// When the driver refuses.
     pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
+        self.enqueue_with(streams, data, &self.aside)
+    }
+
+    /// The same, with where each rank's memory for what is put aside lies: as much as
+    /// [`Streamed::aside_bytes`] says.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn enqueue_with(
+        &self,
+        streams: &mut impl Streams,
+        data: &[Address],
+        aside: &[Address],
+    ) -> Result<(), CudaError> {
         let place = |at: &At| {
-            let base = if at.place == Place::Data { data[at.rank] } else { self.aside[at.rank] };
+            let base = if at.place == Place::Data { data[at.rank] } else { aside[at.rank] };
             base + at.offset_bytes as u64
         };
         for (rank, task) in &self.streamed.tasks {

@@ -29,6 +29,8 @@ pub struct Device {
     pub capability: (i32, i32),
     /// All of its memory.
     pub memory_bytes: u64,
+    /// How many multiprocessors it has.
+    pub multiprocessors: usize,
 }
 
 impl Device {
@@ -84,6 +86,7 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
     use CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
+        CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT as MULTIPROCESSORS,
     };
     let handle = called("cuDeviceGet", result::device::get(ordinal))?;
     let name = called("cuDeviceGetName", result::device::get_name(handle))?;
@@ -93,8 +96,9 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
         called("cuDeviceGetAttribute", attribute(MAJOR))?,
         called("cuDeviceGetAttribute", attribute(MINOR))?,
     );
+    let multiprocessors = called("cuDeviceGetAttribute", attribute(MULTIPROCESSORS))? as usize;
     // SAFETY: as above.
     let memory = unsafe { result::device::total_mem(handle) };
     let memory_bytes = called("cuDeviceTotalMem", memory)? as u64;
-    Ok(Device { name, capability, memory_bytes })
+    Ok(Device { name, capability, memory_bytes, multiprocessors })
 }

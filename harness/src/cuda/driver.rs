@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt::Display;
+use std::thread::{self, ThreadId};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent_flags};
@@ -38,6 +39,8 @@ pub const FUNCTIONS: &[&str] = &[
     "cuMemcpyDtoH_v2",
     "cuMemcpyDtoDAsync_v2",
     "cuStreamCreate",
+    "cuCtxGetStreamPriorityRange",
+    "cuStreamCreateWithPriority",
     "cuStreamDestroy_v2",
     "cuStreamWaitEvent",
     "cuStreamSynchronize",
@@ -45,21 +48,29 @@ pub const FUNCTIONS: &[&str] = &[
     "cuEventDestroy_v2",
     "cuEventRecord",
     "cuEventElapsedTime",
+    "cuEventQuery",
+    "cuMemHostAlloc",
+    "cuMemFreeHost",
     "cuLaunchKernel",
 ];
 
-/// All GPUs, taken.
+/// All GPUs, taken; by any thread, one at a time.
 pub struct Driver {
     /// What was found.
     pub found: Found,
     contexts: Vec<Context>,
-    /// The device whose context is this thread's.
-    current: Option<usize>,
+    /// The thread that has called last, and the device whose context is its.
+    current: Option<(ThreadId, usize)>,
     streams: Vec<(usize, sys::CUstream)>,
     events: Vec<Mark>,
     spare: Vec<Event>,
     allocated: HashMap<Address, usize>,
+    /// Words of the host's memory that kernels read.
+    mapped: HashMap<Address, usize>,
 }
+
+// SAFETY: the driver's handles are good for every thread; each call is made with the context of its device.
+unsafe impl Send for Driver {}
 
 /// An event, as the driver knows it.
 struct Mark {
@@ -92,6 +103,7 @@ impl Driver {
             events: Vec::new(),
             spare: Vec::new(),
             allocated: HashMap::new(),
+            mapped: HashMap::new(),
         };
         for device in 0..driver.found.devices.len() {
             driver.contexts.push(Context::retain(device)?);
@@ -132,13 +144,20 @@ impl Driver {
 
     /// Calls of this thread are about that device.
     fn enter(&mut self, device: usize) -> Result<(), CudaError> {
-        if self.current != Some(device) {
+        let wanted = Some((thread::current().id(), device));
+        if self.current != wanted {
             // SAFETY: the context is retained as long as this lives.
             let set = unsafe { result::ctx::set_current(self.contexts[device].context) };
             called("cuCtxSetCurrent", set)?;
-            self.current = Some(device);
+            self.current = wanted;
         }
         Ok(())
+    }
+
+    /// Calls of this thread are about some device: which one it is makes no difference.
+    fn enter_any(&mut self) -> Result<(), CudaError> {
+        let here = self.current.filter(|(by, _)| *by == thread::current().id());
+        self.enter(here.map_or(0, |(_, device)| device))
     }
 
     fn enter_stream(&mut self, Stream(stream): Stream) -> Result<sys::CUstream, CudaError> {
@@ -201,6 +220,10 @@ impl Streams for Driver {
     fn release(&mut self, address: Address) -> Result<(), CudaError> {
         let device = self.allocated.remove(&address).expect("released once");
         self.enter(device)?;
+        if self.mapped.remove(&address).is_some() {
+            // SAFETY: it was allocated so, and the caller's promise.
+            return called("cuMemFreeHost", unsafe { result::free_host(address as *mut c_void) });
+        }
         // SAFETY: it was allocated there, and the caller's promise; this waits for the device, too.
         called("cuMemFree", unsafe { result::free_sync(address) })
     }
@@ -295,9 +318,7 @@ impl Streams for Driver {
     }
 
     fn write(&mut self, into: Address, bytes: &[u8]) -> Result<(), CudaError> {
-        if self.current.is_none() {
-            self.enter(0)?;
-        }
+        self.enter_any()?;
         // SAFETY: the caller's promise: it is allocated, and as long.
         called("cuMemcpyHtoD", unsafe { result::memcpy_htod_sync(into, bytes) })?;
         // The call returns when the bytes have left the caller, and streams of ours do not wait for it.
@@ -307,11 +328,57 @@ impl Streams for Driver {
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
-        if self.current.is_none() {
-            self.enter(0)?;
-        }
+        self.enter_any()?;
         // SAFETY: the caller's promise: it is allocated, and as long.
         called("cuMemcpyDtoH", unsafe { result::memcpy_dtoh_sync(bytes, from) })
+    }
+
+    fn urgent_stream(&mut self, device: usize) -> Result<Stream, CudaError> {
+        self.enter(device)?;
+        let range = called("cuCtxGetStreamPriorityRange", result::stream::get_priority_range())?;
+        let kind = result::stream::StreamKind::NonBlocking;
+        // The lower number goes first.
+        let urgent = result::stream::create_with_priority(kind, range.1);
+        let stream = called("cuStreamCreateWithPriority", urgent)?;
+        self.streams.push((device, stream));
+        Ok(Stream(self.streams.len() - 1))
+    }
+
+    fn happened(&mut self, Event(event): Event) -> Result<bool, CudaError> {
+        self.enter(self.events[event].device)?;
+        // SAFETY: as in `record`.
+        match unsafe { result::event::query(self.events[event].handle) } {
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            ended => called("work on a stream", ended).map(|()| true),
+        }
+    }
+
+    fn mapped(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
+        self.enter(device)?;
+        let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+        // SAFETY: whoever reads it has written it before.
+        let allocated = unsafe { result::malloc_host(size_bytes.max(1), flags) };
+        let place = called(format_args!("cuMemHostAlloc of {size_bytes} bytes"), allocated)?;
+        // In the one space of addresses that 64-bit systems have, kernels read it under the same address.
+        let address = place as Address;
+        self.allocated.insert(address, device);
+        self.mapped.insert(address, size_bytes / size_of::<u64>());
+        Ok(address)
+    }
+
+    fn write_mapped(&mut self, into: Address, words: &[u64]) -> Result<(), CudaError> {
+        if self.mapped.get(&into).is_none_or(|&room| room < words.len()) {
+            let why = format!("{} words do not fit there", words.len());
+            return Err(CudaError::Failed { call: format!("writing at {into:#x}"), why });
+        }
+        // SAFETY: as many words are allocated there, and the caller's promise: nobody reads them now.
+        let place = unsafe { std::slice::from_raw_parts_mut(into as *mut u64, words.len()) };
+        place.copy_from_slice(words);
+        Ok(())
+    }
+
+    fn multiprocessors(&self, device: usize) -> usize {
+        self.found.devices[device].multiprocessors
     }
 }
 

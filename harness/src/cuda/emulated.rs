@@ -199,6 +199,14 @@ impl Emulated {
                 }
                 Ok(())
             }
+            &Work::Busy { from, into, length_ns, .. } => {
+                let mut clock = Memory::new(8);
+                if from > 0 {
+                    clock = self.vector(device, from, 8)?;
+                }
+                clock.elements_mut::<u64>()[0] += length_ns;
+                self.overwrite(device, into, &clock)
+            }
             Work::Fill { dtype, into, values, rank } => {
                 let filled = filled(*dtype, values, *rank);
                 self.overwrite(device, *into, &filled)
@@ -360,5 +368,30 @@ impl Streams for Emulated {
         let size_bytes = bytes.len();
         bytes.copy_from_slice(self.bytes(None, from, size_bytes)?);
         Ok(())
+    }
+
+    fn urgent_stream(&mut self, device: usize) -> Result<Stream, CudaError> {
+        self.stream(device)
+    }
+
+    /// While somebody asks, a little happens.
+    fn happened(&mut self, Event(event): Event) -> Result<bool, CudaError> {
+        for _ in 0..self.random.random_range(0..32) {
+            self.advance()?;
+        }
+        Ok(self.events[event].done == self.events[event].asked)
+    }
+
+    fn mapped(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
+        self.allocate(device, size_bytes)
+    }
+
+    fn write_mapped(&mut self, into: Address, words: &[u64]) -> Result<(), CudaError> {
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.write(into, &bytes)
+    }
+
+    fn multiprocessors(&self, _: usize) -> usize {
+        1
     }
 }

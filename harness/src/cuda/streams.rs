@@ -14,8 +14,8 @@ pub struct Event(pub usize);
 /// Devices with memory, streams and events.
 ///
 /// Nothing makes the host wait but [`Self::synchronize`], [`Self::write`], [`Self::read`], and what allocates
-/// or releases memory. Addresses of
-/// all devices are apart, and of a device that [reaches](Self::reaches) another kernels read its memory.
+/// or releases memory. Addresses of all devices are apart, and of a device that [reaches](Self::reaches)
+/// another kernels read its memory.
 pub trait Streams {
     /// In words: of each device.
     fn devices(&self) -> Vec<String>;
@@ -110,4 +110,31 @@ pub trait Streams {
     /// # Errors
     /// When the driver refuses.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
+
+    /// As [`Self::stream`], of which what can run is run before that on others: for messages.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn urgent_stream(&mut self, device: usize) -> Result<Stream, CudaError>;
+
+    /// Whether what the event was recorded for last has come to pass.
+    ///
+    /// # Errors
+    /// When earlier work failed.
+    fn happened(&mut self, event: Event) -> Result<bool, CudaError>;
+
+    /// Memory of the host that kernels on a device read where it is; [`Self::release`] gives it back.
+    ///
+    /// # Errors
+    /// When there is none left.
+    fn mapped(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError>;
+
+    /// Writes to such memory, at once; what was enqueued before and reads it must have happened.
+    ///
+    /// # Errors
+    /// When it is not as long.
+    fn write_mapped(&mut self, into: Address, words: &[u64]) -> Result<(), CudaError>;
+
+    /// Blocks of this many keep a device busy, each on a multiprocessor of its own.
+    fn multiprocessors(&self, device: usize) -> usize;
 }

@@ -21,6 +21,10 @@ pub const THREADS: u32 = 256;
 /// Blocks of a grid, at most: enough to fill any GPU of today several times.
 const MOST_BLOCKS: u64 = 2048;
 
+/// Blocks on each multiprocessor that is kept busy: with [`THREADS`] each, half of what it has room for
+/// since compute capability 8.0, so that messages find some, as they do beside a model's own kernels.
+const BUSY_BLOCKS: usize = 4;
+
 /// Bytes that a thread moves at once.
 const LINE_BYTES: u64 = 16;
 
@@ -52,6 +56,17 @@ pub enum Work {
         count: usize,
         /// 1 for integers.
         factor: f64,
+    },
+    /// Nothing, for so long, on so many multiprocessors: a pass over a model, replayed.
+    Busy {
+        /// Where to read the moment at which it begins, on the device's clock; 0 for now.
+        from: Address,
+        /// Where to write the moment at which it is over: a word of 64 bits, another one.
+        into: Address,
+        /// How long.
+        length_ns: u64,
+        /// Each takes half the threads that a multiprocessor has room for.
+        multiprocessors: usize,
     },
     /// Writes a rank's input, as [`crate::pattern`] does.
     Fill {
@@ -115,6 +130,9 @@ impl Work {
     pub fn launch(&self) -> Result<Option<Launch>, CudaError> {
         let (elements, blocks) = match self {
             Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
+            Work::Busy { multiprocessors, .. } => {
+                (*multiprocessors, (*multiprocessors * BUSY_BLOCKS) as u32)
+            }
             Work::Pack { count, .. } => (*count, (*count as u64).min(u16::MAX.into()) as u32),
             Work::Fill { dtype, values, .. } | Work::Check { dtype, values, .. } => {
                 (values.elements, grid(*dtype, values.elements))
@@ -132,6 +150,7 @@ impl Work {
             Work::Reduce { dtype, combine, .. } => {
                 format!("reduce_{}_{}", combine_name(*combine), dtype.name())
             }
+            Work::Busy { .. } => "busy".into(),
             Work::Pack { from, into, .. } => format!("pack_{}_{}", from.name(), into.name()),
             Work::Fill { dtype, .. } => format!("fill_{}", dtype.name()),
             Work::Check { dtype, .. } => format!("check_{}", dtype.name()),
@@ -151,6 +170,7 @@ impl Work {
                 words.extend([*elements as u64, from.len() as u64]);
                 words
             }
+            &Work::Busy { from, into, length_ns, .. } => smallvec![from, into, length_ns],
             &Work::Pack { pieces, count, factor, .. } => {
                 smallvec![pieces, count as u64, factor.to_bits()]
             }
@@ -171,7 +191,7 @@ impl Work {
 
     /// Every kernel that the host may launch.
     pub fn entries() -> Vec<String> {
-        let mut entries = Vec::new();
+        let mut entries = vec!["busy".to_string()];
         for dtype in DataType::ALL {
             for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
                 entries.push(format!("reduce_{}_{}", combine_name(combine), dtype.name()));

@@ -83,18 +83,21 @@ impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
     }
 
     fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError> {
-        let was_away = matches!(self.gradients, Place::Away(_));
-        if let Place::Fresh(_) = self.gradients {
+        if self.written().is_some() {
             let begun = meeting.begun();
             begun.inspect(|&begun| self.replay.begin(begun));
             return Ok(begun.is_some());
         }
         let gradients = std::mem::take(&mut self.gradients);
         self.gradients = gradients.advance(self.scope, self.job, self.rank);
-        if was_away && matches!(self.gradients, Place::Fresh(_)) {
+        if self.written().is_some() {
             meeting.arrive();
         }
         Ok(false)
+    }
+
+    fn written(&self) -> Option<Instant> {
+        self.gradients.written()
     }
 
     fn begun(&self) -> Option<Instant> {

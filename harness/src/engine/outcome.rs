@@ -8,6 +8,7 @@ use algorithms::topology::Rank;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::cuda::CudaError;
 use crate::negotiate::NegotiateError;
 use crate::optimizer::Work;
 use crate::pattern::Wrong;
@@ -106,6 +107,9 @@ pub enum EngineError {
     /// An allreduce failed.
     #[error("data plane: {0}")]
     Transport(#[from] TransportError),
+    /// A device refuses.
+    #[error("device: {0}")]
+    Device(#[from] CudaError),
     /// The control plane reports an error for some tensors.
     #[error("{0}")]
     Refused(String),

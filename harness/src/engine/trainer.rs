@@ -31,6 +31,9 @@ pub trait Trainer {
     /// When a device refuses.
     fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError>;
 
+    /// Since when this rank has the data of the last step.
+    fn written(&self) -> Option<Instant>;
+
     /// When the running step began, or will begin.
     fn begun(&self) -> Option<Instant>;
 
@@ -85,8 +88,11 @@ pub trait Trainer {
     ///
     /// # Errors
     /// When a device refuses.
-    fn ended(&mut self, now: Instant, goes_on: bool)
-    -> Result<Option<(Duration, Work)>, EngineError>;
+    fn ended(
+        &mut self,
+        now: Instant,
+        goes_on: bool,
+    ) -> Result<Option<(Duration, Work)>, EngineError>;
 }
 
 /// A message that is over.
@@ -113,8 +119,8 @@ pub enum Place<'scope> {
     Stale(Gradients),
     /// With a thread that writes them.
     Away(ScopedJoinHandle<'scope, Gradients>),
-    /// Here, for the last step.
-    Fresh(Gradients),
+    /// Here, for the last step, since then.
+    Fresh(Gradients, Instant),
 }
 
 impl<'scope> Place<'scope> {
@@ -131,7 +137,8 @@ impl<'scope> Place<'scope> {
                 gradients
             })),
             Place::Away(writer) if writer.is_finished() => {
-                Place::Fresh(writer.join().expect("writing gradients panicked"))
+                let gradients = writer.join().expect("writing gradients panicked");
+                Place::Fresh(gradients, Instant::now())
             }
             other => other,
         }
@@ -143,8 +150,16 @@ impl<'scope> Place<'scope> {
     /// While they are written.
     pub fn here(&mut self) -> &mut Gradients {
         match self {
-            Place::Stale(gradients) | Place::Fresh(gradients) => gradients,
+            Place::Stale(gradients) | Place::Fresh(gradients, _) => gradients,
             Place::Away(_) => unreachable!("no tensor is ready while gradients are away"),
+        }
+    }
+
+    /// Since when they are written.
+    pub fn written(&self) -> Option<Instant> {
+        match self {
+            Place::Fresh(_, written) => Some(*written),
+            _ => None,
         }
     }
 }

@@ -22,7 +22,7 @@ enum { FINE = 0, INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT
 
 static const int DEVICES = 2;
 static thread_local long current;
-static std::set<void*> allocated;
+static std::set<void*> allocated, mapped;
 static std::string ptx;
 static long handles = 100;
 static int last;
@@ -54,7 +54,7 @@ int cuDeviceGetName(char* name, int length, int) {
     return FINE;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
-    *value = attribute == 75 ? (is("volta") ? 7 : 9) : 0;
+    *value = attribute == 75 ? (is("volta") ? 7 : 9) : attribute == 16 ? 2 : 0;
     return FINE;
 }
 int cuDeviceTotalMem_v2(size_t* bytes, int) {
@@ -117,6 +117,14 @@ int cuStreamCreate(long* stream, unsigned) {
     *stream = ++handles;
     return current ? FINE : NO_CONTEXT;
 }
+int cuCtxGetStreamPriorityRange(int* least, int* greatest) {
+    *least = 0, *greatest = -5;
+    return current ? FINE : NO_CONTEXT;
+}
+int cuStreamCreateWithPriority(long* stream, unsigned, int priority) {
+    *stream = ++handles;
+    return current && priority == -5 ? FINE : NO_CONTEXT;
+}
 int cuStreamDestroy_v2(long) { return FINE; }
 int cuStreamWaitEvent(long stream, long event, unsigned) { return stream && event ? FINE : INVALID; }
 int cuStreamSynchronize(long) { return last; }
@@ -126,6 +134,17 @@ int cuEventCreate(long* event, unsigned) {
 }
 int cuEventDestroy_v2(long) { return FINE; }
 int cuEventRecord(long event, long stream) { return stream && event ? FINE : INVALID; }
+int cuEventQuery(long event) { return event ? last : INVALID; }
+int cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
+    *address = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    mapped.insert(*address);
+    return current && flags == 3 ? FINE : INVALID;
+}
+int cuMemFreeHost(void* address) {
+    if (!mapped.erase(address)) return INVALID;
+    free(address);
+    return FINE;
+}
 int cuEventElapsedTime(float* ms, long from, long to) {
     *ms = 0.001f;
     return from && to ? FINE : INVALID;

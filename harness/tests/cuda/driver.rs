@@ -88,7 +88,10 @@ fn info_lists_driver_and_gpus() {
     let info = |posing| String::from_utf8(kolo(&folder, posing, &["info"]).stdout).unwrap();
     let said = info("");
     assert!(said.contains("libcuda.so.1, for CUDA 12.2"), "{said}");
-    assert!(said.contains("a processor that poses, 2 GB, compute capability 9.0"), "{said}");
+    assert!(
+        said.contains("a processor that poses, 2 GB, 2 multiprocessors, compute capability 9.0"),
+        "{said}"
+    );
     assert!(info("volta").contains("and the kernels are for 8.0 or later"));
 }
 

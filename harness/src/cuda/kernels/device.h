@@ -27,5 +27,10 @@ INLINE u16 narrow_half(float wide) {
 
 INLINE u32 bits_of(float number) { return __float_as_uint(number); }
 INLINE float of_bits(u32 bits) { return __uint_as_float(bits); }
+INLINE u64 now_ns() {
+    u64 time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
 INLINE void count(u64* counter) { atomicAdd(counter, 1ULL); }
 INLINE void lower(u64* least, u64 value) { atomicMin(least, value); }

@@ -1,4 +1,4 @@
-// What GPUs do to elements: pack, reduce, fill, check.
+// What GPUs do to elements: pack, reduce, fill, check; and what keeps them busy.
 //
 // A kernel takes one structure, as `harness/src/cuda/work.rs` has it. Threads go over the elements in
 // strides, so that a grid of any size does the whole work, and none waits for another: compiled for a
@@ -239,6 +239,22 @@ PACK(f16, Half, f32, float)
 PACK(bf16, Brain, f32, float)
 PACK(f16, Half, f64, double)
 PACK(bf16, Brain, f64, double)
+
+// ---- busy: time passes, and nothing else happens
+
+struct Busy {
+    // When it begins, on the device's clock; none for now.
+    const u64* from;
+    // Where to write when it is over.
+    u64* into;
+    u64 length_ns;
+};
+
+KERNEL busy(WORK(Busy) work) {
+    u64 end = (work.from ? *work.from : now_ns()) + work.length_ns;
+    while (now_ns() < end) continue;
+    if (thread() == 0) *work.into = end;
+}
 
 // ---- fill and check: the data of pattern.rs
 

@@ -1,6 +1,7 @@
 // The same for a processor, on which tests run the kernels thread by thread: with `place` the caller says
 // which one comes next.
 
+#include <chrono>
 #include <cstring>
 
 typedef unsigned short u16;
@@ -57,6 +58,7 @@ INLINE u16 narrow_half(float wide) {
     return sign | (rest - ((127 - 15) << 23) + 0xFFF + (rest >> 13 & 1)) >> 13;
 }
 
+INLINE u64 now_ns() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 INLINE void count(u64* counter) { ++*counter; }
 INLINE void lower(u64* least, u64 value) {
     if (value < *least) *least = value;

@@ -1,0 +1,369 @@
+//! One rank's place on a device: its gradients, and the messages that are made of them.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use algorithms::control::{DataType, TensorId};
+use smallvec::smallvec;
+
+use super::super::Job;
+use crate::allreduce::Reduction;
+use crate::cuda::CudaError;
+use crate::cuda::collective::Seat;
+use crate::cuda::packing::{PADDING_BYTES, PIECE_BYTES, Piece, Tensor, layout, pieces};
+use crate::cuda::streams::{Event, Stream, Streams};
+use crate::cuda::work::{Address, Work};
+use crate::gradients::Gradients;
+use crate::kernel::Combine;
+use crate::memory::Memory;
+use crate::pattern::turn;
+
+/// Bytes of the two words in which passes keep the time.
+const CLOCK_BYTES: usize = 16;
+
+/// Every gradient begins on so many bytes, as if it had been allocated by itself.
+const ALIGNED_BYTES: usize = 256;
+
+/// Gradients that are reduced as one vector.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    /// Which, in their order.
+    pub tensors: Vec<TensorId>,
+    /// How.
+    pub reduction: Reduction,
+}
+
+/// A message on the device.
+pub struct Underway {
+    /// When it was asked for.
+    pub asked: Instant,
+    /// Which gradients.
+    pub tensors: Vec<TensorId>,
+    /// Their elements.
+    pub elements: usize,
+    /// Before it, once it is packed, once it is reduced, and once it is unpacked.
+    pub marks: [Event; 4],
+    /// Where its tables of pieces lie: into the vector, out of it, and from place to the same place.
+    tables: [Address; 3],
+    /// Their lengths.
+    counts: [usize; 3],
+}
+
+/// Where a collective works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    /// The first element.
+    pub address: Address,
+    /// How many, those between tensors included.
+    pub elements: usize,
+}
+
+/// One rank's streams and memory on a device.
+pub struct Station {
+    /// The device, and the stream of messages.
+    pub seat: Seat,
+    /// The stream of passes over the model.
+    pub compute: Stream,
+    /// Two words of 64 bits, in which passes keep the time.
+    pub clock: Address,
+    /// Messages in their order.
+    pub underway: VecDeque<Underway>,
+    dtype: DataType,
+    wire: DataType,
+    ranks: usize,
+    /// What results are multiplied by in the end: the share of a pass, if passes are averaged.
+    share: f64,
+    /// Where passes are added up, and results are left.
+    sums: Vec<Tensor>,
+    /// What passes after the first bring; none if there is only one.
+    later: Vec<Tensor>,
+    fusion_buffer: Address,
+    fusion_bytes: usize,
+    /// Room for three tables of pieces each, that no message has.
+    tables: Vec<Address>,
+    table_pieces: usize,
+    /// What was allocated for good.
+    slabs: Vec<Address>,
+}
+
+impl Station {
+    /// Bytes that a rank of a job takes on its device, what a collective puts aside left out.
+    pub fn need_bytes(job: &Job) -> usize {
+        let passes = job.framework.backward_passes_per_step.min(2);
+        passes * slab_bytes(job) + fusion_bytes(job)
+    }
+
+    /// Allocates what a rank of a job needs.
+    ///
+    /// # Errors
+    /// When there is not as much.
+    pub fn new(
+        streams: &mut impl Streams,
+        job: &Job,
+        seat: Seat,
+        compute: Stream,
+    ) -> Result<Station, CudaError> {
+        let passes = job.framework.backward_passes_per_step;
+        let (dtype, wire) = (job.dtype, job.wire());
+        let mut station = Station {
+            seat,
+            compute,
+            clock: streams.allocate(seat.device, CLOCK_BYTES)?,
+            underway: VecDeque::new(),
+            dtype,
+            wire,
+            ranks: job.topology.ranks(),
+            share: match job.framework.average_aggregated_gradients {
+                true => 1.0 / passes as f64,
+                false => 1.0,
+            },
+            sums: Vec::new(),
+            later: Vec::new(),
+            fusion_buffer: 0,
+            fusion_bytes: 0,
+            tables: Vec::new(),
+            table_pieces: lengths(job).map(|elements| most_pieces(elements, dtype)).sum(),
+            slabs: Vec::new(),
+        };
+        station.slabs.push(station.clock);
+        station.sums = station.slab(streams, job)?;
+        if passes > 1 {
+            station.later = station.slab(streams, job)?;
+        }
+        station.room(streams, fusion_bytes(job))?;
+        Ok(station)
+    }
+
+    /// Memory for all gradients.
+    fn slab(&mut self, streams: &mut impl Streams, job: &Job) -> Result<Vec<Tensor>, CudaError> {
+        let mut address = streams.allocate(self.seat.device, slab_bytes(job))?;
+        self.slabs.push(address);
+        let tensor = |elements: usize| {
+            let tensor = Tensor { address, elements };
+            address += aligned_bytes(elements, job.dtype) as Address;
+            tensor
+        };
+        Ok(lengths(job).map(tensor).collect())
+    }
+
+    /// A fusion buffer of so many bytes at least.
+    fn room(&mut self, streams: &mut impl Streams, bytes: usize) -> Result<(), CudaError> {
+        if self.fusion_bytes < bytes || self.fusion_buffer == 0 {
+            if self.fusion_buffer > 0 {
+                streams.release(std::mem::take(&mut self.fusion_buffer))?;
+            }
+            self.fusion_buffer = streams.allocate(self.seat.device, bytes)?;
+            self.fusion_bytes = bytes;
+        }
+        Ok(())
+    }
+
+    /// Copies what passes bring to the device.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn upload(
+        &self,
+        streams: &mut impl Streams,
+        gradients: &Gradients,
+    ) -> Result<(), CudaError> {
+        let sums = self.sums.iter().zip(gradients.sums());
+        for (tensor, memory) in sums.chain(self.later.iter().zip(gradients.later())) {
+            if tensor.elements > 0 {
+                streams.write(tensor.address, memory.elements())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies results from the device.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn download(
+        &self,
+        streams: &mut impl Streams,
+        gradients: &mut Gradients,
+    ) -> Result<(), CudaError> {
+        let sums = self.sums.iter().zip(gradients.sums_mut());
+        for (tensor, memory) in sums.filter(|(tensor, _)| tensor.elements > 0) {
+            streams.read(tensor.address, Memory::elements_mut(memory))?;
+        }
+        Ok(())
+    }
+
+    /// Puts on the stream of passes what adds up a gradient of a pass after the first.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn add(
+        &self,
+        streams: &mut impl Streams,
+        gradient: TensorId,
+        pass: usize,
+    ) -> Result<(), CudaError> {
+        let (sum, later) = (self.sums[gradient], self.later[gradient]);
+        let (size_bytes, elements) = (self.dtype.size_bytes() as Address, sum.elements);
+        let first = turn(pass, elements);
+        // What comes from `first` on is added to the beginning, and the rest behind it.
+        for (into, from, elements) in [(0, first, elements - first), (elements - first, 0, first)] {
+            let into = sum.address + into as Address * size_bytes;
+            let from = smallvec![into, later.address + from as Address * size_bytes];
+            let (dtype, combine) = (self.dtype, Combine::Sum);
+            streams.launch(self.compute, &Work::Reduce { dtype, combine, into, from, elements })?;
+        }
+        Ok(())
+    }
+
+    /// Puts a message on its stream: all that comes before it is reduced.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn pack(
+        &mut self,
+        streams: &mut impl Streams,
+        message: &Message,
+        asked: Instant,
+    ) -> Result<Vector, CudaError> {
+        let (vector, place) = self.place(streams, &message.tensors)?;
+        let (dtype, wire) = (self.dtype, self.wire);
+        let own: Vec<Tensor> = message.tensors.iter().map(|&id| self.sums[id]).collect();
+        let pairs = own.iter().copied().zip(place.iter().copied());
+        let into = pieces(pairs.clone(), dtype, wire)?;
+        let packed = |(tensor, address): (Tensor, _)| {
+            (Tensor { address, elements: tensor.elements }, tensor.address)
+        };
+        let back = pieces(pairs.map(packed), wire, dtype)?;
+        let same = pieces(own.iter().map(|&tensor| (tensor, tensor.address)), dtype, dtype)?;
+        let (tables, counts) = self.write_tables(streams, [&into, &back, &same])?;
+        let mut marks = [Event(0); 4];
+        for mark in &mut marks {
+            *mark = streams.event(self.seat.device, true)?;
+        }
+        let elements = own.iter().map(|tensor| tensor.elements).sum();
+        streams.record(self.seat.stream, marks[0])?;
+        let is_there = vector.address != self.fusion_buffer;
+        if !is_there || message.reduction.prescale != 1.0 {
+            let (pieces, count, factor) = (tables[0], counts[0], message.reduction.prescale);
+            let work = Work::Pack { from: dtype, into: wire, pieces, count, factor };
+            streams.launch(self.seat.stream, &work)?;
+        }
+        streams.record(self.seat.stream, marks[1])?;
+        let tensors = message.tensors.clone();
+        self.underway.push_back(Underway { asked, tensors, elements, marks, tables, counts });
+        Ok(vector)
+    }
+
+    /// Puts on the stream what comes once the message that was packed last is reduced.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn unpack(
+        &mut self,
+        streams: &mut impl Streams,
+        message: &Message,
+        vector: Vector,
+    ) -> Result<(), CudaError> {
+        let (dtype, wire, on) = (self.dtype, self.wire, self.seat.stream);
+        let last = self.underway.back().expect("it was packed");
+        let &Underway { marks, tables, counts, .. } = last;
+        streams.record(on, marks[2])?;
+        let factor = message.reduction.factor_after(self.ranks);
+        let is_there = vector.address != self.fusion_buffer;
+        if !is_there || factor != 1.0 {
+            let (pieces, count) = (tables[1], counts[1]);
+            streams.launch(on, &Work::Pack { from: wire, into: dtype, pieces, count, factor })?;
+        }
+        if self.share != 1.0 {
+            let (pieces, count, factor) = (tables[2], counts[2], self.share);
+            streams.launch(on, &Work::Pack { from: dtype, into: dtype, pieces, count, factor })?;
+        }
+        streams.record(on, marks[3])
+    }
+
+    /// A message that is over: what it had may be had by others.
+    pub fn finish(&mut self, streams: &mut impl Streams, underway: &Underway) {
+        underway.marks.into_iter().for_each(|mark| streams.give_back(mark));
+        self.tables.push(underway.tables[0]);
+    }
+
+    /// Where the elements of a message are reduced, and where each tensor is among them: a tensor alone
+    /// where it lies, as with Horovod, unless it travels as another type.
+    fn place(
+        &mut self,
+        streams: &mut impl Streams,
+        tensors: &[TensorId],
+    ) -> Result<(Vector, Vec<Address>), CudaError> {
+        if let (&[alone], true) = (tensors, self.dtype == self.wire) {
+            let Tensor { address, elements } = self.sums[alone];
+            return Ok((Vector { address, elements }, vec![address]));
+        }
+        let size_bytes = self.wire.size_bytes();
+        let lengths = tensors.iter().map(|&id| self.sums[id].elements);
+        let (starts, elements) = layout(lengths, self.wire);
+        self.room(streams, elements * size_bytes)?;
+        let address = self.fusion_buffer;
+        let place = |start: usize| address + (start * size_bytes) as Address;
+        Ok((Vector { address, elements }, starts.into_iter().map(place).collect()))
+    }
+
+    /// Writes three tables where kernels read them.
+    fn write_tables(
+        &mut self,
+        streams: &mut impl Streams,
+        pieces: [&[Piece]; 3],
+    ) -> Result<([Address; 3], [usize; 3]), CudaError> {
+        let table_words = 3 * self.table_pieces;
+        let table_bytes = table_words * size_of::<u64>();
+        let table = match self.tables.pop() {
+            Some(table) => table,
+            None => streams.mapped(self.seat.device, 3 * table_bytes)?,
+        };
+        let mut words = vec![0; 3 * table_words];
+        for (own, pieces) in words.chunks_mut(table_words.max(1)).zip(pieces) {
+            own.iter_mut().zip(pieces.iter().flat_map(Piece::words)).for_each(|(a, b)| *a = b);
+        }
+        streams.write_mapped(table, &words)?;
+        let tables = [0, 1, 2].map(|at| table + (at * table_bytes) as Address);
+        Ok((tables, pieces.map(<[Piece]>::len)))
+    }
+
+    /// Gives everything back; waits for what is on the device.
+    ///
+    /// # Errors
+    /// When some of it failed.
+    pub fn release(mut self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        while let Some(underway) = self.underway.pop_front() {
+            self.finish(streams, &underway);
+        }
+        let buffer = Some(self.fusion_buffer).filter(|&address| address > 0);
+        let all = self.slabs.into_iter().chain(self.tables).chain(buffer);
+        all.into_iter().try_for_each(|address| streams.release(address))
+    }
+}
+
+fn lengths<'j>(job: &Job<'j>) -> impl Iterator<Item = usize> + use<'j> {
+    job.workload.gradients.iter().map(|gradient| gradient.elements())
+}
+
+fn aligned_bytes(elements: usize, dtype: DataType) -> usize {
+    (elements * dtype.size_bytes()).next_multiple_of(ALIGNED_BYTES)
+}
+
+fn slab_bytes(job: &Job) -> usize {
+    lengths(job).map(|elements| aligned_bytes(elements, job.dtype)).sum()
+}
+
+/// Of the largest message that is to be expected, with every tensor on a line of its own.
+fn fusion_bytes(job: &Job) -> usize {
+    let size_bytes = job.wire().size_bytes();
+    let largest = lengths(job).max().unwrap_or(0) * size_bytes;
+    let all = job.workload.elements() * size_bytes;
+    let padding = job.workload.gradients.len() * PADDING_BYTES;
+    job.fusion_threshold_bytes.max(largest).min(all) + padding
+}
+
+/// Of a tensor, whatever it is cast to.
+fn most_pieces(elements: usize, dtype: DataType) -> usize {
+    elements.div_ceil(PIECE_BYTES / dtype.size_bytes().max(1)) + 1
+}

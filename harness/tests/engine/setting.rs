@@ -1,0 +1,155 @@
+//! What tests vary of a job, and running it.
+
+use std::time::Duration;
+
+use algorithms::control::{DataType, ReduceOp, StallCheck};
+use algorithms::registry::find;
+use algorithms::topology::Topology;
+use harness::allreduce::Sizes;
+use harness::cuda::emulated::{Emulated, Turns};
+use harness::data_plane::DataPlane;
+use harness::engine::device::{self, Devices};
+use harness::engine::{self, EngineError, Fault, Job, Outcome, RankMemory};
+use harness::framework::Framework;
+use harness::replay::StepTimes;
+use harness::workload::{Gradient, Workload};
+
+/// `count` gradients of uneven sizes that become ready one after the other, the last one first.
+pub fn workload(count: usize) -> Workload {
+    let gradient = |id: usize| Gradient {
+        name: format!("layer{id}"),
+        shape: vec![(id as u64 * 37) % 600],
+        ready_fraction: 1.0 - id as f64 / count as f64,
+    };
+    Workload {
+        name: "uneven".into(),
+        gradients: (0..count).map(gradient).collect(),
+        ready_order: (0..count).rev().collect(),
+        ready_assumed: false,
+    }
+}
+
+/// Where ranks train.
+#[derive(Clone, Copy)]
+pub enum On {
+    Threads,
+    /// Streams of so many devices, whose work is done in some order, with that seed.
+    Devices(usize, Turns, u64),
+}
+
+pub struct Setting<'a> {
+    pub plane: &'a str,
+    pub algorithm: &'a str,
+    pub topology: Topology,
+    pub dtype: DataType,
+    pub op: ReduceOp,
+    pub threshold: usize,
+    pub cycle_ms: f64,
+    pub cache_capacity: usize,
+    pub segment_bytes: usize,
+    pub packing_bytes: usize,
+    pub backward: Duration,
+    pub patience: Duration,
+    pub steps: usize,
+    pub framework: Framework,
+    pub disable_group_fusion: bool,
+    pub stall_check: Option<StallCheck>,
+    pub fault: Option<Fault>,
+    pub on: On,
+}
+
+impl Default for Setting<'_> {
+    fn default() -> Self {
+        Setting {
+            plane: "bitvector",
+            algorithm: "ring",
+            topology: Topology::uniform(2, 2),
+            dtype: DataType::F32,
+            op: ReduceOp::Average,
+            threshold: 1 << 20,
+            cycle_ms: 0.5,
+            cache_capacity: 1024,
+            segment_bytes: 1000,
+            packing_bytes: 5000,
+            backward: Duration::from_millis(8),
+            patience: Duration::from_secs(60),
+            steps: 3,
+            framework: Framework::default(),
+            disable_group_fusion: false,
+            stall_check: None,
+            fault: None,
+            on: On::Threads,
+        }
+    }
+}
+
+/// The forward part of a pass.
+pub const FORWARD: Duration = Duration::from_micros(300);
+
+pub fn run(setting: &Setting, workload: &Workload) -> Outcome {
+    let outcome = try_run(setting, workload).unwrap();
+    for rank in &outcome.ranks {
+        assert_eq!(rank.steps.len(), setting.steps);
+        let same_cycles = rank.cycles.len() == outcome.ranks[0].cycles.len();
+        assert!(same_cycles || !outcome.negotiated, "a cycle is all ranks'");
+        let same = rank.messages.iter().zip(&outcome.ranks[0].messages);
+        assert!({ same }.all(|(a, b)| (a.tensors, a.elements) == (b.tensors, b.elements)));
+        for step in 0..setting.steps {
+            let of_step = || rank.messages.iter().filter(|message| message.step == step);
+            let tensors: usize = of_step().map(|message| message.tensors).sum();
+            let elements: usize = of_step().map(|message| message.elements).sum();
+            assert_eq!((tensors, elements), (workload.gradients.len(), workload.elements()));
+            // Where devices are emulated no time passes.
+            if let On::Threads = setting.on {
+                let passes = setting.framework.backward_passes_per_step as u32;
+                assert!(rank.steps[step].time >= (FORWARD + setting.backward) * passes);
+            }
+        }
+    }
+    outcome
+}
+
+pub fn try_run(setting: &Setting, workload: &Workload) -> Result<Outcome, EngineError> {
+    let algorithm = find(setting.algorithm).unwrap();
+    let by_algorithm = algorithm.grouping().map(|_| 3);
+    let groups = setting.framework.groups(workload, by_algorithm).unwrap();
+    let data_plane = DataPlane::ours(algorithm, &setting.topology).unwrap();
+    let job = Job {
+        workload,
+        times: StepTimes {
+            forward: FORWARD,
+            backward: setting.backward,
+            optimizer: Duration::from_micros(100),
+        },
+        topology: &setting.topology,
+        dtype: setting.dtype,
+        op: setting.op,
+        data_plane: &data_plane,
+        framework: &setting.framework,
+        groups: &groups,
+        disable_group_fusion: setting.disable_group_fusion,
+        control_plane: setting.plane,
+        stall_check: setting.stall_check,
+        fusion_threshold_bytes: setting.threshold,
+        cycle_time: Duration::from_secs_f64(setting.cycle_ms / 1e3),
+        cache_capacity: setting.cache_capacity,
+        sizes: Sizes { segment_bytes: setting.segment_bytes, packing_bytes: setting.packing_bytes },
+        patience: setting.patience,
+        steps: setting.steps,
+        seed: 99,
+        recorder: None,
+        fault: setting.fault,
+    };
+    let mut memories = Vec::new();
+    memories.resize_with(setting.topology.ranks(), RankMemory::default);
+    match setting.on {
+        On::Threads => engine::run(&job, &mut memories),
+        On::Devices(count, turns, seed) => {
+            let mut devices = Devices::new(Emulated::new(count, count == 1, turns, seed));
+            let ended = device::run(&job, &mut memories, &mut devices);
+            assert!(devices.streams.guards_are_whole());
+            assert_eq!(devices.streams.allocated(), 0, "all memory is given back: {ended:?}");
+            ended
+        }
+    }
+}
