@@ -94,6 +94,13 @@ impl Collective {
         Ok(())
     }
 
+    /// Copies and kernels, and events that are recorded or waited for.
+    pub fn counts(&self) -> (usize, usize) {
+        let is_work = |task: &Task| matches!(task, Task::Copy { .. } | Task::Reduce { .. });
+        let work = self.streamed.tasks.iter().filter(|(_, task)| is_work(task)).count();
+        (work, self.streamed.tasks.len() - work)
+    }
+
     /// Gives back what was allocated.
     ///
     /// # Errors

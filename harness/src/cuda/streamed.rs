@@ -249,6 +249,8 @@ impl<'p> Order<'p> {
 }
 
 #[cfg(test)]
+mod graphs;
+#[cfg(test)]
 mod races;
 #[cfg(test)]
 mod tests;

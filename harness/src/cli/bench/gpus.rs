@@ -7,18 +7,19 @@ use algorithms::grouped::Buffer as Packing;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
-use super::{Arguments, Process, request, tables, topology};
+use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
 use crate::cli::{Exit, usage};
 use crate::cuda::bench::Ranks;
 use crate::cuda::devices::Found;
 use crate::cuda::driver::Driver;
 use crate::cuda::emulated::{Emulated, Turns};
+use crate::cuda::inventory::Inventory;
 use crate::cuda::speed::{Speed, measure};
 use crate::cuda::streams::Streams;
 use crate::cuda::{self, NAME};
 use crate::data_plane::DataPlane;
 use crate::plan::Placement;
-use crate::provenance::Launch;
+use crate::provenance::{Launch, now};
 use crate::statistics::Summary;
 use crate::workload::{Gradient, Workload};
 
@@ -57,6 +58,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
     let (ranks, nodes) = (topology.ranks(), topology.nodes());
     let mut ranks_on = Ranks::new(streams, ranks)?;
+    ranks_on.graphs = arguments.graph;
     let host = &launch.machine.host;
     let process =
         |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };
@@ -80,7 +82,24 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
         }
     };
     let planes: Vec<_> = request.names.iter().map(plane).collect();
-    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(ranks_on.run(bench)?))
+    launch.inventory = driver.is_some().then(Inventory::before);
+    let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);
+    let ended = tables(arguments, &request, &planes, launch.clone(), 1, measure);
+    finish(arguments, launch)?;
+    ended
+}
+
+/// Looks at the GPUs once more, and says what makes times doubtful.
+fn finish(arguments: &Arguments, mut launch: Launch) -> Result<()> {
+    let Some(inventory) = &mut launch.inventory else { return Ok(()) };
+    inventory.after();
+    inventory.unknown.iter().for_each(|why| println!("# not known: {why}"));
+    inventory.warnings().iter().for_each(|warning| println!("# warning: {warning}"));
+    launch.ended = Some(now());
+    match arguments.out.as_ref().filter(|rows| rows.exists()) {
+        Some(rows) => write_provenance(rows, &launch),
+        None => Ok(()),
+    }
 }
 
 /// The kernels on a list of gradients.

@@ -4,7 +4,7 @@ use algorithms::control::DataType;
 
 use super::programs;
 use crate::allreduce::Reduction;
-use crate::bench::Bench;
+use crate::bench::{Bench, Enqueued};
 use crate::cuda::CudaError;
 use crate::cuda::collective::{Collective, Seat};
 use crate::cuda::packing::{Piece, Tensor, layout, pieces};
@@ -92,6 +92,17 @@ impl Line {
             collective,
             memories,
         })
+    }
+
+    /// What the host puts on the streams for it.
+    pub fn enqueued(&self) -> Enqueued {
+        let packs = self.memories.iter().flat_map(|memories| [memories.pack, memories.unpack]);
+        let packs = packs.filter(|(_, count)| *count > 0).count();
+        let is_copied = self.tensors.len() == 1 && self.size_bytes > 0;
+        let copies =
+            self.memories.iter().filter(|one| is_copied && one.input != one.output).count();
+        let (launches, events) = self.collective.counts();
+        Enqueued { launches: launches + packs + copies, events, ..Enqueued::default() }
     }
 
     /// Each tensor of a rank: index of its first element, its address in memory from there, its length.

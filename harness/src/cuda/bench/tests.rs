@@ -51,7 +51,10 @@ fn every_algorithm_type_and_reduction_is_right_and_has_no_time() {
                     };
                     let bench = Bench { dtype, op, in_place, ..bench(&plane, &world, &tensors) };
                     seed += 1;
-                    let timed = ranks(1 + seed as usize % 3, 4, seed).run(&bench).unwrap();
+                    let mut ranks = ranks(1 + seed as usize % 3, 4, seed);
+                    ranks.graphs = seed % 5 < 2;
+                    let timed = ranks.run(&bench).unwrap();
+                    assert_eq!(timed.enqueued.unwrap().nodes.is_some(), ranks.graphs);
                     let wrong = timed.wrong.unwrap();
                     assert_eq!(
                         wrong.count, 0,

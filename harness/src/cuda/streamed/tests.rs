@@ -90,7 +90,7 @@ fn wrong(case: &Case, turns: Turns, seed: u64) -> Result<u64, CudaError> {
 }
 
 /// The programs of every registered algorithm that has any in that world, whole and in segments.
-fn programs(ranks: usize) -> Vec<(String, Vec<Program>)> {
+pub fn programs(ranks: usize) -> Vec<(String, Vec<Program>)> {
     let mut worlds = vec![Topology::flat(ranks)];
     if ranks > 2 && ranks.is_multiple_of(2) {
         worlds.push(Topology::uniform(2, ranks / 2));
@@ -118,7 +118,7 @@ fn programs(ranks: usize) -> Vec<(String, Vec<Program>)> {
     all
 }
 
-fn orders(ranks: usize) -> impl Iterator<Item = Turns> {
+pub fn orders(ranks: usize) -> impl Iterator<Item = Turns> {
     let each = (0..ranks).flat_map(|rank| [Turns::Starving(rank), Turns::Hurrying(rank)]);
     [Turns::Lot, Turns::Eager, Turns::Lot, Turns::Eager].into_iter().chain(each)
 }
