@@ -65,13 +65,22 @@ impl Collective {
         Ok(Collective { streamed, seats, aside, events, dtype, combine })
     }
 
-    /// Puts everything on the streams; waits for nothing. `data` is where each rank's elements lie.
+    /// Puts everything on the streams; waits for nothing. `data` is where each rank's tensors lie, one rank's
+    /// after another's: one of each, unless the plan is for several.
     ///
     /// # Errors
     /// When the driver refuses.
+    ///
+    /// # Panics
+    /// When there are more or fewer tensors than the plan is for.
     pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
+        let tensors = self.streamed.tensors;
+        assert_eq!(data.len(), self.seats.len() * tensors, "{tensors} tensors of each rank");
         let place = |at: &At| {
-            let base = if at.place == Place::Data { data[at.rank] } else { self.aside[at.rank] };
+            let base = match at.place {
+                Place::Tensor(tensor) => data[at.rank * tensors + tensor],
+                Place::Aside => self.aside[at.rank],
+            };
             base + at.offset_bytes as u64
         };
         for (rank, task) in &self.streamed.tasks {

@@ -3,7 +3,6 @@
 use std::env;
 use std::path::Path;
 
-use algorithms::grouped::Buffer as Packing;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
@@ -72,15 +71,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     );
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
-    let plane = |name: &String| {
-        let plane = DataPlane::find(name, NAME, &request.topology)?;
-        match plane.grouping().map(|grouping| grouping.buffer) {
-            Some(Packing::Scattered) => Err(format!(
-                "{name} works on tensors where they lie, which transport {NAME} does not yet"
-            )),
-            _ => Ok(plane),
-        }
-    };
+    let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
     let planes: Vec<_> = request.names.iter().map(plane).collect();
     launch.inventory = driver.is_some().then(Inventory::before);
     let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);
