@@ -78,7 +78,7 @@ impl Collective {
         assert_eq!(data.len(), self.seats.len() * tensors, "{tensors} tensors of each rank");
         let place = |at: &At| {
             let base = match at.place {
-                Place::Tensor(tensor) => data[at.rank * tensors + tensor],
+                Place::Tensor(tensor) => data[at.rank * tensors + tensor as usize],
                 Place::Aside => self.aside[at.rank],
             };
             base + at.offset_bytes as u64

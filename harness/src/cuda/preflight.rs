@@ -152,28 +152,31 @@ fn twice(world: &[Facts]) -> Vec<String> {
     several.map(sentence).collect()
 }
 
+/// Something that ranks are to have in common, in words.
+type Value = fn(&Facts) -> Option<String>;
+
 /// What ranks differ in.
 fn unlike(world: &[Facts]) -> Vec<String> {
-    let model = |facts: &Facts| {
+    let model: Value = |facts| {
         let Gpu { name, capability: (major, minor), .. } = facts.taken()?;
         Some(format!("{name}, compute capability {major}.{minor}"))
     };
-    let driver = |facts: &Facts| Some(facts.driver.clone());
-    let nccl = |facts: &Facts| Some(facts.nccl.clone().unwrap_or("not found".into()));
-    let kinds: [(&str, &dyn Fn(&Facts) -> Option<String>, &str); 3] = [
+    let driver: Value = |facts| Some(facts.driver.clone());
+    let nccl: Value = |facts| Some(facts.nccl.clone().unwrap_or("not found".into()));
+    let kinds: [(&str, Value, &str); 3] = [
         (
             "GPUs are of different models",
-            &model,
+            model,
             "all go as fast as the slowest; choose nodes of one kind, as with --constraint",
         ),
         (
             "drivers are for different CUDA versions",
-            &driver,
+            driver,
             "leave out the nodes that differ, as with --exclude",
         ),
         (
             "NCCL is not the same everywhere",
-            &nccl,
+            nccl,
             "give all nodes one library, by LD_LIBRARY_PATH or KOLO_NCCL_LIB",
         ),
     ];

@@ -23,7 +23,7 @@ use messages::Plan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// One of its tensors; the only one, unless they are [scattered](Streamed::scattered).
-    Tensor(usize),
+    Tensor(u32),
     /// Memory for what is put aside.
     Aside,
 }

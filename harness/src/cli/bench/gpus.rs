@@ -76,21 +76,25 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     launch.inventory = driver.is_some().then(Inventory::before);
     let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);
     let ended = tables(arguments, &request, &planes, launch.clone(), 1, measure);
-    finish(arguments, launch)?;
+    let warnings = finish(arguments, launch)?;
+    if ended.is_ok() {
+        warnings.iter().for_each(|line| println!("# {line}"));
+    }
     ended
 }
 
-/// Looks at the GPUs once more, and says what makes times doubtful.
-fn finish(arguments: &Arguments, mut launch: Launch) -> Result<()> {
-    let Some(inventory) = &mut launch.inventory else { return Ok(()) };
+/// Looks at the GPUs once more, for the provenance; returns what makes times doubtful.
+fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
+    let Some(inventory) = &mut launch.inventory else { return Ok(Vec::new()) };
     inventory.after();
-    inventory.unknown.iter().for_each(|why| println!("# not known: {why}"));
-    inventory.warnings().iter().for_each(|warning| println!("# warning: {warning}"));
+    let unknown = inventory.unknown.iter().map(|why| format!("not known: {why}"));
+    let warnings = inventory.warnings().into_iter().map(|why| format!("warning: {why}"));
+    let lines = unknown.chain(warnings).collect();
     launch.ended = Some(now());
-    match arguments.out.as_ref().filter(|rows| rows.exists()) {
-        Some(rows) => write_provenance(rows, &launch),
-        None => Ok(()),
+    if let Some(rows) = arguments.out.as_ref().filter(|rows| rows.exists()) {
+        write_provenance(rows, &launch)?;
     }
+    Ok(lines)
 }
 
 /// The kernels on a list of gradients.

@@ -33,7 +33,8 @@ pub fn race(streamed: &Streamed, tensors: &[usize], element_bytes: usize) -> Opt
     let ranks = streamed.aside_bytes.len();
     let (knows, recorded) = (vec![vec![0; ranks]; ranks], HashMap::new());
     let mut trace = Trace { knows, recorded, accesses: HashMap::new() };
-    let own = |rank, tensor| At { rank, place: Place::Tensor(tensor), offset_bytes: 0 };
+    let own =
+        |rank, tensor: usize| At { rank, place: Place::Tensor(tensor as u32), offset_bytes: 0 };
     let mut found = None;
     for rank in 0..ranks {
         for (tensor, elements) in tensors.iter().enumerate() {

@@ -79,6 +79,7 @@ impl Tensors {
         assert!(tensor < ends.len(), "element {element} is in no tensor");
         let start = if tensor == 0 { 0 } else { ends[tensor - 1] };
         let offset_bytes = offset_bytes - start * element_bytes;
-        (At { place: Place::Tensor(tensor), offset_bytes, ..*vector }, ends[tensor] - element)
+        let place = Place::Tensor(tensor as u32);
+        (At { place, offset_bytes, ..*vector }, ends[tensor] - element)
     }
 }
