@@ -27,12 +27,29 @@ mkdir -p "$out"
 "$kolo" info > "$out/info.txt"
 table=
 
+# ONE-BY-ONE GRAPH: times of two files of rows beside each other, medians in microseconds.
+compared() {
+    awk -F, '
+        FNR == 1 { for (at = 1; at <= NF; ++at) column[$at] = at; next }
+        { name = $column["algorithm"] " " $column["size_bytes"] " " ($column["in_place"] == "true" ? "in-place" : "out-of-place") }
+        FNR == NR { time[name] = $column["time_us_p50"]; host[name] = $column["enqueue_us_p50"]; next }
+        FNR == 2 { printf "%-45s %10s %10s %10s %10s %8s\n", "algorithm, bytes", "time", "host", "graph", "host", "nodes" }
+        name in time {
+            printf "%-45s %10s %10s %10s %10s %8s\n", name, time[name], host[name], \
+                $column["time_us_p50"], $column["enqueue_us_p50"], $column["graph_nodes"]
+            ++lines
+        }
+        END { if (!lines) { print "nothing to compare"; exit 1 } }' "$1" "$2"
+}
+
 # NAME COMMAND...: a part of the report, and a line of the table.
 part() {
     name=$1
     shift
     begun=$(date +%s)
-    timeout 480 "$@" > "$out/$name.txt" 2>&1
+    limit="timeout 480"
+    [ "$1" != compared ] || limit=
+    $limit "$@" > "$out/$name.txt" 2>&1
     status=$?
     {
         echo "== $name: $*"
@@ -59,6 +76,21 @@ for world in 1x1 1x2 1x3 2x2 1x5 2x3 1x7 2x4; do
 done
 part "large-4" "$kolo" bench --transport cuda --algorithm ring,recursive-doubling,tree --topology 1x4 \
     -b 1M -e 256M -f 4 --out "$out/large-4.csv"
+# CUDA graphs: right in small worlds, and timed beside the same work put on the streams one by one.
+for world in 1x1 1x3 2x2; do
+    part "graph-correct-$world" "$kolo" bench --transport cuda --graph --algorithm all -d f32,bf16 -o sum,avg,max \
+        --topology "$world" -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/graph-correct-$world.csv"
+done
+for how in one-by-one graph; do
+    graph=
+    [ "$how" = one-by-one ] || graph=--graph
+    part "launch-$how" "$kolo" bench --transport cuda $graph --algorithm ring,recursive-doubling,tree --topology 1x4 \
+        -b 256 -e 16M -f 16 -n 50 --out "$out/launch-$how.csv"
+done
+part "launch-compared" compared "$out/launch-one-by-one.csv" "$out/launch-graph.csv"
+# Groups of tensors that are packed, and that stay where they lie.
+part "groups-4" "$kolo" bench --transport cuda --algorithm grouped,grouped-scattered --groups 161 --topology 1x4 \
+    -b 64K -e 64M -f 8 --out "$out/groups-4.csv"
 for model in resnet50 bert_large; do
     part "kernels-$model" "$kolo" bench --transport cuda --kernels "$workloads/$model.csv" -n 50
 done
@@ -66,7 +98,8 @@ done
 {
     echo
     echo "$table"
-    grep -h '^ *driver\|^ *GPU ' "$out/info.txt"
+    grep -h '^ *driver\|^ *GPU\|^ *topology\|^ *bus ' "$out/info.txt"
+    grep -h '^# warning: ' "$out"/*.txt | sort | uniq -c
     if [ "$failed" -eq 0 ]; then echo "RIGHT: every part ended well"; else echo "FAILED: see $out/report.txt"; fi
     [ "$short" -eq 0 ] || echo "TOO SLOW: some kernels miss their goals"
 } | tee -a "$out/report.txt"

@@ -63,11 +63,26 @@ pub struct Timed {
     pub times: Vec<Duration>,
     /// The same by a GPU's clock, in microseconds, where there is one.
     pub device_us: Vec<f64>,
+    /// What the host puts on GPUs' streams, where it does.
+    pub enqueued: Option<Enqueued>,
     /// Context switches per repetition, over all ranks: from before the barrier of the first one that
     /// counts to the end of the last. Not known outside Linux.
     pub context_switches: Option<f64>,
     /// The check, unless it was switched off.
     pub wrong: Option<Wrong>,
+}
+
+/// What the host puts on GPUs' streams for one allreduce.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Enqueued {
+    /// Copies and kernels.
+    pub launches: usize,
+    /// Events that are recorded or waited for.
+    pub events: usize,
+    /// Of the graph that is launched in their place, if one is.
+    pub nodes: Option<usize>,
+    /// How long the host needed, in microseconds, for each repetition; none where nothing is timed.
+    pub times_us: Vec<f64>,
 }
 
 impl Timed {
@@ -79,6 +94,9 @@ impl Timed {
         self.wrong = self.wrong.zip(other.wrong).map(|(a, b)| a.and(b));
         self.times.extend(other.times);
         self.device_us.extend(other.device_us);
+        if let (Some(mine), Some(others)) = (&mut self.enqueued, other.enqueued) {
+            mine.times_us.extend(others.times_us);
+        }
         self
     }
 }
@@ -109,6 +127,7 @@ pub(crate) fn timed<'t>(
     Timed {
         times: (0..bench.repetitions).filter_map(longest).collect(),
         device_us: Vec::new(),
+        enqueued: None,
         context_switches: switches.map(|all| all as f64 / bench.repetitions as f64),
         wrong,
     }

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::calibrate::Table;
+use crate::cuda::inventory::Inventory;
 use crate::precedence::Override;
 use crate::record::{RecordError, write_whole};
 use crate::row::SCHEMA;
@@ -84,6 +85,9 @@ pub struct Launch {
     /// The driver of GPUs, and the GPU of each rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
+    /// What NVML and the kernel say of the machine's GPUs and network cards, before the run and after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<Inventory>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
     /// What counts instead of what the configuration's file says.
@@ -144,6 +148,7 @@ impl Launch {
             nodes: Vec::new(),
             links_gbit_s: Vec::new(),
             gpus: Vec::new(),
+            inventory: None,
             forced: Vec::new(),
             environment,
             overrides: Vec::new(),

@@ -103,6 +103,9 @@ pub struct Arguments {
     /// reads and writes of memory, without synchronisation
     #[arg(long)]
     bound: bool,
+    /// With --transport cuda: capture each collective once, and launch it as one CUDA graph
+    #[arg(long, conflicts_with = "kernels")]
+    graph: bool,
     /// With --transport cuda: time the kernels instead, on the gradients of this list, beside the device's
     /// own copy
     #[arg(long, value_name = "WORKLOAD")]
@@ -172,6 +175,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     if arguments.kernels.is_some() && arguments.transport != cuda::NAME {
         return Err(usage(format!("--kernels is about GPUs: add --transport {}", cuda::NAME)));
+    }
+    if arguments.graph && arguments.transport != cuda::NAME {
+        return Err(usage(format!("--graph is about GPUs: add --transport {}", cuda::NAME)));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match (arguments.transport.as_str(), started) {
@@ -248,10 +254,16 @@ struct Out(Appended);
 impl Out {
     fn create(path: &Path, launch: &Launch) -> Result<Out> {
         let out = Out(Appended::open(path.to_path_buf())?);
-        let text = serde_json::to_string_pretty(launch)?;
-        write_whole(&path.with_extension("provenance.json"), (text + "\n").as_bytes())?;
+        write_provenance(path, launch)?;
         Ok(out)
     }
+}
+
+/// Writes where rows come from beside them, in place of what was said before.
+fn write_provenance(rows: &Path, launch: &Launch) -> Result<()> {
+    let text = serde_json::to_string_pretty(launch)?;
+    write_whole(&rows.with_extension("provenance.json"), (text + "\n").as_bytes())?;
+    Ok(())
 }
 
 fn append(out: &mut Option<Out>, row: &Row) -> Result<()> {
@@ -389,6 +401,7 @@ impl Lines<'_> {
         let (arguments, request) = (self.arguments, self.request);
         table::header(arguments.bound);
         let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
+        let mut host = table::Host::default();
         for (dtype, op, elements) in request.lines() {
             let line = |in_place| Line { dtype, op, elements, in_place };
             let unchecked = request.unchecked(arguments, dtype, op);
@@ -420,6 +433,7 @@ impl Lines<'_> {
                     bounds += &table::bound_body(&row);
                 }
                 print!("{}", table::row_body(&row));
+                host.add(&row);
                 append(self.out, &row)?;
                 busbw.push(row.busbw_gb_s.unwrap_or(0.0));
                 wrong += row.wrong.unwrap_or(0);
@@ -437,7 +451,9 @@ impl Lines<'_> {
         };
         println!("# Out of bounds values : {wrong} {verdict}");
         let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
-        println!("# Avg bus bandwidth    : {average:.3} \n#");
+        println!("# Avg bus bandwidth    : {average:.3} ");
+        host.sentence().iter().for_each(|sentence| println!("# {sentence}"));
+        println!("#");
         Ok(wrong)
     }
 
@@ -454,12 +470,15 @@ impl Lines<'_> {
         let (topology, transport) = (&request.topology, &request.transport);
         let size_bytes = elements * dtype.size_bytes();
         let place = if in_place { "in-place" } else { "out-of-place" };
+        let graph = if arguments.graph { "/graph" } else { "" };
         let (dtype, op) = (dtype.name(), op.name());
         let groups = if is_grouped { arguments.groups } else { 0 };
         Row {
             schema: SCHEMA,
             kind: Kind::Allreduce,
-            case: format!("{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}"),
+            case: format!(
+                "{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"
+            ),
             emulated: request.placement.emulated,
             oversubscribed: request.placement.oversubscribed,
             pinned: transport == threads::NAME && is_pinned(),
@@ -498,6 +517,11 @@ fn filled(mut row: Row, timed: &Timed, blocks: usize) -> Row {
     }
     row.context_switches_mean = timed.context_switches;
     row.device_us_p50 = Summary::of(&timed.device_us).map(|device| device.p50);
+    if let Some(enqueued) = &timed.enqueued {
+        row.enqueued = Some(enqueued.launches);
+        row.graph_nodes = enqueued.nodes;
+        row.enqueue_us_p50 = Summary::of(&enqueued.times_us).map(|time| time.p50);
+    }
     if let Some(time) = Summary::of(&micros) {
         put_times(&mut row, &time);
         put_bandwidths(&mut row);

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::{Exit, usage};
 use crate::cuda::devices::{self, Device, Found};
+use crate::cuda::inventory::Inventory;
 use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
@@ -67,15 +68,16 @@ fn gpus() -> Vec<String> {
             let version = cuda::version(version);
             lines.push(format!("{:<20} {library}, for CUDA {version}", "driver"));
             for (at, device) in devices.iter().enumerate() {
-                let Device { name, capability: (major, minor), memory_bytes, multiprocessors } =
-                    device;
+                let Device { name, capability: (major, minor), memory_bytes, .. } = device;
+                let Device { multiprocessors, uuid, .. } = device;
                 let (label, gb) = (format!("GPU {at}"), memory_bytes / 1_000_000_000);
                 lines.push(format!(
                     "{label:<20} {name}, {gb} GB, {multiprocessors} multiprocessors, compute capability \
-                     {major}.{minor}"
+                     {major}.{minor}, {uuid}"
                 ));
                 lines.extend(device.check(at).err().map(|why| format!("{label:<20} {why}")));
             }
+            lines.extend(peers(devices.len()));
         }
         Err(why) => lines.push(format!("{:<20} not available: {why}", "driver")),
     }
@@ -85,7 +87,32 @@ fn gpus() -> Vec<String> {
             Err(why) => format!("{label:<20} not available: {why}"),
         });
     }
+    let inventory = Inventory::before();
+    let (label, driver) = ("NVML", inventory.driver.as_ref());
+    lines.extend(driver.map(|driver| format!("{label:<20} driver {driver}")));
+    lines.extend(inventory.unknown.iter().map(|why| format!("{label:<20} not available: {why}")));
+    for (at, gpu) in inventory.gpus.iter().enumerate() {
+        lines.push(format!("{:<20} {}", format!("bus {at}"), gpu.about()));
+    }
+    lines.extend(inventory.matrix());
     lines
+}
+
+/// Which GPU reaches which one's memory.
+fn peers(count: usize) -> Vec<String> {
+    let label = "reaches peers";
+    match devices::peers(count) {
+        Err(why) => vec![format!("{label:<20} not known: {why}")],
+        Ok(matrix) => {
+            let row = |(at, row): (usize, &Vec<bool>)| {
+                let reached = row.iter().enumerate().filter(|&(other, can)| *can && other != at);
+                let reached: Vec<String> = reached.map(|(other, _)| other.to_string()).collect();
+                let reached = if reached.is_empty() { "none".into() } else { reached.join(", ") };
+                format!("{label:<20} GPU {at}: {reached}")
+            };
+            matrix.iter().enumerate().map(row).collect()
+        }
+    }
 }
 
 /// Whether a transport can be used, and how; or why not.

@@ -8,8 +8,8 @@ use algorithms::program::Program;
 
 use super::CudaError;
 use super::collective::Seat;
-use super::streams::{Event, Streams};
-use crate::bench::{Bench, Timed};
+use super::streams::{Event, Graph, Streams};
+use crate::bench::{Bench, Enqueued, Timed};
 use crate::programs::of_all_ranks;
 use line::Line;
 
@@ -20,8 +20,10 @@ pub struct Ranks<S> {
     seats: Vec<Seat>,
     begin: Event,
     end: Event,
-    /// Where each rank is through.
+    /// Where each rank is through; of the first one, where the others may begin.
     through: Vec<Event>,
+    /// Every collective is captured once, and repeated as a graph.
+    pub graphs: bool,
 }
 
 impl<S: Streams> Ranks<S> {
@@ -42,7 +44,7 @@ impl<S: Streams> Ranks<S> {
         for seat in &seats {
             through.push(streams.event(seat.device, false)?);
         }
-        Ok(Ranks { streams, seats, begin, end, through })
+        Ok(Ranks { streams, seats, begin, end, through, graphs: false })
     }
 
     /// The device of each rank, in words.
@@ -68,39 +70,84 @@ impl<S: Streams> Ranks<S> {
     }
 
     fn repeat(&mut self, line: &mut Line, bench: &Bench) -> Result<Timed, CudaError> {
+        if !self.graphs {
+            return self.repeat_as(line, bench, None);
+        }
+        let graph = self.capture(line)?;
+        let ended = self.repeat_as(line, bench, Some(graph));
+        let dropped = self.streams.drop_graph(graph);
+        ended.and_then(|timed| dropped.map(|()| timed))
+    }
+
+    fn repeat_as(
+        &mut self,
+        line: &mut Line,
+        bench: &Bench,
+        graph: Option<Graph>,
+    ) -> Result<Timed, CudaError> {
         let (mut times, mut device_us) = (Vec::new(), Vec::new());
+        let nodes = graph.map(|graph| self.streams.nodes(graph));
+        let mut enqueued = Enqueued { nodes, ..line.enqueued() };
         for repetition in 0..bench.warmup + bench.repetitions {
             // What is checked is the last repetition, on data that no earlier one has touched.
             line.fill(&mut self.streams)?;
             self.meet()?;
-            let (time, device) = self.once(line)?;
+            let (time, enqueuing, device) = self.once(line, graph)?;
             if repetition >= bench.warmup {
                 times.extend(device.map(|_| time));
+                enqueued.times_us.extend(device.map(|_| enqueuing.as_nanos() as f64 / 1e3));
                 device_us.extend(device);
             }
         }
         let wrong = if bench.check { Some(line.check(&mut self.streams)?) } else { None };
-        Ok(Timed { times, device_us, context_switches: None, wrong })
+        let enqueued = Some(enqueued);
+        Ok(Timed { times, device_us, context_switches: None, enqueued, wrong })
     }
 
-    /// One allreduce, by the host's clock and the first device's.
-    fn once(&mut self, line: &Line) -> Result<(Duration, Option<f64>), CudaError> {
-        let Ranks { streams, seats, begin, end, through } = self;
-        let (first, others) = seats.split_first().expect("a rank");
+    /// One allreduce: by the host's clock, how much of it the host needed to enqueue it, and by the first
+    /// device's.
+    fn once(
+        &mut self,
+        line: &Line,
+        graph: Option<Graph>,
+    ) -> Result<(Duration, Duration, Option<f64>), CudaError> {
+        let (first, begin, end) = (self.seats[0].stream, self.begin, self.end);
         let start = Instant::now();
-        streams.record(first.stream, *begin)?;
+        self.streams.record(first, begin)?;
+        match graph {
+            Some(graph) => self.streams.launch_graph(first, graph)?,
+            None => self.all(line, begin)?,
+        }
+        self.streams.record(first, end)?;
+        let enqueuing = start.elapsed();
+        self.streams.synchronize(first)?;
+        let time = start.elapsed();
+        Ok((time, enqueuing, self.streams.elapsed_us(begin, end)?))
+    }
+
+    /// All ranks' work: the others' after the event on the first one's stream, which waits for theirs.
+    fn all(&mut self, line: &Line, begun: Event) -> Result<(), CudaError> {
+        let Ranks { streams, seats, through, .. } = self;
+        let (first, others) = seats.split_first().expect("a rank");
         for seat in others {
-            streams.wait(seat.stream, *begin)?;
+            streams.wait(seat.stream, begun)?;
         }
         line.enqueue(streams)?;
         for (seat, &through) in others.iter().zip(&through[1..]) {
             streams.record(seat.stream, through)?;
             streams.wait(first.stream, through)?;
         }
-        streams.record(first.stream, *end)?;
-        streams.synchronize(first.stream)?;
-        let time = start.elapsed();
-        Ok((time, streams.elapsed_us(*begin, *end)?))
+        Ok(())
+    }
+
+    /// All of it as a graph.
+    fn capture(&mut self, line: &Line) -> Result<Graph, CudaError> {
+        let (first, begun) = (self.seats[0].stream, self.through[0]);
+        self.streams.begin_capture(first)?;
+        let put = self.streams.record(first, begun).and_then(|()| self.all(line, begun));
+        // However it went, the streams are to be used again.
+        let graph = self.streams.end_capture(first);
+        put.and(graph)
     }
 
     /// The host waits for all ranks.

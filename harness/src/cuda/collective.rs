@@ -80,10 +80,14 @@ impl Collective {
         Collective::new(streams, streamed, seats, dtype, combine)
     }
 
-    /// Puts everything on the streams; waits for nothing. `data` is where each rank's elements lie.
+    /// Puts everything on the streams; waits for nothing. `data` is where each rank's tensors lie, one rank's
+    /// after another's: one of each, unless the plan is for several.
     ///
     /// # Errors
     /// When the driver refuses.
+    ///
+    /// # Panics
+    /// When there are more or fewer tensors than the plan is for.
     pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
         self.enqueue_with(streams, data, &self.aside)
     }
@@ -93,14 +97,22 @@ impl Collective {
     ///
     /// # Errors
     /// When the driver refuses.
+    ///
+    /// # Panics
+    /// When there are more or fewer tensors than the plan is for.
     pub fn enqueue_with(
         &self,
         streams: &mut impl Streams,
         data: &[Address],
         aside: &[Address],
     ) -> Result<(), CudaError> {
+        let tensors = self.streamed.tensors;
+        assert_eq!(data.len(), self.seats.len() * tensors, "{tensors} tensors of each rank");
         let place = |at: &At| {
-            let base = if at.place == Place::Data { data[at.rank] } else { aside[at.rank] };
+            let base = match at.place {
+                Place::Tensor(tensor) => data[at.rank * tensors + tensor as usize],
+                Place::Aside => aside[at.rank],
+            };
             base + at.offset_bytes as u64
         };
         for (rank, task) in &self.streamed.tasks {
@@ -121,6 +133,13 @@ impl Collective {
             }
         }
         Ok(())
+    }
+
+    /// Copies and kernels, and events that are recorded or waited for.
+    pub fn counts(&self) -> (usize, usize) {
+        let is_work = |task: &Task| matches!(task, Task::Copy { .. } | Task::Reduce { .. });
+        let work = self.streamed.tasks.iter().filter(|(_, task)| is_work(task)).count();
+        (work, self.streamed.tasks.len() - work)
     }
 
     /// Gives back what was allocated.

@@ -31,6 +31,8 @@ pub struct Device {
     pub memory_bytes: u64,
     /// How many multiprocessors it has.
     pub multiprocessors: usize,
+    /// Its UUID, as nvidia-smi writes it.
+    pub uuid: String,
 }
 
 impl Device {
@@ -100,5 +102,32 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
     // SAFETY: as above.
     let memory = unsafe { result::device::total_mem(handle) };
     let memory_bytes = called("cuDeviceTotalMem", memory)? as u64;
-    Ok(Device { name, capability, memory_bytes, multiprocessors })
+    let uuid = called("cuDeviceGetUuid", result::device::get_uuid(handle))?;
+    let uuid = uuid_in_words(uuid.bytes.map(|byte| byte as u8));
+    Ok(Device { name, capability, memory_bytes, multiprocessors, uuid })
+}
+
+/// Whether kernels on each GPU can read each other's memory, as the driver says of `count` GPUs.
+///
+/// # Errors
+/// When it does not say; [`find`] comes first.
+pub fn peers(count: usize) -> Result<Vec<Vec<bool>>, CudaError> {
+    let handle = |at: usize| called("cuDeviceGet", result::device::get(at as i32));
+    let handles: Vec<_> = (0..count).map(handle).collect::<Result<_, _>>()?;
+    let reaches = |&own: &sys::CUdevice, &other: &sys::CUdevice| {
+        let mut can = i32::from(own == other);
+        if own != other {
+            // SAFETY: the driver has given both handles.
+            let asked = unsafe { sys::cuDeviceCanAccessPeer(&mut can, own, other) };
+            called("cuDeviceCanAccessPeer", asked.result())?;
+        }
+        Ok(can != 0)
+    };
+    handles.iter().map(|own| handles.iter().map(|other| reaches(own, other)).collect()).collect()
+}
+
+fn uuid_in_words(bytes: [u8; 16]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
+    format!("GPU-{}", parts.join("-"))
 }

@@ -1,5 +1,7 @@
 //! Streams of real GPUs, by NVIDIA's driver.
 
+mod graphs;
+
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt::Display;
@@ -9,9 +11,10 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent_flags};
 
 use super::devices::{Found, find};
-use super::streams::{Event, Stream, Streams};
+use super::streams::{Event, Graph, Stream, Streams};
 use super::work::{Address, THREADS, Work};
 use super::{CudaError, PTX};
+use graphs::Graphs;
 
 /// What the driver must have: everything that is called below.
 pub const FUNCTIONS: &[&str] = &[
@@ -22,6 +25,7 @@ pub const FUNCTIONS: &[&str] = &[
     "cuDeviceGet",
     "cuDeviceGetCount",
     "cuDeviceGetName",
+    "cuDeviceGetUuid",
     "cuDeviceGetAttribute",
     "cuDeviceTotalMem_v2",
     "cuDeviceCanAccessPeer",
@@ -52,6 +56,13 @@ pub const FUNCTIONS: &[&str] = &[
     "cuMemHostAlloc",
     "cuMemFreeHost",
     "cuLaunchKernel",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuGraphGetNodes",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
 ];
 
 /// All GPUs, taken; by any thread, one at a time.
@@ -67,6 +78,7 @@ pub struct Driver {
     allocated: HashMap<Address, usize>,
     /// Words of the host's memory that kernels read.
     mapped: HashMap<Address, usize>,
+    graphs: Graphs,
 }
 
 // SAFETY: the driver's handles are good for every thread; each call is made with the context of its device.
@@ -104,6 +116,7 @@ impl Driver {
             spare: Vec::new(),
             allocated: HashMap::new(),
             mapped: HashMap::new(),
+            graphs: Graphs::default(),
         };
         for device in 0..driver.found.devices.len() {
             driver.contexts.push(Context::retain(device)?);
@@ -380,11 +393,38 @@ impl Streams for Driver {
     fn multiprocessors(&self, device: usize) -> usize {
         self.found.devices[device].multiprocessors
     }
+
+    fn begin_capture(&mut self, on: Stream) -> Result<(), CudaError> {
+        let stream = self.enter_stream(on)?;
+        // SAFETY: created by the driver, and lives as long as this.
+        unsafe { graphs::begin(stream) }
+    }
+
+    fn end_capture(&mut self, on: Stream) -> Result<Graph, CudaError> {
+        let stream = self.enter_stream(on)?;
+        // SAFETY: as above.
+        unsafe { self.graphs.end(stream) }
+    }
+
+    fn nodes(&self, graph: Graph) -> usize {
+        self.graphs.nodes(graph)
+    }
+
+    fn launch_graph(&mut self, on: Stream, graph: Graph) -> Result<(), CudaError> {
+        let stream = self.enter_stream(on)?;
+        // SAFETY: as above; that memory in the graph is still allocated is the caller's promise.
+        unsafe { self.graphs.launch(stream, graph) }
+    }
+
+    fn drop_graph(&mut self, graph: Graph) -> Result<(), CudaError> {
+        self.graphs.drop(graph)
+    }
 }
 
 impl Drop for Driver {
     /// Gives everything back; what the driver refuses now nobody can help.
     fn drop(&mut self) {
+        self.graphs.drop_all();
         let (streams, events) =
             (std::mem::take(&mut self.streams), std::mem::take(&mut self.events));
         for (device, stream) in streams {

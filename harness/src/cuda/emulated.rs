@@ -3,6 +3,8 @@
 //! It keeps what CUDA promises and nothing else: the order of a stream, and that what comes behind a wait
 //! comes after what the event stood for when the host asked for the wait. It has no clock.
 
+mod graphs;
+
 use std::collections::{BTreeMap, VecDeque};
 
 use algorithms::control::DataType;
@@ -10,7 +12,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::CudaError;
-use super::streams::{Event, Stream, Streams};
+use super::streams::{Event, Graph, Stream, Streams};
 use super::work::{Address, Values, Work};
 use crate::cast::{compress, decompress};
 use crate::for_dtype;
@@ -18,6 +20,7 @@ use crate::kernel::{Combine, kernel, scale};
 use crate::memory::Memory;
 use crate::pattern::Pattern;
 use crate::provenance::memory_bytes;
+use graphs::{Capture, Captured, Run};
 
 /// Which stream goes on next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +46,8 @@ pub struct Emulated {
     streams: Vec<(usize, VecDeque<Item>)>,
     events: Vec<Records>,
     spare: Vec<Event>,
+    capture: Option<Capture>,
+    graphs: Vec<Option<Captured>>,
     /// How often the host has waited for a stream.
     pub synchronized: usize,
     /// Bytes that each device has, if it is not what the host has.
@@ -54,14 +59,29 @@ pub struct Emulated {
 struct Records {
     asked: usize,
     done: usize,
+    /// The last time was in a graph.
+    captured: bool,
 }
 
+#[derive(Clone)]
 enum Item {
     Copy(Address, Address, usize),
     Work(Work),
     Record(Event),
     /// Until the event has been recorded so often.
     Wait(Event, usize),
+    Graph(Run),
+}
+
+/// What could be done next.
+#[derive(Clone, Copy)]
+struct Able {
+    /// The first item on that stream.
+    on: usize,
+    /// Of which this node, if it is a graph.
+    node: Option<usize>,
+    /// The stream whose turn it is: for nodes the one that they were captured from.
+    stream: usize,
 }
 
 impl Emulated {
@@ -76,6 +96,8 @@ impl Emulated {
             streams: Vec::new(),
             events: Vec::new(),
             spare: Vec::new(),
+            capture: None,
+            graphs: Vec::new(),
             synchronized: 0,
             free_bytes: None,
         }
@@ -91,33 +113,60 @@ impl Emulated {
         self.memories.len()
     }
 
-    fn put(&mut self, Stream(on): Stream, item: Item) -> Result<(), CudaError> {
-        self.streams[on].1.push_back(item);
+    fn put(&mut self, on: Stream, item: Item) -> Result<(), CudaError> {
+        let (device, queue) = &mut self.streams[on.0];
+        if let Some(capture) = self.capture.as_mut().filter(|capture| capture.takes(on)) {
+            capture.put(on, *device, item);
+            return Ok(());
+        }
+        queue.push_back(item);
         if self.turns == Turns::Eager && self.random.random_range(0..3) == 0 {
             self.advance()?;
         }
         Ok(())
     }
 
+    /// What could be done next on a stream.
+    fn able(&self, on: usize) -> Vec<Able> {
+        let this = Able { on, node: None, stream: on };
+        match self.streams[on].1.front() {
+            None => Vec::new(),
+            Some(Item::Wait(Event(event), asked)) if self.events[*event].done < *asked => {
+                Vec::new()
+            }
+            Some(Item::Graph(run)) => match (self.may_run(run), run.is_over()) {
+                (false, _) => Vec::new(),
+                (true, true) => vec![this],
+                (true, false) => {
+                    let able = run.able();
+                    able.map(|(at, node)| Able { on, node: Some(at), stream: node.stream })
+                        .collect()
+                }
+            },
+            Some(_) => vec![this],
+        }
+    }
+
     /// Lets a stream do the first thing on it; false if none can.
     fn advance(&mut self) -> Result<bool, CudaError> {
-        let can = |&stream: &usize| match self.streams[stream].1.front() {
-            Some(Item::Wait(Event(event), asked)) => self.events[*event].done >= *asked,
-            Some(_) => true,
-            None => false,
-        };
-        let mut able: Vec<usize> = (0..self.streams.len()).filter(can).collect();
+        let mut able: Vec<Able> = (0..self.streams.len()).flat_map(|on| self.able(on)).collect();
+        let is = |stream: usize| move |able: &Able| able.stream == stream;
         match self.turns {
-            Turns::Starving(starving) if able.len() > 1 => able.retain(|&at| at != starving),
-            Turns::Hurrying(first) if able.contains(&first) => able = vec![first],
+            Turns::Starving(starving) if able.iter().any(|able| !is(starving)(able)) => {
+                able.retain(|able| !is(starving)(able));
+            }
+            Turns::Hurrying(first) if able.iter().any(is(first)) => able.retain(is(first)),
             _ => (),
         }
         if able.is_empty() {
             return Ok(false);
         }
-        let stream = able[self.random.random_range(0..able.len())];
-        let (device, queue) = &mut self.streams[stream];
-        let (device, item) = (*device, queue.pop_front().expect("it can"));
+        let Able { on, node, .. } = able[self.random.random_range(0..able.len())];
+        let (device, queue) = &mut self.streams[on];
+        let (device, item) = match (queue.front_mut(), node) {
+            (Some(Item::Graph(run)), Some(node)) => run.take(node),
+            _ => (*device, queue.pop_front().expect("it can")),
+        };
         match item {
             Item::Copy(from, into, size_bytes) => {
                 let bytes = self.bytes(None, from, size_bytes)?.to_vec();
@@ -126,6 +175,7 @@ impl Emulated {
             Item::Work(work) => self.work(device, &work)?,
             Item::Record(Event(event)) => self.events[event].done += 1,
             Item::Wait(..) => (),
+            Item::Graph(run) => self.ran(&run),
         }
         Ok(true)
     }
@@ -284,6 +334,7 @@ impl Streams for Emulated {
     }
 
     fn allocate(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
+        self.check_no_capture("cuMemAlloc", None)?;
         let mut memory = Memory::new(size_bytes.max(1));
         memory.poison();
         let address = memory.elements::<u8>().as_ptr().addr() as Address;
@@ -292,6 +343,7 @@ impl Streams for Emulated {
     }
 
     fn release(&mut self, address: Address) -> Result<(), CudaError> {
+        self.check_no_capture("cuMemFree", None)?;
         // As the driver's, it waits for everything.
         while self.advance()? {}
         self.memories.remove(&address).expect("released once");
@@ -333,16 +385,26 @@ impl Streams for Emulated {
     }
 
     fn record(&mut self, on: Stream, event: Event) -> Result<(), CudaError> {
+        let capture = self.capture.as_mut().filter(|capture| capture.takes(on));
+        self.events[event.0].captured = capture.is_some();
+        if let Some(capture) = capture {
+            capture.record(on, event);
+            return Ok(());
+        }
         self.events[event.0].asked += 1;
         self.put(on, Item::Record(event))
     }
 
     fn wait(&mut self, on: Stream, event: Event) -> Result<(), CudaError> {
+        if self.wait_in_capture(on, event)? {
+            return Ok(());
+        }
         let asked = self.events[event.0].asked;
         self.put(on, Item::Wait(event, asked))
     }
 
     fn synchronize(&mut self, on: Stream) -> Result<(), CudaError> {
+        self.check_no_capture("cuStreamSynchronize", Some(on))?;
         self.synchronized += 1;
         while !self.streams[on.0].1.is_empty() {
             if !self.advance()? {
@@ -360,11 +422,13 @@ impl Streams for Emulated {
     }
 
     fn write(&mut self, into: Address, bytes: &[u8]) -> Result<(), CudaError> {
+        self.check_no_capture("cuMemcpyHtoD", None)?;
         self.bytes(None, into, bytes.len())?.copy_from_slice(bytes);
         Ok(())
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
+        self.check_no_capture("cuMemcpyDtoH", None)?;
         let size_bytes = bytes.len();
         bytes.copy_from_slice(self.bytes(None, from, size_bytes)?);
         Ok(())
@@ -393,5 +457,29 @@ impl Streams for Emulated {
 
     fn multiprocessors(&self, _: usize) -> usize {
         1
+    }
+
+    fn begin_capture(&mut self, on: Stream) -> Result<(), CudaError> {
+        self.begin(on)
+    }
+
+    fn end_capture(&mut self, on: Stream) -> Result<Graph, CudaError> {
+        self.end(on)
+    }
+
+    fn nodes(&self, graph: Graph) -> usize {
+        self.captured(graph).len()
+    }
+
+    fn launch_graph(&mut self, on: Stream, graph: Graph) -> Result<(), CudaError> {
+        self.check_no_capture("cuGraphLaunch", Some(on))?;
+        let run = self.run(graph);
+        self.put(on, Item::Graph(run))
+    }
+
+    fn drop_graph(&mut self, Graph(graph): Graph) -> Result<(), CudaError> {
+        while self.advance()? {}
+        self.graphs[graph].take().expect("a graph is dropped once");
+        Ok(())
     }
 }

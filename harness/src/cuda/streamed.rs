@@ -8,6 +8,7 @@
 //! put on the streams in an order in which all that it waits for comes first.
 
 mod messages;
+mod scattered;
 
 use std::collections::{HashMap, HashSet};
 
@@ -19,10 +20,10 @@ use super::work::MOST_SOURCES;
 use messages::Plan;
 
 /// Of one rank, what can be addressed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
-    /// Its data.
-    Data,
+    /// One of its tensors; the only one, unless they are [scattered](Streamed::scattered).
+    Tensor(u32),
     /// Memory for what is put aside.
     Aside,
 }
@@ -85,6 +86,8 @@ pub struct Streamed {
     pub events: Vec<Rank>,
     /// Bytes that each rank needs for what is put aside.
     pub aside_bytes: Vec<usize>,
+    /// Tensors of each rank.
+    pub tensors: usize,
 }
 
 impl Streamed {
@@ -115,7 +118,7 @@ impl Streamed {
         let mut order = Order::new(&plan, left_out);
         order.walk();
         let (tasks, events) = order.with_events();
-        Streamed { tasks, events, aside_bytes: plan.aside_bytes }
+        Streamed { tasks, events, aside_bytes: plan.aside_bytes, tensors: 1 }
     }
 
     /// How many events are waited for.
@@ -248,6 +251,8 @@ impl<'p> Order<'p> {
     }
 }
 
+#[cfg(test)]
+mod graphs;
 #[cfg(test)]
 mod races;
 #[cfg(test)]

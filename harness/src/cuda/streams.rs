@@ -11,6 +11,10 @@ pub struct Stream(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Event(pub usize);
 
+/// Work that was captured: it is launched as a whole, as often as one likes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Graph(pub usize);
+
 /// Devices with memory, streams and events.
 ///
 /// Nothing makes the host wait but [`Self::synchronize`], [`Self::write`], [`Self::read`], and what allocates
@@ -137,4 +141,34 @@ pub trait Streams {
 
     /// Blocks of this many keep a device busy, each on a multiprocessor of its own.
     fn multiprocessors(&self, device: usize) -> usize;
+
+    /// From now on what is put on this stream, and on streams that wait for it, is not done but becomes part
+    /// of a graph. Meanwhile memory is neither allocated, released, written nor read, and nobody waits for
+    /// those streams.
+    ///
+    /// # Errors
+    /// When the stream is captured already.
+    fn begin_capture(&mut self, on: Stream) -> Result<(), CudaError>;
+
+    /// What was captured since [`Self::begin_capture`] on that stream, which has to wait for all others that
+    /// took part.
+    ///
+    /// # Errors
+    /// When something was captured that may not be, or a stream took part that nobody waited for.
+    fn end_capture(&mut self, on: Stream) -> Result<Graph, CudaError>;
+
+    /// Copies, kernels and joints in a graph.
+    fn nodes(&self, graph: Graph) -> usize;
+
+    /// Does all that is in a graph, in its order, after what is on the stream so far.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn launch_graph(&mut self, on: Stream, graph: Graph) -> Result<(), CudaError>;
+
+    /// A graph that nobody launches any more.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn drop_graph(&mut self, graph: Graph) -> Result<(), CudaError>;
 }

@@ -181,6 +181,28 @@ mod tests {
         ));
     }
 
+    /// Where each rank has a GPU, nodes have as many, and every rank sees all of its node's.
+    #[test]
+    fn ranks_with_gpus_see_their_neighbours() {
+        let site = Site::default().with_gpus(SHAPE.ranks_per_node);
+        assert!(
+            step_line(&site, &[]).ends_with("--gpus-per-node=4 --gpu-bind=none kolo 'a b'"),
+            "{}",
+            step_line(&site, &[])
+        );
+        assert!(!step_line(&site, &[]).contains("--gpus-per-task"));
+        let submission = Submission {
+            name: "kolo-nccl",
+            shape: SHAPE,
+            time: "10",
+            script: Path::new("slurm/sweep.sh"),
+            arguments: &[],
+        };
+        assert!(line(&sbatch(&site, &submission)).contains(" --gpus-per-node=4 "));
+        let site = Site { gpus_per_node: 8, ..Site::default() }.with_gpus(4);
+        assert!(step_line(&site, &[]).contains("--gpus-per-node=8 --gpu-bind=none"));
+    }
+
     #[test]
     fn the_libraries_launchers_are_spoken_to_in_their_words() {
         let site = Site { launcher: Launcher::Mpirun, overcommit: true, ..Site::default() };

@@ -259,6 +259,16 @@ impl Site {
         }
     }
 
+    /// The same with a GPU for each rank of a node, unless the file says how many a node has.
+    #[must_use]
+    pub fn with_gpus(self, ranks_per_node: usize) -> Site {
+        let gpus_per_node = match self.gpus_per_node {
+            0 => ranks_per_node,
+            count => count,
+        };
+        Site { gpus_per_node, ..self }
+    }
+
     /// Variables for the job: the file's, and those that follow from its interface.
     pub fn variables(&self) -> BTreeMap<String, String> {
         let mut variables = BTreeMap::new();

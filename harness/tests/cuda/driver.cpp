@@ -2,16 +2,19 @@
 // those of kernels.cu run thread by thread, and everything is done as soon as it is asked for.
 //
 // POSING says what is wrong with it: none (no GPU), old (driver), volta (GPU), full (memory), broken (a
-// kernel fails), wrong (a copy loses a byte).
+// kernel fails), wrong (a copy loses a byte). Graphs are in graphs.h.
 
 #include <dlfcn.h>
 
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <set>
 #include <string>
 
 #include "kernels.cu"
+
+#include "graphs.h"
 
 static bool is(const char* what) {
     const char* posing = getenv("POSING");
@@ -51,6 +54,10 @@ int cuDeviceGet(int* device, int ordinal) {
 }
 int cuDeviceGetName(char* name, int length, int) {
     strncpy(name, "a processor that poses", length);
+    return FINE;
+}
+int cuDeviceGetUuid(unsigned char* uuid, int device) {
+    for (int at = 0; at < 16; ++at) uuid[at] = 16 * (device + 1) + at;
     return FINE;
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
@@ -94,6 +101,7 @@ int cuMemGetInfo_v2(size_t* free, size_t* all) {
 int cuMemAlloc_v2(void** address, size_t bytes) {
     *address = aligned_alloc(256, (bytes + 255) / 256 * 256);
     allocated.insert(*address);
+    if (capture.origin) return spoil(CAPTURE_UNSUPPORTED);
     return current ? FINE : NO_CONTEXT;
 }
 int cuMemFree_v2(void* address) {
@@ -110,7 +118,7 @@ int cuMemcpyDtoH_v2(void* into, const void* from, size_t bytes) {
     return current ? FINE : NO_CONTEXT;
 }
 int cuMemcpyDtoDAsync_v2(void* into, const void* from, size_t bytes, long stream) {
-    memcpy(into, from, is("wrong") && bytes ? bytes - 1 : bytes);
+    put(stream, [=] { memcpy(into, from, is("wrong") && bytes ? bytes - 1 : bytes); });
     return stream ? FINE : INVALID;
 }
 int cuStreamCreate(long* stream, unsigned) {
@@ -126,14 +134,13 @@ int cuStreamCreateWithPriority(long* stream, unsigned, int priority) {
     return current && priority == -5 ? FINE : NO_CONTEXT;
 }
 int cuStreamDestroy_v2(long) { return FINE; }
-int cuStreamWaitEvent(long stream, long event, unsigned) { return stream && event ? FINE : INVALID; }
-int cuStreamSynchronize(long) { return last; }
+int cuStreamWaitEvent(long stream, long event, unsigned) { return stream && event ? wait(stream, event) : INVALID; }
+int cuStreamSynchronize(long stream) { return captures(stream) ? spoil(CAPTURE_UNSUPPORTED) : last; }
 int cuEventCreate(long* event, unsigned) {
     *event = ++handles;
     return current ? FINE : NO_CONTEXT;
 }
 int cuEventDestroy_v2(long) { return FINE; }
-int cuEventRecord(long event, long stream) { return stream && event ? FINE : INVALID; }
 int cuEventQuery(long event) { return event ? last : INVALID; }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
     *address = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -145,6 +152,7 @@ int cuMemFreeHost(void* address) {
     free(address);
     return FINE;
 }
+int cuEventRecord(long event, long stream) { return stream && event ? record(stream, event) : INVALID; }
 int cuEventElapsedTime(float* ms, long from, long to) {
     *ms = 0.001f;
     return from && to ? FINE : INVALID;
@@ -153,11 +161,16 @@ int cuLaunchKernel(void* kernel, unsigned blocks, unsigned y, unsigned z, unsign
                    long stream, void** arguments, void** extra) {
     if (!current || !stream || y != 1 || z != 1 || shared || extra) return INVALID;
     if (is("broken")) last = LAUNCH;
-    for (unsigned block = 0; block < blocks; ++block)
-        for (unsigned thread = 0; thread < threads; ++thread) {
-            place(block, blocks, thread, threads);
-            ((void (*)(const void*))kernel)(arguments[0]);
-        }
+    // The host gives every structure the room of the largest.
+    std::array<unsigned long long, 12> words;
+    memcpy(words.data(), arguments[0], sizeof words);
+    put(stream, [=] {
+        for (unsigned block = 0; block < blocks; ++block)
+            for (unsigned thread = 0; thread < threads; ++thread) {
+                place(block, blocks, thread, threads);
+                ((void (*)(const void*))kernel)(words.data());
+            }
+    });
     return FINE;
 }
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use crate::processor::compiled;
 
 /// The folder of the library; none where there is no compiler.
-fn folder() -> Option<PathBuf> {
+pub fn folder() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/driver.cpp");
     static ONCE: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
     let compile = || compiled(&source, "libcuda.so.1")?.parent().map(PathBuf::from);
@@ -14,7 +14,7 @@ fn folder() -> Option<PathBuf> {
 }
 
 /// Runs kolo, with something wrong, or nothing.
-fn kolo(folder: &Path, posing: &str, arguments: &[&str]) -> Output {
+pub fn kolo(folder: &Path, posing: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
     command.args(arguments).env("LD_LIBRARY_PATH", folder).env("POSING", posing);
     command.env_remove("KOLO_CUDA_EMULATED").output().unwrap()
@@ -40,8 +40,38 @@ fn every_algorithm_type_and_reduction_is_right_through_the_drivers_functions() {
         assert!(stdout.contains("# nThread 1 nGpus 2 "), "{stdout}");
         let judged = stdout.matches("# Out of bounds values : 0 OK").count();
         assert_eq!(judged, algorithms::registry::ALL.len(), "{stdout}");
-        assert!(stdout.contains("which transport cuda does not yet"), "{stdout}");
+        assert!(!stdout.contains("which transport cuda does not yet"), "{stdout}");
     }
+}
+
+#[test]
+fn collectives_are_captured_once_and_launched_as_graphs() {
+    let Some(folder) = folder() else { return };
+    let results = tempfile::tempdir().unwrap();
+    let rows = results.path().join("rows.csv");
+    let more =
+        ["--graph", "--algorithm", "all", "-d", "f32,bf16", "-o", "all", "--topology", "2x2"];
+    let out = ["--out", rows.to_str().unwrap()];
+    let (status, stdout, stderr) = bench(&folder, "", &[&more[..], &out].concat());
+    assert_eq!(status, Some(0), "{stdout}{stderr}");
+    assert!(stdout.contains(" graph: 1 "), "{stdout}");
+    assert!(stdout.contains("captured once, and launched as one CUDA graph"), "{stdout}");
+    assert!(stdout.contains("# Host: ") && stdout.contains("as one graph of "), "{stdout}");
+    let judged = stdout.matches("# Out of bounds values : 0 OK").count();
+    assert_eq!(judged, algorithms::registry::ALL.len(), "{stdout}");
+    let mut reader = csv::Reader::from_path(&rows).unwrap();
+    let all: Vec<harness::row::Row> = reader.deserialize().map(Result::unwrap).collect();
+    for row in all.iter().filter(|row| row.reason.is_empty()) {
+        assert!(row.case.ends_with("/graph") && row.enqueue_us_p50.is_some(), "{}", row.case);
+        // Events are no nodes.
+        assert_eq!((row.graph_nodes, row.wrong), (row.enqueued, Some(0)), "{}", row.case);
+    }
+    let (status, stdout, _) = bench(&folder, "wrong", &["--graph"]);
+    assert_eq!(status, Some(1), "{stdout}");
+    let threads = kolo(&folder, "", &["bench", "--graph"]);
+    assert_eq!(threads.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&threads.stderr).into_owned();
+    assert!(said.contains("--graph is about GPUs: add --transport cuda"), "{said}");
 }
 
 #[test]

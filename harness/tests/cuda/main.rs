@@ -3,5 +3,6 @@
 
 mod driver;
 mod kernels;
+mod nvml;
 mod processor;
 mod ptx;

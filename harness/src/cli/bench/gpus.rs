@@ -3,22 +3,22 @@
 use std::env;
 use std::path::Path;
 
-use algorithms::grouped::Buffer as Packing;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
-use super::{Arguments, Process, request, tables, topology};
+use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
 use crate::cli::{Exit, usage};
 use crate::cuda::bench::Ranks;
 use crate::cuda::devices::Found;
 use crate::cuda::driver::Driver;
 use crate::cuda::emulated::{Emulated, Turns};
+use crate::cuda::inventory::Inventory;
 use crate::cuda::speed::{Speed, measure};
 use crate::cuda::streams::Streams;
 use crate::cuda::{self, NAME};
 use crate::data_plane::DataPlane;
 use crate::plan::Placement;
-use crate::provenance::Launch;
+use crate::provenance::{Launch, now};
 use crate::statistics::Summary;
 use crate::workload::{Gradient, Workload};
 
@@ -57,6 +57,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
     let (ranks, nodes) = (topology.ranks(), topology.nodes());
     let mut ranks_on = Ranks::new(streams, ranks)?;
+    ranks_on.graphs = arguments.graph;
     let host = &launch.machine.host;
     let process =
         |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };
@@ -70,17 +71,30 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     );
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
-    let plane = |name: &String| {
-        let plane = DataPlane::find(name, NAME, &request.topology)?;
-        match plane.grouping().map(|grouping| grouping.buffer) {
-            Some(Packing::Scattered) => Err(format!(
-                "{name} works on tensors where they lie, which transport {NAME} does not yet"
-            )),
-            _ => Ok(plane),
-        }
-    };
+    let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
     let planes: Vec<_> = request.names.iter().map(plane).collect();
-    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(ranks_on.run(bench)?))
+    launch.inventory = driver.is_some().then(Inventory::before);
+    let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);
+    let ended = tables(arguments, &request, &planes, launch.clone(), 1, measure);
+    let warnings = finish(arguments, launch)?;
+    if ended.is_ok() {
+        warnings.iter().for_each(|line| println!("# {line}"));
+    }
+    ended
+}
+
+/// Looks at the GPUs once more, for the provenance; returns what makes times doubtful.
+fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
+    let Some(inventory) = &mut launch.inventory else { return Ok(Vec::new()) };
+    inventory.after();
+    let unknown = inventory.unknown.iter().map(|why| format!("not known: {why}"));
+    let warnings = inventory.warnings().into_iter().map(|why| format!("warning: {why}"));
+    let lines = unknown.chain(warnings).collect();
+    launch.ended = Some(now());
+    if let Some(rows) = arguments.out.as_ref().filter(|rows| rows.exists()) {
+        write_provenance(rows, &launch)?;
+    }
+    Ok(lines)
 }
 
 /// The kernels on a list of gradients.

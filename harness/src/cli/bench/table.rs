@@ -27,8 +27,11 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
     println!("# Collective test starting: all_reduce, algorithm {name}");
     println!(
         "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
-         iters: {} iters: {} agg iters: 1 validation: {} graph: 0 unalign: 0",
-        arguments.warmup_iters, arguments.iters, arguments.check
+         iters: {} iters: {} agg iters: 1 validation: {} graph: {} unalign: 0",
+        arguments.warmup_iters,
+        arguments.iters,
+        arguments.check,
+        u8::from(arguments.graph)
     );
     let of_what = match gpus {
         0 => "of the maximum over ranks, after a barrier",
@@ -39,6 +42,9 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         arguments.iters,
         bus_factor(ranks)
     );
+    if arguments.graph {
+        println!("# graph: each collective is captured once, and launched as one CUDA graph");
+    }
     println!("#\n# Using devices");
     let kind = match request.transport.as_str() {
         MPI => "process",
@@ -118,6 +124,40 @@ pub fn row_body(row: &Row) -> String {
 pub fn bound_body(row: &Row) -> String {
     let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
     format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
+}
+
+/// What the host does for the rows of a table, where it puts work on GPUs' streams.
+#[derive(Default)]
+pub struct Host {
+    launches: BTreeSet<usize>,
+    nodes: BTreeSet<usize>,
+    times_us: Vec<f64>,
+}
+
+impl Host {
+    pub fn add(&mut self, row: &Row) {
+        self.launches.extend(row.enqueued);
+        self.nodes.extend(row.graph_nodes);
+        self.times_us.extend(row.enqueue_us_p50);
+    }
+
+    /// Over all rows; none where there are no streams.
+    pub fn sentence(&self) -> Option<String> {
+        let span = |counts: &BTreeSet<usize>| match (counts.first(), counts.last()) {
+            (Some(least), Some(most)) if least < most => Some(format!("{least} to {most}")),
+            (Some(only), _) => Some(only.to_string()),
+            _ => None,
+        };
+        let launches = span(&self.launches)?;
+        let graph = span(&self.nodes)
+            .map_or(String::new(), |nodes| format!(", launched as one graph of {nodes} nodes"));
+        let least = self.times_us.iter().copied().reduce(f64::min);
+        let most = self.times_us.iter().copied().reduce(f64::max);
+        let time = least.zip(most).map_or("not timed".into(), |(least, most)| {
+            format!("{least:.1} to {most:.1} us of the host's time")
+        });
+        Some(format!("Host: {launches} copies and kernels per collective{graph}; {time}"))
+    }
 }
 
 /// A number in so many characters: with two decimals, one, none, or as a power of ten.

@@ -11,6 +11,7 @@ use crate::cli::site::described;
 use crate::cli::{Exit, usage};
 use crate::config::Config;
 use crate::control_sweep;
+use crate::cuda::NCCL_NAME;
 use crate::environment::Environment;
 use crate::plan::{Plan, Planned};
 use crate::precedence::Options;
@@ -79,6 +80,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let workload = Workload::read(&config.workload_path(&arguments.config))
         .map_err(|error| usage(format!("{shown}: {error}")))?;
     let plan = Plan::new(config, workload);
+    let site = if needs_gpus(&plan) { site.with_gpus(ranks_per_node(&plan)) } else { site };
     let sweep = Sweep { arguments, site: &site, plan: &plan };
     match (Job::this().map_err(usage)?, arguments.dry_run) {
         (None, true) => sweep.show(),
@@ -86,6 +88,18 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         (Some(job), true) => sweep.show_in(&job),
         (Some(job), false) => sweep.drive(&job, &stop),
     }
+}
+
+/// Every rank is to have a GPU, in some case.
+fn needs_gpus(plan: &Plan) -> bool {
+    plan.cases.iter().any(|planned| planned.case.transport == NCCL_NAME)
+}
+
+/// The most ranks that any topology has on a node.
+fn ranks_per_node(plan: &Plan) -> usize {
+    let worlds = plan.cases.iter().map(|planned| &planned.case.topology);
+    let sizes = worlds.flat_map(|world| (0..world.nodes()).map(|node| world.node(node).len()));
+    sizes.max().unwrap_or(1)
 }
 
 /// What is to run where.
@@ -103,12 +117,10 @@ impl Sweep<'_> {
 
     /// Ranks on each node: the most that any topology has; nodes: the most, or what is asked for.
     fn shape(&self) -> Shape {
-        let topologies = || self.plan.cases.iter().map(|planned| &planned.case.topology);
-        let sizes = topologies().flat_map(|world| (0..world.nodes()).map(|node| world.node(node)));
-        let ranks_per_node = sizes.map(|ranks| ranks.len()).max().unwrap_or(1);
-        let most = topologies().map(|world| world.nodes()).max().unwrap_or(1);
+        let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
+        let most = worlds.map(|world| world.nodes()).max().unwrap_or(1);
         let nodes = self.arguments.slurm.nodes.map_or(most, |nodes| nodes as usize);
-        Shape { nodes, ranks_per_node }
+        Shape { nodes, ranks_per_node: ranks_per_node(self.plan) }
     }
 
     /// What the configuration asks for and these nodes do not have, in sentences.
@@ -133,6 +145,13 @@ impl Sweep<'_> {
             eprintln!(
                 "warning: the configuration puts {} ranks on a node, site {} says {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.ranks_per_node
+            );
+        }
+        if needs_gpus(self.plan) && shape.ranks_per_node > self.site.gpus_per_node {
+            eprintln!(
+                "warning: transport {NCCL_NAME} takes a GPU for each of {} ranks on a node, and site {} says \
+                 that one has {}",
+                shape.ranks_per_node, self.site.origin.name, self.site.gpus_per_node
             );
         }
     }
@@ -169,9 +188,9 @@ impl Sweep<'_> {
         words.push(self.arguments.config.display().to_string());
         words.extend(["--out".into(), folder.display().to_string()]);
         words.push("--go-on".into());
-        // Where nothing of the configuration runs over MPI, all of it does.
+        // Where nothing of the configuration runs in several processes, all of it does over MPI.
         let over_mpi = |planned: &Planned| planned.case.transport == MPI;
-        if !self.plan.cases.iter().any(over_mpi) {
+        if !needs_gpus(self.plan) && !self.plan.cases.iter().any(over_mpi) {
             words.extend(["--transport", MPI].map(str::to_string));
         }
         words.extend(until.into_iter().flat_map(|until| ["--until".into(), until]));

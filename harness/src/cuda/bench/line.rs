@@ -1,10 +1,11 @@
 //! One line of a table: every rank's memory, and what is done to it.
 
 use algorithms::control::DataType;
+use algorithms::grouped::Buffer as Packing;
 
 use super::programs;
 use crate::allreduce::Reduction;
-use crate::bench::Bench;
+use crate::bench::{Bench, Enqueued};
 use crate::cuda::CudaError;
 use crate::cuda::collective::{Collective, Seat};
 use crate::cuda::packing::{Piece, Tensor, layout, pieces};
@@ -26,11 +27,36 @@ fn poison_of(dtype: DataType) -> u8 {
     if dtype.is_integer() { 0x80 } else { 0xFF }
 }
 
+/// How tensors become the vector that is reduced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// There is one.
+    One,
+    /// They are packed into the fusion buffer.
+    Fused,
+    /// They are reduced where they lie.
+    Scattered,
+}
+
+impl Kind {
+    fn of(bench: &Bench) -> Kind {
+        let buffer = bench.data_plane.grouping().map(|grouping| grouping.buffer);
+        match (bench.tensors.len(), buffer) {
+            (1, _) => Kind::One,
+            (_, Some(Packing::Scattered)) => Kind::Scattered,
+            _ => Kind::Fused,
+        }
+    }
+}
+
 /// Every rank's memory for one kind of message.
 pub struct Line {
     seats: Vec<Seat>,
     /// Of the message: elements of each tensor, and their distance from its beginning.
     tensors: Vec<(usize, usize)>,
+    /// They are reduced where they lie.
+    scattered: bool,
+    /// Of the memory in which they lie.
     size_bytes: usize,
     dtype: DataType,
     pattern: Pattern,
@@ -46,9 +72,10 @@ struct Memories {
     input: Address,
     /// Where the result goes: the input again, if it is reduced in place.
     output: Address,
-    /// What the collective works on: the output, if there is one tensor.
+    /// What the collective works on: the output, if there is one tensor, or they are reduced where they lie.
     fused: Address,
-    /// How tensors get into the fusion buffer, and out of it: tables and their lengths.
+    /// How tensors get into the fusion buffer (or to where they are reduced), and out of it: tables and their
+    /// lengths.
     pack: (Address, usize),
     unpack: (Address, usize),
     verdict: Address,
@@ -64,13 +91,17 @@ impl Line {
         bench: &Bench,
     ) -> Result<Line, CudaError> {
         let dtype = bench.dtype;
-        let (starts, elements) = layout(bench.tensors.iter().copied(), dtype);
-        let is_one = bench.tensors.len() == 1;
-        let elements = if is_one { bench.elements() } else { elements };
-        let size_bytes = elements * dtype.size_bytes();
-        let programs = programs(bench, size_bytes);
-        let streamed = Collective::plan(streams, &programs, seats, elements, dtype);
-        let buffers = 1 + usize::from(!bench.in_place) + usize::from(!is_one);
+        let (starts, padded) = layout(bench.tensors.iter().copied(), dtype);
+        let kind = Kind::of(bench);
+        let size_bytes =
+            dtype.size_bytes() * if kind == Kind::One { bench.elements() } else { padded };
+        let elements = if kind == Kind::Fused { padded } else { bench.elements() };
+        let programs = programs(bench, elements * dtype.size_bytes());
+        let mut streamed = Collective::plan(streams, &programs, seats, elements, dtype);
+        if kind == Kind::Scattered {
+            streamed = streamed.scattered(bench.tensors, dtype.size_bytes());
+        }
+        let buffers = 1 + usize::from(!bench.in_place) + usize::from(kind == Kind::Fused);
         room(streams, seats, size_bytes, buffers, &streamed.aside_bytes)?;
         let reduction = Reduction::from(bench.op);
         let factor = reduction.factor_after(seats.len());
@@ -85,6 +116,7 @@ impl Line {
         Ok(Line {
             seats: seats.to_vec(),
             tensors,
+            scattered: kind == Kind::Scattered,
             size_bytes,
             dtype,
             pattern: Pattern::of(seats.len(), bench.op, bench.seed),
@@ -92,6 +124,17 @@ impl Line {
             collective,
             memories,
         })
+    }
+
+    /// What the host puts on the streams for it.
+    pub fn enqueued(&self) -> Enqueued {
+        let packs = self.memories.iter().flat_map(|memories| [memories.pack, memories.unpack]);
+        let packs = packs.filter(|(_, count)| *count > 0).count();
+        let is_copied = self.tensors.len() == 1 && self.size_bytes > 0;
+        let copies =
+            self.memories.iter().filter(|one| is_copied && one.input != one.output).count();
+        let (launches, events) = self.collective.counts();
+        Enqueued { launches: launches + packs + copies, events, ..Enqueued::default() }
     }
 
     /// Each tensor of a rank: index of its first element, its address in memory from there, its length.
@@ -133,8 +176,12 @@ impl Line {
                 streams.copy(seat.stream, memories.input, memories.output, self.size_bytes)?;
             }
         }
-        let fused: Vec<_> = self.memories.iter().map(|memories| memories.fused).collect();
-        self.collective.enqueue(streams, &fused)?;
+        let fused = self.memories.iter().map(|memories| memories.fused);
+        let data: Vec<_> = match self.scattered {
+            true => fused.flat_map(|base| self.each(base).map(|(_, address, _)| address)).collect(),
+            false => fused.collect(),
+        };
+        self.collective.enqueue(streams, &data)?;
         for (seat, memories) in self.seats.iter().zip(&self.memories) {
             streams.launch(seat.stream, &pack(memories.unpack, self.factor))?;
         }
@@ -263,7 +310,8 @@ impl Memories {
         };
         let input = allocate(streams, size_bytes)?;
         let output = if bench.in_place { input } else { allocate(streams, size_bytes)? };
-        let fused = if tensors.len() == 1 { output } else { allocate(streams, size_bytes)? };
+        let kind = Kind::of(bench);
+        let fused = if kind == Kind::Fused { allocate(streams, size_bytes)? } else { output };
         let verdict = allocate(streams, VERDICT_BYTES)?;
         let mut table = |from: Address, into: Address| {
             let bytes = bench.dtype.size_bytes();
@@ -280,10 +328,10 @@ impl Memories {
             }
             Ok::<_, CudaError>((address, pieces.len()))
         };
-        let is_fused = tensors.len() > 1;
-        let pack = if is_fused { table(input, fused)? } else { (0, 0) };
-        // One tensor lies where it should, and may have to be multiplied.
-        let unpack = if is_fused || scales { table(fused, output)? } else { (0, 0) };
+        let packs = kind != Kind::One && fused != input;
+        let pack = if packs { table(input, fused)? } else { (0, 0) };
+        // What lies where it should may have to be multiplied.
+        let unpack = if fused != output || scales { table(fused, output)? } else { (0, 0) };
         Ok(Memories { input, output, fused, pack, unpack, verdict, allocated })
     }
 }

@@ -1,7 +1,7 @@
 use std::ops::Range;
 
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::grouped::split;
 use algorithms::registry::{self, ALL};
 use algorithms::topology::Topology;
 
@@ -36,9 +36,6 @@ fn every_algorithm_type_and_reduction_is_right_and_has_no_time() {
     let mut seed = 0;
     for entry in ALL {
         let plane = DataPlane::ours(registry::find(entry.name).unwrap(), &world).unwrap();
-        if plane.grouping().is_some_and(|grouping| grouping.buffer == Packing::Scattered) {
-            continue;
-        }
         for dtype in DataType::ALL {
             for op in ReduceOp::ALL {
                 if op == ReduceOp::Average && dtype.is_integer() {
@@ -51,7 +48,10 @@ fn every_algorithm_type_and_reduction_is_right_and_has_no_time() {
                     };
                     let bench = Bench { dtype, op, in_place, ..bench(&plane, &world, &tensors) };
                     seed += 1;
-                    let timed = ranks(1 + seed as usize % 3, 4, seed).run(&bench).unwrap();
+                    let mut ranks = ranks(1 + seed as usize % 3, 4, seed);
+                    ranks.graphs = seed % 5 < 2;
+                    let timed = ranks.run(&bench).unwrap();
+                    assert_eq!(timed.enqueued.unwrap().nodes.is_some(), ranks.graphs);
                     let wrong = timed.wrong.unwrap();
                     assert_eq!(
                         wrong.count, 0,

@@ -205,7 +205,7 @@ impl Walk<'_> {
     fn chunks(&self, op: &Op, rank: Rank) -> (At, usize) {
         let range = self.bounds.elements(&op.entry);
         let offset_bytes = range.start * self.element_bytes;
-        (At { rank, place: Place::Data, offset_bytes }, range.len())
+        (At { rank, place: Place::Tensor(0), offset_bytes }, range.len())
     }
 
     /// Room for as many elements, at the same distance from a whole line, so that kernels move lines.

@@ -22,19 +22,24 @@ struct Trace {
     /// What each stream knows of every stream: so many accesses are over.
     knows: Vec<Vec<usize>>,
     recorded: HashMap<usize, Vec<usize>>,
-    accesses: Vec<Access>,
+    /// By whose memory.
+    accesses: HashMap<(Rank, Place), Vec<Access>>,
 }
 
 /// The first two accesses that race, in words. Before the collective each rank writes its data, and
-/// afterwards it writes them again.
-pub fn race(streamed: &Streamed, elements: usize, element_bytes: usize) -> Option<String> {
+/// afterwards it writes them again: tensors
+/// of so many elements.
+pub fn race(streamed: &Streamed, tensors: &[usize], element_bytes: usize) -> Option<String> {
     let ranks = streamed.aside_bytes.len();
     let (knows, recorded) = (vec![vec![0; ranks]; ranks], HashMap::new());
-    let mut trace = Trace { knows, recorded, accesses: Vec::new() };
-    let own = |rank| At { rank, place: Place::Data, offset_bytes: 0 };
+    let mut trace = Trace { knows, recorded, accesses: HashMap::new() };
+    let own =
+        |rank, tensor: usize| At { rank, place: Place::Tensor(tensor as u32), offset_bytes: 0 };
     let mut found = None;
     for rank in 0..ranks {
-        trace.touch(rank, &[(own(rank), true)], elements * element_bytes);
+        for (tensor, elements) in tensors.iter().enumerate() {
+            trace.touch(rank, &[(own(rank, tensor), true)], elements * element_bytes);
+        }
     }
     for (rank, task) in &streamed.tasks {
         let racing = match task {
@@ -61,7 +66,10 @@ pub fn race(streamed: &Streamed, elements: usize, element_bytes: usize) -> Optio
         found = found.or(racing);
     }
     for rank in 0..ranks {
-        found = found.or(trace.touch(rank, &[(own(rank), true)], elements * element_bytes));
+        for (tensor, elements) in tensors.iter().enumerate() {
+            let touched = [(own(rank, tensor), true)];
+            found = found.or(trace.touch(rank, &touched, elements * element_bytes));
+        }
     }
     found
 }
@@ -75,19 +83,21 @@ impl Trace {
         let knows = &self.knows[by];
         let races = |new: &Access| {
             let meets = |old: &&Access| {
-                let same = (old.at.rank, old.at.place) == (new.at.rank, new.at.place);
                 let (a, b) = (old.at.offset_bytes, new.at.offset_bytes);
-                same && (old.writes || new.writes)
+                (old.writes || new.writes)
                     && a < b + new.size_bytes
                     && b < a + old.size_bytes
                     && knows[old.by] < old.turn
                     && old.by != new.by
             };
-            let old = self.accesses.iter().find(meets)?;
+            let old = self.accesses.get(&(new.at.rank, new.at.place))?.iter().find(meets)?;
             Some(format!("{old:?} races with {new:?}"))
         };
         let found = fresh.iter().find_map(races);
-        self.accesses.extend(fresh);
+        for access in fresh {
+            let memory = (access.at.rank, access.at.place);
+            self.accesses.entry(memory).or_default().push(access);
+        }
         self.knows[by][by] = turn;
         found
     }
