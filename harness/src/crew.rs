@@ -1,9 +1,10 @@
-//! Who carries out the blocks of a sweep: threads of this process, or all processes of an MPI job.
+//! Who carries out the blocks of a sweep: this process, on threads and GPUs, or all processes of an MPI job.
 
 #[cfg(feature = "mpi")]
 mod alarm;
 #[cfg(feature = "mpi")]
 mod links;
+mod local;
 #[cfg(feature = "mpi")]
 mod preflight;
 #[cfg(feature = "mpi")]
@@ -13,7 +14,10 @@ mod watch;
 
 use thiserror::Error;
 
-use crate::engine::{self, Outcome, RankMemory};
+pub use local::Local;
+
+use crate::cuda;
+use crate::engine::Outcome;
 use crate::journal::Journal;
 use crate::launch::Launched;
 use crate::plan::Plan;
@@ -67,29 +71,40 @@ pub fn assemble(
     forced: bool,
 ) -> Result<Option<Box<dyn Crew>>, CrewError> {
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
-    let needs_mpi = plan.cases.iter().any(|planned| planned.case.transport == MPI);
+    let runs_over = |name: &str| plan.cases.iter().any(|planned| planned.case.transport == name);
+    let (needs_mpi, needs_gpus) = (runs_over(MPI), runs_over(cuda::NAME));
     match launched {
         Some(Launched { tasks, .. }) if !needs_mpi => Err(CrewError(format!(
             "started as {tasks} processes, and no case runs over MPI; start it once, or add \
              --transport {MPI}"
         ))),
-        _ if needs_mpi => join(plan, launch, forced),
-        _ => Ok(Some(Box::new(Threads::default()))),
+        // Who follows rank 0 needs none.
+        Some(Launched { rank: 1.., .. }) => join(Local::default(), plan, launch, forced),
+        _ => {
+            let local = if needs_gpus { Local::on_gpus(plan, launch)? } else { Local::default() };
+            if needs_mpi { join(local, plan, launch, forced) } else { Ok(Some(Box::new(local))) }
+        }
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn join(plan: &mut Plan, _: &mut Launch, _: bool) -> Result<Option<Box<dyn Crew>>, CrewError> {
+fn join(
+    local: Local,
+    plan: &mut Plan,
+    _: &mut Launch,
+    _: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
     let reason = "this program was built without MPI; build it with --features mpi";
     if plan.cases.iter().all(|planned| planned.case.transport == MPI) {
         return Err(CrewError(reason.into()));
     }
     plan.place(Err(reason));
-    Ok(Some(Box::new(Threads::default())))
+    Ok(Some(Box::new(local)))
 }
 
 #[cfg(feature = "mpi")]
 fn join(
+    local: Local,
     plan: &mut Plan,
     launch: &mut Launch,
     forced: bool,
@@ -102,7 +117,7 @@ fn join(
         return Err(CrewError(problem));
     }
     plan.place(Ok(world.nodes()));
-    let mut processes = processes::Processes::new(world).map_err(|error| refuse(&error))?;
+    let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;
     let ready = processes
         .agree_on(plan)
         .and_then(|()| processes.look_around(launch, forced))
@@ -116,27 +131,4 @@ fn join(
     }
     processes.follow(plan).map_err(|error| refuse(&error))?;
     Ok(None)
-}
-
-/// Threads of this process.
-#[derive(Default)]
-pub struct Threads {
-    /// Of as many ranks as the largest case had so far.
-    memories: Vec<RankMemory>,
-}
-
-impl Crew for Threads {
-    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
-        let planned = &plan.cases[order.index];
-        let ranks = planned.case.topology.ranks();
-        self.memories.resize_with(self.memories.len().max(ranks), RankMemory::default);
-        let recorder = plan.recorder(planned);
-        let job = plan.job(planned, order.seed, recorder.as_ref());
-        let outcome = engine::run(&job, &mut self.memories[..ranks]);
-        let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
-        Ended {
-            outcome: outcome.map_err(|error| error.to_string()),
-            records: recorder.map(|recorder| recorder.into_records()),
-        }
-    }
 }

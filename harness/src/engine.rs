@@ -38,7 +38,7 @@ use crate::usage::cpu_time;
 use crate::workload::Workload;
 
 use host::Host;
-use trainer::{Reduced, Trainer};
+use trainer::{EndedStep, Reduced, Trainer};
 
 pub use fault::Fault;
 pub use outcome::{EngineError, Outcome, RankCycle, RankLog, RankMessage, RankStep};
@@ -406,15 +406,14 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
     fn end_step(&mut self) -> Result<(), EngineError> {
         // Before the last step there is a pause.
         let goes_on = self.log.steps.len() + 2 < self.job.steps;
-        let Some((time, work)) = self.trainer.ended(Instant::now(), goes_on)? else {
-            return Ok(());
-        };
+        let Some(ended) = self.trainer.ended(Instant::now(), goes_on)? else { return Ok(()) };
+        let EndedStep { time, device, work } = ended;
         self.track.step_ended(time);
         self.carried_out = 0;
         let step = std::mem::take(&mut self.step);
         let cpu_before = std::mem::replace(&mut self.cpu, cpu_time());
         let cpu = self.cpu.zip(cpu_before).map(|(now, before)| now - before);
-        self.log.steps.push(RankStep { time, work, cpu, ..step });
+        self.log.steps.push(RankStep { time, device, work, cpu, ..step });
         Ok(())
     }
 

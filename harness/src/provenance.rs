@@ -156,6 +156,17 @@ impl Launch {
             ended: None,
         }
     }
+
+    /// It has ended by itself. Looks at GPUs once more, if they had a part in it; returns what is not known of
+    /// them, and what makes times doubtful.
+    pub fn end(&mut self) -> Vec<String> {
+        self.ended = Some(now());
+        let Some(inventory) = &mut self.inventory else { return Vec::new() };
+        inventory.after();
+        let unknown = inventory.unknown.iter().map(|why| format!("not known: {why}"));
+        let warnings = inventory.warnings().into_iter().map(|why| format!("warning: {why}"));
+        unknown.chain(warnings).collect()
+    }
 }
 
 impl Machine {

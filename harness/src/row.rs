@@ -238,6 +238,8 @@ pub struct Sample {
     pub step: usize,
     /// From its beginning to the end of the optimizer.
     pub time_us: f64,
+    /// The same by the clocks of devices, where ranks train on some.
+    pub device_us: Option<f64>,
     /// In the control plane, over all cycles of the step: of each cycle what the rank needed that
     /// came last, and so waited for nobody.
     pub negotiation_us: f64,

@@ -90,6 +90,7 @@ pub fn block_of(
             order,
             step: step - warmup,
             time_us: max(|step| step.time),
+            device_us: device_us(outcome, step),
             negotiation_us: micros(cycles().map(|cycle| cycle.negotiation).sum()),
             wait_us: micros(cycles().map(|cycle| cycle.wait).sum()),
             data_us: max(|step| step.data),
@@ -183,6 +184,12 @@ fn keep_slowest(ranks: &mut [RankBlock]) {
 /// The schedules by size, if they are ours.
 fn schedules(planned: &Planned) -> Option<&[Choice]> {
     planned.data_plane.as_ref().ok()?.choices()
+}
+
+/// A step's time by the devices' clocks: the largest over ranks.
+fn device_us(outcome: &Outcome, step: usize) -> Option<f64> {
+    let times = outcome.ranks.iter().map(|rank| rank.steps[step].device);
+    times.collect::<Option<Vec<_>>>()?.into_iter().max().map(micros)
 }
 
 /// Of a step's time, the share on a core: the largest over ranks.
@@ -348,6 +355,8 @@ pub fn finished(
         bytes_wire_p50: p50(|sample| sample.bytes_wire as f64),
         bytes_horovod_p50: p50(|sample| sample.bytes_horovod as f64),
         bits_bytes_p50: p50(|sample| sample.bits_bytes as f64),
+        device_us_p50: p50(|sample| sample.device_us.unwrap_or_default())
+            .filter(|_| samples().all(|sample| sample.device_us.is_some())),
         cpu_share_p50: p50(|sample| sample.cpu_share.unwrap_or_default())
             .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
         // Nobody knows what a vendor's library sends.

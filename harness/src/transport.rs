@@ -16,14 +16,18 @@ use algorithms::program::{Bounds, Op, Program};
 use algorithms::topology::Rank;
 use thiserror::Error;
 
+use crate::cuda;
 use crate::kernel::{Combine, Kernel, kernel};
 use crate::memory::Buffer;
 
 /// Ranks are processes, on one node or several, and talk through an MPI library.
 pub const MPI: &str = "mpi";
 
-/// Names of the transports that exist, as in configurations and CSV files.
-pub const NAMES: [&str; 2] = [threads::NAME, MPI];
+/// Names of the transports over which jobs train, as in configurations and CSV files.
+pub const NAMES: [&str; 3] = [threads::NAME, MPI, cuda::NAME];
+
+/// Those of ranks on processors.
+pub const ON_PROCESSORS: [&str; 2] = [threads::NAME, MPI];
 
 /// One collective as a transport sees it.
 pub struct Collective<'c, 'b> {

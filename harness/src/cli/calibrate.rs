@@ -17,7 +17,7 @@ use crate::transport::{self, threads};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = transport::NAMES, default_value = threads::NAME)]
+    #[arg(long, value_parser = transport::ON_PROCESSORS, default_value = threads::NAME)]
     transport: String,
     /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
     #[arg(long)]

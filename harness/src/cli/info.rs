@@ -119,6 +119,13 @@ fn peers(count: usize) -> Vec<String> {
 fn availability(transport: &str) -> String {
     match transport {
         threads::NAME => "available: ranks are threads of one process".into(),
+        cuda::NAME => match devices::find() {
+            Ok(found) => format!(
+                "available: ranks are streams of one process on {} GPU(s)",
+                found.devices.len()
+            ),
+            Err(why) => format!("not available: {why}"),
+        },
         #[cfg(feature = "mpi")]
         _ => format!(
             "available: ranks are processes that mpirun or srun starts ({})",

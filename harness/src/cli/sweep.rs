@@ -22,7 +22,7 @@ use crate::journal::Journal;
 use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::precedence::{self, Options, Override, Precedence};
-use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes, now};
+use crate::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use crate::record::{Earlier, Store, csv_bytes};
 use crate::row::{Row, Status};
 use crate::simulate;
@@ -170,7 +170,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     drop(crew);
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
     if let Some(launch) = provenance.launches.last_mut() {
-        launch.ended = Some(now());
+        launch.end().iter().for_each(|sentence| say(sentence));
     }
     provenance.write(&provenance_path)?;
     let summary = summary::text(&report.rows);

@@ -13,7 +13,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{Exit, plot, usage};
 use crate::crew;
 use crate::environment::Environment;
-use crate::provenance::{Launch, PROVENANCE, Provenance, now};
+use crate::provenance::{Launch, PROVENANCE, Provenance};
 use crate::record::{Store, csv_bytes};
 use crate::transport;
 use crate::tune::answer::Verdict;
@@ -134,7 +134,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     drop(crew);
     let text = write(&request, &tuned, &store, arguments.confirm_script)?;
     if let Some(launch) = provenance.launches.last_mut() {
-        launch.ended = Some(now());
+        launch.end().iter().for_each(|sentence| eprintln!("{sentence}"));
     }
     provenance.write(&folder.join(PROVENANCE))?;
     let figures = plot::figures(std::slice::from_ref(&folder), &folder.join("figures"))?;

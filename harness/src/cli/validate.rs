@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(long)]
     local: bool,
     /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = transport::NAMES, default_value = threads::NAME, requires = "local")]
+    #[arg(long, value_parser = transport::ON_PROCESSORS, default_value = threads::NAME, requires = "local")]
     transport: String,
     /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
     #[arg(long, requires = "local")]

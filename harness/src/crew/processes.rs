@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::alarm::Alarm;
 use super::links;
 use super::preflight::{Facts, problems};
-use super::{Crew, CrewError, Ended, Order, Threads};
+use super::{Crew, CrewError, Ended, Local, Order};
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
 use crate::journal::Journal;
 use crate::nodes::{EMULATED, LINK_GBIT_S, Node};
@@ -43,8 +43,8 @@ pub struct Processes {
     world: World,
     mail: Mail,
     memory: RankMemory,
-    /// Rank 0's, for cases on threads.
-    threads: Threads,
+    /// Rank 0's, for cases on threads or GPUs of its own.
+    local: Local,
     alarm: Option<Alarm>,
 }
 
@@ -53,16 +53,10 @@ impl Processes {
     ///
     /// # Errors
     /// When MPI refuses.
-    pub fn new(world: World) -> Result<Processes, TransportError> {
+    pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
         let all: Vec<Rank> = (0..world.comm().ranks()).collect();
         let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
-        Ok(Processes {
-            world,
-            mail,
-            memory: RankMemory::default(),
-            threads: Threads::default(),
-            alarm: None,
-        })
+        Ok(Processes { world, mail, memory: RankMemory::default(), local, alarm: None })
     }
 
     /// Learns what processes run on, and refuses what would make figures worthless.
@@ -273,7 +267,7 @@ impl Drop for Processes {
 impl Crew for Processes {
     fn run(&mut self, plan: &Plan, order: Order) -> Ended {
         if plan.cases[order.index].case.transport != MPI {
-            return self.threads.run(plan, order);
+            return self.local.run(plan, order);
         }
         self.lead(plan, order).unwrap_or_else(|error| give_up(&error))
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
-use super::trainer::{Place, Reduced, Trainer, lose_the_missing};
+use super::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
 use super::{Background, EngineError, Job, Outcome, RankLog, RankMemory, check};
 use crate::allreduce::Reduction;
 use crate::cuda::CudaError;
@@ -24,7 +24,7 @@ use crate::optimizer::Work;
 use crate::replay::Arrival;
 use crate::transport::threads::{LastStep, Links, Mail, Start, run_ranks};
 use crate::transport::{Meeting, Post, Transport, TransportError};
-use backward::{Backward, Step, between};
+use backward::{Backward, Ended, Step, between};
 use station::{Message, Station, Underway};
 use world::World;
 
@@ -173,8 +173,9 @@ struct Device<'scope, 'env, 'a, H> {
     /// The step that runs; while its optimizer does, the one after it is on the device, too.
     step: Option<Step>,
     next: Option<Step>,
-    /// When the step began.
+    /// When the step began, by the device's clock, and when the host knew.
     begun: Option<Instant>,
+    since: Instant,
     /// When its gradients became ready, and when its last backward pass was over.
     ready_at: Vec<Option<Instant>>,
     backward_end: Option<Instant>,
@@ -214,6 +215,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
             step: None,
             next: None,
             begun: None,
+            since: Instant::now(),
             ready_at: vec![None; count],
             backward_end: None,
             left: count,
@@ -270,6 +272,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
             let (streams, station) = hub.station(self.rank);
             self.backward.begin(streams, station)?
         };
+        self.since = start;
         self.enter(Some(step), start);
         Ok(())
     }
@@ -399,11 +402,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         (!self.asked.is_empty() || (self.step.is_some() && self.left == 0)).then_some(NAP)
     }
 
-    fn ended(
-        &mut self,
-        _: Instant,
-        goes_on: bool,
-    ) -> Result<Option<(Duration, Work)>, EngineError> {
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
         let Some(step) = self.step.as_mut().filter(|_| self.left == 0) else { return Ok(None) };
         let mut hub = lock(self.hub);
         let (streams, station) = hub.station(self.rank);
@@ -414,14 +413,16 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
                 false => None,
             };
         }
-        let Some((end, time, aggregation)) = step.ended(streams, &self.backward)? else {
+        let Some(Ended { at, device, aggregation }) = step.ended(streams, &self.backward)? else {
             return Ok(None);
         };
         self.step.take().into_iter().for_each(|step| step.release(streams));
         drop(hub);
+        let time = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
         let next = self.next.take();
-        self.enter(next, end);
-        Ok(Some((time, Work { aggregation, ..Work::default() })))
+        self.enter(next, at);
+        let work = Work { aggregation, ..Work::default() };
+        Ok(Some(EndedStep { time, device, work }))
     }
 }
 

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
-use super::trainer::{Place, Reduced, Trainer, lose_the_missing};
+use super::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
 use super::{EngineError, Job, RankMemory};
 use crate::allreduce::{AllReduce, Reduction, Scheduled};
 use crate::groups::Missing;
 use crate::memory::{Buffer, Memory};
-use crate::optimizer::{Optimizer, Work};
+use crate::optimizer::Optimizer;
 use crate::replay::{Arrival, Replay};
 use crate::transport::{Meeting, Transport};
 
@@ -176,15 +176,11 @@ impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
         None
     }
 
-    fn ended(
-        &mut self,
-        now: Instant,
-        goes_on: bool,
-    ) -> Result<Option<(Duration, Work)>, EngineError> {
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
         let Some(time) = self.replay.ended(now) else { return Ok(None) };
         if !goes_on {
             self.replay.wait();
         }
-        Ok(Some((time, self.optimizer.end_step())))
+        Ok(Some(EndedStep { time, device: None, work: self.optimizer.end_step() }))
     }
 }

@@ -19,6 +19,8 @@ use crate::transport::{CausedByTransport, TransportError};
 pub struct RankStep {
     /// From its beginning to the end of the optimizer.
     pub time: Duration,
+    /// The same by a device's clock, where there is one.
+    pub device: Option<Duration>,
     /// In allreduces, packing included.
     pub data: Duration,
     /// Copying into and out of the fusion buffer.

@@ -83,16 +83,22 @@ pub trait Trainer {
     /// While messages are under way, how long to sleep before asking again.
     fn nap(&self) -> Option<Duration>;
 
-    /// If the step is over: how long it took, the optimizer included, and the work in it. Then the next one
-    /// begins, if it goes on.
+    /// Whether the step is over. Then the next one begins, if it goes on.
     ///
     /// # Errors
     /// When a device refuses.
-    fn ended(
-        &mut self,
-        now: Instant,
-        goes_on: bool,
-    ) -> Result<Option<(Duration, Work)>, EngineError>;
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError>;
+}
+
+/// A step that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedStep {
+    /// How long it took, the optimizer included.
+    pub time: Duration,
+    /// The same by a device's clock, where there is one.
+    pub device: Option<Duration>,
+    /// Work on gradients in it.
+    pub work: Work,
 }
 
 /// A message that is over.

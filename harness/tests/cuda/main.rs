@@ -6,3 +6,4 @@ mod kernels;
 mod nvml;
 mod processor;
 mod ptx;
+mod training;

@@ -26,8 +26,14 @@ fn every_plane_algorithm_type_and_operation_is_exact() {
     let workload = workload(24);
     let mut turn = 0;
     for plane in control::NAMES {
-        for algorithm in ["ring", "tree", "hierarchical", "halving-doubling", "two-shot", "grouped"]
-        {
+        for algorithm in [
+            "ring",
+            "hierarchical",
+            "halving-doubling",
+            "two-shot",
+            "grouped",
+            "grouped-scattered:tree",
+        ] {
             for (dtype, op) in [
                 (DataType::F32, ReduceOp::Average),
                 (DataType::F16, ReduceOp::Sum),

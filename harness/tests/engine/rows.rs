@@ -2,7 +2,7 @@
 
 use algorithms::listed::Listed;
 use harness::config::Config;
-use harness::crew::Threads;
+use harness::crew::Local;
 use harness::data_plane::DataPlane;
 use harness::plan::Plan;
 use harness::provenance::{Launch, Provenance};
@@ -46,7 +46,7 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
         Earlier::default(),
         &[Launch::now()],
         &Course::default(),
-        &mut Threads::default(),
+        &mut Local::default(),
         &progress,
     );
     let rows = report.unwrap().rows;
@@ -97,7 +97,7 @@ fn rows_tell_the_options() {
         Earlier::default(),
         &[Launch::now()],
         &Course::default(),
-        &mut Threads::default(),
+        &mut Local::default(),
         &progress,
     );
     let rows = report.unwrap().rows;

@@ -18,7 +18,7 @@ use crate::cuda::streams::Streams;
 use crate::cuda::{self, NAME};
 use crate::data_plane::DataPlane;
 use crate::plan::Placement;
-use crate::provenance::{Launch, now};
+use crate::provenance::Launch;
 use crate::statistics::Summary;
 use crate::workload::{Gradient, Workload};
 
@@ -85,12 +85,10 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
 
 /// Looks at the GPUs once more, for the provenance; returns what makes times doubtful.
 fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
-    let Some(inventory) = &mut launch.inventory else { return Ok(Vec::new()) };
-    inventory.after();
-    let unknown = inventory.unknown.iter().map(|why| format!("not known: {why}"));
-    let warnings = inventory.warnings().into_iter().map(|why| format!("warning: {why}"));
-    let lines = unknown.chain(warnings).collect();
-    launch.ended = Some(now());
+    if launch.inventory.is_none() {
+        return Ok(Vec::new());
+    }
+    let lines = launch.end();
     if let Some(rows) = arguments.out.as_ref().filter(|rows| rows.exists()) {
         write_provenance(rows, &launch)?;
     }

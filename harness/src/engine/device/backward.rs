@@ -24,8 +24,6 @@ struct Anchor {
 pub struct Step {
     /// Its beginning.
     start: Event,
-    /// When the host put it there.
-    enqueued: Instant,
     /// Gradients in the order in which they become ready in the last pass.
     ready: VecDeque<(TensorId, Event)>,
     /// Before and after what adds up each gradient.
@@ -33,6 +31,16 @@ pub struct Step {
     /// The end of the last backward pass, and of the optimizer, which is enqueued later.
     backward: Event,
     optimizer: Option<Event>,
+}
+
+/// A step that is over.
+pub struct Ended {
+    /// When it was.
+    pub at: Instant,
+    /// How long it took, by the device's clock, if it has one.
+    pub device: Option<Duration>,
+    /// Adding up gradients.
+    pub aggregation: Duration,
 }
 
 /// One rank's passes over the model, replayed by kernels that do nothing.
@@ -93,7 +101,6 @@ impl Backward {
         streams: &mut impl Streams,
         station: &Station,
     ) -> Result<Step, CudaError> {
-        let enqueued = Instant::now();
         let start = self.mark(streams, station)?;
         let (mut ready, mut added) = (VecDeque::new(), Vec::new());
         let mut runs_on = false;
@@ -118,7 +125,7 @@ impl Backward {
             self.busy(streams, station, whole.saturating_sub(done), &mut runs_on)?;
         }
         let backward = self.mark(streams, station)?;
-        Ok(Step { start, enqueued, ready, added, backward, optimizer: None })
+        Ok(Step { start, ready, added, backward, optimizer: None })
     }
 
     /// Puts the optimizer on the stream.
@@ -211,7 +218,7 @@ impl Step {
         self.optimizer.is_some()
     }
 
-    /// If the optimizer is over: when, how long the step took, and how long it took to add up gradients.
+    /// What is known of the step, once its optimizer is over.
     ///
     /// # Errors
     /// When a device has failed.
@@ -219,23 +226,22 @@ impl Step {
         &self,
         streams: &mut impl Streams,
         by: &Backward,
-    ) -> Result<Option<(Instant, Duration, Duration)>, CudaError> {
+    ) -> Result<Option<Ended>, CudaError> {
         let Some(end) = self.optimizer else { return Ok(None) };
         if !streams.happened(end)? {
             return Ok(None);
         }
-        let at = by.instant(streams, end)?;
-        let time = between(streams, self.start, end)?.unwrap_or_else(|| at - self.enqueued);
-        let mut added = Duration::ZERO;
+        let mut aggregation = Duration::ZERO;
         for &[before, after] in &self.added {
-            added += between(streams, before, after)?.unwrap_or_default();
+            aggregation += between(streams, before, after)?.unwrap_or_default();
         }
-        Ok(Some((at, time, added)))
+        let (at, device) = (by.instant(streams, end)?, between(streams, self.start, end)?);
+        Ok(Some(Ended { at, device, aggregation }))
     }
 
     /// Its events may be others'.
     pub fn release(self, streams: &mut impl Streams) {
-        let Step { start, ready, added, backward, optimizer, .. } = self;
+        let Step { start, ready, added, backward, optimizer } = self;
         let all = [start, backward].into_iter().chain(optimizer);
         let all = all.chain(ready.into_iter().map(|(_, event)| event));
         all.chain(added.into_iter().flatten()).for_each(|event| streams.give_back(event));

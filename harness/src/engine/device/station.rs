@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use algorithms::control::{DataType, TensorId};
+use algorithms::grouped::Buffer as Packing;
 use smallvec::smallvec;
 
 use super::super::Job;
@@ -49,13 +50,13 @@ pub struct Underway {
     counts: [usize; 3],
 }
 
-/// Where a collective works.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Where a collective works: a fusion buffer, or tensors where they lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vector {
-    /// The first element.
-    pub address: Address,
-    /// How many, those between tensors included.
-    pub elements: usize,
+    /// Its pieces, in their order.
+    pub pieces: Vec<Tensor>,
+    /// They are gradients.
+    is_in_place: bool,
 }
 
 /// One rank's streams and memory on a device.
@@ -71,6 +72,8 @@ pub struct Station {
     dtype: DataType,
     wire: DataType,
     ranks: usize,
+    /// Several gradients are reduced where they lie.
+    scattered: bool,
     /// What results are multiplied by in the end: the share of a pass, if passes are averaged.
     share: f64,
     /// Where passes are added up, and results are left.
@@ -113,6 +116,7 @@ impl Station {
             dtype,
             wire,
             ranks: job.topology.ranks(),
+            scattered: is_scattered(job),
             share: match job.framework.average_aggregated_gradients {
                 true => 1.0 / passes as f64,
                 false => 1.0,
@@ -242,8 +246,7 @@ impl Station {
         }
         let elements = own.iter().map(|tensor| tensor.elements).sum();
         streams.record(self.seat.stream, marks[0])?;
-        let is_there = vector.address != self.fusion_buffer;
-        if !is_there || message.reduction.prescale != 1.0 {
+        if !vector.is_in_place || message.reduction.prescale != 1.0 {
             let (pieces, count, factor) = (tables[0], counts[0], message.reduction.prescale);
             let work = Work::Pack { from: dtype, into: wire, pieces, count, factor };
             streams.launch(self.seat.stream, &work)?;
@@ -262,15 +265,14 @@ impl Station {
         &mut self,
         streams: &mut impl Streams,
         message: &Message,
-        vector: Vector,
+        vector: &Vector,
     ) -> Result<(), CudaError> {
         let (dtype, wire, on) = (self.dtype, self.wire, self.seat.stream);
         let last = self.underway.back().expect("it was packed");
         let &Underway { marks, tables, counts, .. } = last;
         streams.record(on, marks[2])?;
         let factor = message.reduction.factor_after(self.ranks);
-        let is_there = vector.address != self.fusion_buffer;
-        if !is_there || factor != 1.0 {
+        if !vector.is_in_place || factor != 1.0 {
             let (pieces, count) = (tables[1], counts[1]);
             streams.launch(on, &Work::Pack { from: wire, into: dtype, pieces, count, factor })?;
         }
@@ -287,16 +289,18 @@ impl Station {
         self.tables.push(underway.tables[0]);
     }
 
-    /// Where the elements of a message are reduced, and where each tensor is among them: a tensor alone
-    /// where it lies, as with Horovod, unless it travels as another type.
+    /// Where the elements of a message are reduced, and where each tensor is among them. A tensor alone is
+    /// reduced where it lies, as with Horovod, and so are several that are not to be packed; but not if they
+    /// travel as another type.
     fn place(
         &mut self,
         streams: &mut impl Streams,
         tensors: &[TensorId],
     ) -> Result<(Vector, Vec<Address>), CudaError> {
-        if let (&[alone], true) = (tensors, self.dtype == self.wire) {
-            let Tensor { address, elements } = self.sums[alone];
-            return Ok((Vector { address, elements }, vec![address]));
+        if self.dtype == self.wire && (tensors.len() == 1 || self.scattered) {
+            let own: Vec<Tensor> = tensors.iter().map(|&id| self.sums[id]).collect();
+            let place = own.iter().map(|tensor| tensor.address).collect();
+            return Ok((Vector { pieces: own, is_in_place: true }, place));
         }
         let size_bytes = self.wire.size_bytes();
         let lengths = tensors.iter().map(|&id| self.sums[id].elements);
@@ -304,7 +308,9 @@ impl Station {
         self.room(streams, elements * size_bytes)?;
         let address = self.fusion_buffer;
         let place = |start: usize| address + (start * size_bytes) as Address;
-        Ok((Vector { address, elements }, starts.into_iter().map(place).collect()))
+        let pieces = vec![Tensor { address, elements }];
+        let vector = Vector { pieces, is_in_place: false };
+        Ok((vector, starts.into_iter().map(place).collect()))
     }
 
     /// Writes three tables where kernels read them.
@@ -340,6 +346,10 @@ impl Station {
         let all = self.slabs.into_iter().chain(self.tables).chain(buffer);
         all.into_iter().try_for_each(|address| streams.release(address))
     }
+}
+
+fn is_scattered(job: &Job) -> bool {
+    job.data_plane.grouping().is_some_and(|grouping| grouping.buffer == Packing::Scattered)
 }
 
 fn lengths<'j>(job: &Job<'j>) -> impl Iterator<Item = usize> + use<'j> {

@@ -6,7 +6,7 @@ use std::time::Instant;
 use algorithms::topology::Rank;
 
 use super::super::{EngineError, Job};
-use super::station::{Message, Station, Vector};
+use super::station::{Message, Station};
 use super::{Devices, Hub};
 use crate::cuda::CudaError;
 use crate::cuda::collective::{Collective, Seat};
@@ -20,8 +20,8 @@ pub struct World<'d, 'a, S> {
     job: &'a Job<'a>,
     streams: &'d mut S,
     stations: Vec<Station>,
-    /// By elements.
-    collectives: HashMap<usize, Collective>,
+    /// By the elements of each piece that they work on.
+    collectives: HashMap<Vec<usize>, Collective>,
     /// Of each rank: memory for what collectives put aside, and its bytes.
     aside: Vec<(Address, usize)>,
     /// Of each rank: when it has asked for messages that others have yet to ask for.
@@ -57,28 +57,33 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         for (station, &asked) in stations.iter_mut().zip(asked) {
             vectors.push(station.pack(*streams, message, asked)?);
         }
-        self.plan(vectors[0].elements, Combine::of(message.reduction.op))?;
+        let lengths: Vec<usize> = vectors[0].pieces.iter().map(|piece| piece.elements).collect();
+        self.plan(&lengths, Combine::of(message.reduction.op))?;
         let World { streams, stations, collectives, aside, .. } = self;
-        let data: Vec<Address> = vectors.iter().map(|vector| vector.address).collect();
+        let data: Vec<Address> =
+            vectors.iter().flat_map(|vector| &vector.pieces).map(|piece| piece.address).collect();
         let aside: Vec<Address> = aside.iter().map(|&(address, _)| address).collect();
-        collectives[&vectors[0].elements].enqueue_with(*streams, &data, &aside)?;
-        let pairs = stations.iter_mut().zip(vectors);
-        pairs.into_iter().try_for_each(|(station, vector): (_, Vector)| {
-            station.unpack(*streams, message, vector)
-        })
+        collectives[&lengths].enqueue_with(*streams, &data, &aside)?;
+        let mut pairs = stations.iter_mut().zip(&vectors);
+        pairs.try_for_each(|(station, vector)| station.unpack(*streams, message, vector))
     }
 
-    /// Plans a collective on so many elements, unless it was planned before.
-    fn plan(&mut self, elements: usize, combine: Combine) -> Result<(), CudaError> {
-        if self.collectives.contains_key(&elements) {
+    /// Plans a collective on pieces of so many elements, unless it was planned before.
+    fn plan(&mut self, lengths: &[usize], combine: Combine) -> Result<(), CudaError> {
+        if self.collectives.contains_key(lengths) {
             return Ok(());
         }
+        let elements: usize = lengths.iter().sum();
         let (job, wire) = (self.job, self.job.wire());
         let choices = job.data_plane.choices().expect("one of our algorithms");
         let size_bytes = elements * wire.size_bytes();
         let programs = of_all_ranks(choices, size_bytes, job.sizes.segment_bytes);
         let seats: Vec<Seat> = self.stations.iter().map(|station| station.seat).collect();
         let planned = Collective::plan(self.streams, &programs, &seats, elements, wire);
+        let planned = match lengths {
+            [_] => planned,
+            several => planned.scattered(several, wire.size_bytes()),
+        };
         for ((place, bytes), (&needed, seat)) in
             self.aside.iter_mut().zip(planned.aside_bytes.iter().zip(&seats))
         {
@@ -90,7 +95,7 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
             }
         }
         let collective = Collective::without_aside(self.streams, planned, &seats, wire, combine)?;
-        self.collectives.insert(elements, collective);
+        self.collectives.insert(lengths.to_vec(), collective);
         Ok(())
     }
 
