@@ -98,3 +98,19 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
     let memory_bytes = called("cuDeviceTotalMem", memory)? as u64;
     Ok(Device { name, capability, memory_bytes })
 }
+
+/// Where a GPU is plugged in: the same for every process of the host.
+///
+/// # Errors
+/// When the driver does not say.
+pub fn bus(ordinal: usize) -> Result<String, CudaError> {
+    let handle = called("cuDeviceGet", result::device::get(ordinal as i32))?;
+    let mut text = [0_u8; 32];
+    // SAFETY: the driver has just given the handle, and writes no more than it is told.
+    let asked = unsafe {
+        sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, handle).result()
+    };
+    called("cuDeviceGetPCIBusId", asked)?;
+    let length = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+}

@@ -24,6 +24,7 @@ pub const FUNCTIONS: &[&str] = &[
     "cuDeviceGetAttribute",
     "cuDeviceTotalMem_v2",
     "cuDeviceCanAccessPeer",
+    "cuDeviceGetPCIBusId",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
@@ -45,6 +46,7 @@ pub const FUNCTIONS: &[&str] = &[
     "cuEventDestroy_v2",
     "cuEventRecord",
     "cuEventElapsedTime",
+    "cuEventQuery",
     "cuLaunchKernel",
 ];
 
@@ -83,7 +85,17 @@ impl Driver {
     /// What is missing or too old, or what the driver refuses.
     pub fn open() -> Result<Driver, CudaError> {
         let found = find()?;
-        found.devices.iter().enumerate().try_for_each(|(at, device)| device.check(at))?;
+        let all: Vec<usize> = (0..found.devices.len()).collect();
+        Driver::take(found, &all)
+    }
+
+    /// Takes some of the GPUs that were found, which are then counted from 0, and loads the kernels on each.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn take(mut found: Found, ordinals: &[usize]) -> Result<Driver, CudaError> {
+        ordinals.iter().try_for_each(|&at| found.devices[at].check(at))?;
+        found.devices = ordinals.iter().map(|&at| found.devices[at].clone()).collect();
         let mut driver = Driver {
             found,
             contexts: Vec::new(),
@@ -93,8 +105,8 @@ impl Driver {
             spare: Vec::new(),
             allocated: HashMap::new(),
         };
-        for device in 0..driver.found.devices.len() {
-            driver.contexts.push(Context::retain(device)?);
+        for (device, &ordinal) in ordinals.iter().enumerate() {
+            driver.contexts.push(Context::retain(ordinal)?);
             driver.enter(device)?;
             driver.contexts[device].load()?;
         }
@@ -312,6 +324,20 @@ impl Streams for Driver {
         }
         // SAFETY: the caller's promise: it is allocated, and as long.
         called("cuMemcpyDtoH", unsafe { result::memcpy_dtoh_sync(bytes, from) })
+    }
+
+    fn happened(&mut self, Event(event): Event) -> Result<bool, CudaError> {
+        let &Mark { device, handle, .. } = &self.events[event];
+        self.enter(device)?;
+        // SAFETY: as in `record`.
+        match unsafe { sys::cuEventQuery(handle) } {
+            sys::CUresult::CUDA_ERROR_NOT_READY => Ok(false),
+            ended => called("work on a stream", ended.result()).map(|()| true),
+        }
+    }
+
+    fn raw(&mut self, on: Stream) -> Result<*mut c_void, CudaError> {
+        Ok(self.enter_stream(on)?.cast())
     }
 }
 

@@ -1,5 +1,7 @@
 //! What runs work in order, for a driver or something that poses as one.
 
+use std::ffi::c_void;
+
 use super::CudaError;
 use super::work::{Address, Work};
 
@@ -110,4 +112,17 @@ pub trait Streams {
     /// # Errors
     /// When the driver refuses.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
+
+    /// Whether what the event stands for now is done; the host does not wait for it.
+    ///
+    /// # Errors
+    /// When earlier work failed.
+    fn happened(&mut self, event: Event) -> Result<bool, CudaError>;
+
+    /// A stream as CUDA knows it, for libraries that put work on it; its device is made this thread's. Null
+    /// where there is no CUDA.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn raw(&mut self, on: Stream) -> Result<*mut c_void, CudaError>;
 }
