@@ -7,6 +7,7 @@
 //! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them, and then its calls may take as long as they
 //! like.
 
+use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
@@ -55,10 +56,12 @@ pub struct Communicator {
     handle: Handle,
     /// This rank.
     pub rank: Rank,
-    /// World size.
+    /// How many there are.
     pub ranks: usize,
+    /// This rank in the communicator of all, by which errors name it.
+    of_all: Rank,
     patience: Duration,
-    is_over: std::cell::Cell<bool>,
+    is_over: Cell<bool>,
 }
 
 /// A part of this rank's memory, and who gets it or sends it.
@@ -98,7 +101,7 @@ impl Communicator {
             // SAFETY: the place stays until NCCL has written to it; the configuration is copied now.
             unsafe { (nccl.functions.init)(place, ranks, id, rank, &mut Config::nonblocking()) }
         };
-        let blank = Communicator::blank(nccl, (rank, ranks), patience);
+        let blank = Communicator::blank(nccl, (rank, ranks), rank, patience);
         blank.made("ncclCommInitRank", None, join, watch)
     }
 
@@ -118,13 +121,18 @@ impl Communicator {
             // SAFETY: as in `init`; the handle is that of a communicator that lives.
             unsafe { (self.nccl.functions.split)(self.handle, color, key, place, &mut config) }
         };
-        let blank = Communicator::blank(&self.nccl, (rank, ranks), self.patience);
+        let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, self.patience);
         blank.made("ncclCommSplit", Some(self), split, watch)
     }
 
-    fn blank(nccl: &Rc<Nccl>, (rank, ranks): (Rank, usize), patience: Duration) -> Communicator {
-        let (nccl, handle) = (nccl.clone(), ptr::null_mut());
-        Communicator { nccl, handle, rank, ranks, patience, is_over: false.into() }
+    fn blank(
+        nccl: &Rc<Nccl>,
+        (rank, ranks): (Rank, usize),
+        of_all: Rank,
+        patience: Duration,
+    ) -> Communicator {
+        let (nccl, handle, is_over) = (nccl.clone(), ptr::null_mut(), Cell::new(false));
+        Communicator { nccl, handle, rank, ranks, of_all, patience, is_over }
     }
 
     /// Has it made, and waits until it is: first until its parent is through with it, if it has one, since
@@ -174,7 +182,7 @@ impl Communicator {
     pub fn check(&self) -> Result<(), NcclError> {
         if self.is_over.get() {
             let (rank, call, why) =
-                (Some(self.rank), "this communicator".into(), "was aborted".into());
+                (Some(self.of_all), "this communicator".into(), "was aborted".into());
             return Err(NcclError::Failed { rank, peer: None, call, why });
         }
         match self.state() {
@@ -239,7 +247,7 @@ impl Communicator {
         let ended = match watch.look() {
             Ok(()) if begun.elapsed() <= self.patience => return Ok(()),
             Ok(()) => NcclError::Silent {
-                rank: self.rank,
+                rank: self.of_all,
                 ranks: self.ranks,
                 call: what.into(),
                 waited: begun.elapsed(),
@@ -253,7 +261,7 @@ impl Communicator {
     fn failed(&self, call: &str, peer: Option<Rank>, code: c_int) -> NcclError {
         let why = self.nccl.why(code);
         self.abort();
-        NcclError::Failed { rank: Some(self.rank), peer, call: call.into(), why }
+        NcclError::Failed { rank: Some(self.of_all), peer, call: call.into(), why }
     }
 
     /// Sends and receives that begin together, in their order for each peer. Returns once they are on the
@@ -450,7 +458,7 @@ impl Communicator {
             SUCCESS | IN_PROGRESS => Ok(()),
             code => {
                 let (call, why) = ("ncclCommDestroy".into(), self.nccl.why(code));
-                Err(NcclError::Failed { rank: Some(self.rank), peer: None, call, why })
+                Err(NcclError::Failed { rank: Some(self.of_all), peer: None, call, why })
             }
         }
     }

@@ -122,3 +122,15 @@ fn alone_it_needs_no_launcher() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.said.contains("# Out of bounds values : 0 OK"), "{ended:?}");
 }
+
+/// As the GPU suite starts them.
+#[cfg(unix)]
+#[test]
+fn a_script_can_be_the_launcher() {
+    let Some(world) = World::new() else { return };
+    let ended = world.launched(3, &["-b", "1K", "-e", "1K", "-n", "1", "--algorithm", "tree"]);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.said.contains("# nThread 1 nGpus 3 "), "{ended:?}");
+    let ended = world.with("POSING_NCCL", "kill=2").launched(3, &["-b", "1K", "-e", "1K"]);
+    assert!(ended.status.is_some_and(|status| status > 1), "{ended:?}");
+}

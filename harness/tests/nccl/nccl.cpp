@@ -58,7 +58,7 @@ struct Move {
     size_t left;
 };
 struct Comm {
-    int rank, ranks, groups = 0;
+    int rank = 0, ranks = 0, groups = 0;
     std::string name;
     std::vector<int> sockets;
     std::atomic<int> state{BUSY};

@@ -63,9 +63,8 @@ impl World {
         self.written.path().join(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
-        command.args(arguments).env("LD_LIBRARY_PATH", &self.libraries);
+    fn with_variables(&self, mut command: Command) -> Command {
+        command.env("LD_LIBRARY_PATH", &self.libraries);
         command.env("POSING_FOLDER", self.written.path());
         command.envs(self.variables.iter().cloned()).stdin(Stdio::null());
         command
@@ -92,7 +91,9 @@ impl World {
     ) -> Vec<Ended> {
         let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
         let start = |&rank: &usize| {
-            let mut command = self.command(&[&["bench", "--transport", "nccl"], more].concat());
+            let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+            command.args(["bench", "--transport", "nccl"]).args(more);
+            let mut command = self.with_variables(command);
             command.env("SLURM_PROCID", rank.to_string());
             command.env("SLURM_STEP_NUM_TASKS", ranks.to_string());
             command.env("KOLO_RENDEZVOUS", &free);
@@ -116,9 +117,25 @@ impl World {
         self.kolo(&[&["bench", "--transport", "nccl"], more].concat())
     }
 
+    /// `kolo bench` as so many ranks that a script starts.
+    pub fn launched(&self, ranks: usize, more: &[&str]) -> Ended {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("gpu/ranks.sh");
+        let kolo = Path::new(env!("CARGO_BIN_EXE_kolo"));
+        let mut command = Command::new("sh");
+        command.arg(script).arg(ranks.to_string()).arg(kolo).args(["bench", "--transport", "nccl"]);
+        command.args(more);
+        self.ended(command)
+    }
+
     /// One process.
     pub fn kolo(&self, arguments: &[&str]) -> Ended {
-        let mut child = self.start("alone", self.command(arguments));
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
+        command.args(arguments);
+        self.ended(command)
+    }
+
+    fn ended(&self, command: Command) -> Ended {
+        let mut child = self.start("alone", self.with_variables(command));
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && begun.elapsed() < LONGEST {
             std::thread::sleep(Duration::from_millis(5));
