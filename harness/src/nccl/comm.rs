@@ -4,8 +4,8 @@
 //! waits asks NCCL for errors, and a [`Watch`] whether a process is gone; when patience ends, or something is
 //! wrong, the communicator is aborted, which ends its kernels on this rank's GPU, and the error says who
 //! waited for what. NCCL carries out such calls in a thread that it makes for each group, which costs the
-//! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them, and then its calls may take as long as they
-//! like.
+//! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them. A call that does not return all the same, as
+//! blocking ones do where a rank is gone, ends the process, see [`Alarm`].
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -19,6 +19,7 @@ use algorithms::control::DataType;
 use algorithms::topology::Rank;
 
 use super::NcclError;
+use super::alarm::Alarm;
 use super::library::{
     Config, CudaStream, Handle, IN_PROGRESS, Nccl, SUCCESS, UniqueId, op_code, type_code,
 };
@@ -41,15 +42,6 @@ pub trait Watch {
     fn look(&mut self) -> Result<(), NcclError>;
 }
 
-/// Nobody else is there who could go.
-pub struct Alone;
-
-impl Watch for Alone {
-    fn look(&mut self) -> Result<(), NcclError> {
-        Ok(())
-    }
-}
-
 /// One rank's end of a communicator.
 pub struct Communicator {
     nccl: Rc<Nccl>,
@@ -61,6 +53,7 @@ pub struct Communicator {
     /// This rank in the communicator of all, by which errors name it.
     of_all: Rank,
     patience: Duration,
+    alarm: Rc<Alarm>,
     is_over: Cell<bool>,
 }
 
@@ -101,7 +94,8 @@ impl Communicator {
             // SAFETY: the place stays until NCCL has written to it; the configuration is copied now.
             unsafe { (nccl.functions.init)(place, ranks, id, rank, &mut Config::nonblocking()) }
         };
-        let blank = Communicator::blank(nccl, (rank, ranks), rank, patience);
+        let alarm = Rc::new(Alarm::new(rank, patience + ABORT));
+        let blank = Communicator::blank(nccl, (rank, ranks), rank, (patience, alarm));
         blank.made("ncclCommInitRank", None, join, watch)
     }
 
@@ -121,7 +115,8 @@ impl Communicator {
             // SAFETY: as in `init`; the handle is that of a communicator that lives.
             unsafe { (self.nccl.functions.split)(self.handle, color, key, place, &mut config) }
         };
-        let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, self.patience);
+        let limits = (self.patience, self.alarm.clone());
+        let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, limits);
         blank.made("ncclCommSplit", Some(self), split, watch)
     }
 
@@ -129,24 +124,24 @@ impl Communicator {
         nccl: &Rc<Nccl>,
         (rank, ranks): (Rank, usize),
         of_all: Rank,
-        patience: Duration,
+        (patience, alarm): (Duration, Rc<Alarm>),
     ) -> Communicator {
         let (nccl, handle, is_over) = (nccl.clone(), ptr::null_mut(), Cell::new(false));
-        Communicator { nccl, handle, rank, ranks, of_all, patience, is_over }
+        Communicator { nccl, handle, rank, ranks, of_all, patience, alarm, is_over }
     }
 
     /// Has it made, and waits until it is: first until its parent is through with it, if it has one, since
     /// only then NCCL tells the handle.
     fn made(
         mut self,
-        call: &str,
+        call: &'static str,
         parent: Option<&Communicator>,
         make: impl FnOnce(*mut Handle) -> c_int,
         watch: &mut dyn Watch,
     ) -> Result<Communicator, NcclError> {
         // Left to NCCL if anything goes wrong: it may still write there.
         let place = Box::into_raw(Box::new(ptr::null_mut::<c_void>()));
-        let code = make(place);
+        let code = self.alarm.during(call, || make(place));
         if let Some(parent) = parent {
             parent.settle(call, code, watch)?;
         }
@@ -281,28 +276,30 @@ impl Communicator {
         self.check()?;
         // SAFETY: the handle is that of a communicator that lives; addresses are those of this rank's memory,
         // and stay so until the stream is through.
-        let (begun, refused, ended) = unsafe {
-            let begun = (functions.group_start)();
-            let send = |part: &Part| {
-                let (from, peer) = (part.address as *const c_void, part.peer as c_int);
-                (
-                    "ncclSend",
-                    part.peer,
-                    (functions.send)(from, part.elements, dtype, peer, handle, stream),
-                )
-            };
-            let receive = |part: &Part| {
-                let (into, peer) = (part.address as *mut c_void, part.peer as c_int);
-                (
-                    "ncclRecv",
-                    part.peer,
-                    (functions.receive)(into, part.elements, dtype, peer, handle, stream),
-                )
-            };
-            let is_refused = |(_, _, code): &(_, _, c_int)| ![SUCCESS, IN_PROGRESS].contains(code);
-            let mut calls = sends.iter().map(send).chain(receives.iter().map(receive));
-            (begun, calls.find(is_refused), (functions.group_end)())
-        };
+        let (begun, refused, ended) =
+            self.alarm.during("a group of sends and receives", || unsafe {
+                let begun = (functions.group_start)();
+                let send = |part: &Part| {
+                    let (from, peer) = (part.address as *const c_void, part.peer as c_int);
+                    (
+                        "ncclSend",
+                        part.peer,
+                        (functions.send)(from, part.elements, dtype, peer, handle, stream),
+                    )
+                };
+                let receive = |part: &Part| {
+                    let (into, peer) = (part.address as *mut c_void, part.peer as c_int);
+                    (
+                        "ncclRecv",
+                        part.peer,
+                        (functions.receive)(into, part.elements, dtype, peer, handle, stream),
+                    )
+                };
+                let is_refused =
+                    |(_, _, code): &(_, _, c_int)| ![SUCCESS, IN_PROGRESS].contains(code);
+                let mut calls = sends.iter().map(send).chain(receives.iter().map(receive));
+                (begun, calls.find(is_refused), (functions.group_end)())
+            });
         if begun != SUCCESS {
             return Err(self.failed("ncclGroupStart", None, begun));
         }
@@ -326,9 +323,9 @@ impl Communicator {
         let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = unsafe {
+        let code = self.alarm.during("ncclAllReduce", || unsafe {
             (self.nccl.functions.all_reduce)(at, at, elements, dtype, op, self.handle, on.stream)
-        };
+        });
         self.settle("ncclAllReduce", code, watch)
     }
 
@@ -347,7 +344,7 @@ impl Communicator {
         let into = self.own(on, data, each) as *mut c_void;
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = unsafe {
+        let code = self.alarm.during("ncclReduceScatter", || unsafe {
             (self.nccl.functions.reduce_scatter)(
                 from,
                 into,
@@ -357,7 +354,7 @@ impl Communicator {
                 self.handle,
                 on.stream,
             )
-        };
+        });
         self.settle("ncclReduceScatter", code, watch)
     }
 
@@ -375,9 +372,9 @@ impl Communicator {
         let from = self.own(on, data, each) as *const c_void;
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = unsafe {
+        let code = self.alarm.during("ncclAllGather", || unsafe {
             (self.nccl.functions.all_gather)(from, into, each, dtype, self.handle, on.stream)
-        };
+        });
         self.settle("ncclAllGather", code, watch)
     }
 
@@ -397,7 +394,9 @@ impl Communicator {
         let (reduce, root) = (self.nccl.functions.reduce, root as c_int);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = unsafe { reduce(at, at, elements, dtype, op, root, self.handle, on.stream) };
+        let code = self.alarm.during("ncclReduce", || unsafe {
+            reduce(at, at, elements, dtype, op, root, self.handle, on.stream)
+        });
         self.settle("ncclReduce", code, watch)
     }
 
@@ -416,7 +415,9 @@ impl Communicator {
         let (broadcast, root) = (self.nccl.functions.broadcast, root as c_int);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = unsafe { broadcast(at, at, elements, dtype, root, self.handle, on.stream) };
+        let code = self.alarm.during("ncclBroadcast", || unsafe {
+            broadcast(at, at, elements, dtype, root, self.handle, on.stream)
+        });
         self.settle("ncclBroadcast", code, watch)
     }
 
@@ -450,11 +451,13 @@ impl Communicator {
             return Ok(());
         }
         // SAFETY: the handle is that of a communicator that lives.
-        let code = unsafe { (self.nccl.functions.finalize)(self.handle) };
+        let finalize = || unsafe { (self.nccl.functions.finalize)(self.handle) };
+        let code = self.alarm.during("ncclCommFinalize", finalize);
         self.settle("ncclCommFinalize", code, watch)?;
         self.is_over.set(true);
         // SAFETY: as above, and nobody uses it any more.
-        match unsafe { (self.nccl.functions.destroy)(self.handle) } {
+        let destroy = || unsafe { (self.nccl.functions.destroy)(self.handle) };
+        match self.alarm.during("ncclCommDestroy", destroy) {
             SUCCESS | IN_PROGRESS => Ok(()),
             code => {
                 let (call, why) = ("ncclCommDestroy".into(), self.nccl.why(code));

@@ -208,12 +208,16 @@ fn objection(
     } else if let Some((known, _)) = known {
         let Facts { host, pid, .. } = known;
         Some(format!("process {pid} on {host} is rank {rank} already"))
-    } else if facts.command[1..] != own.command[1..] {
-        let (theirs, ours) = (facts.command[1..].join(" "), own.command[1..].join(" "));
-        Some(format!("it was asked for \"{theirs}\", and rank 0 for \"{ours}\""))
+    } else if asked(facts) != asked(own) {
+        Some(format!("it was asked for \"{}\", and rank 0 for \"{}\"", asked(facts), asked(own)))
     } else {
         None
     }
+}
+
+/// What a process was asked for, wherever its program is.
+fn asked(facts: &Facts) -> String {
+    facts.command.get(1..).unwrap_or_default().join(" ")
 }
 
 fn missing(

@@ -78,7 +78,7 @@ impl Started {
         let named = |name: &&str| Some(format!("{name}={}", variable(name)?));
         let run = match by_srun {
             true => named(&"SLURM_STEP_ID"),
-            false => RUNS.iter().find_map(|name| named(name)),
+            false => RUNS.iter().find_map(named),
         };
         let is_one_node = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
             variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())

@@ -88,6 +88,19 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
     }
 }
 
+/// As where NCCL is told to block: nobody can call the rank back, and the others name it.
+#[test]
+fn a_call_that_does_not_return_ends_the_process() {
+    let Some(ended) = posing("stuck=1", 2, &["--patience", "1"]) else { return };
+    let words = "rank 1: ncclAllReduce has not returned for 11.0 s";
+    let group = "rank 1: a group of sends and receives has not returned for 11.0 s";
+    assert_eq!(ended[1].status, Some(1), "{ended:?}");
+    let said = &ended[1].complained;
+    assert!(said.contains(words) || said.contains(group), "{ended:?}");
+    assert_eq!(ended[0].status, Some(1), "{ended:?}");
+    assert!(ended[0].complained.contains("rank 1 (the first one on "), "{ended:?}");
+}
+
 #[test]
 fn who_was_not_started_is_named() {
     let Some(world) = World::new() else { return };

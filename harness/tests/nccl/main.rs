@@ -134,3 +134,44 @@ fn a_script_can_be_the_launcher() {
     let ended = world.with("POSING_NCCL", "kill=2").launched(3, &["-b", "1K", "-e", "1K"]);
     assert!(ended.status.is_some_and(|status| status > 1), "{ended:?}");
 }
+
+/// The suite, with a script in place of kolo that says which NCCL there is.
+#[cfg(unix)]
+#[test]
+fn the_suite_runs_nccl_where_there_is_one() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let kolo = folder.path().join("kolo");
+    let run = |nccl: &str| {
+        let info = format!(
+            "  GPU 0                a GPU, 80 GB, compute capability 9.0\n  \
+             GPU 1                a GPU, 80 GB, compute capability 9.0\n  NCCL                 {nccl}"
+        );
+        let bench = "# Out of bounds values : 0 OK";
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = info ] && echo '{info}' && exit\n[ \"${{SLURM_PROCID:-0}}\" = 0 ] && \
+             echo '{bench}'\nexit 0\n"
+        );
+        std::fs::write(&kolo, script).unwrap();
+        std::fs::set_permissions(&kolo, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let out = tempfile::tempdir().unwrap();
+        let suite = concat!(env!("CARGO_MANIFEST_DIR"), "/gpu/suite.sh");
+        let mut command = std::process::Command::new("sh");
+        command.arg(suite).arg(&kolo).arg(out.path().join("out"));
+        let output = command.env_remove("KOLO_CUDA_EMULATED").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stdout).unwrap())
+    };
+    let (status, said) = run("not available: NCCL is not here: looked for it");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(
+        said.contains("nccl                     NOT RUN: NCCL is not here: looked for it"),
+        "{said}"
+    );
+    assert!(!said.contains("nccl-correct"), "{said}");
+    let (status, said) = run("/usr/lib/libnccl.so.2, 2.29.7");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("nccl-correct-2           status   0  #wrong      0"), "{said}");
+    assert!(said.contains("nccl-shared              NOT RUN: NCCL 2.29.7 does not let"), "{said}");
+    let (_, said) = run("/usr/lib/libnccl.so.2, 2.30.3");
+    assert!(said.contains("nccl-shared-4            status   0  #wrong      0"), "{said}");
+}

@@ -107,10 +107,12 @@ fn strangers_are_refused_and_counted() {
         assert!(said.ends_with("it is rank 1 of 4, and here there are 3"), "{said}");
         let said = refused(&|_, facts| facts.command.push("-e".into()));
         assert!(said.contains("it was asked for \"bench -e\", and rank 0 for \"bench\""), "{said}");
+        let said = refused(&|_, facts| facts.command.clear());
+        assert!(said.contains("it was asked for \"\""), "{said}");
         first.join().unwrap()
     });
     let Err(said) = ended else { panic!("strangers were taken") };
-    assert!(said.to_string().contains("ranks 1, 2 did not; 7 connections of others"), "{said}");
+    assert!(said.to_string().contains("ranks 1, 2 did not; 8 connections of others"), "{said}");
 }
 
 #[test]
