@@ -4,8 +4,9 @@
 # KOLO is the binary (any build of kolo; it needs no CUDA toolkit), OUT a folder that does not exist
 # yet [gpu-results]. Parts of under eight minutes, each appended to OUT/report.txt when it is through;
 # one table last. Ends with 0 if all was right, 1 if not, 3 where there is no GPU to say anything about.
+# Over NCCL, if it is found (KOLO_NCCL_LIB, LD_LIBRARY_PATH), by ranks.sh beside this; else that part is not run.
 set -u
-[ $# -ge 1 ] || { sed -n '2,6p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
 kolo=$1
 out=${2:-gpu-results}
 workloads=$(dirname "$0")/../../configs/workloads

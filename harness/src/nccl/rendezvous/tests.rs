@@ -65,7 +65,7 @@ fn neighbours_get_neighbouring_ranks_and_talk() {
 fn who_does_not_come_is_named_with_the_node() {
     let address = address();
     let some =
-        |rank| meet(&started(&address, rank, 4), facts("n1.cluster"), Duration::from_millis(300));
+        |rank| meet(&started(&address, rank, 4), facts("n1.cluster"), Duration::from_secs(2));
     let (first, second) = thread::scope(|scope| {
         let first = scope.spawn(|| some(0));
         let second = scope.spawn(|| some(2));
@@ -84,7 +84,7 @@ fn strangers_are_refused_and_counted() {
     let mut own = started(&address, 0, 3);
     own.nodes.clear();
     let ended = thread::scope(|scope| {
-        let first = scope.spawn(|| meet(&own, facts("n1"), Duration::from_millis(1500)));
+        let first = scope.spawn(|| meet(&own, facts("n1"), Duration::from_secs(4)));
         let connect = || loop {
             if let Ok(stream) = TcpStream::connect((address.host.as_str(), address.port)) {
                 return stream;
@@ -158,10 +158,10 @@ fn who_gives_up_is_named_with_the_reason() {
 /// Whoever waits in vain asks everybody; rank 1 is there and does nothing.
 #[test]
 fn who_does_not_answer_is_named() {
-    let said = together(&["n1", "n2", "n3"], Duration::from_millis(200), |control| {
+    let said = together(&["n1", "n2", "n3"], Duration::from_secs(2), |control| {
         let mut control = control.unwrap();
         if control.rank == 1 {
-            thread::sleep(Duration::from_secs(5));
+            thread::sleep(Duration::from_secs(8));
             return String::new();
         }
         let ended = control.barrier().and_then(|()| control.barrier());
