@@ -6,7 +6,7 @@
 //! waits for ever: whoever waits also looks whether NCCL reports an error and whether a process is gone,
 //! and gives up when its patience ends, see [`comm`].
 
-mod alarm;
+pub mod alarm;
 pub mod allreduce;
 pub mod bench;
 pub mod comm;
