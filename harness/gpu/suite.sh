@@ -4,11 +4,13 @@
 # KOLO is the binary (any build of kolo; it needs no CUDA toolkit), OUT a folder that does not exist
 # yet [gpu-results]. Parts of under eight minutes, each appended to OUT/report.txt when it is through;
 # one table last. Ends with 0 if all was right, 1 if not, 3 where there is no GPU to say anything about.
+# Over NCCL, if it is found (KOLO_NCCL_LIB, LD_LIBRARY_PATH), by ranks.sh beside this; else that part is not run.
 set -u
-[ $# -ge 1 ] || { sed -n '2,6p' "$0" >&2; exit 2; }
+[ $# -ge 1 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
 kolo=$1
 out=${2:-gpu-results}
 workloads=$(dirname "$0")/../../configs/workloads
+ranks=$(dirname "$0")/ranks.sh
 [ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
 [ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
 
@@ -95,10 +97,46 @@ for model in resnet50 bert_large; do
     part "kernels-$model" "$kolo" bench --transport cuda --kernels "$workloads/$model.csv" -n 50
 done
 
+# NAME WHY: a part that cannot be run here, which is neither right nor wrong.
+not_run() {
+    line=$(printf '%-24s NOT RUN: %s' "$1" "$2")
+    echo "$line"
+    table="$table$line
+"
+}
+
+# Over NCCL: a process for each GPU, and where NCCL lets them share, two.
+nccl=$(sed -n 's/^ *NCCL  *//p' "$out/info.txt")
+gpus=$(grep -c '^ *GPU [0-9]* .*, compute capability ' "$out/info.txt")
+own=nccl-allreduce,nccl-hierarchical
+case $nccl in
+*"not available"*) not_run nccl "${nccl#not available: }" ;;
+*)
+    part "nccl-correct-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --algorithm all -d all -o all \
+        -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/nccl-correct-$gpus.csv"
+    part "nccl-own-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --algorithm "$own" -d all -o all \
+        -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/nccl-own-$gpus.csv"
+    part "nccl-held-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --nccl-algo Ring,Tree \
+        --nccl-proto Simple,LL -b 1K -e 64M -f 16 --out "$out/nccl-held-$gpus.csv"
+    part "nccl-large-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl -b 1M -e 256M -f 4 \
+        --algorithm "ring,recursive-doubling,tree,$own" --out "$out/nccl-large-$gpus.csv"
+    version=${nccl##*, }
+    minor=${version#*.}
+    if [ "${version%%.*}" -gt 2 ] || [ "${minor%%.*}" -ge 30 ]; then
+        both=$((2 * gpus))
+        part "nccl-shared-$both" env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=2 NCCL_NVLS_ENABLE=0 sh "$ranks" \
+            "$both" "$kolo" bench --transport nccl --algorithm "ring,tree,two-shot,$own" -d all -b 8 -e 1M -f 64 \
+            -n 2 -w 1 --out "$out/nccl-shared-$both.csv"
+    else
+        not_run nccl-shared "NCCL $version does not let ranks share GPUs; 2.30 or later does"
+    fi
+    ;;
+esac
+
 {
     echo
     echo "$table"
-    grep -h '^ *driver\|^ *GPU\|^ *topology\|^ *bus ' "$out/info.txt"
+    grep -h '^ *driver\|^ *GPU\|^ *NCCL \|^ *topology\|^ *bus ' "$out/info.txt"
     grep -h '^# warning: ' "$out"/*.txt | sort | uniq -c
     if [ "$failed" -eq 0 ]; then echo "RIGHT: every part ended well"; else echo "FAILED: see $out/report.txt"; fi
     [ "$short" -eq 0 ] || echo "TOO SLOW: some kernels miss their goals"

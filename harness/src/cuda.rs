@@ -27,9 +27,6 @@ use thiserror::Error;
 /// Its name as a transport in tables and CSV files.
 pub const NAME: &str = "cuda";
 
-/// The name of the transport on which every process has a GPU and NCCL moves data.
-pub const NCCL_NAME: &str = "nccl";
-
 /// The kernels, compiled ahead of time by `kernels/generate.sh`: any driver of CUDA 12.0 or later takes them.
 pub const PTX: &str = include_str!("cuda/kernels/kernels.ptx");
 

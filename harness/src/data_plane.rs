@@ -9,6 +9,8 @@ use algorithms::topology::Topology;
 use crate::allreduce::{Scheduled, Sizes};
 use crate::calibrate;
 use crate::memory::Memory;
+use crate::nccl;
+use crate::nccl::data_plane::{self as nccl_plane, Native};
 use crate::transport::{self, Transport};
 
 /// `MPI_Allreduce`, as configurations and CSV files call it.
@@ -26,6 +28,8 @@ pub enum DataPlane {
     /// By the transport's own allreduce: as in Horovod, several tensors are copied whole into the fusion
     /// buffer, and one blocking call reduces it in place.
     Vendor,
+    /// By NCCL itself, in memory of GPUs.
+    Nccl(Native),
 }
 
 impl DataPlane {
@@ -37,6 +41,12 @@ impl DataPlane {
     /// # Panics
     /// When no data plane has that name, see [`spelling`].
     pub fn find(name: &str, transport: &str, topology: &Topology) -> Result<DataPlane, String> {
+        if let Some(native) = nccl_plane::parse(name).expect("the name was checked") {
+            return match transport {
+                nccl::NAME => Ok(DataPlane::Nccl(native)),
+                other => Err(nccl_plane::elsewhere(name, other)),
+            };
+        }
         match (name, transport) {
             (MPI_ALLREDUCE, transport::MPI) => Ok(DataPlane::Vendor),
             (MPI_ALLREDUCE, other) => Err(format!(
@@ -80,7 +90,7 @@ impl DataPlane {
     pub fn choices(&self) -> Option<&[Choice]> {
         match self {
             DataPlane::Ours { choices, .. } => Some(choices),
-            DataPlane::Vendor => None,
+            DataPlane::Vendor | DataPlane::Nccl(_) => None,
         }
     }
 
@@ -88,7 +98,7 @@ impl DataPlane {
     pub fn grouping(&self) -> Option<Grouping> {
         match self {
             DataPlane::Ours { algorithm, .. } => algorithm.grouping(),
-            DataPlane::Vendor => None,
+            DataPlane::Vendor | DataPlane::Nccl(_) => None,
         }
     }
 
@@ -104,12 +114,14 @@ impl DataPlane {
                 let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
                 Scheduled::new(transport, choices, sizes, packing, fusion_buffer)
             }
-            DataPlane::Vendor => Scheduled::by_vendor(transport, fusion_buffer),
+            DataPlane::Vendor | DataPlane::Nccl(_) => {
+                Scheduled::by_vendor(transport, fusion_buffer)
+            }
         }
     }
 }
 
-/// The one spelling of a data plane's name: of an algorithm's, or of the MPI library's own.
+/// The one spelling of a data plane's name: of an algorithm's, of the MPI library's own, or of NCCL's.
 ///
 /// # Errors
 /// What is wrong with it, and which there are.
@@ -123,9 +135,16 @@ pub fn spelling(name: &str) -> Result<String, String> {
              since the library has no schedule; write {MPI_ALLREDUCE} alone"
         ));
     }
+    if let Some(native) = nccl_plane::parse(name)? {
+        return Ok(native.to_string());
+    }
     match registry::find(name) {
         Ok(algorithm) => Ok(algorithm.name()),
-        Err(error) => Err(format!("{error}; over MPI also {MPI_ALLREDUCE}, the library's own")),
+        Err(error) => Err(format!(
+            "{error}; over MPI also {MPI_ALLREDUCE}, the library's own, and over NCCL {} and {}",
+            nccl_plane::ALL_REDUCE,
+            nccl_plane::HIERARCHICAL
+        )),
     }
 }
 
@@ -144,11 +163,14 @@ mod tests {
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
             assert!(spelling(name).unwrap_err().contains("write mpi-allreduce alone"));
         }
-        assert!(
-            spelling("rign")
-                .unwrap_err()
-                .ends_with("over MPI also mpi-allreduce, the library's own")
-        );
+        let unknown = spelling("rign").unwrap_err();
+        assert!(unknown.contains("over MPI also mpi-allreduce, the library's own"), "{unknown}");
+        assert!(unknown.ends_with("over NCCL nccl-allreduce and nccl-hierarchical"), "{unknown}");
+        assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
+        let Err(why) = DataPlane::find("nccl-allreduce", "mpi", &world) else { panic!("found") };
+        assert!(why.contains("transport mpi does not have; take transport nccl"), "{why}");
+        let nccl = DataPlane::find("nccl-hierarchical", "nccl", &world).unwrap();
+        assert!(nccl.choices().is_none() && nccl.grouping().is_none());
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
     }
 }

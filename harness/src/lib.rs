@@ -14,6 +14,7 @@
 //! | from times to results | [`tabulate`], [`statistics`], [`row`], [`record`], [`provenance`], [`summary`] |
 //! | where the time of a job went | [`timeline`] |
 //! | GPUs: collectives as work on their streams | [`cuda`] |
+//! | GPUs: a process for each, over NCCL | [`nccl`] |
 //! | running on a cluster | [`slurm`] |
 //! | what the user types | [`cli`] |
 
@@ -40,6 +41,7 @@ pub mod kernel;
 pub mod launch;
 pub mod machine_calibration;
 pub mod memory;
+pub mod nccl;
 pub mod negotiate;
 pub mod nodes;
 pub mod optimizer;

@@ -82,7 +82,7 @@ pub struct Launch {
     /// What was wrong with them, and measured on nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<String>,
-    /// The driver of GPUs, and the GPU of each rank.
+    /// NCCL if it is used, the driver of GPUs, and the GPU of each rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
     /// What NVML and the kernel say of the machine's GPUs and network cards, before the run and after it.

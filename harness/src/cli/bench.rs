@@ -1,9 +1,11 @@
 //! `kolo bench`: nccl-tests' table for our algorithms, and for the MPI library's own.
 
 mod gpus;
+mod nccl;
 #[cfg(feature = "mpi")]
 mod processes;
 mod table;
+mod turns;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,8 @@ use anyhow::Result;
 
 use super::sizes::{self, Sizes, Stride};
 use super::{Exit, usage};
-use crate::bench::{Bench, Timed, run as run_bench};
+use crate::allreduce::SEGMENT_BYTES;
+use crate::bench::{Bench, PATIENCE, Timed, run as run_bench};
 use crate::bound::bound;
 use crate::calibrate;
 use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
@@ -24,6 +27,8 @@ use crate::cuda;
 use crate::data_plane::{DataPlane, spelling};
 use crate::for_dtype;
 use crate::launch::Launched;
+use crate::nccl::NAME as NCCL;
+use crate::nccl::data_plane::{ALL_REDUCE, combinations};
 use crate::pattern::Pattern;
 use crate::plan::Placement;
 use crate::provenance::{Launch, memory_bytes};
@@ -40,12 +45,13 @@ use crate::transport::threads::{self, is_pinned};
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Algorithms, separated by commas; `all` for every registered one; over MPI also mpi-allreduce,
-    /// the library's own. Over MPI they take turns at each size, so that the machine's moods fall on
+    /// the library's own, over nccl nccl-allreduce and nccl-hierarchical. Over MPI and nccl they take turns at each size, so that the machine's moods fall on
     /// all alike
     #[arg(long, value_delimiter = ',', default_value = "ring")]
     algorithm: Vec<String>,
-    /// What moves bytes: threads, mpi, or cuda: ranks are streams of one process on this machine's GPUs
-    #[arg(long, value_parser = [threads::NAME, MPI, cuda::NAME], default_value = threads::NAME)]
+    /// What moves bytes: threads, mpi; cuda: ranks are streams of one process on this machine's GPUs; nccl:
+    /// each process that srun or mpirun starts has a GPU
+    #[arg(long, value_parser = [threads::NAME, MPI, cuda::NAME, NCCL], default_value = threads::NAME)]
     transport: String,
     /// Number of ranks, each on a node of its own
     #[arg(long, conflicts_with = "topology")]
@@ -93,9 +99,10 @@ pub struct Arguments {
     /// Into how many tensors algorithms with groups cut the buffer
     #[arg(long, default_value_t = DEFAULT_GROUPS)]
     groups: usize,
-    /// Pipeline large buffers in segments of about this size; 0 switches that off
-    #[arg(long, value_parser = sizes::size, default_value = "512K")]
-    segment: usize,
+    /// Pipeline large buffers in segments of about this size; 0 switches that off [default: 512K; over nccl,
+    /// where nothing of a rank overlaps, 0]
+    #[arg(long, value_parser = sizes::size)]
+    segment: Option<usize>,
     /// Pack several tensors so much at a time; 0 packs whole buffers
     #[arg(long, value_parser = sizes::size, default_value = "4M")]
     packing: usize,
@@ -110,6 +117,15 @@ pub struct Arguments {
     /// own copy
     #[arg(long, value_name = "WORKLOAD")]
     kernels: Option<PathBuf>,
+    /// Over nccl: hold NCCL's own allreduce to these of its algorithms, separated by commas: Ring, Tree, ...
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    nccl_algo: Vec<String>,
+    /// Over nccl: hold it to these of its protocols: Simple, LL, LL128
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    nccl_proto: Vec<String>,
+    /// Over nccl: give up after so many seconds without an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    patience: u64,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -120,7 +136,9 @@ pub struct Arguments {
 
 impl Arguments {
     fn cut(&self) -> crate::allreduce::Sizes {
-        crate::allreduce::Sizes { segment_bytes: self.segment, packing_bytes: self.packing }
+        let whole = if self.transport == NCCL { 0 } else { SEGMENT_BYTES };
+        let segment_bytes = self.segment.unwrap_or(whole);
+        crate::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }
     }
 }
 
@@ -179,12 +197,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.graph && arguments.transport != cuda::NAME {
         return Err(usage(format!("--graph is about GPUs: add --transport {}", cuda::NAME)));
     }
+    let tunes_nccl = !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty();
+    if tunes_nccl && arguments.transport != NCCL {
+        return Err(usage(format!(
+            "--nccl-algo and --nccl-proto are NCCL's: add --transport {NCCL}"
+        )));
+    }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match (arguments.transport.as_str(), started) {
         (MPI, _) => over_mpi(arguments),
+        (NCCL, _) => nccl::run(arguments),
         (_, Some(Launched { tasks, .. })) => Err(usage(format!(
             "started as {tasks} processes, and ranks are threads of one; start it once, or add \
-             --transport {MPI}"
+             --transport {MPI} or {NCCL}"
         ))),
         (cuda::NAME, None) => gpus::run(arguments),
         (_, None) => on_threads(arguments),
@@ -297,7 +322,12 @@ fn request(
         true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
         false => arguments.algorithm.clone(),
     };
-    let names = names.iter().map(|name| spelling(name)).collect::<Result<_, _>>()?;
+    let mut names = names.iter().map(|name| spelling(name)).collect::<Result<Vec<_>, _>>()?;
+    if !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty() {
+        // It is what is held to them that is asked for, beside the others.
+        names.retain(|name| name != ALL_REDUCE);
+        names.extend(combinations(&arguments.nccl_algo, &arguments.nccl_proto)?);
+    }
     let stride = match arguments.increment {
         Some(bytes) => Stride::Bytes(bytes),
         None => Stride::Factor(arguments.factor),

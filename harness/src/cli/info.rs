@@ -10,6 +10,7 @@ use crate::cuda::inventory::Inventory;
 use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
+use crate::nccl::library::{Nccl, in_words};
 use crate::provenance::{Launch, memory_bytes};
 use crate::transport::{self, threads};
 
@@ -49,7 +50,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     for name in transport::NAMES {
         println!("  {name:<20} {}", availability(name));
     }
-    println!("\nGPUs, for `kolo bench --transport cuda`; NCCL is not used by this version");
+    println!("\nGPUs, for `kolo bench --transport cuda`, and with NCCL `--transport nccl`");
     gpus().iter().for_each(|line| println!("  {line}"));
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
@@ -81,12 +82,14 @@ fn gpus() -> Vec<String> {
         }
         Err(why) => lines.push(format!("{:<20} not available: {why}", "driver")),
     }
-    for (label, library) in [("NVRTC", library::NVRTC), ("NCCL", library::NCCL)] {
-        lines.push(match library.open() {
-            Ok(found) => format!("{label:<20} {}", found.file),
-            Err(why) => format!("{label:<20} not available: {why}"),
-        });
-    }
+    lines.push(match library::NVRTC.open() {
+        Ok(found) => format!("{:<20} {}", "NVRTC", found.file),
+        Err(why) => format!("{:<20} not available: {why}", "NVRTC"),
+    });
+    lines.push(match Nccl::open() {
+        Ok(nccl) => format!("{:<20} {}, {}", "NCCL", nccl.file(), in_words(nccl.version)),
+        Err(why) => format!("{:<20} not available: {why}", "NCCL"),
+    });
     let inventory = Inventory::before();
     let (label, driver) = ("NVML", inventory.driver.as_ref());
     lines.extend(driver.map(|driver| format!("{label:<20} driver {driver}")));

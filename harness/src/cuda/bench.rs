@@ -1,6 +1,6 @@
 //! An allreduce alone on streams: repeated, timed by the host and by the devices, checked there.
 
-mod line;
+pub(crate) mod line;
 
 use std::time::{Duration, Instant};
 

@@ -131,3 +131,19 @@ fn uuid_in_words(bytes: [u8; 16]) -> String {
     let parts = [0..8, 8..12, 12..16, 16..20, 20..32].map(|part| &hex[part]);
     format!("GPU-{}", parts.join("-"))
 }
+
+/// Where a GPU is plugged in: the same for every process of the host.
+///
+/// # Errors
+/// When the driver does not say.
+pub fn bus(ordinal: usize) -> Result<String, CudaError> {
+    let handle = called("cuDeviceGet", result::device::get(ordinal as i32))?;
+    let mut text = [0_u8; 32];
+    // SAFETY: the driver has just given the handle, and writes no more than it is told.
+    let asked = unsafe {
+        sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, handle).result()
+    };
+    called("cuDeviceGetPCIBusId", asked)?;
+    let length = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..length]).into_owned())
+}

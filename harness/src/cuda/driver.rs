@@ -29,6 +29,7 @@ pub const FUNCTIONS: &[&str] = &[
     "cuDeviceGetAttribute",
     "cuDeviceTotalMem_v2",
     "cuDeviceCanAccessPeer",
+    "cuDeviceGetPCIBusId",
     "cuDevicePrimaryCtxRetain",
     "cuDevicePrimaryCtxRelease_v2",
     "cuCtxSetCurrent",
@@ -106,7 +107,17 @@ impl Driver {
     /// What is missing or too old, or what the driver refuses.
     pub fn open() -> Result<Driver, CudaError> {
         let found = find()?;
-        found.devices.iter().enumerate().try_for_each(|(at, device)| device.check(at))?;
+        let all: Vec<usize> = (0..found.devices.len()).collect();
+        Driver::take(found, &all)
+    }
+
+    /// Takes some of the GPUs that were found, which are then counted from 0, and loads the kernels on each.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn take(mut found: Found, ordinals: &[usize]) -> Result<Driver, CudaError> {
+        ordinals.iter().try_for_each(|&at| found.devices[at].check(at))?;
+        found.devices = ordinals.iter().map(|&at| found.devices[at].clone()).collect();
         let mut driver = Driver {
             found,
             contexts: Vec::new(),
@@ -118,8 +129,8 @@ impl Driver {
             mapped: HashMap::new(),
             graphs: Graphs::default(),
         };
-        for device in 0..driver.found.devices.len() {
-            driver.contexts.push(Context::retain(device)?);
+        for (device, &ordinal) in ordinals.iter().enumerate() {
+            driver.contexts.push(Context::retain(ordinal)?);
             driver.enter(device)?;
             driver.contexts[device].load()?;
         }
@@ -418,6 +429,10 @@ impl Streams for Driver {
 
     fn drop_graph(&mut self, graph: Graph) -> Result<(), CudaError> {
         self.graphs.drop(graph)
+    }
+
+    fn raw(&mut self, on: Stream) -> Result<*mut c_void, CudaError> {
+        Ok(self.enter_stream(on)?.cast())
     }
 }
 

@@ -48,7 +48,7 @@ pub const NCCL: Wanted = Wanted {
     about: "NCCL",
     variable: Some("KOLO_NCCL_LIB"),
     names: &["libnccl.so.2", "libnccl.so"],
-    functions: &["ncclGetVersion"],
+    functions: crate::nccl::library::FUNCTIONS,
     advice: "install libnccl2, or put the lib folder of the wheel nvidia-nccl-cu12 into LD_LIBRARY_PATH",
 };
 

@@ -1,5 +1,7 @@
 //! What runs work in order, for a driver or something that poses as one.
 
+use std::ffi::c_void;
+
 use super::CudaError;
 use super::work::{Address, Work};
 
@@ -171,4 +173,11 @@ pub trait Streams {
     /// # Errors
     /// When the driver refuses.
     fn drop_graph(&mut self, graph: Graph) -> Result<(), CudaError>;
+
+    /// A stream as CUDA knows it, for libraries that put work on it; its device is made this thread's. Null
+    /// where there is no CUDA.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    fn raw(&mut self, on: Stream) -> Result<*mut c_void, CudaError>;
 }

@@ -2,11 +2,14 @@
 // those of kernels.cu run thread by thread, and everything is done as soon as it is asked for.
 //
 // POSING says what is wrong with it: none (no GPU), old (driver), volta (GPU), full (memory), broken (a
-// kernel fails), wrong (a copy loses a byte). Graphs are in graphs.h.
+// kernel fails), wrong (a copy loses a byte), clock (events have real times). POSING_GPUS says how many GPUs
+// there are, if not two. Graphs are in graphs.h.
 
 #include <dlfcn.h>
 
 #include <array>
+#include <atomic>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -22,9 +25,12 @@ static bool is(const char* what) {
     return posing && strcmp(posing, what) == 0;
 }
 
-enum { FINE = 0, INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500, LAUNCH = 719 };
+enum { FINE = 0, INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, LAUNCH = 719 };
 
-static const int DEVICES = 2;
+static int devices() {
+    const char* number = getenv("POSING_GPUS");
+    return number ? atoi(number) : 2;
+}
 static thread_local long current;
 static std::set<void*> allocated, mapped;
 static std::map<long, double> happened;
@@ -33,6 +39,10 @@ static long handles = 100;
 static int last;
 
 extern "C" {
+// What a library that poses as NCCL has under way, which never ends where a process is gone.
+std::atomic<int> posing_pending;
+int posing_device() { return (int)current - 1; }
+
 int cuInit(unsigned) { return is("none") ? NO_DEVICE : FINE; }
 int cuDriverGetVersion(int* version) {
     *version = is("old") ? 11080 : 12020;
@@ -47,12 +57,12 @@ int cuGetErrorString(int, const char** text) {
     return FINE;
 }
 int cuDeviceGetCount(int* count) {
-    *count = DEVICES;
+    *count = devices();
     return FINE;
 }
 int cuDeviceGet(int* device, int ordinal) {
     *device = ordinal;
-    return ordinal < DEVICES ? FINE : INVALID;
+    return ordinal < devices() ? FINE : INVALID;
 }
 int cuDeviceGetName(char* name, int length, int) {
     strncpy(name, "a processor that poses", length);
@@ -64,6 +74,10 @@ int cuDeviceGetUuid(unsigned char* uuid, int device) {
 }
 int cuDeviceGetAttribute(int* value, int attribute, int) {
     *value = attribute == 75 ? (is("volta") ? 7 : 9) : attribute == 16 ? 2 : 0;
+    return FINE;
+}
+int cuDeviceGetPCIBusId(char* text, int length, int device) {
+    snprintf(text, length, "0000:%02x:00.0", device + 1);
     return FINE;
 }
 int cuDeviceTotalMem_v2(size_t* bytes, int) {
@@ -143,7 +157,6 @@ int cuEventCreate(long* event, unsigned) {
     return current ? FINE : NO_CONTEXT;
 }
 int cuEventDestroy_v2(long) { return FINE; }
-int cuEventQuery(long event) { return event ? last : INVALID; }
 int cuMemHostAlloc(void** address, size_t bytes, unsigned flags) {
     *address = aligned_alloc(256, (bytes + 255) / 256 * 256);
     mapped.insert(*address);
@@ -158,6 +171,7 @@ int cuEventRecord(long event, long stream) {
     happened[event] = (double)now_ns();
     return stream && event ? record(stream, event) : INVALID;
 }
+int cuEventQuery(long event) { return !event ? INVALID : last ? last : posing_pending ? NOT_READY : FINE; }
 int cuEventElapsedTime(float* ms, long from, long to) {
     *ms = is("clock") ? (float)((happened[to] - happened[from]) * 1e-6) : 0.001f;
     return from && to ? FINE : INVALID;

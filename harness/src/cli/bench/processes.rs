@@ -1,16 +1,14 @@
-//! The same over MPI: all processes of a job play ranks, and rank 0 prints. At each size the data planes
-//! take turns, block by block, each block with another one first.
+//! The same over MPI: all processes of a job play ranks, and rank 0 prints.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use algorithms::grouped::split;
 use algorithms::topology::{Rank, Topology};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use super::{Arguments, Line, Process, Request, request, tables, topology};
+use super::turns::{Measured, blocks, measure};
+use super::{Arguments, Process, request, tables, topology};
 use crate::bench::{Bench, Ended, PATIENCE, Timed, check, run_rank, timed};
 use crate::cli::{Exit, usage};
 use crate::data_plane::DataPlane;
@@ -21,9 +19,6 @@ use crate::plan::Placement;
 use crate::provenance::Launch;
 use crate::transport::mpi::{World, give_up};
 use crate::transport::{Connections, Post, TransportError};
-
-/// Repetitions are cut into so many blocks.
-const BLOCKS: usize = 10;
 
 /// Room for the name of a host.
 const HOST_BYTES: usize = 60;
@@ -58,7 +53,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let request = request(arguments, topology, placement, (ranks_here, playing)).map_err(usage)?;
     let find = |name: &String| DataPlane::find(name, &request.transport, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
-    let mut measured = measure(arguments, &request, &planes, &mut world)?;
+    let members = &request.placement.members;
+    let mut measured = match members.contains(&world.rank()) {
+        true => measure(arguments, &request, &planes, &mut |_, bench| {
+            Ok(together(bench, &mut world, members).unwrap_or_else(|error| give_up(&error)))
+        })?,
+        false => Measured::new(),
+    };
     let exit = match world.rank() {
         0 => tables(
             arguments,
@@ -74,10 +75,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(exit)
 }
 
-fn blocks(arguments: &Arguments) -> usize {
-    BLOCKS.min(arguments.iters)
-}
-
 /// All processes of the job.
 fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> {
     let mut own = [0; 4 + HOST_BYTES];
@@ -90,44 +87,6 @@ fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> 
         device: None,
     };
     Ok(world.comm().all_gather(own)?.into_iter().map(process).collect())
-}
-
-/// Every line of every data plane, as rank 0 learns of it.
-fn measure(
-    arguments: &Arguments,
-    request: &Request,
-    planes: &[Result<DataPlane, String>],
-    world: &mut World,
-) -> Result<HashMap<(usize, Line), Timed>> {
-    let mut measured = HashMap::new();
-    let members = &request.placement.members;
-    if !members.contains(&world.rank()) {
-        return Ok(measured);
-    }
-    let there =
-        || planes.iter().enumerate().filter_map(|(at, plane)| Some((at, plane.as_ref().ok()?)));
-    for (dtype, op, elements) in request.lines() {
-        if request.unchecked(arguments, dtype, op).is_some() {
-            continue;
-        }
-        for in_place in [false, true] {
-            let line = Line { dtype, op, elements, in_place };
-            for (block, part) in split(arguments.iters, blocks(arguments)).into_iter().enumerate() {
-                let first = block % there().count().max(1);
-                for (at, plane) in there().skip(first).chain(there().take(first)) {
-                    let tensors = line.tensors(arguments, plane);
-                    let bench = line.bench(arguments, &request.topology, plane, &tensors);
-                    let bench = Bench { repetitions: part.len(), ..bench };
-                    let timed = together(&bench, world, members);
-                    let timed = timed.unwrap_or_else(|error| give_up(&error));
-                    let before = measured.remove(&(at, line));
-                    let all = before.map_or(timed.clone(), |before: Timed| before.and(timed));
-                    measured.insert((at, line), all);
-                }
-            }
-        }
-    }
-    Ok(measured)
 }
 
 /// One block of one data plane; at rank 0 with what all ranks saw.

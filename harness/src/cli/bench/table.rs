@@ -8,6 +8,7 @@ use super::{Arguments, Process, Request};
 use crate::bench::bus_factor;
 use crate::cli::sizes::{Sizes, Stride};
 use crate::cuda;
+use crate::nccl::NAME as NCCL;
 use crate::provenance::Launch;
 use crate::row::Row;
 use crate::transport::MPI;
@@ -20,8 +21,8 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         Stride::Bytes(bytes) => (bytes, "bytes"),
     };
     let ranks = request.topology.ranks();
-    let devices: BTreeSet<_> =
-        request.processes.iter().filter_map(|process| process.device.as_ref()).collect();
+    let device = |process: &'_ Process| Some((process.host.clone(), process.device.clone()?));
+    let devices: BTreeSet<_> = request.processes.iter().filter_map(device).collect();
     let (gpus, threads) = (devices.len(), if devices.is_empty() { ranks } else { 1 });
     println!("# {} commit {}", launch.version, launch.commit);
     println!("# Collective test starting: all_reduce, algorithm {name}");
@@ -33,8 +34,11 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         arguments.check,
         u8::from(arguments.graph)
     );
-    let of_what = match gpus {
-        0 => "of the maximum over ranks, after a barrier",
+    let of_what = match (gpus, request.transport.as_str()) {
+        (0, _) => "of the maximum over ranks, after a barrier",
+        (_, NCCL) => {
+            "of the maximum over ranks, after they have met on their GPUs, by the hosts' clocks"
+        }
         _ => "from the first launch until all streams are through, by the host's clock",
     };
     println!(
@@ -47,7 +51,7 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
     }
     println!("#\n# Using devices");
     let kind = match request.transport.as_str() {
-        MPI => "process",
+        MPI | NCCL => "process",
         cuda::NAME => "stream",
         _ => "thread",
     };
@@ -62,7 +66,8 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
     }
     if request.placement.oversubscribed {
-        let fewer = if request.transport == cuda::NAME { "GPUs" } else { "cores" };
+        let on_gpus = [cuda::NAME, NCCL].contains(&request.transport.as_str());
+        let fewer = if on_gpus { "GPUs" } else { "cores" };
         println!("# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}");
     }
     println!("#");

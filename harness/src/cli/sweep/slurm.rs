@@ -11,8 +11,8 @@ use crate::cli::site::described;
 use crate::cli::{Exit, usage};
 use crate::config::Config;
 use crate::control_sweep;
-use crate::cuda::NCCL_NAME;
 use crate::environment::Environment;
+use crate::nccl::NAME as NCCL;
 use crate::plan::{Plan, Planned};
 use crate::precedence::Options;
 use crate::provenance::Launch;
@@ -92,7 +92,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Every rank is to have a GPU, in some case.
 fn needs_gpus(plan: &Plan) -> bool {
-    plan.cases.iter().any(|planned| planned.case.transport == NCCL_NAME)
+    plan.cases.iter().any(|planned| planned.case.transport == NCCL)
 }
 
 /// The most ranks that any topology has on a node.
@@ -149,7 +149,7 @@ impl Sweep<'_> {
         }
         if needs_gpus(self.plan) && shape.ranks_per_node > self.site.gpus_per_node {
             eprintln!(
-                "warning: transport {NCCL_NAME} takes a GPU for each of {} ranks on a node, and site {} says \
+                "warning: transport {NCCL} takes a GPU for each of {} ranks on a node, and site {} says \
                  that one has {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.gpus_per_node
             );

@@ -2,6 +2,7 @@
 
 use algorithms::control::DataType;
 use algorithms::grouped::Buffer as Packing;
+use algorithms::topology::Rank;
 
 use super::programs;
 use crate::allreduce::Reduction;
@@ -51,6 +52,8 @@ impl Kind {
 
 /// Every rank's memory for one kind of message.
 pub struct Line {
+    /// Rank of the first seat.
+    first: Rank,
     seats: Vec<Seat>,
     /// Of the message: elements of each tensor, and their distance from its beginning.
     tensors: Vec<(usize, usize)>,
@@ -62,7 +65,8 @@ pub struct Line {
     pattern: Pattern,
     /// What the result is multiplied by.
     factor: f64,
-    collective: Collective,
+    /// Unless others reduce.
+    collective: Option<Collective>,
     /// Of each rank.
     memories: Vec<Memories>,
 }
@@ -84,46 +88,64 @@ struct Memories {
 }
 
 impl Line {
-    /// Allocates everything, once it is known that there is room for it.
+    /// Allocates everything for all ranks, once it is known that there is room for it.
     pub fn new(
         streams: &mut impl Streams,
         seats: &[Seat],
         bench: &Bench,
     ) -> Result<Line, CudaError> {
-        let dtype = bench.dtype;
-        let (starts, padded) = layout(bench.tensors.iter().copied(), dtype);
-        let kind = Kind::of(bench);
-        let size_bytes =
-            dtype.size_bytes() * if kind == Kind::One { bench.elements() } else { padded };
-        let elements = if kind == Kind::Fused { padded } else { bench.elements() };
+        let (dtype, kind) = (bench.dtype, Kind::of(bench));
+        let elements = if kind == Kind::Scattered { bench.elements() } else { elements(bench) };
         let programs = programs(bench, elements * dtype.size_bytes());
         let mut streamed = Collective::plan(streams, &programs, seats, elements, dtype);
         if kind == Kind::Scattered {
             streamed = streamed.scattered(bench.tensors, dtype.size_bytes());
         }
-        let buffers = 1 + usize::from(!bench.in_place) + usize::from(kind == Kind::Fused);
-        room(streams, seats, size_bytes, buffers, &streamed.aside_bytes)?;
-        let reduction = Reduction::from(bench.op);
-        let factor = reduction.factor_after(seats.len());
+        let mut line = Line::of(streams, (0, seats), bench, &streamed.aside_bytes)?;
         let combine = Combine::of(bench.op);
-        let collective = Collective::new(streams, streamed, seats, dtype, combine)?;
+        line.collective = Some(Collective::new(streams, streamed, seats, dtype, combine)?);
+        Ok(line)
+    }
+
+    /// The same for some ranks, the first one and its neighbours, which others reduce with ranks elsewhere;
+    /// each will need so many bytes more for what it puts aside.
+    pub fn of(
+        streams: &mut impl Streams,
+        (first, seats): (Rank, &[Seat]),
+        bench: &Bench,
+        aside_bytes: &[usize],
+    ) -> Result<Line, CudaError> {
+        let (dtype, ranks) = (bench.dtype, bench.topology.ranks());
+        room(streams, seats, bench, aside_bytes)?;
+        let size_bytes = elements(bench) * dtype.size_bytes();
+        let factor = Reduction::from(bench.op).factor_after(ranks);
+        let (starts, _) = layout(bench.tensors.iter().copied(), dtype);
         let tensors: Vec<_> = bench.tensors.iter().copied().zip(starts).collect();
         let mut memories = Vec::new();
         for seat in seats {
             let scales = factor != 1.0;
             memories.push(Memories::new(streams, seat, bench, &tensors, size_bytes, scales)?);
         }
+        let (seats, pattern) = (seats.to_vec(), Pattern::of(ranks, bench.op, bench.seed));
+        let (collective, scattered) = (None, Kind::of(bench) == Kind::Scattered);
         Ok(Line {
-            seats: seats.to_vec(),
+            first,
+            seats,
             tensors,
-            scattered: kind == Kind::Scattered,
+            scattered,
             size_bytes,
             dtype,
-            pattern: Pattern::of(seats.len(), bench.op, bench.seed),
+            pattern,
             factor,
             collective,
             memories,
         })
+    }
+
+    /// Where each rank's vector lies that is reduced, and its length in elements.
+    pub fn fused(&self) -> (Vec<Address>, usize) {
+        let places = self.memories.iter().map(|memories| memories.fused).collect();
+        (places, self.size_bytes / self.dtype.size_bytes())
     }
 
     /// What the host puts on the streams for it.
@@ -133,7 +155,7 @@ impl Line {
         let is_copied = self.tensors.len() == 1 && self.size_bytes > 0;
         let copies =
             self.memories.iter().filter(|one| is_copied && one.input != one.output).count();
-        let (launches, events) = self.collective.counts();
+        let (launches, events) = self.collective.as_ref().map_or((0, 0), Collective::counts);
         Enqueued { launches: launches + packs + copies, events, ..Enqueued::default() }
     }
 
@@ -157,6 +179,7 @@ impl Line {
             for (first, into, elements) in self.each(memories.input) {
                 let (dtype, pattern) = (self.dtype, &self.pattern);
                 let values = Values::of(pattern, dtype, first, elements);
+                let rank = self.first + rank;
                 streams.launch(seat.stream, &Work::Fill { dtype, into, values, rank })?;
             }
         }
@@ -165,27 +188,41 @@ impl Line {
 
     /// Puts one allreduce on the streams.
     pub fn enqueue(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        let pack = |(pieces, count), factor| {
-            let (from, into) = (self.dtype, self.dtype);
-            Work::Pack { from, into, pieces, count, factor }
-        };
+        self.pack(streams)?;
+        if let Some(collective) = &self.collective {
+            let bases = self.fused().0.into_iter();
+            let data: Vec<Address> = match self.scattered {
+                true => bases.flat_map(|base| self.each(base).map(|(_, at, _)| at)).collect(),
+                false => bases.collect(),
+            };
+            collective.enqueue(streams, &data)?;
+        }
+        self.unpack(streams)
+    }
+
+    /// The part of it before the vectors are reduced.
+    pub fn pack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         for (seat, memories) in self.seats.iter().zip(&self.memories) {
             if self.tensors.len() > 1 {
-                streams.launch(seat.stream, &pack(memories.pack, 1.0))?;
+                streams.launch(seat.stream, &self.moved(memories.pack, 1.0))?;
             } else if memories.input != memories.output {
                 streams.copy(seat.stream, memories.input, memories.output, self.size_bytes)?;
             }
         }
-        let fused = self.memories.iter().map(|memories| memories.fused);
-        let data: Vec<_> = match self.scattered {
-            true => fused.flat_map(|base| self.each(base).map(|(_, address, _)| address)).collect(),
-            false => fused.collect(),
-        };
-        self.collective.enqueue(streams, &data)?;
+        Ok(())
+    }
+
+    /// The part of it behind that.
+    pub fn unpack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         for (seat, memories) in self.seats.iter().zip(&self.memories) {
-            streams.launch(seat.stream, &pack(memories.unpack, self.factor))?;
+            streams.launch(seat.stream, &self.moved(memories.unpack, self.factor))?;
         }
         Ok(())
+    }
+
+    /// Tensors that are moved, and multiplied.
+    fn moved(&self, (pieces, count): (Address, usize), factor: f64) -> Work {
+        Work::Pack { from: self.dtype, into: self.dtype, pieces, count, factor }
     }
 
     /// Compares every rank's result with what it must be.
@@ -196,6 +233,7 @@ impl Line {
             for (first, got, elements) in self.each(memories.output) {
                 let [count, at] =
                     self.verdict(streams, seat, memories.verdict, (first, got, elements))?;
+                let rank = self.first + rank;
                 let by_host = self.look(streams, (first, got, elements), rank)?;
                 let name = |number: String| {
                     format!("rank {rank}, element {}: got {number}", first as u64 + at)
@@ -287,7 +325,7 @@ impl Line {
 
     /// Gives everything back.
     pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        self.collective.release(streams)?;
+        self.collective.map_or(Ok(()), |collective| collective.release(streams))?;
         let allocated = self.memories.into_iter().flat_map(|memories| memories.allocated);
         allocated.into_iter().try_for_each(|address| streams.release(address))
     }
@@ -356,15 +394,25 @@ fn poison(
     Ok(())
 }
 
-/// Whether every device has room for its ranks: so many buffers of each, and what is put aside.
-fn room(
+/// Elements of the vector that is reduced: of the only tensor, or of all in a fusion buffer.
+pub fn elements(bench: &Bench) -> usize {
+    match bench.tensors {
+        [one] => *one,
+        tensors => layout(tensors.iter().copied(), bench.dtype).1,
+    }
+}
+
+/// Whether every device has room for its ranks: the buffers of each, and what is put aside.
+pub fn room(
     streams: &mut impl Streams,
     seats: &[Seat],
-    size_bytes: usize,
-    buffers: usize,
+    bench: &Bench,
     aside_bytes: &[usize],
 ) -> Result<(), CudaError> {
     const TABLES_BYTES: u64 = 1 << 20;
+    let size_bytes = elements(bench) * bench.dtype.size_bytes();
+    let is_fused = bench.tensors.len() != 1;
+    let buffers = 1 + usize::from(!bench.in_place) + usize::from(is_fused);
     for device in 0..streams.devices().len() {
         let here = || seats.iter().zip(aside_bytes).filter(|(seat, _)| seat.device == device);
         let of_one = (buffers * size_bytes) as u64 + TABLES_BYTES;
