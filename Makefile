@@ -29,6 +29,7 @@ test: tools
 test-mpi:
 	$(CARGO) clippy --locked -p harness --features mpi --all-targets -- -D warnings
 	$(CARGO) test --locked -p harness --features mpi --lib --test mpi
+	$(CARGO) test --locked -p harness --features mpi --test nccl training
 
 # The same suite under MPICH, which has a build of its own.
 test-mpich:

@@ -9,7 +9,8 @@ set -u
 [ $# -ge 1 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
 kolo=$1
 out=${2:-gpu-results}
-workloads=$(dirname "$0")/../../configs/workloads
+configs=$(dirname "$0")/../../configs
+workloads=$configs/workloads
 ranks=$(dirname "$0")/ranks.sh
 [ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
 [ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
@@ -44,13 +45,18 @@ compared() {
         END { if (!lines) { print "nothing to compare"; exit 1 } }' "$1" "$2"
 }
 
+# COMMAND...: what can also end with 3, that nothing can be concluded.
+recommended() {
+    timeout 480 "$@" || { status=$?; [ "$status" -eq 3 ] || return "$status"; }
+}
+
 # NAME COMMAND...: a part of the report, and a line of the table.
 part() {
     name=$1
     shift
     begun=$(date +%s)
     limit="timeout 480"
-    [ "$1" != compared ] || limit=
+    case $1 in compared | recommended) limit= ;; esac
     $limit "$@" > "$out/$name.txt" 2>&1
     status=$?
     {
@@ -97,6 +103,13 @@ for model in resnet50 bert_large; do
     part "kernels-$model" "$kolo" bench --transport cuda --kernels "$workloads/$model.csv" -n 50
 done
 
+# Training: the surface of fusion threshold and cycle time, and a recommendation from it.
+part "train-surface" "$kolo" sweep "$configs/cuda.toml" --out "$out/train-surface"
+part "train-timeline" "$kolo" sweep "$configs/quick.toml" --transport cuda --timeline --no-figures \
+    --out "$out/train-timeline"
+part "train-tune" recommended "$kolo" tune --workload "$workloads/bert_large.csv" --backward-ms 60 --transport cuda \
+    --topology 1x2 --budget 120s --out "$out/train-tune"
+
 # NAME WHY: a part that cannot be run here, which is neither right nor wrong.
 not_run() {
     line=$(printf '%-24s NOT RUN: %s' "$1" "$2")
@@ -129,6 +142,13 @@ case $nccl in
             -n 2 -w 1 --out "$out/nccl-shared-$both.csv"
     else
         not_run nccl-shared "NCCL $version does not let ranks share GPUs; 2.30 or later does"
+    fi
+    if grep -q 'sweep and tune negotiate over MPI' "$out/info.txt" && command -v mpirun >/dev/null; then
+        sed -e "s|^topology = .*|topology = [\"1x$gpus\"]|" -e "s|\"resnet50\"|\"$(cd "$workloads" && pwd)/resnet50.csv\"|" \
+            "$configs/nccl.toml" > "$out/nccl.toml"
+        part "nccl-train-$gpus" mpirun -n "$gpus" "$kolo" sweep "$out/nccl.toml" --out "$out/nccl-train"
+    else
+        not_run nccl-train "training over NCCL takes a build with --features mpi, and mpirun"
     fi
     ;;
 esac

@@ -3,6 +3,8 @@
 #[cfg(feature = "mpi")]
 mod alarm;
 #[cfg(feature = "mpi")]
+mod gpu;
+#[cfg(feature = "mpi")]
 mod links;
 mod local;
 #[cfg(feature = "mpi")]
@@ -23,7 +25,7 @@ use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::provenance::Launch;
 use crate::timeline::record::Record;
-use crate::transport::MPI;
+use crate::transport::{MPI, has_processes};
 
 /// One block of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,8 +73,8 @@ pub fn assemble(
     forced: bool,
 ) -> Result<Option<Box<dyn Crew>>, CrewError> {
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
-    let runs_over = |name: &str| plan.cases.iter().any(|planned| planned.case.transport == name);
-    let (needs_mpi, needs_gpus) = (runs_over(MPI), runs_over(cuda::NAME));
+    let needs_mpi = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
+    let needs_gpus = plan.cases.iter().any(|planned| planned.case.transport == cuda::NAME);
     match launched {
         Some(Launched { tasks, .. }) if !needs_mpi => Err(CrewError(format!(
             "started as {tasks} processes, and no case runs over MPI; start it once, or add \
@@ -94,8 +96,9 @@ fn join(
     _: &mut Launch,
     _: bool,
 ) -> Result<Option<Box<dyn Crew>>, CrewError> {
-    let reason = "this program was built without MPI; build it with --features mpi";
-    if plan.cases.iter().all(|planned| planned.case.transport == MPI) {
+    let reason = "this program was built without MPI, over which ranks that are processes negotiate; build it \
+                  with --features mpi";
+    if plan.cases.iter().all(|planned| has_processes(&planned.case.transport)) {
         return Err(CrewError(reason.into()));
     }
     plan.place(Err(reason));
@@ -120,6 +123,7 @@ fn join(
     let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;
     let ready = processes
         .agree_on(plan)
+        .and_then(|()| processes.take_gpus(plan, launch))
         .and_then(|()| processes.look_around(launch, forced))
         .and_then(|()| processes.watch(plan).map_err(|error| refuse(&error)));
     if let Err(error) = ready {

@@ -23,7 +23,7 @@ use crate::nodes::{EMULATED, Node, cast};
 use crate::provenance::{Subject, cores};
 use crate::replay::StepTimes;
 use crate::timeline::record::Recorder;
-use crate::transport::{MPI, TransportError, threads};
+use crate::transport::{TransportError, has_processes, threads};
 use crate::workload::Workload;
 
 /// A case and what is needed to run it.
@@ -134,11 +134,13 @@ impl Plan {
         Ok(tables)
     }
 
-    /// Gives cases over MPI their processes; those for which there are too few are left, and so are all
+    /// Gives cases over MPI and NCCL their processes; those for which there are too few are left, and so are all
     /// if there is no MPI, for that reason.
     pub fn place(&mut self, nodes: Result<&[Node], &str>) {
         let is_emulated = std::env::var_os(EMULATED).is_some();
-        for planned in self.cases.iter_mut().filter(|planned| planned.case.transport == MPI) {
+        for planned in
+            self.cases.iter_mut().filter(|planned| has_processes(&planned.case.transport))
+        {
             let placed = nodes
                 .map_err(str::to_string)
                 .and_then(|nodes| Ok((nodes, cast(nodes, &planned.case.topology)?)));

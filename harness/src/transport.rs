@@ -19,12 +19,18 @@ use thiserror::Error;
 use crate::cuda;
 use crate::kernel::{Combine, Kernel, kernel};
 use crate::memory::Buffer;
+use crate::nccl;
 
 /// Ranks are processes, on one node or several, and talk through an MPI library.
 pub const MPI: &str = "mpi";
 
 /// Names of the transports over which jobs train, as in configurations and CSV files.
-pub const NAMES: [&str; 3] = [threads::NAME, MPI, cuda::NAME];
+pub const NAMES: [&str; 4] = [threads::NAME, MPI, cuda::NAME, nccl::NAME];
+
+/// Whether ranks are processes, of which a launcher starts several; else they are this one's.
+pub fn has_processes(transport: &str) -> bool {
+    transport == MPI || transport == nccl::NAME
+}
 
 /// Those of ranks on processors.
 pub const ON_PROCESSORS: [&str; 2] = [threads::NAME, MPI];

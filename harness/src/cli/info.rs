@@ -10,6 +10,7 @@ use crate::cuda::inventory::Inventory;
 use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
 use crate::environment::{Environment, EnvironmentRow};
+use crate::nccl;
 use crate::nccl::library::{Nccl, in_words};
 use crate::provenance::{Launch, memory_bytes};
 use crate::transport::{self, threads};
@@ -50,7 +51,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     for name in transport::NAMES {
         println!("  {name:<20} {}", availability(name));
     }
-    println!("\nGPUs, for `kolo bench --transport cuda`, and with NCCL `--transport nccl`");
+    println!("\nGPUs, for transport cuda, and with NCCL for transport nccl");
     gpus().iter().for_each(|line| println!("  {line}"));
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
@@ -128,6 +129,17 @@ fn availability(transport: &str) -> String {
                 found.devices.len()
             ),
             Err(why) => format!("not available: {why}"),
+        },
+        nccl::NAME => match (Nccl::open(), devices::find()) {
+            (Err(why), _) => format!("not available: {why}"),
+            (_, Err(why)) => format!("not available: {why}"),
+            (Ok(_), Ok(_)) => {
+                let sweeps = match cfg!(feature = "mpi") {
+                    true => "sweep and tune negotiate over MPI",
+                    false => "for kolo bench; sweep and tune take a build with --features mpi",
+                };
+                format!("available: ranks are processes, each with a GPU; {sweeps}")
+            }
         },
         #[cfg(feature = "mpi")]
         _ => format!(

@@ -28,7 +28,7 @@ use crate::row::{Row, Status};
 use crate::simulate;
 use crate::summary;
 use crate::sweep::{Course, run as run_plan};
-use crate::transport::MPI;
+use crate::transport::has_processes;
 use crate::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -155,7 +155,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     // Whoever asked an earlier launch to stop has been heard.
     let _ = fs::remove_file(store.folder().join(STOP));
-    let may_break = plan.cases.iter().any(|planned| planned.case.transport == MPI);
+    let may_break = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
     let course = Course {
         until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),

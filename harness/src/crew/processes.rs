@@ -12,19 +12,22 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::alarm::Alarm;
+use super::gpu::{self, Gpu};
 use super::links;
 use super::preflight::{Facts, problems};
 use super::{Crew, CrewError, Ended, Local, Order};
+use crate::cuda::inventory::Inventory;
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
 use crate::journal::Journal;
+use crate::nccl;
 use crate::nodes::{EMULATED, LINK_GBIT_S, Node};
 use crate::pattern::Wrong;
-use crate::plan::Plan;
+use crate::plan::{Plan, Planned};
 use crate::provenance::{COMMIT, Launch, NodeFacts, Subject};
 use crate::timeline::record::Record;
 use crate::transport::mpi::state::set_members;
 use crate::transport::mpi::{Mail, PATIENCE, World, give_up, library};
-use crate::transport::{MPI, Post, TransportError};
+use crate::transport::{Post, TransportError, has_processes};
 use crate::workload::fnv1a;
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
@@ -46,6 +49,10 @@ pub struct Processes {
     /// Rank 0's, for cases on threads or GPUs of its own.
     local: Local,
     alarm: Option<Alarm>,
+    /// This process's, if a case needs it.
+    gpu: Option<Gpu>,
+    /// What is wrong with all processes' GPUs.
+    gpu_problems: Vec<String>,
 }
 
 impl Processes {
@@ -56,7 +63,75 @@ impl Processes {
     pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
         let all: Vec<Rank> = (0..world.comm().ranks()).collect();
         let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
-        Ok(Processes { world, mail, memory: RankMemory::default(), local, alarm: None })
+        Ok(Processes {
+            world,
+            mail,
+            memory: RankMemory::default(),
+            local,
+            alarm: None,
+            gpu: None,
+            gpu_problems: Vec::new(),
+        })
+    }
+
+    /// Takes a GPU for each process, for cases over NCCL; where they cannot have one, those cases are left,
+    /// with the reason. Called by all.
+    ///
+    /// # Errors
+    /// The reason, if there is no other case.
+    pub fn take_gpus(&mut self, plan: &mut Plan, launch: &mut Launch) -> Result<(), CrewError> {
+        let is_over_nccl = |planned: &Planned| planned.case.transport == nccl::NAME;
+        if !plan.cases.iter().any(is_over_nccl) {
+            return Ok(());
+        }
+        let ended = self.take_gpu(plan, launch);
+        let is_shared = self.gpu.as_ref().is_some_and(|gpu| gpu.is_any_shared);
+        for planned in plan.cases.iter_mut().filter(|planned| is_over_nccl(planned)) {
+            // Cores have little to do there.
+            planned.placement.oversubscribed = is_shared;
+            let why = ended.as_ref().err().map(|CrewError(why)| why.clone());
+            planned.left = planned.left.take().or(why);
+        }
+        match ended {
+            Err(why) if plan.cases.iter().all(is_over_nccl) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// All processes take theirs, or none does.
+    fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), CrewError> {
+        let refuse = |error: TransportError| CrewError(error.to_string());
+        let rank = self.world.rank();
+        let told = self.share(gpu::look(rank, &launch.machine.host)).map_err(refuse)?;
+        let seats = gpu::seats(&told)?;
+        let taken = Gpu::take(rank, &told, &seats, plan.patience());
+        let word = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
+        let words: Vec<Result<(), String>> = self.share(word).map_err(refuse)?;
+        words.into_iter().collect::<Result<(), String>>().map_err(CrewError)?;
+        self.gpu = taken.ok();
+        self.gpu_problems = gpu::problems(&told, &seats);
+        launch.gpus.extend(gpu::in_provenance(&told, &seats));
+        launch.inventory.get_or_insert_with(Inventory::before);
+        Ok(())
+    }
+
+    /// What each process tells, in order, for all. Called by all.
+    fn share<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
+        if !self.leads() {
+            let own = postcard::to_stdvec(&own).expect("plain data");
+            self.mail.send(0, own.into())?;
+            self.mail.flush()?;
+            let mut message = Vec::new();
+            self.mail.receive(0, &mut message)?;
+            return Ok(postcard::from_bytes(&message).expect("the same program"));
+        }
+        let told = self.gather(own)?;
+        let message: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
+        for process in 1..self.world.comm().ranks() {
+            self.mail.send(process, message.clone())?;
+        }
+        self.mail.flush()?;
+        Ok(told)
     }
 
     /// Learns what processes run on, and refuses what would make figures worthless.
@@ -78,6 +153,7 @@ impl Processes {
             let is_emulated = std::env::var_os(EMULATED).is_some();
             let variable = |name: &str| std::env::var(name).ok();
             launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
+            launch.forced.append(&mut self.gpu_problems);
             let first = |node: &Node| facts[node.ranks[0]].machine.host.as_str();
             let hosts: Vec<&str> = self.world.nodes().iter().map(first).collect();
             let expected = variable(LINK_GBIT_S).and_then(|text| text.parse().ok());
@@ -196,7 +272,13 @@ impl Processes {
         waited.unwrap_or_else(|error| give_up(&error));
         let recorder = plan.recorder(planned);
         let job: Job = plan.job(planned, order.seed, recorder.as_ref());
-        let log = engine::run_rank(&job, rank, connections, &mut self.memory);
+        let log = match planned.case.transport == nccl::NAME {
+            true => {
+                let gpu = self.gpu.as_mut().expect("cases without GPUs are left");
+                gpu.play(&job, members, rank, connections, &mut self.memory)
+            }
+            false => engine::run_rank(&job, rank, connections, &mut self.memory),
+        };
         // The others wait for this rank, and MPI has no way to tell them.
         let log = log.unwrap_or_else(|error| {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
@@ -266,7 +348,7 @@ impl Drop for Processes {
 
 impl Crew for Processes {
     fn run(&mut self, plan: &Plan, order: Order) -> Ended {
-        if plan.cases[order.index].case.transport != MPI {
+        if !has_processes(&plan.cases[order.index].case.transport) {
             return self.local.run(plan, order);
         }
         self.lead(plan, order).unwrap_or_else(|error| give_up(&error))

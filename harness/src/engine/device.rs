@@ -2,6 +2,7 @@
 //! are reduced beside the background loop, as Horovod's are over NCCL.
 
 mod backward;
+mod process;
 mod station;
 mod world;
 
@@ -20,11 +21,13 @@ use crate::cuda::CudaError;
 use crate::cuda::collective::Seat;
 use crate::cuda::streams::{Stream, Streams};
 use crate::groups::{Assembly, Missing};
+use crate::nccl::allreduce::DeviceAllReduce;
 use crate::optimizer::Work;
 use crate::replay::Arrival;
 use crate::transport::threads::{LastStep, Links, Mail, Start, run_ranks};
 use crate::transport::{Meeting, Post, Transport, TransportError};
 use backward::{Backward, Ended, Step, between};
+use process::Process;
 use station::{Message, Station, Underway};
 use world::World;
 
@@ -48,8 +51,16 @@ pub trait Hub {
     /// When a device refuses.
     fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError>;
 
-    /// A rank that has yet to ask for what this one has asked for.
+    /// A rank that has yet to ask for what this one has asked for, if that is known.
     fn awaited(&self, rank: Rank) -> Option<Rank>;
+
+    /// Whether something under way has failed that no event tells of.
+    ///
+    /// # Errors
+    /// What has.
+    fn check(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// Devices that are kept between jobs, with their streams.
@@ -89,23 +100,27 @@ impl<S: Streams> Devices<S> {
     /// The one that has not, with the figures.
     pub fn check_room(&mut self, job: &Job) -> Result<(), CudaError> {
         let ranks = job.topology.ranks();
-        // What a collective puts aside is never more than what it reduces.
-        let rank_bytes = Station::need_bytes(job) as u64;
         for device in 0..self.streams.devices().len() {
             let here = (0..ranks).filter(|&rank| self.device_of(rank, ranks) == device).count();
-            let (need_bytes, free_bytes) =
-                (here as u64 * rank_bytes, self.streams.free_bytes(device)?);
-            if need_bytes > free_bytes {
-                let mb = |bytes: u64| bytes / 1_000_000;
-                return Err(CudaError::NoRoom {
-                    device,
-                    ranks: here,
-                    need_mb: mb(need_bytes),
-                    free_mb: mb(free_bytes),
-                });
-            }
+            self.check_room_of(job, device, here)?;
         }
         Ok(())
+    }
+
+    /// A device has room for so many ranks of a job.
+    fn check_room_of(&mut self, job: &Job, device: usize, ranks: usize) -> Result<(), CudaError> {
+        let need_bytes = ranks as u64 * Station::need_bytes(job) as u64;
+        let free_bytes = self.streams.free_bytes(device)?;
+        let mb = |bytes: u64| bytes / 1_000_000;
+        match need_bytes > free_bytes {
+            true => Err(CudaError::NoRoom {
+                device,
+                ranks,
+                need_mb: mb(need_bytes),
+                free_mb: mb(free_bytes),
+            }),
+            false => Ok(()),
+        }
     }
 }
 
@@ -139,6 +154,25 @@ pub fn run<S: Streams + Send>(
     released?;
     let wrong = check(job, &logs[0], memories.iter().enumerate());
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
+}
+
+/// Runs one rank's part of a job whose other ranks are processes, each with a GPU of its own or `share` ranks
+/// on one.
+///
+/// # Errors
+/// When ranks disagree, one does not answer, or driver or NCCL refuse.
+pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
+    job: &Job,
+    rank: Rank,
+    beside: (B, M, L),
+    (devices, share): (&mut Devices<S>, usize),
+    all_reduce: DeviceAllReduce,
+    memory: &mut RankMemory,
+) -> Result<RankLog, EngineError> {
+    let process = Mutex::new(Process::new(devices, job, all_reduce, share)?);
+    let log = run_rank(job, rank, beside, &process, memory)?;
+    process.into_inner().unwrap_or_else(PoisonError::into_inner).release()?;
+    Ok(log)
 }
 
 /// Runs one rank's part of a job, on this thread, with what it talks over beside messages.
@@ -382,6 +416,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
             None => false,
         };
         if !is_over {
+            hub.check()?;
             return self.give_up(&hub, now).map(|()| None);
         }
         let underway = station.underway.pop_front().expect("it is over");

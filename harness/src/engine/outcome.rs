@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::cuda::CudaError;
+use crate::nccl::NcclError;
 use crate::negotiate::NegotiateError;
 use crate::optimizer::Work;
 use crate::pattern::Wrong;
@@ -112,6 +113,9 @@ pub enum EngineError {
     /// A device refuses.
     #[error("device: {0}")]
     Device(#[from] CudaError),
+    /// NCCL refuses, or a process is gone.
+    #[error("NCCL: {0}")]
+    Nccl(#[from] NcclError),
     /// The control plane reports an error for some tensors.
     #[error("{0}")]
     Refused(String),

@@ -42,6 +42,13 @@ pub trait Watch {
     fn look(&mut self) -> Result<(), NcclError>;
 }
 
+/// Where somebody else watches.
+impl Watch for () {
+    fn look(&mut self) -> Result<(), NcclError> {
+        Ok(())
+    }
+}
+
 /// One rank's end of a communicator.
 pub struct Communicator {
     nccl: Rc<Nccl>,

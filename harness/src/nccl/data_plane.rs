@@ -1,6 +1,6 @@
 //! NCCL's own ways to combine gradients, by name.
 
-use std::fmt;
+use std::{env, fmt};
 
 use super::NAME;
 
@@ -45,6 +45,27 @@ impl Tuning {
     pub fn variables(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let algorithm = self.algorithm.map(|value| ("NCCL_ALGO", value));
         algorithm.into_iter().chain(self.protocol.map(|value| ("NCCL_PROTO", value)))
+    }
+
+    /// Does something, such as making a communicator, while NCCL's variables say so.
+    pub fn during<R>(&self, act: impl FnOnce() -> R) -> R {
+        let before: Vec<_> = self.variables().map(|(name, _)| (name, env::var_os(name))).collect();
+        for (name, value) in self.variables() {
+            // SAFETY: of other threads of this process, those of NCCL's communicators have nothing to do now, and
+            // the rest read no variables.
+            unsafe { env::set_var(name, value) };
+        }
+        let done = act();
+        for (name, value) in before {
+            // SAFETY: as above.
+            unsafe {
+                match value {
+                    Some(value) => env::set_var(name, value),
+                    None => env::remove_var(name),
+                }
+            }
+        }
+        done
     }
 
     fn parse<'p>(parts: impl Iterator<Item = &'p str>) -> Result<Tuning, String> {

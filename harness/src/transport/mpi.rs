@@ -22,7 +22,7 @@ pub use comm::{Comm, Requests};
 pub use endpoint::Endpoint;
 pub use mail::{Barrier, Mail};
 pub use wait::Waiting;
-pub use world::{PATIENCE, World};
+pub use world::{Connected, PATIENCE, World};
 
 /// What a process does when a message fails, besides ending.
 type LastWords = Box<dyn Fn(&TransportError) + Send + Sync>;

@@ -8,6 +8,7 @@ use super::found::Point;
 use crate::config::{Axes, Case, Config, MIB};
 use crate::data_plane::MPI_ALLREDUCE;
 use crate::framework::Compression;
+use crate::nccl;
 use crate::plan::Plan;
 use crate::summary::HOROVOD_DEFAULTS;
 use crate::transport::MPI;
@@ -148,6 +149,10 @@ pub fn axes(
                 .into());
         }
         (MPI, _) => &[MPI_ALLREDUCE],
+        (nccl::NAME, Some(Switch::On)) => &[nccl::data_plane::HIERARCHICAL],
+        (nccl::NAME, Some(Switch::Off)) => &[nccl::data_plane::ALL_REDUCE],
+        (nccl::NAME, None) if topology.starts_with("1x") => &[nccl::data_plane::ALL_REDUCE],
+        (nccl::NAME, None) => &[nccl::data_plane::ALL_REDUCE, nccl::data_plane::HIERARCHICAL],
         (_, Some(Switch::On)) => &["hierarchical"],
         (_, Some(Switch::Off)) => &["ring"],
         (_, None) if topology.starts_with("1x") => &["ring"],
@@ -165,6 +170,7 @@ pub fn axes(
         num_groups: pins.groups.clone(),
         // Whole messages through the fusion buffer, as Horovod does.
         packing_kib: 0,
+        segment_kib: if transport == nccl::NAME { 0 } else { Axes::default().segment_kib },
         ..Axes::default()
     })
 }
@@ -266,7 +272,7 @@ pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
         ("HOROVOD_CYCLE_TIME", case.cycle_time_ms().to_string()),
         ("HOROVOD_CACHE_CAPACITY", capacity.to_string()),
     ];
-    if case.algorithm == "hierarchical" {
+    if ["hierarchical", nccl::data_plane::HIERARCHICAL].contains(&&*case.algorithm) {
         variables.push(("HOROVOD_HIERARCHICAL_ALLREDUCE", "1".into()));
     }
     variables
@@ -344,7 +350,10 @@ mod tests {
                 .contains("fixed to 48 MiB, but buffers are to have at most 16")
         );
         let hierarchical = Pins { hierarchical: Some(Switch::On), ..Pins::default() };
-        assert!(refused(hierarchical, MPI).contains("needs NCCL"));
+        assert!(refused(hierarchical.clone(), MPI).contains("needs NCCL"));
+        let over_nccl = |pins: &Pins| axes(nccl::NAME, "2x2", 1, pins).unwrap().algorithm;
+        assert_eq!(over_nccl(&hierarchical), ["nccl-hierarchical"]);
+        assert_eq!(over_nccl(&Pins::default()), ["nccl-allreduce", "nccl-hierarchical"]);
         let small = Pins { max_buffer_mb: Some(16.0), ..Pins::default() };
         let capped = plan(threads::NAME, "1x2", 1 << 28, &small);
         assert!(capped.cases.iter().all(|planned| planned.case.fusion_threshold_bytes <= 16 << 20));

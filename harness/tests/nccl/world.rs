@@ -134,7 +134,8 @@ impl World {
         self.ended(command)
     }
 
-    fn ended(&self, command: Command) -> Ended {
+    /// A command that ends.
+    pub fn ended(&self, command: Command) -> Ended {
         let mut child = self.start("alone", self.with_variables(command));
         let begun = Instant::now();
         while child.try_wait().unwrap().is_none() && begun.elapsed() < LONGEST {

@@ -205,26 +205,9 @@ impl Job<'_> {
         };
         let id = control.broadcast(own)?;
         let id = UniqueId(id.try_into().expect("all run the same program"));
-        let before: Vec<_> =
-            tuning.variables().map(|(name, _)| (name, env::var_os(name))).collect();
-        for (name, value) in tuning.variables() {
-            // SAFETY: this process has no other threads but NCCL's, and those of communicators that are there
-            // already have nothing to do now.
-            unsafe { env::set_var(name, value) };
-        }
         let place = (control.rank, control.ranks());
         let patience = Duration::from_secs(self.arguments.patience);
-        let joined = Communicator::init(&self.nccl, id, place, patience, control);
-        for (name, value) in before {
-            // SAFETY: as above: this one is made, or has failed.
-            unsafe {
-                match value {
-                    Some(value) => env::set_var(name, value),
-                    None => env::remove_var(name),
-                }
-            }
-        }
-        joined
+        tuning.during(|| Communicator::init(&self.nccl, id, place, patience, control))
     }
 }
 

@@ -14,7 +14,7 @@ use crate::launch::Launched;
 use crate::plan::Plan;
 use crate::simulate::machine_file::MachineFile;
 use crate::summary::HOROVOD_DEFAULTS;
-use crate::transport::{MPI, threads};
+use crate::transport::{MPI, has_processes, threads};
 use crate::tune::grid::Grid;
 use crate::tune::larger::misfit;
 use crate::tune::space::{self, CACHED, Pins, Present, UNCACHED};
@@ -222,7 +222,9 @@ fn placement(
         named => named.to_vec(),
     };
     let whole = || match launched {
-        Some(launched) if transport == MPI => launched.shape(|name| std::env::var(name).ok()),
+        Some(launched) if has_processes(&transport) => {
+            launched.shape(|name| std::env::var(name).ok())
+        }
         _ => "1x2".into(),
     };
     let topologies = if topologies.is_empty() { vec![whole()] } else { topologies };

@@ -70,7 +70,8 @@ pub struct Station {
     /// Messages in their order.
     pub underway: VecDeque<Underway>,
     dtype: DataType,
-    wire: DataType,
+    /// The type in which gradients travel.
+    pub wire: DataType,
     ranks: usize,
     /// Several gradients are reduced where they lie.
     scattered: bool,
