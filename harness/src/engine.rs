@@ -341,21 +341,25 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
 
     /// Sleeps until the next cycle. What is reduced meanwhile, beside this loop, is taken up soon.
     fn sleep_until_due(&mut self, pace: &Pace) -> Result<(), EngineError> {
+        // Without a pace, the loop looks after its own affairs so often.
+        const LOOK: Duration = Duration::from_millis(1);
+        let (start, is_paced) = (Instant::now(), self.negotiator.is_paced());
         loop {
             let now = Instant::now();
-            let wait = match self.negotiator.is_paced() {
+            let wait = match is_paced {
                 true => pace.until_next(now),
                 false => self.trainer.until_next(now),
             };
             let Some(wait) = wait else { return Ok(()) };
-            let Some(nap) = self.trainer.nap() else {
-                std::thread::sleep(wait);
-                return Ok(());
-            };
+            let nap = self.trainer.nap().unwrap_or(wait);
             std::thread::sleep(wait.min(nap));
             self.take_reduced()?;
             self.end_step()?;
-            if wait <= nap {
+            let is_over = match is_paced {
+                true => wait <= nap,
+                false => self.trainer.is_waiting() || start.elapsed() >= LOOK,
+            };
+            if is_over {
                 return Ok(());
             }
         }

@@ -16,6 +16,7 @@ use crate::environment::{
     Environment, MOST_CACHE_CAPACITY, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, Setting,
     number, whole_number,
 };
+use crate::nccl::data_plane as nccl;
 use crate::transport;
 
 /// What the command line says; nothing where it says nothing.
@@ -187,7 +188,11 @@ impl Precedence {
                 self.ignored
                     .push(format!("{set_by} is ignored: {first} comes first, as in Horovod"));
             } else if on != is_a(plane, written) {
-                let value = with_inner(written, if on { plane } else { DEFAULT_INNER });
+                let value = match (nccl::parse(written), plane) {
+                    (Ok(Some(_)), "hierarchical") if on => nccl::HIERARCHICAL.into(),
+                    (Ok(Some(_)), "hierarchical") => nccl::ALL_REDUCE.into(),
+                    _ => with_inner(written, if on { plane } else { DEFAULT_INNER }),
+                };
                 self.replace(KEY, &mut axes.algorithm, value, set_by);
             }
         }
@@ -231,6 +236,7 @@ fn parts(name: &str) -> (Option<&str>, &str) {
 fn is_a(plane: &str, name: &str) -> bool {
     let (_, inner) = parts(name);
     inner.split(':').next() == Some(plane)
+        || (plane == "hierarchical" && name == nccl::HIERARCHICAL)
 }
 
 /// The same groups, if any, over another algorithm.
@@ -329,6 +335,9 @@ mod tests {
             ("2x2", "torus", "1", "0", "hierarchical", ""),
             ("2x2", "hierarchical", "0", "1", "torus", ""),
             ("2x2", "grouped", "1", "", "grouped:hierarchical", ""),
+            ("2x2", "nccl-allreduce", "1", "", "nccl-hierarchical", ""),
+            ("2x2", "nccl-hierarchical", "1", "", "nccl-hierarchical", ""),
+            ("2x2", "nccl-hierarchical", "0", "", "nccl-allreduce", ""),
             ("2x2", "grouped-scattered:tree", "", "1", "grouped-scattered:torus", ""),
             ("2x2", "grouped:hierarchical", "0", "", "grouped", ""),
             ("2x2", "ring", "1", "1", "hierarchical", "TORUS_ALLREDUCE=1 is ignored: HOROVOD_HIER"),

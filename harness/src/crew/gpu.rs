@@ -39,6 +39,8 @@ pub struct Seen {
 
 /// This process's GPU.
 pub struct Gpu {
+    /// By the processes that are in it, and what NCCL is held to. They go before the driver does.
+    communicators: HashMap<(Vec<Rank>, Tuning), Rc<Communicator>>,
     nccl: Rc<Nccl>,
     devices: Devices<Driver>,
     /// Ranks on it.
@@ -46,8 +48,6 @@ pub struct Gpu {
     /// Some GPU of the world has several.
     pub is_any_shared: bool,
     patience: Duration,
-    /// By the processes that are in it, and what NCCL is held to.
-    communicators: HashMap<(Vec<Rank>, Tuning), Rc<Communicator>>,
 }
 
 /// What this process has.
@@ -130,7 +130,13 @@ impl Gpu {
         let driver = Driver::take(devices::find()?, &[seats[process].ordinal])?;
         let (devices, communicators) = (Devices::new(driver), HashMap::new());
         let is_any_shared = seats.iter().any(|seat| seat.is_shared);
-        Ok(Gpu { nccl, devices, share, is_any_shared, patience, communicators })
+        Ok(Gpu { communicators, nccl, devices, share, is_any_shared, patience })
+    }
+
+    /// Why a job does not fit, if so.
+    pub fn refusal(&mut self, process: Rank, job: &Job) -> Option<String> {
+        let room = self.devices.check_room_of(job, 0, self.share);
+        room.err().map(|why| format!("process {process}, of its GPUs: {why}"))
     }
 
     /// Plays a rank in a block; all processes in it do.
@@ -150,6 +156,8 @@ impl Gpu {
             DataPlane::Nccl(Native::AllReduce(tuning)) => *tuning,
             _ => Tuning::default(),
         };
+        // NCCL takes the GPU that is this thread's.
+        self.devices.streams.enter(0)?;
         let key = (members.to_vec(), tuning);
         if !self.communicators.contains_key(&key) {
             let own = match rank {

@@ -83,7 +83,11 @@ impl Crew for Local {
         let job = plan.job(planned, order.seed, recorder.as_ref());
         let outcome = match (planned.case.transport == cuda::NAME, &mut self.gpus) {
             (true, Some(devices)) => device::run(&job, memories, devices),
-            _ => engine::run(&job, memories),
+            (true, None) => {
+                let outcome = Err("there is no GPU for it".into());
+                return Ended { outcome, records: None };
+            }
+            (false, _) => engine::run(&job, memories),
         };
         let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
         Ended {

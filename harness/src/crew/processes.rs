@@ -85,6 +85,7 @@ impl Processes {
             return Ok(());
         }
         let ended = self.take_gpu(plan, launch);
+        self.refuse_what_does_not_fit(plan).map_err(|error| CrewError(error.to_string()))?;
         let is_shared = self.gpu.as_ref().is_some_and(|gpu| gpu.is_any_shared);
         for planned in plan.cases.iter_mut().filter(|planned| is_over_nccl(planned)) {
             // Cores have little to do there.
@@ -96,6 +97,25 @@ impl Processes {
             Err(why) if plan.cases.iter().all(is_over_nccl) => Err(why),
             _ => Ok(()),
         }
+    }
+
+    /// Cases over NCCL for which some GPU has too little memory are unsupported, with the figures.
+    fn refuse_what_does_not_fit(&mut self, plan: &mut Plan) -> Result<(), TransportError> {
+        let rank = self.world.rank();
+        let Some(gpu) = &mut self.gpu else { return Ok(()) };
+        let mut refusal = |planned: &Planned| {
+            let runs = planned.case.transport == nccl::NAME && planned.data_plane.is_ok();
+            runs.then(|| gpu.refusal(rank, &plan.job(planned, 0, None))).flatten()
+        };
+        let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
+        for told in self.share(own)? {
+            for (planned, why) in plan.cases.iter_mut().zip(told) {
+                if let Some(why) = why.filter(|_| planned.data_plane.is_ok()) {
+                    planned.data_plane = Err(why);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// All processes take theirs, or none does.

@@ -5,7 +5,6 @@ mod graphs;
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_void};
 use std::fmt::Display;
-use std::thread::{self, ThreadId};
 
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys::{self, CUevent_flags};
@@ -71,11 +70,10 @@ pub struct Driver {
     /// What was found.
     pub found: Found,
     contexts: Vec<Context>,
-    /// The thread that has called last, and the device whose context is its.
-    current: Option<(ThreadId, usize)>,
     streams: Vec<(usize, sys::CUstream)>,
     events: Vec<Mark>,
-    spare: Vec<Event>,
+    /// By their device, and whether they are timed.
+    spare: HashMap<(usize, bool), Vec<Event>>,
     allocated: HashMap<Address, usize>,
     /// Words of the host's memory that kernels read.
     mapped: HashMap<Address, usize>,
@@ -121,10 +119,9 @@ impl Driver {
         let mut driver = Driver {
             found,
             contexts: Vec::new(),
-            current: None,
             streams: Vec::new(),
             events: Vec::new(),
-            spare: Vec::new(),
+            spare: HashMap::new(),
             allocated: HashMap::new(),
             mapped: HashMap::new(),
             graphs: Graphs::default(),
@@ -166,22 +163,15 @@ impl Driver {
         self.contexts.iter().map(reaches).collect()
     }
 
-    /// Calls of this thread are about that device.
-    fn enter(&mut self, device: usize) -> Result<(), CudaError> {
-        let wanted = Some((thread::current().id(), device));
-        if self.current != wanted {
-            // SAFETY: the context is retained as long as this lives.
-            let set = unsafe { result::ctx::set_current(self.contexts[device].context) };
-            called("cuCtxSetCurrent", set)?;
-            self.current = wanted;
-        }
-        Ok(())
-    }
-
-    /// Calls of this thread are about some device: which one it is makes no difference.
-    fn enter_any(&mut self) -> Result<(), CudaError> {
-        let here = self.current.filter(|(by, _)| *by == thread::current().id());
-        self.enter(here.map_or(0, |(_, device)| device))
+    /// Calls of this thread are about that device, those of other libraries, too. Said each time: a thread may
+    /// have other drivers.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn enter(&mut self, device: usize) -> Result<(), CudaError> {
+        // SAFETY: the context is retained as long as this lives.
+        let set = unsafe { result::ctx::set_current(self.contexts[device].context) };
+        called("cuCtxSetCurrent", set)
     }
 
     fn enter_stream(&mut self, Stream(stream): Stream) -> Result<sys::CUstream, CudaError> {
@@ -261,12 +251,8 @@ impl Streams for Driver {
     }
 
     fn event(&mut self, device: usize, timed: bool) -> Result<Event, CudaError> {
-        let alike = |Event(event): &Event| {
-            let mark = &self.events[*event];
-            (mark.device, mark.timed) == (device, timed)
-        };
-        if let Some(at) = self.spare.iter().rposition(alike) {
-            return Ok(self.spare.swap_remove(at));
+        if let Some(spare) = self.spare.get_mut(&(device, timed)).and_then(Vec::pop) {
+            return Ok(spare);
         }
         self.enter(device)?;
         let flags = match timed {
@@ -279,7 +265,8 @@ impl Streams for Driver {
     }
 
     fn give_back(&mut self, event: Event) {
-        self.spare.push(event);
+        let &Mark { device, timed, .. } = &self.events[event.0];
+        self.spare.entry((device, timed)).or_default().push(event);
     }
 
     fn copy(
@@ -342,7 +329,7 @@ impl Streams for Driver {
     }
 
     fn write(&mut self, into: Address, bytes: &[u8]) -> Result<(), CudaError> {
-        self.enter_any()?;
+        self.enter(0)?;
         // SAFETY: the caller's promise: it is allocated, and as long.
         called("cuMemcpyHtoD", unsafe { result::memcpy_htod_sync(into, bytes) })?;
         // The call returns when the bytes have left the caller, and streams of ours do not wait for it.
@@ -352,7 +339,7 @@ impl Streams for Driver {
     }
 
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError> {
-        self.enter_any()?;
+        self.enter(0)?;
         // SAFETY: the caller's promise: it is allocated, and as long.
         called("cuMemcpyDtoH", unsafe { result::memcpy_dtoh_sync(bytes, from) })
     }

@@ -53,6 +53,8 @@ pub struct Emulated {
     pub synchronized: usize,
     /// Bytes that each device has, if it is not what the host has.
     pub free_bytes: Option<u64>,
+    /// So many blocks can still be allocated, if they are counted.
+    pub blocks_left: Option<usize>,
 }
 
 /// Of one event: how often the host has asked for it to be recorded, and how often that was done.
@@ -101,6 +103,7 @@ impl Emulated {
             graphs: Vec::new(),
             synchronized: 0,
             free_bytes: None,
+            blocks_left: None,
         }
     }
 
@@ -336,6 +339,14 @@ impl Streams for Emulated {
 
     fn allocate(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
         self.check_no_capture("cuMemAlloc", None)?;
+        match &mut self.blocks_left {
+            Some(0) => {
+                let (call, why) = (format!("allocating {size_bytes} bytes"), "none left".into());
+                return Err(CudaError::Failed { call, why });
+            }
+            Some(left) => *left -= 1,
+            None => (),
+        }
         let mut memory = Memory::new(size_bytes.max(1));
         memory.poison();
         let address = memory.elements::<u8>().as_ptr().addr() as Address;

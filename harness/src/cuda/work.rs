@@ -21,10 +21,6 @@ pub const THREADS: u32 = 256;
 /// Blocks of a grid, at most: enough to fill any GPU of today several times.
 const MOST_BLOCKS: u64 = 2048;
 
-/// Blocks on each multiprocessor that is kept busy: with [`THREADS`] each, half of what it has room for
-/// since compute capability 8.0, so that messages find some, as they do beside a model's own kernels.
-const BUSY_BLOCKS: usize = 4;
-
 /// Bytes that a thread moves at once.
 const LINE_BYTES: u64 = 16;
 
@@ -65,7 +61,8 @@ pub enum Work {
         into: Address,
         /// How long.
         length_ns: u64,
-        /// Each takes half the threads that a multiprocessor has room for.
+        /// A block of [`THREADS`] on each, few enough for NCCL's kernels (of up to 640 threads with 96 registers)
+        /// to find room beside it.
         multiprocessors: usize,
     },
     /// Writes a rank's input, as [`crate::pattern`] does.
@@ -130,9 +127,7 @@ impl Work {
     pub fn launch(&self) -> Result<Option<Launch>, CudaError> {
         let (elements, blocks) = match self {
             Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
-            Work::Busy { multiprocessors, .. } => {
-                (*multiprocessors, (*multiprocessors * BUSY_BLOCKS) as u32)
-            }
+            Work::Busy { multiprocessors, .. } => (*multiprocessors, *multiprocessors as u32),
             Work::Pack { count, .. } => (*count, (*count as u64).min(u16::MAX.into()) as u32),
             Work::Fill { dtype, values, .. } | Work::Check { dtype, values, .. } => {
                 (values.elements, grid(*dtype, values.elements))

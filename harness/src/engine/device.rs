@@ -108,7 +108,15 @@ impl<S: Streams> Devices<S> {
     }
 
     /// A device has room for so many ranks of a job.
-    fn check_room_of(&mut self, job: &Job, device: usize, ranks: usize) -> Result<(), CudaError> {
+    ///
+    /// # Errors
+    /// With the figures.
+    pub fn check_room_of(
+        &mut self,
+        job: &Job,
+        device: usize,
+        ranks: usize,
+    ) -> Result<(), CudaError> {
         let need_bytes = ranks as u64 * Station::need_bytes(job) as u64;
         let free_bytes = self.streams.free_bytes(device)?;
         let mb = |bytes: u64| bytes / 1_000_000;
@@ -149,9 +157,17 @@ pub fn run<S: Streams + Send>(
         run_rank(job, rank, beside, &world, &mut slot)
     });
     drop(slots);
-    let released = world.into_inner().unwrap_or_else(PoisonError::into_inner).release();
+    let mut world = world.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let brought = match &logs {
+        Ok(_) => memories.iter_mut().enumerate().try_for_each(|(rank, memory)| {
+            let (streams, station) = world.station(rank);
+            station.download(streams, &mut memory.gradients)
+        }),
+        Err(_) => Ok(()),
+    };
+    let released = world.release();
     let logs = logs?;
-    released?;
+    brought.and(released)?;
     let wrong = check(job, &logs[0], memories.iter().enumerate());
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
 }
@@ -171,11 +187,15 @@ pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
 ) -> Result<RankLog, EngineError> {
     let process = Mutex::new(Process::new(devices, job, all_reduce, share)?);
     let log = run_rank(job, rank, beside, &process, memory)?;
-    process.into_inner().unwrap_or_else(PoisonError::into_inner).release()?;
+    let mut process = process.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (streams, station) = process.station(rank);
+    station.download(streams, &mut memory.gradients)?;
+    process.release()?;
     Ok(log)
 }
 
-/// Runs one rank's part of a job, on this thread, with what it talks over beside messages.
+/// Runs one rank's part of a job, on this thread, with what it talks over beside messages. Results stay on the
+/// device.
 ///
 /// # Errors
 /// When ranks disagree, one does not answer, or a device refuses.
@@ -189,7 +209,7 @@ pub fn run_rank<H: Hub, B: Transport, M: Post, S: Meeting>(
     std::thread::scope(|scope| {
         let device = Device::new(scope, job, rank, hub, std::mem::take(memory))?;
         let (device, log) = Background::new(job, rank, beside, device)?.run()?;
-        *memory = device.into_memory()?;
+        *memory = device.into_memory();
         Ok(log)
     })
 }
@@ -217,6 +237,11 @@ struct Device<'scope, 'env, 'a, H> {
     left: usize,
     /// When messages were asked for that are not over.
     asked: VecDeque<Instant>,
+    /// What has become ready, and was not taken by a cycle yet.
+    arrived: Vec<Arrival>,
+    /// When this rank looked last, and since when it has done so again and again.
+    looked: Instant,
+    awake: Instant,
 }
 
 impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
@@ -254,20 +279,22 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
             backward_end: None,
             left: count,
             asked: VecDeque::new(),
+            arrived: Vec::new(),
+            looked: Instant::now(),
+            awake: Instant::now(),
         })
     }
 
-    /// Brings results to the host.
-    fn into_memory(mut self) -> Result<RankMemory, EngineError> {
-        let mut gradients = std::mem::take(self.gradients.here());
+    /// The memory of the host, in which results are yet to be brought: while somebody does, others wait.
+    fn into_memory(mut self) -> RankMemory {
+        let gradients = std::mem::take(self.gradients.here());
         let mut hub = lock(self.hub);
-        let (streams, station) = hub.station(self.rank);
-        station.download(streams, &mut gradients)?;
+        let (streams, _) = hub.station(self.rank);
         for step in self.step.into_iter().chain(self.next) {
             step.release(streams);
         }
         self.backward.release(streams);
-        Ok(RankMemory { gradients, ..RankMemory::default() })
+        RankMemory { gradients, ..RankMemory::default() }
     }
 
     /// A step is on the device, from now on the one that runs.
@@ -282,7 +309,9 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
 
     /// Gives up a message that nobody will reduce any more.
     fn give_up(&self, hub: &H, now: Instant) -> Result<(), EngineError> {
-        let oldest = self.asked.front().map(|&asked| now.saturating_duration_since(asked));
+        // While it slept itself, nobody can have been late.
+        let oldest = self.asked.front().map(|&asked| asked.max(self.awake));
+        let oldest = oldest.map(|since| now.saturating_duration_since(since));
         let Some(waited) = oldest.filter(|&waited| waited > self.job.patience) else {
             return Ok(());
         };
@@ -353,12 +382,12 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     ) -> Result<Duration, EngineError> {
         let Some(step) = &mut self.step else { return Ok(Duration::ZERO) };
         let mut hub = lock(self.hub);
-        let (streams, _) = hub.station(self.rank);
-        let pass = self.job.framework.backward_passes_per_step - 1;
-        let mut arrivals = Vec::new();
-        while let Some((gradient, at)) = step.next_ready(streams, &self.backward)? {
-            arrivals.push(Arrival { pass, gradient, at });
-        }
+        let (streams, station) = hub.station(self.rank);
+        let mut arrivals = std::mem::take(&mut self.arrived);
+        take_arrivals(step, &self.backward, streams, &mut arrivals)?;
+        self.backward.go_on(streams, station, step)?;
+        let last = self.job.framework.backward_passes_per_step - 1;
+        arrivals.retain(|arrival| arrival.pass == last);
         if self.backward_end.is_none()
             && let Some(end) = step.backward(streams)?
         {
@@ -379,7 +408,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         let mut hub = lock(self.hub);
         let (streams, _) = hub.station(self.rank);
         // What is wrong with a device shows when the gradients are taken.
-        let due = step.is_due(streams).unwrap_or(true);
+        let due = !self.arrived.is_empty() || step.is_due(streams).unwrap_or(true);
         (!due).then_some(NAP)
     }
 
@@ -409,8 +438,16 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
 
     fn reduced(&mut self) -> Result<Option<Reduced>, EngineError> {
         let now = Instant::now();
+        if now.saturating_duration_since(self.looked) > self.job.patience / 4 {
+            self.awake = now;
+        }
+        self.looked = now;
         let mut hub = lock(self.hub);
         let (streams, station) = hub.station(self.rank);
+        if let Some(step) = self.step.as_mut().filter(|step| step.is_growing()) {
+            take_arrivals(step, &self.backward, streams, &mut self.arrived)?;
+            self.backward.go_on(streams, station, step)?;
+        }
         let is_over = match station.underway.front() {
             Some(Underway { marks, .. }) => streams.happened(marks[3])?,
             None => false,
@@ -434,7 +471,9 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     }
 
     fn nap(&self) -> Option<Duration> {
-        (!self.asked.is_empty() || (self.step.is_some() && self.left == 0)).then_some(NAP)
+        let step = self.step.as_ref();
+        let looks = step.is_some_and(|step| self.left == 0 || step.is_growing());
+        (looks || !self.asked.is_empty()).then_some(NAP)
     }
 
     fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
@@ -459,6 +498,19 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         let work = Work { aggregation, ..Work::default() };
         Ok(Some(EndedStep { time, device, work }))
     }
+}
+
+/// Appends what has become ready on the device.
+fn take_arrivals(
+    step: &mut Step,
+    by: &Backward,
+    streams: &mut impl Streams,
+    arrivals: &mut Vec<Arrival>,
+) -> Result<(), CudaError> {
+    while let Some((pass, gradient, at)) = step.next_ready(streams, by)? {
+        arrivals.push(Arrival { pass, gradient, at });
+    }
+    Ok(())
 }
 
 /// A rank that panicked has left everything as it was between two calls.

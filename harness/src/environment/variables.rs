@@ -43,12 +43,11 @@ const fn unused(
     Variable { name, unit, default, about, usage: Usage::Unused(why) }
 }
 
-const NO_GPU: &str = "there is no GPU here";
 const NO_GLOO: &str = "there is no Gloo here";
 const NO_TUNER: &str = "a sweep measures every setting";
 const NO_LOG: &str = "there is no log; progress goes to stderr";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
-const LAUNCHED: &str = "ranks are threads, as sweep.topology places them";
+const LAUNCHED: &str = "sweep.topology places ranks, or the launcher does";
 
 /// Variables that are read while Horovod runs.
 #[rustfmt::skip]
@@ -65,19 +64,19 @@ pub const VARIABLES: &[Variable] = &[
     used("HOROVOD_STALL_CHECK_TIME_SECONDS", "s", "60", "warning of stalled tensors after"),
     used("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "s", "0", "shutdown after; 0: never"),
     unused("HOROVOD_HIERARCHICAL_ALLGATHER", "", "0", "allgather inside nodes first", "there is no allgather of tensors here"),
-    unused("HOROVOD_BATCH_D2D_MEMCOPIES", "", "1", "copies on the GPU in batches", NO_GPU),
-    unused("HOROVOD_ENABLE_ASYNC_COMPLETION", "", "0", "go on before the GPU is done", NO_GPU),
-    unused("HOROVOD_NUM_NCCL_STREAMS", "", "1", "NCCL streams", NO_GPU),
-    unused("HOROVOD_DISABLE_NVTX_RANGES", "", "0", "no marks for NVIDIA's profilers", NO_GPU),
+    unused("HOROVOD_BATCH_D2D_MEMCOPIES", "", "1", "copies on the GPU in batches", "copies on GPUs are always made in batches"),
+    unused("HOROVOD_ENABLE_ASYNC_COMPLETION", "", "0", "go on before the GPU is done", "the loop always goes on beside GPUs"),
+    unused("HOROVOD_NUM_NCCL_STREAMS", "", "1", "NCCL streams", "messages have one stream"),
+    unused("HOROVOD_DISABLE_NVTX_RANGES", "", "0", "no marks for NVIDIA's profilers", "there are no such marks here"),
     unused("HOROVOD_AUTOTUNE", "", "0", "search for good settings", NO_TUNER),
     unused("HOROVOD_AUTOTUNE_LOG", "", "", "file of the search", NO_TUNER),
     unused("HOROVOD_AUTOTUNE_WARMUP_SAMPLES", "", "3", "samples dropped at first", NO_TUNER),
     unused("HOROVOD_AUTOTUNE_STEPS_PER_SAMPLE", "", "10", "steps of a sample", NO_TUNER),
     unused("HOROVOD_AUTOTUNE_BAYES_OPT_MAX_SAMPLES", "", "20", "samples at most", NO_TUNER),
     unused("HOROVOD_AUTOTUNE_GAUSSIAN_PROCESS_NOISE", "", "0.8", "noise of the model", NO_TUNER),
-    unused("HOROVOD_CONTROLLER", "", "MPI", "what negotiation goes over", "sweep.control_plane chooses, over threads"),
+    unused("HOROVOD_CONTROLLER", "", "MPI", "what negotiation goes over", "sweep.control_plane chooses, and sweep.transport over what"),
     unused("HOROVOD_CPU_OPERATIONS", "", "MPI", "what data in main memory go over", "sweep.transport and sweep.algorithm choose"),
-    unused("HOROVOD_MPI_THREADS_DISABLE", "", "0", "no threads inside MPI", "there is no MPI here"),
+    unused("HOROVOD_MPI_THREADS_DISABLE", "", "0", "no threads inside MPI", "MPI is called by one thread of a process"),
     unused("HOROVOD_ADASUM_MPI_CHUNK_SIZE", "B", "1073741824", "pieces of Adasum", "there is no Adasum here"),
     unused("HOROVOD_CCL_CACHE", "", "0", "oneCCL remembers operations", "there is no oneCCL here"),
     unused("HOROVOD_THREAD_AFFINITY", "", "", "cores of background threads", "ranks are bound to cores in order"),

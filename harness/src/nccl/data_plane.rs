@@ -51,8 +51,8 @@ impl Tuning {
     pub fn during<R>(&self, act: impl FnOnce() -> R) -> R {
         let before: Vec<_> = self.variables().map(|(name, _)| (name, env::var_os(name))).collect();
         for (name, value) in self.variables() {
-            // SAFETY: of other threads of this process, those of NCCL's communicators have nothing to do now, and
-            // the rest read no variables.
+            // SAFETY: ours read no variables while communicators are made, and NCCL's have nothing to do now; of
+            // those of an MPI library it is assumed.
             unsafe { env::set_var(name, value) };
         }
         let done = act();

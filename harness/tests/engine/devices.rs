@@ -7,9 +7,8 @@ use algorithms::topology::Topology;
 use harness::cuda::emulated::Turns;
 use harness::engine::{EngineError, Fault};
 use harness::framework::{Compression, Framework};
-use harness::groups::Groups;
 
-use crate::setting::{On, Setting, run, try_run, workload};
+use crate::setting::{On, Setting, options, run, try_run, workload};
 
 const TURNS: [Turns; 6] = [
     Turns::Lot,
@@ -66,34 +65,21 @@ fn every_plane_algorithm_type_and_operation_is_exact() {
 #[test]
 fn the_optimizers_work_is_exact_on_devices() {
     let workload = workload(14);
-    let groups = [None, Some(Groups::Even(3)), Some(Groups::Named("layers".into()))];
     let mut turn = 0;
     for dtype in DataType::ALL {
         for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
             for (ranks, passes) in [(1, 2), (2, 1), (2, 3), (3, 2), (4, 1)] {
                 turn += 1;
-                let average = !dtype.is_integer() && turn % 3 != 0;
-                let factor = |often: usize, factor| match turn % often == 0 && average {
-                    true => factor,
-                    false => 1.0,
-                };
+                let (op, framework) = options(turn, dtype, compression, passes);
                 let setting = Setting {
                     algorithm: ["ring", "tree", "recursive-doubling"][turn % 3],
                     topology: Topology::flat(ranks),
                     dtype,
-                    op: if average { ReduceOp::Average } else { ReduceOp::Sum },
+                    op,
                     threshold: [0, 700, 1 << 20][turn % 3],
                     cycle_ms: 0.2,
                     steps: 2,
-                    framework: Framework {
-                        backward_passes_per_step: passes,
-                        average_aggregated_gradients: average && turn % 5 < 2,
-                        compression,
-                        gradient_predivide_factor: factor(4, 4.0),
-                        prescale_factor: factor(5, 0.5),
-                        postscale_factor: factor(7, 3.0),
-                        groups: groups[turn % groups.len()].clone(),
-                    },
+                    framework,
                     on: On::Devices(1 + turn % 2, TURNS[turn % TURNS.len()], turn as u64),
                     ..Setting::default()
                 };
@@ -174,4 +160,25 @@ fn a_gradient_that_never_becomes_ready_is_named() {
         let error = error.unwrap_err().to_string();
         assert!(error.contains("waits for 1 of its 9 gradients: \"layer4\""), "{plane}: {error}");
     }
+}
+
+/// Whichever allocation is refused, the job ends with that, and gives the others back.
+#[test]
+fn memory_that_is_refused_ends_the_job_and_nothing_is_lost() {
+    let workload = workload(9);
+    let framework = Framework { backward_passes_per_step: 2, ..Framework::default() };
+    let with = |blocks| {
+        let (on, framework) = (On::Scarce(blocks), framework.clone());
+        let (algorithm, topology) = ("recursive-doubling", Topology::flat(3));
+        try_run(&Setting { on, framework, algorithm, topology, ..Setting::default() }, &workload)
+    };
+    let mut blocks = 0;
+    while let Err(error) = with(blocks) {
+        let said = error.to_string();
+        assert!(said.starts_with("device: allocating ") && said.ends_with("none left"), "{said}");
+        blocks += 1;
+        assert!(blocks < 200, "a job of three ranks takes no more");
+    }
+    // A clock, two passes, a fusion buffer, eight tables of each rank, and what is put aside.
+    assert!(blocks >= 3 * (1 + 2 + 1 + 8), "{blocks} blocks");
 }

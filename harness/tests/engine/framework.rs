@@ -2,19 +2,18 @@
 
 use std::time::Duration;
 
-use algorithms::control::{DataType, ReduceOp};
+use algorithms::control::DataType;
 use algorithms::topology::Topology;
 use harness::engine::{RankLog, RankMessage};
 use harness::framework::{Compression, Framework};
 use harness::groups::Groups;
 
-use crate::setting::{FORWARD, Setting, run, workload};
+use crate::setting::{FORWARD, Setting, options, run, workload};
 
 /// Passes, types, casts, worlds; and, taken in turns, all that may go with them.
 #[test]
 fn every_number_of_passes_type_and_cast_is_exact() {
     let workload = workload(14);
-    let groups = [None, Some(Groups::Even(3)), Some(Groups::Named("layers".into()))];
     let mut turn = 0;
     for dtype in DataType::ALL {
         for compression in [Compression::None, Compression::Fp16, Compression::Bf16] {
@@ -22,30 +21,18 @@ fn every_number_of_passes_type_and_cast_is_exact() {
                 for passes in [1, 2, 3, 5] {
                     turn += 1;
                     let algorithms = ["ring", "tree", "grouped-scattered", "grouped"];
-                    let average = !dtype.is_integer() && turn % 3 != 0;
-                    let factor = |often: usize, factor| match turn % often == 0 && average {
-                        true => factor,
-                        false => 1.0,
-                    };
+                    let (op, framework) = options(turn, dtype, compression, passes);
                     let setting = Setting {
                         algorithm: algorithms[turn % algorithms.len()],
                         topology: Topology::flat(ranks),
                         dtype,
-                        op: if average { ReduceOp::Average } else { ReduceOp::Sum },
+                        op,
                         packing_bytes: [0, 300][turn % 2],
                         threshold: [0, 700, 1 << 20][turn % 3],
                         backward: Duration::from_micros(600),
                         cycle_ms: 0.2,
                         steps: 2,
-                        framework: Framework {
-                            backward_passes_per_step: passes,
-                            average_aggregated_gradients: average && turn % 5 < 2,
-                            compression,
-                            gradient_predivide_factor: factor(4, 4.0),
-                            prescale_factor: factor(5, 0.5),
-                            postscale_factor: factor(7, 3.0),
-                            groups: groups[turn % groups.len()].clone(),
-                        },
+                        framework,
                         ..Setting::default()
                     };
                     let wrong = run(&setting, &workload).wrong;

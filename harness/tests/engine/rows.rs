@@ -7,15 +7,31 @@ use harness::data_plane::DataPlane;
 use harness::plan::Plan;
 use harness::provenance::{Launch, Provenance};
 use harness::record::{Earlier, Store};
-use harness::row::Status;
+use harness::row::{Row, Status};
 use harness::sweep::Course;
 
 use crate::setting::workload;
 
+/// What a sweep brings.
+fn rows(plan: &Plan) -> Vec<Row> {
+    let folder = tempfile::tempdir().unwrap();
+    let provenance = Provenance::new(plan, Launch::now());
+    let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
+    let report = harness::sweep::run(
+        plan,
+        &mut store,
+        Earlier::default(),
+        &[Launch::now()],
+        &Course::default(),
+        &mut Local::default(),
+        &indicatif::ProgressBar::hidden(),
+    );
+    report.unwrap().rows
+}
+
 /// A schedule that forgets its last step is measured, found out, and recorded as wrong.
 #[test]
 fn a_wrong_sum_is_a_row_with_its_first_element() {
-    let folder = tempfile::tempdir().unwrap();
     let config: Config = toml::from_str(
         r#"
         workload = "uneven"
@@ -37,19 +53,7 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     let mut broken = Listed::of(&*choices[0].schedule);
     broken.steps.pop();
     choices[0].schedule = Box::new(broken);
-    let provenance = Provenance::new(&plan, Launch::now());
-    let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
-    let progress = indicatif::ProgressBar::hidden();
-    let report = harness::sweep::run(
-        &plan,
-        &mut store,
-        Earlier::default(),
-        &[Launch::now()],
-        &Course::default(),
-        &mut Local::default(),
-        &progress,
-    );
-    let rows = report.unwrap().rows;
+    let rows = rows(&plan);
     assert_eq!((rows[0].status, rows[0].wrong), (Status::Ok, Some(0)));
     assert_eq!(rows[1].status, Status::Wrong);
     assert!(rows[1].wrong > Some(100), "{:?}", rows[1].wrong);
@@ -61,7 +65,6 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
 /// What the options do to a row.
 #[test]
 fn rows_tell_the_options() {
-    let folder = tempfile::tempdir().unwrap();
     let config: Config = toml::from_str(
         r#"
         workload = "uneven"
@@ -88,19 +91,7 @@ fn rows_tell_the_options() {
     let elements = workload.elements();
     let plan = Plan::new(config, workload);
     assert_eq!(plan.warnings(), [""; 0]);
-    let provenance = Provenance::new(&plan, Launch::now());
-    let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
-    let progress = indicatif::ProgressBar::hidden();
-    let report = harness::sweep::run(
-        &plan,
-        &mut store,
-        Earlier::default(),
-        &[Launch::now()],
-        &Course::default(),
-        &mut Local::default(),
-        &progress,
-    );
-    let rows = report.unwrap().rows;
+    let rows = rows(&plan);
     let text = harness::summary::text(&rows);
     assert!(text.contains("; 3 backward passes per step, f32 cast to fp16, "), "{text}");
     for row in rows {

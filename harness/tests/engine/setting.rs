@@ -10,7 +10,8 @@ use harness::cuda::emulated::{Emulated, Turns};
 use harness::data_plane::DataPlane;
 use harness::engine::device::{self, Devices};
 use harness::engine::{self, EngineError, Fault, Job, Outcome, RankMemory};
-use harness::framework::Framework;
+use harness::framework::{Compression, Framework};
+use harness::groups::Groups;
 use harness::replay::StepTimes;
 use harness::workload::{Gradient, Workload};
 
@@ -35,6 +36,8 @@ pub enum On {
     Threads,
     /// Streams of so many devices, whose work is done in some order, with that seed.
     Devices(usize, Turns, u64),
+    /// One device, on which so many blocks of memory can be allocated.
+    Scarce(usize),
 }
 
 pub struct Setting<'a> {
@@ -144,12 +147,45 @@ pub fn try_run(setting: &Setting, workload: &Workload) -> Result<Outcome, Engine
     memories.resize_with(setting.topology.ranks(), RankMemory::default);
     match setting.on {
         On::Threads => engine::run(&job, &mut memories),
-        On::Devices(count, turns, seed) => {
-            let mut devices = Devices::new(Emulated::new(count, count == 1, turns, seed));
+        On::Devices(..) | On::Scarce(_) => {
+            let emulated = match setting.on {
+                On::Devices(count, turns, seed) => Emulated::new(count, count == 1, turns, seed),
+                _ => Emulated::new(1, true, Turns::Lot, 1),
+            };
+            let mut devices = Devices::new(emulated);
+            if let On::Scarce(blocks) = setting.on {
+                devices.streams.blocks_left = Some(blocks);
+            }
             let ended = device::run(&job, &mut memories, &mut devices);
             assert!(devices.streams.guards_are_whole());
             assert_eq!(devices.streams.allocated(), 0, "all memory is given back: {ended:?}");
             ended
         }
     }
+}
+
+/// The reduction and the options of a turn: passes and a cast, and with them, now and then, all that may go
+/// with them.
+pub fn options(
+    turn: usize,
+    dtype: DataType,
+    compression: Compression,
+    passes: usize,
+) -> (ReduceOp, Framework) {
+    let groups = [None, Some(Groups::Even(3)), Some(Groups::Named("layers".into()))];
+    let average = !dtype.is_integer() && !turn.is_multiple_of(3);
+    let factor = |often: usize, factor| match turn.is_multiple_of(often) && average {
+        true => factor,
+        false => 1.0,
+    };
+    let framework = Framework {
+        backward_passes_per_step: passes,
+        average_aggregated_gradients: average && turn % 5 < 2,
+        compression,
+        gradient_predivide_factor: factor(4, 4.0),
+        prescale_factor: factor(5, 0.5),
+        postscale_factor: factor(7, 3.0),
+        groups: groups[turn % groups.len()].clone(),
+    };
+    (if average { ReduceOp::Average } else { ReduceOp::Sum }, framework)
 }

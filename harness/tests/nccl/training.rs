@@ -90,6 +90,32 @@ fn sweeps_train_over_nccl_and_say_where() {
     assert_eq!(joined.lines().filter(|line| *line == "-Ring-LL").count(), 2, "{joined}");
 }
 
+/// Then rank 0 has two drivers: one for all GPUs, and one for its own.
+#[test]
+fn cases_over_nccl_and_on_this_machines_gpus_go_together() {
+    let Some(world) = world() else { return };
+    let both = CONFIG
+        .replace("[\"nccl\"]", "[\"nccl\", \"cuda\"]")
+        .replace(", \"2x1\"", "")
+        .replace(", \"nccl-allreduce\", \"nccl-allreduce:Ring:LL\", \"nccl-hierarchical\"", "");
+    let ended = sweep(&world, 2, &both);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let rows = rows(&world.folder(""));
+    assert_eq!(rows.len(), 2 * 12);
+    assert!(rows.iter().all(|row| (row.status, row.wrong) == (Status::Ok, Some(0))), "{ended:?}");
+}
+
+#[test]
+fn what_does_not_fit_on_a_gpu_is_unsupported_with_the_figures() {
+    let Some(world) = world() else { return };
+    fs::write(world.folder("large.csv"), LIST.replace("3,d,1,1", "3,d,300000000,300000000"))
+        .unwrap();
+    let ended = sweep(&world, 2, &CONFIG.replace("list.csv", "large.csv"));
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    let words = "has 1000 MB free, and the gradients and fusion buffers of 1 ranks there take 3";
+    assert!(rows(&world.folder("")).iter().all(|row| row.reason.contains(words)), "{ended:?}");
+}
+
 #[test]
 fn settings_are_tuned_over_nccl() {
     let Some(world) = world() else { return };

@@ -20,16 +20,26 @@ struct Anchor {
     at: Instant,
 }
 
-/// A step that is on the device.
+/// So many gradients ahead the host puts passes on the device: streams take about a thousand launches before
+/// they make the host wait.
+const AHEAD: usize = 64;
+
+/// A step that is on the device, or its beginning is.
 pub struct Step {
     /// Its beginning.
     start: Event,
-    /// Gradients in the order in which they become ready in the last pass.
-    ready: VecDeque<(TensorId, Event)>,
+    /// The pass and the gradient that come next, and what of that pass is there already.
+    pass: usize,
+    index: usize,
+    done: Duration,
+    /// The kernel before has left the time where the next one goes on.
+    runs_on: bool,
+    /// Gradients in the order in which they become ready, each with its pass.
+    ready: VecDeque<(usize, TensorId, Event)>,
     /// Before and after what adds up each gradient.
     added: Vec<[Event; 2]>,
-    /// The end of the last backward pass, and of the optimizer, which is enqueued later.
-    backward: Event,
+    /// The end of the last backward pass, and of the optimizer, once they are there.
+    backward: Option<Event>,
     optimizer: Option<Event>,
 }
 
@@ -92,7 +102,7 @@ impl Backward {
         Ok(elapsed_us.map_or_else(Instant::now, since))
     }
 
-    /// Puts a step on the stream; it begins at once, or with the end of the one before.
+    /// Puts the beginning of a step on the stream; it begins at once, or with the end of the one before.
     ///
     /// # Errors
     /// When the driver refuses.
@@ -101,31 +111,69 @@ impl Backward {
         streams: &mut impl Streams,
         station: &Station,
     ) -> Result<Step, CudaError> {
-        let start = self.mark(streams, station)?;
-        let (mut ready, mut added) = (VecDeque::new(), Vec::new());
-        let mut runs_on = false;
-        for pass in 0..self.passes {
-            let mut done = Duration::ZERO;
-            for index in 0..self.releases.len() {
-                let (after, gradient) = self.releases[index];
-                self.busy(streams, station, after - done, &mut runs_on)?;
-                done = after;
-                if pass > 0 {
-                    let before = self.mark(streams, station)?;
-                    station.add(streams, gradient, pass)?;
-                    added.push([before, self.mark(streams, station)?]);
-                    // What comes later comes later by as much.
-                    runs_on = false;
+        let mut step = Step {
+            start: self.mark(streams, station)?,
+            pass: 0,
+            index: 0,
+            done: Duration::ZERO,
+            runs_on: false,
+            ready: VecDeque::new(),
+            added: Vec::new(),
+            backward: None,
+            optimizer: None,
+        };
+        self.go_on(streams, station, &mut step)?;
+        Ok(step)
+    }
+
+    /// Puts more of a step on the stream, if little of it is left there.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn go_on(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        step: &mut Step,
+    ) -> Result<(), CudaError> {
+        while step.backward.is_none() && step.ready.len() < AHEAD {
+            match self.releases.get(step.index) {
+                Some(&(after, gradient)) => {
+                    self.release_one(streams, station, step, (after, gradient))?;
                 }
-                if pass + 1 == self.passes {
-                    ready.push_back((gradient, self.mark(streams, station)?));
+                None => {
+                    let whole = self.times.forward + self.times.backward;
+                    self.busy(streams, station, whole.saturating_sub(step.done), step)?;
+                    (step.pass, step.index, step.done) = (step.pass + 1, 0, Duration::ZERO);
+                    if step.pass == self.passes {
+                        step.backward = Some(self.mark(streams, station)?);
+                    }
                 }
             }
-            let whole = self.times.forward + self.times.backward;
-            self.busy(streams, station, whole.saturating_sub(done), &mut runs_on)?;
         }
-        let backward = self.mark(streams, station)?;
-        Ok(Step { start, ready, added, backward, optimizer: None })
+        Ok(())
+    }
+
+    /// The part of a pass up to the next gradient.
+    fn release_one(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        step: &mut Step,
+        (after, gradient): (Duration, TensorId),
+    ) -> Result<(), CudaError> {
+        self.busy(streams, station, after - step.done, step)?;
+        (step.done, step.index) = (after, step.index + 1);
+        if step.pass > 0 {
+            let before = self.mark(streams, station)?;
+            station.add(streams, gradient, step.pass)?;
+            step.added.push([before, self.mark(streams, station)?]);
+            // What comes later comes later by as much.
+            step.runs_on = false;
+        }
+        let mark = self.mark(streams, station)?;
+        step.ready.push_back((step.pass, gradient, mark));
+        Ok(())
     }
 
     /// Puts the optimizer on the stream.
@@ -138,7 +186,8 @@ impl Backward {
         station: &Station,
         step: &mut Step,
     ) -> Result<(), CudaError> {
-        self.busy(streams, station, self.times.optimizer, &mut false)?;
+        step.runs_on = false;
+        self.busy(streams, station, self.times.optimizer, step)?;
         step.optimizer = Some(self.mark(streams, station)?);
         Ok(())
     }
@@ -149,19 +198,19 @@ impl Backward {
         streams: &mut impl Streams,
         station: &Station,
         length: Duration,
-        runs_on: &mut bool,
+        step: &mut Step,
     ) -> Result<(), CudaError> {
         if length.is_zero() {
             return Ok(());
         }
         // Blocks that come late read what the kernel before wrote, so each kernel writes the other word.
         let word = |ticks: usize| station.clock + 8 * (ticks % 2) as Address;
-        let from = if *runs_on { word(self.ticks) } else { 0 };
+        let from = if step.runs_on { word(self.ticks) } else { 0 };
         let (into, multiprocessors) = (word(self.ticks + 1), self.multiprocessors);
         let length_ns = length.as_nanos() as u64;
         streams.launch(station.compute, &Work::Busy { from, into, length_ns, multiprocessors })?;
         self.ticks += 1;
-        *runs_on = true;
+        step.runs_on = true;
         Ok(())
     }
 
@@ -178,7 +227,7 @@ impl Backward {
 }
 
 impl Step {
-    /// The next gradient, if it is ready, and since when.
+    /// The next gradient, if it is ready: in which pass, and since when.
     ///
     /// # Errors
     /// When a device has failed.
@@ -186,15 +235,15 @@ impl Step {
         &mut self,
         streams: &mut impl Streams,
         by: &Backward,
-    ) -> Result<Option<(TensorId, Instant)>, CudaError> {
-        let Some(&(gradient, event)) = self.ready.front() else { return Ok(None) };
+    ) -> Result<Option<(usize, TensorId, Instant)>, CudaError> {
+        let Some(&(pass, gradient, event)) = self.ready.front() else { return Ok(None) };
         if !streams.happened(event)? {
             return Ok(None);
         }
         let at = by.instant(streams, event)?;
         self.ready.pop_front();
         streams.give_back(event);
-        Ok(Some((gradient, at)))
+        Ok(Some((pass, gradient, at)))
     }
 
     /// Whether the next gradient is ready.
@@ -202,7 +251,7 @@ impl Step {
     /// # Errors
     /// When a device has failed.
     pub fn is_due(&self, streams: &mut impl Streams) -> Result<bool, CudaError> {
-        self.ready.front().map_or(Ok(false), |&(_, event)| streams.happened(event))
+        self.ready.front().map_or(Ok(false), |&(.., event)| streams.happened(event))
     }
 
     /// The end of the last backward pass, once it has come.
@@ -210,7 +259,13 @@ impl Step {
     /// # Errors
     /// When a device has failed.
     pub fn backward(&self, streams: &mut impl Streams) -> Result<Option<Event>, CudaError> {
-        Ok(streams.happened(self.backward)?.then_some(self.backward))
+        let Some(end) = self.backward else { return Ok(None) };
+        Ok(streams.happened(end)?.then_some(end))
+    }
+
+    /// Some of its passes are yet to be put on the device.
+    pub fn is_growing(&self) -> bool {
+        self.backward.is_none()
     }
 
     /// Whether the optimizer is on the device.
@@ -241,9 +296,9 @@ impl Step {
 
     /// Its events may be others'.
     pub fn release(self, streams: &mut impl Streams) {
-        let Step { start, ready, added, backward, optimizer } = self;
-        let all = [start, backward].into_iter().chain(optimizer);
-        let all = all.chain(ready.into_iter().map(|(_, event)| event));
+        let Step { start, ready, added, backward, optimizer, .. } = self;
+        let all = [start].into_iter().chain(backward).chain(optimizer);
+        let all = all.chain(ready.into_iter().map(|(.., event)| event));
         all.chain(added.into_iter().flatten()).for_each(|event| streams.give_back(event));
     }
 }

@@ -25,17 +25,17 @@ impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
     /// Allocates what a rank needs, on the first device; `share` ranks are on it.
     ///
     /// # Errors
-    /// When there is not as much, with the figures.
+    /// When there is not as much.
     pub fn new(
         devices: &'d mut Devices<S>,
         job: &Job,
-        all_reduce: DeviceAllReduce<'p>,
+        mut all_reduce: DeviceAllReduce<'p>,
         share: usize,
     ) -> Result<Self, CudaError> {
-        devices.check_room_of(job, 0, share)?;
         let (seat, compute) = devices.berth(0, 1)?;
         let streams = &mut devices.streams;
         let station = Station::new(streams, job, seat, compute)?;
+        all_reduce.prepare(streams, seat.device, Station::fusion_elements(job), station.wire)?;
         Ok(Process { streams, station, all_reduce, share })
     }
 

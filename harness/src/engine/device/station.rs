@@ -22,6 +22,12 @@ use crate::pattern::turn;
 /// Bytes of the two words in which passes keep the time.
 const CLOCK_BYTES: usize = 16;
 
+/// Messages for which there are tables from the beginning.
+const TABLES: usize = 8;
+
+/// Words that a kernel reads of a piece.
+const PIECE_WORDS: usize = 3;
+
 /// Every gradient begins on so many bytes, as if it had been allocated by itself.
 const ALIGNED_BYTES: usize = 256;
 
@@ -69,6 +75,8 @@ pub struct Station {
     pub clock: Address,
     /// Messages in their order.
     pub underway: VecDeque<Underway>,
+    /// One that is packed, and not yet unpacked.
+    packed: Option<Underway>,
     dtype: DataType,
     /// The type in which gradients travel.
     pub wire: DataType,
@@ -97,6 +105,11 @@ impl Station {
         passes * slab_bytes(job) + fusion_bytes(job)
     }
 
+    /// Elements of the largest message that is to be expected, those between tensors included.
+    pub fn fusion_elements(job: &Job) -> usize {
+        fusion_bytes(job) / job.wire().size_bytes()
+    }
+
     /// Allocates what a rank of a job needs.
     ///
     /// # Errors
@@ -112,8 +125,9 @@ impl Station {
         let mut station = Station {
             seat,
             compute,
-            clock: streams.allocate(seat.device, CLOCK_BYTES)?,
+            clock: 0,
             underway: VecDeque::new(),
+            packed: None,
             dtype,
             wire,
             ranks: job.topology.ranks(),
@@ -130,13 +144,30 @@ impl Station {
             table_pieces: lengths(job).map(|elements| most_pieces(elements, dtype)).sum(),
             slabs: Vec::new(),
         };
-        station.slabs.push(station.clock);
-        station.sums = station.slab(streams, job)?;
-        if passes > 1 {
-            station.later = station.slab(streams, job)?;
+        match station.fill(streams, job) {
+            Ok(()) => Ok(station),
+            Err(error) => {
+                // What was wrong first is what counts.
+                let _ = station.release(streams);
+                Err(error)
+            }
         }
-        station.room(streams, fusion_bytes(job))?;
-        Ok(station)
+    }
+
+    /// Allocates what messages will need, so that it does not happen while somebody looks at the clock.
+    fn fill(&mut self, streams: &mut impl Streams, job: &Job) -> Result<(), CudaError> {
+        self.clock = streams.allocate(self.seat.device, CLOCK_BYTES)?;
+        self.slabs.push(self.clock);
+        self.sums = self.slab(streams, job)?;
+        if job.framework.backward_passes_per_step > 1 {
+            self.later = self.slab(streams, job)?;
+        }
+        self.room(streams, fusion_bytes(job))?;
+        for _ in 0..TABLES {
+            let table = self.table(streams)?;
+            self.tables.push(table);
+        }
+        Ok(())
     }
 
     /// Memory for all gradients.
@@ -254,7 +285,7 @@ impl Station {
         }
         streams.record(self.seat.stream, marks[1])?;
         let tensors = message.tensors.clone();
-        self.underway.push_back(Underway { asked, tensors, elements, marks, tables, counts });
+        self.packed = Some(Underway { asked, tensors, elements, marks, tables, counts });
         Ok(vector)
     }
 
@@ -269,8 +300,9 @@ impl Station {
         vector: &Vector,
     ) -> Result<(), CudaError> {
         let (dtype, wire, on) = (self.dtype, self.wire, self.seat.stream);
-        let last = self.underway.back().expect("it was packed");
-        let &Underway { marks, tables, counts, .. } = last;
+        let Some(&Underway { marks, tables, counts, .. }) = self.packed.as_ref() else {
+            return Ok(());
+        };
         streams.record(on, marks[2])?;
         let factor = message.reduction.factor_after(self.ranks);
         if !vector.is_in_place || factor != 1.0 {
@@ -281,13 +313,28 @@ impl Station {
             let (pieces, count, factor) = (tables[2], counts[2], self.share);
             streams.launch(on, &Work::Pack { from: dtype, into: dtype, pieces, count, factor })?;
         }
-        streams.record(on, marks[3])
+        streams.record(on, marks[3])?;
+        self.underway.extend(self.packed.take());
+        Ok(())
     }
 
     /// A message that is over: what it had may be had by others.
     pub fn finish(&mut self, streams: &mut impl Streams, underway: &Underway) {
         underway.marks.into_iter().for_each(|mark| streams.give_back(mark));
         self.tables.push(underway.tables[0]);
+    }
+
+    /// The elements of each piece of memory that a message is reduced in.
+    pub fn lengths(&self, tensors: &[TensorId]) -> Vec<usize> {
+        let own = tensors.iter().map(|&id| self.sums[id].elements);
+        match self.is_in_place(tensors) {
+            true => own.collect(),
+            false => vec![layout(own, self.wire).1],
+        }
+    }
+
+    fn is_in_place(&self, tensors: &[TensorId]) -> bool {
+        self.dtype == self.wire && (tensors.len() == 1 || self.scattered)
     }
 
     /// Where the elements of a message are reduced, and where each tensor is among them. A tensor alone is
@@ -298,7 +345,7 @@ impl Station {
         streams: &mut impl Streams,
         tensors: &[TensorId],
     ) -> Result<(Vector, Vec<Address>), CudaError> {
-        if self.dtype == self.wire && (tensors.len() == 1 || self.scattered) {
+        if self.is_in_place(tensors) {
             let own: Vec<Tensor> = tensors.iter().map(|&id| self.sums[id]).collect();
             let place = own.iter().map(|tensor| tensor.address).collect();
             return Ok((Vector { pieces: own, is_in_place: true }, place));
@@ -314,25 +361,28 @@ impl Station {
         Ok((vector, starts.into_iter().map(place).collect()))
     }
 
-    /// Writes three tables where kernels read them.
+    /// Writes three tables where kernels read them, one behind the other.
     fn write_tables(
         &mut self,
         streams: &mut impl Streams,
         pieces: [&[Piece]; 3],
     ) -> Result<([Address; 3], [usize; 3]), CudaError> {
-        let table_words = 3 * self.table_pieces;
-        let table_bytes = table_words * size_of::<u64>();
         let table = match self.tables.pop() {
             Some(table) => table,
-            None => streams.mapped(self.seat.device, 3 * table_bytes)?,
+            None => self.table(streams)?,
         };
-        let mut words = vec![0; 3 * table_words];
-        for (own, pieces) in words.chunks_mut(table_words.max(1)).zip(pieces) {
-            own.iter_mut().zip(pieces.iter().flat_map(Piece::words)).for_each(|(a, b)| *a = b);
-        }
+        let all = pieces.iter().flat_map(|pieces| pieces.iter());
+        let words: Vec<u64> = all.flat_map(Piece::words).collect();
         streams.write_mapped(table, &words)?;
-        let tables = [0, 1, 2].map(|at| table + (at * table_bytes) as Address);
-        Ok((tables, pieces.map(<[Piece]>::len)))
+        let counts = pieces.map(<[Piece]>::len);
+        let ends = [0, counts[0], counts[0] + counts[1]];
+        Ok((ends.map(|end| table + (end * PIECE_WORDS * size_of::<u64>()) as Address), counts))
+    }
+
+    /// Room for three tables.
+    fn table(&self, streams: &mut impl Streams) -> Result<Address, CudaError> {
+        let words = 3 * PIECE_WORDS * self.table_pieces;
+        streams.mapped(self.seat.device, words * size_of::<u64>())
     }
 
     /// Gives everything back; waits for what is on the device.
@@ -340,12 +390,14 @@ impl Station {
     /// # Errors
     /// When some of it failed.
     pub fn release(mut self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        while let Some(underway) = self.underway.pop_front() {
+        let mut ended = streams.synchronize(self.compute);
+        ended = ended.and(streams.synchronize(self.seat.stream));
+        for underway in self.underway.drain(..).chain(self.packed.take()).collect::<Vec<_>>() {
             self.finish(streams, &underway);
         }
         let buffer = Some(self.fusion_buffer).filter(|&address| address > 0);
         let all = self.slabs.into_iter().chain(self.tables).chain(buffer);
-        all.into_iter().try_for_each(|address| streams.release(address))
+        all.fold(ended, |ended, address| ended.and(streams.release(address)))
     }
 }
 

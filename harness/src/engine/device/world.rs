@@ -10,7 +10,7 @@ use super::station::{Message, Station};
 use super::{Devices, Hub};
 use crate::cuda::CudaError;
 use crate::cuda::collective::{Collective, Seat};
-use crate::cuda::streams::Streams;
+use crate::cuda::streams::{Stream, Streams};
 use crate::cuda::work::Address;
 use crate::kernel::Combine;
 use crate::programs::of_all_ranks;
@@ -41,24 +41,37 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
             berths.push(devices.berth(rank, ranks)?);
         }
         let streams = &mut devices.streams;
-        let mut stations = Vec::new();
-        for (seat, compute) in berths {
-            stations.push(Station::new(streams, job, seat, compute)?);
-        }
         let (collectives, aside) = (HashMap::new(), vec![(0, 0); ranks]);
         let asked = vec![VecDeque::new(); ranks];
-        Ok(World { job, streams, stations, collectives, aside, asked })
+        let mut world = World { job, streams, stations: Vec::new(), collectives, aside, asked };
+        match world.fill(berths) {
+            Ok(()) => Ok(world),
+            Err(error) => {
+                // What was wrong first is what counts.
+                let _ = world.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates everything, for the largest message that is to be expected, too.
+    fn fill(&mut self, berths: Vec<(Seat, Stream)>) -> Result<(), CudaError> {
+        for (seat, compute) in berths {
+            self.stations.push(Station::new(self.streams, self.job, seat, compute)?);
+        }
+        let elements = Station::fusion_elements(self.job);
+        self.plan(&[elements])
     }
 
     /// Puts a message on the streams of all ranks.
     fn enqueue(&mut self, message: &Message, asked: &[Instant]) -> Result<(), CudaError> {
+        let lengths = self.stations[0].lengths(&message.tensors);
+        self.plan(&lengths)?;
         let World { streams, stations, .. } = self;
         let mut vectors = Vec::new();
         for (station, &asked) in stations.iter_mut().zip(asked) {
             vectors.push(station.pack(*streams, message, asked)?);
         }
-        let lengths: Vec<usize> = vectors[0].pieces.iter().map(|piece| piece.elements).collect();
-        self.plan(&lengths, Combine::of(message.reduction.op))?;
         let World { streams, stations, collectives, aside, .. } = self;
         let data: Vec<Address> =
             vectors.iter().flat_map(|vector| &vector.pieces).map(|piece| piece.address).collect();
@@ -69,7 +82,7 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
     }
 
     /// Plans a collective on pieces of so many elements, unless it was planned before.
-    fn plan(&mut self, lengths: &[usize], combine: Combine) -> Result<(), CudaError> {
+    fn plan(&mut self, lengths: &[usize]) -> Result<(), CudaError> {
         if self.collectives.contains_key(lengths) {
             return Ok(());
         }
@@ -88,12 +101,14 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
             self.aside.iter_mut().zip(planned.aside_bytes.iter().zip(&seats))
         {
             if needed > *bytes {
-                if *bytes > 0 {
+                if std::mem::take(bytes) > 0 {
                     self.streams.release(*place)?;
                 }
-                (*place, *bytes) = (self.streams.allocate(seat.device, needed)?, needed);
+                *place = self.streams.allocate(seat.device, needed)?;
+                *bytes = needed;
             }
         }
+        let combine = Combine::of(job.op);
         let collective = Collective::without_aside(self.streams, planned, &seats, wire, combine)?;
         self.collectives.insert(lengths.to_vec(), collective);
         Ok(())
