@@ -15,6 +15,9 @@ ranks=$(dirname "$0")/ranks.sh
 [ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
 [ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
 
+# Ranks that share a GPU have two streams each, and streams share queues if there are too few.
+export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
+
 [ -x "$kolo" ] || { echo "$kolo is no program; expected the binary kolo" >&2; exit 2; }
 said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1)
 status=$?
