@@ -47,7 +47,7 @@ const NO_GLOO: &str = "there is no Gloo here";
 const NO_TUNER: &str = "a sweep measures every setting";
 const NO_LOG: &str = "there is no log; progress goes to stderr";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
-const LAUNCHED: &str = "sweep.topology places ranks, or the launcher does";
+const LAUNCHED: &str = "ranks are threads, as sweep.topology places them";
 
 /// Variables that are read while Horovod runs.
 #[rustfmt::skip]
