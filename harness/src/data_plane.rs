@@ -56,7 +56,14 @@ impl DataPlane {
             )),
             _ => {
                 let algorithm = registry::find(name).expect("the name was checked");
-                DataPlane::ours(algorithm, topology)
+                let grouping = algorithm.grouping();
+                let is_scattered = grouping.is_some_and(|it| it.buffer == Packing::Scattered);
+                match transport == nccl::NAME && is_scattered {
+                    true => Err(format!(
+                        "{name} works on tensors where they lie, which transport {transport} does not yet"
+                    )),
+                    false => DataPlane::ours(algorithm, topology),
+                }
             }
         }
     }
@@ -151,6 +158,15 @@ pub fn spelling(name: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn tensors_stay_where_they_lie_unless_nccl_moves_them() {
+        let find = |transport| DataPlane::find("grouped-scattered", transport, &Topology::flat(2));
+        for transport in ["threads", "mpi", "cuda"] {
+            assert!(find(transport).is_ok(), "{transport}");
+        }
+        assert!(find("nccl").err().unwrap().contains("which transport nccl does not yet"));
+    }
 
     #[test]
     fn the_librarys_own_is_for_its_transport_and_alone() {

@@ -6,7 +6,6 @@ use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
 
-use algorithms::grouped::Buffer as Packing;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
@@ -68,15 +67,7 @@ impl Job<'_> {
         let shares = env::var(SHARE_GPUS).is_ok_and(|value| value.trim() == "1");
         let seats = assign(&control.facts, shares).map_err(usage)?;
         let request = self.request(control, &seats)?;
-        let plane = |name: &String| {
-            let plane = DataPlane::find(name, NAME, &request.topology)?;
-            match plane.grouping().map(|grouping| grouping.buffer) {
-                Some(Packing::Scattered) => Err(format!(
-                    "{name} works on tensors where they lie, which transport {NAME} does not yet"
-                )),
-                _ => Ok(plane),
-            }
-        };
+        let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
         let planes: Vec<_> = request.names.iter().map(plane).collect();
         let library = format!("NCCL {}, {}", in_words(self.nccl.version), self.nccl.file());
         let driver = format!("CUDA {}, {}", cuda::version(self.found.version), self.found.library);

@@ -64,7 +64,7 @@ impl<S: Streams> Hub for Process<'_, '_, S> {
         let Process { streams, station, all_reduce, .. } = self;
         let vector = station.pack(*streams, message, now)?;
         let combine = Combine::of(message.reduction.op);
-        // Several only where they are not packed, which no data plane over NCCL asks for.
+        // One: data planes that do not pack are refused over NCCL.
         for piece in &vector.pieces {
             let (data, elements, dtype) = (piece.address, piece.elements, station.wire);
             let part = Vector { data, elements, dtype, combine };
