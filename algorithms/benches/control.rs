@@ -48,7 +48,7 @@ fn at_rank_0() {
     );
     println!("| plane | ranks | tensors | first cycle | later cycles |");
     println!("|---|---|---|---|---|");
-    for plane in ["coordinator", "tree:4", "bitvector"] {
+    for plane in ["coordinator", "tree:4", "point-to-point", "bitvector"] {
         for (ranks, count) in [(96, 161), (768, 161), (768, 1000), (6000, 161)] {
             let tensors = tensors(count);
             let all: Vec<usize> = (0..count).collect();
@@ -72,7 +72,7 @@ fn whole_machine() {
     println!("|---|---|---|---|---|---|---|");
     let tensors = tensors(161);
     let all: Vec<usize> = (0..161).collect();
-    for plane in ["bitvector", "coordinator", "tree:4"] {
+    for plane in ["bitvector", "coordinator", "tree:4", "point-to-point"] {
         let mut world = world(plane, 27_600, &tensors);
         let first = cycle(&mut world, 27_600, &all);
         let later = median((0..9).map(|_| cycle(&mut world, 27_600, &all)).collect());

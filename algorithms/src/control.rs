@@ -11,6 +11,7 @@
 //! Combined | Arrived    ->   ... Execute ... EndCycle     until the cycle is over
 //! ```
 
+mod answer;
 pub mod bitvector;
 pub mod buckets;
 pub mod cache;
@@ -21,10 +22,12 @@ mod hash;
 pub mod lockstep;
 pub mod message;
 mod negotiation;
+pub mod point_to_point;
 mod queue;
 pub mod rehearsal;
 mod report;
 mod table;
+mod tally;
 mod tensor;
 
 use std::sync::Arc;
@@ -220,8 +223,14 @@ impl Settings {
 }
 
 /// Names of the control planes, as in configurations and CSV files; some take a number (`tree:4`).
-pub const NAMES: [&str; 5] =
-    [coordinator::NAME, coordinator::TREE, bitvector::NAME, buckets::DDP, buckets::PACKS];
+pub const NAMES: [&str; 6] = [
+    coordinator::NAME,
+    coordinator::TREE,
+    point_to_point::NAME,
+    bitvector::NAME,
+    buckets::DDP,
+    buckets::PACKS,
+];
 
 /// The control plane of that name for one rank, or `None` for an unknown name.
 pub fn find(
@@ -240,6 +249,9 @@ pub fn find(
         }
         (coordinator::TREE, Some(radix @ 2..)) => {
             Box::new(coordinator::Coordinator::tree(tensors, settings, radix))
+        }
+        (point_to_point::NAME, None) => {
+            Box::new(point_to_point::PointToPoint::new(tensors, settings))
         }
         (bitvector::NAME, None) => Box::new(bitvector::BitVector::new(tensors, settings)),
         (buckets::DDP | buckets::PACKS, None | Some(1..)) => {

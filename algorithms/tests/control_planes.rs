@@ -12,7 +12,7 @@ use algorithms::control::{
 use algorithms::fusion::{Groups, Stop};
 use algorithms::grouped::split;
 
-const NEGOTIATING: [&str; 4] = ["coordinator", "tree:2", "tree:4", "bitvector"];
+const NEGOTIATING: [&str; 5] = ["coordinator", "tree:2", "tree:4", "point-to-point", "bitvector"];
 
 fn tensor(index: usize, size: u64) -> Tensor {
     Tensor::new(format!("layer{index}.weight"), DataType::F32, ReduceOp::Average, &[size])
@@ -71,9 +71,81 @@ fn a_cached_cycle_is_one_and_without_messages() {
     }
 }
 
+/// With n tensors ready and r responses: (n + 1)(P - 1) messages come to rank 0, (r + 1)(P - 1) leave it.
+#[test]
+fn point_to_point_sends_a_message_for_every_tensor_and_every_response() {
+    const RANKS: usize = 5;
+    for (threshold_bytes, responses) in [(0, 7), (56, 4), (1 << 20, 1)] {
+        let mut world = world_of("point-to-point", &vec![tensors(&[7; 7]); RANKS], |settings| {
+            settings.fusion_threshold_bytes = threshold_bytes;
+        });
+        let mut sent = Vec::new();
+        for ready in [&[0, 1, 2, 3, 4, 5, 6][..], &[]] {
+            let executed = cycle(&mut world, RANKS, ready).len();
+            assert_eq!(executed, if ready.is_empty() { 0 } else { responses });
+            let (rank_0, rank_1) = (world.take_report(0), world.take_report(1));
+            assert_eq!(rank_0.messages_received, (ready.len() + 1) * (RANKS - 1));
+            assert_eq!(rank_0.messages_sent, (executed + 1) * (RANKS - 1));
+            assert_eq!((rank_1.messages_sent, rank_1.slow_cycles), (ready.len() + 1, 1));
+            sent.push(rank_1.bytes_horovod_sent);
+        }
+        // 13 letters and a dimension each, in lists of one; the end is empty.
+        assert_eq!(sent, [7 * (48 + 60 + 8 + 16 + 1), 0]);
+    }
+}
+
+/// Who was answered first may ask again before the others were answered: that is for the next cycle.
+#[test]
+fn point_to_point_keeps_what_comes_early_for_the_next_cycle() {
+    let list = tensors(&[1, 2]);
+    let settings = |rank| Settings::new(rank, 3);
+    let mut planes: Vec<_> =
+        (0..3).map(|rank| plane("point-to-point", &list, &settings(rank))).collect();
+    let asks = |planes: &mut Vec<Box<dyn ControlPlane>>, rank: usize, ready: &[usize]| {
+        let mut out = Vec::new();
+        planes[rank].on(Event::Ready(ready), &mut out).unwrap();
+        planes[rank].on(Event::Cycle(Duration::ZERO), &mut out).unwrap();
+        out
+    };
+    let deliver = |planes: &mut Vec<Box<dyn ControlPlane>>, from: usize, effects: Vec<Effect>| {
+        let mut out = Vec::new();
+        for effect in effects {
+            let Effect::Send { to: 0, message } = effect else { panic!("{effect:?}") };
+            planes[0].on(Event::Arrived { from, message: &message }, &mut out).unwrap();
+        }
+        out
+    };
+    let early = asks(&mut planes, 2, &[1, 0]);
+    assert!(deliver(&mut planes, 2, early).is_empty());
+    assert!(planes[0].waits_for().is_empty(), "its cycle has not begun");
+    assert!(asks(&mut planes, 0, &[1]).is_empty());
+    assert_eq!(planes[0].waits_for(), [1], "rank 2 has said all");
+    let last = asks(&mut planes, 1, &[1]);
+    let executed = deliver(&mut planes, 1, last);
+    let responses: Vec<_> = executed
+        .iter()
+        .filter_map(|effect| match effect {
+            Effect::Execute(response) => Some(response.tensors.to_vec()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(responses, [[1]]);
+    // A request after the end of one's requests is refused.
+    asks(&mut planes, 0, &[0]);
+    let list = Writer::requests(false, 0).finish();
+    planes[0].on(Event::Arrived { from: 1, message: &list }, &mut Vec::new()).unwrap();
+    let again = planes[0].on(Event::Arrived { from: 1, message: &list }, &mut Vec::new());
+    assert_eq!(
+        again.unwrap_err().to_string(),
+        "rank 0 got requests of the next cycle outside a cycle that waits for it"
+    );
+}
+
 #[test]
 fn idle_cycles_cost_an_and_or_a_round_of_messages() {
-    for (name, bitwise, sent) in [("bitvector", 3, 0), ("coordinator", 0, 4), ("ddp", 0, 0)] {
+    for (name, bitwise, sent) in
+        [("bitvector", 3, 0), ("coordinator", 0, 4), ("point-to-point", 0, 4), ("ddp", 0, 0)]
+    {
         let mut world = world(name, 3, &tensors(&[1]));
         assert!(cycle(&mut world, 3, &[]).is_empty());
         let report = total(&mut world, 3);
@@ -215,7 +287,7 @@ fn ranks_gather_any_number_of_rows() {
 
 #[test]
 fn a_tensor_ready_twice_is_an_error_that_changes_nothing() {
-    for name in ["coordinator", "bitvector", "ddp", "packs", "tree:2"] {
+    for name in ["coordinator", "bitvector", "ddp", "packs", "tree:2", "point-to-point"] {
         let mut world = world(name, 1, &tensors(&[1, 1, 1]));
         world.ready(0, &[1]).unwrap();
         let error = world.ready(0, &[0, 1, 2]).unwrap_err();
@@ -228,7 +300,7 @@ fn a_tensor_ready_twice_is_an_error_that_changes_nothing() {
 #[test]
 fn malformed_messages_are_refused() {
     let list = tensors(&[5, 6]);
-    for name in ["coordinator", "tree:2", "bitvector", "ddp"] {
+    for name in ["coordinator", "tree:2", "point-to-point", "bitvector", "ddp"] {
         for me in 0..2 {
             let caught = messages_to(name, me, &list);
             for message in caught {
@@ -339,7 +411,7 @@ fn more_tensors_than_the_cache_holds() {
 
 #[test]
 fn groups_that_are_not_fused_travel_alone() {
-    for name in ["coordinator", "tree:2", "bitvector"] {
+    for name in ["coordinator", "tree:2", "point-to-point", "bitvector"] {
         let groups = Arc::new(Groups::new(vec![vec![3, 1], vec![0, 4]]));
         let mut world = world_of(name, &vec![tensors(&[4; 6]); 2], |settings| {
             settings.groups = Some(groups.clone());
@@ -489,6 +561,8 @@ fn names_are_known_by_one_spelling() {
         ("bitvector", Some("bitvector")),
         ("tree", Some("tree:4")),
         ("tree:16", Some("tree:16")),
+        ("point-to-point", Some("point-to-point")),
+        ("point-to-point:2", None),
         ("ddp:25", Some("ddp:25")),
         ("tree:1", None),
         ("ddp:0", None),

@@ -126,6 +126,7 @@ pub struct Row {
     pub bits_bytes_p50: Option<f64>,
     pub network_source: String,
     pub network_alpha_us: Option<f64>,
+    pub network_message_us: Option<f64>,
     pub network_bandwidth_gb_s: Option<f64>,
     pub network_us_p50: Option<f64>,
     pub cycle_wait_us_p50: Option<f64>,

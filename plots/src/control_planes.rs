@@ -8,7 +8,7 @@ use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
 use crate::page::{Entry, Page, SIGN};
-use crate::rows::{Estimate, Row, Rows};
+use crate::rows::{Assumed, Estimate, Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
 
@@ -96,7 +96,7 @@ impl<'a> Picture<'a> {
     }
 
     /// What the network is assumed to be, where all rows assume the same.
-    fn network(&self) -> Option<(f64, f64)> {
+    fn network(&self) -> Option<Assumed> {
         let mut assumed = self.selection.rows.iter().map(|row| row.network_assumed);
         let first = assumed.next()??;
         assumed.all(|other| other == Some(first)).then_some(first)
@@ -177,12 +177,16 @@ impl Line<'_> {
 }
 
 /// What solid and dashed lines are.
-fn kinds(assumed: Option<(f64, f64)>) -> [Entry<'static>; 2] {
+fn kinds(assumed: Option<Assumed>) -> [Entry<'static>; 2] {
     let ends = |(x, y): Point| [(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)];
     let assumed = match assumed {
-        Some((alpha_us, gb_s)) => {
-            let (alpha_us, gb_s) = (theme::tick(alpha_us), theme::tick(gb_s));
-            format!("time on a network, assumed: {alpha_us} µs a message, {gb_s} GB/s")
+        Some(Assumed { alpha_us, message_us, bandwidth_gb_s }) => {
+            let [alpha_us, gb_s] = [alpha_us, bandwidth_gb_s].map(theme::tick);
+            let message = match message_us {
+                Some(message_us) => format!(", {} µs a message", theme::tick(message_us)),
+                None => String::new(),
+            };
+            format!("time on a network, assumed: {alpha_us} µs latency{message}, {gb_s} GB/s")
         }
         None => "time on a network, assumed".to_string(),
     };
@@ -256,7 +260,7 @@ mod tests {
         for expected in [
             "At 27\u{202f}600 ranks a step takes 88.9 ms with coordinator, 3.00 µs with bitvector of",
             "coordinator bitvector ddp tree:2 tree:4 tree:8 tree:16 time of rank 0, measured",
-            "time on a network, assumed: 1.5 µs a message, 23 GB/s",
+            "time on a network, assumed: 1.5 µs latency, 0.5 µs a message, 23 GB/s",
             "MEASURED (solid) · network ASSUMED (dashed)",
             "transport lockstep; 6 to 27600 ranks;",
             "161 tensors, all ready at once.",

@@ -8,7 +8,7 @@ use crate::rows::{Estimate, PARTS};
 
 /// Columns of control planes alone and of simulations, which files of older versions lack: not
 /// known there.
-const LATER: [&str; 22] = [
+const LATER: [&str; 23] = [
     "ready_order",
     "miss_share",
     "invalid_share",
@@ -17,6 +17,7 @@ const LATER: [&str; 22] = [
     "rank0_us_p50_high",
     "network_us_p50",
     "network_alpha_us",
+    "network_message_us",
     "network_bandwidth_gb_s",
     "machine",
     "policy",

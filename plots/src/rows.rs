@@ -98,8 +98,8 @@ pub(crate) struct Row {
     pub invalid_share: Option<f64>,
     pub rank0_us: Estimate,
     pub network_us: Option<f64>,
-    /// Latency in microseconds and bandwidth in GB/s that the former was computed from.
-    pub network_assumed: Option<(f64, f64)>,
+    /// What the former was computed from.
+    pub network_assumed: Option<Assumed>,
     /// The file that describes the machine on which the row was simulated; empty if it was not.
     pub machine: String,
     /// Whose policies of negotiation and fusion were simulated.
@@ -135,6 +135,17 @@ impl Row {
     pub fn of_machine(&self) -> bool {
         self.source == "simulated" && !(self.machine.is_empty() && self.policy.is_empty())
     }
+}
+
+/// A network that nobody measured.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Assumed {
+    /// Latency of a message in microseconds.
+    pub alpha_us: f64,
+    /// Time of one of many messages at rank 0 in microseconds.
+    pub message_us: Option<f64>,
+    /// Bandwidth of a rank, in 10^9 bytes per second.
+    pub bandwidth_gb_s: f64,
 }
 
 /// A value and the interval around it, as far as they are known.
@@ -173,6 +184,15 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), Plot
         }
     }
     Ok(())
+}
+
+/// What a network is assumed to be; rows of older versions do not tell the time of a message.
+fn assumed(fields: &Fields) -> Result<Option<Assumed>, PlotError> {
+    let alpha_us = fields.number("network_alpha_us")?;
+    let message_us = fields.number("network_message_us")?;
+    let bandwidth_gb_s = fields.number("network_bandwidth_gb_s")?;
+    let both = alpha_us.zip(bandwidth_gb_s);
+    Ok(both.map(|(alpha_us, bandwidth_gb_s)| Assumed { alpha_us, message_us, bandwidth_gb_s }))
 }
 
 fn row(fields: &Fields) -> Result<Row, PlotError> {
@@ -226,9 +246,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         invalid_share: fields.number("invalid_share")?,
         rank0_us: fields.estimate("rank0_us_p50", "rank0_us_p50_low", "rank0_us_p50_high")?,
         network_us: fields.number("network_us_p50")?,
-        network_assumed: fields
-            .number("network_alpha_us")?
-            .zip(fields.number("network_bandwidth_gb_s")?),
+        network_assumed: assumed(fields)?,
         machine: fields.text("machine")?,
         policy: fields.text("policy")?,
         engine: fields.text("engine")?,

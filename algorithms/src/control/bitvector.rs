@@ -14,11 +14,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::answer::Answer;
 use super::cache::ResponseCache;
 use super::coordinator::Ending;
 use super::flaw::{Flaw, Flaws};
 use super::hash::FastMap;
-use super::negotiation::{Answer, Negotiation};
+use super::negotiation::Negotiation;
 use super::queue::Queue;
 use super::{
     Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Settings, StallCheck,

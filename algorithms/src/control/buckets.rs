@@ -12,10 +12,10 @@
 
 use std::sync::Arc;
 
+use super::answer::Answer;
 use super::coordinator::Ending;
 use super::flaw::{Flaw, Flaws};
 use super::message::{Items, Writer};
-use super::negotiation::Answer;
 use super::queue::Queue;
 use super::{
     ControlError, ControlPlane, Effect, Event, Report, Response, Settings, TensorId, Tensors,

@@ -9,8 +9,9 @@
 
 use std::sync::Arc;
 
+use super::answer::Answer;
 use super::flaw::{Flaw, Flaws};
-use super::negotiation::{Answer, Negotiation};
+use super::negotiation::Negotiation;
 use super::queue::Queue;
 use super::{ControlError, ControlPlane, Effect, Event, Report, Settings, Tensors};
 use crate::topology::Rank;

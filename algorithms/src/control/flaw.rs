@@ -23,11 +23,13 @@ pub enum Flaw {
     GroupsFusedTogether,
     OrderNotRebuilt,
     SubtreeNotAwaited,
+    EndNotAwaited,
+    EarlyRequestLost,
 }
 
 impl Flaw {
     /// Every mistake.
-    pub const ALL: [Flaw; 18] = [
+    pub const ALL: [Flaw; 20] = [
         Flaw::RenumberingLost,
         Flaw::EvictedKeepsItsBit,
         Flaw::HitsAreNotUses,
@@ -46,6 +48,8 @@ impl Flaw {
         Flaw::GroupsFusedTogether,
         Flaw::OrderNotRebuilt,
         Flaw::SubtreeNotAwaited,
+        Flaw::EndNotAwaited,
+        Flaw::EarlyRequestLost,
     ];
 }
 

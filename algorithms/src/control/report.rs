@@ -37,6 +37,15 @@ pub struct Report {
     pub bitwise_bytes: usize,
 }
 
+impl Report {
+    /// So many messages of this many bytes each left this rank, in our format and in Horovod's.
+    pub(super) fn sent(&mut self, messages: usize, bytes: usize, bytes_horovod: usize) {
+        self.messages_sent += messages;
+        self.bytes_wire_sent += messages * bytes;
+        self.bytes_horovod_sent += messages * bytes_horovod;
+    }
+}
+
 impl AddAssign for Report {
     fn add_assign(&mut self, other: Report) {
         self.cycles += other.cycles;

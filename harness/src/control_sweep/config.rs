@@ -148,14 +148,17 @@ impl ReadyOrder {
 pub struct Network {
     /// Latency of a small message in microseconds.
     pub alpha_us: f64,
+    /// Of one message, in microseconds, where rank 0 sends or receives many one after the other.
+    pub message_us: f64,
     /// What a rank sends or receives per second, in 10^9 bytes.
     pub bandwidth_gb_s: f64,
 }
 
 impl Default for Network {
-    /// A small message of MPI over EDR InfiniBand, and what a node of Summit injects.
+    /// A small message of MPI over EDR InfiniBand, two million of them in a second, and what a node of Summit
+    /// injects.
     fn default() -> Network {
-        Network { alpha_us: 1.5, bandwidth_gb_s: 23.0 }
+        Network { alpha_us: 1.5, message_us: 0.5, bandwidth_gb_s: 23.0 }
     }
 }
 
@@ -341,8 +344,9 @@ impl Config {
         }
         let threshold = MOST_FUSION_THRESHOLD_BYTES as f64 / MIB;
         within("control.base.fusion_threshold_mib", base.fusion_threshold_mib, 0.0, threshold)?;
-        let Network { alpha_us, bandwidth_gb_s } = self.network;
+        let Network { alpha_us, message_us, bandwidth_gb_s } = self.network;
         within("network.alpha_us", alpha_us, 0.0, 1e6)?;
+        within("network.message_us", message_us, 0.0, 1e6)?;
         within("network.bandwidth_gb_s", bandwidth_gb_s, 1e-3, 1e6)?;
         let measure = &self.measure;
         let steps = MOST_STEPS as f64;

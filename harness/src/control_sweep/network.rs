@@ -1,18 +1,19 @@
 //! What a step would take on a network that is assumed: nobody measures it.
 //!
-//! With L = ceil(log2 P), per cycle that asks rank 0, alpha the latency of a message and beta the time of
-//! a byte:
+//! With L = ceil(log2 P), per cycle that asks rank 0, alpha the latency of a message, beta the time of a byte
+//! and m that of one message of many at rank 0:
 //!
 //! ```text
 //! star    4 L alpha  +  (what rank 0 receives + its answer) beta      gather, gatherv and 2 broadcasts
 //! tree    2 D alpha  +  D r (a list + the answer) beta                D levels of radix r, up and down
+//! points  2 alpha  +  messages m  +  (received + sent) beta           what rank 0 receives and sends, one by one
 //! bits    2 L (alpha + bytes beta)                                    each bitwise collective: reduce, broadcast
 //! ```
 //!
 //! Bytes are those that Horovod would send. The star's are a lower bound: its gatherv and broadcast are
 //! taken for perfectly pipelined. Static buckets send nothing once they know their order.
 
-use algorithms::control::Report;
+use algorithms::control::{Report, point_to_point};
 
 use super::config::Network;
 
@@ -27,19 +28,47 @@ pub struct Reports {
     pub all: Report,
 }
 
-/// Time on the network in microseconds, of a star or a tree of some radix.
-pub fn time_us(network: &Network, ranks: usize, radix: Option<usize>, reports: &Reports) -> f64 {
+/// How a plane's ranks and rank 0 talk to each other, if they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pattern {
+    /// By collectives.
+    Star,
+    /// Along a tree of this radix.
+    Tree(usize),
+    /// By a message for everything.
+    Points,
+}
+
+impl Pattern {
+    /// That of a plane, by the one spelling of its name.
+    pub fn of(plane: &str) -> Pattern {
+        match plane.strip_prefix("tree:").and_then(|radix| radix.parse().ok()) {
+            Some(radix) => Pattern::Tree(radix),
+            None if plane == point_to_point::NAME => Pattern::Points,
+            None => Pattern::Star,
+        }
+    }
+}
+
+/// Time on the network in microseconds.
+pub fn time_us(network: &Network, ranks: usize, pattern: Pattern, reports: &Reports) -> f64 {
     let Reports { rank_0, last, all } = reports;
     let byte_us = 1e-3 / network.bandwidth_gb_s;
     let levels = ranks.next_power_of_two().trailing_zeros() as f64;
     let answer = rank_0.bytes_horovod_sent as f64 / rank_0.messages_sent.max(1) as f64;
     let slow_cycles = rank_0.slow_cycles as f64;
-    let slow_us = match radix {
-        None => {
-            let received = (all.bytes_horovod_sent - rank_0.bytes_horovod_sent) as f64;
+    let received = (all.bytes_horovod_sent - rank_0.bytes_horovod_sent) as f64;
+    let slow_us = match pattern {
+        Pattern::Star => {
             slow_cycles * (4.0 * levels * network.alpha_us + answer * byte_us) + received * byte_us
         }
-        Some(radix) => {
+        Pattern::Points => {
+            let messages = (rank_0.messages_received + rank_0.messages_sent) as f64;
+            let bytes = received + rank_0.bytes_horovod_sent as f64;
+            let ends = if ranks == 1 { 0.0 } else { 2.0 * slow_cycles };
+            ends * network.alpha_us + messages * network.message_us + bytes * byte_us
+        }
+        Pattern::Tree(radix) => {
             let list = last.bytes_horovod_sent as f64 / last.messages_sent.max(1) as f64;
             let level_us = 2.0 * network.alpha_us + radix as f64 * (list + answer) * byte_us;
             slow_cycles * depth(ranks, radix) as f64 * level_us
@@ -59,7 +88,7 @@ pub fn depth(ranks: usize, radix: usize) -> usize {
 mod tests {
     use super::*;
 
-    const NETWORK: Network = Network { alpha_us: 2.0, bandwidth_gb_s: 1.0 };
+    const NETWORK: Network = Network { alpha_us: 2.0, message_us: 0.5, bandwidth_gb_s: 1.0 };
 
     fn report(slow_cycles: usize, messages_sent: usize, bytes_horovod_sent: usize) -> Report {
         Report { slow_cycles, messages_sent, bytes_horovod_sent, ..Report::default() }
@@ -82,7 +111,7 @@ mod tests {
         let (rank_0, last) = (report(1, 4, 1200), report(1, 1, 1000));
         let reports = Reports { rank_0, last, all: report(5, 8, 5200) };
         let expected = 4.0 * 3.0 * 2.0 + (4000.0 + 300.0) * 1e-3;
-        assert!((time_us(&NETWORK, 5, None, &reports) - expected).abs() < 1e-9);
+        assert!((time_us(&NETWORK, 5, Pattern::Star, &reports) - expected).abs() < 1e-9);
     }
 
     #[test]
@@ -94,7 +123,25 @@ mod tests {
             all: report(7, 12, 7800),
         };
         let expected = 2.0 * (2.0 * 2.0 + 2.0 * 1300.0 * 1e-3);
-        assert!((time_us(&NETWORK, 7, Some(2), &reports) - expected).abs() < 1e-9);
+        assert!((time_us(&NETWORK, 7, Pattern::Tree(2), &reports) - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn points_pay_for_every_message() {
+        // 5 ranks: 3 requests of 100 bytes and an end each; an answer of 50 bytes and an end to each.
+        let rank_0 = Report { messages_received: 16, ..report(1, 8, 200) };
+        let reports = Reports { rank_0, last: report(1, 4, 300), all: report(5, 24, 1400) };
+        let expected = 2.0 * 2.0 + (16.0 + 8.0) * 0.5 + (1200.0 + 200.0) * 1e-3;
+        assert!((time_us(&NETWORK, 5, Pattern::Points, &reports) - expected).abs() < 1e-9);
+    }
+
+    #[test]
+    fn patterns_go_by_names() {
+        let of = |name| Pattern::of(&algorithms::control::spelling(name).unwrap());
+        assert_eq!(of("tree"), Pattern::Tree(4));
+        assert_eq!(of("tree:16"), Pattern::Tree(16));
+        assert_eq!(of("point-to-point"), Pattern::Points);
+        assert_eq!(of("coordinator"), Pattern::Star);
     }
 
     #[test]
@@ -102,8 +149,8 @@ mod tests {
         let rank_0 = Report { bitwise: 1, bitwise_bytes: 24, ..Report::default() };
         let reports = Reports { rank_0, ..Reports::default() };
         let expected = 2.0 * 13.0 * (2.0 + 24.0 * 1e-3);
-        assert!((time_us(&NETWORK, 6000, None, &reports) - expected).abs() < 1e-9);
-        assert_eq!(time_us(&NETWORK, 1, None, &reports), 0.0);
-        assert_eq!(time_us(&NETWORK, 6000, None, &Reports::default()), 0.0);
+        assert!((time_us(&NETWORK, 6000, Pattern::Star, &reports) - expected).abs() < 1e-9);
+        assert_eq!(time_us(&NETWORK, 1, Pattern::Points, &reports), 0.0);
+        assert_eq!(time_us(&NETWORK, 6000, Pattern::Star, &Reports::default()), 0.0);
     }
 }

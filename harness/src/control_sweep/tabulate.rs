@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use super::Plan;
 use super::config::{Case, LOCKSTEP};
 use super::measured::{Measured, Step};
-use super::{Plan, network};
+use super::network::{self, Pattern};
 use crate::provenance::{Launch, cores};
 use crate::row::{Kind, Row, SCHEMA, Source, Status};
 use crate::statistics::Summary;
@@ -57,9 +58,9 @@ pub fn finished(plan: &Plan, case: &Case, blank: Row, measured: &Measured) -> Ro
     let p50 = |value: &dyn Fn(&Step) -> f64| Some(of(value).p50);
     let switches: Option<u64> = counted.iter().map(|step| step.context_switches).sum();
     let check = &measured.check;
-    let radix = case.plane.strip_prefix("tree:").and_then(|radix| radix.parse().ok());
+    let pattern = Pattern::of(&case.plane);
     let assumed = &plan.config.network;
-    let network_us = |step: &Step| network::time_us(assumed, case.ranks, radix, &step.reports);
+    let network_us = |step: &Step| network::time_us(assumed, case.ranks, pattern, &step.reports);
     let mut row = Row {
         status: if check.wrong == 0 { Status::Ok } else { Status::Wrong },
         reason: check.first.clone().unwrap_or_default(),
@@ -91,6 +92,7 @@ pub fn finished(plan: &Plan, case: &Case, blank: Row, measured: &Measured) -> Ro
         bits_bytes_p50: p50(&|step| step.reports.all.bitwise_bytes as f64),
         network_source: "assumed".into(),
         network_alpha_us: Some(assumed.alpha_us),
+        network_message_us: Some(assumed.message_us),
         network_bandwidth_gb_s: Some(assumed.bandwidth_gb_s),
         network_us_p50: p50(&network_us),
         ..blank

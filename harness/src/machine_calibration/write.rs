@@ -77,6 +77,7 @@ pub fn with_control(
     let own = |key: &str, estimate: Estimate| parameter(key, estimate, &source);
     file.control = Some(Control {
         alpha_us: small.alpha_us.clone(),
+        message_us: None,
         bandwidth_gb_s: large.bandwidth_gb_s.clone(),
         rank0_ns: own("control.rank0_ns", control::rank0_ns(share)),
         cycle_us: own("control.cycle_us", control::cycle_us(share)),

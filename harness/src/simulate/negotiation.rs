@@ -1,11 +1,12 @@
 //! One cycle of a control plane in virtual time: the state machines decide, a formula says how long it takes.
 //!
-//! With L = ceil(log2 P), n requests of all ranks together, alpha the latency of a small message and beta
-//! the time of a byte into rank 0:
+//! With L = ceil(log2 P), n requests of all ranks together, alpha the latency of a small message, m the time of
+//! one of many at rank 0 and beta that of a byte there:
 //!
 //! ```text
 //! star    4 L alpha  +  (requests + answer) beta  +  n c              c of rank 0's processor per request
 //! tree    D (2 alpha  +  r (list + answer) beta  +  r n' c)           D levels of radix r, n' of one rank
+//! points  2 alpha  +  messages m  +  (requests + answers) beta  +  n c   one for each request and each response
 //! bits    2 L (alpha + bytes beta)                                    each bitwise collective
 //! ```
 //!
@@ -26,7 +27,7 @@ use algorithms::control::{
 };
 
 use super::machine_file::Control;
-use crate::control_sweep::network::depth;
+use crate::control_sweep::network::{Pattern, depth};
 
 /// A control plane's state machines, and what a cycle of theirs costs.
 pub struct Negotiation {
@@ -35,20 +36,15 @@ pub struct Negotiation {
     /// World size, of which so many are driven.
     ranks: usize,
     cost: Cost,
-    kind: Kind,
+    /// How ranks talk to rank 0; none for planes that do not.
+    pattern: Option<Pattern>,
     /// Those that were agreed on before, so that a cache that has room for all knows them.
     known: Vec<bool>,
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Static,
-    Tree(usize),
-    Other,
-}
-
 struct Cost {
     alpha_s: f64,
+    message_s: f64,
     byte_s: f64,
     request_s: f64,
     cycle_s: f64,
@@ -84,19 +80,15 @@ impl Negotiation {
                     )
                 })
         };
-        let kind = match plane(0, 1)? {
-            one if !one.is_paced() => Kind::Static,
-            one => match one.name().strip_prefix("tree:").and_then(|radix| radix.parse().ok()) {
-                Some(radix) => Kind::Tree(radix),
-                None => Kind::Other,
-            },
-        };
+        let one = plane(0, 1)?;
+        let pattern = one.is_paced().then(|| Pattern::of(&one.name()));
         // Static buckets need nobody else to know what is next.
-        let driven = if matches!(kind, Kind::Static) { 1 } else { driven };
+        let driven = if pattern.is_none() { 1 } else { driven };
         let planes: Result<Vec<Box<dyn ControlPlane>>, String> =
             (0..driven).map(|rank| plane(rank, driven)).collect();
         let cost = Cost {
             alpha_s: control.alpha_us.value * 1e-6,
+            message_s: control.message_us.as_ref().unwrap_or(&control.alpha_us).value * 1e-6,
             byte_s: 1e-9 / control.bandwidth_gb_s.value,
             request_s: control.rank0_ns.value * 1e-9,
             cycle_s: control.cycle_us.value * 1e-6,
@@ -106,14 +98,14 @@ impl Negotiation {
             tensors: tensors.clone(),
             ranks,
             cost,
-            kind,
+            pattern,
             known: vec![false; tensors.len()],
         })
     }
 
     /// False for planes that act as soon as a tensor is ready.
     pub fn is_paced(&self) -> bool {
-        !matches!(self.kind, Kind::Static)
+        self.pattern.is_some()
     }
 
     /// A cycle in which these become ready on each driven rank, and so many on all ranks together.
@@ -128,26 +120,36 @@ impl Negotiation {
     ) -> Result<Agreed, ControlError> {
         let responses = self.world.cycle_with(Duration::from_secs_f64(now_s), ready)?[0].clone();
         let report = self.world.take_report(0);
-        if !self.is_paced() {
+        let Some(pattern) = self.pattern else {
             return Ok(Agreed { responses, seconds: 0.0 });
-        }
+        };
         let levels = f64::from(self.ranks.next_power_of_two().trailing_zeros());
-        let Cost { alpha_s, byte_s, request_s, cycle_s } = self.cost;
+        let Cost { alpha_s, message_s, byte_s, request_s, cycle_s } = self.cost;
         let mut seconds = cycle_s;
         // Ranks that are not driven may be the only ones with something new.
         let is_new = newly_ready.iter().any(|&(id, _)| !self.known[id]);
         if report.slow_cycles > 0 || is_new {
             let requests: usize = newly_ready.iter().map(|(_, ranks)| ranks).sum();
             let answer = self.answer_bytes(&responses) as f64;
-            seconds += match self.kind {
-                Kind::Tree(radix) => {
+            seconds += match pattern {
+                Pattern::Tree(radix) => {
                     let list = newly_ready.iter().map(|&(id, _)| self.fields(id));
                     let list_bytes = requests_horovod(list) as f64;
                     let work_s = (radix * newly_ready.len()) as f64 * request_s;
                     let level_s = 2.0 * alpha_s + radix as f64 * (list_bytes + answer) * byte_s;
                     depth(self.ranks, radix) as f64 * (level_s + work_s)
                 }
-                _ => {
+                Pattern::Points => {
+                    let others = self.ranks - 1;
+                    let messages = requests + (2 + responses.len()) * others;
+                    let bytes = self.request_bytes(newly_ready) as f64 + others as f64 * answer;
+                    let ends = if others == 0 { 0.0 } else { 2.0 };
+                    ends * alpha_s
+                        + messages as f64 * message_s
+                        + bytes * byte_s
+                        + requests as f64 * request_s
+                }
+                Pattern::Star => {
                     let bytes = self.request_bytes(newly_ready) as f64 + answer;
                     4.0 * levels * alpha_s + bytes * byte_s + requests as f64 * request_s
                 }

@@ -157,6 +157,7 @@ fn free_but(cycle_us: f64) -> Control {
         |value| Parameter { value, low: None, high: None, source: "measured in blocks".into() };
     Control {
         alpha_us: parameter(0.0),
+        message_us: None,
         bandwidth_gb_s: parameter(f64::INFINITY),
         rank0_ns: parameter(0.0),
         cycle_us: parameter(cycle_us),

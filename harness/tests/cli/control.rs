@@ -10,7 +10,7 @@ use crate::sandbox::{Ended, Sweep, kolo};
 
 const CONFIG: &str = r#"
 [control]
-plane = ["coordinator", "tree:3", "bitvector", "ddp"]
+plane = ["coordinator", "tree:3", "point-to-point", "bitvector", "ddp"]
 [control.base]
 ranks = 12
 tensors = "tiny.csv"
@@ -77,7 +77,7 @@ fn rows_say_what_planes_do() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let rows = sweep.rows();
     // The base, two worlds, threads, another list, order, misses, invalid; two capacities.
-    assert_eq!(rows.len(), 4 * 8 + 2);
+    assert_eq!(rows.len(), 5 * 8 + 2);
     for row in &rows {
         assert_eq!((row["kind"].as_str(), row["source"].as_str()), ("control", "measured"));
         let changes = row["miss_share"] != "0.0" || row["invalid_share"] != "0.0";
@@ -108,6 +108,12 @@ fn rows_say_what_planes_do() {
         let row = find(&rows, "tree:3", &[("ranks", ranks)]);
         assert_eq!(number(row, "rank0_received_p50"), 3.0, "its children");
         assert_eq!(number(row, "control_messages_p50"), 2.0 * others);
+        // Six tensors and an end from everybody; one response and an end to everybody.
+        let row = find(&rows, "point-to-point", &[("ranks", ranks)]);
+        assert_eq!(number(row, "rank0_received_p50"), 7.0 * others);
+        assert_eq!(number(row, "rank0_sent_p50"), 2.0 * others);
+        assert_eq!(number(row, "control_messages_p50"), 9.0 * others);
+        assert!(number(row, "network_us_p50") > 9.0 * others * number(row, "network_message_us"));
         // Cached: no message, one AND.
         let row = find(&rows, "bitvector", &[("ranks", ranks)]);
         assert_eq!(number(row, "control_messages_p50") + number(row, "slow_cycles_p50"), 0.0);
@@ -150,7 +156,7 @@ fn a_dry_run_prints_every_case_and_writes_nothing() {
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let case = "threads/3/bitvector/tiny.csv/same/cache-1024/miss-0/invalid-0  6 tensors, about";
     assert!(ended.stdout.contains(case), "{}", ended.stdout);
-    assert!(ended.stdout.contains("34 cases, 30 of them with all ranks in one thread; each 2 + 6"));
+    assert!(ended.stdout.contains("42 cases, 37 of them with all ranks in one thread; each 2 + 6"));
     assert!(!sweep.path("out").exists());
 }
 
@@ -195,7 +201,7 @@ fn killed_and_resumed_each_case_is_there_once() {
             let bytes = fs::read(sweep.path("out/rows.csv")).unwrap_or_default();
             bytes.iter().filter(|&&byte| byte == b'\n').count()
         };
-        while lines() < (round * 11 % 34) as usize && child.try_wait().unwrap().is_none() {
+        while lines() < (round * 11 % 42) as usize && child.try_wait().unwrap().is_none() {
             sleep(Duration::from_micros(200));
         }
         child.kill().unwrap();
@@ -214,7 +220,7 @@ fn killed_and_resumed_each_case_is_there_once() {
         let mut cases: Vec<_> = sweep.rows().iter().map(|row| row["case"].clone()).collect();
         cases.sort();
         cases.dedup();
-        assert_eq!((cases.len(), sweep.rows().len()), (34, 34), "round {round}");
+        assert_eq!((cases.len(), sweep.rows().len()), (42, 42), "round {round}");
     }
     assert!(killed_midway >= 4, "only {killed_midway} of 8 were killed while measuring");
 }
@@ -231,6 +237,6 @@ fn a_full_disk_loses_nothing_that_was_written() {
     let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
     ended.says(1, "what was written before is safe");
     let ended = sweep.run(&["--resume"]);
-    ended.says(0, "of 34 cases are there");
-    assert_eq!(sweep.rows().len(), 34);
+    ended.says(0, "of 42 cases are there");
+    assert_eq!(sweep.rows().len(), 42);
 }

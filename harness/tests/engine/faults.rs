@@ -59,7 +59,7 @@ fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, En
     try_run(&setting, &workload(12))
 }
 
-const NEGOTIATING: [&str; 3] = ["coordinator", "tree:2", "bitvector"];
+const NEGOTIATING: [&str; 4] = ["coordinator", "tree:2", "point-to-point", "bitvector"];
 
 /// The error reaches every rank, names both values and both ranks, and the job goes on: all other
 /// gradients are reduced, in every step, and are right.
@@ -102,7 +102,7 @@ fn a_gradient_that_one_rank_lacks_ends_the_job_for_all() {
 fn a_rank_that_dies_within_a_step_is_named_by_all_others() {
     // Long enough for ranks that only wait for a core not to be taken for dead.
     let patience = Duration::from_millis(1500);
-    for plane in ["coordinator", "tree:2", "bitvector", "ddp"] {
+    for plane in ["coordinator", "tree:2", "point-to-point", "bitvector", "ddp"] {
         let start = Instant::now();
         let fault = Fault::Death { rank: 2, step: 1, lingers: Duration::from_secs(4) };
         let error = run_with(fault, plane, patience).unwrap_err().to_string();

@@ -18,7 +18,8 @@ use rand::seq::SliceRandom;
 use crate::process::{Process, doing};
 
 const PATIENCE: Duration = Duration::from_secs(20);
-const PLANES: [&str; 6] = ["coordinator", "tree", "tree:2", "bitvector", "ddp", "packs"];
+const PLANES: [&str; 7] =
+    ["coordinator", "tree", "tree:2", "point-to-point", "bitvector", "ddp", "packs"];
 
 /// Gradients of uneven sizes that become ready one after the other, the last one first.
 fn workload(count: usize) -> Workload {

@@ -133,6 +133,7 @@ pub fn control(plane: &str, ranks: u32) -> Row {
         .with_estimate("rank0_us_p50", rank0_us, rank0_us * 0.05)
         .with("network_source", "assumed")
         .with("network_alpha_us", "1.5")
+        .with("network_message_us", "0.5")
         .with("network_bandwidth_gb_s", "23")
         .with("network_us_p50", &format!("{network_us:.3}"))
 }

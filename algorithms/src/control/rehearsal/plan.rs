@@ -120,7 +120,7 @@ pub struct Plan {
 }
 
 /// Planes, those with more to go wrong more often.
-const PLANES: [&str; 12] = [
+const PLANES: [&str; 13] = [
     "bitvector",
     "bitvector",
     "bitvector",
@@ -129,6 +129,7 @@ const PLANES: [&str; 12] = [
     "coordinator",
     "tree:2",
     "tree:3",
+    "point-to-point",
     "ddp",
     "ddp:1",
     "packs",

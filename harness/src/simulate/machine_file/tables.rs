@@ -192,6 +192,10 @@ impl RatesFile {
 pub struct Control {
     /// A small message between processes.
     pub alpha_us: Parameter,
+    /// One message of many that rank 0 sends or receives one after the other; as long as `alpha_us` unless said,
+    /// which is then a bound.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_us: Option<Parameter>,
     /// What rank 0's node takes in, in 10^9 bytes per second.
     pub bandwidth_gb_s: Parameter,
     /// Of rank 0's processor, for each rank and tensor that it is asked about.
@@ -218,6 +222,7 @@ impl Control {
     pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
         let all = [
             ("alpha_us", Some(&mut self.alpha_us)),
+            ("message_us", self.message_us.as_mut()),
             ("bandwidth_gb_s", Some(&mut self.bandwidth_gb_s)),
             ("rank0_ns", Some(&mut self.rank0_ns)),
             ("cycle_us", Some(&mut self.cycle_us)),

@@ -78,6 +78,27 @@ fn asking_rank_0_about_everything_costs_what_its_processor_takes() {
     assert!(cached[2].negotiating < 0.01 * processor_s, "{:?}", cached[2]);
 }
 
+/// Tensor by tensor, rank 0 takes a message for each of a rank's, and answers each rank by itself: more than
+/// its processor takes, by the time of each message.
+#[test]
+fn asking_rank_0_point_to_point_costs_every_message() {
+    let mut plan = plan(0.0);
+    let policy = plan.config.policy.iter_mut().find(|policy| policy.name == "horovod-coordinator");
+    policy.unwrap().control_plane = "point-to-point".into();
+    let negotiating = |plan: &Plan| {
+        steps(plan, "horovod-coordinator", 6000, Drive::Classes, 3)[2].negotiating
+    };
+    let bound_s = negotiating(&plan);
+    let control = plan.machine.control.as_mut().unwrap();
+    let alpha_us = control.alpha_us.value;
+    control.message_us = Some(Parameter { value: alpha_us / 3.0, ..control.alpha_us.clone() });
+    let shorter_s = negotiating(&plan);
+    // Besides the requests there are ends and answers of every cycle.
+    let saved_s = bound_s - shorter_s;
+    let requests_s = 6000.0 * 161.0 * alpha_us * 1e-6;
+    assert!(saved_s > 2.0 / 3.0 * requests_s && saved_s < requests_s, "{bound_s} {shorter_s}");
+}
+
 #[test]
 fn buckets_reach_the_network_while_the_backward_pass_goes_on() {
     let plan = plan(0.0);

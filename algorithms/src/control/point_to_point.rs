@@ -1,0 +1,214 @@
+//! The coordinator of the first Horovod (up to v0.13.2, that of the 2018 paper): a message to rank 0 for
+//! every tensor that became ready, and one that says that these were all; then a message to every rank for
+//! every response, and one that ends the cycle.
+//!
+//! With n tensors and r responses in a cycle rank 0 receives (n + 1)(P - 1) messages and sends
+//! (r + 1)(P - 1). It counts them as they come. Bytes are taken as those of lists of one; the last messages
+//! are empty. Horovod has replaced it by collectives ([`super::coordinator`]),
+//! which are trees inside, since it did not work beyond some 10,000 GPUs. Its background loop slept for the
+//! whole cycle time before each cycle; here cycles are paced alike for all planes.
+
+use std::sync::Arc;
+
+use super::answer::{self, Answer};
+use super::coordinator::Ending;
+use super::flaw::{Flaw, Flaws};
+use super::message::{Writer, requests_horovod};
+use super::queue::Queue;
+use super::tally::Tally;
+use super::{ControlError, ControlPlane, Effect, Event, Report, Settings, Tensors};
+use crate::topology::Rank;
+
+/// Its name in configurations and CSV files.
+pub const NAME: &str = "point-to-point";
+
+/// Asks rank 0 in every cycle, tensor by tensor.
+pub struct PointToPoint {
+    queue: Queue,
+    tally: Tally,
+    ending: Ending,
+    drained: Vec<u32>,
+    /// Between this rank's requests and the end of the answer.
+    running: bool,
+    /// Rank 0: who has said in this cycle that this was all.
+    is_done: Vec<bool>,
+    /// How many have not.
+    missing: usize,
+    /// Rank 0: messages of the next cycle.
+    early: Vec<(Rank, Box<[u8]>)>,
+    /// Other ranks: what they were told so far.
+    answer: Answer,
+    flaws: Flaws,
+    report: Report,
+}
+
+impl PointToPoint {
+    /// The plane of one rank.
+    pub fn new(tensors: Arc<Tensors>, settings: &Settings) -> PointToPoint {
+        let &Settings { rank, ranks, flaws, .. } = settings;
+        let children = if rank == 0 { 1..ranks } else { 0..0 };
+        PointToPoint {
+            queue: Queue::new(tensors.clone()),
+            is_done: vec![false; children.len()],
+            missing: children.len(),
+            tally: Tally::new(tensors, settings, children),
+            ending: Ending::new(flaws),
+            drained: Vec::new(),
+            running: false,
+            early: Vec::new(),
+            answer: Answer::default(),
+            flaws,
+            report: Report::default(),
+        }
+    }
+
+    fn unexpected(&self, event: &'static str) -> ControlError {
+        ControlError::Unexpected { rank: self.tally.rank, event }
+    }
+
+    /// A message of `from` to rank 0: a request, or that there are no more.
+    fn requested(&mut self, from: Rank, message: &[u8]) -> Result<(), ControlError> {
+        let child = from - self.tally.children.start;
+        if self.is_done[child] {
+            return Err(self.unexpected("requests of the next cycle"));
+        }
+        if self.tally.requests(from, message)? == 0 {
+            self.is_done[child] = true;
+            self.missing -= 1;
+        }
+        Ok(())
+    }
+
+    /// Rank 0: the answer, once everybody has said that this was all.
+    fn answered(&mut self, out: &mut Vec<Effect>) -> Option<Answer> {
+        if self.missing > usize::from(self.flaws.has(Flaw::EndNotAwaited)) {
+            return None;
+        }
+        self.is_done.fill(false);
+        self.missing = self.is_done.len();
+        self.running = false;
+        let responses = self.tally.fused(Vec::new());
+        let shut_down = self.tally.shut_down;
+        for response in responses.chunks(1) {
+            let message = answer::write(response, false, &self.tally.tensors);
+            let bytes_horovod = answer::horovod_bytes(&message, self.is_done.len() + 1);
+            self.tell(message, bytes_horovod, out);
+        }
+        self.tell(answer::write(&[], shut_down, &self.tally.tensors), 0, out);
+        Some(Answer { responses, shut_down })
+    }
+
+    /// Rank 0: sends a message to all.
+    fn tell(&mut self, message: Vec<u8>, bytes_horovod: usize, out: &mut Vec<Effect>) {
+        let others = self.tally.children.len();
+        if others > 0 {
+            self.report.sent(others, message.len(), bytes_horovod);
+            out.push(Effect::Broadcast(message.into()));
+        }
+    }
+
+    /// Other ranks: a message of rank 0, a response or the end of the answer.
+    fn told(&mut self, message: &[u8]) -> Result<Option<Answer>, ControlError> {
+        let Tally { rank, tensors, .. } = &self.tally;
+        let told = answer::read((0, message), *rank, tensors, &self.queue)?;
+        let is_over = told.responses.is_empty();
+        self.answer.responses.extend(told.responses);
+        self.answer.shut_down |= told.shut_down;
+        if !is_over {
+            return Ok(None);
+        }
+        self.running = false;
+        Ok(Some(std::mem::take(&mut self.answer)))
+    }
+
+    /// Other ranks: sends what is ready to rank 0, one by one.
+    fn ask(&mut self, out: &mut Vec<Effect>) {
+        let Tally { tensors, complete, shut_down, .. } = &mut self.tally;
+        let mut send = |list: Writer, bytes_horovod| {
+            let message = list.finish();
+            self.report.sent(1, message.len(), bytes_horovod);
+            out.push(Effect::Send { to: 0, message: message.into() });
+        };
+        for id in complete.drain(..).map(|done| done.tensor) {
+            let mut list = Writer::requests(false, 1);
+            list.request(tensors.request(id));
+            let tensor = tensors.get(id);
+            let fields = (tensor.name.len(), tensor.shape.len());
+            send(list, requests_horovod(std::iter::once(fields)));
+        }
+        send(Writer::requests(*shut_down, 0), 0);
+    }
+}
+
+impl ControlPlane for PointToPoint {
+    fn name(&self) -> String {
+        NAME.into()
+    }
+
+    fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
+        let rank = self.tally.rank;
+        self.ending.check(rank)?;
+        let answer = match event {
+            Event::Ready(ids) => return self.queue.push(ids),
+            Event::ShutDown => {
+                self.ending.wanted = true;
+                return Ok(());
+            }
+            Event::Combined(_) => return Err(self.unexpected("Combined")),
+            Event::Cycle(_) if self.running => return Err(self.unexpected("Cycle")),
+            Event::Cycle(now) => {
+                self.running = true;
+                self.report.cycles += 1;
+                self.report.slow_cycles += 1;
+                self.ending.wanted |= self.tally.look_for_stalls(now, out);
+                self.queue.drain(&mut self.drained);
+                self.tally.begin(&self.drained, self.ending.raised(), now)?;
+                if rank != 0 {
+                    self.ask(out);
+                    return Ok(());
+                }
+                for (from, message) in std::mem::take(&mut self.early) {
+                    self.requested(from, &message)?;
+                }
+                self.answered(out)
+            }
+            Event::Arrived { from, message } => {
+                self.report.messages_received += 1;
+                self.report.bytes_wire_received += message.len();
+                match (self.tally.children.contains(&from), self.running) {
+                    (true, true) => {
+                        self.requested(from, message)?;
+                        self.answered(out)
+                    }
+                    (true, false) => {
+                        if !self.flaws.has(Flaw::EarlyRequestLost) {
+                            self.early.push((from, message.into()));
+                        }
+                        None
+                    }
+                    (false, true) if from == 0 && rank != 0 => self.told(message)?,
+                    _ => return Err(self.unexpected("an answer")),
+                }
+            }
+        };
+        if let Some(answer) = answer {
+            self.ending.carry_out(answer, &mut self.queue, &mut self.report, out);
+        }
+        Ok(())
+    }
+
+    fn waits_for(&self) -> Vec<Rank> {
+        match (self.running, self.tally.rank) {
+            (false, _) => Vec::new(),
+            (true, 0) => {
+                let missing = self.tally.children.clone().zip(&self.is_done);
+                missing.filter(|(_, done)| !**done).map(|(rank, _)| rank).collect()
+            }
+            (true, _) => vec![0],
+        }
+    }
+
+    fn take_report(&mut self) -> Report {
+        std::mem::take(&mut self.report)
+    }
+}

@@ -1,0 +1,159 @@
+//! What a rank counts, its own requests and those of the ranks that report to it, until a tensor is complete.
+//! Rank 0's is the coordinator's: it fuses what is complete, and tells who keeps the others waiting.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::message::{Items, Malformed};
+use super::table::{Asked, Complete, Open, Refused, Table};
+use super::{ControlError, Effect, Response, Settings, StallCheck, Stalled, TensorId, Tensors};
+use crate::fusion::{Candidate, Fusion};
+use crate::topology::Rank;
+
+/// One rank's count, over cycles.
+pub(super) struct Tally {
+    pub(super) tensors: Arc<Tensors>,
+    pub(super) rank: Rank,
+    /// Those that report to this rank.
+    pub(super) children: Range<Rank>,
+    /// Who has asked for what; empty at a leaf.
+    table: Table,
+    /// What all of them have asked for, and is not yet passed on.
+    pub(super) complete: Vec<Complete>,
+    /// Somebody wants all ranks to stop.
+    pub(super) shut_down: bool,
+    fusion: Fusion,
+    stall_check: Option<StallCheck>,
+    last_check: Duration,
+    now: Duration,
+}
+
+impl Tally {
+    /// A rank's count of these children's requests and its own.
+    pub(super) fn new(tensors: Arc<Tensors>, settings: &Settings, children: Range<Rank>) -> Tally {
+        let &Settings { rank, flaws, .. } = settings;
+        // A leaf counts nothing.
+        let reporters = if children.is_empty() && rank != 0 { 0 } else { 1 + children.len() };
+        Tally {
+            rank,
+            fusion: Fusion::new(settings.fusion_threshold_bytes, settings.groups.clone(), flaws),
+            table: Table::new(tensors.clone(), reporters, flaws),
+            tensors,
+            children,
+            complete: Vec::new(),
+            shut_down: false,
+            stall_check: settings.stall_check,
+            last_check: Duration::ZERO,
+            now: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn is_leaf(&self) -> bool {
+        self.children.is_empty() && self.rank != 0
+    }
+
+    /// A cycle begins with these requests of this rank, which a leaf only passes on.
+    pub(super) fn begin(
+        &mut self,
+        ids: &[u32],
+        shut_down: bool,
+        now: Duration,
+    ) -> Result<(), ControlError> {
+        self.now = now;
+        self.shut_down |= shut_down;
+        let (tensors, rank) = (self.tensors.clone(), self.rank);
+        let ids = ids.iter().map(|&id| id as TensorId);
+        if self.is_leaf() {
+            self.complete.extend(ids.map(|tensor| Complete { tensor, rank, error: None }));
+            return Ok(());
+        }
+        for id in ids {
+            let body = tensors.request(id);
+            let asked = Asked { reporter: 0, rank, body, error: None, own: Some(id), now };
+            self.count(rank, asked, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Counts the requests of a child; returns how many there were.
+    pub(super) fn requests(&mut self, from: Rank, message: &[u8]) -> Result<usize, ControlError> {
+        let refuse = |malformed| ControlError::Malformed { from, malformed };
+        let mut items = Items::requests(message).map_err(refuse)?;
+        let (reporter, now) = (self.reporter(from), self.now);
+        self.shut_down |= items.shut_down;
+        let mut count = 0;
+        while let Some((at, body)) = items.next_request().map_err(refuse)? {
+            let asked = Asked { reporter, rank: from, body, error: None, own: None, now };
+            self.count(from, asked, at)?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// Counts what is ready in all of a child's subtree.
+    pub(super) fn subtree(&mut self, from: Rank, message: &[u8]) -> Result<(), ControlError> {
+        let refuse = |malformed| ControlError::Malformed { from, malformed };
+        let mut items = Items::ready(message).map_err(refuse)?;
+        let (reporter, now) = (self.reporter(from), self.now);
+        self.shut_down |= items.shut_down;
+        while let Some(item) = items.next_subtree().map_err(refuse)? {
+            let (rank, body, error) = (item.rank, item.body, item.error);
+            self.count(from, Asked { reporter, rank, body, error, own: None, now }, 0)?;
+        }
+        Ok(())
+    }
+
+    /// A child's number among those that report; this rank's own is 0.
+    fn reporter(&self, child: Rank) -> usize {
+        child - self.children.start + 1
+    }
+
+    fn count(&mut self, from: Rank, asked: Asked, at: usize) -> Result<(), ControlError> {
+        let counted = self.table.count(asked).map_err(|refused| match refused {
+            Refused::Twice(name) => ControlError::AskedTwice { from, name },
+            Refused::Malformed(malformed) => {
+                let malformed = Malformed { at: malformed.at + at, ..malformed };
+                ControlError::Malformed { from, malformed }
+            }
+        })?;
+        self.complete.extend(counted);
+        Ok(())
+    }
+
+    /// Rank 0: what is complete, fused, after what all ranks agreed on by other means.
+    pub(super) fn fused(&mut self, cached: Vec<Candidate>) -> Vec<Response> {
+        let candidate = |done: Complete| Candidate { tensor: done.tensor, error: done.error };
+        let new = self.complete.drain(..).map(candidate).collect();
+        self.fusion.messages(cached, new, &self.tensors)
+    }
+
+    /// Rank 0, at the beginning of a cycle: now and then it tells who is missing for what. Returns true if
+    /// all must shut down for that.
+    pub(super) fn look_for_stalls(&mut self, now: Duration, out: &mut Vec<Effect>) -> bool {
+        let Some(check) = self.stall_check.filter(|_| self.rank == 0) else { return false };
+        let due = check.shut_down_after.unwrap_or(check.warn_after).min(check.warn_after);
+        if now.saturating_sub(self.last_check) <= due {
+            return false;
+        }
+        self.last_check = now;
+        let rank_of = |reporter: usize| match reporter {
+            0 => self.rank,
+            child => self.children.start + child - 1,
+        };
+        let stalled: Vec<_> = self
+            .table
+            .open(now, due)
+            .into_iter()
+            .map(|open| {
+                let Open { name, missing, waited } = open;
+                let missing = missing.into_iter().map(rank_of).collect();
+                let shuts_down = check.shut_down_after.is_some_and(|most| waited > most);
+                Stalled { name, missing, waited, shuts_down }
+            })
+            .collect();
+        let shuts_down = stalled.iter().any(|stalled| stalled.shuts_down);
+        out.extend(stalled.into_iter().map(Effect::Warn));
+        shuts_down
+    }
+}
