@@ -21,11 +21,10 @@ struct Taken<'a> {
 /// What is wrong with the GPUs that ranks take: a sentence each, with what to do; none if all is well. `facts`
 /// are those of all ranks, as are `seats`.
 pub fn wrong(facts: &[Facts], seats: &[Seat]) -> Vec<String> {
-    let of = |(rank, (facts, seat)): (Rank, (_, &Seat))| {
-        let facts: &Facts = facts;
-        Taken { rank, facts, gpu: &facts.gpus[seat.ordinal] }
-    };
-    let world: Vec<Taken> = facts.iter().zip(seats).enumerate().map(of).collect();
+    let all = facts.iter().zip(seats).enumerate();
+    let world: Vec<Taken> = all
+        .map(|(rank, (facts, seat))| Taken { rank, facts, gpu: &facts.gpus[seat.ordinal] })
+        .collect();
     let mut wrong = Vec::new();
     if !may_share(facts) {
         wrong.extend(twice(&world));
