@@ -121,27 +121,28 @@ not_run() {
 "
 }
 
-# Over NCCL: a process for each GPU, and where NCCL lets them share, two.
+# Over NCCL: a process for each GPU, and where NCCL lets them share, two. GPUs that do not reach each other are warned
+# of below.
 nccl=$(sed -n 's/^ *NCCL  *//p' "$out/info.txt")
 gpus=$(grep -c '^ *GPU [0-9]* .*, compute capability ' "$out/info.txt")
 own=nccl-allreduce,nccl-hierarchical
 case $nccl in
 *"not available"*) not_run nccl "${nccl#not available: }" ;;
 *)
-    part "nccl-correct-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --algorithm all -d all -o all \
+    part "nccl-correct-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --force --algorithm all -d all -o all \
         -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/nccl-correct-$gpus.csv"
-    part "nccl-own-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --algorithm "$own" -d all -o all \
+    part "nccl-own-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --force --algorithm "$own" -d all -o all \
         -b 8 -e 1M -f 64 -n 2 -w 1 --out "$out/nccl-own-$gpus.csv"
-    part "nccl-held-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --nccl-algo Ring,Tree \
+    part "nccl-held-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --force --nccl-algo Ring,Tree \
         --nccl-proto Simple,LL -b 1K -e 64M -f 16 --out "$out/nccl-held-$gpus.csv"
-    part "nccl-large-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl -b 1M -e 256M -f 4 \
+    part "nccl-large-$gpus" sh "$ranks" "$gpus" "$kolo" bench --transport nccl --force -b 1M -e 256M -f 4 \
         --algorithm "ring,recursive-doubling,tree,$own" --out "$out/nccl-large-$gpus.csv"
     version=${nccl##*, }
     minor=${version#*.}
     if [ "${version%%.*}" -gt 2 ] || [ "${minor%%.*}" -ge 30 ]; then
         both=$((2 * gpus))
         part "nccl-shared-$both" env NCCL_MULTI_RANK_GPU_ENABLE=1 NCCL_MAX_CTAS=2 NCCL_NVLS_ENABLE=0 sh "$ranks" \
-            "$both" "$kolo" bench --transport nccl --algorithm "ring,tree,two-shot,$own" -d all -b 8 -e 1M -f 64 \
+            "$both" "$kolo" bench --transport nccl --force --algorithm "ring,tree,two-shot,$own" -d all -b 8 -e 1M -f 64 \
             -n 2 -w 1 --out "$out/nccl-shared-$both.csv"
     else
         not_run nccl-shared "NCCL $version does not let ranks share GPUs; 2.30 or later does"

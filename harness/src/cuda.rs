@@ -16,7 +16,6 @@ pub mod library;
 pub mod nics;
 pub mod nvml;
 pub mod packing;
-pub mod preflight;
 pub mod speed;
 pub mod streamed;
 pub mod streams;

@@ -2,7 +2,8 @@
 //! between them, and NCCL's own allreduce beside them.
 //!
 //! NCCL is looked for while the program runs, see [`library`], and nothing here needs MPI: processes find
-//! each other through what their launcher says and a connection to rank 0, see [`rendezvous`]. Nothing
+//! each other through what their launcher says and a connection to rank 0, see [`rendezvous`], and tell their
+//! [`facts`]; a [`seat`] is the GPU of each, and [`preflight`] what makes figures on them doubtful. Nothing
 //! waits for ever: whoever waits also looks whether NCCL reports an error and whether a process is gone,
 //! and gives up when its patience ends, see [`comm`].
 
@@ -11,7 +12,9 @@ pub mod allreduce;
 pub mod bench;
 pub mod comm;
 pub mod data_plane;
+pub mod facts;
 pub mod library;
+pub mod preflight;
 pub mod rendezvous;
 pub mod seat;
 pub mod started;
@@ -49,7 +52,8 @@ pub enum NcclError {
     Seat(#[from] seat::SeatError),
     /// NCCL lacks what is needed.
     #[error(
-        "{file} is NCCL {found}, and 2.18.0 or later is needed; name another with KOLO_NCCL_LIB"
+        "{file} is NCCL {found}, and {} or later is needed; name another with KOLO_NCCL_LIB",
+        library::in_words(library::LEAST_VERSION)
     )]
     TooOld {
         /// The library.
@@ -128,4 +132,31 @@ fn of(rank: Option<Rank>) -> String {
 
 fn with(peer: Option<Rank>) -> String {
     peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
+}
+
+/// A few ranks by their numbers: `rank 3`, `ranks 0, 1 and 4`.
+pub(crate) fn ranks_in_words(ranks: &[Rank]) -> String {
+    const MOST: usize = 8;
+    let listed: Vec<_> = ranks.iter().take(MOST).map(Rank::to_string).collect();
+    match listed.split_last() {
+        Some((last, [])) => format!("rank {last}"),
+        Some(_) if ranks.len() > MOST => {
+            format!("ranks {} and {} more", listed.join(", "), ranks.len() - MOST)
+        }
+        Some((last, others)) => format!("ranks {} and {last}", others.join(", ")),
+        None => "no rank".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_ranks_the_first_are_named() {
+        let said = |count: usize| ranks_in_words(&(0..count).collect::<Vec<_>>());
+        assert_eq!([said(1), said(2)], ["rank 0", "ranks 0 and 1"]);
+        assert_eq!(said(8), "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
+        assert_eq!(said(1000), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 992 more");
+    }
 }

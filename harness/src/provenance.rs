@@ -157,6 +157,12 @@ impl Launch {
         }
     }
 
+    /// Why what is wrong with the processes keeps them from measuring, unless it is `forced`.
+    pub fn refusal(&self, forced: bool) -> Option<String> {
+        let refuses = !forced && !self.forced.is_empty();
+        refuses.then(|| format!("{}; add --force to measure nevertheless", self.forced.join("; ")))
+    }
+
     /// It has ended by itself. Looks at GPUs once more, if they had a part in it; returns what is not known of
     /// them, and what makes times doubtful.
     pub fn end(&mut self) -> Vec<String> {

@@ -126,6 +126,9 @@ pub struct Arguments {
     /// Over nccl: give up after so many seconds without an answer
     #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
     patience: u64,
+    /// Over nccl: measure on GPUs that differ or do not reach each other, too: table and provenance say so
+    #[arg(long)]
+    force: bool,
     /// Seed of the data
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -202,6 +205,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!(
             "--nccl-algo and --nccl-proto are NCCL's: add --transport {NCCL}"
         )));
+    }
+    if arguments.force && arguments.transport != NCCL {
+        return Err(usage(format!("--force is about GPUs of processes: add --transport {NCCL}")));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match (arguments.transport.as_str(), started) {

@@ -5,7 +5,7 @@ use algorithms::{control, registry};
 use anyhow::Result;
 
 use super::{Exit, usage};
-use crate::cuda::devices::{self, Device, Found};
+use crate::cuda::devices::{self, Found, Gpu};
 use crate::cuda::inventory::Inventory;
 use crate::cuda::{self, library};
 use crate::environment::variables::Usage;
@@ -69,15 +69,15 @@ fn gpus() -> Vec<String> {
         Ok(Found { library, version, devices }) => {
             let version = cuda::version(version);
             lines.push(format!("{:<20} {library}, for CUDA {version}", "driver"));
-            for (at, device) in devices.iter().enumerate() {
-                let Device { name, capability: (major, minor), memory_bytes, .. } = device;
-                let Device { multiprocessors, uuid, .. } = device;
+            for (at, gpu) in devices.iter().enumerate() {
+                let Gpu { name, capability: (major, minor), memory_bytes, .. } = gpu;
+                let Gpu { multiprocessors, uuid, .. } = gpu;
                 let (label, gb) = (format!("GPU {at}"), memory_bytes / 1_000_000_000);
                 lines.push(format!(
                     "{label:<20} {name}, {gb} GB, {multiprocessors} multiprocessors, compute capability \
                      {major}.{minor}, {uuid}"
                 ));
-                lines.extend(device.check(at).err().map(|why| format!("{label:<20} {why}")));
+                lines.extend(gpu.check(at).err().map(|why| format!("{label:<20} {why}")));
             }
             lines.extend(peers(devices.len()));
         }

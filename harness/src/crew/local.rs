@@ -1,7 +1,6 @@
 //! Blocks that this process carries out alone: a thread for each rank, and GPUs where ranks train on them.
 
 use super::{Crew, CrewError, Ended, Order};
-use crate::cuda::devices::Found;
 use crate::cuda::driver::Driver;
 use crate::cuda::inventory::Inventory;
 use crate::cuda::streams::Streams;
@@ -36,9 +35,8 @@ impl Local {
         };
         let mut local = Local { gpus: devices, ..Local::default() };
         let Some(devices) = &mut local.gpus else { return Ok(local) };
-        let Found { version, library, .. } = &devices.streams.found;
         let names = devices.streams.devices();
-        launch.gpus = vec![format!("CUDA {}, {library}", cuda::version(*version))];
+        launch.gpus = vec![devices.streams.found.about()];
         let name = |(at, name): (usize, &String)| format!("GPU {at}: {name}");
         launch.gpus.extend(names.iter().enumerate().map(name));
         launch.inventory = Some(Inventory::before());

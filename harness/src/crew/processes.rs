@@ -20,6 +20,8 @@ use crate::cuda::inventory::Inventory;
 use crate::engine::{self, Job, Outcome, RankLog, RankMemory};
 use crate::journal::Journal;
 use crate::nccl;
+use crate::nccl::preflight::wrong;
+use crate::nccl::seat::assign;
 use crate::nodes::{EMULATED, LINK_GBIT_S, Node};
 use crate::pattern::Wrong;
 use crate::plan::{Plan, Planned};
@@ -122,15 +124,16 @@ impl Processes {
     fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), CrewError> {
         let refuse = |error: TransportError| CrewError(error.to_string());
         let rank = self.world.rank();
-        let told = self.share(gpu::look(rank, &launch.machine.host)).map_err(refuse)?;
-        let seats = gpu::seats(&told)?;
-        let taken = Gpu::take(rank, &told, &seats, plan.patience());
+        let told = self.share(gpu::look(rank, launch)).map_err(refuse)?;
+        let facts: Vec<_> = told.into_iter().collect::<Result<_, _>>().map_err(CrewError)?;
+        let seats = assign(&facts).map_err(|why| CrewError(why.to_string()))?;
+        let taken = Gpu::take(rank, &facts, &seats, plan.patience());
         let word = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
         let words: Vec<Result<(), String>> = self.share(word).map_err(refuse)?;
         words.into_iter().collect::<Result<(), String>>().map_err(CrewError)?;
         self.gpu = taken.ok();
-        self.gpu_problems = gpu::problems(&told, &seats);
-        launch.gpus.extend(gpu::in_provenance(&told, &seats));
+        self.gpu_problems = wrong(&facts, &seats);
+        launch.gpus.extend(self.gpu.iter().flat_map(|gpu| gpu.in_provenance(&facts, &seats)));
         launch.inventory.get_or_insert_with(Inventory::before);
         Ok(())
     }
@@ -180,7 +183,7 @@ impl Processes {
             launch.forced.extend(links::problems(&links, &hosts, expected));
             launch.links_gbit_s = links;
             launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
-            verdict[0] = u8::from(!launch.forced.is_empty() && !forced);
+            verdict[0] = u8::from(launch.refusal(forced).is_some());
         } else {
             let told = postcard::to_stdvec(&own).expect("plain data");
             self.mail.send(0, told.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
@@ -188,10 +191,8 @@ impl Processes {
         self.world.broadcast(&mut verdict).map_err(refuse)?;
         match verdict[0] {
             0 => Ok(()),
-            _ => Err(CrewError(format!(
-                "{}; add --force to measure nevertheless",
-                launch.forced.join("; ")
-            ))),
+            // The others do not know why, and have nothing to say.
+            _ => Err(CrewError(launch.refusal(forced).unwrap_or_default())),
         }
     }
 

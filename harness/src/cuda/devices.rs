@@ -3,7 +3,8 @@
 use std::env;
 
 use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys::{self, CUdevice_attribute};
+use cudarc::driver::sys::{self, CUdevice, CUdevice_attribute};
+use serde::{Deserialize, Serialize};
 
 use super::driver::called;
 use super::library::DRIVER;
@@ -16,13 +17,24 @@ pub struct Found {
     pub library: String,
     /// The CUDA version that it is for, as it counts.
     pub version: i32,
-    /// Every GPU.
-    pub devices: Vec<Device>,
+    /// Every GPU, in the driver's order.
+    pub devices: Vec<Gpu>,
 }
 
-/// One GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Device {
+impl Found {
+    /// The driver, in words.
+    pub fn about(&self) -> String {
+        format!("CUDA {}, {}", version(self.version), self.library)
+    }
+}
+
+/// One GPU, as a process sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gpu {
+    /// Its UUID, as nvidia-smi writes it: the same for whoever sees it.
+    pub uuid: String,
+    /// Where it is plugged in.
+    pub bus: String,
     /// Its name.
     pub name: String,
     /// Its compute capability.
@@ -31,11 +43,9 @@ pub struct Device {
     pub memory_bytes: u64,
     /// How many multiprocessors it has.
     pub multiprocessors: usize,
-    /// Its UUID, as nvidia-smi writes it.
-    pub uuid: String,
 }
 
-impl Device {
+impl Gpu {
     /// The kernels are for it.
     ///
     /// # Errors
@@ -77,14 +87,14 @@ pub fn find() -> Result<Found, CudaError> {
         ended => called("cuInit", ended)?,
     }
     let count = called("cuDeviceGetCount", result::device::get_count())?;
-    let devices: Vec<_> = (0..count).map(device).collect::<Result<_, _>>()?;
+    let devices: Vec<_> = (0..count).map(gpu).collect::<Result<_, _>>()?;
     match devices.is_empty() {
         true => Err(none),
         false => Ok(Found { library, version: found, devices }),
     }
 }
 
-fn device(ordinal: i32) -> Result<Device, CudaError> {
+fn gpu(ordinal: i32) -> Result<Gpu, CudaError> {
     use CUdevice_attribute::{
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR as MAJOR,
         CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR as MINOR,
@@ -104,7 +114,7 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
     let memory_bytes = called("cuDeviceTotalMem", memory)? as u64;
     let uuid = called("cuDeviceGetUuid", result::device::get_uuid(handle))?;
     let uuid = uuid_in_words(uuid.bytes.map(|byte| byte as u8));
-    Ok(Device { name, capability, memory_bytes, multiprocessors, uuid })
+    Ok(Gpu { uuid, bus: bus(handle)?, name, capability, memory_bytes, multiprocessors })
 }
 
 /// Whether kernels on each GPU can read each other's memory, as the driver says of `count` GPUs.
@@ -114,7 +124,7 @@ fn device(ordinal: i32) -> Result<Device, CudaError> {
 pub fn peers(count: usize) -> Result<Vec<Vec<bool>>, CudaError> {
     let handle = |at: usize| called("cuDeviceGet", result::device::get(at as i32));
     let handles: Vec<_> = (0..count).map(handle).collect::<Result<_, _>>()?;
-    let reaches = |&own: &sys::CUdevice, &other: &sys::CUdevice| {
+    let reaches = |&own: &CUdevice, &other: &CUdevice| {
         let mut can = i32::from(own == other);
         if own != other {
             // SAFETY: the driver has given both handles.
@@ -132,12 +142,8 @@ fn uuid_in_words(bytes: [u8; 16]) -> String {
     format!("GPU-{}", parts.join("-"))
 }
 
-/// Where a GPU is plugged in: the same for every process of the host.
-///
-/// # Errors
-/// When the driver does not say.
-pub fn bus(ordinal: usize) -> Result<String, CudaError> {
-    let handle = called("cuDeviceGet", result::device::get(ordinal as i32))?;
+/// Where a GPU is plugged in.
+fn bus(handle: CUdevice) -> Result<String, CudaError> {
     let mut text = [0_u8; 32];
     // SAFETY: the driver has just given the handle, and writes no more than it is told.
     let asked = unsafe {

@@ -25,10 +25,13 @@ pub type Handle = *mut c_void;
 /// A stream, as CUDA knows it.
 pub type CudaStream = *mut c_void;
 
+/// Of a [`UniqueId`].
+pub const ID_BYTES: usize = 128;
+
 /// By which ranks that initialise one communicator find each other.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct UniqueId(pub [u8; 128]);
+pub struct UniqueId(pub [u8; ID_BYTES]);
 
 /// What a communicator is to be like: `ncclConfig_t` of NCCL 2.18, which later versions take.
 #[repr(C)]
@@ -154,13 +157,18 @@ impl Nccl {
         &self.found.file
     }
 
+    /// The library, in words.
+    pub fn about(&self) -> String {
+        format!("NCCL {}, {}", in_words(self.version), self.file())
+    }
+
     /// A name under which ranks of one communicator find each other; of one rank for all.
     ///
     /// # Errors
     /// When NCCL finds no network to be found on.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
-        let mut id = UniqueId([0; 128]);
-        // SAFETY: it writes 128 bytes.
+        let mut id = UniqueId([0; ID_BYTES]);
+        // SAFETY: it writes so many bytes.
         self.expect("ncclGetUniqueId", unsafe { (self.functions.get_unique_id)(&mut id) })?;
         Ok(id)
     }

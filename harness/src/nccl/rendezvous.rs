@@ -11,13 +11,13 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub use control::Control;
 use line::{Line, Message};
 
-use super::seat::Gpu;
+use super::facts::Facts;
+use super::ranks_in_words;
 use super::started::{Address, RENDEZVOUS, Started};
 
 /// Between two tries.
@@ -28,21 +28,6 @@ const CONNECT: Duration = Duration::from_secs(2);
 
 /// So many connections that have not yet said who they are, at once.
 const MOST_PENDING: usize = 1024;
-
-/// What others have to know of a process.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Facts {
-    /// Its host.
-    pub host: String,
-    /// Its number there.
-    pub pid: u32,
-    /// The GPUs that it sees.
-    pub gpus: Vec<Gpu>,
-    /// Its NCCL, as NCCL counts.
-    pub nccl: i32,
-    /// What it was asked to do.
-    pub command: Vec<String>,
-}
 
 /// Why processes did not find each other.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -243,14 +228,6 @@ fn missing(
         nodes: nodes.collect::<Vec<_>>().join(", "),
         refused,
     }
-}
-
-/// A few ranks by their numbers.
-pub(super) fn ranks_in_words(ranks: &[usize]) -> String {
-    const MOST: usize = 8;
-    let listed: Vec<_> = ranks.iter().take(MOST).map(usize::to_string).collect();
-    let more = if ranks.len() > MOST { ", ..." } else { "" };
-    format!("rank{} {}{more}", if ranks.len() > 1 { "s" } else { "" }, listed.join(", "))
 }
 
 /// Numbers all anew, node by node in the order of their first processes, and tells them.

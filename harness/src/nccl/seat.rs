@@ -1,32 +1,12 @@
 //! Which GPU is whose.
 
 use algorithms::topology::Rank;
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::SHARE_GPUS;
-use super::library::{SHARES_GPUS_FROM, in_words};
-use super::rendezvous::Facts;
-use crate::cuda::CudaError;
-use crate::cuda::devices::{Device, Found, bus};
-
-/// One GPU, as a process sees it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Gpu {
-    /// Where it is plugged in: the same for all processes of a host, whatever they see of others.
-    pub bus: String,
-    /// Its name.
-    pub name: String,
-}
-
-/// The GPUs that this process sees.
-///
-/// # Errors
-/// When the driver does not say where one is.
-pub fn gpus(found: &Found) -> Result<Vec<Gpu>, CudaError> {
-    let gpu = |(at, device): (usize, &Device)| Ok(Gpu { bus: bus(at)?, name: device.name.clone() });
-    found.devices.iter().enumerate().map(gpu).collect()
-}
+use super::facts::Facts;
+use super::library::{Nccl, SHARES_GPUS_FROM, in_words};
+use crate::cuda::devices::{Found, Gpu};
 
 /// The GPU of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,88 +23,113 @@ pub struct Seat {
 pub enum SeatError {
     /// A host has too few.
     #[error(
-        "host {host} has {gpus} GPU(s) for {ranks} ranks, and NCCL {version} wants one for each: start fewer \
-         there, or ask Slurm for more with --gpus-per-node={ranks}{}",
-        if *.can_share {
-            format!("; to let ranks share GPUs, set {SHARE_GPUS}=1")
-        } else {
-            format!("; NCCL 2.30 or later lets ranks share GPUs, with {SHARE_GPUS}=1")
+        "{ranks} ranks on {host} see {} GPU(s) ({}), and NCCL {} wants one for each: start fewer there, look at \
+         CUDA_VISIBLE_DEVICES, or ask Slurm for more with --gpus-per-node={ranks}; {}",
+        .uuids.len(),
+        .uuids.join(", "),
+        in_words(*.nccl),
+        match can_share(*.nccl) {
+            true => format!("to let ranks share GPUs, set {SHARE_GPUS}=1 for all of them"),
+            false => {
+                let from = in_words(SHARES_GPUS_FROM);
+                format!("NCCL {from} or later lets ranks share GPUs, with {SHARE_GPUS}=1")
+            }
         }
     )]
     TooFew {
         /// Which.
         host: String,
-        /// How many it has.
-        gpus: usize,
         /// For how many ranks.
         ranks: usize,
-        /// NCCL's version, in words.
-        version: String,
-        /// Whether that version lets ranks share GPUs.
-        can_share: bool,
+        /// The GPUs that they see.
+        uuids: Vec<String>,
+        /// NCCL's version, as NCCL counts.
+        nccl: i32,
     },
     /// Ranks have libraries of different versions.
     #[error(
-        "rank 0 on {first} has NCCL {ours} and rank {rank} on {host} has {theirs}, which do not understand each \
-         other; give all ranks the same with KOLO_NCCL_LIB"
+        "rank 0 on {first} has NCCL {} and rank {rank} on {host} has {}, which do not understand each other; give \
+         all ranks the same with LD_LIBRARY_PATH or KOLO_NCCL_LIB",
+        in_words(*.ours),
+        in_words(*.theirs)
     )]
     Versions {
         /// Rank 0's host.
         first: String,
-        /// Its version.
-        ours: String,
+        /// Its version, as NCCL counts.
+        ours: i32,
         /// Who has another.
         rank: Rank,
         /// Where.
         host: String,
         /// Which.
-        theirs: String,
+        theirs: i32,
     },
 }
 
 /// The GPU of each rank: on each host the first ranks get the first GPUs that they see and nobody has yet.
-/// With `shares`, ranks share GPUs where there are too few.
+/// Where there are too few, ranks share them if they [`may`](may_share).
 ///
 /// # Errors
 /// Which host has too few, or whose NCCL is another.
-pub fn assign(facts: &[Facts], shares: bool) -> Result<Vec<Seat>, SeatError> {
+pub fn assign(facts: &[Facts]) -> Result<Vec<Seat>, SeatError> {
     let nccl = facts[0].nccl;
     if let Some(rank) = facts.iter().position(|facts| facts.nccl != nccl) {
         return Err(SeatError::Versions {
             first: facts[0].host.clone(),
-            ours: in_words(nccl),
+            ours: nccl,
             rank,
             host: facts[rank].host.clone(),
-            theirs: in_words(facts[rank].nccl),
+            theirs: facts[rank].nccl,
         });
     }
-    let can_share = nccl >= SHARES_GPUS_FROM;
-    let mut seats: Vec<(&str, &str, usize)> = Vec::new();
+    let shares = may_share(facts);
+    let mut seats: Vec<(&str, &Gpu, usize)> = Vec::new();
     for own in facts {
-        let users = |gpu: &&Gpu| {
-            let same =
-                |(host, bus, _): &&(&str, &str, usize)| (*host, *bus) == (&own.host, &gpu.bus);
-            seats.iter().filter(same).count()
+        // One machine can have several names, as containers do.
+        let users = |gpu: &Gpu| {
+            let same = seats.iter().filter(|(_, taken, _)| taken.uuid == gpu.uuid);
+            (same.clone().filter(|(host, ..)| *host == own.host).count(), same.count())
         };
         let least = own.gpus.iter().enumerate().min_by_key(|(_, gpu)| users(gpu));
-        let free = least.filter(|(_, gpu)| users(gpu) == 0 || (shares && can_share));
-        let Some((ordinal, gpu)) = free else {
-            let here = || facts.iter().filter(|other| other.host == own.host);
-            let mut gpus: Vec<_> =
-                here().flat_map(|facts| &facts.gpus).map(|gpu| &gpu.bus).collect();
-            gpus.sort();
-            gpus.dedup();
-            let (host, gpus, ranks) = (own.host.clone(), gpus.len(), here().count());
-            let version = in_words(nccl);
-            return Err(SeatError::TooFew { host, gpus, ranks, version, can_share });
-        };
-        seats.push((&own.host, &gpu.bus, ordinal));
+        match least.filter(|(_, gpu)| users(gpu).0 == 0 || shares) {
+            Some((ordinal, gpu)) => seats.push((&own.host, gpu, ordinal)),
+            None => return Err(too_few(facts, own)),
+        }
     }
-    let seat = |(host, bus, ordinal): &(&str, &str, usize)| {
-        let together = seats.iter().filter(|other| (other.0, other.1) == (*host, *bus)).count();
-        Seat { ordinal: *ordinal, is_shared: together > 1 }
+    let seat = |&(_, gpu, ordinal): &(&str, &Gpu, usize)| {
+        let together = seats.iter().filter(|(_, other, _)| other.uuid == gpu.uuid).count();
+        Seat { ordinal, is_shared: together > 1 }
     };
     Ok(seats.iter().map(seat).collect())
+}
+
+/// Whether ranks share GPUs where there are too few: NCCL lets them, and all were told to.
+pub fn may_share(facts: &[Facts]) -> bool {
+    facts.iter().all(|facts| facts.may_share && can_share(facts.nccl))
+}
+
+fn can_share(nccl: i32) -> bool {
+    nccl >= SHARES_GPUS_FROM
+}
+
+/// Of a process for which nothing is left on its host.
+fn too_few(facts: &[Facts], own: &Facts) -> SeatError {
+    let here: Vec<&Facts> = facts.iter().filter(|other| other.host == own.host).collect();
+    let mut uuids: Vec<_> =
+        here.iter().flat_map(|facts| &facts.gpus).map(|gpu| gpu.uuid.clone()).collect();
+    uuids.sort();
+    uuids.dedup();
+    SeatError::TooFew { host: own.host.clone(), ranks: here.len(), uuids, nccl: own.nccl }
+}
+
+/// This process's libraries, and the GPU of each process, in words.
+pub fn in_provenance(nccl: &Nccl, found: &Found, facts: &[Facts], seats: &[Seat]) -> Vec<String> {
+    let gpu = |(process, (facts, seat)): (usize, (&Facts, &Seat))| {
+        format!("process {process}: {} on {}", facts.about(seat.ordinal), facts.host)
+    };
+    let gpus = facts.iter().zip(seats).enumerate().map(gpu);
+    [nccl.about(), found.about()].into_iter().chain(gpus).collect()
 }
 
 #[cfg(test)]
@@ -132,42 +137,55 @@ mod tests {
     use super::*;
 
     fn facts(host: &str, gpus: &[&str]) -> Facts {
-        let gpu = |bus: &&str| Gpu { bus: bus.to_string(), name: "a GPU".into() };
+        let gpu = |uuid: &&str| Gpu { uuid: format!("GPU-{uuid}"), ..Gpu::default() };
         let gpus = gpus.iter().map(gpu).collect();
         Facts { host: host.into(), gpus, nccl: 22_706, ..Facts::default() }
     }
 
     fn ordinals(facts: &[Facts]) -> Vec<usize> {
-        assign(facts, false).unwrap().iter().map(|seat| seat.ordinal).collect()
+        assign(facts).unwrap().iter().map(|seat| seat.ordinal).collect()
     }
 
     #[test]
     fn neighbours_get_different_gpus_whatever_each_sees() {
-        let both = ["0", "1"];
-        let same = [facts("a", &both), facts("a", &both), facts("b", &both), facts("b", &both)];
-        assert_eq!(ordinals(&same), [0, 1, 0, 1]);
+        let (a, b) = (facts("a", &["a0", "a1"]), facts("b", &["b0", "b1"]));
+        assert_eq!(ordinals(&[a.clone(), a, b.clone(), b]), [0, 1, 0, 1]);
         // As with --gpus-per-task=1.
         assert_eq!(ordinals(&[facts("a", &["0"]), facts("a", &["1"])]), [0, 0]);
         assert_eq!(ordinals(&[facts("a", &["0"]), facts("a", &["1", "0", "2"])]), [0, 0]);
     }
 
     #[test]
-    fn too_few_are_refused_with_the_figures_unless_they_may_be_shared() {
-        let two = |nccl| [(); 2].map(|()| Facts { nccl, ..facts("gpu07", &["0"]) });
-        let said = |nccl, shares| assign(&two(nccl), shares).unwrap_err().to_string();
-        let expected = "host gpu07 has 1 GPU(s) for 2 ranks, and NCCL 2.27.6 wants one for each: start fewer \
-                        there, or ask Slurm for more with --gpus-per-node=2; NCCL 2.30 or later lets ranks \
-                        share GPUs, with NCCL_MULTI_RANK_GPU_ENABLE=1";
-        assert_eq!(said(22_706, true), expected);
-        assert!(said(23_003, false).ends_with("set NCCL_MULTI_RANK_GPU_ENABLE=1"));
-        let shared = assign(&two(23_003), true).unwrap();
+    fn containers_of_one_machine_get_different_gpus_as_long_as_there_are_some() {
+        let both = ["0", "1"];
+        let ranks = [facts("a", &both), facts("b", &both)];
+        assert_eq!(ordinals(&ranks), [0, 1]);
+        let seats = assign(&[&ranks[..], &[facts("c", &both)]].concat()).unwrap();
+        let shared: Vec<_> = seats.iter().map(|seat| (seat.ordinal, seat.is_shared)).collect();
+        assert_eq!(shared, [(0, true), (1, false), (0, true)]);
+    }
+
+    #[test]
+    fn too_few_are_refused_with_the_figures_unless_all_may_share_them() {
+        let ranks = |nccl, allowed: [bool; 2]| {
+            allowed.map(|may_share| Facts { nccl, may_share, ..facts("gpu07", &["0"]) })
+        };
+        let said = |nccl, allowed| assign(&ranks(nccl, allowed)).unwrap_err().to_string();
+        let expected = "2 ranks on gpu07 see 1 GPU(s) (GPU-0), and NCCL 2.27.6 wants one for each: start fewer \
+                        there, look at CUDA_VISIBLE_DEVICES, or ask Slurm for more with --gpus-per-node=2; \
+                        NCCL 2.30.0 or later lets ranks share GPUs, with NCCL_MULTI_RANK_GPU_ENABLE=1";
+        assert_eq!(said(22_706, [true, true]), expected);
+        let advice = "to let ranks share GPUs, set NCCL_MULTI_RANK_GPU_ENABLE=1 for all of them";
+        assert!(said(23_003, [false, false]).ends_with(advice));
+        assert!(said(23_003, [true, false]).ends_with(advice));
+        let shared = assign(&ranks(23_003, [true, true])).unwrap();
         assert!(shared.iter().all(|seat| *seat == Seat { ordinal: 0, is_shared: true }));
     }
 
     #[test]
     fn other_versions_are_named() {
         let ranks = [facts("a", &["0"]), Facts { nccl: 23_003, ..facts("b", &["0"]) }];
-        let said = assign(&ranks, false).unwrap_err().to_string();
+        let said = assign(&ranks).unwrap_err().to_string();
         assert!(
             said.starts_with("rank 0 on a has NCCL 2.27.6 and rank 1 on b has 2.30.3"),
             "{said}"

@@ -5,6 +5,7 @@ use std::fmt;
 use super::rendezvous::MeetingError;
 use crate::launch::Launched;
 use crate::slurm::hostlist;
+use crate::workload::fnv1a;
 
 /// HOST:PORT where rank 0 listens, instead of what follows from the launcher's variables.
 pub const RENDEZVOUS: &str = "KOLO_RENDEZVOUS";
@@ -117,10 +118,7 @@ fn parse(text: &str) -> Result<Address, MeetingError> {
 
 /// A port that only this job is likely to use.
 fn port(key: &str) -> u16 {
-    // FNV-1a.
-    let mix = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    let hash = key.bytes().fold(0xcbf2_9ce4_8422_2325, mix);
-    PORTS.start + ((hash >> 16) % PORTS.len() as u64) as u16
+    PORTS.start + ((fnv1a(key.as_bytes()) >> 16) % PORTS.len() as u64) as u16
 }
 
 #[cfg(test)]

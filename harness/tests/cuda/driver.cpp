@@ -1,9 +1,10 @@
 // A library that poses as NVIDIA's driver, for tests of our side of it: memory is the host's, kernels are
 // those of kernels.cu run thread by thread, and everything is done as soon as it is asked for.
 //
-// POSING says what is wrong with it: none (no GPU), old (driver), volta (GPU), full (memory), broken (a
-// kernel fails), wrong (a copy loses a byte), clock (events have real times). POSING_GPUS says how many GPUs
-// there are, if not two. Graphs are in graphs.h.
+// POSING says what is wrong with it, in words with commas between them: none (no GPU), old (driver), volta
+// (GPU), unlike (GPUs but the first are of another model), apart (GPUs do not reach each other), full (memory),
+// broken (a kernel fails), wrong (a copy loses a byte), clock (events have real times). POSING_GPUS says how many
+// GPUs there are, if not two. Graphs are in graphs.h.
 
 #include <dlfcn.h>
 
@@ -22,7 +23,7 @@
 
 static bool is(const char* what) {
     const char* posing = getenv("POSING");
-    return posing && strcmp(posing, what) == 0;
+    return posing && ("," + std::string(posing) + ",").find("," + std::string(what) + ",") != std::string::npos;
 }
 
 enum { FINE = 0, INVALID = 1, MEMORY = 2, NO_DEVICE = 100, NO_CONTEXT = 201, NOT_FOUND = 500, NOT_READY = 600, LAUNCH = 719 };
@@ -64,8 +65,8 @@ int cuDeviceGet(int* device, int ordinal) {
     *device = ordinal;
     return ordinal < devices() ? FINE : INVALID;
 }
-int cuDeviceGetName(char* name, int length, int) {
-    strncpy(name, "a processor that poses", length);
+int cuDeviceGetName(char* name, int length, int device) {
+    strncpy(name, is("unlike") && device ? "another that poses" : "a processor that poses", length);
     return FINE;
 }
 int cuDeviceGetUuid(unsigned char* uuid, int device) {

@@ -2,6 +2,7 @@
 //! a GPU that is none.
 
 mod faults;
+mod preflight;
 #[path = "../cuda/processor.rs"]
 #[allow(dead_code, reason = "the kernels themselves are tested beside the driver")]
 mod processor;
@@ -96,8 +97,9 @@ fn ranks_share_gpus_only_where_nccl_can_and_is_told_to() {
     let sizes = ["-b", "1K", "-e", "1K", "-n", "1"];
     let world = world.with("POSING_GPUS", "1");
     let ended = world.bench(2, &sizes);
-    let refused = "has 1 GPU(s) for 2 ranks, and NCCL 2.27.6 wants one for each: start fewer there, or ask Slurm \
-                   for more with --gpus-per-node=2; NCCL 2.30 or later lets ranks share";
+    let refused = " see 1 GPU(s) (GPU-10111213-1415-1617-1819-1a1b1c1d1e1f), and NCCL 2.27.6 wants one for each: \
+                   start fewer there, look at CUDA_VISIBLE_DEVICES, or ask Slurm for more with \
+                   --gpus-per-node=2; NCCL 2.30.0 or later lets ranks share GPUs";
     assert!(ended.iter().all(|ended| ended.status == Some(2)), "{ended:?}");
     assert!(ended[1].complained.contains(refused), "{ended:?}");
     let world = world.with("NCCL_MULTI_RANK_GPU_ENABLE", "1").with("POSING_NCCL", "shares");

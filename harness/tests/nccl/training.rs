@@ -7,6 +7,7 @@ use std::process::Command;
 use harness::row::{Row, Status};
 use harness::transport::mpi::library;
 
+use crate::preflight::{APART, UNLIKE};
 use crate::world::{Ended, World};
 
 const LIST: &str = "index,name,shape,elements\n0,a,30x10,300\n1,b,7,7\n2,c,1000,1000\n3,d,1,1\n";
@@ -46,12 +47,16 @@ fn mpirun(ranks: usize) -> Command {
 
 /// A sweep by so many processes.
 fn sweep(world: &World, ranks: usize, config: &str) -> Ended {
+    // Two processes of this machine are not two nodes, nor have they a core each everywhere.
+    sweep_with(world, ranks, config, &["--force"])
+}
+
+fn sweep_with(world: &World, ranks: usize, config: &str, more: &[&str]) -> Ended {
     fs::write(world.folder("list.csv"), LIST).unwrap();
     fs::write(world.folder("sweep.toml"), config).unwrap();
     let mut command = mpirun(ranks);
     command.arg("sweep").arg(world.folder("sweep.toml"));
-    // Two processes of this machine are not two nodes, nor have they a core each everywhere.
-    command.args(["--no-figures", "--force", "--out"]).arg(world.folder("out"));
+    command.args(["--no-figures", "--out"]).arg(world.folder("out")).args(more);
     world.ended(command)
 }
 
@@ -80,9 +85,11 @@ fn sweeps_train_over_nccl_and_say_where() {
         assert!(row.data_us_p50 > Some(0.0) && row.aggregation_us_p50 > Some(0.0), "{}", row.case);
     }
     let provenance = fs::read_to_string(world.folder("out/provenance.json")).unwrap();
-    for words in
-        ["NCCL 2.27.6, CUDA 12.2", "process 1: GPU 1 (0000:02:00.0): a processor that poses"]
-    {
+    for words in [
+        "NCCL 2.27.6, ",
+        "CUDA 12.2, ",
+        "process 1: GPU 1 (0000:02:00.0): a processor that poses on ",
+    ] {
         assert!(provenance.contains(words), "{provenance}");
     }
     // Each way that NCCL is held to has a communicator of its own, made once for a whole sweep of both worlds.
@@ -151,10 +158,27 @@ fn what_nccl_does_wrong_in_training_is_found_out() {
     }
 }
 
+/// As benches do, in the same words.
+#[test]
+fn doubtful_gpus_are_refused_unless_the_user_insists() {
+    let Some(world) = world() else { return };
+    let world = world.with("POSING", "clock,unlike,apart");
+    let one = CONFIG.replace(", \"2x1\"", "").replace("0.001, ", "");
+    let ended = sweep_with(&world, 2, &one, &[]);
+    assert_eq!(ended.status, Some(2), "{ended:?}");
+    for words in [UNLIKE, APART, "; add --force to measure nevertheless"] {
+        assert_eq!(ended.complained.matches(words).count(), 1, "{words}: {ended:?}");
+    }
+    let ended = sweep(&world, 2, &one);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let provenance = fs::read_to_string(world.folder("out/provenance.json")).unwrap();
+    assert!(provenance.contains(UNLIKE) && provenance.contains(APART), "{provenance}");
+}
+
 #[test]
 fn without_gpus_or_nccl_the_reason_is_said_once() {
     for (variable, value, expected) in [
-        ("POSING_GPUS", "1", "has 1 GPU(s) for 2 ranks, and NCCL 2.27.6 wants one for each"),
+        ("POSING_GPUS", "1", "), and NCCL 2.27.6 wants one for each: start fewer there"),
         ("POSING_NCCL", "old", " is needed; name another with KOLO_NCCL_LIB"),
         ("POSING", "none", "process 0 on "),
     ] {

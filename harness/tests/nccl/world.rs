@@ -58,6 +58,18 @@ impl World {
         self
     }
 
+    /// The same where there is NVML, too.
+    pub fn with_nvml(mut self) -> World {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cuda/nvml.cpp");
+        let nvml = compiled(&source, "nvml-posing.so").expect("a compiler, as for the others");
+        std::fs::copy(nvml, self.written.path().join("libnvidia-ml.so.1")).unwrap();
+        for name in ["libcuda.so.1", "libnccl.so.2"] {
+            std::fs::copy(self.libraries.join(name), self.written.path().join(name)).unwrap();
+        }
+        self.libraries = self.written.path().into();
+        self
+    }
+
     /// A path in the folder for what is written.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.written.path().join(name)

@@ -8,14 +8,13 @@ use anyhow::Result;
 
 use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
 use crate::cli::{Exit, usage};
+use crate::cuda::NAME;
 use crate::cuda::bench::Ranks;
-use crate::cuda::devices::Found;
 use crate::cuda::driver::Driver;
 use crate::cuda::emulated::{Emulated, Turns};
 use crate::cuda::inventory::Inventory;
 use crate::cuda::speed::{Speed, measure};
 use crate::cuda::streams::Streams;
-use crate::cuda::{self, NAME};
 use crate::data_plane::DataPlane;
 use crate::plan::Placement;
 use crate::provenance::Launch;
@@ -40,8 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         Err(_) => {
             let driver = Driver::open().map_err(usage)?;
-            let Found { version, library, .. } = &driver.found;
-            let about = format!("CUDA {}, {library}", cuda::version(*version));
+            let about = driver.found.about();
             on(driver, arguments, Some(about))
         }
     }

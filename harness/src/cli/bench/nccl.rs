@@ -12,19 +12,21 @@ use anyhow::Result;
 use super::turns::{Measured, blocks, measure};
 use super::{Arguments, Line, Process, Request, request, tables, topology};
 use crate::cli::{Exit, usage};
-use crate::cuda;
 use crate::cuda::devices::{self, Found};
 use crate::cuda::driver::Driver;
+use crate::cuda::inventory::Inventory;
 use crate::data_plane::DataPlane;
 use crate::nccl::allreduce::DeviceAllReduce;
 use crate::nccl::bench::Player;
 use crate::nccl::comm::Communicator;
 use crate::nccl::data_plane::{Native, Tuning};
-use crate::nccl::library::{Nccl, UniqueId, in_words};
-use crate::nccl::rendezvous::{Control, Facts, meet};
-use crate::nccl::seat::{Seat, assign, gpus};
+use crate::nccl::facts::Facts;
+use crate::nccl::library::{Nccl, UniqueId};
+use crate::nccl::preflight::wrong;
+use crate::nccl::rendezvous::{Control, meet};
+use crate::nccl::seat::{Seat, assign, in_provenance};
 use crate::nccl::started::Started;
-use crate::nccl::{NAME, NcclError, SHARE_GPUS};
+use crate::nccl::{NAME, NcclError};
 use crate::nodes::{EMULATED, Node, cast};
 use crate::plan::Placement;
 use crate::provenance::Launch;
@@ -37,13 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let found = devices::find().map_err(usage)?;
     let started = Started::here().map_err(usage)?;
     let launch = Launch::now();
-    let facts = Facts {
-        host: launch.machine.host.clone(),
-        pid: std::process::id(),
-        gpus: gpus(&found)?,
-        nccl: nccl.version,
-        command: launch.command.clone(),
-    };
+    let facts = Facts::here(&launch, &nccl, &found)?;
     let mut control = meet(&started, facts, Duration::from_secs(arguments.patience))?;
     let job = Job { arguments, nccl, found, launch };
     let ended = job.play(&mut control);
@@ -64,32 +60,38 @@ struct Job<'a> {
 impl Job<'_> {
     fn play(mut self, control: &mut Control) -> Result<Exit> {
         let arguments = self.arguments;
-        let shares = env::var(SHARE_GPUS).is_ok_and(|value| value.trim() == "1");
-        let seats = assign(&control.facts, shares).map_err(usage)?;
+        let seats = assign(&control.facts).map_err(usage)?;
+        self.launch.forced = wrong(&control.facts, &seats);
+        // All know the same, and come to the same end.
+        if let Some(why) = self.launch.refusal(arguments.force) {
+            return Err(usage(why));
+        }
         let request = self.request(control, &seats)?;
         let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
         let planes: Vec<_> = request.names.iter().map(plane).collect();
-        let library = format!("NCCL {}, {}", in_words(self.nccl.version), self.nccl.file());
-        let driver = format!("CUDA {}, {}", cuda::version(self.found.version), self.found.library);
-        self.launch.gpus = vec![library.clone(), driver.clone()];
-        self.launch.gpus.extend(request.processes.iter().filter_map(|process| {
-            Some(format!("{} on {}", process.device.as_ref()?, process.host))
-        }));
+        self.launch.gpus = in_provenance(&self.nccl, &self.found, &control.facts, &seats);
+        self.launch.inventory = (control.rank == 0).then(Inventory::before);
         let ordinal = seats[control.rank].ordinal;
         let driving = Driver::take(self.found.clone(), &[ordinal]).map_err(NcclError::from)?;
         let mut measured = self.measure((driving, ordinal), &request, &planes, control)?;
         if control.rank > 0 {
             return Ok(Exit::Right);
         }
-        println!("# {library}\n# {driver}");
-        tables(
+        let warnings = self.launch.end();
+        println!("# {}\n# {}", self.nccl.about(), self.found.about());
+        self.launch.forced.iter().for_each(|why| println!("# warning: {why}"));
+        let ended = tables(
             arguments,
             &request,
             &planes,
             self.launch,
             blocks(arguments),
             &mut |index, _, line| Ok(measured.remove(&(index, line)).expect("it was measured")),
-        )
+        );
+        if ended.is_ok() {
+            warnings.iter().for_each(|line| println!("# {line}"));
+        }
+        ended
     }
 
     /// What is measured, on which GPUs.
@@ -109,8 +111,7 @@ impl Job<'_> {
         let emulated = is_posed || env::var_os(EMULATED).is_some();
         let oversubscribed = seats.iter().any(|seat| seat.is_shared);
         let process = |(facts, seat): (&Facts, &Seat)| {
-            let gpu = &facts.gpus[seat.ordinal];
-            let device = Some(format!("GPU {} ({}): {}", seat.ordinal, gpu.bus, gpu.name));
+            let device = Some(facts.about(seat.ordinal));
             Process { pid: facts.pid, host: facts.host.clone(), device }
         };
         let processes = control.facts.iter().zip(seats).map(process).collect();

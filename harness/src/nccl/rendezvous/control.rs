@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use algorithms::topology::Rank;
 
+use super::Facts;
 use super::line::{Line, Message};
-use super::{Facts, ranks_in_words};
-use crate::nccl::NcclError;
 use crate::nccl::comm::Watch;
+use crate::nccl::{NcclError, ranks_in_words};
 
 /// To tell others, at most.
 const TELL: Duration = Duration::from_secs(1);

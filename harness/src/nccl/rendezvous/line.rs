@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Facts;
 
 /// Begins every message; its last byte is the version of what follows.
-const MAGIC: [u8; 4] = *b"kol\x01";
+const MAGIC: [u8; 4] = *b"kol\x02";
 
 /// Magic, and the length of what follows.
 const HEAD_BYTES: usize = 8;

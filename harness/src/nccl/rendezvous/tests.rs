@@ -73,7 +73,7 @@ fn who_does_not_come_is_named_with_the_node() {
     });
     let Err(said) = first else { panic!("nobody was missing") };
     let said = said.to_string();
-    assert!(said.contains("2 of 4 processes came, and ranks 1, 3 did not"), "{said}");
+    assert!(said.contains("2 of 4 processes came, and ranks 1 and 3 did not"), "{said}");
     assert!(said.ends_with("of these nodes none was heard of: n2"), "{said}");
     assert!(second.is_err());
 }
@@ -92,8 +92,8 @@ fn strangers_are_refused_and_counted() {
             thread::sleep(Duration::from_millis(5));
         };
         connect().write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
-        connect().write_all(b"kol\x01\xff\xff\xff\xff").unwrap();
-        connect().write_all(b"kol\x01\x02\x00\x00\x00\xff\xff").unwrap();
+        connect().write_all(b"kol\x02\xff\xff\xff\xff").unwrap();
+        connect().write_all(b"kol\x02\x02\x00\x00\x00\xff\xff").unwrap();
         drop(connect());
         let refused = |change: &dyn Fn(&mut Started, &mut Facts)| {
             let (mut started, mut facts) = (started(&address, 1, 3), facts("n1"));
@@ -112,7 +112,7 @@ fn strangers_are_refused_and_counted() {
         first.join().unwrap()
     });
     let Err(said) = ended else { panic!("strangers were taken") };
-    assert!(said.to_string().contains("ranks 1, 2 did not; 8 connections of others"), "{said}");
+    assert!(said.to_string().contains("ranks 1 and 2 did not; 8 connections of others"), "{said}");
 }
 
 #[test]
