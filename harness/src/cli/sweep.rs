@@ -293,31 +293,35 @@ fn dry_run(plan: &Plan) {
     }
     let steps = plan.cases.len() * measure.steps_per_block;
     let gradients = plan.workload.gradients.len();
-    let kilobytes =
-        |blocks: usize| (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000);
+    let kilobytes = |blocks: usize| {
+        (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000).to_string()
+    };
+    let least_seconds = seconds * measure.blocks_min as f64;
+    let most_seconds =
+        (seconds * measure.blocks_max as f64).min(least_seconds.max(measure.budget_seconds));
     println!(
-        "{} cases of {} ({} gradients, {:.1} MB); each {} to {} blocks of {} + {} steps, in random \
-         order from seed {}",
+        "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps, in random order from \
+         seed {}",
         plan.cases.len(),
         plan.workload.name,
         gradients,
         (plan.workload.elements() * plan.config.dtype().size_bytes()) as f64 / 1e6,
-        measure.blocks_min,
-        measure.blocks_max,
+        range(measure.blocks_min.to_string(), measure.blocks_max.to_string()),
         measure.warmup_steps,
         measure.steps_per_block,
         measure.seed,
     );
     println!(
-        "about {:.0} to {:.0} s (assuming 16 GB/s per core), at most {} MB of memory, about {} to \
-         {} kB of files without figures",
-        seconds * measure.blocks_min as f64,
-        (seconds * measure.blocks_max as f64)
-            .min((seconds * measure.blocks_min as f64).max(measure.budget_seconds)),
+        "about {} s (assuming 16 GB/s per core), at most {} MB of memory, about {} kB of files without figures",
+        range(format!("{least_seconds:.0}"), format!("{most_seconds:.0}")),
         plan.memory_bytes() / 1_000_000,
-        kilobytes(measure.blocks_min),
-        kilobytes(measure.blocks_max),
+        range(kilobytes(measure.blocks_min), kilobytes(measure.blocks_max)),
     );
+}
+
+/// From the one to the other, or the one if they are alike.
+fn range(low: String, high: String) -> String {
+    if low == high { low } else { format!("{low} to {high}") }
 }
 
 #[cfg(test)]

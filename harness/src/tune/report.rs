@@ -12,7 +12,7 @@ use super::found::MARGIN;
 use super::grid::Grid;
 use super::larger::Larger;
 use super::regret::Run;
-use super::space::CACHED;
+use super::space::{CACHED, edges};
 use super::tuned::Tuned;
 use crate::config::{Case, mib};
 use crate::data_plane::MPI_ALLREDUCE;
@@ -314,6 +314,15 @@ impl Report<'_> {
             beside(-1.0).map_or("not tried".into(), cost),
             beside(1.0).map_or("not tried".into(), cost),
         );
+        let edges = edges(&self.grid.plan, choice);
+        if !edges.is_empty() {
+            let _ = writeln!(
+                text,
+                "  at the edge of what was tried: {}; values beyond can be pinned (--fusion-threshold-mb, \
+                 --cycle-time-ms)",
+                edges.join(" and ")
+            );
+        }
         let case = self.case(choice);
         let threshold = case.fusion_threshold_bytes;
         let effective = effective_threshold_bytes(threshold, &case.topology);
@@ -331,7 +340,8 @@ impl Report<'_> {
 
     fn expect_of_larger(&self, text: &mut String) {
         let Some(Larger { machine, local_size, messages, sizes }) = self.larger else { return };
-        let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+        // To what is shown, without a negative zero.
+        let percent = |ratio: f64| (1000.0 * (ratio - 1.0)).round() / 10.0 + 0.0;
         let factors = || messages.factors.iter().map(|&(_, factor)| factor);
         let _ = writeln!(
             text,
@@ -347,7 +357,7 @@ impl Report<'_> {
         let _ = writeln!(
             text,
             "  {:>10}  {:>24}  {:>25}  best there",
-            "ranks", "recommended (ms)", "defaults (%)"
+            "ranks", "recommended, step (ms)", "defaults take more (%)"
         );
         for (at, size) in sizes.iter().enumerate() {
             let step = size.recommended_ms;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::found::Point;
-use crate::config::{Axes, Case, Config, MIB};
+use crate::config::{Axes, Case, Config, MIB, mib};
 use crate::data_plane::MPI_ALLREDUCE;
 use crate::framework::Compression;
 use crate::nccl;
@@ -278,6 +278,32 @@ pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
     variables
 }
 
+/// Where nothing beyond this setting was tried that could be better, in words. Below the smallest threshold
+/// there is no fusion at all, and above one that holds all gradients nothing changes.
+pub fn edges(plan: &Plan, setting: usize) -> Vec<String> {
+    let cases = || plan.cases.iter().map(|planned| &planned.case);
+    let chosen = &plan.cases[setting].case;
+    let mut edges = Vec::new();
+    let thresholds = || cases().map(|case| case.fusion_threshold_bytes).filter(|&bytes| bytes > 0);
+    let all_bytes = plan.workload.elements() * plan.config.wire().size_bytes();
+    let own = chosen.fusion_threshold_bytes;
+    let (least, most) = (thresholds().min(), thresholds().max());
+    if least != most && Some(own) == least {
+        edges.push(format!("the smallest threshold above 0, {} MiB", mib(own)));
+    }
+    if least != most && Some(own) == most && own < all_bytes {
+        edges.push(format!("the largest threshold, {} MiB", mib(own)));
+    }
+    let cycles = || cases().map(|case| case.cycle_time);
+    let (shortest, longest) = (cycles().min(), cycles().max());
+    for (edge, name) in [(shortest, "shortest"), (longest, "longest")] {
+        if shortest != longest && edge == Some(chosen.cycle_time) {
+            edges.push(format!("the {name} cycle time, {} ms", chosen.cycle_time_ms()));
+        }
+    }
+    edges
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,6 +333,27 @@ mod tests {
 
     fn names(plan: &Plan, settings: &[usize]) -> Vec<String> {
         settings.iter().map(|&setting| plan.cases[setting].case.to_string()).collect()
+    }
+
+    #[test]
+    fn edges_are_where_something_beyond_could_be_better() {
+        let plan = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
+        let edges = |values: &str| {
+            let name = format!("threads/2x2/{CACHED}/ring/{values}");
+            let at = plan.cases.iter().position(|planned| planned.case.to_string() == name);
+            edges(&plan, at.unwrap()).join("; ")
+        };
+        assert_eq!(edges("8MiB/5ms"), "");
+        assert_eq!(edges("0MiB/5ms"), "");
+        assert_eq!(edges("1MiB/5ms"), "the smallest threshold above 0, 1 MiB");
+        assert_eq!(edges("128MiB/5ms"), "", "it holds all gradients");
+        assert_eq!(edges("8MiB/0.1ms"), "the shortest cycle time, 0.1 ms");
+        assert_eq!(edges("8MiB/50ms"), "the longest cycle time, 50 ms");
+        let pins = Pins { cycle_time_ms: Some(5.0), ..Pins::default() };
+        let plan = super::tests::plan(threads::NAME, "2x2", 25 << 20, &pins);
+        assert!(
+            super::edges(&plan, plan.cases.len() / 2).iter().all(|edge| !edge.contains("cycle"))
+        );
     }
 
     #[test]

@@ -23,6 +23,12 @@ fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
     );
     ended.says(0, &step);
     ended.says(0, "warning: the configuration puts 2 ranks on a node, site generic says 1");
+    let without_mpi =
+        "warning: this program was built without MPI, which a job needs; slurm/build.sh generic";
+    assert_eq!(ended.stderr.contains(without_mpi), cfg!(not(feature = "mpi")));
+    let said = |text: &str| ended.stdout.find(text).unwrap();
+    assert!(said("\nsbatch ") < said("\nwhat it measures:\n"), "what is to be typed comes first");
+    assert!(said("\nwhat it measures:\n") < said("threads/2x2/"));
     assert_eq!(fakes.read("log"), "", "nothing of Slurm was called");
 }
 
@@ -114,6 +120,19 @@ fn mistakes_end_with_status_2() {
     }
     let control = ["sweep", "--slurm", "configs/control-planes.toml"];
     fakes.kolo(&control).says(2, "a sweep of control planes alone runs in one process");
+    let simulated = ["sweep", "--slurm", "configs/summit-scaling.toml"];
+    fakes
+        .kolo(&simulated)
+        .says(2, "a simulated sweep needs no nodes but this one; leave out --slurm");
+    let streams = ["sweep", "--slurm", "configs/cuda.toml"];
+    fakes.kolo(&streams).says(
+        2,
+        "configs/cuda.toml: over cuda all ranks are in one process; for a job, with a process for each GPU, \
+         give --transport nccl, or leave out --slurm",
+    );
+    fakes
+        .kolo(&[&streams[..], &["--transport", "nccl", "--dry-run"]].concat())
+        .says(0, "--transport nccl");
     fakes.kolo(&["sweep", "configs/quick.toml", "--site", "virtual"]).says(2, "--slurm");
     assert_eq!(fakes.read("log"), "");
 }

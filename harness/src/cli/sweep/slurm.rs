@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{Arguments, dry_run, override_config};
+use super::{Arguments, dry_run, override_config, range};
 use crate::cli::site::described;
 use crate::cli::{Exit, usage};
 use crate::config::Config;
 use crate::control_sweep;
+use crate::cuda::NAME as CUDA;
 use crate::environment::Environment;
 use crate::nccl::NAME as NCCL;
 use crate::plan::{Plan, Planned};
 use crate::precedence::Options;
 use crate::provenance::Launch;
+use crate::simulate;
 use crate::slurm::accounting::Accounting;
 use crate::slurm::drive::{Drive, Ended};
 use crate::slurm::job::Job;
@@ -68,6 +70,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             "{shown}: a sweep of control planes alone runs in one process; leave out --slurm"
         )));
     }
+    if simulate::config::Config::is_at(&arguments.config) {
+        return Err(usage(format!(
+            "{shown}: a simulated sweep needs no nodes but this one; leave out --slurm"
+        )));
+    }
     // From here on signals are heard; what follows may have to wait for Slurm.
     let in_job = env::var_os("SLURM_JOB_ID").is_some() && !arguments.dry_run;
     let stop = if in_job { Stop::listen()? } else { Stop::default() };
@@ -80,6 +87,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let workload = Workload::read(&config.workload_path(&arguments.config))
         .map_err(|error| usage(format!("{shown}: {error}")))?;
     let plan = Plan::new(config, workload);
+    if plan.cases.iter().any(|planned| planned.case.transport == CUDA) {
+        return Err(usage(format!(
+            "{shown}: over {CUDA} all ranks are in one process; for a job, with a process for each GPU, give \
+             --transport {NCCL}, or leave out --slurm"
+        )));
+    }
     let site = if needs_gpus(&plan) { site.with_gpus(ranks_per_node(&plan)) } else { site };
     let sweep = Sweep { arguments, site: &site, plan: &plan };
     match (Job::this().map_err(usage)?, arguments.dry_run) {
@@ -145,6 +158,13 @@ impl Sweep<'_> {
             eprintln!(
                 "warning: the configuration puts {} ranks on a node, site {} says {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.ranks_per_node
+            );
+        }
+        if cfg!(not(feature = "mpi")) {
+            eprintln!(
+                "warning: this program was built without MPI, which a job needs; slurm/build.sh {} builds \
+                 one that has it",
+                self.site.origin.asked
             );
         }
         if needs_gpus(self.plan) && shape.ranks_per_node > self.site.gpus_per_node {
@@ -226,9 +246,8 @@ impl Sweep<'_> {
         self.warn(shape);
         let folder = self.folder("JOBID");
         let program = self.program(&folder, Some("SECONDS".into()))?;
-        dry_run(self.plan);
         println!(
-            "\n{} nodes of {} ranks; site {}",
+            "{} nodes of {} ranks; site {}",
             shape.nodes,
             shape.ranks_per_node,
             described(self.site)
@@ -240,6 +259,8 @@ impl Sweep<'_> {
              {}",
             line(&step(self.site, shape, &[], &program))
         );
+        println!("\nwhat it measures:");
+        dry_run(self.plan);
         Ok(Exit::Right)
     }
 
@@ -256,10 +277,11 @@ impl Sweep<'_> {
             _ => "without limit".into(),
         };
         format!(
-            "about {:.2} to {:.2} node-hours if the network took no time; {most} by the time limit \
-             {time}",
-            hours(measure.blocks_min),
-            hours(measure.blocks_max),
+            "about {} node-hours if the network took no time; {most} by the time limit {time}",
+            range(
+                format!("{:.2}", hours(measure.blocks_min)),
+                format!("{:.2}", hours(measure.blocks_max))
+            ),
         )
     }
 
@@ -310,8 +332,8 @@ impl Sweep<'_> {
         let shape = self.shape_in(job);
         self.warn(shape);
         let (_, program) = self.program_in(job)?;
+        println!("in job {}:\n{}\n", job.id, line(&step(self.site, shape, &[], &program)));
         dry_run(self.plan);
-        println!("\nin job {}:\n{}", job.id, line(&step(self.site, shape, &[], &program)));
         Ok(Exit::Right)
     }
 
