@@ -337,23 +337,21 @@ mod tests {
 
     #[test]
     fn edges_are_where_something_beyond_could_be_better() {
-        let plan = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
-        let edges = |values: &str| {
+        let all = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
+        let of = |values: &str| {
             let name = format!("threads/2x2/{CACHED}/ring/{values}");
-            let at = plan.cases.iter().position(|planned| planned.case.to_string() == name);
-            edges(&plan, at.unwrap()).join("; ")
+            let at = all.cases.iter().position(|planned| planned.case.to_string() == name);
+            edges(&all, at.unwrap()).join("; ")
         };
-        assert_eq!(edges("8MiB/5ms"), "");
-        assert_eq!(edges("0MiB/5ms"), "");
-        assert_eq!(edges("1MiB/5ms"), "the smallest threshold above 0, 1 MiB");
-        assert_eq!(edges("128MiB/5ms"), "", "it holds all gradients");
-        assert_eq!(edges("8MiB/0.1ms"), "the shortest cycle time, 0.1 ms");
-        assert_eq!(edges("8MiB/50ms"), "the longest cycle time, 50 ms");
+        assert_eq!(of("8MiB/5ms"), "");
+        assert_eq!(of("0MiB/5ms"), "");
+        assert_eq!(of("1MiB/5ms"), "the smallest threshold above 0, 1 MiB");
+        assert_eq!(of("128MiB/5ms"), "", "it holds all gradients");
+        assert_eq!(of("8MiB/0.1ms"), "the shortest cycle time, 0.1 ms");
+        assert_eq!(of("8MiB/50ms"), "the longest cycle time, 50 ms");
         let pins = Pins { cycle_time_ms: Some(5.0), ..Pins::default() };
-        let plan = super::tests::plan(threads::NAME, "2x2", 25 << 20, &pins);
-        assert!(
-            super::edges(&plan, plan.cases.len() / 2).iter().all(|edge| !edge.contains("cycle"))
-        );
+        let pinned = plan(threads::NAME, "2x2", 25 << 20, &pins);
+        assert!(edges(&pinned, pinned.cases.len() / 2).iter().all(|edge| !edge.contains("cycle")));
     }
 
     #[test]
