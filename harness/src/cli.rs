@@ -54,7 +54,7 @@ impl Exit {
 /// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
 ///
 /// Begin with `kolo sweep configs/quick.toml`: a real model's gradients through ring, tree,
-/// hierarchical and grouped allreduce and two control planes, in under a minute, with figures.
+/// hierarchical and grouped allreduce and two control planes, in a minute or two, with figures.
 ///
 /// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
 /// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded;

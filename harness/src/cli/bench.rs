@@ -39,9 +39,10 @@ use crate::tabulate::{put_bandwidths, put_times, rounded};
 use crate::transport::MPI;
 use crate::transport::threads::{self, is_pinned};
 
-/// Time an allreduce alone, over a range of sizes: nccl-tests' table on stdout. Ranks are threads
-/// of this process, or, with --transport mpi, the processes that mpirun or srun has started; every
-/// size is checked.
+/// Time an allreduce alone, over a range of sizes, as nccl-tests does
+///
+/// Ranks are threads of this process, or, with --transport mpi, the processes that mpirun or srun has
+/// started; every size is checked.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Algorithms, separated by commas; `all` for every registered one; over MPI also mpi-allreduce,

@@ -11,9 +11,10 @@ use crate::provenance::Machine;
 use crate::record::write_whole;
 use crate::transport::{self, threads};
 
-/// Measure the machine at hand for simulations: what messages cost on the transport, by size, and what
-/// combining them does. Writes a machine file; over MPI all processes that mpirun or srun has started
-/// take part.
+/// Measure the machine at hand for simulations
+///
+/// What messages cost on the transport, by size, and what combining them does. Writes a machine file; over
+/// MPI all processes that mpirun or srun has started take part.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// What moves bytes: threads, or mpi

@@ -15,8 +15,9 @@ use crate::nccl::library::{Nccl, in_words};
 use crate::provenance::{Launch, memory_bytes};
 use crate::transport::{self, threads};
 
-/// Show what this build and this machine offer, why something is not available, and what Horovod's
-/// variables say.
+/// Show what this build and this machine offer, and what Horovod's variables say
+///
+/// Where something is not available, it says why.
 #[derive(clap::Args)]
 pub struct Arguments {}
 

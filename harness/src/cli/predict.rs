@@ -12,8 +12,10 @@ use crate::row::{Row, Status};
 use crate::simulate::machine_file::MachineFile;
 use crate::simulate::predict::Prediction;
 
-/// Simulate what a sweep has measured, on the machine file that `kolo calibrate` has written there, on as
-/// many ranks and on more. Figures show both: measured points, and what was to be expected of them.
+/// Simulate what a sweep has measured, on as many ranks and on more
+///
+/// The machine file is what `kolo calibrate` has written there. Figures show both: measured points, and
+/// what was to be expected of them.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A folder of results with training steps over threads or MPI

@@ -10,8 +10,10 @@ use anyhow::Result;
 use super::{Exit, sizes, usage};
 use crate::config::parse_topology;
 
-/// Print an algorithm's schedule: who sends which chunk to whom in which step; or write it in the GOAL
-/// language of LogGOPSim.
+/// Print an algorithm's schedule: who sends which chunk to whom in which step
+///
+/// In a step `0+>1 c3` says that rank 1 adds rank 0's chunk 3 to its own, and `0->1 c3` that it overwrites its
+/// own with it. With --goal the schedule is written in the GOAL language of LogGOPSim.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Algorithm

@@ -34,11 +34,12 @@ use crate::workload::Workload;
 /// A sweep ends before its next block once this file is in its folder.
 const STOP: &str = "stop";
 
-/// Run every case of a configuration: training steps of a real model's gradients through every
-/// combination of control plane, algorithm, fusion threshold and cycle time; or, where the
-/// configuration has a table `control`, steps of control planes alone in worlds of up to a whole
-/// machine's ranks; or, with a table `simulate`, training steps in virtual time on a machine file. Ends
-/// with figures and a summary.
+/// Run every case of a configuration, and draw figures
+///
+/// A case is training steps of a real model's gradients through one combination of control plane,
+/// algorithm, fusion threshold and cycle time; or, where the configuration has a table `control`, steps
+/// of control planes alone in worlds of up to a whole machine's ranks; or, with a table `simulate`,
+/// training steps in virtual time on a machine file. Ends with figures and a summary.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A sweep in TOML, such as configs/quick.toml

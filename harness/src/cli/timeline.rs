@@ -9,8 +9,10 @@ use super::{Exit, usage};
 use crate::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
 use crate::timeline::read::{Flaws, Trace};
 
-/// Say where the time of a job went: computation, communication and what of it was exposed,
-/// negotiation, and who was waited for. Perfetto (https://ui.perfetto.dev) shows the same file.
+/// Say where the time of a job went, from a timeline of ours or of Horovod
+///
+/// Computation, communication and what of it was exposed, negotiation, and who was waited for. Perfetto
+/// (https://ui.perfetto.dev) shows the same file.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE)

@@ -24,9 +24,11 @@ use crate::tune::surface::Site;
 use crate::tune::tuned::Tuned;
 use request::Request;
 
-/// Find the fusion threshold and cycle time for a model on this cluster: a model learned from the first
-/// measurements proposes, real training steps decide. Ends with a recommendation, how sure it is, and why;
-/// and with lines to copy where the data plane measured is the one that Horovod uses (over MPI).
+/// Find the fusion threshold and cycle time for a model on this cluster
+///
+/// A model learned from the first measurements proposes, real training steps decide. Ends with a
+/// recommendation, how sure it is, and why; and with lines to copy where the data plane measured is the one
+/// that Horovod uses (over MPI).
 ///
 /// Horovod's defaults and the points where its own autotune begins are always measured. The gain is stated
 /// with a 95 % interval, from measurements made after the choice.

@@ -14,8 +14,10 @@ use crate::simulate::published::{self, Points};
 use crate::transport::{self, threads};
 use crate::validate::local::{GOAL, Validation, validate};
 
-/// Compare what simulations predict with what is measured: by others, who have published it; or, with
-/// --local, on the machine at hand, which is calibrated meanwhile.
+/// Compare what simulations predict with what is measured
+///
+/// By others, who have published it; or, with --local, on the machine at hand, which is calibrated
+/// meanwhile.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Published points in TOML

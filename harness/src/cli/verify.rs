@@ -19,9 +19,11 @@ const PIPELINED_RANKS: usize = 16;
 /// Control planes are rehearsed in so many worlds, unless the command line says so.
 const WORLDS: u64 = 2000;
 
-/// Prove that schedules are allreduces: symbolically, for every world size and every way to put the
-/// ranks on nodes of one size. Rehearse control planes: in small worlds made of seeds, in which
-/// messages are late, tensors differ or never come, and ranks shut down or die.
+/// Prove that schedules are allreduces, and rehearse control planes
+///
+/// Schedules are proved symbolically, for every world size and every way to put the ranks on nodes of one
+/// size. Control planes are rehearsed in small worlds made of seeds, in which messages are late,
+/// tensors differ or never come, and ranks shut down or die.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Algorithms, separated by commas [default: all, and hierarchical over each]
