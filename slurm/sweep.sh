@@ -1,6 +1,7 @@
 #!/bin/bash
 # A sweep as a job: sbatch slurm/sweep.sh [CONFIG [OPTIONS OF kolo sweep]]. What is asked for here are
-# defaults; `kolo sweep --slurm CONFIG` asks for what the configuration and the site need.
+# defaults; `kolo sweep --slurm CONFIG` asks for what the configuration and the site need. Likewise another command of
+# kolo on all ranks of a job: KOLO_SITE=SITE sbatch -N4 slurm/sweep.sh tune OPTIONS, or bench, calibrate, validate.
 #SBATCH --job-name=kolo
 #SBATCH --nodes=1-4
 #SBATCH --time=01:00:00
@@ -50,4 +51,9 @@ eval "$variables"
 unset "${!SBATCH_@}"    # options of the submission, which srun and requeues have no use for
 
 [ $# -gt 0 ] || set -- "$root/configs/quick.toml"
-exec "$kolo" sweep --slurm "$@"
+case $1 in
+bench | calibrate | tune | validate)
+    step=$("$kolo" site step "$site") || fail "ranks cannot be started"
+    eval "exec $step \"\$kolo\" \"\$@\"" ;;
+*) exec "$kolo" sweep --slurm "$@" ;;
+esac

@@ -1,9 +1,12 @@
 //! `kolo site`.
 
+use std::env;
+
 use anyhow::Result;
 
-use super::Exit;
-use crate::slurm::launch::line;
+use super::{Exit, usage};
+use crate::slurm::job::Job;
+use crate::slurm::launch::{Shape, line, step};
 use crate::slurm::offer::{Answers, Finding, Verdict, compare};
 use crate::slurm::site::Site;
 
@@ -26,6 +29,9 @@ enum Command {
     /// Print what a shell must export for a job
     #[command(hide = true)]
     ShellEnv(Named),
+    /// Within a job, print the words that start a program as its ranks
+    #[command(hide = true)]
+    Step(Named),
 }
 
 #[derive(clap::Args)]
@@ -46,6 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Command::List => list()?,
         Command::Show(named) => print!("{}", toml::to_string(&named.read()?)?),
         Command::ShellEnv(named) => shell_env(&named.read()?),
+        Command::Step(named) => in_job(named.read()?)?,
     }
     Ok(Exit::Right)
 }
@@ -103,6 +110,22 @@ fn list() -> Result<()> {
             Err(error) => println!("{name:<16} not understood: {error}"),
         }
     }
+    Ok(())
+}
+
+/// Ranks on a node are as many as the job was asked for (`--ntasks-per-node`), or as the site says; GPUs are asked for
+/// where the job has some.
+fn in_job(site: Site) -> Result<()> {
+    let job = Job::this().map_err(usage)?;
+    let job = job.ok_or_else(|| usage("there is no job of Slurm here: SLURM_JOB_ID is not set"))?;
+    let asked = env::var("SLURM_NTASKS_PER_NODE").ok().and_then(|count| count.parse().ok());
+    let ranks_per_node = asked.filter(|&count| count > 0).unwrap_or(site.ranks_per_node);
+    let site = match env::var_os("SLURM_GPUS_PER_NODE") {
+        Some(_) => site.with_gpus(ranks_per_node),
+        None => site,
+    };
+    let shape = Shape { nodes: job.nodes.len(), ranks_per_node };
+    println!("{}", line(&step(&site, shape, &[], &[])));
     Ok(())
 }
 

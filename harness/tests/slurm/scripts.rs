@@ -65,6 +65,40 @@ fn the_batch_script_has_defaults() {
     run_script(&fakes, &[]).says(0, "the sweep is over");
 }
 
+/// As the site starts ranks, on all nodes of the job, with words as they were given.
+#[test]
+fn the_batch_script_runs_other_commands_on_all_ranks() {
+    let fakes = Fakes::new("exit 3").in_job("n[1-2]");
+    repository(&fakes);
+    let call = |ranks: usize| {
+        format!(
+            "--nodes=2 --ntasks={} --ntasks-per-node={ranks} --cpus-per-task=1 --mpi=pmix --cpu-bind=cores \
+             --distribution=block:block --kill-on-bad-exit=0 --wait=60 --overlap --export=ALL",
+            2 * ranks
+        )
+    };
+    let tune = ["tune", "--workload", "a b", "--backward-ms", "1"];
+    assert_eq!(run_script(&fakes, &tune).status, Some(3), "that of the ranks");
+    let fakes = fakes.set("SLURM_NTASKS_PER_NODE", "3");
+    run_script(&fakes, &["calibrate", "--transport", "mpi"]);
+    let fakes = fakes.set("SLURM_GPUS_PER_NODE", "a100:3");
+    run_script(&fakes, &["bench", "--transport", "nccl"]);
+    let kolo = fakes.path("repo/target/release/kolo");
+    let expected = [
+        format!("{} {} tune --workload a b --backward-ms 1", call(1), kolo.display()),
+        format!("{} {} calibrate --transport mpi", call(3), kolo.display()),
+        format!(
+            "{} --gpus-per-node=3 --gpu-bind=none {} bench --transport nccl",
+            call(3),
+            kolo.display()
+        ),
+    ];
+    assert_eq!(fakes.calls("srun"), expected);
+    fakes.kolo(&["site", "step"]).says(0, &call(3));
+    let outside = Fakes::new("exit 0");
+    outside.kolo(&["site", "step"]).says(2, "there is no job of Slurm here");
+}
+
 #[test]
 fn the_batch_script_loads_the_modules_of_the_site() {
     let fakes = Fakes::new("exit 0").in_job("n[1-2]");
