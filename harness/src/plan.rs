@@ -59,6 +59,18 @@ impl Placement {
         let (emulated, oversubscribed) = (topology.nodes() > 1, topology.ranks() > cores());
         Placement { members: Vec::new(), emulated, oversubscribed }
     }
+
+    /// Of ranks that are processes, on these nodes. Nodes are emulated if they are only posed, or said to share
+    /// a machine.
+    ///
+    /// # Errors
+    /// When there are too few processes: how many there are, and how many it takes.
+    pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, String> {
+        let (members, is_posed) = cast(nodes, topology)?;
+        let is_emulated = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
+        let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
+        Ok(Placement { members, emulated: is_posed || is_emulated, oversubscribed })
+    }
 }
 
 /// What a configuration comes down to.
@@ -137,19 +149,14 @@ impl Plan {
     /// Gives cases over MPI and NCCL their processes; those for which there are too few are left, and so are all
     /// if there is no MPI, for that reason.
     pub fn place(&mut self, nodes: Result<&[Node], &str>) {
-        let is_emulated = std::env::var_os(EMULATED).is_some();
         for planned in
             self.cases.iter_mut().filter(|planned| has_processes(&planned.case.transport))
         {
             let placed = nodes
                 .map_err(str::to_string)
-                .and_then(|nodes| Ok((nodes, cast(nodes, &planned.case.topology)?)));
+                .and_then(|nodes| Placement::among(nodes, &planned.case.topology));
             match placed {
-                Ok((nodes, (members, is_posed))) => {
-                    let emulated = is_posed || (is_emulated && planned.case.topology.nodes() > 1);
-                    let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
-                    planned.placement = Placement { members, emulated, oversubscribed };
-                }
+                Ok(placement) => planned.placement = placement,
                 Err(reason) => planned.left = Some(reason),
             }
         }

@@ -90,13 +90,25 @@ impl Cluster {
             0 => self.path(name),
             failures => self.path(&format!("{name}-{failures}")),
         };
-        let output = self.path("output-%j");
-        let (out, output) = (folder.display().to_string(), output.display().to_string());
+        let out = folder.display().to_string();
+        let id = self.sbatch(options, &[config, "--out", &out, "--patience-seconds", "12"])?;
+        Ok(Job { cluster: self, id, folder })
+    }
+
+    /// Submits another command of kolo, to be run on all ranks.
+    pub fn submit_command(&self, options: &[&str], command: &[&str]) -> Result<Job<'_>, Failure> {
+        let id = self.sbatch(options, command)?;
+        Ok(Job { cluster: self, id, folder: self.path("none") })
+    }
+
+    /// Submits the batch script; returns the job's number.
+    fn sbatch(&self, options: &[&str], arguments: &[&str]) -> Result<String, Failure> {
+        let output = self.path("output-%j").display().to_string();
         let mut words = vec!["sbatch", "--parsable", "--time=10", "--output", &output];
         words.extend(options);
-        words.extend(["slurm/sweep.sh", config, "--out", &out, "--patience-seconds", "12"]);
-        let id = self.slurm(&words)?.trim().to_string();
-        Ok(Job { cluster: self, id, folder })
+        words.push("slurm/sweep.sh");
+        words.extend(arguments);
+        Ok(self.slurm(&words)?.trim().to_string())
     }
 
     /// Bytes that each node has sent so far.

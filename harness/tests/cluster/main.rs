@@ -10,6 +10,7 @@
 mod cluster;
 mod results;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -26,8 +27,9 @@ type Outcome = Result<(), Failure>;
 type Scenario = fn(&Cluster) -> Outcome;
 
 /// A name and what happens.
-const SCENARIOS: [(&str, Scenario); 13] = [
+const SCENARIOS: [(&str, Scenario); 14] = [
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
+    ("another command on all ranks", other_command),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
     ("a rank is killed", rank_is_killed),
     ("a rank stops for longer than anybody waits", rank_stops),
@@ -104,6 +106,28 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
         cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
     }
     Ok(())
+}
+
+/// As many ranks on a node as the job was asked for, started as the site file says.
+fn other_command(cluster: &Cluster) -> Outcome {
+    let table = cluster.path("bench.csv").display().to_string();
+    let bench = ["bench", "--transport", "mpi", "-b", "8", "-e", "8K", "-f", "1024", "-n", "5"];
+    let command = [&bench[..], &["--algorithm", "ring,mpi-allreduce", "--out", &table]].concat();
+    let job = cluster.submit_command(&["--nodes=4", "--ntasks-per-node=1"], &command)?;
+    job.ends_with("COMPLETED", Duration::from_secs(120))?;
+    let mut rows = csv::Reader::from_path(&table)?;
+    let rows: Vec<HashMap<String, String>> = rows.deserialize().collect::<Result<_, _>>()?;
+    let right = |row: &HashMap<String, String>| {
+        [("nodes", "4"), ("ranks", "4"), ("wrong", "0"), ("emulated", "true"), ("host", "n1")]
+            .iter()
+            .all(|&(column, value)| row[column] == value)
+    };
+    cluster.check(rows.len() == 8 && rows.iter().all(right), || {
+        format!(
+            "of two algorithms, two sizes, in place and not:\n{}",
+            std::fs::read_to_string(&table).unwrap_or_default()
+        )
+    })
 }
 
 /// What each node sends, by its interface's counter, beside the bytes that its ranks send to other nodes

@@ -1,7 +1,6 @@
 //! The same over NCCL: each process has a GPU, and rank 0 prints.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +26,7 @@ use crate::nccl::rendezvous::{Control, meet};
 use crate::nccl::seat::{Seat, assign, in_provenance};
 use crate::nccl::started::Started;
 use crate::nccl::{NAME, NcclError};
-use crate::nodes::{EMULATED, Node, cast};
+use crate::nodes::Node;
 use crate::plan::Placement;
 use crate::provenance::Launch;
 
@@ -107,15 +106,14 @@ impl Job<'_> {
                 control.ranks()
             )));
         }
-        let (members, is_posed) = cast(&nodes, &topology).map_err(usage)?;
-        let emulated = is_posed || env::var_os(EMULATED).is_some();
+        let placement = Placement::among(&nodes, &topology).map_err(usage)?;
         let oversubscribed = seats.iter().any(|seat| seat.is_shared);
         let process = |(facts, seat): (&Facts, &Seat)| {
             let device = Some(facts.about(seat.ordinal));
             Process { pid: facts.pid, host: facts.host.clone(), device }
         };
         let processes = control.facts.iter().zip(seats).map(process).collect();
-        let placement = Placement { members, emulated, oversubscribed };
+        let placement = Placement { oversubscribed, ..placement };
         // The host's memory holds none of the buffers.
         request(self.arguments, topology, placement, (0, processes)).map_err(usage)
     }
