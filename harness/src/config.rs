@@ -341,7 +341,7 @@ cycle_time_ms = [1, 2.5]
             (
                 "\"ring\", ",
                 "\"rign\", ",
-                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; choose from ring, tree",
+                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean ring?",
             ),
             (
                 "cycle_time_ms",
@@ -353,7 +353,7 @@ cycle_time_ms = [1, 2.5]
                 "\"coordinator\"",
                 "\"boss\"",
                 "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
-                 tree, bitvector, ddp, packs",
+                 tree, point-to-point, bitvector, ddp, packs",
             ),
             ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),

@@ -102,7 +102,7 @@ fn an_unsupported_case_is_a_row_and_the_rest_goes_on() {
 fn mistakes_end_with_status_2_and_say_what_to_do() {
     Sweep::new(&[("\"ring\"", "\"rign\"")])
         .run(&[])
-        .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; choose from");
+        .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean");
     Sweep::new(&[("groups = 2", "group = 2")])
         .run(&[])
         .says(2, "kolo: test.toml: line 13: unknown field `group`, expected one of");

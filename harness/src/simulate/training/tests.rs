@@ -85,9 +85,8 @@ fn asking_rank_0_point_to_point_costs_every_message() {
     let mut plan = plan(0.0);
     let policy = plan.config.policy.iter_mut().find(|policy| policy.name == "horovod-coordinator");
     policy.unwrap().control_plane = "point-to-point".into();
-    let negotiating = |plan: &Plan| {
-        steps(plan, "horovod-coordinator", 6000, Drive::Classes, 3)[2].negotiating
-    };
+    let negotiating =
+        |plan: &Plan| steps(plan, "horovod-coordinator", 6000, Drive::Classes, 3)[2].negotiating;
     let bound_s = negotiating(&plan);
     let control = plan.machine.control.as_mut().unwrap();
     let alpha_us = control.alpha_us.value;
