@@ -324,7 +324,7 @@ mod tests {
             ),
             (
                 "gpus_per_node = \"four\"",
-                "test.toml: line 1: invalid type: string \"four\", expected usize",
+                "test.toml: line 1: invalid type: string \"four\", expected a whole number from 0",
             ),
             (
                 "modules = \"gcc\"",
