@@ -32,10 +32,10 @@ pub struct Arguments {
     #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
     ranks: RangeInclusive<usize>,
     /// Only rehearse control planes, in so many worlds
-    #[arg(long, value_name = "WORLDS", conflicts_with_all = ["algorithm", "ranks"])]
+    #[arg(long, value_name = "WORLDS", value_parser = sizes::whole::<u64>, conflicts_with_all = ["algorithm", "ranks"])]
     control_planes: Option<u64>,
     /// Seed of the first of these worlds
-    #[arg(long, default_value_t = 0, requires = "control_planes")]
+    #[arg(long, default_value_t = 0, value_parser = sizes::whole::<u64>, requires = "control_planes")]
     first_seed: u64,
 }
 
