@@ -220,41 +220,49 @@ pub fn find_with(
     name: &str,
     auto: &dyn Fn() -> Arc<dyn Algorithm>,
 ) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
-    let unknown = |why: Option<String>| UnknownAlgorithm { name: name.to_string(), why };
+    let unknown = |part: &str, why: Option<String>| UnknownAlgorithm {
+        name: name.to_string(),
+        part: part.to_string(),
+        why,
+    };
     let (outer, argument) = match name.split_once(':') {
         Some((outer, argument)) => (outer, Some(argument)),
         None => (name, None),
     };
-    let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(|| unknown(None))?;
+    let entry = ALL.iter().find(|entry| entry.name == outer).ok_or_else(|| unknown(outer, None))?;
     match (&entry.build, argument) {
         (Build::Plain(build), None) => Ok(build()),
         (Build::Choosing, None) => Ok(auto()),
         (Build::Plain(_) | Build::Choosing, Some(_)) => {
-            Err(unknown(Some(format!("{outer} takes nothing after it"))))
+            Err(unknown(outer, Some(format!("{outer} takes nothing after it"))))
         }
         (Build::Over(build), inner) => {
             let named = inner.unwrap_or(DEFAULT_INNER);
             let chooses = ALL.iter().any(|entry| entry.chooses() && entry.name == named);
-            let inner = find_with(named, auto).map_err(|inner| unknown(inner.why))?;
+            let inner = find_with(named, auto).map_err(|inner| unknown(&inner.part, inner.why))?;
             // Groups are a property of the buffer, so they can only be outermost.
             if inner.grouping().is_some() {
-                return Err(unknown(Some("groups can only be outermost".into())));
+                return Err(unknown(named, Some("groups can only be outermost".into())));
             }
             let built = build(inner);
             match chooses && built.grouping().is_none() {
-                true => Err(unknown(Some(format!(
-                    "{named} chooses by size, which {outer} hides from it; by itself it considers \
+                true => Err(unknown(
+                    named,
+                    Some(format!(
+                        "{named} chooses by size, which {outer} hides from it; by itself it considers \
                      {outer}, too"
-                )))),
+                    )),
+                )),
                 false => Ok(built),
             }
         }
         (Build::Numbered(build), None) => Ok(build(None)),
         (Build::Numbered(build), Some(number)) => match number.parse() {
             Ok(number) => Ok(build(Some(number))),
-            Err(_) => Err(unknown(Some(format!(
-                "{outer} takes a number of at least 1, but {number:?} was found"
-            )))),
+            Err(_) => Err(unknown(
+                outer,
+                Some(format!("{outer} takes a number of at least 1, but {number:?} was found")),
+            )),
         },
     }
 }
@@ -281,6 +289,8 @@ pub(crate) fn across_nodes(
 pub struct UnknownAlgorithm {
     /// What was asked for.
     pub name: String,
+    /// The part of it that is wrong: all of it, or what stands between colons.
+    pub part: String,
     /// What is wrong with the part after a colon; nothing when the name itself does not exist.
     pub why: Option<String>,
 }
@@ -292,8 +302,10 @@ impl fmt::Display for UnknownAlgorithm {
             entries.map(|entry| entry.name).collect::<Vec<_>>().join(", ")
         };
         write!(f, "algorithm \"{}\" is unknown", self.name)?;
-        if let Some(why) = &self.why {
-            write!(f, ": {why}")?;
+        match &self.why {
+            Some(why) => write!(f, ": {why}")?,
+            None if self.part != self.name => write!(f, ": there is no {:?}", self.part)?,
+            None => {}
         }
         write!(
             f,
@@ -380,6 +392,8 @@ mod tests {
     fn what_is_wrong_behind_a_colon_is_said() {
         for (name, why) in [
             ("ring:4", "ring takes nothing after it"),
+            ("hierarchical:rnig", "there is no \"rnig\""),
+            ("grouped:leader:", "there is no \"\""),
             ("grouped:grouped", "groups can only be outermost"),
             ("leader:auto", "auto chooses by size, which leader hides from it"),
             ("parameter-server:", "takes a number of at least 1, but \"\" was found"),

@@ -18,7 +18,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config::ConfigError;
 use crate::record::RecordError;
@@ -85,9 +85,22 @@ enum Command {
     Switch(switch::Arguments),
 }
 
+/// The command line. A negative number is the value of the option before it, which says what it takes
+/// instead, and no option of its own.
+fn command() -> clap::Command {
+    Arguments::command().mut_subcommands(|subcommand| {
+        subcommand.mut_args(|argument| {
+            let takes_value = argument.get_action().takes_values();
+            argument.allow_negative_numbers(takes_value)
+        })
+    })
+}
+
 /// Runs the command line; errors are printed with their causes.
 pub fn main() -> ExitCode {
-    let ended = match Arguments::parse().command {
+    let parsed = Arguments::from_arg_matches(&command().get_matches());
+    let arguments = parsed.unwrap_or_else(|error| error.format(&mut command()).exit());
+    let ended = match arguments.command {
         Command::Sweep(arguments) => sweep::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),

@@ -1,5 +1,6 @@
 //! A sweep's configuration: what the user writes, and what it means.
 
+pub(crate) mod advice;
 mod axes;
 mod case;
 mod names;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use algorithms::control::{self, DataType, ReduceOp, StallCheck};
 pub use axes::Axes;
 pub use case::{Case, Varied};
-pub use names::{check_op, parse_dtype, parse_op, parse_topology};
+pub use names::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -20,7 +21,11 @@ use crate::data_plane;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
 use crate::framework::Framework;
 use crate::replay::StepTimes;
+use crate::slurm::find;
 use crate::transport;
+
+/// The longest part of a step, in milliseconds.
+pub const MOST_STEP_MS: f64 = 1e5;
 
 /// Bytes of a MiB.
 pub const MIB: f64 = 1024.0 * 1024.0;
@@ -232,9 +237,9 @@ impl Config {
             checked.map_err(|problem| format!("sweep.compression: {problem}"))?;
         }
         let numbers = [
-            ("step.forward_ms", self.step.forward_ms, 1e5),
-            ("step.backward_ms", self.step.backward_ms, 1e5),
-            ("step.optimizer_ms", self.step.optimizer_ms, 1e5),
+            ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
+            ("step.backward_ms", self.step.backward_ms, MOST_STEP_MS),
+            ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
@@ -251,6 +256,11 @@ impl Config {
             if !(0.0..=most).contains(&value) {
                 return Err(format!("{key} is {value}, expected 0 to {most}"));
             }
+        }
+        if self.measure.budget_seconds == 0.0 {
+            return Err("measure.budget_seconds is 0, expected more; to measure as little as \
+                        possible, make blocks_max as small as blocks_min"
+                .into());
         }
         for (key, value) in [
             ("sweep.groups", axes.groups),
@@ -279,19 +289,28 @@ impl Config {
 /// Reads TOML; an error says where.
 pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
     let refuse = |problem: String| ConfigError { path: path.into(), problem };
-    let text = std::fs::read_to_string(path).map_err(|error| refuse(error.to_string()))?;
+    let unread = |error| refuse(format!("{error}{}", advice::on_toml(path)));
+    let text = std::fs::read_to_string(path).map_err(unread)?;
     toml::from_str(&text).map_err(|error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        refuse(format!("line {line}: {}", error.message().trim_end()))
+        refuse(format!("line {line}: {}", advice::in_words(error.message().trim_end())))
     })
 }
 
 /// The file of a workload that the configuration at `path` names.
 pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
-    let folder = path.parent().unwrap_or(Path::new(""));
     match workload.ends_with(".csv") || workload.ends_with(".json") {
-        true => folder.join(workload),
-        false => folder.join("workloads").join(format!("{workload}.csv")),
+        true => path.parent().unwrap_or(Path::new("")).join(workload),
+        false => beside_or_shipped(&format!("workloads/{workload}.csv"), path),
+    }
+}
+
+/// A file beside the configuration at `path`, or else beside those that ship with the program.
+pub(crate) fn beside_or_shipped(name: &str, path: &Path) -> PathBuf {
+    let beside = path.parent().unwrap_or(Path::new("")).join(name);
+    match beside.exists() {
+        true => beside,
+        false => find(&format!("configs/{name}")).unwrap_or(beside),
     }
 }
 
@@ -341,7 +360,7 @@ cycle_time_ms = [1, 2.5]
             (
                 "\"ring\", ",
                 "\"rign\", ",
-                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; choose from ring, tree",
+                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean ring?",
             ),
             (
                 "cycle_time_ms",
@@ -353,7 +372,7 @@ cycle_time_ms = [1, 2.5]
                 "\"coordinator\"",
                 "\"boss\"",
                 "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
-                 tree, bitvector, ddp, packs",
+                 tree, point-to-point, bitvector, ddp, packs",
             ),
             ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
@@ -385,8 +404,33 @@ cycle_time_ms = [1, 2.5]
             ),
             (
                 "[sweep]",
+                "[measure]\nbudget_seconds = 0\n[sweep]",
+                "test.toml: measure.budget_seconds is 0, expected more; to measure as little as possible",
+            ),
+            (
+                "[sweep]",
                 "[measure]\nseed = \"x\"\n[sweep]",
-                "test.toml: line 6: invalid type: string \"x\", expected u64",
+                "test.toml: line 6: invalid type: string \"x\", expected a whole number from 0",
+            ),
+            (
+                "[0, 0.5, 64]",
+                "[\"4MiB\"]",
+                "test.toml: line 9: invalid type: string \"4MiB\", expected a number",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nstall_check = 1\n[sweep]",
+                "test.toml: line 6: invalid type: integer `1`, expected true or false",
+            ),
+            (
+                "[\"2x2\"]",
+                "\"2x2\"",
+                "test.toml: line 6: invalid type: string \"2x2\", expected a list",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nsteps_per_block = -1\n[sweep]",
+                "test.toml: line 6: invalid value: integer `-1`, expected a whole number from 0",
             ),
         ] {
             let error = read(&GOOD.replace(from, to)).unwrap_err();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use algorithms::grouped::{Buffer as Packing, Grouping};
-use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::registry::{self, Algorithm, Choice, UnknownAlgorithm};
 use algorithms::topology::Topology;
 
 use crate::allreduce::{Scheduled, Sizes};
@@ -11,6 +11,7 @@ use crate::calibrate;
 use crate::memory::Memory;
 use crate::nccl;
 use crate::nccl::data_plane::{self as nccl_plane, Native};
+use crate::nearest::nearest;
 use crate::transport::{self, Transport};
 
 /// `MPI_Allreduce`, as configurations and CSV files call it.
@@ -145,13 +146,43 @@ pub fn spelling(name: &str) -> Result<String, String> {
     if let Some(native) = nccl_plane::parse(name)? {
         return Ok(native.to_string());
     }
-    match registry::find(name) {
-        Ok(algorithm) => Ok(algorithm.name()),
-        Err(error) => Err(format!(
-            "{error}; over MPI also {MPI_ALLREDUCE}, the library's own, and over NCCL {} and {}",
-            nccl_plane::ALL_REDUCE,
-            nccl_plane::HIERARCHICAL
-        )),
+    let native = [MPI_ALLREDUCE, nccl_plane::ALL_REDUCE, nccl_plane::HIERARCHICAL];
+    algorithm(name, &native).map(|algorithm| algorithm.name())
+}
+
+/// The algorithm of that name; `also` are the other names that could stand there.
+///
+/// # Errors
+/// What is wrong with the name, and which one is meant or which there are.
+pub fn algorithm(name: &str, also: &[&str]) -> Result<Arc<dyn Algorithm>, String> {
+    registry::find(name).map_err(|unknown| advice(&unknown, also))
+}
+
+/// What to write in place of a name that does not exist: at most a third of its letters differ.
+fn advice(unknown: &UnknownAlgorithm, also: &[&str]) -> String {
+    let UnknownAlgorithm { name, part, why } = unknown;
+    let refused = format!("algorithm \"{name}\" is unknown");
+    if let Some(why) = why {
+        return format!("{refused}: {why}; `kolo info` says what each name takes");
+    }
+    let registered = registry::ALL.iter().map(|entry| entry.name);
+    let is_whole = part == name;
+    let others = also.iter().copied().filter(|_| is_whole);
+    let names: Vec<&str> = registered.chain(others).collect();
+    let which = match is_whole {
+        true => String::new(),
+        false => format!(": there is no {part:?}"),
+    };
+    match nearest(part, names.iter().copied(), part.chars().count() / 3) {
+        Some(near) => {
+            let parts = name.split(':').map(|own| if own == part { near } else { own });
+            let meant = parts.collect::<Vec<_>>().join(":");
+            format!("{refused}{which}; did you mean {meant}? `kolo info` lists all names")
+        }
+        None => format!(
+            "{refused}{which}; choose from {}; `kolo info` says what each does",
+            names.join(", ")
+        ),
     }
 }
 
@@ -179,14 +210,51 @@ mod tests {
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
             assert!(spelling(name).unwrap_err().contains("write mpi-allreduce alone"));
         }
-        let unknown = spelling("rign").unwrap_err();
-        assert!(unknown.contains("over MPI also mpi-allreduce, the library's own"), "{unknown}");
-        assert!(unknown.ends_with("over NCCL nccl-allreduce and nccl-hierarchical"), "{unknown}");
         assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
         let Err(why) = DataPlane::find("nccl-allreduce", "mpi", &world) else { panic!("found") };
         assert!(why.contains("transport mpi does not have; take transport nccl"), "{why}");
         let nccl = DataPlane::find("nccl-hierarchical", "nccl", &world).unwrap();
         assert!(nccl.choices().is_none() && nccl.grouping().is_none());
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_one_that_is_meant() {
+        for (name, expected) in [
+            (
+                "rign",
+                "algorithm \"rign\" is unknown; did you mean ring? `kolo info` lists all names",
+            ),
+            (
+                "hierarchical:rnig",
+                "algorithm \"hierarchical:rnig\" is unknown: there is no \"rnig\"; did you mean \
+                 hierarchical:ring? `kolo info` lists all names",
+            ),
+            (
+                "groupd:leader:tree",
+                "algorithm \"groupd:leader:tree\" is unknown: there is no \"groupd\"; did you mean \
+                 grouped:leader:tree? `kolo info` lists all names",
+            ),
+            (
+                "ring:4",
+                "algorithm \"ring:4\" is unknown: ring takes nothing after it; `kolo info` says what \
+                 each name takes",
+            ),
+            (
+                "mpi-alreduce",
+                "algorithm \"mpi-alreduce\" is unknown; did you mean mpi-allreduce? `kolo info` lists \
+                 all names",
+            ),
+        ] {
+            assert_eq!(spelling(name).unwrap_err(), expected);
+        }
+        let all = spelling("both-way").unwrap_err();
+        let begins = "algorithm \"both-way\" is unknown; choose from ring, tree, double-tree, ";
+        let ends =
+            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` says what each does";
+        assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
+        let inner = spelling("leader:both").unwrap_err();
+        assert!(inner.contains("there is no \"both\"; choose from ring, "), "{inner}");
+        assert!(!inner.contains("mpi-allreduce"), "{inner}");
     }
 }

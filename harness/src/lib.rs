@@ -42,6 +42,7 @@ pub mod launch;
 pub mod machine_calibration;
 pub mod memory;
 pub mod nccl;
+pub mod nearest;
 pub mod negotiate;
 pub mod nodes;
 pub mod optimizer;

@@ -26,6 +26,9 @@ pub const PROVENANCE: &str = "provenance.json";
 const ENVIRONMENT: [&str; 9] =
     ["CUDA_", "HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
+/// Characters of a value that are shown where it differs from another.
+const MOST_SHOWN: usize = 120;
+
 /// What a run is about: two runs with the same can be one.
 pub trait Subject {
     /// What counts, as plain data.
@@ -241,14 +244,23 @@ impl Provenance {
     ) -> Result<Provenance, RecordError> {
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let mut provenance = Provenance::read(path)?;
-        let other = difference(&provenance.config, &subject.config()).or_else(|| {
-            let differs = provenance.workload_digest != subject.workload_digest();
-            differs.then(|| "workload".into())
-        });
-        if let Some(key) = other {
+        if provenance.schema != SCHEMA {
             return Err(differs(format!(
-                "the folder holds a sweep with another {key}; resume it with its own \
-                 configuration, options and HOROVOD_ variables, or name another folder with --out"
+                "the folder is of schema {}, this kolo writes {SCHEMA}; resume it with the kolo that began \
+                 it, or name another folder with --out",
+                provenance.schema
+            )));
+        }
+        let other = difference(&provenance.config, &subject.config()).or_else(|| {
+            let (there, now) = (&provenance.workload_digest, subject.workload_digest());
+            let differs = *there != now;
+            differs
+                .then(|| format!("workload: the folder has gradients {there}, now they are {now}"))
+        });
+        if let Some(other) = other {
+            return Err(differs(format!(
+                "the folder holds another sweep: {other}; resume it with its own configuration, options \
+                 and HOROVOD_ variables, or name another folder with --out"
             )));
         }
         provenance.launches.push(launch);
@@ -262,24 +274,37 @@ impl Provenance {
     }
 }
 
-/// The first key that differs between two configurations.
-fn difference(a: &Value, b: &Value) -> Option<String> {
+/// The first key that differs between the configuration of a folder and that of now, and in what.
+fn difference(there: &Value, now: &Value) -> Option<String> {
     let flat = |config: &Value| {
-        let mut keys = Vec::new();
+        let mut keys = BTreeMap::new();
         flatten(config, String::new(), &mut keys);
         keys
     };
-    let (a, b) = (flat(a), flat(b));
-    a.iter().zip(&b).find(|(a, b)| a != b).map(|((key, _), _)| key.clone())
+    let (there, now) = (flat(there), flat(now));
+    let key = there.keys().chain(now.keys()).find(|key| there.get(*key) != now.get(*key))?;
+    let value = |values: &BTreeMap<String, String>| values.get(key).map_or("none", |it| it).into();
+    let (there, now): (String, String) = (value(&there), value(&now));
+    Some(format!("{key}: the folder has {}, now it is {}", short(there), short(now)))
 }
 
-fn flatten(value: &Value, key: String, into: &mut Vec<(String, String)>) {
+/// As much of a value as fits into a sentence.
+fn short(value: String) -> String {
+    match value.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{} ...", &value[..end]),
+        None => value,
+    }
+}
+
+fn flatten(value: &Value, key: String, into: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(name, value)| {
             let dot = if key.is_empty() { "" } else { "." };
             flatten(value, format!("{key}{dot}{name}"), into);
         }),
-        leaf => into.push((key, leaf.to_string())),
+        leaf => {
+            into.insert(key, leaf.to_string());
+        }
     }
 }
 

@@ -13,14 +13,16 @@
 //! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is
 //! incomplete and says so.
 
+mod error;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+pub use error::RecordError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{Message, RankBlock, Row, Sample};
@@ -53,61 +55,6 @@ pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
 }
 
-/// Why results cannot be written or read.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum RecordError {
-    /// The folder is not to be written to.
-    #[error(
-        "{} exists; results are never overwritten: add --resume to go on with it, or name another \
-         folder with --out", folder.display()
-    )]
-    Exists {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// Somebody else is at it.
-    #[error("{} is in use by another kolo; wait for it to end", folder.display())]
-    InUse {
-        /// The folder.
-        folder: PathBuf,
-    },
-    /// The system refuses.
-    #[error("{}: {cause}; what was written before is safe", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        cause: io::Error,
-    },
-    /// A complete line cannot be read.
-    #[error("{}:{line}: {problem}; remove the line by hand, or name another folder", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: u64,
-        /// What was found.
-        problem: String,
-    },
-    /// The folder holds another sweep.
-    #[error("{}: {problem}", path.display())]
-    Differs {
-        /// The file.
-        path: PathBuf,
-        /// What differs and what to do.
-        problem: String,
-    },
-}
-
-impl RecordError {
-    /// An error of the system about a file.
-    pub fn io(path: &Path) -> impl FnOnce(io::Error) -> RecordError {
-        let path = path.to_path_buf();
-        move |cause| RecordError::Io { path, cause }
-    }
-}
-
 /// The growing files of one run.
 pub struct Store {
     folder: PathBuf,
@@ -138,9 +85,9 @@ impl Store {
         if folder.join(PROVENANCE).exists() || (folder.exists() && !is_stillborn(folder)) {
             return Err(RecordError::Exists { folder: folder.into() });
         }
-        fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
-        let store = Store::open(folder)?;
-        provenance.write(&folder.join(PROVENANCE))?;
+        create_folder(folder)?;
+        let store = Store::open(folder).map_err(RecordError::at_first)?;
+        provenance.write(&folder.join(PROVENANCE)).map_err(RecordError::at_first)?;
         Ok(store)
     }
 
@@ -318,6 +265,24 @@ fn parse_latency_line(line: &str) -> Option<((String, usize), Histogram)> {
 }
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+
+/// Makes a folder of results, and those above it.
+///
+/// # Errors
+/// When the system refuses.
+pub fn create_folder(path: &Path) -> Result<(), RecordError> {
+    fs::create_dir_all(path).map_err(RecordError::io(path)).map_err(RecordError::at_first)
+}
+
+/// Refuses a file that [`write_whole`] could not write later; leaves nothing behind.
+///
+/// # Errors
+/// When the system refuses.
+pub fn check_writable(path: &Path) -> Result<(), RecordError> {
+    let beside = path.with_extension("new");
+    let tried = File::create(&beside).and_then(|_| fs::remove_file(&beside));
+    tried.map_err(RecordError::io(path)).map_err(RecordError::at_first)
+}
 
 /// Writes a whole file at once: beside it first, then in its place.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 /// Version of all files of a run. It changes when a column changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// One case with its statistics. Units are in the names; an empty field is not known.
+/// One case with its statistics. Units are in the names; an empty field is not known, nor is one that a file
+/// of an older version lacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "results/README.md explains each column to those who read the CSV")]
 pub struct Row {
     pub schema: u32,

@@ -1,14 +1,20 @@
 //! A model's gradients: their sizes, and when in a backward pass each becomes ready.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp, Tensor};
 use thiserror::Error;
 
+use crate::config::advice;
+use crate::slurm::find;
 use crate::timeline::read::TimelineError;
 
 pub mod from_timeline;
+
+/// The folder of the models that ship with the repository.
+const FOLDER: &str = "configs/workloads";
 
 /// Gradients of one model.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,7 +55,7 @@ impl Gradient {
 pub enum WorkloadError {
     /// The file is not there or cannot be opened.
     #[error(
-        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file or of a timeline (.json)", path.display()
+        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file or of a timeline (.json){}", path.display(), models(path)
     )]
     Unreadable {
         /// The file.
@@ -78,6 +84,20 @@ pub enum WorkloadError {
         /// What was found and what was expected.
         problem: String,
     },
+}
+
+/// Which models there are where one was looked for, and beside the program; empty if there are none.
+fn models(path: &Path) -> String {
+    let shipped = find(FOLDER);
+    let folders = path.parent().map(Path::to_path_buf).into_iter().chain(shipped);
+    let files = folders.flat_map(|folder| advice::names(&folder, "csv"));
+    let lists = files.filter(|name| !name.ends_with(".ready.csv"));
+    let models: BTreeSet<String> =
+        lists.filter_map(|name| Some(name.strip_suffix(".csv")?.to_string())).collect();
+    match models.is_empty() {
+        true => String::new(),
+        false => format!("; there are {}", advice::listed(&Vec::from_iter(models))),
+    }
 }
 
 impl Workload {

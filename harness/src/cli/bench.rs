@@ -22,7 +22,7 @@ use crate::allreduce::SEGMENT_BYTES;
 use crate::bench::{Bench, PATIENCE, Timed, run as run_bench};
 use crate::bound::bound;
 use crate::calibrate;
-use crate::config::{check_op, parse_dtype, parse_op, parse_topology};
+use crate::config::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
 use crate::cuda;
 use crate::data_plane::{DataPlane, spelling};
 use crate::for_dtype;
@@ -32,7 +32,7 @@ use crate::nccl::data_plane::{ALL_REDUCE, combinations};
 use crate::pattern::Pattern;
 use crate::plan::Placement;
 use crate::provenance::{Launch, memory_bytes};
-use crate::record::{Appended, write_whole};
+use crate::record::{Appended, RecordError, write_whole};
 use crate::row::{Kind, Row, SCHEMA, Status};
 use crate::statistics::Summary;
 use crate::tabulate::{put_bandwidths, put_times, rounded};
@@ -55,7 +55,7 @@ pub struct Arguments {
     #[arg(long, value_parser = [threads::NAME, MPI, cuda::NAME, NCCL], default_value = threads::NAME)]
     transport: String,
     /// Number of ranks, each on a node of its own
-    #[arg(long, conflicts_with = "topology")]
+    #[arg(long, value_parser = parse_ranks, conflicts_with = "topology")]
     ranks: Option<usize>,
     /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2; over MPI
     /// all processes, on the nodes where they are]
@@ -76,6 +76,7 @@ pub struct Arguments {
         long = "stepfactor",
         id = "factor",
         default_value_t = 4,
+        value_parser = sizes::whole::<usize>,
         conflicts_with = "increment"
     )]
     factor: usize,
@@ -83,10 +84,10 @@ pub struct Arguments {
     #[arg(short = 'i', long = "stepbytes", id = "increment", value_parser = sizes::size)]
     increment: Option<usize>,
     /// Repetitions that count
-    #[arg(short = 'n', long = "iters", default_value_t = 20)]
+    #[arg(short = 'n', long = "iters", default_value_t = 20, value_parser = sizes::whole::<usize>)]
     iters: usize,
     /// Repetitions before them that do not
-    #[arg(short = 'w', long = "warmup-iters", default_value_t = 5)]
+    #[arg(short = 'w', long = "warmup-iters", default_value_t = 5, value_parser = sizes::whole::<usize>)]
     warmup_iters: usize,
     /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
     #[arg(short = 'd', long = "datatype", value_delimiter = ',', default_value = "f32")]
@@ -95,10 +96,10 @@ pub struct Arguments {
     #[arg(short = 'o', long = "op", value_delimiter = ',', default_value = "sum")]
     op: Vec<String>,
     /// Check the data of the last repetition (1) or not (0)
-    #[arg(short = 'c', long = "check", default_value_t = 1)]
+    #[arg(short = 'c', long = "check", default_value_t = 1, value_parser = sizes::whole::<usize>)]
     check: usize,
     /// Into how many tensors algorithms with groups cut the buffer
-    #[arg(long, default_value_t = DEFAULT_GROUPS)]
+    #[arg(long, default_value_t = DEFAULT_GROUPS, value_parser = sizes::whole::<usize>)]
     groups: usize,
     /// Pipeline large buffers in segments of about this size; 0 switches that off [default: 512K; over nccl,
     /// where nothing of a rank overlaps, 0]
@@ -125,13 +126,13 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     nccl_proto: Vec<String>,
     /// Over nccl: give up after so many seconds without an answer
-    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs())]
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs(), value_parser = sizes::whole::<u64>)]
     patience: u64,
     /// Over nccl: measure on GPUs that differ or do not reach each other, too: table and provenance say so
     #[arg(long)]
     force: bool,
     /// Seed of the data
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = sizes::whole::<u64>)]
     seed: u64,
     /// Also write the rows as CSV
     #[arg(long, value_name = "FILE")]
@@ -285,7 +286,7 @@ struct Out(Appended);
 
 impl Out {
     fn create(path: &Path, launch: &Launch) -> Result<Out> {
-        let out = Out(Appended::open(path.to_path_buf())?);
+        let out = Out(Appended::open(path.to_path_buf()).map_err(RecordError::at_first)?);
         write_provenance(path, launch)?;
         Ok(out)
     }
@@ -311,8 +312,8 @@ fn topology(
     otherwise: impl FnOnce() -> Topology,
 ) -> Result<Topology, String> {
     match (&arguments.topology, arguments.ranks) {
-        (Some(text), _) => parse_topology(text),
-        (None, Some(ranks)) => parse_topology(&ranks.to_string()),
+        (Some(text), _) => parse_topology(text).map_err(|error| format!("--topology: {error}")),
+        (None, Some(ranks)) => Ok(Topology::flat(ranks)),
         (None, None) => Ok(otherwise()),
     }
 }
@@ -371,7 +372,20 @@ fn request(
         ));
     }
     let (sizes, transport) = (sizes.checked()?, arguments.transport.clone());
+    types.iter().try_for_each(|&dtype| at_least_one(sizes, dtype))?;
     Ok(Request { names, transport, topology, placement, processes, sizes, types, ops })
+}
+
+/// Refuses sizes that hold no whole element.
+fn at_least_one(sizes: Sizes, dtype: DataType) -> Result<(), String> {
+    match sizes.iter().find(|size| (1..dtype.size_bytes()).contains(size)) {
+        None => Ok(()),
+        Some(size) => Err(format!(
+            "size {size} is smaller than one element of {}; choose -b {} or more",
+            dtype.name(),
+            dtype.size_bytes()
+        )),
+    }
 }
 
 /// One half of a line of a table.

@@ -8,7 +8,7 @@ use super::{Exit, sizes, usage};
 use crate::machine_calibration::runner::assemble;
 use crate::machine_calibration::{Effort, calibrate, jitter, write};
 use crate::provenance::Machine;
-use crate::record::write_whole;
+use crate::record::{RecordError, check_writable, write_whole};
 use crate::transport::{self, threads};
 
 /// Measure the machine at hand for simulations
@@ -46,6 +46,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if runner.leads() && runner.is_oversubscribed() {
         eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
     }
+    if let Some(path) = arguments.out.as_ref().filter(|_| runner.leads()) {
+        check_writable(path)?;
+    }
     let calibration = calibrate(&mut *runner, &effort)?;
     let compute_cv = jitter::measure(&mut *runner)?;
     let starts = runner.starts()?;
@@ -61,7 +64,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     measured.push(starts.measured());
     let text = write::text(file, &measured);
     match &arguments.out {
-        Some(path) => write_whole(path, text.as_bytes())?,
+        Some(path) => write_whole(path, text.as_bytes()).map_err(|error| {
+            // Nobody is to measure once more for want of a file.
+            print!("{text}");
+            RecordError::at_first(error)
+        })?,
         None => print!("{text}"),
     }
     Ok(Exit::Right)

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use super::{Exit, plot, usage};
+use super::{Exit, plot, sizes, usage};
 use crate::provenance::{Launch, PROVENANCE, Provenance, now};
-use crate::record::{csv_bytes, write_whole};
-use crate::row::{Row, Status};
+use crate::record::{create_folder, csv_bytes, write_whole};
+use crate::row::{Row, SCHEMA, Status};
 use crate::simulate::machine_file::MachineFile;
 use crate::simulate::predict::Prediction;
 
@@ -24,7 +24,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     machine: PathBuf,
     /// World sizes double from the largest measured one up to this [default: four times that]
-    #[arg(long, value_name = "RANKS")]
+    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>)]
     up_to: Option<usize>,
     /// Where gradient lists lie
     #[arg(long, value_name = "DIR", default_value = "configs/workloads")]
@@ -37,10 +37,27 @@ pub struct Arguments {
     no_figures: bool,
 }
 
+/// Columns without which no step can be simulated; those added since are taken for not known where they are
+/// missing.
+const NEEDED: [&str; 12] = [
+    "schema",
+    "kind",
+    "status",
+    "source",
+    "workload",
+    "transport",
+    "control_plane",
+    "algorithm",
+    "nodes",
+    "ranks",
+    "fusion_threshold_bytes",
+    "backward_ms",
+];
+
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let launch = Launch::now();
+    let machine = MachineFile::choose(&arguments.machine)?;
     let rows = read(&arguments.results)?;
-    let machine = MachineFile::read(&arguments.machine)?;
     let largest = rows.iter().map(|row| row.ranks).max().unwrap_or(0);
     let up_to = arguments.up_to.unwrap_or(4 * largest);
     let out = arguments.out.clone().unwrap_or_else(|| {
@@ -53,6 +70,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     for (count, why) in &prediction.left_out {
         eprintln!("kolo: {count} rows are left out: {why}");
     }
+    prediction.ends.iter().for_each(|why| eprintln!("kolo: {why}"));
     if prediction.cases() == 0 {
         return Err(usage(format!(
             "{}: no row of kind `step` can be simulated on machine {}; expected training steps by \
@@ -62,11 +80,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             machine.node.ranks
         )));
     }
+    create_folder(&out)?;
     let mut provenance = Provenance::new(&prediction, launch);
     let progress = ProgressBar::new(prediction.cases() as u64);
     let predicted = prediction.rows(|| progress.inc(1));
     progress.finish_and_clear();
-    std::fs::create_dir_all(&out)?;
     write_whole(&out.join("rows.csv"), &csv_bytes(&predicted, true))?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.ended = Some(now());
@@ -89,9 +107,24 @@ fn read(folder: &Path) -> Result<Vec<Row>> {
     let mut reader = csv::Reader::from_path(&path).map_err(|error| {
         refuse(format!("{error}; expected a folder of results, as `kolo sweep` leaves it"))
     })?;
-    reader.deserialize().collect::<Result<_, _>>().map_err(|error| {
-        refuse(format!("{error}; if another version has measured it, measure it again"))
-    })
+    let again = "if another version has measured it, measure it again";
+    let columns = reader.headers().map_err(|error| refuse(error.to_string()))?;
+    let missing = NEEDED.iter().filter(|needed| !columns.iter().any(|column| column == **needed));
+    let missing: Vec<&str> = missing.copied().collect();
+    if !missing.is_empty() {
+        return Err(refuse(format!(
+            "columns {} are missing, without which no step can be simulated; {again}",
+            missing.join(", ")
+        )));
+    }
+    let rows: Vec<Row> = (reader.deserialize().collect::<Result<_, _>>())
+        .map_err(|error| refuse(format!("{error}; {again}")))?;
+    match rows.iter().find(|row| row.schema != SCHEMA) {
+        Some(Row { schema, .. }) => Err(refuse(format!(
+            "its rows are of schema {schema}, this kolo reads {SCHEMA}; measure it again"
+        ))),
+        None => Ok(rows),
+    }
 }
 
 /// The fastest setting of each algorithm, measured and predicted.

@@ -1,7 +1,6 @@
 //! `kolo schedule`.
 
 use algorithms::combine::Pipelined;
-use algorithms::registry::find;
 use algorithms::schedule::Drawing;
 use algorithms::simulate::goal::Goal;
 use algorithms::topology::Topology;
@@ -9,6 +8,7 @@ use anyhow::Result;
 
 use super::{Exit, sizes, usage};
 use crate::config::parse_topology;
+use crate::data_plane::algorithm;
 
 /// Print an algorithm's schedule: who sends which chunk to whom in which step
 ///
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let ranks = topology.ranks();
         return Err(usage(format!("there are {ranks} ranks, expected at most {MOST_RANKS}")));
     }
-    let algorithm = find(&arguments.algorithm).map_err(usage)?;
+    let algorithm = algorithm(&arguments.algorithm, &[]).map_err(usage)?;
     let schedule = algorithm.schedule(&topology).map_err(usage)?;
     let schedule = Pipelined::new(schedule, arguments.segments as usize);
     match arguments.goal {

@@ -1,6 +1,7 @@
 //! Sizes and ranges as users write them: `64M`, `8:64M:x2`, `1..64`.
 
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 /// `64`, `64K`, `1M`, `2G`: bytes, in powers of 1024 as in nccl-tests.
 pub fn size(text: &str) -> Result<usize, String> {
@@ -83,6 +84,14 @@ impl Sizes {
         };
         std::iter::successors(Some(self.from), next).take_while(move |&size| size <= self.to)
     }
+}
+
+/// A whole number.
+///
+/// # Errors
+/// What was expected.
+pub fn whole<T: FromStr>(text: &str) -> Result<T, String> {
+    text.trim().parse().map_err(|_| "expected a whole number from 0".into())
 }
 
 /// A range of ranks: `1..64` includes both ends; `8` alone.

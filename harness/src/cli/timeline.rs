@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
+use super::sizes::whole;
 use super::{Exit, usage};
 use crate::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
 use crate::timeline::read::{Flaws, Trace};
@@ -18,10 +19,10 @@ pub struct Arguments {
     /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE)
     file: PathBuf,
     /// Tensors that are listed, the slowest to negotiate first
-    #[arg(long, value_name = "COUNT", default_value_t = 10)]
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<usize>)]
     tensors: usize,
     /// Leave out the first steps, such as those of the warm-up
-    #[arg(long, value_name = "STEPS", default_value_t = 0)]
+    #[arg(long, value_name = "STEPS", default_value_t = 0, value_parser = whole::<usize>)]
     skip: usize,
 }
 

@@ -10,9 +10,10 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Exit, plot, usage};
+use super::{Exit, plot, sizes, usage};
+use crate::config::MOST_STEP_MS;
 use crate::crew;
-use crate::environment::Environment;
+use crate::environment::{Environment, number};
 use crate::provenance::{Launch, PROVENANCE, Provenance};
 use crate::record::{Store, csv_bytes};
 use crate::transport;
@@ -40,13 +41,13 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME|FILE")]
     workload: Option<String>,
     /// Length of the backward pass in ms, without communication [default: as a timeline shows it]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
     backward_ms: Option<f64>,
     /// Length of the forward pass in ms [default: half the backward pass]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
     forward_ms: Option<f64>,
     /// Length of the optimizer in ms [default: 0]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
     optimizer_ms: Option<f64>,
     /// What moves bytes [default: mpi where several processes were started, else threads]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(transport::NAMES))]
@@ -70,7 +71,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     machine: Option<PathBuf>,
     /// Up to how many ranks [default: eight times those at hand]
-    #[arg(long, value_name = "RANKS", requires = "machine")]
+    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, requires = "machine")]
     up_to: Option<usize>,
     /// Measure on processes that share cores or differ, too: rows and provenance say so
     #[arg(long)]
@@ -196,6 +197,11 @@ fn progress() -> ProgressBar {
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} blocks  {msg}";
     let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
     ProgressBar::new(1).with_style(style.progress_chars("=> "))
+}
+
+/// Length of a part of a step.
+fn step_ms(text: &str) -> Result<f64, String> {
+    number(text, MOST_STEP_MS)
 }
 
 /// `90s`, `10m`, `1h`.

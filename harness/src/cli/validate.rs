@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::calibrate::share;
 use super::{Exit, sizes, usage};
+use crate::data_plane::algorithm;
 use crate::machine_calibration::Effort;
 use crate::machine_calibration::runner::assemble;
 use crate::record::{csv_bytes, write_whole};
@@ -126,6 +127,6 @@ fn names(list: &[String]) -> Result<Vec<String>, String> {
     if list == ["all"] {
         return Ok(registry::ALL.iter().map(|entry| entry.name.to_string()).collect());
     }
-    let name = |name: &String| registry::find(name).map(|algorithm| algorithm.name());
-    list.iter().map(|item| name(item).map_err(|unknown| unknown.to_string())).collect()
+    let name = |name: &String| algorithm(name, &[]).map(|algorithm| algorithm.name());
+    list.iter().map(name).collect()
 }

@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use algorithms::control::flaw::Flaws;
 use algorithms::control::rehearsal::{Failure, Rehearsed, rehearse};
-use algorithms::registry::{ALL, DEFAULT_INNER, find};
+use algorithms::registry::{ALL, DEFAULT_INNER};
 use algorithms::topology::Topology;
 use algorithms::verify::{self, Violation};
 use anyhow::Result;
 use rayon::prelude::*;
 
 use super::{Exit, sizes, usage};
+use crate::data_plane;
 
 /// Up to so many ranks the pipelined form, in three segments, is proved as well.
 const PIPELINED_RANKS: usize = 16;
@@ -33,10 +34,10 @@ pub struct Arguments {
     #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
     ranks: RangeInclusive<usize>,
     /// Only rehearse control planes, in so many worlds
-    #[arg(long, value_name = "WORLDS", conflicts_with_all = ["algorithm", "ranks"])]
+    #[arg(long, value_name = "WORLDS", value_parser = sizes::whole::<u64>, conflicts_with_all = ["algorithm", "ranks"])]
     control_planes: Option<u64>,
     /// Seed of the first of these worlds
-    #[arg(long, default_value_t = 0, requires = "control_planes")]
+    #[arg(long, default_value_t = 0, value_parser = sizes::whole::<u64>, requires = "control_planes")]
     first_seed: u64,
 }
 
@@ -91,7 +92,7 @@ fn prove(arguments: &Arguments) -> Result<Exit> {
     }
     let mut status = Exit::Right;
     for name in &names {
-        let algorithm = find(name).map_err(usage)?;
+        let algorithm = data_plane::algorithm(name, &[]).map_err(usage)?;
         let start = Instant::now();
         let proofs: Vec<_> = worlds(arguments.ranks.clone())
             .into_par_iter()

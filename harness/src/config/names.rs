@@ -3,16 +3,19 @@
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 
+/// The most ranks on a node, and the most nodes.
+const MOST: usize = 4096;
+
 /// `2x4` is 2 nodes of 4 ranks, `3+1` a node of 3 and one of 1, `5` five nodes of 1.
 pub fn parse_topology(text: &str) -> Result<Topology, String> {
     let problem = || {
         format!(
             "\"{text}\" is no topology; write nodes x ranks per node (2x4), the ranks of each \
-             node (3+1), or a number of ranks (5)"
+             node (3+1), or a number of ranks (5), each number from 1 to {MOST}"
         )
     };
     let number = |part: &str| match part.trim().parse() {
-        Ok(number @ 1..=4096) => Ok(number),
+        Ok(number @ 1..=MOST) => Ok(number),
         _ => Err(problem()),
     };
     let topology = match text.split_once('x') {
@@ -23,6 +26,12 @@ pub fn parse_topology(text: &str) -> Result<Topology, String> {
         None => Topology::flat(number(text)?),
     };
     Ok(topology)
+}
+
+/// A number of ranks, each on a node of its own.
+pub fn parse_ranks(text: &str) -> Result<usize, String> {
+    let ranks = text.trim().parse().ok().filter(|ranks| (1..=MOST).contains(ranks));
+    ranks.ok_or_else(|| format!("expected a number of ranks from 1 to {MOST}"))
 }
 
 /// An element type by our name or by nccl-tests'.
@@ -77,6 +86,10 @@ mod tests {
         }
         for text in ["", "0", "2x0", "x", "1+", "-3", "2x2x2", "99999999999"] {
             parse_topology(text).unwrap_err();
+        }
+        assert_eq!(parse_ranks("4096"), Ok(4096));
+        for text in ["", "0", "-1", "4097", "2x2"] {
+            assert_eq!(parse_ranks(text).unwrap_err(), "expected a number of ranks from 1 to 4096");
         }
     }
 }

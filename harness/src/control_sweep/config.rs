@@ -354,7 +354,7 @@ impl Config {
         within("measure.warmup_steps", measure.warmup_steps as f64, 1.0, steps)?;
         within("measure.steps_min", measure.steps_min as f64, 1.0, steps)?;
         within("measure.steps_max", measure.steps_max as f64, measure.steps_min as f64, steps)?;
-        within("measure.budget_seconds", measure.budget_seconds, 0.0, 1e5)?;
+        within("measure.budget_seconds", measure.budget_seconds, 1e-3, 1e5)?;
         within("measure.patience_seconds", measure.patience_seconds, 0.0, 1e5)
     }
 }

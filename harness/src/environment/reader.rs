@@ -9,6 +9,7 @@ use super::{
     EnvironmentError, EnvironmentRow, MOST_CYCLE_TIME_MS, PREFIX, Setting, cycle_time, number,
     whole_number,
 };
+use crate::nearest::nearest;
 
 /// Reads variables, and keeps what is to be said about them.
 pub(super) struct Reader<'a> {
@@ -168,9 +169,8 @@ fn with_unit(value: &str, variable: &Variable) -> String {
 
 /// That there is no such variable, and which one may be meant: at most a third of its letters differ.
 fn unknown(name: &str) -> String {
-    let slips = |variable: &&Variable| strsim::damerau_levenshtein(variable.name, name);
     let few = (name.len() - PREFIX.len()) / 3;
-    let nearest = VARIABLES.iter().min_by_key(slips).filter(|near| slips(near) <= few);
-    let advice = nearest.map_or(String::new(), |near| format!("; did you mean {}?", near.name));
+    let near = nearest(name, VARIABLES.iter().map(|variable| variable.name), few);
+    let advice = near.map_or(String::new(), |near| format!("; did you mean {near}?"));
     format!("not a variable of Horovod 0.28{advice}")
 }

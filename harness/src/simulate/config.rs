@@ -6,7 +6,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claim;
-use super::data_plane::Engine;
+use super::data_plane::{Engine, check_name};
 use super::jitter::Jitter;
 use super::policy::Policy;
 use crate::config::{ConfigError, read_toml};
@@ -224,6 +224,9 @@ impl Config {
         }
         if let Some(Crossover { size_log2: (from, to), algorithm, ranks, .. }) = &self.crossover {
             not_empty("crossover.algorithm", algorithm.len())?;
+            for name in algorithm {
+                check_name(name).map_err(|why| format!("crossover.algorithm: {why}"))?;
+            }
             not_empty("crossover.ranks", ranks.len())?;
             within("crossover.size_log2", f64::from(*from), 0.0, f64::from(*to))?;
             within("crossover.size_log2", f64::from(*to), 0.0, 34.0)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use algorithms::combine::Pipelined;
-use algorithms::registry::{self, Choice};
+use algorithms::registry::Choice;
 use algorithms::schedule::Schedule;
 use algorithms::server_nodes::{self, ServerNodes};
 use algorithms::simulate::machine::Machine;
@@ -15,11 +15,27 @@ use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
 
 use super::machine_file::MachineFile;
+use crate::data_plane::algorithm;
 
 /// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
 /// does; rings were all there was before version 2.4. Any other name is an algorithm's, or
 /// [`server_nodes::NAME`].
 pub const NCCL: &str = "nccl";
+
+/// Names beside those of algorithms.
+const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
+
+/// Refuses a name of which there is no data plane on any machine.
+///
+/// # Errors
+/// What is wrong with it, and which one is meant or which there are.
+pub fn check_name(name: &str) -> Result<(), String> {
+    match ServerNodes::find(name) {
+        Some(servers) => servers.map(drop),
+        None if NATIVE.contains(&name) => Ok(()),
+        None => algorithm(name, &NATIVE).map(drop),
+    }
+}
 
 /// What works schedules out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,7 +205,7 @@ fn choices(name: &str, ranks: &Topology) -> Result<Vec<Choice>, String> {
         let schedule = servers?.schedule(ranks).map_err(|why| why.to_string())?;
         return Ok(vec![Choice { from_bytes: 0, name: name.into(), schedule }]);
     }
-    let algorithm = registry::find(name).map_err(|unknown| unknown.to_string())?;
+    let algorithm = algorithm(name, &NATIVE)?;
     algorithm.choices(ranks).map_err(|why| why.to_string())
 }
 

@@ -16,7 +16,11 @@ pub use tables::{
 };
 use tables::{buffer_bytes, link, link_parameters};
 
-use crate::config::{ConfigError, read_toml};
+use crate::config::{ConfigError, advice, beside_or_shipped, read_toml};
+use crate::slurm::find;
+
+/// The folder of the machine files that ship with the repository.
+pub const FOLDER: &str = "configs/machines";
 
 /// A machine file. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -60,13 +64,33 @@ impl MachineFile {
         Ok(file)
     }
 
-    /// Where the machine of that name lies: in `machines/` beside a configuration, or a path.
+    /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
     pub fn path(name: &str, config: &Path) -> PathBuf {
-        let folder = config.parent().unwrap_or(Path::new(""));
         match name.ends_with(".toml") {
-            true => folder.join(name),
-            false => folder.join("machines").join(format!("{name}.toml")),
+            true => config.parent().unwrap_or(Path::new("")).join(name),
+            false => beside_or_shipped(&format!("machines/{name}.toml"), config),
         }
+    }
+
+    /// Reads a file that the command line names: by its path, or by the name of one in [`FOLDER`].
+    ///
+    /// # Errors
+    /// As [`MachineFile::read`]; if there is none, which there are.
+    pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
+        if asked.is_file() {
+            return MachineFile::read(asked);
+        }
+        let name = asked.to_string_lossy();
+        if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
+            return MachineFile::read(&path);
+        }
+        let names = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
+        let problem = format!(
+            "no such machine file; in {FOLDER} there are {}; name one of them, or the file that `kolo \
+             calibrate` has written",
+            advice::listed(&names)
+        );
+        Err(ConfigError { path: asked.into(), problem })
     }
 
     /// Every parameter by its key, in the order of the file; to list them, or to change one.

@@ -146,6 +146,8 @@ impl Policy {
                 control::NAMES.join(", ")
             ));
         }
+        data_plane::check_name(&self.data_plane)
+            .map_err(|why| format!("{}: {why}", key("data_plane")))?;
         within(&key("cycle_time_ms"), self.cycle_time_ms, 0.0, 1e4)?;
         within(&key("fusion_threshold_mib"), self.fusion_threshold_mib, 0.0, 1e6)?;
         within(&key("segment_kib"), self.segment_kib, 0.0, 1e9)?;

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::config::{Config, Model, Simulate};
 use super::data_plane::{DataPlane, Engine};
-use super::machine_file::MachineFile;
+use super::machine_file::{MachineFile, Node};
 use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
@@ -30,6 +30,8 @@ pub struct Prediction {
     variants: Vec<Variant>,
     /// Measured rows without a prediction: how many, and why.
     pub left_out: Vec<(usize, String)>,
+    /// Why worlds end below the size that was asked for, if they do.
+    pub ends: Option<String>,
 }
 
 impl Prediction {
@@ -78,7 +80,9 @@ impl Prediction {
             let extremes = [true, false].map(|worst| plan(machine.at_ends(worst)));
             variants.push(Variant { plan: plan(machine), extremes, transport: transport.into() });
         }
-        Ok(Prediction { variants, left_out })
+        let largest = variants.iter().filter_map(|of| of.plan.config.simulate.ranks.last()).max();
+        let ends = largest.and_then(|&largest| end(machine, largest, up_to));
+        Ok(Prediction { variants, left_out, ends })
     }
 
     /// Settings x world sizes, three times each.
@@ -125,6 +129,33 @@ impl Subject for Prediction {
     }
 }
 
+/// Why no worlds of more ranks than these are simulated, though more were asked for.
+fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
+    let MachineFile { name, node, network, .. } = machine;
+    match network {
+        _ if up_to <= largest => None,
+        None => Some(format!(
+            "no larger worlds than {largest} ranks: machine {name} has 1 node of {} ranks and no network; \
+             calibrate several nodes over MPI",
+            node.ranks
+        )),
+        Some(_) => Some(format!(
+            "no larger worlds than {largest} ranks: sizes double, and {} would be more than {up_to}",
+            2 * largest
+        )),
+    }
+}
+
+/// Whether as many ranks shared the cores of a node when the machine was calibrated. Nodes that are emulated
+/// share one machine.
+fn shares_alike(row: &Row, machine: &MachineFile) -> bool {
+    let Node { ranks: here, nodes, .. } = machine.node;
+    match row.emulated {
+        true => row.ranks == here * nodes,
+        false => row.local_size == Some(here),
+    }
+}
+
 /// Why a row of training steps has no prediction, if it has none.
 fn unusable(row: &Row, machine: &MachineFile) -> Option<String> {
     let here = machine.node.ranks;
@@ -136,6 +167,15 @@ fn unusable(row: &Row, machine: &MachineFile) -> Option<String> {
     }
     if !row.grouping.is_empty() && row.groups > 0 {
         return Some("groups: the rows do not say which tensors they hold".into());
+    }
+    if row.nodes > 1 && machine.network.is_none() {
+        return Some(format!("{} nodes, but {} has 1 and no network", row.nodes, machine.name));
+    }
+    if row.oversubscribed && !shares_alike(row, machine) {
+        return Some(format!(
+            "{} ranks that share cores, which is not simulated; calibrate with as many",
+            row.ranks
+        ));
     }
     match row.nodes {
         1 if row.ranks <= here => None,
@@ -307,5 +347,45 @@ launch_us = { value = 10, source = "a test" }
         };
         assert_eq!(ranks(&[row("ring", 1, 2)]), [2]);
         assert!(ranks(&[row("ring", 1, 4)]).is_empty());
+        assert_eq!(
+            predict(&[row("ring", 1, 2)], &machine).ends.unwrap(),
+            "no larger worlds than 2 ranks: machine here has 1 node of 2 ranks and no network; \
+             calibrate several nodes over MPI"
+        );
+        let several = predict(&[row("ring", 2, 2)], &machine);
+        assert_eq!(several.left_out, [(1, "2 nodes, but here has 1 and no network".to_string())]);
+        assert_eq!((several.cases(), several.ends), (0, None));
+    }
+
+    #[test]
+    fn worlds_that_were_asked_for_and_do_not_double_are_told() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        assert_eq!(predict(&[row("ring", 2, 2)], &machine).ends, None);
+        let ends = predict(&[row("ring", 3, 2)], &machine).ends.unwrap();
+        assert_eq!(
+            ends,
+            "no larger worlds than 12 ranks: sizes double, and 24 would be more than 16"
+        );
+    }
+
+    /// The machine file tells how two ranks take turns on the cores of a node, if they did when it was made.
+    #[test]
+    fn shared_cores_are_simulated_as_they_were_calibrated() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        let crowded = |nodes, local_size, emulated| Row {
+            oversubscribed: true,
+            emulated,
+            ..row("ring", nodes, local_size)
+        };
+        let why = |row| predict(&[row], &machine).left_out;
+        for alike in [crowded(1, 2, false), crowded(8, 2, false), crowded(2, 2, true)] {
+            assert_eq!(why(alike), []);
+        }
+        for (row, ranks) in [(crowded(1, 1, false), 1), (crowded(4, 2, true), 8)] {
+            let expected = format!(
+                "{ranks} ranks that share cores, which is not simulated; calibrate with as many"
+            );
+            assert_eq!(why(row), [(1, expected)]);
+        }
     }
 }

@@ -324,11 +324,11 @@ mod tests {
             ),
             (
                 "gpus_per_node = \"four\"",
-                "test.toml: line 1: invalid type: string \"four\", expected usize",
+                "test.toml: line 1: invalid type: string \"four\", expected a whole number from 0",
             ),
             (
                 "modules = \"gcc\"",
-                "test.toml: line 1: invalid type: string \"gcc\", expected a seq",
+                "test.toml: line 1: invalid type: string \"gcc\", expected a list",
             ),
             ("launcher = \"aprun\"", "test.toml: line 1: unknown variant `aprun`, expected `srun`"),
             ("cpus_per_node = 0", "test.toml: cpus_per_node is 0, expected at least 1"),

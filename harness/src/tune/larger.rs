@@ -5,7 +5,6 @@
 //! whose times on the machine file run most alike to those measured, each multiplied by what a message
 //! that is cut into pieces of that size took longer here.
 
-use algorithms::registry;
 use algorithms::topology::Topology;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::grid::Grid;
 use super::model::{Costs, training_job};
 use super::tuned::Tuned;
+use crate::data_plane;
 use crate::simulate::data_plane::{DataPlane, Engine};
 use crate::simulate::jitter::Jitter;
 use crate::simulate::machine_file::MachineFile;
@@ -217,7 +217,7 @@ impl StandIn {
 
 /// Into how many pieces an algorithm cuts a message.
 fn pieces(algorithm: &str, ranks: usize) -> Result<f64, String> {
-    let algorithm = registry::find(algorithm).map_err(|unknown| unknown.to_string())?;
+    let algorithm = data_plane::algorithm(algorithm, &[])?;
     let schedule = algorithm.schedule(&Topology::flat(ranks)).map_err(|why| why.to_string())?;
     Ok(schedule.chunks() as f64)
 }

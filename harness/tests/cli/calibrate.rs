@@ -1,6 +1,7 @@
 //! `kolo calibrate` and `kolo validate --local`, on two threads and small messages.
 
 use std::collections::HashMap;
+use std::process::Command;
 
 use harness::simulate::machine_file::MachineFile;
 
@@ -24,6 +25,22 @@ fn a_calibration_is_a_machine_file() {
         assert!(parameter.source.starts_with(source), "{key}: {}", parameter.source);
     }
     calibrate().says(2, "two-threads.toml exists; results are never overwritten");
+    // Refused before anything is measured.
+    let nowhere = ["calibrate", "--ranks", "2", "--out", "nowhere/here.toml"];
+    Ended::of(kolo(&nowhere).current_dir(folder.path()))
+        .says(2, "kolo: nowhere/here.toml cannot be written: No such file or directory");
+    // On a full disk what was measured is printed.
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 0; exec {} calibrate --ranks 2 -e 32K --out full.toml",
+        env!("CARGO_BIN_EXE_kolo")
+    );
+    let full = Ended::of(Command::new("bash").args(["-c", &script]).current_dir(folder.path()));
+    full.says(
+        2,
+        "full.toml cannot be written: File too large (os error 27); name another with --out",
+    );
+    let printed: MachineFile = toml::from_str(&full.stdout).unwrap();
+    assert_eq!(printed.name, "full");
     Ended::of(&mut kolo(&["calibrate", "--ranks", "1"]))
         .says(2, "--ranks is 1, expected at least 2");
 }
@@ -31,7 +48,7 @@ fn a_calibration_is_a_machine_file() {
 /// Measured steps of two threads, simulated on a calibration of two threads.
 #[test]
 fn what_was_measured_is_predicted() {
-    let sweep = Sweep::new(&[]);
+    let sweep = Sweep::new(&[("\"2x2\"", "\"1x2\"")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     let folder = sweep.path("");
     let run = |arguments: &[&str]| Ended::of(kolo(arguments).current_dir(&folder));
@@ -42,7 +59,10 @@ fn what_was_measured_is_predicted() {
         run(&[&["predict", results], &machine[..]].concat())
     };
     let ended = predict("out");
-    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    ended.says(
+        0,
+        "no larger worlds than 2 ranks: machine here has 1 node of 2 ranks and no network",
+    );
     let mut reader = csv::Reader::from_path(sweep.path("predicted/rows.csv")).unwrap();
     let rows: Vec<HashMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
     let told = |name: &str, expected: &str| rows.iter().all(|row| row[name] == expected);
@@ -52,10 +72,34 @@ fn what_was_measured_is_predicted() {
     predict("out").says(2, "predicted exists; results are never overwritten");
     std::fs::remove_dir_all(sweep.path("predicted")).unwrap();
     predict("nowhere").says(2, "nowhere/rows.csv: ");
+    let rows = sweep.read("out/rows.csv");
+    std::fs::write(sweep.path("out/rows.csv"), rows.replacen("backward_ms", "backward_s", 1))
+        .unwrap();
+    predict("out")
+        .says(2, "columns backward_ms are missing, without which no step can be simulated");
+    let old = rows.replace("\n1,step,", "\n0,step,");
+    std::fs::write(sweep.path("out/rows.csv"), old).unwrap();
+    predict("out").says(2, "its rows are of schema 0, this kolo reads 1; measure it again");
+    std::fs::write(sweep.path("out/rows.csv"), rows).unwrap();
     let machine = sweep.read("here.toml").replace("\nranks = 2\n", "\nranks = 1\n");
     let machine = machine.replace("ranks_per_socket = 2", "ranks_per_socket = 1");
     std::fs::write(sweep.path("here.toml"), machine).unwrap();
     predict("out").says(2, "no row of kind `step` can be simulated on machine here");
+}
+
+/// Those of the first version had half as many columns.
+#[test]
+fn rows_of_older_versions_are_read() {
+    let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+    let predict = |machine: &str| {
+        let arguments = ["predict", "results/reference/quick", "--machine", machine];
+        Ended::of(kolo(&arguments).current_dir(repository))
+    };
+    predict("configs/machines/summit.toml")
+        .says(2, "48 rows are left out: 4 ranks that share cores, which is not simulated");
+    // The machine file is read first.
+    predict("summi").says(2, "kolo: summi: no such machine file; in configs/machines there are ");
+    predict("summit").says(2, "48 rows are left out: 4 ranks that share cores");
 }
 
 #[test]

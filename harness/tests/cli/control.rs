@@ -187,7 +187,10 @@ fn a_sweep_of_another_kind_is_not_resumed() {
     let sweep = Sweep::new(&[]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     configure(&sweep, &[]);
-    sweep.run(&["--resume"]).says(2, "the folder holds a sweep with another workload");
+    sweep.run(&["--resume"]).says(
+        2,
+        "the folder holds another sweep: data.dtype: the folder has \"f32\", now it is none",
+    );
     sweep.run(&[]).says(2, "out exists; results are never overwritten");
 }
 

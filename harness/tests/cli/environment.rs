@@ -51,7 +51,9 @@ fn variables_count_instead_of_single_values_and_are_recorded() {
     let rank = serde_json::json!(["HOROVOD_RANK", "0"]);
     assert!(launch["environment"].as_array().unwrap().contains(&rank));
     // What counts is what is compared: the same values are the same sweep, wherever they come from.
-    sweep.run(&["--resume"]).says(2, "holds a sweep with another sweep.algorithm; resume it with");
+    sweep
+        .run(&["--resume"])
+        .says(2, "holds another sweep: sweep.algorithm: the folder has [\"hierarchical\"]");
     run(&sweep, &variables, &["--resume"]).says(0, "resuming out: 1 of 1 cases");
     sweep.configure(&[
         ("[0.01, 64]", "[64]"),

@@ -102,13 +102,23 @@ fn an_unsupported_case_is_a_row_and_the_rest_goes_on() {
 fn mistakes_end_with_status_2_and_say_what_to_do() {
     Sweep::new(&[("\"ring\"", "\"rign\"")])
         .run(&[])
-        .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; choose from");
+        .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean");
     Sweep::new(&[("groups = 2", "group = 2")])
         .run(&[])
         .says(2, "kolo: test.toml: line 13: unknown field `group`, expected one of");
     Sweep::new(&[("tiny.csv", "resnet5")])
         .run(&[])
         .says(2, "kolo: test.toml: workloads/resnet5.csv: No such file");
+    // A model that ships with the program is found beside no configuration.
+    let from_repository = |model: &str| {
+        let sweep = Sweep::new(&[("tiny.csv", model)]);
+        let path = sweep.path("test.toml").display().to_string();
+        let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+        Ended::of(kolo(&["sweep", &path, "--dry-run"]).current_dir(repository))
+    };
+    let shipped = from_repository("resnet50");
+    assert!(shipped.stdout.contains("cases of resnet50 (161 gradients"), "{}", shipped.stderr);
+    from_repository("resnet5").says(2, "; there are alexnet, bert_base, ");
     let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
     Sweep::new(&[("[sweep]", groups)]).run(&[]).says(
         2,
@@ -124,9 +134,46 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
         .says(2, "average of i32 would have to round; use sum");
     Ended::of(&mut kolo(&["bench", "-b", "1M", "-e", "1K"]))
         .says(2, "sizes from 1048576 to 1024 bytes: there are none");
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs");
+    for missing in ["nowhere.toml", "."] {
+        Ended::of(kolo(&["sweep", missing]).current_dir(configs))
+            .says(2, "in . there are ci.toml, control-planes.toml, ");
+    }
     Ended::of(&mut kolo(&["verify", "--ranks", "0"]))
         .says(2, "\"0\" is no range of ranks; write 1..64 or 8");
     Ended::of(&mut kolo(&["plot", "nowhere"])).says(2, "nowhere");
+}
+
+#[test]
+fn numbers_beyond_their_range_are_refused_with_it() {
+    for (arguments, expected) in [
+        (
+            &["bench", "-b", "-5"][..],
+            "value '-5' for '--minbytes <begin>': \"-5\" is no size; write 1048576",
+        ),
+        (&["bench", "-n", "-1"], "expected a whole number from 0"),
+        (
+            &["bench", "--ranks", "0"],
+            "'--ranks <RANKS>': expected a number of ranks from 1 to 4096",
+        ),
+        (&["bench", "--ranks", "100000"], "expected a number of ranks from 1 to 4096"),
+        (&["bench", "--topology", "0x2"], "--topology: \"0x2\" is no topology; write nodes x"),
+        (&["tune", "--backward-ms", "-3"], "expected a number from 0 to 100000"),
+        (
+            &["timeline", "a.json", "--tensors", "-1"],
+            "'--tensors <COUNT>': expected a whole number",
+        ),
+        (&["verify", "--control-planes", "-1"], "expected a whole number from 0"),
+        (
+            &["bench", "-b", "1", "-e", "2"],
+            "size 1 is smaller than one element of f32; choose -b 4",
+        ),
+        (&["bench", "-b", "4", "-e", "8", "-d", "f32,f64"], "smaller than one element of f64"),
+    ] {
+        let ended = Ended::of(&mut kolo(arguments));
+        ended.says(2, expected);
+        assert_eq!(ended.stdout, "");
+    }
 }
 
 #[test]
@@ -134,15 +181,22 @@ fn results_are_never_overwritten() {
     let sweep = Sweep::new(&[("interval_percent = 0", "interval_percent = 100")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     let rows = sweep.read("out/rows.csv");
+    let bench = ["bench", "--out", "nowhere/b.csv"];
+    Ended::of(kolo(&bench).current_dir(sweep.folder.path()))
+        .says(2, "kolo: nowhere/b.csv cannot be written: No such file or directory");
+    let beneath_a_file = ["sweep", "test.toml", "--out", "test.toml/out"];
+    Ended::of(kolo(&beneath_a_file).current_dir(sweep.folder.path()))
+        .says(2, "kolo: test.toml/out cannot be written: Not a directory");
     sweep.run(&[]).says(2, "out exists; results are never overwritten: add --resume");
     // Resuming a finished run measures nothing.
     assert_eq!(sweep.run(&["--resume"]).status, Some(0));
     assert_eq!(sweep.read("out/rows.csv"), rows);
     // Another sweep is not mixed into it.
     sweep.configure(&[("seed = 7", "seed = 8")]);
-    sweep
-        .run(&["--resume"])
-        .says(2, "the folder holds a sweep with another measure.interval_percent");
+    sweep.run(&["--resume"]).says(
+        2,
+        "another sweep: measure.interval_percent: the folder has 100.0, now it is 0.0; resume",
+    );
     // Whatever differs: nothing of what is there is touched.
     let samples = sweep.read("out/samples.csv");
     sweep.configure(&[
@@ -151,11 +205,16 @@ fn results_are_never_overwritten() {
     ]);
     sweep
         .run(&["--resume"])
-        .says(2, "the folder holds a sweep with another measure.steps_per_block");
+        .says(2, "another sweep: measure.steps_per_block: the folder has 3, now it is 4; resume");
     sweep.configure(&[("interval_percent = 0", "interval_percent = 100")]);
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
-    sweep.run(&["--resume"]).says(2, "the folder holds a sweep with another workload");
+    sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 1", "\"schema\": 0");
+    fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
+    sweep
+        .run(&["--resume"])
+        .says(2, "the folder is of schema 0, this kolo writes 1; resume it with");
     assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");
@@ -164,7 +223,7 @@ fn results_are_never_overwritten() {
 /// Once every case has its minimum of blocks, no block begins after the budget is spent.
 #[test]
 fn a_budget_ends_a_sweep_after_the_minimum() {
-    let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 50\nbudget_seconds = 0")]);
+    let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 50\nbudget_seconds = 0.001")]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     for row in sweep.rows() {
         assert_eq!((row["stop_reason"].as_str(), row["blocks"].as_str()), ("budget", "2"));

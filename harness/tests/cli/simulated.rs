@@ -166,6 +166,26 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
             "network.one.alpha_us is 50000000, expected 0 to 1000000 microseconds; is that another unit?",
         ),
         ("[network.one]", "[net.one]", "unknown field `net`"),
+        (
+            "[\"ring\", \"one-shot\"]",
+            "[\"ring\", \"both-way\"]",
+            "kolo: test.toml: crossover.algorithm: algorithm \"both-way\" is unknown; choose from ring, tree,",
+        ),
+        (
+            "data_plane = \"ring\"",
+            "data_plane = \"rng\"",
+            "policy \"coordinator\": data_plane: algorithm \"rng\" is unknown; did you mean ring?",
+        ),
+        (
+            "data_plane = \"ring\"",
+            "data_plane = \"server-nodes:x\"",
+            "policy \"coordinator\": data_plane: server-nodes takes a number of at least 1, but \"x\"",
+        ),
+        (
+            "data_plane = \"ring\"",
+            "data_plane = \"ncl\"",
+            "policy \"coordinator\": data_plane: algorithm \"ncl\" is unknown; did you mean nccl?",
+        ),
         ("groups = 2", "groups = 0", "policy \"cached\": groups is 0, expected at least 1"),
         (
             "against = \"coordinator\"",

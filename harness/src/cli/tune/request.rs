@@ -56,7 +56,7 @@ struct Tune {
 
 /// One, or several.
 #[derive(Debug, serde::Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a topology, such as \"2x2\", or a list of them")]
 enum Topologies {
     One(String),
     Several(Vec<String>),
@@ -289,7 +289,7 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
 /// Where more ranks than those of the last grid are simulated, and up to how many.
 fn machine(arguments: &Arguments, grids: &[Grid]) -> Result<Option<(MachineFile, usize)>> {
     let (Some(path), Some(grid)) = (&arguments.machine, grids.last()) else { return Ok(None) };
-    let machine = MachineFile::read(path)?;
+    let machine = MachineFile::choose(path)?;
     let topology = &grid.plan.cases[0].case.topology;
     if let Some(why) = misfit(&machine, topology) {
         return Err(usage(format!("{}: {why}", path.display())));
