@@ -99,7 +99,7 @@ impl Axis {
         };
         let ticks = values.iter().map(|value| (*value, label(*value))).collect();
         let mut axis = Axis { logarithmic: true, low, high, from, to, ticks };
-        axis.thin(extent);
+        axis.thin_evenly(extent);
         let edge = |index: usize| match index {
             0 => from,
             index if index > last => to,
@@ -183,6 +183,28 @@ impl Axis {
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
         let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
         drawing.text(text.centered());
+    }
+
+    /// Empties labels so that none of those left touch: the last stays, and before it every second,
+    /// third and so on.
+    fn thin_evenly(&mut self, extent: impl Fn(&str) -> f64) {
+        let last = self.ticks.len() - 1;
+        let places: Vec<(f64, f64)> = self
+            .ticks
+            .iter()
+            .map(|(value, label)| (self.at(*value), extent(label) / 2.0))
+            .collect();
+        let apart = |every: &usize| {
+            let kept: Vec<(f64, f64)> = places.iter().rev().step_by(*every).copied().collect();
+            let free = |pair: &[(f64, f64)]| (pair[0].0 - pair[1].0).abs() >= pair[0].1 + pair[1].1;
+            kept.windows(2).all(free)
+        };
+        let every = (1..=last).find(apart).unwrap_or(last + 1);
+        for (index, (_, label)) in self.ticks.iter_mut().enumerate() {
+            if !(last - index).is_multiple_of(every) {
+                label.clear();
+            }
+        }
     }
 
     /// Empties labels that would touch, from the highest value down.
@@ -302,6 +324,20 @@ mod tests {
         close(cells[0], (90.0, 45.0));
         assert_eq!(labels(&axis), ["10", "100"]);
         assert_eq!(of(&[6.0], 0.0, 90.0).1, [(0.0, 90.0)]);
+    }
+
+    #[test]
+    fn cells_are_labelled_at_even_steps_up_to_the_last() {
+        let sizes: Vec<f64> = (2..=30).map(|power| 2f64.powi(power)).collect();
+        let wide = |label: &str| text_width(label, theme::TICK, false) + 16.0;
+        for width in [300.0, 700.0, 1700.0, 4000.0] {
+            let (axis, _) = Axis::cells(&sizes, theme::bytes, wide, 0.0, width);
+            let kept: Vec<usize> =
+                (0..sizes.len()).filter(|index| !labels(&axis)[*index].is_empty()).collect();
+            let step = kept[1] - kept[0];
+            assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == step), "{kept:?}");
+            assert_eq!(labels(&axis).last(), Some(&"1 GiB"));
+        }
     }
 
     #[test]
