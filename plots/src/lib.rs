@@ -12,6 +12,7 @@
 //! |---------------------|---------------------------------------------------------------|
 //! | `rows.rs`           | a table read by column name                                   |
 //! | `fields.rs`         | one record of it                                              |
+//! | `repeated.rs`       | cases that several files hold                                 |
 //! | `selection.rs`      | the rows that belong in one drawing, and those left out       |
 //! | `surface.rs`        | step time over fusion threshold and cycle time                |
 //! | `cell.rs`           | a cell of that map                                            |
@@ -75,6 +76,7 @@ mod policies;
 mod predicted;
 mod prediction;
 mod published;
+mod repeated;
 mod roofline;
 mod rows;
 mod scaling;
@@ -94,6 +96,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use error::PlotError;
+pub use repeated::Repeated;
 pub use rows::Rows;
 
 use drawing::Drawing;

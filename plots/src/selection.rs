@@ -274,6 +274,11 @@ fn conditions(row: &Row) -> Vec<Condition> {
     before.chain(layout).chain(after.into_iter().map(condition(false))).collect()
 }
 
+/// What [`Selection::of`] keeps apart, as text.
+pub(crate) fn values(row: &Row) -> Vec<String> {
+    conditions(row).into_iter().map(|condition| condition.value).collect()
+}
+
 /// Letters, digits, dots and hyphens of a value, after its column where the value is a number.
 fn file_name_part(condition: &Condition) -> String {
     let value = if condition.value.is_empty() { "unknown" } else { &condition.value };
