@@ -48,13 +48,19 @@ impl Axis {
     }
 
     /// Values on both sides of a middle: linear, from the lowest to the highest, and at least so far
-    /// either way.
-    pub fn around(middle: f64, reach: f64, values: &[f64], from: f64, to: f64) -> Axis {
+    /// either way. At most about so many ticks.
+    pub fn around(
+        middle: f64,
+        reach: f64,
+        values: &[f64],
+        most: f64,
+        (from, to): (f64, f64),
+    ) -> Axis {
         let (low, high) = extremes(values);
         let (low, high) = (low.min(middle - reach), high.max(middle + reach));
         let mut axis = Axis::spanning(false, low, high, from, to);
         axis.low -= axis.high - high;
-        let step = nice_step((axis.high - axis.low) / 10.0);
+        let step = nice_step((axis.high - axis.low) / most);
         let steps = (axis.low / step).ceil() as i32..=(axis.high / step).floor() as i32;
         let ticks = steps.map(|index| f64::from(index) * step);
         axis.ticks = ticks.map(|value| (value, theme::tick(value).replace('-', "−"))).collect();
@@ -293,11 +299,13 @@ mod tests {
 
     #[test]
     fn an_axis_around_a_middle_reaches_both_ways() {
-        let axis = Axis::around(0.0, 20.0, &[-5.0, 48.0], 0.0, 100.0);
+        let axis = Axis::around(0.0, 20.0, &[-5.0, 48.0], 10.0, (0.0, 100.0));
         assert_eq!(labels(&axis), ["−20", "−10", "0", "10", "20", "30", "40", "50"]);
         assert!(axis.at(-20.0) > 0.0 && axis.at(48.0) < 100.0, "off the ends");
         assert!(axis.holds(48.0) && !axis.holds(60.0) && !axis.holds(-30.0));
-        assert_eq!(labels(&Axis::around(1.0, 0.2, &[], 0.0, 9.0))[0], "0.8");
+        assert_eq!(labels(&Axis::around(1.0, 0.2, &[], 10.0, (0.0, 9.0)))[0], "0.8");
+        let few = Axis::around(0.0, 20.0, &[-5.0, 48.0], 5.0, (0.0, 100.0));
+        assert_eq!(labels(&few), ["−20", "0", "20", "40"]);
     }
 
     #[test]

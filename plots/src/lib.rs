@@ -30,7 +30,7 @@
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
 //! | `validation.rs`     | what is simulated over what was published or measured         |
 //! | `published.rs`      | one picture of it: points that others published               |
-//! | `prediction.rs`     | the other: algorithms over message size                       |
+//! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
 //! | `comparison.rs`     | the lines of files that both are drawn from                   |
 //! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
 //! | `work.rs`           | what a rank computes in one of them: a panel each             |
