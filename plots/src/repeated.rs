@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn other_conditions_failures_and_rows_without_a_name_are_no_repetition() {
         let row = step("ring", "coordinator", 64.0, 5.0).with("case", "a");
-        let first = table(&[row.clone()]);
+        let first = table(std::slice::from_ref(&row));
         for (column, value) in
             [("case", "b"), ("case", ""), ("workload", "x"), ("ranks", "8"), ("status", "failed")]
         {
