@@ -48,13 +48,19 @@ impl Axis {
     }
 
     /// Values on both sides of a middle: linear, from the lowest to the highest, and at least so far
-    /// either way.
-    pub fn around(middle: f64, reach: f64, values: &[f64], from: f64, to: f64) -> Axis {
+    /// either way. At most about so many ticks.
+    pub fn around(
+        middle: f64,
+        reach: f64,
+        values: &[f64],
+        most: f64,
+        (from, to): (f64, f64),
+    ) -> Axis {
         let (low, high) = extremes(values);
         let (low, high) = (low.min(middle - reach), high.max(middle + reach));
         let mut axis = Axis::spanning(false, low, high, from, to);
         axis.low -= axis.high - high;
-        let step = nice_step((axis.high - axis.low) / 10.0);
+        let step = nice_step((axis.high - axis.low) / most);
         let steps = (axis.low / step).ceil() as i32..=(axis.high / step).floor() as i32;
         let ticks = steps.map(|index| f64::from(index) * step);
         axis.ticks = ticks.map(|value| (value, theme::tick(value).replace('-', "−"))).collect();
@@ -99,7 +105,7 @@ impl Axis {
         };
         let ticks = values.iter().map(|value| (*value, label(*value))).collect();
         let mut axis = Axis { logarithmic: true, low, high, from, to, ticks };
-        axis.thin(extent);
+        axis.thin_evenly(extent);
         let edge = |index: usize| match index {
             0 => from,
             index if index > last => to,
@@ -183,6 +189,28 @@ impl Axis {
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
         let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
         drawing.text(text.centered());
+    }
+
+    /// Empties labels so that none of those left touch: the last stays, and before it every second,
+    /// third and so on.
+    fn thin_evenly(&mut self, extent: impl Fn(&str) -> f64) {
+        let last = self.ticks.len() - 1;
+        let places: Vec<(f64, f64)> = self
+            .ticks
+            .iter()
+            .map(|(value, label)| (self.at(*value), extent(label) / 2.0))
+            .collect();
+        let apart = |every: &usize| {
+            let kept: Vec<(f64, f64)> = places.iter().rev().step_by(*every).copied().collect();
+            let free = |pair: &[(f64, f64)]| (pair[0].0 - pair[1].0).abs() >= pair[0].1 + pair[1].1;
+            kept.windows(2).all(free)
+        };
+        let every = (1..=last).find(apart).unwrap_or(last + 1);
+        for (index, (_, label)) in self.ticks.iter_mut().enumerate() {
+            if !(last - index).is_multiple_of(every) {
+                label.clear();
+            }
+        }
     }
 
     /// Empties labels that would touch, from the highest value down.
@@ -271,11 +299,13 @@ mod tests {
 
     #[test]
     fn an_axis_around_a_middle_reaches_both_ways() {
-        let axis = Axis::around(0.0, 20.0, &[-5.0, 48.0], 0.0, 100.0);
+        let axis = Axis::around(0.0, 20.0, &[-5.0, 48.0], 10.0, (0.0, 100.0));
         assert_eq!(labels(&axis), ["−20", "−10", "0", "10", "20", "30", "40", "50"]);
         assert!(axis.at(-20.0) > 0.0 && axis.at(48.0) < 100.0, "off the ends");
         assert!(axis.holds(48.0) && !axis.holds(60.0) && !axis.holds(-30.0));
-        assert_eq!(labels(&Axis::around(1.0, 0.2, &[], 0.0, 9.0))[0], "0.8");
+        assert_eq!(labels(&Axis::around(1.0, 0.2, &[], 10.0, (0.0, 9.0)))[0], "0.8");
+        let few = Axis::around(0.0, 20.0, &[-5.0, 48.0], 5.0, (0.0, 100.0));
+        assert_eq!(labels(&few), ["−20", "0", "20", "40"]);
     }
 
     #[test]
@@ -302,6 +332,20 @@ mod tests {
         close(cells[0], (90.0, 45.0));
         assert_eq!(labels(&axis), ["10", "100"]);
         assert_eq!(of(&[6.0], 0.0, 90.0).1, [(0.0, 90.0)]);
+    }
+
+    #[test]
+    fn cells_are_labelled_at_even_steps_up_to_the_last() {
+        let sizes: Vec<f64> = (2..=30).map(|power| 2f64.powi(power)).collect();
+        let wide = |label: &str| text_width(label, theme::TICK, false) + 16.0;
+        for width in [300.0, 700.0, 1700.0, 4000.0] {
+            let (axis, _) = Axis::cells(&sizes, theme::bytes, wide, 0.0, width);
+            let kept: Vec<usize> =
+                (0..sizes.len()).filter(|index| !labels(&axis)[*index].is_empty()).collect();
+            let step = kept[1] - kept[0];
+            assert!(kept.windows(2).all(|pair| pair[1] - pair[0] == step), "{kept:?}");
+            assert_eq!(labels(&axis).last(), Some(&"1 GiB"));
+        }
     }
 
     #[test]

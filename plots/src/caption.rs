@@ -160,7 +160,12 @@ fn provenance(rows: &[&Row]) -> Vec<String> {
     vec![
         named("host", "hosts", rows, |row| row.host.clone()),
         days,
-        named("commit", "commits", rows, |row| first(&row.commit, 10)),
+        named("commit", "commits", rows, |row| {
+            // What follows the hash says that the tree had been changed.
+            let (hash, state) =
+                row.commit.split_at(row.commit.find('-').unwrap_or(row.commit.len()));
+            format!("{}{state}", first(hash, 10))
+        }),
     ]
 }
 
@@ -298,6 +303,12 @@ mod tests {
         assert!(text.contains("2 hosts: jupiter, saturn; 2026-03-02 to 2026-03-05"), "{text}");
         assert!(text.contains("12 to 30 samples per point"), "{text}");
         assert!(text.contains("1 of 2 points oversubscribed: more ranks than cores"), "{text}");
+    }
+
+    #[test]
+    fn a_commit_is_cut_but_not_what_says_that_it_was_changed() {
+        let text = caption(&[row().with("commit", "fedcba9876543210-dirty"), row()]);
+        assert!(text.contains("; 2 commits: 0123456789, fedcba9876-dirty."), "{text}");
     }
 
     #[test]

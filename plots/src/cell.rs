@@ -6,8 +6,15 @@ use crate::drawing::{Drawing, Text, text_width};
 use crate::rows::Row;
 use crate::theme;
 
-/// Between cells, so that an outline has its own place.
+/// Between cells, so that none seems to share an outline with its neighbour.
 pub(crate) const CELL_GAP: f64 = 8.0;
+/// What outlines and the edge inside them take of each side of a cell.
+const RIM: f64 = 9.0;
+/// An interval is written out where half its width is more than this part of the value,
+const WIDE: f64 = 0.1;
+/// or more than this part of it, while one side is more than so much of the width.
+const NARROW: f64 = 0.02;
+const SKEWED: f64 = 0.75;
 
 /// One setting and its step time in milliseconds.
 #[derive(Debug, Clone, PartialEq)]
@@ -46,10 +53,18 @@ impl Cell {
         theme::significant(self.time, 3)
     }
 
-    /// Half the interval's width, in a smaller type under the value.
-    pub fn half_width(&self) -> Option<String> {
+    /// The interval, in a smaller type under the value: half its width, or its ends where it is so
+    /// wide or skewed that half its width would mislead.
+    pub fn spread(&self) -> Option<String> {
         let (low, high) = self.interval?;
-        Some(format!("±{}", theme::uncertainty((high - low) / 2.0, self.time)))
+        let half = (high - low) / 2.0;
+        let longer = (high - self.time).max(self.time - low);
+        let even = longer <= SKEWED * 2.0 * half;
+        if half <= if even { WIDE } else { NARROW } * self.time {
+            return Some(format!("±{}", theme::uncertainty(half, self.time)));
+        }
+        let [low, high] = [low, high].map(|end| theme::significant(end, 3));
+        Some(format!("{low}{DASH}{high}"))
     }
 
     pub fn setting(&self) -> String {
@@ -65,7 +80,10 @@ pub(crate) struct Shape {
     pub cell_width: f64,
     pub cell_height: f64,
     value_size: f64,
-    interval_size: f64,
+    half_width_size: f64,
+    ends_size: f64,
+    /// Whether the ends of an interval stand one below the other.
+    broken: bool,
     pub label_size: f64,
 }
 
@@ -74,24 +92,33 @@ impl Shape {
     pub fn of(cells: &[Cell], thresholds: &[f64], rows: usize, room: f64, panels: usize) -> Shape {
         let columns = thresholds.len();
         let cell_width = room / columns as f64;
-        let lines = (rows * panels) as f64;
-        let cell_height = (1900.0 / lines).clamp(54.0, (280.0 / lines).max(112.0));
-        let free = cell_width - CELL_GAP - 12.0;
+        let stacked = (rows * panels) as f64;
+        let cell_height = (1900.0 / stacked).clamp(54.0, (280.0 / stacked).max(112.0));
+        let free = cell_width - CELL_GAP - 2.0 * RIM;
         let fitting = |size: f64, texts: &mut dyn Iterator<Item = String>| {
             let widest = texts.map(|text| text_width(&text, size, false)).fold(1.0, f64::max);
             size * (free / widest).min(1.0)
         };
         let inner = cell_height - CELL_GAP;
+        let small = (inner * 0.42).min(25.0);
+        let spreads = |ends: bool| {
+            let all = cells.iter().filter_map(Cell::spread);
+            all.filter(move |spread| spread.contains(DASH) == ends)
+        };
+        let whole = fitting(small, &mut spreads(true));
+        let broken = whole < 0.7 * small && inner > 90.0;
+        let parts = |spread: String| lines(&spread, true).map(str::to_string).collect::<Vec<_>>();
+        let ends_size =
+            if broken { fitting(small, &mut spreads(true).flat_map(parts)) } else { whole };
         Shape {
             columns,
             rows,
             cell_width,
             cell_height,
             value_size: fitting((inner * 0.5).min(34.0), &mut cells.iter().map(Cell::value)),
-            interval_size: fitting(
-                (inner * 0.42).min(25.0),
-                &mut cells.iter().filter_map(Cell::half_width),
-            ),
+            half_width_size: fitting(small, &mut spreads(false)),
+            ends_size,
+            broken,
             label_size: fitting(
                 theme::TICK,
                 &mut thresholds.iter().map(|threshold| theme::threshold_mib(*threshold)),
@@ -114,16 +141,63 @@ impl Shape {
 
     pub fn write(&self, drawing: &mut Drawing, cell: &Cell, (x, y): (f64, f64), fill: RGBColor) {
         let color = theme::readable_on(fill);
-        let value =
-            |y| Text { color, ..Text::new(cell.value(), (x, y), self.value_size).centered() };
-        match cell.half_width() {
-            None => drawing.text(value(y)),
-            Some(half) => {
-                drawing.text(value(y - self.interval_size * 0.55));
-                let at = (x, y + self.value_size * 0.5);
-                let text = Text::new(half, at, self.interval_size).centered();
-                drawing.text(Text { color, ..text });
-            }
+        let centered =
+            |words: &str, y, size| Text { color, ..Text::new(words, (x, y), size).centered() };
+        let spread = cell.spread().unwrap_or_default();
+        let ends = spread.contains(DASH);
+        let size = if ends { self.ends_size } else { self.half_width_size };
+        let lines: Vec<&str> = lines(&spread, self.broken).collect();
+        let half = 0.55 * size * lines.len() as f64;
+        drawing.text(centered(&cell.value(), y - half, self.value_size));
+        for (index, line) in lines.into_iter().enumerate() {
+            let down = 1.1 * size * (index as f64 + 0.5) - half;
+            drawing.text(centered(line, y + 0.5 * self.value_size + down, size));
         }
+    }
+}
+
+/// Between the ends of an interval.
+const DASH: char = '–';
+
+/// What stands under a value, line by line.
+fn lines(spread: &str, broken: bool) -> impl Iterator<Item = &str> {
+    let end = spread.find(DASH).filter(|_| broken).map_or(0, |at| at + DASH.len_utf8());
+    let (low, high) = spread.split_at(end);
+    [low, high].into_iter().filter(|line| !line.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_a_width_is_said_only_of_narrow_and_even_intervals() {
+        let said = |time, low, high| {
+            let cell = Cell {
+                algorithm: "ring".to_string(),
+                plane: "coordinator".to_string(),
+                threshold: 0.0,
+                cycle: 1.0,
+                time,
+                interval: Some((low, high)),
+            };
+            cell.spread().expect("it has an interval")
+        };
+        assert_eq!(said(100.0, 98.0, 103.0), "±2.5");
+        assert_eq!(said(100.0, 100.0, 100.0), "±0");
+        assert_eq!(said(48.2, 34.7, 84.3), "34.7–84.3");
+        assert_eq!(said(229.0, 212.0, 896.0), "212–896");
+        assert_eq!(said(100.0, 80.0, 120.0), "80.0–120", "even, but wide");
+        assert_eq!(said(100.0, 99.5, 105.0), "99.5–105", "skewed");
+        assert_eq!(said(100.0, 100.0, 101.0), "±0.5", "skewed, but narrow");
+    }
+
+    #[test]
+    fn lines_lose_nothing() {
+        let said = |spread, broken| lines(spread, broken).collect::<Vec<_>>();
+        assert_eq!(said("34.7–84.3", true), ["34.7–", "84.3"]);
+        assert_eq!(said("34.7–84.3", false), ["34.7–84.3"]);
+        assert_eq!(said("±2.5", true), ["±2.5"]);
+        assert_eq!(said("", true), [""; 0]);
     }
 }

@@ -4,21 +4,40 @@ use plotters::style::RGBColor;
 
 use crate::cell::Cell;
 use crate::drawing::{Align, Drawing, Text};
+use crate::page::{Entry, Sign};
 use crate::theme;
+
+/// The scale ends at this quantile of the times where a slower one would take most of its colours.
+const QUANTILE: f64 = 0.9;
+/// A slowest time so many times that quantile does.
+const FAR: f64 = 1.5;
 
 /// The colour scale that all panels share: the brighter, the faster.
 pub(crate) struct Colors {
     low: f64,
     high: f64,
+    /// Some times are beyond its dark end.
+    clipped: bool,
 }
 
 impl Colors {
+    /// The scale of at least one cell.
     pub fn over(cells: &[Cell]) -> Colors {
-        let times = || cells.iter().map(|cell| cell.time);
-        Colors {
-            low: times().fold(f64::INFINITY, f64::min),
-            high: times().fold(f64::NEG_INFINITY, f64::max),
-        }
+        let mut times: Vec<f64> = cells.iter().map(|cell| cell.time).collect();
+        times.sort_by(f64::total_cmp);
+        let last = times.len() - 1;
+        let most = times[(QUANTILE * times.len() as f64).ceil() as usize - 1];
+        let clipped = times[last] > FAR * most;
+        Colors { low: times[0], high: if clipped { most } else { times[last] }, clipped }
+    }
+
+    /// Where slower cells have no darker colours, their sign.
+    pub fn entry(&self) -> Option<Entry<'static>> {
+        let label = format!("{} ms or more: all as dark", theme::significant(self.high, 3));
+        let sign: Sign = Box::new(|drawing, (x, y)| {
+            drawing.rectangle(x - 24.0, y - 16.0, 48.0, 32.0, theme::viridis(0.0));
+        });
+        self.clipped.then_some(Entry { sign, label })
     }
 
     /// From 0 at the slowest to 1 at the fastest. Logarithmic, so that equal ratios look equal.
@@ -46,7 +65,10 @@ impl Colors {
             })
         };
         let distinct = |labels: &[String; 5]| labels.windows(2).all(|pair| pair[0] != pair[1]);
-        let labels = (3..6).map(labels).find(distinct).unwrap_or_else(|| labels(6));
+        let mut labels = (3..6).map(labels).find(distinct).unwrap_or_else(|| labels(6));
+        if self.clipped {
+            labels[0].insert(0, '≥');
+        }
         parts.into_iter().zip(labels).collect()
     }
 
@@ -85,10 +107,37 @@ mod tests {
     #[test]
     fn ticks_of_a_narrow_scale_differ() {
         let words = |low, high| -> Vec<String> {
-            Colors { low, high }.ticks().into_iter().map(|(_, label)| label).collect()
+            Colors { low, high, clipped: false }
+                .ticks()
+                .into_iter()
+                .map(|(_, label)| label)
+                .collect()
         };
         assert_eq!(words(100.0, 200.0), ["200", "168", "141", "119", "100"]);
         assert_eq!(words(100.0, 101.0), ["101.0", "100.7", "100.5", "100.2", "100.0"]);
         assert_eq!(words(100.0, 100.0), ["100"]);
+    }
+
+    #[test]
+    fn one_slow_setting_does_not_take_the_colours_of_all_others() {
+        let of = |slowest: f64| {
+            let time = |index: u32| if index == 0 { slowest } else { 100.0 + f64::from(index) };
+            let cell = |index| Cell {
+                algorithm: "ring".to_string(),
+                plane: "coordinator".to_string(),
+                threshold: 0.0,
+                cycle: 1.0,
+                time: time(index),
+                interval: None,
+            };
+            Colors::over(&(0..20).map(cell).collect::<Vec<_>>())
+        };
+        let clipped = of(900.0);
+        assert_eq!(clipped.ticks()[0].1, "≥118");
+        assert_eq!(clipped.entry().expect("it is clipped").label, "118 ms or more: all as dark");
+        assert_eq!((clipped.part(101.0), clipped.part(900.0) <= 0.0), (1.0, true));
+        let whole = of(150.0);
+        assert_eq!(whole.ticks()[0].1, "150");
+        assert!(whole.entry().is_none());
     }
 }

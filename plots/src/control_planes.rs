@@ -314,7 +314,7 @@ mod tests {
     fn wrong_rows_are_left_out_and_files_of_older_versions_have_none() {
         let mut all = rows(&["coordinator", "bitvector"], &[6, 96, 768]);
         all[5] = all[5].with("status", "wrong");
-        assert!(words(&all).contains("1 case left out: 1 wrong."));
+        assert!(words(&all).contains("1 case left out: 1 wrong (bitvector)."));
         let step = synthetic::step("ring", "coordinator", 64.0, 5.0);
         let reason = "no row of kind `control`; run a sweep of control planes";
         assert_eq!(FIGURE.refusal(&[step]), reason);

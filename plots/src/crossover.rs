@@ -174,10 +174,23 @@ impl<'a> Map<'a> {
         let winners: BTreeSet<&String> = self.winners().collect();
         let names: BTreeSet<String> =
             self.selection.rows.iter().map(|row| self.selection.algorithm(row)).collect();
+        let left_out = self.selection.left_out.iter().map(|(row, _)| self.selection.algorithm(row));
+        let left_out: BTreeSet<String> = left_out.filter(|name| !names.contains(name)).collect();
+        let left_out: Vec<String> = left_out.into_iter().collect();
         let never: Vec<String> = names.into_iter().filter(|name| !winners.contains(name)).collect();
-        match never.as_slice() {
-            [] => "Every algorithm is fastest somewhere.".to_string(),
-            never => format!("Nowhere fastest: {}.", never.join(", ")),
+        match (never.as_slice(), left_out.as_slice()) {
+            ([], []) => "Every algorithm is fastest somewhere.".to_string(),
+            ([], none) => {
+                format!("Without any case: {}. Every other is fastest somewhere.", none.join(", "))
+            }
+            (never, []) => format!("Nowhere fastest: {}.", never.join(", ")),
+            (never, none) => {
+                format!(
+                    "Without any case: {}. Nowhere fastest: {}.",
+                    none.join(", "),
+                    never.join(", ")
+                )
+            }
         }
     }
 }
@@ -294,8 +307,12 @@ mod tests {
         ];
         let said = words(&rows);
         assert!(said.contains("Of 2 cases, fastest is ring in 2; in 0"), "{said}");
-        assert!(said.contains("1 case left out: 1 unsupported."), "{said}");
+        assert!(said.contains("Without any case: swing. Nowhere fastest: double-tree."), "{said}");
+        assert!(said.contains("1 case left out: 1 unsupported (swing)."), "{said}");
         assert!(!said.contains("bine"), "{said}");
+        let said =
+            words(&[&rows[..2], &[row("double-tree", 6, 2048.0, "50")], &rows[3..]].concat());
+        assert!(said.contains("Every other is fastest somewhere."), "{said}");
     }
 
     #[test]

@@ -120,11 +120,24 @@ impl Drawing {
     }
 
     pub fn outline(&mut self, left: f64, top: f64, width: f64, height: f64, stroke: f64) {
+        self.outline_in(theme::INK, left, top, width, height, stroke);
+    }
+
+    /// The same in a colour of choice.
+    pub fn outline_in(
+        &mut self,
+        color: RGBColor,
+        left: f64,
+        top: f64,
+        width: f64,
+        height: f64,
+        stroke: f64,
+    ) {
         let [top_left, top_right, bottom_right, bottom_left] = corners(left, top, width, height);
         // From the middle of a side, so that every corner is a joint and none an end.
         let start = (left + width / 2.0, top);
         let points = [start, top_right, bottom_right, bottom_left, top_left, start];
-        self.line(&points, theme::INK, stroke);
+        self.line(&points, color, stroke);
     }
 
     pub fn disc(&mut self, center: Point, radius: f64, color: RGBColor) {

@@ -3,7 +3,6 @@
 
 use crate::axis::Axis;
 use crate::drawing::{Drawing, HARD_SPACE};
-use crate::ends;
 use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::Rows;
@@ -30,7 +29,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(130.0, ends::ROOM, titles.len()),
+        Shape::usual(130.0, simulation.ends_room(), titles.len()),
         |drawing, index, frame| {
             let panel = &simulation.panels[index];
             let x = simulation.ranks_axis(drawing, frame);
@@ -112,7 +111,11 @@ mod tests {
             .collect();
         let said = words(&rows);
         assert!(said.contains("on 96 ranks: vgg16 0.88 (ddp) to 0.50 (byteps). "), "{said}");
-        for expected in ["efficiency relative to 6 ranks", " 0.875 0.700 0.500 ", "SIMULATED on"] {
+        for expected in [
+            "efficiency relative to 6 ranks",
+            " 0.875 ddp 0.700 horovod-bitvector 0.500 byteps ",
+            "SIMULATED on",
+        ] {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
         let other: Vec<_> = rows.iter().map(|row| row.with("efficiency_base_ranks", "1")).collect();

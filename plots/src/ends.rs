@@ -1,11 +1,13 @@
-//! Numbers at the right ends of lines, spread so that none covers another.
+//! Numbers and names at the right ends of lines, spread so that none covers another.
 
-use crate::drawing::{Align, Drawing, Text};
+use crate::drawing::{Align, Drawing, Text, text_width};
 use crate::panels::Frame;
 use crate::theme;
 
-/// What a panel needs right of its frame.
-pub(crate) const ROOM: f64 = 165.0;
+/// What a panel needs right of its frame for numbers alone.
+const ROOM: f64 = 165.0;
+/// The size of names: of seven they may not take half a panel.
+const NAME: f64 = 21.0;
 /// From one number to the next.
 const APART: f64 = 34.0;
 
@@ -15,9 +17,15 @@ pub(crate) struct End {
     pub y: f64,
     pub style: usize,
     pub words: String,
+    pub name: String,
 }
 
-/// Draws markers and numbers right of a frame, each with a thin line from its height.
+/// What a panel needs right of its frame.
+pub(crate) fn room<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
+    ROOM + names.map(|name| text_width(name, NAME, false)).fold(0.0, f64::max)
+}
+
+/// Draws markers, numbers and names right of a frame, each with a thin line from its height.
 pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
     ends.sort_by(|a, b| a.y.total_cmp(&b.y));
     let heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
@@ -32,6 +40,9 @@ pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
         theme::marker(drawing, end.style, (x + 48.0, y), 9.0, false);
         let words = Text::new(&end.words, (x + 64.0, y), theme::SMALL).centered();
         drawing.text(Text { align: Align::Left, ..words });
+        let x = x + 64.0 + text_width(&end.words, theme::SMALL, false) + 10.0;
+        let name = Text::new(&end.name, (x, y), NAME).centered();
+        drawing.text(Text { align: Align::Left, color: theme::SOFT, ..name });
     }
 }
 

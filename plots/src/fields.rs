@@ -6,9 +6,10 @@ use std::path::Path;
 use crate::PlotError;
 use crate::rows::{Estimate, PARTS};
 
-/// Columns of control planes alone and of simulations, which files of older versions lack: not
-/// known there.
-const LATER: [&str; 23] = [
+/// Columns of control planes alone and of simulations, which files of older versions lack, and the
+/// case's name, from which nothing is drawn: not known where they are missing.
+const LATER: [&str; 24] = [
+    "case",
     "ready_order",
     "miss_share",
     "invalid_share",

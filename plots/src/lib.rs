@@ -12,6 +12,7 @@
 //! |---------------------|---------------------------------------------------------------|
 //! | `rows.rs`           | a table read by column name                                   |
 //! | `fields.rs`         | one record of it                                              |
+//! | `repeated.rs`       | cases that several files hold                                 |
 //! | `selection.rs`      | the rows that belong in one drawing, and those left out       |
 //! | `surface.rs`        | step time over fusion threshold and cycle time                |
 //! | `cell.rs`           | a cell of that map                                            |
@@ -29,7 +30,7 @@
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
 //! | `validation.rs`     | what is simulated over what was published or measured         |
 //! | `published.rs`      | one picture of it: points that others published               |
-//! | `prediction.rs`     | the other: algorithms over message size                       |
+//! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
 //! | `comparison.rs`     | the lines of files that both are drawn from                   |
 //! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
 //! | `work.rs`           | what a rank computes in one of them: a panel each             |
@@ -75,6 +76,7 @@ mod policies;
 mod predicted;
 mod prediction;
 mod published;
+mod repeated;
 mod roofline;
 mod rows;
 mod scaling;
@@ -94,6 +96,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 pub use error::PlotError;
+pub use repeated::Repeated;
 pub use rows::Rows;
 
 use drawing::Drawing;

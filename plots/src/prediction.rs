@@ -1,18 +1,26 @@
-//! Predicted over measured time of algorithms on one machine, over message size.
+//! Predicted over measured time of algorithms on one machine: a row per algorithm, a point per message
+//! size.
 
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Prediction;
-use crate::drawing::{Drawing, HARD_SPACE, Point};
-use crate::page::{Entry, Page, SIGN, Sign};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
+use crate::page::{Entry, Page};
 use crate::panels::{self, Frame, Shape};
 use crate::theme;
 use crate::validation::{GOAL_PERCENT, band, median};
 
 /// Points that are not scored may lie further off: an arrow then stands for them.
 const FURTHEST_PERCENT: f64 = 100.0;
+/// The height of an algorithm's row.
+const ROW: f64 = 58.0;
+/// Right of the frame, for a row's median.
+const RIGHT: f64 = 120.0;
+const RADIUS: f64 = 8.0;
+/// More sizes than this are told by some of them.
+const MOST_SIZES: usize = 10;
 
 /// The points of a transport and number of ranks.
 struct Panel<'a> {
@@ -20,28 +28,39 @@ struct Panel<'a> {
     points: Vec<&'a Prediction>,
 }
 
+/// What all panels have in common.
+struct Rows {
+    /// From top to bottom.
+    algorithms: Vec<String>,
+    /// Small ones first.
+    sizes_bytes: Vec<f64>,
+}
+
 /// None of no points.
 pub(crate) fn draw(points: &[Prediction]) -> Option<Drawing> {
     if points.is_empty() {
         return None;
     }
-    let title = "Predicted over measured time of an allreduce, by message size";
-    let algorithms = in_order(points.iter().map(|point| point.algorithm.clone()));
-    let mut page = Page::new(title, &finding(points, &algorithms));
-    let mut entries: Vec<Entry> = algorithms.iter().enumerate().map(entry).collect();
+    let rows = Rows::of(points);
+    let title = "Predicted over measured time of an allreduce, by algorithm and size";
+    let mut page = Page::new(title, &finding(points, &rows.algorithms));
+    page.legend(&rows.entries());
+    let mut looks = Vec::new();
     if points.iter().any(|point| !point.scored) {
-        entries.push(unscored());
+        looks.push(unscored());
     }
-    entries.push(band());
-    page.legend(&entries);
+    looks.push(band());
+    page.legend(&looks);
     let panels = panels(points);
     let titles: Vec<String> = panels.iter().map(|panel| panel.title.clone()).collect();
-    let shape = Shape::usual(150.0, 30.0, panels.len());
-    let y = errors_axis(points);
+    let wide = |name: &String| text_width(name, theme::SMALL, false);
+    let left = rows.algorithms.iter().map(wide).fold(0.0, f64::max) + 24.0;
+    let shape = Shape { left, right: RIGHT, height: ROW * rows.algorithms.len() as f64 };
+    let x = errors_axis(points);
     panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
-        draw_panel(&panels[index], &algorithms, &y, drawing, frame);
+        rows.draw(&panels[index], &x(frame.left, frame.right), drawing, frame);
     });
-    Some(page.finish(&caption(points, &y(0.0, 1.0))))
+    Some(page.finish(&caption(points, &x(0.0, 1.0))))
 }
 
 /// The same axis for all panels, once it is known where.
@@ -52,84 +71,111 @@ fn errors_axis(points: &[Prediction]) -> impl Fn(f64, f64) -> Axis {
         [low.min(limit), high.min(limit)]
     });
     let errors: Vec<f64> = errors.collect();
-    move |from, to| Axis::around(0.0, 2.0 * GOAL_PERCENT, &errors, from, to)
+    move |from, to| Axis::around(0.0, 2.0 * GOAL_PERCENT, &errors, 6.0, (from, to))
 }
 
-fn draw_panel(
-    panel: &Panel,
-    algorithms: &[String],
-    y: &impl Fn(f64, f64) -> Axis,
-    drawing: &mut Drawing,
-    frame: Frame,
-) {
-    let sizes: Vec<f64> = panel.points.iter().map(|point| point.size_bytes).collect();
-    let x = Axis::bytes(&sizes, frame.left, frame.right);
-    let y = y(frame.bottom, frame.top);
-    let (high, low) = (y.at(GOAL_PERCENT), y.at(-GOAL_PERCENT));
-    drawing.rectangle(frame.left, high, frame.right - frame.left, low - high, theme::BAND);
-    x.draw_below(drawing, frame.top, frame.bottom, "message size (logarithmic)");
-    y.draw_left(drawing, frame.left, frame.right, "predicted / measured − 1 (%)");
-    let none = y.at(0.0);
-    drawing.dashes((frame.left, none), (frame.right, none), theme::INK, 3.0);
-    for (style, algorithm) in algorithms.iter().enumerate() {
-        let own = panel.points.iter().copied().filter(|point| point.algorithm == *algorithm);
-        let mut own: Vec<&Prediction> = own.collect();
-        own.sort_by(|a, b| a.size_bytes.total_cmp(&b.size_bytes));
-        draw_line(&own, style, drawing, &x, &y);
+impl Rows {
+    fn of(points: &[Prediction]) -> Rows {
+        let mut sizes_bytes: Vec<f64> = points.iter().map(|point| point.size_bytes).collect();
+        sizes_bytes.sort_by(f64::total_cmp);
+        sizes_bytes.dedup();
+        let algorithms = in_order(points.iter().map(|point| point.algorithm.clone()));
+        Rows { algorithms, sizes_bytes }
     }
-    drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
-}
 
-fn draw_line(points: &[&Prediction], style: usize, drawing: &mut Drawing, x: &Axis, y: &Axis) {
-    let place =
-        |point: &Prediction| -> Point { (x.at(point.size_bytes), y.at(point.error_percent())) };
-    let there = |point: &Prediction| y.holds(point.error_percent());
-    for pair in points.windows(2).filter(|pair| pair.iter().all(|point| there(point))) {
-        let color = color(style, pair[0].scored && pair[1].scored);
-        drawing.line(&[place(pair[0]), place(pair[1])], color, 3.0);
+    /// From 0 of the smallest size to 1 of the largest.
+    fn part(&self, size_bytes: f64) -> f64 {
+        let place = self.sizes_bytes.iter().position(|size| *size == size_bytes);
+        place.unwrap_or_default() as f64 / (self.sizes_bytes.len() - 1).max(1) as f64
     }
-    // What counts lies above what does not.
-    let (scored, faint): (Vec<&Prediction>, Vec<&Prediction>) =
-        points.iter().partition(|point| point.scored);
-    for point in faint.into_iter().chain(scored) {
+
+    /// The larger, the brighter, but never as bright as paper.
+    fn color(&self, size_bytes: f64) -> RGBColor {
+        theme::viridis(0.9 * self.part(size_bytes))
+    }
+
+    fn entries(&self) -> Vec<Entry<'static>> {
+        let every = self.sizes_bytes.len().div_ceil(MOST_SIZES);
+        let entry = |size: &f64| {
+            let color = self.color(*size);
+            Entry {
+                sign: Box::new(move |drawing, at| {
+                    theme::marker_in(drawing, 0, at, RADIUS + 2.0, false, color);
+                }),
+                label: theme::bytes(*size),
+            }
+        };
+        let mut entries: Vec<Entry> =
+            self.sizes_bytes.iter().rev().step_by(every).map(entry).collect();
+        entries.reverse();
+        entries
+    }
+
+    fn draw(&self, panel: &Panel, x: &Axis, drawing: &mut Drawing, frame: Frame) {
+        let (low, high) = (x.at(-GOAL_PERCENT), x.at(GOAL_PERCENT));
+        drawing.rectangle(low, frame.top, high - low, frame.bottom - frame.top, theme::BAND);
+        x.draw_below(drawing, frame.top, frame.bottom, "predicted / measured − 1 (%)");
+        let none = x.at(0.0);
+        drawing.dashes((none, frame.top), (none, frame.bottom), theme::INK, 3.0);
+        let median = Text::new("median", (frame.right + 14.0, frame.top - 16.0), theme::SMALL);
+        drawing.text(Text { color: theme::SOFT, ..median });
+        for (index, algorithm) in self.algorithms.iter().enumerate() {
+            let y = frame.top + ROW * (index as f64 + 0.5);
+            let name = Text::new(algorithm, (frame.left - 14.0, y), theme::SMALL).centered();
+            drawing.text(Text { align: Align::Right, ..name });
+            let edge = y - ROW / 2.0;
+            drawing.line(&[(frame.left, edge), (frame.right, edge)], theme::GRID, 2.0);
+            let own = || panel.points.iter().copied().filter(|it| it.algorithm == *algorithm);
+            // What counts lies above what does not.
+            for scored in [false, true] {
+                for point in own().filter(|point| point.scored == scored) {
+                    // Small sizes above, so that intervals do not cover one another.
+                    let down = (self.part(point.size_bytes) - 0.5) * (ROW - 20.0);
+                    self.draw_point(point, drawing, x, y + down);
+                }
+            }
+            let numbers = Text::new(error(own()), (frame.right + 14.0, y), theme::SMALL).centered();
+            drawing.text(Text { align: Align::Left, ..numbers });
+        }
+        drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+    }
+
+    fn draw_point(&self, point: &Prediction, drawing: &mut Drawing, x: &Axis, y: f64) {
+        let color = self.color(point.size_bytes);
+        let at = (x.at(point.error_percent()), y);
+        if !x.holds(point.error_percent()) {
+            arrow(drawing, at, color);
+            return;
+        }
         let (low, high) = point.span_percent();
-        let color = color(style, point.scored);
-        if !there(point) {
-            arrow(drawing, place(point), color);
-            continue;
-        }
-        if low < high {
-            theme::interval(drawing, x.at(point.size_bytes), y.at(low), y.at(high), color);
-        }
-        theme::marker_in(drawing, style, place(point), theme::MARKER, false, color);
+        let line = if point.scored { color } else { theme::faint(color) };
+        drawing.line(&[(x.at(low), y), (x.at(high), y)], line, 2.0);
+        theme::marker_in(drawing, 0, at, RADIUS, !point.scored, color);
     }
 }
 
-/// Points upwards at the upper end of an axis.
-fn arrow(drawing: &mut Drawing, (x, end): Point, color: RGBColor) {
-    drawing.line(&[(x, end + 46.0), (x, end + 20.0)], color, 5.0);
-    drawing.area(&[(x - 12.0, end + 24.0), (x + 12.0, end + 24.0), (x, end + 4.0)], color);
-}
-
-fn color(style: usize, scored: bool) -> RGBColor {
-    let color = theme::series(style);
-    if scored { color } else { theme::faint(color) }
-}
-
-fn entry((style, algorithm): (usize, &String)) -> Entry<'static> {
-    Entry { sign: sign(style, theme::series(style)), label: algorithm.clone() }
+/// Points to the right at the upper end of an axis.
+fn arrow(drawing: &mut Drawing, (end, y): Point, color: RGBColor) {
+    drawing.line(&[(end - 40.0, y), (end - 16.0, y)], color, 4.0);
+    drawing.area(&[(end - 18.0, y - 9.0), (end - 18.0, y + 9.0), (end - 2.0, y)], color);
 }
 
 fn unscored() -> Entry<'static> {
-    Entry { sign: sign(0, theme::faint(theme::INK)), label: "faint: not scored".to_string() }
+    Entry {
+        sign: Box::new(|drawing, at| {
+            theme::marker_in(drawing, 0, at, RADIUS + 2.0, true, theme::INK);
+        }),
+        label: "hollow: not scored".to_string(),
+    }
 }
 
-fn sign(style: usize, color: RGBColor) -> Sign<'static> {
-    Box::new(move |drawing, (x, y)| {
-        let half = SIGN / 2.0;
-        drawing.line(&[(x - half, y), (x + half, y)], color, 3.0);
-        theme::marker_in(drawing, style, (x, y), theme::MARKER, false, color);
-    })
+/// The median error of the points that are scored, either way, as text; empty if none is.
+fn error<'a>(points: impl Iterator<Item = &'a Prediction>) -> String {
+    let scored = points.filter(|point| point.scored);
+    match median(scored.map(|point| point.error_percent().abs()).collect()) {
+        Some(error) => format!("{} %", theme::significant(error, 2)),
+        None => String::new(),
+    }
 }
 
 /// In the order of the file.
@@ -161,12 +207,19 @@ fn finding(points: &[Prediction], algorithms: &[String]) -> String {
     let of = |algorithm: &String| {
         let own = points.iter().filter(|point| point.scored && point.algorithm == *algorithm);
         let error = median(own.map(|point| point.error_percent().abs()).collect())?;
-        Some(format!("{algorithm}{HARD_SPACE}{}{HARD_SPACE}%", theme::significant(error, 2)))
+        Some((error, algorithm.clone()))
     };
-    let each: Vec<String> = algorithms.iter().filter_map(of).collect();
+    let mut each: Vec<(f64, String)> = algorithms.iter().filter_map(of).collect();
+    each.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let told = |(error, algorithm): &(f64, String)| {
+        format!("{}{HARD_SPACE}% ({algorithm})", theme::significant(*error, 2))
+    };
+    let all = error(points.iter());
+    let all = format!("Median error of the scored points, either way: {all}");
     match each.as_slice() {
         [] => "No point is scored.".to_string(),
-        each => format!("Median error of the scored points, either way: {}.", each.join("; ")),
+        [only] => format!("Median error of the scored points, either way: {}.", told(only)),
+        [least, .., most] => format!("{all}, from {} to {}.", told(least), told(most)),
     }
 }
 
@@ -185,9 +238,10 @@ fn caption(points: &[Prediction], y: &Axis) -> Caption {
     };
     let words = format!(
         "Times are predicted from a calibration of the machine, to which no allreduce was fitted. \
-         Points: the median over blocks, each with a calibration of its own; bars: its 95 % interval. The \
-         band is the goal, {GOAL_PERCENT} % either way. Not scored: small messages, and more \
-         ranks than cores.{beyond} Lines only join the points."
+         Points: the median over blocks, each with a calibration of its own; bars: its 95 % interval. \
+         Within a row, small messages stand above large ones. The band is the goal, {GOAL_PERCENT} % \
+         either way. Not scored: small messages, and more \
+         ranks than cores. At the right, the median error of the scored points, either way.{beyond}"
     );
     let origin = format!("Predicted times are SIMULATED, the others MEASURED{over}");
     Caption { simulated: true, origin, paragraphs: vec![words] }
@@ -197,11 +251,11 @@ fn caption(points: &[Prediction], y: &Axis) -> Caption {
 mod tests {
     use super::*;
     use crate::drawing::Mark;
-    use crate::rows::Rows;
+    use crate::rows;
     use crate::synthetic::validation;
 
     fn draw(table: &str) -> Drawing {
-        let drawing = super::draw(&Rows::of(table).predictions).expect("there are points");
+        let drawing = super::draw(&rows::Rows::of(table).predictions).expect("there are points");
         assert_eq!(drawing.faults(), Vec::<String>::new());
         drawing
     }
@@ -219,7 +273,9 @@ mod tests {
     fn scored_points_are_summed_up_and_panels_are_places() {
         let said = words(&validation());
         for expected in [
-            "points, either way: ring 8.0 %; tree 12 %. ring tree faint: not scored within 15 %",
+            "points, either way: 8.0 %, from 8.0 % (ring) to 12 % (tree). 64 B 1 KiB 64 KiB 1 MiB 16 MiB \
+             hollow: not scored within 15 %",
+            " ring 8.0 % tree 12 % Predicted times are SIMULATED",
             "mpi, 4 ranks on 1 node",
             "Predicted times are SIMULATED, the others MEASURED Times",
             "Arrows: points beyond the axis.",
@@ -228,34 +284,47 @@ mod tests {
         }
         let both = validation() + on_threads("2").split_once('\n').unwrap().1;
         let said = words(&both);
-        assert!(said.contains("mpi, 4 ranks on 1 node 32 B"), "{said}");
-        assert!(said.contains("threads, 2 ranks on 1 node 32 B"), "{said}");
+        assert!(said.contains("mpi, 4 ranks on 1 node −"), "{said}");
+        assert!(said.contains("threads, 2 ranks on 1 node −"), "{said}");
     }
 
     #[test]
-    fn what_is_not_scored_is_faint_and_more_ranks_than_cores_are_said() {
-        let faint = |drawing: &Drawing| {
-            let own = |mark: &&Mark| {
-                let of = theme::faint(theme::series(0));
-                matches!(mark, Mark::Disc { color, .. } if *color == of)
-            };
+    fn what_is_not_scored_is_hollow_and_more_ranks_than_cores_are_said() {
+        let hollow = |drawing: &Drawing| {
+            let own =
+                |mark: &&Mark| matches!(mark, Mark::Disc { color, .. } if *color == theme::PAPER);
             drawing.marks.iter().filter(own).count()
         };
-        // Of two, an arrow stands for the one.
-        assert_eq!(faint(&draw(&validation())), 1);
+        // Of four, an arrow stands for one; the legend has one, too.
+        assert_eq!(hollow(&draw(&validation())), 3 + 1);
         let none = validation().replace("true,false\n", "false,true\n");
-        assert_eq!(faint(&draw(&none)), 4);
+        assert_eq!(hollow(&draw(&none)), 9 + 1);
         let said = words(&none);
         assert!(said.contains("No point is scored."), "{said}");
         assert!(said.contains(" · 6 of 10 points oversubscribed: more ranks than cores"), "{said}");
     }
 
     #[test]
+    fn many_algorithms_sizes_and_panels_fit() {
+        let (header, rows) =
+            validation().split_once('\n').map(|(a, b)| (a.to_string(), b.to_string())).unwrap();
+        let named = |index: usize| rows.replace("ring", &format!("halving-doubling-{index}"));
+        let all: String = (0..20).map(named).collect();
+        let sizes: String = (1..30)
+            .map(|power| format!("mpi,1,4,ring,{},9,1,1,0.1,0.1,0.1,true,false\n", 1 << power))
+            .collect();
+        let both = all.replace("mpi,1,4", "threads,1,2");
+        let drawing = draw(&format!("{header}\n{all}{sizes}{both}"));
+        let names = drawing.texts().into_iter().filter(|text| text.words == "halving-doubling-7");
+        assert_eq!(names.count(), 2, "a row in each panel");
+    }
+
+    #[test]
     fn the_axis_reaches_every_scored_point() {
         let far = validation().replace("0.0800,0.0400,0.1300", "3.0800,3.0400,3.1300");
-        let y = errors_axis(&Rows::of(&far).predictions)(0.0, 1.0);
+        let y = errors_axis(&rows::Rows::of(&far).predictions)(0.0, 1.0);
         assert!(y.holds(308.0));
-        let y = errors_axis(&Rows::of(&validation()).predictions)(0.0, 1.0);
+        let y = errors_axis(&rows::Rows::of(&validation()).predictions)(0.0, 1.0);
         assert!(y.holds(100.0) && !y.holds(400.0));
     }
 }

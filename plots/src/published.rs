@@ -70,7 +70,7 @@ pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
     let top = page.y + 44.0;
     let bottom = top + HEADING * machines.len() as f64 + ROW * points.len() as f64 + 14.0;
     let ratios: Vec<f64> = points.iter().map(Published::ratio).collect();
-    let x = Axis::around(1.0, 0.3, &ratios, left, right);
+    let x = Axis::around(1.0, 0.3, &ratios, 10.0, (left, right));
     let drawing = &mut page.drawing;
     let (low, high) = (x.at(1.0 - GOAL_PERCENT / 100.0), x.at(1.0 + GOAL_PERCENT / 100.0));
     drawing.rectangle(low, top, high - low, bottom - top, theme::BAND);

@@ -15,6 +15,8 @@ use crate::fields::Fields;
 /// The rows of one or more CSV files.
 #[derive(Debug, Clone, Default)]
 pub struct Rows {
+    /// The files read.
+    pub(crate) files: Vec<PathBuf>,
     rows: Vec<Row>,
     pub(crate) published: Vec<Published>,
     pub(crate) predictions: Vec<Prediction>,
@@ -48,6 +50,11 @@ impl Rows {
         self.len() == 0
     }
 
+    /// The rows of every kind, drawn or not.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Row> {
+        self.rows.iter()
+    }
+
     /// The rows of one kind, drawn or not.
     pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.kind == kind)
@@ -57,7 +64,11 @@ impl Rows {
 /// The fields of a row that figures use.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
+    /// The place of its file among those read.
+    pub file: usize,
     pub kind: String,
+    /// What its run called it.
+    pub case: String,
     pub status: String,
     pub source: String,
     pub emulated: Option<bool>,
@@ -180,9 +191,10 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), Plot
         } else if columns.contains_key("predicted_us") {
             rows.predictions.push(Prediction::of(&fields)?);
         } else {
-            rows.rows.push(row(&fields)?);
+            rows.rows.push(Row { file: rows.files.len(), ..row(&fields)? });
         }
     }
+    rows.files.push(path.to_path_buf());
     Ok(())
 }
 
@@ -201,7 +213,9 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         *part = fields.number(column)?;
     }
     Ok(Row {
+        file: 0,
         kind: fields.one_of("kind", &["step", "allreduce", "message", "control"], KINDS)?,
+        case: fields.text("case")?,
         status: fields.one_of("status", &["ok", "wrong", "failed", "unsupported"], STATUSES)?,
         source: fields.one_of("source", &["measured", "simulated"], SOURCES)?,
         emulated: fields.truth("emulated")?,
@@ -282,8 +296,9 @@ impl Rows {
     /// The same from several tables.
     pub(crate) fn of_all(tables: &[&str]) -> Rows {
         let mut rows = Rows::default();
-        for table in tables {
-            let read = read_table(Path::new("rows.csv"), table.as_bytes(), &mut rows);
+        for (index, table) in tables.iter().enumerate() {
+            let path = format!("{index}/rows.csv");
+            let read = read_table(Path::new(&path), table.as_bytes(), &mut rows);
             read.expect("the table is whole");
         }
         rows

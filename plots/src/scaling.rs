@@ -138,7 +138,13 @@ impl<'a> Picture<'a> {
                 line.machine()
             )
         }));
-        page.finish(&Caption::of(&self.selection, |row| row.time_us, notes))
+        let mut caption = Caption::of(&self.selection, |row| row.time_us, notes);
+        if predicted().next().is_some() {
+            caption.simulated = true;
+            caption.origin = caption.origin.replacen("MEASURED", "MEASURED (points)", 1);
+            caption.origin += " · SIMULATED (dashed, bands)";
+        }
+        page.finish(&caption)
     }
 
     /// A step without communication, where all rows say the same.
@@ -279,6 +285,8 @@ mod tests {
         let words = drawings.remove(0).words().replace('\n', " ");
         assert!(words.contains("SIMULATED on machine here") && words.contains("16"), "{words}");
         assert!(!words.contains("64"), "{words}");
+        assert!(words.contains(" · SIMULATED (dashed, bands) "), "{words}");
+        assert!(words.contains("MEASURED (points) · "), "{words}");
         assert!(words.contains("30.0 ms on 2 ranks (ring), and 60.0 ms on 4"), "{words}");
     }
 

@@ -163,13 +163,25 @@ impl<'a> Selection<'a> {
         format!("no row of kind `{kind}`{which} has status ok and {needed}; {left_out}")
     }
 
-    /// As `2 cases left out: 1 unsupported, 1 wrong`; empty when none was.
+    /// As `3 cases left out: 2 unsupported (byteps), 1 wrong (ddp)`, without names where they are
+    /// those of all cases; empty when none was.
     pub fn left_out_in_words(&self) -> String {
-        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-        for (_, why) in &self.left_out {
-            *counts.entry(why).or_default() += 1;
+        let left_out = || self.left_out.iter().map(|(row, _)| *row);
+        let all: BTreeSet<&str> = self.rows.iter().copied().chain(left_out()).map(owner).collect();
+        let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+        for (row, why) in &self.left_out {
+            reasons.entry(why).or_default().push(owner(row));
         }
-        let each: Vec<_> = counts.iter().map(|(why, count)| format!("{count} {why}")).collect();
+        let words = |(why, mut owners): (&str, Vec<&str>)| {
+            let count = owners.len();
+            owners.sort();
+            owners.dedup();
+            match owners.len() < all.len() {
+                true => format!("{count} {why} ({})", owners.join(", ")),
+                false => format!("{count} {why}"),
+            }
+        };
+        let each: Vec<String> = reasons.into_iter().map(words).collect();
         match self.left_out.len() {
             0 => String::new(),
             total => format!("{} left out: {}", theme::count(total, "case"), each.join(", ")),
@@ -197,6 +209,12 @@ impl<'a> Selection<'a> {
             row.algorithm.clone()
         }
     }
+}
+
+/// Whose case a row is: the first of policy, algorithm and control plane that it has.
+fn owner(row: &Row) -> &str {
+    let names = [&row.policy, &row.algorithm, &row.control_plane];
+    names.into_iter().find(|name| !name.is_empty()).map_or("", String::as_str)
 }
 
 /// The rows of a kind that ran, or were simulated as if they had: none of a simulated machine.
@@ -254,6 +272,11 @@ fn conditions(row: &Row) -> Vec<Condition> {
     let before = before.into_iter().map(condition(false));
     let layout = layout.into_iter().map(condition(true));
     before.chain(layout).chain(after.into_iter().map(condition(false))).collect()
+}
+
+/// What [`Selection::of`] keeps apart, as text.
+pub(crate) fn values(row: &Row) -> Vec<String> {
+    conditions(row).into_iter().map(|condition| condition.value).collect()
 }
 
 /// Letters, digits, dots and hyphens of a value, after its column where the value is a number.
@@ -362,11 +385,11 @@ mod tests {
         let tree = |status| step("tree", "coordinator", 64.0, 5.0).with("status", status);
         let rows = Rows::of(&table(&[ring(), tree("wrong"), tree("unsupported"), tree("wrong")]));
         let mut selection = Selection::of(&rows, "step", algorithm).remove(0);
-        assert_eq!(selection.left_out_in_words(), "3 cases left out: 1 unsupported, 2 wrong");
+        let said = selection.left_out_in_words();
+        assert_eq!(said, "3 cases left out: 1 unsupported (tree), 2 wrong (tree)");
         selection.require(|row| row.size_bytes.is_some());
-        assert!(
-            selection.left_out_in_words().ends_with("1 unsupported, 1 without a value, 2 wrong")
-        );
+        let said = selection.left_out_in_words();
+        assert!(said.ends_with("1 unsupported (tree), 1 without a value (ring), 2 wrong (tree)"));
         selection.restrict(|row| row.algorithm == "ring");
         assert_eq!(selection.left_out_in_words(), "1 case left out: 1 without a value");
     }

@@ -44,7 +44,7 @@ pub(crate) struct Line<'a> {
 
 /// What a caption says of lines over ranks.
 pub(crate) const POINTS: &str =
-    "At the right, the numbers on most ranks. Lines only join the points.";
+    "At the right, numbers and names on most ranks. Lines only join the points.";
 
 /// What a figure takes of simulations.
 pub(crate) struct Wanted {
@@ -117,6 +117,11 @@ impl<'a> Simulation<'a> {
         self.panels.iter().map(|panel| panel.title.clone()).collect()
     }
 
+    /// What a panel needs right of its frame for [`Simulation::draw_ends`].
+    pub fn ends_room(&self) -> f64 {
+        ends::room(self.lines().map(|line| line.policy.as_str()))
+    }
+
     /// What all panels have in common, drawn into one: the horizontal axis over ranks.
     pub fn ranks_axis(&self, drawing: &mut Drawing, frame: Frame) -> Axis {
         let x = Axis::ranks(&self.selection.ranks(), frame.left, frame.right);
@@ -158,7 +163,7 @@ impl<'a> Simulation<'a> {
         }
     }
 
-    /// The numbers at the right ends of lines that reach the most ranks.
+    /// The numbers and names at the right ends of lines that reach the most ranks.
     pub fn draw_ends(
         &self,
         lines: &[&Line],
@@ -170,7 +175,7 @@ impl<'a> Simulation<'a> {
         let Some(most) = self.selection.ranks().pop() else { return };
         let end = |line: &&Line| {
             let (value, words) = number(line.at(most)?)?;
-            Some(End { y: y.at(value), style: line.style, words })
+            Some(End { y: y.at(value), style: line.style, words, name: line.policy.clone() })
         };
         ends::draw(drawing, frame, lines.iter().filter_map(end).collect());
     }
@@ -235,7 +240,7 @@ impl<'a> Line<'a> {
 /// Markers shrink from one policy to the next, for where policies are alike, the next one's must not
 /// hide those before.
 fn radius(style: usize) -> f64 {
-    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0][style % 6]
+    [14.0, 13.0, 11.5, 10.0, 8.5, 7.0, 5.5][style % 7]
 }
 
 /// A dashed line of ink in a legend.

@@ -3,7 +3,6 @@
 
 use crate::axis::Axis;
 use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
-use crate::ends;
 use crate::page::Page;
 use crate::panels::{self, Frame, Shape};
 use crate::rows::{Estimate, Row, Rows};
@@ -50,8 +49,12 @@ impl<'a> Speedup<'a> {
             let lines = panels.iter().flat_map(|panel| &panel.lines);
             lines.filter(|line| line.policy != baseline)
         };
-        let bits = others().find(|line| line.policy.contains("bitvector"));
-        let policy = bits.or_else(|| others().min_by_key(|line| line.style))?.policy.as_str();
+        // Of Horovod's own, for then a difference is the coordinator's.
+        let told = |line: &&Line| {
+            let name = &line.policy;
+            (!name.contains("bitvector"), !name.starts_with("horovod"), line.style)
+        };
+        let policy = others().min_by_key(told)?.policy.as_str();
         let ranks = simulation.selection.ranks();
         let ranks = near(&ranks, TOLD).or(ranks.last().copied())?;
         Some(Speedup { simulation, baseline, panels, told: (policy, ranks) })
@@ -68,7 +71,7 @@ impl<'a> Speedup<'a> {
         });
         let values: Vec<f64> = each.flat_map(|(low, high)| [low, high]).collect();
         let titles: Vec<String> = self.panels.iter().map(|panel| panel.title.clone()).collect();
-        let shape = Shape::usual(130.0, ends::ROOM, titles.len());
+        let shape = Shape::usual(130.0, self.simulation.ends_room(), titles.len());
         panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
             self.draw_panel(self.panels[index], &values, drawing, frame);
         });
@@ -97,7 +100,11 @@ impl<'a> Speedup<'a> {
         let told = others().find(|line| line.policy == policy);
         let told = told.and_then(|line| self.at(panel, line, ranks));
         if let Some(value) = told {
-            number(drawing, (x.at(ranks), y.at(value)), value);
+            let points: Vec<Point> = others()
+                .flat_map(|line| &line.rows)
+                .filter_map(|row| Some((x.at(row.ranks?), y.at(self.ratio(panel, row).value?))))
+                .collect();
+            number(drawing, frame, &points, (x.at(ranks), y.at(value)), value);
         }
         drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
         let lines: Vec<&Line> = others().collect();
@@ -148,13 +155,28 @@ pub(crate) fn near(values: &[f64], target: f64) -> Option<f64> {
     (off(&nearest) < 1.25_f64.ln()).then_some(nearest)
 }
 
-/// A number above its point, on paper of its own so that lines do not run through it.
-fn number(drawing: &mut Drawing, (x, y): Point, value: f64) {
+/// A number beside its point, where it covers no marker if there is such a place, on paper of its own
+/// so that lines do not run through it.
+fn number(drawing: &mut Drawing, frame: Frame, points: &[Point], (x, y): Point, value: f64) {
     let words = theme::significant(value, 3);
     let width = text_width(&words, theme::TICK, true);
-    drawing.line(&[(x, y - 50.0), (x, y - 12.0)], theme::INK, 2.0);
-    // To the left, for lines rise to the right.
-    let (right, middle) = (x + 8.0, y - 68.0);
+    // Above first and to the left, for lines rise to the right; then ever further off.
+    let places = (0..6).flat_map(|step| {
+        let off = 68.0 + 30.0 * f64::from(step);
+        let right = x + 12.0 + width;
+        [(x + 8.0, y - off), (right, y - off), (x + 8.0, y + off), (right, y + off)]
+    });
+    let free = |(right, middle): &Point| {
+        let (across, down) = (right - width - 20.0..=right + 16.0, middle - 34.0..=middle + 34.0);
+        frame.top + 20.0 < *middle
+            && *middle < frame.bottom - 20.0
+            && right - width > frame.left + 8.0
+            && *right < frame.right - 8.0
+            && !points.iter().any(|(x, y)| across.contains(x) && down.contains(y))
+    };
+    let (right, middle) = places.into_iter().find(free).unwrap_or((x + 8.0, y - 68.0));
+    let towards = if middle < y { -1.0 } else { 1.0 };
+    drawing.line(&[(x, middle - towards * 18.0), (x, y + towards * 12.0)], theme::INK, 2.0);
     drawing.rectangle(right - width - 4.0, middle - 18.0, width + 8.0, 36.0, theme::PAPER);
     let text = Text::new(words, (right, middle), theme::TICK).centered();
     drawing.text(Text { align: Align::Right, bold: true, ..text });
@@ -191,9 +213,37 @@ mod tests {
         let finding = "horovod-bitvector over horovod-coordinator on 6144 ranks: vgg16 2.25. ddp \
                        horovod-bitvector horovod-coordinator: 1 vgg16, 64";
         assert!(said.contains(finding), "{said}");
-        assert!(said.contains(" 2.25 5.00 4.00 "), "beside the points: {said}");
+        assert!(
+            said.contains(" 2.25 5.00 ddp 4.00 horovod-bitvector "),
+            "beside the points: {said}"
+        );
         let said = words(&[&rows[..2], &rows[4..]].concat());
         assert!(said.contains("on 27\u{202f}600 ranks: vgg16 4.00."), "{said}");
+    }
+
+    #[test]
+    fn without_bit_vectors_another_of_horovod_is_told() {
+        let names = ["byteps", "ddp", "horovod-coordinator", "horovod-grouped"];
+        let said = words(&scaling(&["vgg16"], &names, &[6, 6000]));
+        assert!(said.contains("horovod-grouped over horovod-coordinator on 6000 ranks"), "{said}");
+        let said = words(&scaling(&["vgg16"], &names[..3], &[6, 6000]));
+        assert!(said.contains("byteps over horovod-coordinator on 6000 ranks"), "{said}");
+    }
+
+    #[test]
+    fn a_number_covers_no_marker() {
+        let at = |points: &[Point]| {
+            let mut drawing = Drawing::default();
+            let frame = Frame { left: 0.0, top: 0.0, right: 900.0, bottom: 600.0 };
+            number(&mut drawing, frame, points, (500.0, 300.0), 4.73);
+            drawing.texts()[0].at
+        };
+        let usual = at(&[]);
+        assert!(usual.0 < 510.0 && usual.1 < 300.0, "above and to the left: {usual:?}");
+        let beside = at(&[(500.0, 240.0)]);
+        assert!(beside.0 < 510.0 && beside.1 > 300.0, "below: {beside:?}");
+        let both = at(&[(500.0, 240.0), (500.0, 360.0)]);
+        assert!((usual.1 - both.1).abs() > 29.0, "further off: {both:?}");
     }
 
     #[test]

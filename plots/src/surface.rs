@@ -11,7 +11,7 @@ use crate::cell::{CELL_GAP, Cell, Shape};
 use crate::color_bar::Colors;
 use crate::defaults;
 use crate::drawing::{Align, Drawing, Text};
-use crate::hatch::Hatch;
+use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
 use crate::selection::{self, Selection};
@@ -107,9 +107,11 @@ impl Surface {
     fn draw(&self, selection: &Selection) -> Drawing {
         let title = "Step time by fusion threshold and cycle time";
         let mut page = Page::new(title, &self.finding());
-        page.legend(&self.entries());
-        let shape = self.shape();
         let colors = Colors::over(&self.cells);
+        let mut entries = self.entries();
+        entries.extend(colors.entry());
+        page.legend(&entries);
+        let shape = self.shape();
         let panels_top = page.y + 16.0;
 
         for (row, algorithm) in self.algorithms.iter().enumerate() {
@@ -170,9 +172,12 @@ impl Surface {
         } else {
             "Without intervals, settings tie only when their times are equal."
         };
-        let half =
-            if any_interval { " Small figures: half the width of the interval." } else { "" };
-        format!("{tie}{half}")
+        let small = if any_interval {
+            " Small figures: half the interval's width, or its ends where that would mislead."
+        } else {
+            ""
+        };
+        format!("{tie}{small}")
     }
 
     fn draw_panel(&self, drawing: &mut Drawing, shape: &Shape, colors: &Colors, panel: &Panel) {
@@ -191,12 +196,12 @@ impl Surface {
                         drawing.rectangle(x, y, width, height, fill);
                         shape.write(drawing, cell, (x + width / 2.0, y + height / 2.0), fill);
                         if cell.ties_with(best) {
-                            let out = OUTLINE / 2.0 - 1.0;
-                            let (w, h) = (width + 2.0 * out, height + 2.0 * out);
-                            drawing.outline(x - out, y - out, w, h, OUTLINE);
+                            outline(drawing, [x, y, width, height]);
                         }
                         if cell == best {
-                            star = Some((x + 1.0, y + 1.0));
+                            let radius = STAR.min(width * 0.12).min(height * 0.2);
+                            let inside = OUTLINE + 1.4 * radius;
+                            star = Some(((x + inside, y + inside), radius));
                         }
                         theme::readable_on(fill)
                     }
@@ -207,12 +212,14 @@ impl Surface {
                 };
                 let size = (height * 0.34).min(width * 0.15).min(26.0);
                 let setting = (*threshold, *cycle);
-                defaults::mark(drawing, setting, (x + width, y), height, size, ink);
+                let edge = cell.filter(|cell| cell.ties_with(best)).map_or(0.0, |_| OUTLINE);
+                let corner = (x + width - edge, y + edge);
+                defaults::mark(drawing, setting, corner, height - 2.0 * edge, size, ink);
             }
         }
-        // Last, so that no neighbour's outline covers it.
-        if let Some(at) = star {
-            theme::star(drawing, at, STAR.min(shape.cell_width * 0.18));
+        // Last, so that its cell's text does not cover it.
+        if let Some((at, radius)) = star {
+            theme::star(drawing, at, radius);
         }
     }
 
@@ -225,7 +232,7 @@ impl Surface {
             },
             Entry {
                 sign: Box::new(|drawing, (x, y)| {
-                    drawing.outline(x - 24.0, y - 16.0, 48.0, 32.0, 5.0)
+                    drawing.outline(x - 24.0, y - 16.0, 48.0, 32.0, 5.0);
                 }),
                 label: "ties with the fastest".to_string(),
             },
@@ -255,6 +262,16 @@ const TITLE_HEIGHT: f64 = 54.0;
 const PANEL_GAP: f64 = 30.0;
 const OUTLINE: f64 = 6.0;
 const STAR: f64 = 17.0;
+
+/// Outlines a cell along the inside of its edges, apart from its colour, which may be dark.
+fn outline(drawing: &mut Drawing, [x, y, width, height]: Rectangle) {
+    let mut inner = |edge: f64, color, stroke| {
+        let (w, h) = (width - 2.0 * edge, height - 2.0 * edge);
+        drawing.outline_in(color, x + edge, y + edge, w, h, stroke);
+    };
+    inner(OUTLINE + 1.0, theme::PAPER, 2.0);
+    inner(OUTLINE / 2.0, theme::INK, OUTLINE);
+}
 
 /// Whose cells stand where.
 struct Panel<'a> {
@@ -313,6 +330,50 @@ mod tests {
     }
 
     #[test]
+    fn outlines_and_the_star_stay_within_their_cells() {
+        let same = |row: synthetic::Row| row.with_estimate("time_us_p50", 1e5, 1e3);
+        let mut rows: Vec<_> =
+            grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0]).into_iter().map(same).collect();
+        rows[0] = rows[0].with("time_us_p50", "99200");
+        let drawing = draw(&rows);
+        let area = |mark: &Mark| match mark {
+            Mark::Area { points, color }
+                if points.len() == 4
+                    && (points[2].0 - points[0].0) > 100.0
+                    && *color != theme::PAPER =>
+            {
+                Some((points[0], points[2]))
+            }
+            _ => None,
+        };
+        let cells: Vec<_> = drawing.marks.iter().filter_map(area).collect();
+        let within = |points: &[(f64, f64)], stroke: f64| {
+            cells.iter().any(|((left, top), (right, bottom))| {
+                points.iter().all(|(x, y)| {
+                    let (across, down) =
+                        (left + stroke..=right - stroke, top + stroke..=bottom - stroke);
+                    across.contains(x) && down.contains(y)
+                })
+            })
+        };
+        let mut seen = (0, 0);
+        for mark in &drawing.marks {
+            match mark {
+                Mark::Line { points, width, .. } if *width == OUTLINE => {
+                    assert!(within(points, OUTLINE / 2.0), "{points:?} leaves its cell");
+                    seen.0 += 1;
+                }
+                // The legend has a star too, of paper and of ink.
+                Mark::Area { points, .. } if points.len() == 10 => {
+                    seen.1 += usize::from(within(points, 0.0));
+                }
+                _ => {}
+            }
+        }
+        assert_eq!(seen, (8, 2));
+    }
+
+    #[test]
     fn ties_reach_over_algorithms_and_control_planes() {
         let rows = grid(&["ring", "tree"], &[64.0], &[5.0]);
         let same = |row: synthetic::Row| row.with_estimate("time_us_p50", 1e5, 1e3);
@@ -321,11 +382,11 @@ mod tests {
     }
 
     #[test]
-    fn cells_show_value_and_half_width() {
+    fn cells_show_value_and_interval() {
         let words = draw(&column(&[(12.345, Some((12.0, 14.4))), (1234.0, None)]))
             .words()
             .replace('\n', " ");
-        assert!(words.contains("12.3 ±1.2 1230"), "{words}");
+        assert!(words.contains("12.3 12.0–14.4 1230"), "{words}");
         assert!(words.contains("1 of 2 points have no interval"), "{words}");
     }
 

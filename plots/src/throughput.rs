@@ -6,7 +6,6 @@
 use crate::axis::Axis;
 use crate::dash;
 use crate::drawing::{Drawing, HARD_SPACE, Point};
-use crate::ends;
 use crate::page::Page;
 use crate::panels::{self, Frame, Shape};
 use crate::rows::{Estimate, Row, Rows};
@@ -36,7 +35,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(LEFT, ends::ROOM, titles.len()),
+        Shape::usual(LEFT, simulation.ends_room(), titles.len()),
         |drawing, index, frame| {
             draw_panel(simulation, &simulation.panels[index], drawing, frame);
         },

@@ -1,5 +1,6 @@
 //! `kolo plot`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -7,6 +8,9 @@ use anyhow::Result;
 use super::{Exit, usage};
 
 /// Draw figures, as SVG and PNG, from one or more folders of results or CSV files.
+///
+/// Results are drawn together: of a case that is in several of them, the one that started last is
+/// drawn. To compare runs, plot them apart, each with an --out of its own.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// Folders that a run wrote, or CSV files with its columns
@@ -15,30 +19,90 @@ pub struct Arguments {
     /// Where figures go [default: figures in the first folder]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Say why figures are not drawn
+    #[arg(long)]
+    verbose: bool,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let first = &arguments.results[0];
+    let results = &arguments.results;
+    let first = &results[0];
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let folder = arguments.out.clone().unwrap_or_else(|| beside.join("figures"));
-    let (drawn, not_drawn) = draw(&arguments.results, &folder)?;
-    print!("{drawn}");
-    eprint!("{not_drawn}");
+    let figures = Figures::draw(results, &folder)?;
+    print!("{}", figures.drawn);
+    eprint!("{}", figures.repeated);
+    // Where there is no figure at all, the reasons are what the user needs.
+    let verbose = arguments.verbose || figures.drawn.is_empty();
+    eprint!("{}", if verbose { figures.reasons() } else { figures.in_short() });
     Ok(Exit::Right)
 }
 
 /// Draws whatever the results hold data for; returns a line for each figure. Where there is none, says why.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
-    let (drawn, not_drawn) = draw(results, folder)?;
-    if drawn.is_empty() {
-        eprint!("{not_drawn}");
+    let figures = Figures::draw(results, folder)?;
+    if figures.drawn.is_empty() {
+        eprint!("{}", figures.reasons());
     }
-    Ok(drawn)
+    Ok(figures.drawn)
 }
 
-/// A line for each figure, and one for each that could not be drawn.
-fn draw(results: &[PathBuf], folder: &Path) -> Result<(String, String)> {
-    let (mut lines, mut not_drawn) = (String::new(), String::new());
+/// What became of some results, in lines.
+struct Figures {
+    /// A line for each figure.
+    drawn: String,
+    /// Their names.
+    names: Vec<&'static str>,
+    /// A line for each pair of results that have cases in common.
+    repeated: String,
+    /// Figures that could not be drawn, each with the reason.
+    not_drawn: Vec<(&'static str, String)>,
+}
+
+impl Figures {
+    fn draw(results: &[PathBuf], folder: &Path) -> Result<Figures> {
+        let files = files(results)?;
+        let rows = plots::Rows::read(&files).map_err(usage)?;
+        let (mut drawn, mut names, mut not_drawn) = (String::new(), Vec::new(), Vec::new());
+        for figure in plots::draw(&rows, folder)? {
+            match figure.outcome {
+                plots::Outcome::Files(files) => {
+                    let png = |file: &&PathBuf| file.extension().is_some_and(|end| end == "png");
+                    let file = files.iter().find(png).unwrap_or(&files[0]);
+                    drawn += &format!("figure {}\n", file.display());
+                    names.push(figure.figure);
+                }
+                plots::Outcome::Skipped(reason) => not_drawn.push((figure.figure, reason)),
+            }
+        }
+        Ok(Figures { drawn, names, repeated: repeated(&rows.repeated(), results), not_drawn })
+    }
+
+    /// A line for each figure that could not be drawn.
+    fn reasons(&self) -> String {
+        self.not_drawn.iter().map(reason).collect()
+    }
+
+    /// One line for all of them, and the reasons of those that are drawn in part.
+    fn in_short(&self) -> String {
+        let (in_part, whole): (Vec<_>, Vec<_>) =
+            self.not_drawn.iter().partition(|(figure, _)| self.names.contains(figure));
+        let reasons = in_part.into_iter().map(reason).collect();
+        let mut names: Vec<&str> = whole.into_iter().map(|(figure, _)| *figure).collect();
+        names.dedup();
+        match names.as_slice() {
+            [] => reasons,
+            names => format!("{reasons}not drawn: {} (--verbose says why)\n", names.join(", ")),
+        }
+    }
+}
+
+fn reason((figure, reason): &(&str, String)) -> String {
+    format!("figure {figure} not drawn: {reason}\n")
+}
+
+/// The tables of folders, and files as they are.
+fn files(results: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
@@ -56,17 +120,92 @@ fn draw(results: &[PathBuf], folder: &Path) -> Result<(String, String)> {
             names.join(", ")
         )));
     }
-    let rows = plots::Rows::read(&files).map_err(usage)?;
-    for drawn in plots::draw(&rows, folder)? {
-        match drawn.outcome {
-            plots::Outcome::Files(files) => {
-                let png = files.iter().find(|file| file.extension().is_some_and(|e| e == "png"));
-                lines += &format!("figure {}\n", png.unwrap_or(&files[0]).display());
-            }
-            plots::Outcome::Skipped(reason) => {
-                not_drawn += &format!("figure {} not drawn: {reason}\n", drawn.figure);
-            }
-        }
+    Ok(files)
+}
+
+/// A line for each pair of results that have cases in common, as the user gave them.
+fn repeated(repeated: &[plots::Repeated], results: &[PathBuf]) -> String {
+    let given = |file: &Path| {
+        let of = |result: &&PathBuf| file == result.as_path() || file.parent() == Some(result);
+        results.iter().find(of).map_or(file, PathBuf::as_path).display().to_string()
+    };
+    let mut pairs: BTreeMap<(String, String), usize> = BTreeMap::new();
+    for it in repeated {
+        *pairs.entry((given(&it.earlier), given(&it.later))).or_default() += it.cases;
     }
-    Ok((lines, not_drawn))
+    let line = |((earlier, later), cases): ((String, String), usize)| {
+        let (are, those) = if cases == 1 { ("case is", "that") } else { ("cases are", "those") };
+        let drawn = if cases == 1 { "is" } else { "are" };
+        format!(
+            "{cases} {are} in both {earlier} and {later}; {those} of {later}, the later, {drawn} \
+             drawn; to compare runs, plot them apart\n"
+        )
+    };
+    pairs.into_iter().map(line).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    /// A bench that is kept as a reference, with some of its text replaced.
+    fn bench(from: &str, to: &str) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/reference/bench/4-ranks.csv");
+        fs::read_to_string(path).unwrap().replace(from, to)
+    }
+
+    #[test]
+    fn what_a_bench_does_not_hold_is_one_line_and_every_reason_can_be_had() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("b.csv");
+        fs::write(&file, bench(",2026-", ",2026-")).unwrap();
+        let figures = Figures::draw(&[file], folder.path()).unwrap();
+        assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
+        assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
+        let short = "not drawn: surface, negotiation, control_planes, scaling, throughput, \
+                     efficiency, speedup, breakdown, crossover, validation (--verbose says why)\n";
+        assert_eq!(figures.in_short(), short);
+        let reasons = figures.reasons();
+        assert_eq!(reasons.lines().count(), 10, "{reasons}");
+        assert!(
+            reasons.starts_with("figure surface not drawn: no row of kind `step`"),
+            "{reasons}"
+        );
+        assert_eq!(figures.repeated, "");
+    }
+
+    #[test]
+    fn a_figure_that_is_drawn_in_part_says_what_it_lacks() {
+        let figures = Figures {
+            drawn: "figure surface.png\n".to_string(),
+            names: vec!["surface"],
+            repeated: String::new(),
+            not_drawn: vec![("surface", "1 failed".to_string()), ("scaling", "none".to_string())],
+        };
+        let short = "figure surface not drawn: 1 failed\nnot drawn: scaling (--verbose says why)\n";
+        assert_eq!(figures.in_short(), short);
+    }
+
+    #[test]
+    fn cases_of_two_runs_are_said_with_those_that_are_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = |name: &str, text: String| {
+            let run = folder.path().join(name);
+            fs::create_dir(&run).unwrap();
+            fs::write(run.join("rows.csv"), text).unwrap();
+            run
+        };
+        let later = run("a", bench(",2026-", ",2027-"));
+        let earlier = run("b", bench(",2026-", ",2026-"));
+        let figures =
+            Figures::draw(&[later.clone(), earlier.clone()], &folder.path().join("out")).unwrap();
+        let (earlier, later) = (earlier.display(), later.display());
+        let expected = format!(
+            "182 cases are in both {earlier} and {later}; those of {later}, the later, are drawn; \
+             to compare runs, plot them apart\n"
+        );
+        assert_eq!(figures.repeated, expected);
+    }
 }
