@@ -19,6 +19,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 pub use error::RecordError;
 use serde::Serialize;
@@ -26,6 +27,9 @@ use serde::de::DeserializeOwned;
 
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{Message, RankBlock, Row, Sample};
+
+/// So long a lock may still be held by a process that is being started.
+const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
 
 const LOCK: &str = "lock";
 const ROWS: &str = "rows.csv";
@@ -134,12 +138,19 @@ impl Store {
     fn open(folder: &Path) -> Result<Store, RecordError> {
         let path = folder.join(LOCK);
         let lock = File::create(&path).map_err(RecordError::io(&path))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(RecordError::InUse { folder: folder.into() });
+        let start = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                // A process that has just begun may hold for a moment what its parent had open.
+                Err(fs::TryLockError::WouldBlock) if start.elapsed() < HELD_BY_CHILDREN => {
+                    std::thread::sleep(HELD_BY_CHILDREN / 20);
+                }
+                Err(fs::TryLockError::WouldBlock) => {
+                    return Err(RecordError::InUse { folder: folder.into() });
+                }
+                Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
             }
-            Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
         }
         Ok(Store {
             folder: folder.into(),

@@ -88,8 +88,24 @@ fn the_readme_quotes_the_reference_run() {
     let (_, sentences) = said.rsplit_once("\n\n").unwrap();
     assert!(page.contains(sentences.trim_end()), "README.md does not quote\n{sentences}");
     for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-        assert!(root().join(link).exists(), "README.md links to {link}");
+        let exists = match link.strip_prefix('#') {
+            Some(anchor) => page.lines().any(|line| anchor_of(line).as_deref() == Some(anchor)),
+            None => root().join(link).exists(),
+        };
+        assert!(exists, "README.md links to {link}");
     }
+}
+
+/// The anchor of a line that is a heading.
+fn anchor_of(line: &str) -> Option<String> {
+    let heading =
+        line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))?;
+    let letter = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    Some(heading.chars().filter_map(letter).collect())
 }
 
 #[test]

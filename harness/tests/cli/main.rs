@@ -78,7 +78,7 @@ fn a_dry_run_prints_every_case_and_writes_nothing() {
     assert_eq!(ended.status, Some(0));
     assert!(ended.stdout.contains("threads/2x2/bitvector/hierarchical/64MiB/0.5ms  4 steps"));
     assert!(ended.stdout.contains("threads/3+1/bitvector/hierarchical/64MiB/0.5ms  unsupported:"));
-    assert!(ended.stdout.contains("16 cases of tiny (6 gradients, 0.0 MB); each 2 to 2 blocks"));
+    assert!(ended.stdout.contains("16 cases of tiny (6 gradients, 0.0 MB); each 2 blocks of"));
     assert!(!sweep.path("out").exists());
 }
 
