@@ -138,9 +138,16 @@ impl Lockstep {
 
     /// Delivers what is under way, and what is sent for that.
     fn deliver(&mut self) -> Result<(), ControlError> {
+        // Messages to rank 0 that follow each other are timed together: a look at the clock may take as long as
+        // one of them.
+        let mut since = None;
         while let Some(Mail { from, to, message }) = self.mail.pop_front() {
             let arrived = Event::Arrived { from, message: &message };
             match to {
+                Some(0) => {
+                    since.get_or_insert_with(&mut self.clock);
+                    self.give_untimed(0, arrived)?;
+                }
                 Some(to) => self.give(to, arrived)?,
                 None => {
                     for to in (0..self.planes.len()).filter(|&to| to != from) {
@@ -148,17 +155,25 @@ impl Lockstep {
                     }
                 }
             }
+            let goes_on = self.mail.front().is_some_and(|mail| mail.to == Some(0));
+            if let Some(start) = since.take_if(|_| !goes_on) {
+                self.rank_0 += (self.clock)() - start;
+            }
         }
         Ok(())
     }
 
     fn give(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         let start = (rank == 0).then(&mut self.clock);
-        let given = self.planes[rank].on(event, &mut self.effects);
+        let given = self.give_untimed(rank, event);
         if let Some(start) = start {
             self.rank_0 += (self.clock)() - start;
         }
-        given?;
+        given
+    }
+
+    fn give_untimed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
+        self.planes[rank].on(event, &mut self.effects)?;
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {

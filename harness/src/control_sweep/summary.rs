@@ -112,7 +112,10 @@ impl<'a> Summary<'a> {
 
     fn network(&self) -> String {
         let network = &self.plan.config.network;
-        format!("{} us a message and {} GB/s", network.alpha_us, network.bandwidth_gb_s)
+        format!(
+            "{} us latency, {} us for each of many messages at rank 0, and {} GB/s",
+            network.alpha_us, network.message_us, network.bandwidth_gb_s
+        )
     }
 
     /// Whatever is varied but world sizes.
@@ -163,15 +166,16 @@ impl<'a> Summary<'a> {
         if known.is_empty() {
             return;
         }
+        let width = self.bases.iter().map(|base| base.plane.len()).max().unwrap_or(0).max(11);
         let _ = write!(text, "\n  {title}\n  {:<16}", "");
         for base in &self.bases {
-            let _ = write!(text, " {:>11}", base.plane);
+            let _ = write!(text, " {:>width$}", base.plane);
         }
         text.push('\n');
         for (label, values) in known {
             let _ = write!(text, "  {label:<16}");
             for value in values {
-                let _ = write!(text, " {:>11}", value.map_or("-".into(), micros));
+                let _ = write!(text, " {:>width$}", value.map_or("-".into(), micros));
             }
             text.push('\n');
         }
