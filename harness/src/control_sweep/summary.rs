@@ -344,7 +344,8 @@ mod tests {
             "  27600 ranks              883        2.00\n",
             "  synthetic-1000          6000        2.00\n",
             "  10 % new names             -        2.00\n",
-            "ASSUMED to take 1.5 us a message and 23 GB/s; not measured\n",
+            "ASSUMED to take 1.5 us latency, 0.5 us for each of many messages at rank 0, and 23 GB/s; not \
+             measured\n",
             "wall time on threads, measured\n",
             "WRONG       lockstep/6000/coordinator/synthetic-32/same/cache-1024/miss-0.1/invalid-0: \
              step 3: rank 1\n",
