@@ -169,7 +169,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
         (
             "[\"ring\", \"one-shot\"]",
             "[\"ring\", \"both-way\"]",
-            "kolo: test.toml: crossover.algorithm: algorithm \"both-way\" is unknown; choose from ring, tree,",
+            "kolo: test.toml: crossover.algorithm: algorithm \"both-way\" is unknown; choose from ring,",
         ),
         (
             "data_plane = \"ring\"",
