@@ -21,7 +21,7 @@ use crate::data_plane;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
 use crate::framework::Framework;
 use crate::replay::StepTimes;
-use crate::slurm::find;
+use crate::shipped::beside_or_shipped;
 use crate::transport;
 
 /// The longest part of a step, in milliseconds.
@@ -302,15 +302,6 @@ pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
     match workload.ends_with(".csv") || workload.ends_with(".json") {
         true => path.parent().unwrap_or(Path::new("")).join(workload),
         false => beside_or_shipped(&format!("workloads/{workload}.csv"), path),
-    }
-}
-
-/// A file beside the configuration at `path`, or else beside those that ship with the program.
-pub(crate) fn beside_or_shipped(name: &str, path: &Path) -> PathBuf {
-    let beside = path.parent().unwrap_or(Path::new("")).join(name);
-    match beside.exists() {
-        true => beside,
-        false => find(&format!("configs/{name}")).unwrap_or(beside),
     }
 }
 

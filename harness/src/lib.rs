@@ -55,6 +55,7 @@ pub mod provenance;
 pub mod record;
 pub mod replay;
 pub mod row;
+pub mod shipped;
 pub mod simulate;
 pub mod slurm;
 pub mod statistics;

@@ -8,7 +8,7 @@ use algorithms::control::{DataType, ReduceOp, Tensor};
 use thiserror::Error;
 
 use crate::config::advice;
-use crate::slurm::find;
+use crate::shipped::find;
 use crate::timeline::read::TimelineError;
 
 pub mod from_timeline;

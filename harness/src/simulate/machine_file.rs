@@ -16,8 +16,8 @@ pub use tables::{
 };
 use tables::{buffer_bytes, link, link_parameters};
 
-use crate::config::{ConfigError, advice, beside_or_shipped, read_toml};
-use crate::slurm::find;
+use crate::config::{ConfigError, advice, read_toml};
+use crate::shipped::{beside_or_shipped, find};
 
 /// The folder of the machine files that ship with the repository.
 pub const FOLDER: &str = "configs/machines";

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::find;
 use crate::config::{ConfigError, read_toml};
 use crate::nodes::{INTERFACE, LINK_GBIT_S};
+use crate::shipped::find;
 
 /// The site where nobody names one; it asks for nothing special.
 pub const GENERIC: &str = "generic";

@@ -17,6 +17,7 @@ use crate::nccl::NAME as NCCL;
 use crate::plan::{Plan, Planned};
 use crate::precedence::Options;
 use crate::provenance::Launch;
+use crate::shipped::find;
 use crate::simulate;
 use crate::slurm::accounting::Accounting;
 use crate::slurm::drive::{Drive, Ended};
@@ -25,7 +26,7 @@ use crate::slurm::launch::{Shape, Submission, line, sbatch, step};
 use crate::slurm::site::Site;
 use crate::slurm::step::Patience;
 use crate::slurm::stop::Stop;
-use crate::slurm::{SCRIPT, find, submit, time_limit};
+use crate::slurm::{SCRIPT, submit, time_limit};
 use crate::transport::MPI;
 use crate::workload::Workload;
 
