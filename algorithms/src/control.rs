@@ -24,6 +24,7 @@ pub mod message;
 mod negotiation;
 pub mod point_to_point;
 mod queue;
+mod reduction;
 pub mod rehearsal;
 mod report;
 mod table;
@@ -34,6 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use error::ControlError;
+pub use reduction::Reduction;
 pub use report::Report;
 pub use tensor::{DataType, Device, Operation, ReduceOp, Tensor, TensorId, Tensors};
 

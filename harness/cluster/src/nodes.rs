@@ -1,0 +1,76 @@
+//! The nodes of a job, and which of its processes play the ranks of a case.
+
+use algorithms::topology::{Rank, Topology};
+
+/// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
+pub const EMULATED: &str = "KOLO_EMULATED";
+
+/// What one network card of a node should carry each way, in Gbit/s; the variable by which a site says so.
+pub const LINK_GBIT_S: &str = "KOLO_LINK_GBIT_S";
+
+/// The network interface that all nodes share; the variable by which a site names it.
+pub const INTERFACE: &str = "KOLO_INTERFACE";
+
+/// One node, as far as this job knows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Node {
+    /// Processes on it, ascending.
+    pub ranks: Vec<Rank>,
+    /// Cores that any of them may use.
+    pub cores: usize,
+}
+
+impl Node {
+    /// More of these ranks are on it than it has cores.
+    pub fn is_crowded(&self, members: &[Rank]) -> bool {
+        members.iter().filter(|member| self.ranks.binary_search(member).is_ok()).count()
+            > self.cores
+    }
+}
+
+/// The processes that play the ranks of a topology, and whether nodes are only posed: its nodes are
+/// real if there are as many with room for its ranks.
+///
+/// # Errors
+/// When there are too few processes: how many there are, and how many it takes.
+pub fn cast(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), String> {
+    let wanted: Vec<usize> = (0..topology.nodes()).map(|node| topology.node(node).len()).collect();
+    let fits = wanted.len() <= nodes.len()
+        && wanted.iter().zip(nodes).all(|(wanted, node)| *wanted <= node.ranks.len());
+    if fits {
+        let members = wanted.iter().zip(nodes).flat_map(|(&wanted, node)| &node.ranks[..wanted]);
+        return Ok((members.copied().collect(), false));
+    }
+    let all: Vec<Rank> = nodes.iter().flat_map(|node| &node.ranks).copied().collect();
+    match all.get(..topology.ranks()) {
+        Some(members) => Ok((members.to_vec(), true)),
+        None => Err(format!(
+            "{topology} takes {} processes, and there are {} on {} node(s); start more, or leave \
+             it out",
+            topology.ranks(),
+            all.len(),
+            nodes.len()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_topology_is_played_by_real_nodes_if_they_have_room() {
+        let nodes = [vec![0, 2, 4], vec![1, 3]].map(|ranks| Node { ranks, cores: 2 });
+        let on = |topology: &str| cast(&nodes, &topology.parse().unwrap());
+        assert!(nodes[0].is_crowded(&[0, 1, 2, 4]) && !nodes[0].is_crowded(&[0, 1, 2, 3]));
+        assert_eq!(on("2x2"), Ok((vec![0, 2, 1, 3], false)));
+        assert_eq!(on("1x3"), Ok((vec![0, 2, 4], false)));
+        assert_eq!(on("1x1"), Ok((vec![0], false)));
+        assert_eq!(on("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
+        assert_eq!(on("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
+        assert_eq!(on("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
+        let error =
+            "3x2 takes 6 processes, and there are 5 on 2 node(s); start more, or leave it out";
+        assert_eq!(on("3x2"), Err(error.into()));
+    }
+}

@@ -1,0 +1,167 @@
+//! An allreduce alone on streams: repeated, timed by the host and by the devices, checked there.
+
+pub(crate) mod line;
+
+use std::time::{Duration, Instant};
+
+use algorithms::program::Program;
+
+use super::CudaError;
+use super::collective::Seat;
+use super::streams::{Event, Graph, Streams};
+use line::Line;
+use transports::bench::{Bench, Enqueued, Timed};
+use transports::programs::of_all_ranks;
+
+/// Ranks on devices, each with its stream.
+pub struct Ranks<S> {
+    /// What carries out the work.
+    pub streams: S,
+    seats: Vec<Seat>,
+    begin: Event,
+    end: Event,
+    /// Where each rank is through; of the first one, where the others may begin.
+    through: Vec<Event>,
+    /// Every collective is captured once, and repeated as a graph.
+    pub graphs: bool,
+}
+
+impl<S: Streams> Ranks<S> {
+    /// So many ranks, neighbours on the same device.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn new(mut streams: S, ranks: usize) -> Result<Ranks<S>, CudaError> {
+        let devices = streams.devices().len();
+        let mut seats = Vec::new();
+        for rank in 0..ranks {
+            let device = rank * devices / ranks.max(devices);
+            seats.push(Seat { device, stream: streams.stream(device)? });
+        }
+        let first = seats[0].device;
+        let (begin, end) = (streams.event(first, true)?, streams.event(first, true)?);
+        let mut through = Vec::new();
+        for seat in &seats {
+            through.push(streams.event(seat.device, false)?);
+        }
+        Ok(Ranks { streams, seats, begin, end, through, graphs: false })
+    }
+
+    /// The device of each rank, in words.
+    pub fn devices(&self) -> Vec<String> {
+        let names = self.streams.devices();
+        let device = |seat: &Seat| format!("GPU {}: {}", seat.device, names[seat.device]);
+        self.seats.iter().map(device).collect()
+    }
+
+    /// Runs a bench. Where devices have no clock, nothing is said of times.
+    ///
+    /// # Errors
+    /// When memory does not suffice, or the driver refuses.
+    ///
+    /// # Panics
+    /// When the data plane is not one of our algorithms.
+    pub fn run(&mut self, bench: &Bench) -> Result<Timed, CudaError> {
+        let mut line = Line::new(&mut self.streams, &self.seats, bench)?;
+        let ended = self.repeat(&mut line, bench);
+        // What went wrong first is what counts.
+        let released = line.release(&mut self.streams);
+        ended.and_then(|timed| released.map(|()| timed))
+    }
+
+    fn repeat(&mut self, line: &mut Line, bench: &Bench) -> Result<Timed, CudaError> {
+        if !self.graphs {
+            return self.repeat_as(line, bench, None);
+        }
+        let graph = self.capture(line)?;
+        let ended = self.repeat_as(line, bench, Some(graph));
+        let dropped = self.streams.drop_graph(graph);
+        ended.and_then(|timed| dropped.map(|()| timed))
+    }
+
+    fn repeat_as(
+        &mut self,
+        line: &mut Line,
+        bench: &Bench,
+        graph: Option<Graph>,
+    ) -> Result<Timed, CudaError> {
+        let (mut times, mut device_us) = (Vec::new(), Vec::new());
+        let nodes = graph.map(|graph| self.streams.nodes(graph));
+        let mut enqueued = Enqueued { nodes, ..line.enqueued() };
+        for repetition in 0..bench.warmup + bench.repetitions {
+            // What is checked is the last repetition, on data that no earlier one has touched.
+            line.fill(&mut self.streams)?;
+            self.meet()?;
+            let (time, enqueuing, device) = self.once(line, graph)?;
+            if repetition >= bench.warmup {
+                times.extend(device.map(|_| time));
+                enqueued.times_us.extend(device.map(|_| enqueuing.as_nanos() as f64 / 1e3));
+                device_us.extend(device);
+            }
+        }
+        let wrong = if bench.check { Some(line.check(&mut self.streams)?) } else { None };
+        let enqueued = Some(enqueued);
+        Ok(Timed { times, device_us, context_switches: None, enqueued, wrong })
+    }
+
+    /// One allreduce: by the host's clock, how much of it the host needed to enqueue it, and by the first
+    /// device's.
+    fn once(
+        &mut self,
+        line: &Line,
+        graph: Option<Graph>,
+    ) -> Result<(Duration, Duration, Option<f64>), CudaError> {
+        let (first, begin, end) = (self.seats[0].stream, self.begin, self.end);
+        let start = Instant::now();
+        self.streams.record(first, begin)?;
+        match graph {
+            Some(graph) => self.streams.launch_graph(first, graph)?,
+            None => self.all(line, begin)?,
+        }
+        self.streams.record(first, end)?;
+        let enqueuing = start.elapsed();
+        self.streams.synchronize(first)?;
+        let time = start.elapsed();
+        Ok((time, enqueuing, self.streams.elapsed_us(begin, end)?))
+    }
+
+    /// All ranks' work: the others' after the event on the first one's stream, which waits for theirs.
+    fn all(&mut self, line: &Line, begun: Event) -> Result<(), CudaError> {
+        let Ranks { streams, seats, through, .. } = self;
+        let (first, others) = seats.split_first().expect("a rank");
+        for seat in others {
+            streams.wait(seat.stream, begun)?;
+        }
+        line.enqueue(streams)?;
+        for (seat, &through) in others.iter().zip(&through[1..]) {
+            streams.record(seat.stream, through)?;
+            streams.wait(first.stream, through)?;
+        }
+        Ok(())
+    }
+
+    /// All of it as a graph.
+    fn capture(&mut self, line: &Line) -> Result<Graph, CudaError> {
+        let (first, begun) = (self.seats[0].stream, self.through[0]);
+        self.streams.begin_capture(first)?;
+        let put = self.streams.record(first, begun).and_then(|()| self.all(line, begun));
+        // However it went, the streams are to be used again.
+        let graph = self.streams.end_capture(first);
+        put.and(graph)
+    }
+
+    /// The host waits for all ranks.
+    fn meet(&mut self) -> Result<(), CudaError> {
+        let Ranks { streams, seats, .. } = self;
+        seats.iter().try_for_each(|seat| streams.synchronize(seat.stream))
+    }
+}
+
+/// The programs of all ranks for a buffer of that size.
+fn programs(bench: &Bench, size_bytes: usize) -> Vec<Program> {
+    let choices = bench.data_plane.choices().expect("one of our algorithms");
+    of_all_ranks(choices, size_bytes, bench.sizes.segment_bytes)
+}
+
+#[cfg(test)]
+mod tests;

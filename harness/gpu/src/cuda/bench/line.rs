@@ -1,0 +1,432 @@
+//! One line of a table: every rank's memory, and what is done to it.
+
+use algorithms::control::DataType;
+use algorithms::grouped::Buffer as Packing;
+use algorithms::topology::Rank;
+
+use super::programs;
+use crate::cuda::CudaError;
+use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::packing::{Piece, Tensor, layout, pieces};
+use crate::cuda::streams::Streams;
+use crate::cuda::work::{Address, Values, Work};
+use algorithms::control::Reduction;
+use transports::bench::{Bench, Enqueued};
+use transports::for_dtype;
+use transports::kernel::Combine;
+use transports::memory::Memory;
+use transports::pattern::{Pattern, Wrong};
+
+/// So many elements of each rank are looked at by the host, too, so that no kernel judges itself alone.
+const LOOKED_AT: usize = 1 << 14;
+
+/// Bytes of the two words that a check writes.
+const VERDICT_BYTES: usize = 16;
+
+/// Bytes that are no result of any reduction: NaN, or for integers a large negative number that is even.
+fn poison_of(dtype: DataType) -> u8 {
+    if dtype.is_integer() { 0x80 } else { 0xFF }
+}
+
+/// How tensors become the vector that is reduced.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// There is one.
+    One,
+    /// They are packed into the fusion buffer.
+    Fused,
+    /// They are reduced where they lie.
+    Scattered,
+}
+
+impl Kind {
+    fn of(bench: &Bench) -> Kind {
+        let buffer = bench.data_plane.grouping().map(|grouping| grouping.buffer);
+        match (bench.tensors.len(), buffer) {
+            (1, _) => Kind::One,
+            (_, Some(Packing::Scattered)) => Kind::Scattered,
+            _ => Kind::Fused,
+        }
+    }
+}
+
+/// Every rank's memory for one kind of message.
+pub struct Line {
+    /// Rank of the first seat.
+    first: Rank,
+    seats: Vec<Seat>,
+    /// Of the message: elements of each tensor, and their distance from its beginning.
+    tensors: Vec<(usize, usize)>,
+    /// They are reduced where they lie.
+    scattered: bool,
+    /// Of the memory in which they lie.
+    size_bytes: usize,
+    dtype: DataType,
+    pattern: Pattern,
+    /// What the result is multiplied by.
+    factor: f64,
+    /// Unless others reduce.
+    collective: Option<Collective>,
+    /// Of each rank.
+    memories: Vec<Memories>,
+}
+
+/// One rank's.
+struct Memories {
+    input: Address,
+    /// Where the result goes: the input again, if it is reduced in place.
+    output: Address,
+    /// What the collective works on: the output, if there is one tensor, or they are reduced where they lie.
+    fused: Address,
+    /// How tensors get into the fusion buffer (or to where they are reduced), and out of it: tables and their
+    /// lengths.
+    pack: (Address, usize),
+    unpack: (Address, usize),
+    verdict: Address,
+    /// All that was allocated.
+    allocated: Vec<Address>,
+}
+
+impl Line {
+    /// Allocates everything for all ranks, once it is known that there is room for it.
+    pub fn new(
+        streams: &mut impl Streams,
+        seats: &[Seat],
+        bench: &Bench,
+    ) -> Result<Line, CudaError> {
+        let (dtype, kind) = (bench.dtype, Kind::of(bench));
+        let elements = if kind == Kind::Scattered { bench.elements() } else { elements(bench) };
+        let programs = programs(bench, elements * dtype.size_bytes());
+        let mut streamed = Collective::plan(streams, &programs, seats, elements, dtype);
+        if kind == Kind::Scattered {
+            streamed = streamed.scattered(bench.tensors, dtype.size_bytes());
+        }
+        let mut line = Line::of(streams, (0, seats), bench, &streamed.aside_bytes)?;
+        let combine = Combine::of(bench.op);
+        line.collective = Some(Collective::new(streams, streamed, seats, dtype, combine)?);
+        Ok(line)
+    }
+
+    /// The same for some ranks, the first one and its neighbours, which others reduce with ranks elsewhere;
+    /// each will need so many bytes more for what it puts aside.
+    pub fn of(
+        streams: &mut impl Streams,
+        (first, seats): (Rank, &[Seat]),
+        bench: &Bench,
+        aside_bytes: &[usize],
+    ) -> Result<Line, CudaError> {
+        let (dtype, ranks) = (bench.dtype, bench.topology.ranks());
+        room(streams, seats, bench, aside_bytes)?;
+        let size_bytes = elements(bench) * dtype.size_bytes();
+        let factor = Reduction::from(bench.op).factor_after(ranks);
+        let (starts, _) = layout(bench.tensors.iter().copied(), dtype);
+        let tensors: Vec<_> = bench.tensors.iter().copied().zip(starts).collect();
+        let mut memories = Vec::new();
+        for seat in seats {
+            let scales = factor != 1.0;
+            memories.push(Memories::new(streams, seat, bench, &tensors, size_bytes, scales)?);
+        }
+        let (seats, pattern) = (seats.to_vec(), Pattern::of(ranks, bench.op, bench.seed));
+        let (collective, scattered) = (None, Kind::of(bench) == Kind::Scattered);
+        Ok(Line {
+            first,
+            seats,
+            tensors,
+            scattered,
+            size_bytes,
+            dtype,
+            pattern,
+            factor,
+            collective,
+            memories,
+        })
+    }
+
+    /// Where each rank's vector lies that is reduced, and its length in elements.
+    pub fn fused(&self) -> (Vec<Address>, usize) {
+        let places = self.memories.iter().map(|memories| memories.fused).collect();
+        (places, self.size_bytes / self.dtype.size_bytes())
+    }
+
+    /// What the host puts on the streams for it.
+    pub fn enqueued(&self) -> Enqueued {
+        let packs = self.memories.iter().flat_map(|memories| [memories.pack, memories.unpack]);
+        let packs = packs.filter(|(_, count)| *count > 0).count();
+        let is_copied = self.tensors.len() == 1 && self.size_bytes > 0;
+        let copies =
+            self.memories.iter().filter(|one| is_copied && one.input != one.output).count();
+        let (launches, events) = self.collective.as_ref().map_or((0, 0), Collective::counts);
+        Enqueued { launches: launches + packs + copies, events, ..Enqueued::default() }
+    }
+
+    /// Each tensor of a rank: index of its first element, its address in memory from there, its length.
+    fn each(&self, base: Address) -> impl Iterator<Item = (usize, Address, usize)> + '_ {
+        self.tensors.iter().scan(0, move |first, &(elements, start)| {
+            let this = (*first, base + (start * self.dtype.size_bytes()) as u64, elements);
+            *first += elements;
+            Some(this)
+        })
+    }
+
+    /// Writes inputs, and what no result is where results go.
+    pub fn fill(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
+            for place in [memories.output, memories.fused] {
+                if place != memories.input {
+                    poison(streams, seat, place, self.size_bytes, poison_of(self.dtype))?;
+                }
+            }
+            for (first, into, elements) in self.each(memories.input) {
+                let (dtype, pattern) = (self.dtype, &self.pattern);
+                let values = Values::of(pattern, dtype, first, elements);
+                let rank = self.first + rank;
+                streams.launch(seat.stream, &Work::Fill { dtype, into, values, rank })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts one allreduce on the streams.
+    pub fn enqueue(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.pack(streams)?;
+        if let Some(collective) = &self.collective {
+            let bases = self.fused().0.into_iter();
+            let data: Vec<Address> = match self.scattered {
+                true => bases.flat_map(|base| self.each(base).map(|(_, at, _)| at)).collect(),
+                false => bases.collect(),
+            };
+            collective.enqueue(streams, &data)?;
+        }
+        self.unpack(streams)
+    }
+
+    /// The part of it before the vectors are reduced.
+    pub fn pack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        for (seat, memories) in self.seats.iter().zip(&self.memories) {
+            if self.tensors.len() > 1 {
+                streams.launch(seat.stream, &self.moved(memories.pack, 1.0))?;
+            } else if memories.input != memories.output {
+                streams.copy(seat.stream, memories.input, memories.output, self.size_bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of it behind that.
+    pub fn unpack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        for (seat, memories) in self.seats.iter().zip(&self.memories) {
+            streams.launch(seat.stream, &self.moved(memories.unpack, self.factor))?;
+        }
+        Ok(())
+    }
+
+    /// Tensors that are moved, and multiplied.
+    fn moved(&self, (pieces, count): (Address, usize), factor: f64) -> Work {
+        Work::Pack { from: self.dtype, into: self.dtype, pieces, count, factor }
+    }
+
+    /// Compares every rank's result with what it must be.
+    pub fn check(&self, streams: &mut impl Streams) -> Result<Wrong, CudaError> {
+        let mut wrong = Wrong::default();
+        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
+            self.check_kernel(streams, seat, memories)?;
+            for (first, got, elements) in self.each(memories.output) {
+                let [count, at] =
+                    self.verdict(streams, seat, memories.verdict, (first, got, elements))?;
+                let rank = self.first + rank;
+                let by_host = self.look(streams, (first, got, elements), rank)?;
+                let name = |number: String| {
+                    format!("rank {rank}, element {}: got {number}", first as u64 + at)
+                };
+                let first = match (count, by_host.count) {
+                    (0, 0) => None,
+                    (0, _) => {
+                        by_host.first.map(|text| format!("{text} (the GPU took it for right)"))
+                    }
+                    _ => Some(name(self.number(streams, got, at)?)),
+                };
+                let count = (count as usize).max(by_host.count);
+                wrong = wrong.and(Wrong { count, first });
+            }
+        }
+        Ok(wrong)
+    }
+
+    /// What the check kernel says of a tensor: how many elements are wrong, and which comes first.
+    fn verdict(
+        &self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        wrong: Address,
+        (first, got, elements): (usize, Address, usize),
+    ) -> Result<[u64; 2], CudaError> {
+        streams.write(wrong, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
+        let (dtype, factor) = (self.dtype, self.factor);
+        let values = Values::of(&self.pattern, dtype, first, elements);
+        streams.launch(seat.stream, &Work::Check { dtype, got, wrong, values, factor })?;
+        streams.synchronize(seat.stream)?;
+        let mut words = [0; VERDICT_BYTES];
+        streams.read(wrong, &mut words)?;
+        let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
+        Ok([word(0), word(8)])
+    }
+
+    /// A check that found nothing in what nobody wrote would prove nothing.
+    fn check_kernel(
+        &self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        memories: &Memories,
+    ) -> Result<(), CudaError> {
+        let elements = LOOKED_AT.min(self.size_bytes / self.dtype.size_bytes());
+        if elements == 0 {
+            return Ok(());
+        }
+        let (size_bytes, byte) = (elements * self.dtype.size_bytes(), poison_of(self.dtype));
+        let probe = streams.allocate(seat.device, size_bytes)?;
+        let poisoned = poison(streams, seat, probe, size_bytes, byte);
+        let found = poisoned
+            .and_then(|()| self.verdict(streams, seat, memories.verdict, (0, probe, elements)));
+        streams.release(probe)?;
+        match found? {
+            [count, 0] if count == elements as u64 => Ok(()),
+            [count, _] => Err(CudaError::Failed {
+                call: "the kernel that checks".into(),
+                why: format!("of {elements} elements that nobody wrote it takes {count} for wrong"),
+            }),
+        }
+    }
+
+    /// Compares the first elements of a tensor on the host.
+    fn look(
+        &self,
+        streams: &mut impl Streams,
+        (first, got, elements): (usize, Address, usize),
+        rank: usize,
+    ) -> Result<Wrong, CudaError> {
+        let mut memory = Memory::new(elements.min(LOOKED_AT) * self.dtype.size_bytes());
+        if elements > 0 {
+            streams.read(got, memory.elements_mut())?;
+        }
+        let results = [(rank, &memory)];
+        Ok(for_dtype!(self.dtype, T => self.pattern.check::<T>(first, &results)))
+    }
+
+    fn number(
+        &self,
+        streams: &mut impl Streams,
+        base: Address,
+        at: u64,
+    ) -> Result<String, CudaError> {
+        let mut memory = Memory::new(self.dtype.size_bytes());
+        streams.read(base + at * self.dtype.size_bytes() as u64, memory.elements_mut())?;
+        Ok(for_dtype!(self.dtype, T => memory.elements::<T>()[0].to_string()))
+    }
+
+    /// Gives everything back.
+    pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.collective.map_or(Ok(()), |collective| collective.release(streams))?;
+        let allocated = self.memories.into_iter().flat_map(|memories| memories.allocated);
+        allocated.into_iter().try_for_each(|address| streams.release(address))
+    }
+}
+
+impl Memories {
+    fn new(
+        streams: &mut impl Streams,
+        seat: &Seat,
+        bench: &Bench,
+        tensors: &[(usize, usize)],
+        size_bytes: usize,
+        scales: bool,
+    ) -> Result<Memories, CudaError> {
+        let mut allocated = Vec::new();
+        let mut allocate = |streams: &mut _, size_bytes| {
+            let address = Streams::allocate(streams, seat.device, size_bytes)?;
+            allocated.push(address);
+            Ok::<Address, CudaError>(address)
+        };
+        let input = allocate(streams, size_bytes)?;
+        let output = if bench.in_place { input } else { allocate(streams, size_bytes)? };
+        let kind = Kind::of(bench);
+        let fused = if kind == Kind::Fused { allocate(streams, size_bytes)? } else { output };
+        let verdict = allocate(streams, VERDICT_BYTES)?;
+        let mut table = |from: Address, into: Address| {
+            let bytes = bench.dtype.size_bytes();
+            let pairs = tensors.iter().map(|&(elements, start)| {
+                let offset = (start * bytes) as u64;
+                (Tensor { address: from + offset, elements }, into + offset)
+            });
+            let pieces = pieces(pairs, bench.dtype, bench.dtype)?;
+            let words: Vec<u8> =
+                pieces.iter().flat_map(Piece::words).flat_map(u64::to_ne_bytes).collect();
+            let address = allocate(streams, words.len())?;
+            if !words.is_empty() {
+                streams.write(address, &words)?;
+            }
+            Ok::<_, CudaError>((address, pieces.len()))
+        };
+        let packs = kind != Kind::One && fused != input;
+        let pack = if packs { table(input, fused)? } else { (0, 0) };
+        // What lies where it should may have to be multiplied.
+        let unpack = if fused != output || scales { table(fused, output)? } else { (0, 0) };
+        Ok(Memories { input, output, fused, pack, unpack, verdict, allocated })
+    }
+}
+
+/// Overwrites memory: a little from the host, and the rest from there.
+fn poison(
+    streams: &mut impl Streams,
+    seat: &Seat,
+    place: Address,
+    size_bytes: usize,
+    byte: u8,
+) -> Result<(), CudaError> {
+    let mut done = size_bytes.min(64 << 10);
+    if done > 0 {
+        streams.write(place, &vec![byte; done])?;
+    }
+    while done < size_bytes {
+        let next = done.min(size_bytes - done);
+        streams.copy(seat.stream, place, place + done as u64, next)?;
+        done += next;
+    }
+    Ok(())
+}
+
+/// Elements of the vector that is reduced: of the only tensor, or of all in a fusion buffer.
+pub fn elements(bench: &Bench) -> usize {
+    match bench.tensors {
+        [one] => *one,
+        tensors => layout(tensors.iter().copied(), bench.dtype).1,
+    }
+}
+
+/// Whether every device has room for its ranks: the buffers of each, and what is put aside.
+pub fn room(
+    streams: &mut impl Streams,
+    seats: &[Seat],
+    bench: &Bench,
+    aside_bytes: &[usize],
+) -> Result<(), CudaError> {
+    const TABLES_BYTES: u64 = 1 << 20;
+    let size_bytes = elements(bench) * bench.dtype.size_bytes();
+    let is_fused = bench.tensors.len() != 1;
+    let buffers = 1 + usize::from(!bench.in_place) + usize::from(is_fused);
+    for device in 0..streams.devices().len() {
+        let here = || seats.iter().zip(aside_bytes).filter(|(seat, _)| seat.device == device);
+        let of_one = (buffers * size_bytes) as u64 + TABLES_BYTES;
+        let need = here().map(|(_, &aside)| of_one + aside as u64).sum::<u64>();
+        let free = streams.free_bytes(device)?;
+        if need > free {
+            return Err(CudaError::OutOfMemory {
+                device,
+                ranks: here().count(),
+                size_mb: size_bytes as u64 / 1_000_000,
+                need_mb: need / 1_000_000,
+                free_mb: free / 1_000_000,
+            });
+        }
+    }
+    Ok(())
+}

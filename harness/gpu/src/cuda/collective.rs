@@ -1,0 +1,154 @@
+//! One collective on streams: its work, bound to memory, streams and events.
+
+use algorithms::control::DataType;
+use algorithms::program::Program;
+
+use super::CudaError;
+use super::streamed::{At, Place, Streamed, Task};
+use super::streams::{Event, Stream, Streams};
+use super::work::{Address, Work};
+use transports::kernel::Combine;
+
+/// Where a rank lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// The device.
+    pub device: usize,
+    /// What it does in order.
+    pub stream: Stream,
+}
+
+/// A collective that can be enqueued again and again, on whatever data of its size.
+pub struct Collective {
+    streamed: Streamed,
+    seats: Vec<Seat>,
+    /// Of each rank, for what is put aside.
+    aside: Vec<Address>,
+    events: Vec<Event>,
+    dtype: DataType,
+    combine: Combine,
+}
+
+impl Collective {
+    /// What programs do, where ranks sit: see [`Streamed`].
+    pub fn plan(
+        streams: &impl Streams,
+        programs: &[Program],
+        seats: &[Seat],
+        elements: usize,
+        dtype: DataType,
+    ) -> Streamed {
+        let reaches = |a: usize, b: usize| streams.reaches(seats[a].device, seats[b].device);
+        Streamed::new(programs, elements, dtype.size_bytes(), reaches)
+    }
+
+    /// Allocates what a plan needs beside the data.
+    ///
+    /// # Errors
+    /// When there is not as much.
+    pub fn new(
+        streams: &mut impl Streams,
+        streamed: Streamed,
+        seats: &[Seat],
+        dtype: DataType,
+        combine: Combine,
+    ) -> Result<Collective, CudaError> {
+        let mut aside = Vec::new();
+        for (seat, &bytes) in seats.iter().zip(&streamed.aside_bytes) {
+            aside.push(if bytes > 0 { streams.allocate(seat.device, bytes)? } else { 0 });
+        }
+        let mut events = Vec::new();
+        for &rank in &streamed.events {
+            events.push(streams.event(seats[rank].device, false)?);
+        }
+        let seats = seats.to_vec();
+        Ok(Collective { streamed, seats, aside, events, dtype, combine })
+    }
+
+    /// The same with memory for what is put aside that is given anew each time, see [`Self::enqueue_with`].
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn without_aside(
+        streams: &mut impl Streams,
+        streamed: Streamed,
+        seats: &[Seat],
+        dtype: DataType,
+        combine: Combine,
+    ) -> Result<Collective, CudaError> {
+        let streamed = Streamed { aside_bytes: Vec::new(), ..streamed };
+        Collective::new(streams, streamed, seats, dtype, combine)
+    }
+
+    /// Puts everything on the streams; waits for nothing. `data` is where each rank's tensors lie, one rank's
+    /// after another's: one of each, unless the plan is for several.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    ///
+    /// # Panics
+    /// When there are more or fewer tensors than the plan is for.
+    pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
+        self.enqueue_with(streams, data, &self.aside)
+    }
+
+    /// The same, with where each rank's memory for what is put aside lies: as much as
+    /// [`Streamed::aside_bytes`] says.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    ///
+    /// # Panics
+    /// When there are more or fewer tensors than the plan is for.
+    pub fn enqueue_with(
+        &self,
+        streams: &mut impl Streams,
+        data: &[Address],
+        aside: &[Address],
+    ) -> Result<(), CudaError> {
+        let tensors = self.streamed.tensors;
+        assert_eq!(data.len(), self.seats.len() * tensors, "{tensors} tensors of each rank");
+        let place = |at: &At| {
+            let base = match at.place {
+                Place::Tensor(tensor) => data[at.rank * tensors + tensor as usize],
+                Place::Aside => aside[at.rank],
+            };
+            base + at.offset_bytes as u64
+        };
+        for (rank, task) in &self.streamed.tasks {
+            let on = self.seats[*rank].stream;
+            match task {
+                Task::Copy { from, into, elements } => {
+                    let size_bytes = elements * self.dtype.size_bytes();
+                    streams.copy(on, place(from), place(into), size_bytes)?;
+                }
+                Task::Reduce { vectors, elements } => {
+                    let (dtype, combine) = (self.dtype, self.combine);
+                    let (into, from) = (place(&vectors[0]), vectors.iter().map(place).collect());
+                    let elements = *elements;
+                    streams.launch(on, &Work::Reduce { dtype, combine, into, from, elements })?;
+                }
+                Task::Record(event) => streams.record(on, self.events[*event])?,
+                Task::Wait(event) => streams.wait(on, self.events[*event])?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies and kernels, and events that are recorded or waited for.
+    pub fn counts(&self) -> (usize, usize) {
+        let is_work = |task: &Task| matches!(task, Task::Copy { .. } | Task::Reduce { .. });
+        let work = self.streamed.tasks.iter().filter(|(_, task)| is_work(task)).count();
+        (work, self.streamed.tasks.len() - work)
+    }
+
+    /// Gives back what was allocated.
+    ///
+    /// # Errors
+    /// When earlier work failed.
+    pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        self.events.into_iter().for_each(|event| streams.give_back(event));
+        let allocated = self.aside.into_iter().filter(|&address| address > 0);
+        allocated.into_iter().try_for_each(|address| streams.release(address))
+    }
+}

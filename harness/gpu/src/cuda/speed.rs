@@ -1,0 +1,190 @@
+//! Kernels against the device's own copy, in the same run: how near they come to what its memory allows.
+
+use algorithms::control::{DataType, ReduceOp};
+
+use super::CudaError;
+use super::packing::{Piece, Tensor, layout, pieces};
+use super::streams::Streams;
+use super::work::{Address, Values, Work};
+use transports::kernel::Combine;
+use transports::pattern::Pattern;
+
+/// So many vectors are reduced at once, at most.
+const VECTORS: usize = 8;
+
+/// What is timed.
+enum Timed {
+    Copy { from: Address, into: Address, size_bytes: usize },
+    Kernel(Work),
+}
+
+/// One of them, and how long it took.
+pub struct Speed {
+    /// What it is.
+    pub name: &'static str,
+    /// Bytes that it reads and writes, together.
+    pub moved_bytes: u64,
+    /// Of the copy's bandwidth, the share that it is to reach; none for the copy, and for a launch alone.
+    pub goal: Option<f64>,
+    /// Each repetition, by the device's clock; empty where there is none.
+    pub times_us: Vec<f64>,
+    timed: Timed,
+}
+
+/// Memory for a list of f32 gradients, and tables for packing them.
+struct Place {
+    tensors: Address,
+    fused: Address,
+    verdict: Address,
+    elements: usize,
+    /// Into the fusion buffer and back, in f32 and cast to f16: tables and their lengths.
+    tables: Vec<(Address, usize)>,
+    allocated: Vec<Address>,
+}
+
+/// Times everything, in rounds, on the first device, with gradients of so many elements.
+///
+/// # Errors
+/// When memory does not suffice, or the driver refuses.
+pub fn measure(
+    streams: &mut impl Streams,
+    gradients: &[usize],
+    warmup: usize,
+    repetitions: usize,
+) -> Result<Vec<Speed>, CudaError> {
+    let place = Place::new(streams, gradients)?;
+    let on = streams.stream(0)?;
+    let (begin, end) = (streams.event(0, true)?, streams.event(0, true)?);
+    let mut speeds = place.speeds();
+    for round in 0..warmup + repetitions {
+        for speed in &mut speeds {
+            streams.record(on, begin)?;
+            match &speed.timed {
+                &Timed::Copy { from, into, size_bytes } => {
+                    streams.copy(on, from, into, size_bytes)?;
+                }
+                Timed::Kernel(work) => streams.launch(on, work)?,
+            }
+            streams.record(on, end)?;
+            streams.synchronize(on)?;
+            if round >= warmup {
+                speed.times_us.extend(streams.elapsed_us(begin, end)?);
+            }
+        }
+    }
+    place.allocated.into_iter().try_for_each(|address| streams.release(address))?;
+    Ok(speeds)
+}
+
+impl Place {
+    fn new(streams: &mut impl Streams, gradients: &[usize]) -> Result<Place, CudaError> {
+        const F32: DataType = DataType::F32;
+        let (starts, elements) = layout(gradients.iter().copied(), F32);
+        let size_bytes = elements * F32.size_bytes();
+        let (need, free) = (2 * size_bytes as u64, streams.free_bytes(0)?);
+        if need > free {
+            let mb = |bytes: u64| bytes / 1_000_000;
+            let (size_mb, need_mb, free_mb) = (mb(size_bytes as u64), mb(need), mb(free));
+            return Err(CudaError::OutOfMemory { device: 0, ranks: 1, size_mb, need_mb, free_mb });
+        }
+        let mut allocated = Vec::new();
+        let mut allocate = |streams: &mut _, size_bytes| {
+            let address = Streams::allocate(streams, 0, size_bytes)?;
+            allocated.push(address);
+            Ok::<Address, CudaError>(address)
+        };
+        let size_bytes = size_bytes.max(16);
+        let (tensors, fused) = (allocate(streams, size_bytes)?, allocate(streams, size_bytes)?);
+        let verdict = allocate(streams, 16)?;
+        streams.write(verdict, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
+        let mut tables = Vec::new();
+        for (from, into, packs) in [
+            (F32, F32, true),
+            (F32, F32, false),
+            (F32, DataType::F16, true),
+            (DataType::F16, F32, false),
+        ] {
+            let pairs = gradients.iter().zip(&starts).map(|(&elements, &start)| {
+                let at =
+                    |base: Address, dtype: DataType| base + (start * dtype.size_bytes()) as u64;
+                let (read, written) = if packs { (tensors, fused) } else { (fused, tensors) };
+                (Tensor { address: at(read, from), elements }, at(written, into))
+            });
+            let pieces = pieces(pairs, from, into)?;
+            let words: Vec<u8> =
+                pieces.iter().flat_map(Piece::words).flat_map(u64::to_ne_bytes).collect();
+            let address = allocate(streams, words.len())?;
+            if !words.is_empty() {
+                streams.write(address, &words)?;
+            }
+            tables.push((address, pieces.len()));
+        }
+        Ok(Place { tensors, fused, verdict, elements, tables, allocated })
+    }
+
+    fn speeds(&self) -> Vec<Speed> {
+        let &Place { tensors, fused, verdict, elements, .. } = self;
+        let (f32, f16) = (DataType::F32, DataType::F16);
+        let size_bytes = elements * f32.size_bytes();
+        let speed = |name, eighths: u64, goal, timed| {
+            let moved_bytes = size_bytes as u64 * eighths / 8;
+            Speed { name, moved_bytes, goal, times_us: Vec::new(), timed }
+        };
+        let pack = |table: usize, from, into| {
+            let (pieces, count) = self.tables[table];
+            Timed::Kernel(Work::Pack { from, into, pieces, count, factor: 1.0 })
+        };
+        // The result overwrites the first of some parts of the tensors.
+        let reduce = |vectors: usize, elements: usize| {
+            let part = |vector: usize| tensors + (vector * elements * f32.size_bytes()) as u64;
+            let (from, combine) = ((0..vectors).map(part).collect(), Combine::Sum);
+            Timed::Kernel(Work::Reduce { dtype: f32, combine, into: tensors, from, elements })
+        };
+        let pattern = Pattern::of(2, ReduceOp::Sum, 1);
+        let values = Values::of(&pattern, f32, 0, elements);
+        let fill = Work::Fill { dtype: f32, into: fused, values, rank: 0 };
+        let check = Work::Check { dtype: f32, got: fused, wrong: verdict, values, factor: 1.0 };
+        let (most, good) = (Some(0.9), Some(0.85));
+        // Parts begin on whole lines.
+        let (half, eighth) = (elements / 2 / 4 * 4, elements / VECTORS / 4 * 4);
+        vec![
+            speed("copy", 16, None, Timed::Copy { from: tensors, into: fused, size_bytes }),
+            speed("pack", 16, most, pack(0, f32, f32)),
+            speed("unpack", 16, most, pack(1, f32, f32)),
+            speed("pack as f16", 12, most, pack(2, f32, f16)),
+            speed("unpack f16", 12, most, pack(3, f16, f32)),
+            speed("reduce 2", 12, good, reduce(2, half)),
+            speed("reduce 8", 9, good, reduce(VECTORS, eighth)),
+            speed("fill", 8, most, Timed::Kernel(fill)),
+            speed("check 2 ranks", 8, most, Timed::Kernel(check)),
+            speed("a launch alone", 0, None, reduce(1, 1)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cuda::emulated::{Emulated, Turns};
+
+    /// Everything is carried out within its memory, given back, and has no time without a clock.
+    #[test]
+    fn kernels_run_on_any_list_of_gradients() {
+        for gradients in [&[1000, 1, 0, 70_001][..], &[3], &[]] {
+            let mut streams = Emulated::new(1, true, Turns::Lot, 1);
+            let speeds = measure(&mut streams, gradients, 1, 2).unwrap();
+            assert!(speeds.iter().all(|speed| speed.times_us.is_empty()));
+            assert_eq!(streams.allocated(), 0);
+        }
+    }
+
+    #[test]
+    fn bytes_are_those_that_are_read_and_written() {
+        let mut streams = Emulated::new(1, true, Turns::Lot, 1);
+        let speeds = measure(&mut streams, &[1024], 0, 1).unwrap();
+        let moved = |name| speeds.iter().find(|speed| speed.name == name).unwrap().moved_bytes;
+        assert_eq!([moved("copy"), moved("pack as f16"), moved("fill")], [8192, 6144, 4096]);
+        // 512 elements each of two, and of the result; 128 of eight.
+        assert_eq!([moved("reduce 2"), moved("reduce 8")], [3 * 2048, 9 * 512]);
+    }
+}

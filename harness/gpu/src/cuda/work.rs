@@ -1,0 +1,289 @@
+//! What kernels do, and how they are launched: the host's side of `kernels/kernels.cu`.
+
+use algorithms::control::{DataType, ReduceOp};
+use smallvec::{SmallVec, smallvec};
+
+use super::CudaError;
+use algorithms::control::Reduction;
+use transports::for_dtype;
+use transports::kernel::Combine;
+use transports::pattern::Pattern;
+
+/// Where bytes lie: in a GPU's memory, or in that of a device that is emulated.
+pub type Address = u64;
+
+/// So many vectors are read in one launch at most, this rank's own among them.
+pub const MOST_SOURCES: usize = 9;
+
+/// Threads of a block.
+pub const THREADS: u32 = 256;
+
+/// Blocks of a grid, at most: enough to fill any GPU of today several times.
+const MOST_BLOCKS: u64 = 2048;
+
+/// Bytes that a thread moves at once.
+const LINE_BYTES: u64 = 16;
+
+/// What one kernel does.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Work {
+    /// Combines vectors in their order into one, which may be the first of them.
+    Reduce {
+        /// Element type.
+        dtype: DataType,
+        /// How; not AND and OR, which are for words of control planes.
+        combine: Combine,
+        /// Where the result goes.
+        into: Address,
+        /// The vectors, at most [`MOST_SOURCES`].
+        from: SmallVec<[Address; MOST_SOURCES]>,
+        /// Of each.
+        elements: usize,
+    },
+    /// Copies pieces, casts them, and multiplies them by a factor in the narrower type.
+    Pack {
+        /// Element type of what is read.
+        from: DataType,
+        /// Element type of what is written.
+        into: DataType,
+        /// Where a table of [`super::packing::Piece`] lies.
+        pieces: Address,
+        /// Its length.
+        count: usize,
+        /// 1 for integers.
+        factor: f64,
+    },
+    /// Nothing, for so long, on so many multiprocessors: a pass over a model, replayed.
+    Busy {
+        /// Where to read the moment at which it begins, on the device's clock; 0 for now.
+        from: Address,
+        /// Where to write the moment at which it is over: a word of 64 bits, another one.
+        into: Address,
+        /// How long.
+        length_ns: u64,
+        /// A block of [`THREADS`] on each, few enough for NCCL's kernels (of up to 640 threads with 96 registers)
+        /// to find room beside it.
+        multiprocessors: usize,
+    },
+    /// Writes a rank's input, as [`transports::pattern`] does.
+    Fill {
+        /// Element type.
+        dtype: DataType,
+        /// Where.
+        into: Address,
+        /// What.
+        values: Values,
+        /// Whose.
+        rank: usize,
+    },
+    /// Compares a result with what it must be.
+    Check {
+        /// Element type.
+        dtype: DataType,
+        /// Where the result lies.
+        got: Address,
+        /// Where to count what is wrong, and to keep the lowest offset: two words of 64 bits.
+        wrong: Address,
+        /// The inputs.
+        values: Values,
+        /// What the combined inputs are multiplied by.
+        factor: f64,
+    },
+}
+
+/// Inputs of one pass without casts, see [`transports::pattern::Pattern`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Values {
+    /// Index of the first element.
+    pub first: usize,
+    /// How many.
+    pub elements: usize,
+    /// Seed of the data.
+    pub seed: u64,
+    /// World size.
+    pub ranks: usize,
+    /// How they are combined.
+    pub op: ReduceOp,
+    /// Of each value.
+    pub bits: u32,
+}
+
+/// One launch.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// Name of the kernel.
+    pub entry: String,
+    /// Of the grid.
+    pub blocks: u32,
+    /// The structure that it takes, in words of 64 bits.
+    pub arguments: SmallVec<[u64; 12]>,
+}
+
+impl Work {
+    /// How it is launched; not at all if there is nothing to do.
+    ///
+    /// # Errors
+    /// When an address cannot be one of such elements.
+    pub fn launch(&self) -> Result<Option<Launch>, CudaError> {
+        let (elements, blocks) = match self {
+            Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
+            Work::Busy { multiprocessors, .. } => (*multiprocessors, *multiprocessors as u32),
+            Work::Pack { count, .. } => (*count, (*count as u64).min(u16::MAX.into()) as u32),
+            Work::Fill { dtype, values, .. } | Work::Check { dtype, values, .. } => {
+                (values.elements, grid(*dtype, values.elements))
+            }
+        };
+        if elements == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Launch { entry: self.entry(), blocks, arguments: self.arguments()? }))
+    }
+
+    /// Name of the kernel.
+    fn entry(&self) -> String {
+        match self {
+            Work::Reduce { dtype, combine, .. } => {
+                format!("reduce_{}_{}", combine_name(*combine), dtype.name())
+            }
+            Work::Busy { .. } => "busy".into(),
+            Work::Pack { from, into, .. } => format!("pack_{}_{}", from.name(), into.name()),
+            Work::Fill { dtype, .. } => format!("fill_{}", dtype.name()),
+            Work::Check { dtype, .. } => format!("check_{}", dtype.name()),
+        }
+    }
+
+    /// As the structures of the same names in `kernels.cu` lie in memory.
+    fn arguments(&self) -> Result<SmallVec<[u64; 12]>, CudaError> {
+        Ok(match self {
+            Work::Reduce { dtype, into, from, elements, .. } => {
+                assert!((1..=MOST_SOURCES).contains(&from.len()), "{} vectors at once", from.len());
+                let mut words = smallvec![aligned(*into, *dtype)?];
+                for &from in from {
+                    words.push(aligned(from, *dtype)?);
+                }
+                words.resize(1 + MOST_SOURCES, 0);
+                words.extend([*elements as u64, from.len() as u64]);
+                words
+            }
+            &Work::Busy { from, into, length_ns, .. } => smallvec![from, into, length_ns],
+            &Work::Pack { pieces, count, factor, .. } => {
+                smallvec![pieces, count as u64, factor.to_bits()]
+            }
+            Work::Fill { dtype, into, values, rank } => {
+                let mut words = smallvec![aligned(*into, *dtype)?];
+                words.extend(values.words(*dtype));
+                words.push(*rank as u64);
+                words
+            }
+            Work::Check { dtype, got, wrong, values, factor } => {
+                let mut words = smallvec![aligned(*got, *dtype)?, *wrong];
+                words.extend(values.words(*dtype));
+                words.push(factor.to_bits());
+                words
+            }
+        })
+    }
+
+    /// Every kernel that the host may launch.
+    pub fn entries() -> Vec<String> {
+        let mut entries = vec!["busy".to_string()];
+        for dtype in DataType::ALL {
+            for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
+                entries.push(format!("reduce_{}_{}", combine_name(combine), dtype.name()));
+            }
+            entries.push(format!("fill_{}", dtype.name()));
+            entries.push(format!("check_{}", dtype.name()));
+            for into in DataType::ALL.into_iter().filter(|&into| casts(dtype, into)) {
+                entries.push(format!("pack_{}_{}", dtype.name(), into.name()));
+            }
+        }
+        entries
+    }
+}
+
+impl Values {
+    /// The inputs of a pattern without passes, casts or factors, from the element `first` on.
+    pub fn of(pattern: &Pattern, dtype: DataType, first: usize, elements: usize) -> Values {
+        let bits = for_dtype!(dtype, T => pattern.drawn_bits::<T>());
+        let &Pattern { ranks, reduction: Reduction { op, .. }, seed, .. } = pattern;
+        Values { first, elements, seed, ranks, op, bits }
+    }
+
+    fn words(&self, dtype: DataType) -> [u64; 5] {
+        let kind: u64 = match self.op {
+            ReduceOp::Sum | ReduceOp::Average => 0,
+            ReduceOp::Min | ReduceOp::Max => 1,
+            ReduceOp::Product if dtype.is_integer() => 2,
+            ReduceOp::Product => 3,
+        };
+        let combine: u64 = match Combine::of(self.op) {
+            Combine::Min => 1,
+            Combine::Max => 2,
+            Combine::Product => 3,
+            _ => 0,
+        };
+        // Two halves of a word each: the first one lies lower.
+        let (ranks, bits) = (self.ranks as u64 | kind << 32, u64::from(self.bits) | combine << 32);
+        [self.first as u64, self.elements as u64, self.seed, ranks, bits]
+    }
+}
+
+/// Whether there is a kernel that packs elements of one type as another.
+pub fn casts(from: DataType, into: DataType) -> bool {
+    let is_half = |dtype| matches!(dtype, DataType::F16 | DataType::BF16);
+    let is_full = |dtype| matches!(dtype, DataType::F32 | DataType::F64);
+    from == into || (is_half(from) && is_full(into)) || (is_full(from) && is_half(into))
+}
+
+/// An address of such elements.
+///
+/// # Errors
+/// When it is none.
+pub fn aligned(address: Address, dtype: DataType) -> Result<Address, CudaError> {
+    let size_bytes = dtype.size_bytes();
+    match address % size_bytes as u64 {
+        0 => Ok(address),
+        _ => Err(CudaError::Unaligned { address, size_bytes }),
+    }
+}
+
+fn grid(dtype: DataType, elements: usize) -> u32 {
+    let lines = (elements as u64 * dtype.size_bytes() as u64).div_ceil(LINE_BYTES);
+    lines.div_ceil(THREADS.into()).clamp(1, MOST_BLOCKS) as u32
+}
+
+fn combine_name(combine: Combine) -> &'static str {
+    match combine {
+        Combine::Sum => "sum",
+        Combine::Min => "min",
+        Combine::Max => "max",
+        Combine::Product => "product",
+        Combine::And | Combine::Or => unreachable!("bits are never combined on a GPU"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_launch_is_named_and_as_large_as_its_work() {
+        let reduce = |into, elements| Work::Reduce {
+            dtype: DataType::F16,
+            combine: Combine::Max,
+            into,
+            from: smallvec![into, 32],
+            elements,
+        };
+        assert_eq!(reduce(16, 0).launch().unwrap(), None);
+        let launch = reduce(16, 8 * 256 + 1).launch().unwrap().unwrap();
+        assert_eq!((launch.entry.as_str(), launch.blocks), ("reduce_max_f16", 2));
+        assert_eq!(launch.arguments[..], [16, 16, 32, 0, 0, 0, 0, 0, 0, 0, 2049, 2]);
+        assert_eq!(reduce(16, 1 << 40).launch().unwrap().unwrap().blocks as u64, MOST_BLOCKS);
+        let refused = reduce(17, 1).launch().unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "a tensor begins at 0x11, which is no multiple of the 2 bytes of its elements"
+        );
+    }
+}

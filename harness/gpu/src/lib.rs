@@ -1,0 +1,5 @@
+//! GPUs.
+
+pub mod cuda;
+pub mod nccl;
+pub mod trainer;

@@ -1,0 +1,161 @@
+//! One process for each GPU, over NVIDIA's NCCL: our schedules as grouped sends and receives with kernels
+//! between them, and NCCL's own allreduce beside them.
+//!
+//! NCCL is looked for while the program runs, see [`library`], and nothing here needs MPI: processes find
+//! each other through what their launcher says and a connection to rank 0, see [`rendezvous`], and tell their
+//! [`facts`]; a [`seat`] is the GPU of each, and [`preflight`] what makes figures on them doubtful. Nothing
+//! waits for ever: whoever waits also looks whether NCCL reports an error and whether a process is gone,
+//! and gives up when its patience ends, see [`comm`].
+
+pub mod alarm;
+pub mod allreduce;
+pub mod bench;
+pub mod comm;
+pub mod facts;
+pub mod library;
+pub mod preflight;
+pub mod rendezvous;
+pub mod seat;
+pub mod started;
+pub mod stepped;
+
+use std::time::Duration;
+
+use algorithms::topology::Rank;
+use thiserror::Error;
+
+use crate::cuda::CudaError;
+use crate::cuda::library::Missing;
+
+/// Its name as a transport in tables and CSV files.
+pub use transports::transport::NCCL as NAME;
+
+/// Set to 1, it allows several ranks on one GPU, from NCCL 2.30 on.
+pub const SHARE_GPUS: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
+
+/// Why ranks cannot go on over NCCL.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NcclError {
+    /// NCCL is not there, or cannot be loaded.
+    #[error(transparent)]
+    Library(#[from] Missing),
+    /// The GPU cannot be used.
+    #[error(transparent)]
+    Cuda(#[from] CudaError),
+    /// Processes did not find each other.
+    #[error(transparent)]
+    Meeting(#[from] rendezvous::MeetingError),
+    /// Ranks and GPUs do not fit together.
+    #[error(transparent)]
+    Seat(#[from] seat::SeatError),
+    /// NCCL lacks what is needed.
+    #[error(
+        "{file} is NCCL {found}, and {} or later is needed; name another with KOLO_NCCL_LIB",
+        library::in_words(library::LEAST_VERSION)
+    )]
+    TooOld {
+        /// The library.
+        file: String,
+        /// Its version, in words.
+        found: String,
+    },
+    /// A call failed, at once or later.
+    #[error("{}{call}{} failed: {why}", of(*.rank), with(*.peer))]
+    Failed {
+        /// Who called, if it is about a communicator.
+        rank: Option<Rank>,
+        /// With whom, if it is one rank.
+        peer: Option<Rank>,
+        /// What was called.
+        call: String,
+        /// What NCCL says.
+        why: String,
+    },
+    /// Patience has ended.
+    #[error(
+        "rank {rank} has waited {:.1} s for {call}, and no process is known to be gone: one of the {ranks} \
+         ranks does not do its part; NCCL_DEBUG=INFO tells more",
+        waited.as_secs_f64()
+    )]
+    Silent {
+        /// Who waits.
+        rank: Rank,
+        /// World size.
+        ranks: usize,
+        /// For what.
+        call: String,
+        /// How long.
+        waited: Duration,
+    },
+    /// Processes are there, and do nothing.
+    #[error(
+        "{ranks} (the first one on {host}) did not answer when everybody was asked; the process is stopped or \
+         stuck: look at it there"
+    )]
+    Unresponsive {
+        /// Which, in words.
+        ranks: String,
+        /// Where the first of them is.
+        host: String,
+    },
+    /// A process is gone.
+    #[error(
+        "rank {rank}: rank {peer} on {host} is gone, its connection is closed; its own output may say why"
+    )]
+    Lost {
+        /// Who noticed, or was told.
+        rank: Rank,
+        /// Whose process.
+        peer: Rank,
+        /// Where it was.
+        host: String,
+    },
+    /// Another rank has given up.
+    #[error("rank {rank}: rank {by} on {host} gave up: {why}")]
+    GaveUp {
+        /// Who was told.
+        rank: Rank,
+        /// Who gave up.
+        by: Rank,
+        /// Where it was.
+        host: String,
+        /// Why.
+        why: String,
+    },
+}
+
+fn of(rank: Option<Rank>) -> String {
+    rank.map_or(String::new(), |rank| format!("rank {rank}: "))
+}
+
+fn with(peer: Option<Rank>) -> String {
+    peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
+}
+
+/// A few ranks by their numbers: `rank 3`, `ranks 0, 1 and 4`.
+pub(crate) fn ranks_in_words(ranks: &[Rank]) -> String {
+    const MOST: usize = 8;
+    let listed: Vec<_> = ranks.iter().take(MOST).map(Rank::to_string).collect();
+    match listed.split_last() {
+        Some((last, [])) => format!("rank {last}"),
+        Some(_) if ranks.len() > MOST => {
+            format!("ranks {} and {} more", listed.join(", "), ranks.len() - MOST)
+        }
+        Some((last, others)) => format!("ranks {} and {last}", others.join(", ")),
+        None => "no rank".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_ranks_the_first_are_named() {
+        let said = |count: usize| ranks_in_words(&(0..count).collect::<Vec<_>>());
+        assert_eq!([said(1), said(2)], ["rank 0", "ranks 0 and 1"]);
+        assert_eq!(said(8), "ranks 0, 1, 2, 3, 4, 5, 6 and 7");
+        assert_eq!(said(1000), "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 992 more");
+    }
+}

@@ -1,0 +1,305 @@
+//! One rank's allreduces of memory of its GPU: by our schedules, or by NCCL itself.
+//!
+//! Everything is put on a stream and nobody waits: the caller records an event behind it, asks whether it has
+//! happened, and now and then whether NCCL reports an error, see [`DeviceAllReduce::wait`] and
+//! [`DeviceAllReduce::check`].
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use algorithms::control::DataType;
+use algorithms::topology::Topology;
+
+use super::NcclError;
+use super::comm::{Communicator, On, Part, Watch};
+use super::stepped::{At, Stepped, Task, Transfer};
+use crate::cuda::CudaError;
+use crate::cuda::collective::Seat;
+use crate::cuda::streamed::Place;
+use crate::cuda::streams::{Event, Streams};
+use crate::cuda::work::{Address, Work};
+use transports::data_plane::DataPlane;
+use transports::data_plane::nccl::Native;
+use transports::kernel::Combine;
+use transports::programs::Programs;
+
+/// What is reduced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vector {
+    /// Where it begins, in this rank's GPU.
+    pub data: Address,
+    /// How long it is.
+    pub elements: usize,
+    /// Of what.
+    pub dtype: DataType,
+    /// How parts are combined.
+    pub combine: Combine,
+}
+
+/// One rank's end of a data plane. All ranks enqueue the same, in the same order.
+pub struct DeviceAllReduce<'p> {
+    communicator: Rc<Communicator>,
+    how: How<'p>,
+    /// What is put aside, and how long that is.
+    aside: (Address, usize),
+}
+
+enum How<'p> {
+    /// A schedule, and what it does with buffers of so many elements of so many bytes.
+    Ours {
+        programs: Programs<'p>,
+        plans: HashMap<(usize, usize), Rc<Stepped>>,
+    },
+    Whole,
+    Hierarchical(Hierarchy),
+}
+
+struct Hierarchy {
+    /// The ranks of this node.
+    local: Communicator,
+    /// Those with this rank's place on each node; none if nodes differ and this is not the first rank of its
+    /// node.
+    cross: Option<Communicator>,
+    /// All nodes have as many ranks.
+    is_even: bool,
+}
+
+impl<'p> DeviceAllReduce<'p> {
+    /// Of a data plane, over a communicator of all ranks, which others may use, too. Large buffers are cut into
+    /// segments of about `segment_bytes`; 0: not.
+    ///
+    /// # Errors
+    /// What NCCL says when it makes the communicators of nodes.
+    pub fn new(
+        communicator: Rc<Communicator>,
+        plane: &'p DataPlane,
+        topology: &Topology,
+        segment_bytes: usize,
+        watch: &mut dyn Watch,
+    ) -> Result<DeviceAllReduce<'p>, NcclError> {
+        let how = match plane {
+            DataPlane::Ours { choices, .. } => {
+                let programs = Programs::new(communicator.rank, choices, segment_bytes, false);
+                How::Ours { programs, plans: HashMap::new() }
+            }
+            DataPlane::Nccl(Native::Hierarchical) => {
+                How::Hierarchical(Hierarchy::new(&communicator, topology, watch)?)
+            }
+            DataPlane::Nccl(Native::AllReduce(_)) | DataPlane::Vendor => How::Whole,
+        };
+        Ok(DeviceAllReduce { communicator, how, aside: (0, 0) })
+    }
+
+    /// Bytes that buffers of that length take for what is put aside.
+    pub fn aside_bytes(&mut self, elements: usize, dtype: DataType) -> usize {
+        self.plan(elements, dtype).map_or(0, |plan| plan.aside_bytes)
+    }
+
+    /// Plans and allocates what buffers of that length need, so that it does not happen while somebody looks
+    /// at the clock.
+    ///
+    /// # Errors
+    /// When the GPU has not as much memory.
+    pub fn prepare(
+        &mut self,
+        streams: &mut impl Streams,
+        device: usize,
+        elements: usize,
+        dtype: DataType,
+    ) -> Result<(), CudaError> {
+        let needed = self.aside_bytes(elements, dtype);
+        if needed > self.aside.1 {
+            self.release(streams)?;
+            self.aside = (streams.allocate(device, needed)?, needed);
+        }
+        Ok(())
+    }
+
+    /// Gives back what was allocated.
+    ///
+    /// # Errors
+    /// When earlier work failed.
+    pub fn release(&mut self, streams: &mut impl Streams) -> Result<(), CudaError> {
+        match std::mem::take(&mut self.aside) {
+            (0, _) => Ok(()),
+            (address, _) => streams.release(address),
+        }
+    }
+
+    /// Ends it in order: all ranks call this, once everything on their streams is done.
+    ///
+    /// # Errors
+    /// What driver or NCCL say.
+    pub fn finish(
+        mut self,
+        streams: &mut impl Streams,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        self.release(streams)?;
+        if let How::Hierarchical(Hierarchy { local, cross, .. }) = self.how {
+            local.finish(watch)?;
+            cross.map_or(Ok(()), |cross| cross.finish(watch))?;
+        }
+        Ok(())
+    }
+
+    /// Puts an allreduce in place on a stream; the host waits for no other rank but where NCCL has to connect to
+    /// one for the first time.
+    ///
+    /// # Errors
+    /// What driver or NCCL say, or who is gone. The communicators are then of no more use.
+    pub fn enqueue(
+        &mut self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        vector: &Vector,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let &Vector { data, elements, dtype, combine } = vector;
+        self.prepare(streams, seat.device, elements, dtype)?;
+        let on = On { stream: streams.raw(seat.stream)?, dtype };
+        match &self.how {
+            How::Whole => self.communicator.all_reduce(on, (data, elements), combine, watch),
+            How::Hierarchical(nodes) => nodes.all_reduce(on, (data, elements), combine, watch),
+            How::Ours { .. } => {
+                let plan = self.plan(elements, dtype).expect("a schedule of ours");
+                self.steps(streams, seat, (on, vector), &plan.tasks, watch)
+            }
+        }
+    }
+
+    /// Groups, kernels and copies, in their order.
+    fn steps(
+        &self,
+        streams: &mut impl Streams,
+        seat: &Seat,
+        (on, vector): (On, &Vector),
+        tasks: &[Task],
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let &Vector { dtype, combine, .. } = vector;
+        let place = |at: &At| {
+            let base = if at.place != Place::Aside { vector.data } else { self.aside.0 };
+            base + at.offset_bytes as Address
+        };
+        let parts = |transfers: &[Transfer]| -> Vec<Part> {
+            let part = |&Transfer { peer, at, elements }: &Transfer| Part {
+                peer,
+                address: place(&at),
+                elements,
+            };
+            transfers.iter().map(part).collect()
+        };
+        for task in tasks {
+            match task {
+                Task::Group { sends, receives } => {
+                    self.communicator.exchange(on, &parts(sends), &parts(receives), watch)?;
+                }
+                Task::Copy { from, into, elements } => {
+                    let size_bytes = elements * dtype.size_bytes();
+                    streams.copy(seat.stream, place(from), place(into), size_bytes)?;
+                }
+                Task::Reduce { vectors, elements } => {
+                    let (into, from) = (place(&vectors[0]), vectors.iter().map(place).collect());
+                    let work = Work::Reduce { dtype, combine, into, from, elements: *elements };
+                    streams.launch(seat.stream, &work)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What our schedule does with such a buffer.
+    fn plan(&mut self, elements: usize, dtype: DataType) -> Option<Rc<Stepped>> {
+        let How::Ours { programs, plans } = &mut self.how else { return None };
+        let element_bytes = dtype.size_bytes();
+        let plan = || {
+            let program = programs.of(elements * element_bytes);
+            Rc::new(Stepped::new(program, elements, element_bytes))
+        };
+        Some(plans.entry((elements, element_bytes)).or_insert_with(plan).clone())
+    }
+
+    /// Whether NCCL reports an error of what is under way.
+    ///
+    /// # Errors
+    /// What it says. The communicators are then of no more use.
+    pub fn check(&self) -> Result<(), NcclError> {
+        self.communicator.check()?;
+        let How::Hierarchical(nodes) = &self.how else { return Ok(()) };
+        nodes.local.check()?;
+        nodes.cross.as_ref().map_or(Ok(()), Communicator::check)
+    }
+
+    /// The host waits until an event has happened; see [`Communicator::wait`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn wait(
+        &self,
+        streams: &mut impl Streams,
+        event: Event,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let checked = self.communicator.wait(streams, event, "an allreduce", watch);
+        if checked.is_err()
+            && let How::Hierarchical(nodes) = &self.how
+        {
+            nodes.local.abort();
+            nodes.cross.iter().for_each(Communicator::abort);
+        }
+        checked.and_then(|()| self.check())
+    }
+}
+
+impl Hierarchy {
+    fn new(
+        all: &Communicator,
+        topology: &Topology,
+        watch: &mut dyn Watch,
+    ) -> Result<Hierarchy, NcclError> {
+        let (node, place) = (topology.node_of(all.rank), topology.local_rank(all.rank));
+        let here = topology.node(node).len();
+        let local = all.split(node, (place, here), watch)?;
+        let reaches = |node: usize| topology.node(node).len() > place;
+        let nodes = (0..topology.nodes()).filter(|&node| reaches(node));
+        let (across, before) = (nodes.clone().count(), nodes.filter(|&other| other < node).count());
+        // Everybody splits, also those who have nothing to do in between.
+        let cross = all.split(place, (before, across), watch)?;
+        let is_even = topology.local_size().is_some();
+        Ok(Hierarchy { local, cross: (is_even || place == 0).then_some(cross), is_even })
+    }
+
+    fn all_reduce(
+        &self,
+        on: On,
+        (data, elements): (Address, usize),
+        combine: Combine,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let size = self.local.ranks;
+        let each = if self.is_even { elements / size } else { 0 };
+        let rest = elements - each * size;
+        // The last rank's part and the rest lie one behind the other.
+        let root = if self.is_even { size - 1 } else { 0 };
+        let at = |element: usize| data + (element * on.dtype.size_bytes()) as Address;
+        let rest_at = (at(each * size), rest);
+        if each > 0 {
+            self.local.reduce_scatter(on, (data, each), combine, watch)?;
+        }
+        if rest > 0 {
+            self.local.reduce(on, rest_at, combine, root, watch)?;
+        }
+        let own = each + if self.local.rank == root { rest } else { 0 };
+        if let Some(cross) = self.cross.as_ref().filter(|_| own > 0) {
+            cross.all_reduce(on, (at(self.local.rank * each), own), combine, watch)?;
+        }
+        if each > 0 {
+            self.local.all_gather(on, (data, each), watch)?;
+        }
+        if rest > 0 {
+            self.local.broadcast(on, rest_at, root, watch)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! One rank's part in timing an allreduce alone: its GPU, its stream, its end of the communicator.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use algorithms::control::DataType;
+use serde::{Deserialize, Serialize};
+
+use super::NcclError;
+use super::allreduce::{DeviceAllReduce, Vector};
+use super::comm::{Communicator, On};
+use super::rendezvous::Control;
+use crate::cuda::CudaError;
+use crate::cuda::bench::line::{Line, elements, room};
+use crate::cuda::collective::Seat;
+use crate::cuda::streams::{Event, Streams};
+use crate::cuda::work::Address;
+use transports::bench::{Bench, Timed};
+use transports::kernel::Combine;
+use transports::pattern::Wrong;
+
+/// One rank, with its first GPU.
+pub struct Player<'c, S> {
+    /// What carries out the work.
+    pub streams: &'c mut S,
+    /// Connections with the others.
+    pub control: &'c mut Control,
+    communicator: Rc<Communicator>,
+    /// The GPU's number for those who read errors.
+    ordinal: usize,
+    seat: Seat,
+    begin: Event,
+    end: Event,
+    met: Event,
+    /// All ranks add these up when they meet.
+    word: Address,
+}
+
+/// What a rank tells rank 0 of its part.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    times: Vec<Duration>,
+    device_us: Vec<f64>,
+    wrong: Option<Wrong>,
+}
+
+impl<'c, S: Streams> Player<'c, S> {
+    /// Of a communicator of all ranks, over which they meet.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn new(
+        streams: &'c mut S,
+        ordinal: usize,
+        communicator: Rc<Communicator>,
+        control: &'c mut Control,
+    ) -> Result<Player<'c, S>, CudaError> {
+        let seat = Seat { device: 0, stream: streams.stream(0)? };
+        let (begin, end) = (streams.event(0, true)?, streams.event(0, true)?);
+        let met = streams.event(0, false)?;
+        let word = streams.allocate(0, 4)?;
+        streams.write(word, &[0; 4])?;
+        Ok(Player { streams, control, communicator, ordinal, seat, begin, end, met, word })
+    }
+
+    /// Whether this rank's GPU has room for a bench.
+    ///
+    /// # Errors
+    /// With the figures, if not.
+    pub fn room(
+        &mut self,
+        bench: &Bench,
+        all_reduce: &mut DeviceAllReduce,
+    ) -> Result<(), CudaError> {
+        let aside_bytes = all_reduce.aside_bytes(elements(bench), bench.dtype);
+        let checked = room(self.streams, &[self.seat], bench, &[aside_bytes]);
+        checked.map_err(|error| self.named(error))
+    }
+
+    /// Errors count GPUs as the process sees them.
+    fn named(&self, error: CudaError) -> CudaError {
+        match error {
+            CudaError::OutOfMemory { ranks, size_mb, need_mb, free_mb, .. } => {
+                let device = self.ordinal;
+                CudaError::OutOfMemory { device, ranks, size_mb, need_mb, free_mb }
+            }
+            other => other,
+        }
+    }
+
+    /// Runs a bench together with all ranks; what comes of it is known at rank 0.
+    ///
+    /// # Errors
+    /// What driver or NCCL say, or who is gone. Memory and communicators are then left as they are: work on
+    /// the GPU may never end.
+    pub fn run(
+        &mut self,
+        bench: &Bench,
+        all_reduce: &mut DeviceAllReduce,
+    ) -> Result<Timed, NcclError> {
+        let aside_bytes = all_reduce.aside_bytes(elements(bench), bench.dtype);
+        let at = (self.control.rank, &[self.seat][..]);
+        let line = Line::of(self.streams, at, bench, &[aside_bytes]);
+        let line = line.map_err(|error| self.named(error))?;
+        all_reduce.prepare(self.streams, 0, elements(bench), bench.dtype)?;
+        let (mut times, mut device_us) = (Vec::new(), Vec::new());
+        for repetition in 0..bench.warmup + bench.repetitions {
+            // What is checked is the last repetition, on data that no earlier one has touched.
+            line.fill(self.streams)?;
+            let (time, device) = self.once(&line, bench, all_reduce)?;
+            if repetition >= bench.warmup {
+                times.extend(device.map(|_| time));
+                device_us.extend(device);
+            }
+        }
+        let wrong = if bench.check { Some(line.check(self.streams)?) } else { None };
+        line.release(self.streams)?;
+        self.gather(Told { times, device_us, wrong })
+    }
+
+    /// One allreduce, by the host's clock and the device's.
+    fn once(
+        &mut self,
+        line: &Line,
+        bench: &Bench,
+        all_reduce: &mut DeviceAllReduce,
+    ) -> Result<(Duration, Option<f64>), NcclError> {
+        let (places, elements) = line.fused();
+        let (dtype, combine) = (bench.dtype, Combine::of(bench.op));
+        let vector = Vector { data: places[0], elements, dtype, combine };
+        self.meet()?;
+        let Player { streams, control, seat, begin, end, .. } = self;
+        let streams = &mut **streams;
+        let start = Instant::now();
+        streams.record(seat.stream, *begin)?;
+        line.pack(streams)?;
+        all_reduce.enqueue(streams, seat, &vector, &mut **control)?;
+        line.unpack(streams)?;
+        streams.record(seat.stream, *end)?;
+        all_reduce.wait(streams, *end, &mut **control)?;
+        let time = start.elapsed();
+        Ok((time, streams.elapsed_us(*begin, *end)?))
+    }
+
+    /// All ranks meet on their GPUs: closer together than processes could over connections of their own.
+    fn meet(&mut self) -> Result<(), NcclError> {
+        let Player { streams, control, communicator, seat, met, word, .. } = self;
+        let streams = &mut **streams;
+        let on = On { stream: streams.raw(seat.stream)?, dtype: DataType::I32 };
+        communicator.all_reduce(on, (*word, 1), Combine::Max, &mut **control)?;
+        streams.record(seat.stream, *met)?;
+        communicator.wait(streams, *met, "all ranks to meet", &mut **control)
+    }
+
+    /// What all ranks saw, as one.
+    fn gather(&mut self, own: Told) -> Result<Timed, NcclError> {
+        let bytes = postcard::to_stdvec(&own).expect("plain data");
+        let all = self.control.gather(bytes)?;
+        let told: Vec<Told> = match all.is_empty() {
+            true => vec![own],
+            false => all
+                .iter()
+                .map(|bytes| postcard::from_bytes(bytes).expect("all run the same program"))
+                .collect(),
+        };
+        Ok(together(told))
+    }
+}
+
+/// The longest of every repetition, and everything that is wrong.
+fn together(told: Vec<Told>) -> Timed {
+    let mut all = Timed {
+        times: Vec::new(),
+        device_us: Vec::new(),
+        enqueued: None,
+        context_switches: None,
+        wrong: None,
+    };
+    for Told { times, device_us, wrong } in told {
+        all.times.resize(all.times.len().max(times.len()), Duration::ZERO);
+        all.times.iter_mut().zip(times).for_each(|(longest, time)| *longest = time.max(*longest));
+        all.device_us.resize(all.device_us.len().max(device_us.len()), 0.0);
+        all.device_us
+            .iter_mut()
+            .zip(device_us)
+            .for_each(|(longest, us)| *longest = us.max(*longest));
+        all.wrong = match (all.wrong, wrong) {
+            (Some(all), Some(own)) => Some(all.and(own)),
+            (all, own) => all.or(own),
+        };
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_rank_counts_and_every_wrong_element() {
+        let told = |ms: [u64; 2], device_us: [f64; 2], count| Told {
+            times: ms.map(Duration::from_millis).to_vec(),
+            device_us: device_us.to_vec(),
+            wrong: Some(Wrong { count, first: (count > 0).then(|| "here".into()) }),
+        };
+        let timed = together(vec![told([1, 5], [9.0, 2.0], 0), told([3, 4], [8.0, 7.0], 2)]);
+        assert_eq!(timed.times, [3, 5].map(Duration::from_millis));
+        assert_eq!(timed.device_us, [9.0, 7.0]);
+        assert_eq!(timed.wrong, Some(Wrong { count: 2, first: Some("here".into()) }));
+    }
+}

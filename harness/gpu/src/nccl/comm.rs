@@ -1,0 +1,482 @@
+//! A communicator of one rank, on which nobody waits for ever.
+//!
+//! It is made without blocking, so that every call returns and NCCL says later what became of it. Whoever
+//! waits asks NCCL for errors, and a [`Watch`] whether a process is gone; when patience ends, or something is
+//! wrong, the communicator is aborted, which ends its kernels on this rank's GPU, and the error says who
+//! waited for what. NCCL carries out such calls in a thread that it makes for each group, which costs the
+//! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them. A call that does not return all the same, as
+//! blocking ones do where a rank is gone, ends the process, see [`Alarm`].
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::rc::Rc;
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use algorithms::control::DataType;
+use algorithms::topology::Rank;
+
+use super::NcclError;
+use super::alarm::Alarm;
+use super::library::{
+    Config, CudaStream, Handle, IN_PROGRESS, Nccl, SUCCESS, UniqueId, op_code, type_code,
+};
+use crate::cuda::streams::{Event, Streams};
+use crate::cuda::work::Address;
+use transports::kernel::Combine;
+
+/// So often those who wait ask for errors.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// An abort that takes longer is left to itself: the process is about to end.
+const ABORT: Duration = Duration::from_secs(10);
+
+/// Knows what NCCL does not tell: whether a process is gone.
+pub trait Watch {
+    /// Asked once in a while by those who wait.
+    ///
+    /// # Errors
+    /// Who is gone, or has given up.
+    fn look(&mut self) -> Result<(), NcclError>;
+}
+
+/// Where somebody else watches.
+impl Watch for () {
+    fn look(&mut self) -> Result<(), NcclError> {
+        Ok(())
+    }
+}
+
+/// One rank's end of a communicator.
+pub struct Communicator {
+    nccl: Rc<Nccl>,
+    handle: Handle,
+    /// This rank.
+    pub rank: Rank,
+    /// How many there are.
+    pub ranks: usize,
+    /// This rank in the communicator of all, by which errors name it.
+    of_all: Rank,
+    patience: Duration,
+    alarm: Rc<Alarm>,
+    is_over: Cell<bool>,
+}
+
+/// A part of this rank's memory, and who gets it or sends it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The other rank.
+    pub peer: Rank,
+    /// Where it begins.
+    pub address: Address,
+    /// How long it is.
+    pub elements: usize,
+}
+
+/// What a collective works on: elements of a type, on a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct On {
+    /// The stream.
+    pub stream: CudaStream,
+    /// Element type.
+    pub dtype: DataType,
+}
+
+impl Communicator {
+    /// Joins; returns when all ranks have.
+    ///
+    /// # Errors
+    /// What NCCL says, or that some rank does not join within `patience`.
+    pub fn init(
+        nccl: &Rc<Nccl>,
+        id: UniqueId,
+        (rank, ranks): (Rank, usize),
+        patience: Duration,
+        watch: &mut dyn Watch,
+    ) -> Result<Communicator, NcclError> {
+        let join = |place: *mut Handle| {
+            let (ranks, rank) = (ranks as c_int, rank as c_int);
+            // SAFETY: the place stays until NCCL has written to it; the configuration is copied now.
+            unsafe { (nccl.functions.init)(place, ranks, id, rank, &mut Config::nonblocking()) }
+        };
+        let alarm = Rc::new(Alarm::new(rank, patience + ABORT));
+        let blank = Communicator::blank(nccl, (rank, ranks), rank, (patience, alarm));
+        blank.made("ncclCommInitRank", None, join, watch)
+    }
+
+    /// A communicator among those who name the same color, ordered by key: all ranks call this.
+    ///
+    /// # Errors
+    /// As [`Self::init`].
+    pub fn split(
+        &self,
+        color: usize,
+        (rank, ranks): (Rank, usize),
+        watch: &mut dyn Watch,
+    ) -> Result<Communicator, NcclError> {
+        let split = |place: *mut Handle| {
+            let (color, key) = (color as c_int, rank as c_int);
+            let mut config = Config::nonblocking();
+            // SAFETY: as in `init`; the handle is that of a communicator that lives.
+            unsafe { (self.nccl.functions.split)(self.handle, color, key, place, &mut config) }
+        };
+        let limits = (self.patience, self.alarm.clone());
+        let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, limits);
+        blank.made("ncclCommSplit", Some(self), split, watch)
+    }
+
+    fn blank(
+        nccl: &Rc<Nccl>,
+        (rank, ranks): (Rank, usize),
+        of_all: Rank,
+        (patience, alarm): (Duration, Rc<Alarm>),
+    ) -> Communicator {
+        let (nccl, handle, is_over) = (nccl.clone(), ptr::null_mut(), Cell::new(false));
+        Communicator { nccl, handle, rank, ranks, of_all, patience, alarm, is_over }
+    }
+
+    /// Has it made, and waits until it is: first until its parent is through with it, if it has one, since
+    /// only then NCCL tells the handle.
+    fn made(
+        mut self,
+        call: &'static str,
+        parent: Option<&Communicator>,
+        make: impl FnOnce(*mut Handle) -> c_int,
+        watch: &mut dyn Watch,
+    ) -> Result<Communicator, NcclError> {
+        // Left to NCCL if anything goes wrong: it may still write there.
+        let place = Box::into_raw(Box::new(ptr::null_mut::<c_void>()));
+        let code = self.alarm.during(call, || make(place));
+        if let Some(parent) = parent {
+            parent.settle(call, code, watch)?;
+        }
+        let begun = Instant::now();
+        let mut state = code;
+        while state == SUCCESS || state == IN_PROGRESS {
+            // SAFETY: it was allocated above, and NCCL's threads write whole words.
+            self.handle = unsafe { place.read_volatile() };
+            state = if self.handle.is_null() { IN_PROGRESS } else { self.state() };
+            if state == SUCCESS {
+                // SAFETY: NCCL is through with it.
+                drop(unsafe { Box::from_raw(place) });
+                return Ok(self);
+            }
+            self.patient(call, begun, watch)?;
+            thread::sleep(LOOK);
+        }
+        Err(self.failed(call, None, state))
+    }
+
+    /// What NCCL says of the last calls; kernels that fail later show here, too.
+    fn state(&self) -> c_int {
+        let mut state = SUCCESS;
+        // SAFETY: the handle is that of a communicator that lives; it writes one number.
+        let code = unsafe { (self.nccl.functions.async_error)(self.handle, &mut state) };
+        if code == SUCCESS { state } else { code }
+    }
+
+    /// Whether NCCL reports an error of what is under way.
+    ///
+    /// # Errors
+    /// What it says. The communicator is then aborted.
+    pub fn check(&self) -> Result<(), NcclError> {
+        if self.is_over.get() {
+            let (rank, call, why) =
+                (Some(self.of_all), "this communicator".into(), "was aborted".into());
+            return Err(NcclError::Failed { rank, peer: None, call, why });
+        }
+        match self.state() {
+            SUCCESS | IN_PROGRESS => Ok(()),
+            code => Err(self.failed("a collective", None, code)),
+        }
+    }
+
+    /// Waits until NCCL has put on streams what it was asked for.
+    fn settle(&self, call: &str, code: c_int, watch: &mut dyn Watch) -> Result<(), NcclError> {
+        let begun = Instant::now();
+        let (mut state, mut looked) = (code, begun);
+        loop {
+            match state {
+                SUCCESS => return Ok(()),
+                IN_PROGRESS => (),
+                code => return Err(self.failed(call, None, code)),
+            }
+            if looked.elapsed() > LOOK {
+                self.patient(call, begun, watch)?;
+                looked = Instant::now();
+            }
+            thread::yield_now();
+            state = self.state();
+        }
+    }
+
+    /// The host waits until an event has happened.
+    ///
+    /// # Errors
+    /// What the driver or NCCL says; who is gone; or that it has not happened within this rank's patience. The
+    /// communicator is then aborted.
+    pub fn wait(
+        &self,
+        streams: &mut impl Streams,
+        event: Event,
+        what: &str,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let begun = Instant::now();
+        let mut looked = begun;
+        loop {
+            match streams.happened(event) {
+                Ok(true) => return self.check(),
+                Ok(false) => (),
+                Err(error) => {
+                    self.abort();
+                    return Err(error.into());
+                }
+            }
+            if looked.elapsed() > LOOK {
+                self.check()?;
+                self.patient(what, begun, watch)?;
+                looked = Instant::now();
+            }
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Looks whether a process is gone, or patience has ended.
+    fn patient(&self, what: &str, begun: Instant, watch: &mut dyn Watch) -> Result<(), NcclError> {
+        let ended = match watch.look() {
+            Ok(()) if begun.elapsed() <= self.patience => return Ok(()),
+            Ok(()) => NcclError::Silent {
+                rank: self.of_all,
+                ranks: self.ranks,
+                call: what.into(),
+                waited: begun.elapsed(),
+            },
+            Err(error) => error,
+        };
+        self.abort();
+        Err(ended)
+    }
+
+    fn failed(&self, call: &str, peer: Option<Rank>, code: c_int) -> NcclError {
+        let why = self.nccl.why(code);
+        self.abort();
+        NcclError::Failed { rank: Some(self.of_all), peer, call: call.into(), why }
+    }
+
+    /// Sends and receives that begin together, in their order for each peer. Returns once they are on the
+    /// stream.
+    ///
+    /// # Errors
+    /// What NCCL says, or who is gone. The communicator is then aborted.
+    pub fn exchange(
+        &self,
+        on: On,
+        sends: &[Part],
+        receives: &[Part],
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let functions = &self.nccl.functions;
+        let (dtype, handle, stream) = (type_code(on.dtype), self.handle, on.stream);
+        self.check()?;
+        // SAFETY: the handle is that of a communicator that lives; addresses are those of this rank's memory,
+        // and stay so until the stream is through.
+        let (begun, refused, ended) =
+            self.alarm.during("a group of sends and receives", || unsafe {
+                let begun = (functions.group_start)();
+                let send = |part: &Part| {
+                    let (from, peer) = (part.address as *const c_void, part.peer as c_int);
+                    (
+                        "ncclSend",
+                        part.peer,
+                        (functions.send)(from, part.elements, dtype, peer, handle, stream),
+                    )
+                };
+                let receive = |part: &Part| {
+                    let (into, peer) = (part.address as *mut c_void, part.peer as c_int);
+                    (
+                        "ncclRecv",
+                        part.peer,
+                        (functions.receive)(into, part.elements, dtype, peer, handle, stream),
+                    )
+                };
+                let is_refused =
+                    |(_, _, code): &(_, _, c_int)| ![SUCCESS, IN_PROGRESS].contains(code);
+                let mut calls = sends.iter().map(send).chain(receives.iter().map(receive));
+                (begun, calls.find(is_refused), (functions.group_end)())
+            });
+        if begun != SUCCESS {
+            return Err(self.failed("ncclGroupStart", None, begun));
+        }
+        if let Some((call, peer, code)) = refused {
+            return Err(self.failed(call, Some(peer), code));
+        }
+        self.settle("ncclGroupEnd", ended, watch)
+    }
+
+    /// NCCL's own allreduce, in place.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn all_reduce(
+        &self,
+        on: On,
+        (data, elements): (Address, usize),
+        combine: Combine,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
+        self.check()?;
+        // SAFETY: as in `exchange`.
+        let code = self.alarm.during("ncclAllReduce", || unsafe {
+            (self.nccl.functions.all_reduce)(at, at, elements, dtype, op, self.handle, on.stream)
+        });
+        self.settle("ncclAllReduce", code, watch)
+    }
+
+    /// Leaves this rank with its part of so many elements, combined; they lie where they lie.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn reduce_scatter(
+        &self,
+        on: On,
+        (data, each): (Address, usize),
+        combine: Combine,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let (dtype, op, from) = (type_code(on.dtype), op_code(combine), data as *const c_void);
+        let into = self.own(on, data, each) as *mut c_void;
+        self.check()?;
+        // SAFETY: as in `exchange`.
+        let code = self.alarm.during("ncclReduceScatter", || unsafe {
+            (self.nccl.functions.reduce_scatter)(
+                from,
+                into,
+                each,
+                dtype,
+                op,
+                self.handle,
+                on.stream,
+            )
+        });
+        self.settle("ncclReduceScatter", code, watch)
+    }
+
+    /// Gives every rank every rank's part of so many elements; they lie where they lie.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn all_gather(
+        &self,
+        on: On,
+        (data, each): (Address, usize),
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let (dtype, into) = (type_code(on.dtype), data as *mut c_void);
+        let from = self.own(on, data, each) as *const c_void;
+        self.check()?;
+        // SAFETY: as in `exchange`.
+        let code = self.alarm.during("ncclAllGather", || unsafe {
+            (self.nccl.functions.all_gather)(from, into, each, dtype, self.handle, on.stream)
+        });
+        self.settle("ncclAllGather", code, watch)
+    }
+
+    /// Combines elements in the memory of one rank.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn reduce(
+        &self,
+        on: On,
+        (data, elements): (Address, usize),
+        combine: Combine,
+        root: Rank,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
+        let (reduce, root) = (self.nccl.functions.reduce, root as c_int);
+        self.check()?;
+        // SAFETY: as in `exchange`.
+        let code = self.alarm.during("ncclReduce", || unsafe {
+            reduce(at, at, elements, dtype, op, root, self.handle, on.stream)
+        });
+        self.settle("ncclReduce", code, watch)
+    }
+
+    /// Gives every rank what one of them has.
+    ///
+    /// # Errors
+    /// As [`Self::exchange`].
+    pub fn broadcast(
+        &self,
+        on: On,
+        (data, elements): (Address, usize),
+        root: Rank,
+        watch: &mut dyn Watch,
+    ) -> Result<(), NcclError> {
+        let (dtype, at) = (type_code(on.dtype), data as *mut c_void);
+        let (broadcast, root) = (self.nccl.functions.broadcast, root as c_int);
+        self.check()?;
+        // SAFETY: as in `exchange`.
+        let code = self.alarm.during("ncclBroadcast", || unsafe {
+            broadcast(at, at, elements, dtype, root, self.handle, on.stream)
+        });
+        self.settle("ncclBroadcast", code, watch)
+    }
+
+    /// Where this rank's part of so many elements begins.
+    fn own(&self, on: On, data: Address, each: usize) -> Address {
+        data + (self.rank * each * on.dtype.size_bytes()) as Address
+    }
+
+    /// Ends what is under way on this rank, whatever others do. A second time does nothing.
+    pub fn abort(&self) {
+        if self.handle.is_null() || self.is_over.replace(true) {
+            return;
+        }
+        let (abort, handle) = (self.nccl.functions.abort, self.handle.expose_provenance());
+        let (tell, told) = mpsc::channel();
+        // In a thread, because nobody promises that it returns.
+        thread::spawn(move || {
+            // SAFETY: nobody uses the handle any more.
+            unsafe { abort(ptr::with_exposed_provenance_mut(handle)) };
+            let _ = tell.send(());
+        });
+        let _ = told.recv_timeout(ABORT);
+    }
+
+    /// Ends it in order: all ranks call this, once everything on their streams is done.
+    ///
+    /// # Errors
+    /// What NCCL says, or that other ranks do not.
+    pub fn finish(self, watch: &mut dyn Watch) -> Result<(), NcclError> {
+        if self.is_over.get() {
+            return Ok(());
+        }
+        // SAFETY: the handle is that of a communicator that lives.
+        let finalize = || unsafe { (self.nccl.functions.finalize)(self.handle) };
+        let code = self.alarm.during("ncclCommFinalize", finalize);
+        self.settle("ncclCommFinalize", code, watch)?;
+        self.is_over.set(true);
+        // SAFETY: as above, and nobody uses it any more.
+        let destroy = || unsafe { (self.nccl.functions.destroy)(self.handle) };
+        match self.alarm.during("ncclCommDestroy", destroy) {
+            SUCCESS | IN_PROGRESS => Ok(()),
+            code => {
+                let (call, why) = ("ncclCommDestroy".into(), self.nccl.why(code));
+                Err(NcclError::Failed { rank: Some(self.of_all), peer: None, call, why })
+            }
+        }
+    }
+}
+
+impl Drop for Communicator {
+    /// What was not ended in order is aborted.
+    fn drop(&mut self) {
+        self.abort();
+    }
+}

@@ -1,0 +1,186 @@
+//! What the launcher says of this process, without MPI: who it is, and where rank 0 is to be found.
+
+use std::fmt;
+
+use super::rendezvous::MeetingError;
+use cluster::launch::Launched;
+use cluster::slurm::hostlist;
+use workloads::workload::fnv1a;
+
+/// HOST:PORT where rank 0 listens, instead of what follows from the launcher's variables.
+pub const RENDEZVOUS: &str = "KOLO_RENDEZVOUS";
+
+/// Ports that are derived from a job: below those that systems give away by themselves.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// Names of one run of a launcher, the same in all of its processes.
+const RUNS: [&str; 4] =
+    ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_JOBID"];
+
+/// Where rank 0 listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Name or number of its node.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+/// This process among those that were started together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Started {
+    /// As the launcher counts.
+    pub rank: usize,
+    /// How many there are.
+    pub ranks: usize,
+    /// Where they meet; none if there is nobody to meet.
+    pub address: Option<Address>,
+    /// What they have in common, and no other job has.
+    pub key: String,
+    /// The nodes of the job, as far as Slurm tells.
+    pub nodes: Vec<String>,
+}
+
+impl Started {
+    /// What this process's environment says.
+    ///
+    /// # Errors
+    /// When nothing says where processes meet, or something does that makes no sense.
+    pub fn here() -> Result<Started, MeetingError> {
+        let parent = std::os::unix::process::parent_id();
+        Started::find(&|name| std::env::var(name).ok(), parent)
+    }
+
+    /// What the environment says, of a process with such a parent.
+    ///
+    /// # Errors
+    /// As [`Self::here`].
+    pub fn find(
+        variable: &dyn Fn(&str) -> Option<String>,
+        parent: u32,
+    ) -> Result<Started, MeetingError> {
+        let Some(launched) = Launched::find(variable).filter(|launched| launched.tasks > 1) else {
+            let (address, key, nodes) = (None, String::new(), Vec::new());
+            return Ok(Started { rank: 0, ranks: 1, address, key, nodes });
+        };
+        let by_srun = launched.by == "SLURM_STEP_NUM_TASKS";
+        let list = match by_srun {
+            true => variable("SLURM_STEP_NODELIST"),
+            false => variable("SLURM_JOB_NODELIST"),
+        };
+        let nodes = hostlist::expand(&list.unwrap_or_default())
+            .map_err(|why| MeetingError::Unclear { why: why.to_string() })?;
+        let named = |name: &&str| Some(format!("{name}={}", variable(name)?));
+        let run = match by_srun {
+            true => named(&"SLURM_STEP_ID"),
+            false => RUNS.iter().find_map(named),
+        };
+        let is_one_node = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
+            variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())
+        });
+        // On one node all processes are children of one launcher, or are told of each other.
+        let run = run.unwrap_or_else(|| match is_one_node {
+            true => format!("parent={parent}"),
+            false => String::new(),
+        });
+        let job = variable("SLURM_JOB_ID").unwrap_or_default();
+        let key = format!("{job} {run} {}", launched.tasks);
+        let host = match (nodes.first(), is_one_node) {
+            (_, true) => Some("127.0.0.1".to_string()),
+            (first, false) => first.cloned(),
+        };
+        let address = match (variable(RENDEZVOUS).filter(|text| !text.is_empty()), host) {
+            (Some(text), _) => parse(&text)?,
+            (None, Some(host)) => Address { host, port: port(&key) },
+            (None, None) => return Err(MeetingError::Nowhere { by: launched.by.into() }),
+        };
+        let Launched { rank, tasks: ranks, .. } = launched;
+        Ok(Started { rank, ranks, address: Some(address), key, nodes })
+    }
+}
+
+fn parse(text: &str) -> Result<Address, MeetingError> {
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let host = host.trim_matches(['[', ']']).to_string();
+        let port = port.parse().ok().filter(|&port| port > 0)?;
+        (!host.is_empty()).then_some(Address { host, port })
+    });
+    let why =
+        || format!("{RENDEZVOUS}={text} is no HOST:PORT; name the node of rank 0 and a free port");
+    parsed.ok_or_else(|| MeetingError::Unclear { why: why() })
+}
+
+/// A port that only this job is likely to use.
+fn port(key: &str) -> u16 {
+    PORTS.start + ((fnv1a(key.as_bytes()) >> 16) % PORTS.len() as u64) as u16
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(set: &[(&str, &str)]) -> Result<Started, MeetingError> {
+        let value = |name: &str| Some(set.iter().find(|(other, _)| *other == name)?.1.to_string());
+        Started::find(&value, 77)
+    }
+
+    #[test]
+    fn alone_there_is_nobody_to_meet() {
+        for set in [&[][..], &[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]] {
+            let started = find(set).unwrap();
+            assert_eq!((started.rank, started.ranks, started.address), (0, 1, None));
+        }
+    }
+
+    #[test]
+    fn slurm_tells_the_node_of_rank_0_and_the_step() {
+        let step = |id| {
+            find(&[
+                ("SLURM_PROCID", "3"),
+                ("SLURM_STEP_NUM_TASKS", "8"),
+                ("SLURM_STEP_NODELIST", "gpu[07-08]"),
+                ("SLURM_JOB_ID", "1234"),
+                ("SLURM_STEP_ID", id),
+            ])
+            .unwrap()
+        };
+        let started = step("0");
+        assert_eq!((started.rank, started.ranks), (3, 8));
+        assert_eq!(started.nodes, ["gpu07", "gpu08"]);
+        let address = started.address.clone().unwrap();
+        assert!(address.host == "gpu07" && PORTS.contains(&address.port), "{address}");
+        assert_eq!(step("0"), started);
+        assert!(step("1").key != started.key && step("1").address != started.address);
+    }
+
+    #[test]
+    fn mpirun_on_one_node_needs_nothing_else() {
+        let started = find(&[
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+        ]);
+        let started = started.unwrap();
+        assert_eq!(started.address.unwrap().host, "127.0.0.1");
+        assert!(started.key.contains("parent=77"));
+    }
+
+    #[test]
+    fn what_says_nothing_or_nonsense_is_refused() {
+        let several = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
+        let said = find(&several).unwrap_err().to_string();
+        assert!(said.contains("PMI_SIZE") && said.contains("KOLO_RENDEZVOUS=HOST:PORT"), "{said}");
+        for text in ["n1", "n1:", ":5", "n1:0", "n1:70000"] {
+            let said = find(&[several[0], several[1], (RENDEZVOUS, text)]).unwrap_err().to_string();
+            assert!(said.contains(&format!("KOLO_RENDEZVOUS={text} is no HOST:PORT")), "{said}");
+        }
+        let named = find(&[several[0], several[1], (RENDEZVOUS, "[::1]:5000")]).unwrap();
+        assert_eq!(named.address, Some(Address { host: "::1".into(), port: 5000 }));
+    }
+}

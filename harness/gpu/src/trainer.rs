@@ -1,0 +1,535 @@
+//! Training on devices: passes that are kernels, gradients that are ready with an event, and messages that
+//! are reduced beside the background loop, as Horovod's are over NCCL.
+
+mod backward;
+mod process;
+mod station;
+mod world;
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+
+use crate::cuda::CudaError;
+use crate::cuda::collective::Seat;
+use crate::cuda::streams::{Stream, Streams};
+use crate::nccl::NcclError;
+use crate::nccl::allreduce::DeviceAllReduce;
+use algorithms::control::Reduction;
+use backward::{Backward, Ended, Step, between};
+use process::Process;
+use station::{Message, Station, Underway};
+use training::background::Background;
+use training::engine::{RankMemory, check};
+use training::job::Job;
+use training::optimizer::Work;
+use training::outcome::{BackEndError, EngineError, Outcome, RankLog};
+use training::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
+use transports::threads::{LastStep, Links, Mail, Start, run_ranks};
+use transports::transport::{Meeting, Post, Transport, TransportError};
+use workloads::groups::{Assembly, Missing};
+use workloads::replay::Arrival;
+use world::World;
+
+/// While something is under way on a device, the loop looks so often whether it is over.
+const NAP: Duration = Duration::from_micros(50);
+
+impl From<CudaError> for EngineError {
+    fn from(error: CudaError) -> EngineError {
+        EngineError::BackEnd(BackEndError { what: "device", source: Arc::new(error) })
+    }
+}
+
+impl From<NcclError> for EngineError {
+    fn from(error: NcclError) -> EngineError {
+        EngineError::BackEnd(BackEndError { what: "NCCL", source: Arc::new(error) })
+    }
+}
+
+/// What carries out the work of one rank, or of several.
+pub trait Hub {
+    /// What runs work in order.
+    type Streams: Streams;
+
+    /// A rank's place.
+    fn station(&mut self, rank: Rank) -> (&mut Self::Streams, &mut Station);
+
+    /// Ranks that share a rank's device, itself among them.
+    fn share(&self, rank: Rank) -> usize;
+
+    /// A rank asks, now, for its next message: the same for all ranks, in the same order.
+    ///
+    /// # Errors
+    /// When a device refuses.
+    fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError>;
+
+    /// A rank that has yet to ask for what this one has asked for, if that is known.
+    fn awaited(&self, rank: Rank) -> Option<Rank>;
+
+    /// Whether something under way has failed that no event tells of.
+    ///
+    /// # Errors
+    /// What has.
+    fn check(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+}
+
+/// Devices that are kept between jobs, with their streams.
+pub struct Devices<S> {
+    /// What runs work in order.
+    pub streams: S,
+    /// The streams of messages and of passes of each rank on each device.
+    berths: HashMap<(usize, Rank), (Stream, Stream)>,
+}
+
+impl<S: Streams> Devices<S> {
+    /// Nothing is on them.
+    pub fn new(streams: S) -> Devices<S> {
+        Devices { streams, berths: HashMap::new() }
+    }
+
+    /// The device of a rank: neighbours are on the same one.
+    pub fn device_of(&self, rank: Rank, ranks: usize) -> usize {
+        let devices = self.streams.devices().len();
+        rank * devices / ranks.max(devices)
+    }
+
+    /// A rank's streams on its device.
+    fn berth(&mut self, rank: Rank, ranks: usize) -> Result<(Seat, Stream), CudaError> {
+        let device = self.device_of(rank, ranks);
+        if !self.berths.contains_key(&(device, rank)) {
+            let messages = self.streams.urgent_stream(device)?;
+            self.berths.insert((device, rank), (messages, self.streams.stream(device)?));
+        }
+        let (stream, compute) = self.berths[&(device, rank)];
+        Ok((Seat { device, stream }, compute))
+    }
+
+    /// Every device has room for its ranks of a job.
+    ///
+    /// # Errors
+    /// The one that has not, with the figures.
+    pub fn check_room(&mut self, job: &Job) -> Result<(), CudaError> {
+        let ranks = job.topology.ranks();
+        for device in 0..self.streams.devices().len() {
+            let here = (0..ranks).filter(|&rank| self.device_of(rank, ranks) == device).count();
+            self.check_room_of(job, device, here)?;
+        }
+        Ok(())
+    }
+
+    /// A device has room for so many ranks of a job.
+    ///
+    /// # Errors
+    /// With the figures.
+    pub fn check_room_of(
+        &mut self,
+        job: &Job,
+        device: usize,
+        ranks: usize,
+    ) -> Result<(), CudaError> {
+        let need_bytes = ranks as u64 * Station::need_bytes(job) as u64;
+        let free_bytes = self.streams.free_bytes(device)?;
+        let mb = |bytes: u64| bytes / 1_000_000;
+        match need_bytes > free_bytes {
+            true => Err(CudaError::NoRoom {
+                device,
+                ranks,
+                need_mb: mb(need_bytes),
+                free_mb: mb(free_bytes),
+            }),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Runs a job on devices of this process, a stream for each rank, whose background loop is a thread.
+/// `memories` has one entry per rank.
+///
+/// # Errors
+/// When ranks disagree, one does not answer, or a device refuses.
+pub fn run<S: Streams + Send>(
+    job: &Job,
+    memories: &mut [RankMemory],
+    devices: &mut Devices<S>,
+) -> Result<Outcome, EngineError> {
+    let ranks = job.topology.ranks();
+    assert_eq!(memories.len(), ranks, "one memory per rank");
+    for rank in 0..ranks {
+        job.tensors(rank)?;
+    }
+    let bits = Links::new(ranks, job.patience);
+    let (mail, start) = (bits.beside(), Start::new(ranks));
+    let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
+    let world = Mutex::new(World::new(devices, job)?);
+    let logs = run_ranks(&[&bits, &mail], |rank| {
+        let mut slot = slots[rank].lock().expect("only this rank takes it");
+        let beside = (bits.join(rank), Mail::new(mail.join(rank)), LastStep(start.clone()));
+        run_rank(job, rank, beside, &world, &mut slot)
+    });
+    drop(slots);
+    let mut world = world.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let brought = match &logs {
+        Ok(_) => memories.iter_mut().enumerate().try_for_each(|(rank, memory)| {
+            let (streams, station) = world.station(rank);
+            station.download(streams, &mut memory.gradients)
+        }),
+        Err(_) => Ok(()),
+    };
+    let released = world.release();
+    let logs = logs?;
+    brought.and(released)?;
+    let wrong = check(job, &logs[0], memories.iter().enumerate());
+    Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
+}
+
+/// Runs one rank's part of a job whose other ranks are processes, each with a GPU of its own or `share` ranks
+/// on one.
+///
+/// # Errors
+/// When ranks disagree, one does not answer, or driver or NCCL refuse.
+pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
+    job: &Job,
+    rank: Rank,
+    beside: (B, M, L),
+    (devices, share): (&mut Devices<S>, usize),
+    all_reduce: DeviceAllReduce,
+    memory: &mut RankMemory,
+) -> Result<RankLog, EngineError> {
+    let process = Mutex::new(Process::new(devices, job, all_reduce, share)?);
+    let log = run_rank(job, rank, beside, &process, memory)?;
+    let mut process = process.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (streams, station) = process.station(rank);
+    station.download(streams, &mut memory.gradients)?;
+    process.release()?;
+    Ok(log)
+}
+
+/// Runs one rank's part of a job, on this thread, with what it talks over beside messages. Results stay on the
+/// device.
+///
+/// # Errors
+/// When ranks disagree, one does not answer, or a device refuses.
+pub fn run_rank<H: Hub, B: Transport, M: Post, S: Meeting>(
+    job: &Job,
+    rank: Rank,
+    beside: (B, M, S),
+    hub: &Mutex<H>,
+    memory: &mut RankMemory,
+) -> Result<RankLog, EngineError> {
+    std::thread::scope(|scope| {
+        let device = Device::new(scope, job, rank, hub, std::mem::take(memory))?;
+        let (device, log) = Background::new(job, rank, beside, device)?.run()?;
+        *memory = device.into_memory();
+        Ok(log)
+    })
+}
+
+/// One rank's training on a device.
+struct Device<'scope, 'env, 'a, H> {
+    job: &'a Job<'a>,
+    rank: Rank,
+    scope: &'scope Scope<'scope, 'env>,
+    hub: &'scope Mutex<H>,
+    backward: Backward,
+    assembly: Assembly<'a>,
+    /// In the host's memory: what is uploaded for the last step, and its results.
+    gradients: Place<'scope>,
+    /// The step that runs; while its optimizer does, the one after it is on the device, too.
+    step: Option<Step>,
+    next: Option<Step>,
+    /// When the step began, by the device's clock, and when the host knew.
+    begun: Option<Instant>,
+    since: Instant,
+    /// When its gradients became ready, and when its last backward pass was over.
+    ready_at: Vec<Option<Instant>>,
+    backward_end: Option<Instant>,
+    /// Gradients of the step that are not reduced.
+    left: usize,
+    /// When messages were asked for that are not over.
+    asked: VecDeque<Instant>,
+    /// What has become ready, and was not taken by a cycle yet.
+    arrived: Vec<Arrival>,
+    /// When this rank looked last, and since when it has done so again and again.
+    looked: Instant,
+    awake: Instant,
+}
+
+impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
+    /// A rank that has not begun.
+    fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        job: &'a Job<'a>,
+        rank: Rank,
+        hub: &'scope Mutex<H>,
+        memory: RankMemory,
+    ) -> Result<Self, EngineError> {
+        let mut gradients = memory.gradients;
+        gradients.fit(job);
+        let backward = {
+            let mut hub = lock(hub);
+            let share = hub.share(rank);
+            let (streams, station) = hub.station(rank);
+            let all = streams.multiprocessors(station.seat.device);
+            Backward::new(streams, job, station, (all / share).max(1))?
+        };
+        let count = job.workload.gradients.len();
+        Ok(Device {
+            job,
+            rank,
+            scope,
+            hub,
+            backward,
+            assembly: Assembly::new(job.groups, count),
+            gradients: Place::Stale(gradients),
+            step: None,
+            next: None,
+            begun: None,
+            since: Instant::now(),
+            ready_at: vec![None; count],
+            backward_end: None,
+            left: count,
+            asked: VecDeque::new(),
+            arrived: Vec::new(),
+            looked: Instant::now(),
+            awake: Instant::now(),
+        })
+    }
+
+    /// The memory of the host, in which results are yet to be brought: while somebody does, others wait.
+    fn into_memory(mut self) -> RankMemory {
+        let gradients = std::mem::take(self.gradients.here());
+        let mut hub = lock(self.hub);
+        let (streams, _) = hub.station(self.rank);
+        for step in self.step.into_iter().chain(self.next) {
+            step.release(streams);
+        }
+        self.backward.release(streams);
+        RankMemory { gradients, ..RankMemory::default() }
+    }
+
+    /// A step is on the device, from now on the one that runs.
+    fn enter(&mut self, step: Option<Step>, begun: Instant) {
+        self.begun = step.is_some().then_some(begun);
+        self.step = step;
+        self.ready_at.fill(None);
+        self.backward_end = None;
+        self.left = self.ready_at.len();
+        self.assembly.begin();
+    }
+
+    /// Gives up a message that nobody will reduce any more.
+    fn give_up(&self, hub: &H, now: Instant) -> Result<(), EngineError> {
+        // While it slept itself, nobody can have been late.
+        let oldest = self.asked.front().map(|&asked| asked.max(self.awake));
+        let oldest = oldest.map(|since| now.saturating_duration_since(since));
+        let Some(waited) = oldest.filter(|&waited| waited > self.job.patience) else {
+            return Ok(());
+        };
+        let rank = self.rank;
+        Err(EngineError::Transport(match hub.awaited(rank) {
+            Some(peer) => TransportError::Silent { rank, peer, waited },
+            None => TransportError::Failed {
+                rank,
+                peer: None,
+                call: "a message on its device".into(),
+                why: format!("it is not over after {:.1} s", waited.as_secs_f64()),
+            },
+        }))
+    }
+}
+
+impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
+    fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
+        let step = {
+            let mut hub = lock(self.hub);
+            let (streams, station) = hub.station(self.rank);
+            self.backward.begin(streams, station)?
+        };
+        self.since = start;
+        self.enter(Some(step), start);
+        Ok(())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.step.is_none()
+    }
+
+    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError> {
+        if self.written().is_some() {
+            let begun = meeting.begun().is_some();
+            if begun {
+                self.begin(Instant::now())?;
+            }
+            return Ok(begun);
+        }
+        let gradients = std::mem::take(&mut self.gradients);
+        self.gradients = gradients.advance(self.scope, self.job, self.rank);
+        if self.written().is_some() {
+            let mut hub = lock(self.hub);
+            let (streams, station) = hub.station(self.rank);
+            station.upload(streams, self.gradients.here())?;
+            meeting.arrive();
+        }
+        Ok(false)
+    }
+
+    fn written(&self) -> Option<Instant> {
+        self.gradients.written()
+    }
+
+    fn begun(&self) -> Option<Instant> {
+        self.begun
+    }
+
+    fn ready_at(&self, gradient: TensorId) -> Option<Instant> {
+        self.ready_at[gradient]
+    }
+
+    fn take_ready(
+        &mut self,
+        now: Instant,
+        hand_over: &mut Vec<TensorId>,
+    ) -> Result<Duration, EngineError> {
+        let Some(step) = &mut self.step else { return Ok(Duration::ZERO) };
+        let mut hub = lock(self.hub);
+        let (streams, station) = hub.station(self.rank);
+        let mut arrivals = std::mem::take(&mut self.arrived);
+        take_arrivals(step, &self.backward, streams, &mut arrivals)?;
+        self.backward.go_on(streams, station, step)?;
+        let last = self.job.framework.backward_passes_per_step - 1;
+        arrivals.retain(|arrival| arrival.pass == last);
+        if self.backward_end.is_none()
+            && let Some(end) = step.backward(streams)?
+        {
+            self.backward_end = Some(self.backward.instant(streams, end)?);
+        }
+        lose_the_missing(self.job, self.rank, &mut arrivals);
+        let mut waited = Duration::ZERO;
+        for Arrival { gradient, at, .. } in arrivals {
+            self.ready_at[gradient] = Some(at);
+            waited += now.saturating_duration_since(at);
+            self.assembly.ready(gradient, hand_over);
+        }
+        Ok(waited)
+    }
+
+    fn until_next(&self, _: Instant) -> Option<Duration> {
+        let Some(step) = &self.step else { return Some(NAP) };
+        let mut hub = lock(self.hub);
+        let (streams, _) = hub.station(self.rank);
+        // What is wrong with a device shows when the gradients are taken.
+        let due = !self.arrived.is_empty() || step.is_due(streams).unwrap_or(true);
+        (!due).then_some(NAP)
+    }
+
+    fn backward_end(&self) -> Option<Instant> {
+        self.backward_end
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        self.assembly.missing()
+    }
+
+    fn reduce(
+        &mut self,
+        start: Instant,
+        tensors: &[TensorId],
+        reduction: Reduction,
+    ) -> Result<(), EngineError> {
+        let message = Message { tensors: tensors.to_vec(), reduction };
+        lock(self.hub).reduce(self.rank, &message, start)?;
+        self.asked.push_back(start);
+        Ok(())
+    }
+
+    fn refuse(&mut self, tensors: &[TensorId]) {
+        self.left -= tensors.len();
+    }
+
+    fn reduced(&mut self) -> Result<Option<Reduced>, EngineError> {
+        let now = Instant::now();
+        if now.saturating_duration_since(self.looked) > self.job.patience / 4 {
+            self.awake = now;
+        }
+        self.looked = now;
+        let mut hub = lock(self.hub);
+        let (streams, station) = hub.station(self.rank);
+        if let Some(step) = self.step.as_mut().filter(|step| step.is_growing()) {
+            take_arrivals(step, &self.backward, streams, &mut self.arrived)?;
+            self.backward.go_on(streams, station, step)?;
+        }
+        let is_over = match station.underway.front() {
+            Some(Underway { marks, .. }) => streams.happened(marks[3])?,
+            None => false,
+        };
+        if !is_over {
+            hub.check()?;
+            return self.give_up(&hub, now).map(|()| None);
+        }
+        let underway = station.underway.pop_front().expect("it is over");
+        let [begun, packed, reduced, unpacked] = underway.marks;
+        let end = self.backward.instant(streams, unpacked)?;
+        let time = between(streams, begun, unpacked)?;
+        let time = time.unwrap_or_else(|| end.saturating_duration_since(underway.asked));
+        let packing = between(streams, begun, packed)?.unwrap_or_default();
+        let unpacking = between(streams, reduced, unpacked)?.unwrap_or_default();
+        station.finish(streams, &underway);
+        self.asked.pop_front();
+        self.left -= underway.tensors.len();
+        let (tensors, elements) = (underway.tensors.len(), underway.elements);
+        Ok(Some(Reduced { end, time, packing, unpacking, tensors, elements }))
+    }
+
+    fn nap(&self) -> Option<Duration> {
+        let step = self.step.as_ref();
+        let looks = step.is_some_and(|step| self.left == 0 || step.is_growing());
+        (looks || !self.asked.is_empty()).then_some(NAP)
+    }
+
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
+        let Some(step) = self.step.as_mut().filter(|_| self.left == 0) else { return Ok(None) };
+        let mut hub = lock(self.hub);
+        let (streams, station) = hub.station(self.rank);
+        if !step.is_closing() && step.backward(streams)?.is_some() {
+            self.backward.optimize(streams, station, step)?;
+            self.next = match goes_on {
+                true => Some(self.backward.begin(streams, station)?),
+                false => None,
+            };
+        }
+        let Some(Ended { at, device, aggregation }) = step.ended(streams, &self.backward)? else {
+            return Ok(None);
+        };
+        self.step.take().into_iter().for_each(|step| step.release(streams));
+        drop(hub);
+        let time = now.saturating_duration_since(std::mem::replace(&mut self.since, now));
+        let next = self.next.take();
+        self.enter(next, at);
+        let work = Work { aggregation, ..Work::default() };
+        Ok(Some(EndedStep { time, device, work }))
+    }
+}
+
+/// Appends what has become ready on the device.
+fn take_arrivals(
+    step: &mut Step,
+    by: &Backward,
+    streams: &mut impl Streams,
+    arrivals: &mut Vec<Arrival>,
+) -> Result<(), CudaError> {
+    while let Some((pass, gradient, at)) = step.next_ready(streams, by)? {
+        arrivals.push(Arrival { pass, gradient, at });
+    }
+    Ok(())
+}
+
+/// A rank that panicked has left everything as it was between two calls.
+fn lock<H>(hub: &Mutex<H>) -> MutexGuard<'_, H> {
+    hub.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,314 @@
+//! Training steps on a device: kernels that last as long as the passes over a model, and events where
+//! gradients are ready.
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use algorithms::control::TensorId;
+
+use super::station::Station;
+use crate::cuda::CudaError;
+use crate::cuda::streams::{Event, Streams};
+use crate::cuda::work::{Address, Work};
+use training::job::Job;
+use workloads::replay::{StepTimes, releases};
+
+/// The host's clock and the device's, at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Anchor {
+    event: Event,
+    at: Instant,
+}
+
+/// So many gradients ahead the host puts passes on the device: streams take about a thousand launches before
+/// they make the host wait.
+const AHEAD: usize = 64;
+
+/// A step that is on the device, or its beginning is.
+pub struct Step {
+    /// Its beginning.
+    start: Event,
+    /// The pass and the gradient that come next, and what of that pass is there already.
+    pass: usize,
+    index: usize,
+    done: Duration,
+    /// The kernel before has left the time where the next one goes on.
+    runs_on: bool,
+    /// Gradients in the order in which they become ready, each with its pass.
+    ready: VecDeque<(usize, TensorId, Event)>,
+    /// Before and after what adds up each gradient.
+    added: Vec<[Event; 2]>,
+    /// The end of the last backward pass, and of the optimizer, once they are there.
+    backward: Option<Event>,
+    optimizer: Option<Event>,
+}
+
+/// A step that is over.
+pub struct Ended {
+    /// When it was.
+    pub at: Instant,
+    /// How long it took, by the device's clock, if it has one.
+    pub device: Option<Duration>,
+    /// Adding up gradients.
+    pub aggregation: Duration,
+}
+
+/// One rank's passes over the model, replayed by kernels that do nothing.
+pub struct Backward {
+    times: StepTimes,
+    passes: usize,
+    /// What becomes ready how long after the beginning of a pass, in order.
+    releases: Vec<(Duration, TensorId)>,
+    device: usize,
+    multiprocessors: usize,
+    anchor: Anchor,
+    /// How many kernels have written the time.
+    ticks: usize,
+}
+
+impl Backward {
+    /// Nothing is on the device. Kernels occupy so many multiprocessors.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn new(
+        streams: &mut impl Streams,
+        job: &Job,
+        station: &Station,
+        multiprocessors: usize,
+    ) -> Result<Backward, CudaError> {
+        let device = station.seat.device;
+        let anchor = streams.event(device, true)?;
+        streams.record(station.compute, anchor)?;
+        streams.synchronize(station.compute)?;
+        Ok(Backward {
+            times: job.times,
+            passes: job.framework.backward_passes_per_step,
+            releases: releases(job.workload, job.times),
+            device,
+            multiprocessors,
+            anchor: Anchor { event: anchor, at: Instant::now() },
+            ticks: 0,
+        })
+    }
+
+    /// When an event came to pass, by the host's clock; where devices have none, now.
+    ///
+    /// # Errors
+    /// When it has not.
+    pub fn instant(&self, streams: &mut impl Streams, event: Event) -> Result<Instant, CudaError> {
+        let elapsed_us = streams.elapsed_us(self.anchor.event, event)?;
+        let since = |us: f64| self.anchor.at + Duration::from_secs_f64(us.max(0.0) * 1e-6);
+        Ok(elapsed_us.map_or_else(Instant::now, since))
+    }
+
+    /// Puts the beginning of a step on the stream; it begins at once, or with the end of the one before.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn begin(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+    ) -> Result<Step, CudaError> {
+        let mut step = Step {
+            start: self.mark(streams, station)?,
+            pass: 0,
+            index: 0,
+            done: Duration::ZERO,
+            runs_on: false,
+            ready: VecDeque::new(),
+            added: Vec::new(),
+            backward: None,
+            optimizer: None,
+        };
+        self.go_on(streams, station, &mut step)?;
+        Ok(step)
+    }
+
+    /// Puts more of a step on the stream, if little of it is left there.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn go_on(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        step: &mut Step,
+    ) -> Result<(), CudaError> {
+        while step.backward.is_none() && step.ready.len() < AHEAD {
+            match self.releases.get(step.index) {
+                Some(&(after, gradient)) => {
+                    self.release_one(streams, station, step, (after, gradient))?;
+                }
+                None => {
+                    let whole = self.times.forward + self.times.backward;
+                    self.busy(streams, station, whole.saturating_sub(step.done), step)?;
+                    (step.pass, step.index, step.done) = (step.pass + 1, 0, Duration::ZERO);
+                    if step.pass == self.passes {
+                        step.backward = Some(self.mark(streams, station)?);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The part of a pass up to the next gradient.
+    fn release_one(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        step: &mut Step,
+        (after, gradient): (Duration, TensorId),
+    ) -> Result<(), CudaError> {
+        self.busy(streams, station, after - step.done, step)?;
+        (step.done, step.index) = (after, step.index + 1);
+        if step.pass > 0 {
+            let before = self.mark(streams, station)?;
+            station.add(streams, gradient, step.pass)?;
+            step.added.push([before, self.mark(streams, station)?]);
+            // What comes later comes later by as much.
+            step.runs_on = false;
+        }
+        let mark = self.mark(streams, station)?;
+        step.ready.push_back((step.pass, gradient, mark));
+        Ok(())
+    }
+
+    /// Puts the optimizer on the stream.
+    ///
+    /// # Errors
+    /// When the driver refuses.
+    pub fn optimize(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        step: &mut Step,
+    ) -> Result<(), CudaError> {
+        step.runs_on = false;
+        self.busy(streams, station, self.times.optimizer, step)?;
+        step.optimizer = Some(self.mark(streams, station)?);
+        Ok(())
+    }
+
+    /// Time passes; from where the kernel before left it, if that runs on.
+    fn busy(
+        &mut self,
+        streams: &mut impl Streams,
+        station: &Station,
+        length: Duration,
+        step: &mut Step,
+    ) -> Result<(), CudaError> {
+        if length.is_zero() {
+            return Ok(());
+        }
+        // Blocks that come late read what the kernel before wrote, so each kernel writes the other word.
+        let word = |ticks: usize| station.clock + 8 * (ticks % 2) as Address;
+        let from = if step.runs_on { word(self.ticks) } else { 0 };
+        let (into, multiprocessors) = (word(self.ticks + 1), self.multiprocessors);
+        let length_ns = length.as_nanos() as u64;
+        streams.launch(station.compute, &Work::Busy { from, into, length_ns, multiprocessors })?;
+        self.ticks += 1;
+        step.runs_on = true;
+        Ok(())
+    }
+
+    fn mark(&self, streams: &mut impl Streams, station: &Station) -> Result<Event, CudaError> {
+        let mark = streams.event(self.device, true)?;
+        streams.record(station.compute, mark)?;
+        Ok(mark)
+    }
+
+    /// Its event may be another's.
+    pub fn release(self, streams: &mut impl Streams) {
+        streams.give_back(self.anchor.event);
+    }
+}
+
+impl Step {
+    /// The next gradient, if it is ready: in which pass, and since when.
+    ///
+    /// # Errors
+    /// When a device has failed.
+    pub fn next_ready(
+        &mut self,
+        streams: &mut impl Streams,
+        by: &Backward,
+    ) -> Result<Option<(usize, TensorId, Instant)>, CudaError> {
+        let Some(&(pass, gradient, event)) = self.ready.front() else { return Ok(None) };
+        if !streams.happened(event)? {
+            return Ok(None);
+        }
+        let at = by.instant(streams, event)?;
+        self.ready.pop_front();
+        streams.give_back(event);
+        Ok(Some((pass, gradient, at)))
+    }
+
+    /// Whether the next gradient is ready.
+    ///
+    /// # Errors
+    /// When a device has failed.
+    pub fn is_due(&self, streams: &mut impl Streams) -> Result<bool, CudaError> {
+        self.ready.front().map_or(Ok(false), |&(.., event)| streams.happened(event))
+    }
+
+    /// The end of the last backward pass, once it has come.
+    ///
+    /// # Errors
+    /// When a device has failed.
+    pub fn backward(&self, streams: &mut impl Streams) -> Result<Option<Event>, CudaError> {
+        let Some(end) = self.backward else { return Ok(None) };
+        Ok(streams.happened(end)?.then_some(end))
+    }
+
+    /// Some of its passes are yet to be put on the device.
+    pub fn is_growing(&self) -> bool {
+        self.backward.is_none()
+    }
+
+    /// Whether the optimizer is on the device.
+    pub fn is_closing(&self) -> bool {
+        self.optimizer.is_some()
+    }
+
+    /// What is known of the step, once its optimizer is over.
+    ///
+    /// # Errors
+    /// When a device has failed.
+    pub fn ended(
+        &self,
+        streams: &mut impl Streams,
+        by: &Backward,
+    ) -> Result<Option<Ended>, CudaError> {
+        let Some(end) = self.optimizer else { return Ok(None) };
+        if !streams.happened(end)? {
+            return Ok(None);
+        }
+        let mut aggregation = Duration::ZERO;
+        for &[before, after] in &self.added {
+            aggregation += between(streams, before, after)?.unwrap_or_default();
+        }
+        let (at, device) = (by.instant(streams, end)?, between(streams, self.start, end)?);
+        Ok(Some(Ended { at, device, aggregation }))
+    }
+
+    /// Its events may be others'.
+    pub fn release(self, streams: &mut impl Streams) {
+        let Step { start, ready, added, backward, optimizer, .. } = self;
+        let all = [start].into_iter().chain(backward).chain(optimizer);
+        let all = all.chain(ready.into_iter().map(|(.., event)| event));
+        all.chain(added.into_iter().flatten()).for_each(|event| streams.give_back(event));
+    }
+}
+
+/// Between two events that have come to pass, by the device's clock, if it has one.
+pub fn between(
+    streams: &mut impl Streams,
+    from: Event,
+    to: Event,
+) -> Result<Option<Duration>, CudaError> {
+    let elapsed_us = streams.elapsed_us(from, to)?;
+    Ok(elapsed_us.map(|us| Duration::from_secs_f64(us.max(0.0) * 1e-6)))
+}

@@ -1,0 +1,85 @@
+//! One rank of a job whose other ranks are processes, each with a GPU, over NCCL.
+
+use std::time::Instant;
+
+use algorithms::topology::Rank;
+
+use super::station::{Message, Station};
+use super::{Devices, Hub};
+use crate::cuda::CudaError;
+use crate::cuda::streams::Streams;
+use crate::nccl::allreduce::{DeviceAllReduce, Vector};
+use training::job::Job;
+use training::outcome::EngineError;
+use transports::kernel::Combine;
+
+/// This rank's GPU, and its end of the data plane.
+pub struct Process<'d, 'p, S> {
+    streams: &'d mut S,
+    station: Station,
+    all_reduce: DeviceAllReduce<'p>,
+    /// Ranks on this GPU.
+    share: usize,
+}
+
+impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
+    /// Allocates what a rank needs, on the first device; `share` ranks are on it.
+    ///
+    /// # Errors
+    /// When there is not as much.
+    pub fn new(
+        devices: &'d mut Devices<S>,
+        job: &Job,
+        mut all_reduce: DeviceAllReduce<'p>,
+        share: usize,
+    ) -> Result<Self, CudaError> {
+        let (seat, compute) = devices.berth(0, 1)?;
+        let streams = &mut devices.streams;
+        let station = Station::new(streams, job, seat, compute)?;
+        all_reduce.prepare(streams, seat.device, Station::fusion_elements(job), station.wire)?;
+        Ok(Process { streams, station, all_reduce, share })
+    }
+
+    /// Gives everything back. All ranks call this.
+    ///
+    /// # Errors
+    /// What driver or NCCL say.
+    pub fn release(self) -> Result<(), EngineError> {
+        self.station.release(self.streams)?;
+        Ok(self.all_reduce.finish(self.streams, &mut ())?)
+    }
+}
+
+impl<S: Streams> Hub for Process<'_, '_, S> {
+    type Streams = S;
+
+    fn station(&mut self, _: Rank) -> (&mut S, &mut Station) {
+        (self.streams, &mut self.station)
+    }
+
+    fn share(&self, _: Rank) -> usize {
+        self.share
+    }
+
+    fn reduce(&mut self, _: Rank, message: &Message, now: Instant) -> Result<(), EngineError> {
+        let Process { streams, station, all_reduce, .. } = self;
+        let vector = station.pack(*streams, message, now)?;
+        let combine = Combine::of(message.reduction.op);
+        // One: data planes that do not pack are refused over NCCL.
+        for piece in &vector.pieces {
+            let (data, elements, dtype) = (piece.address, piece.elements, station.wire);
+            let part = Vector { data, elements, dtype, combine };
+            all_reduce.enqueue(*streams, &station.seat, &part, &mut ())?;
+        }
+        Ok(station.unpack(*streams, message, &vector)?)
+    }
+
+    /// Nobody here knows.
+    fn awaited(&self, _: Rank) -> Option<Rank> {
+        None
+    }
+
+    fn check(&mut self) -> Result<(), EngineError> {
+        Ok(self.all_reduce.check()?)
+    }
+}

@@ -1,0 +1,162 @@
+//! All ranks of a job on the devices of this process.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Instant;
+
+use algorithms::topology::Rank;
+
+use super::station::{Message, Station};
+use super::{Devices, Hub};
+use crate::cuda::CudaError;
+use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::streams::{Stream, Streams};
+use crate::cuda::work::Address;
+use training::job::Job;
+use training::outcome::EngineError;
+use transports::kernel::Combine;
+use transports::programs::of_all_ranks;
+
+/// Ranks and what they have asked for. Whoever asks for a message last puts it on the streams of all.
+pub struct World<'d, 'a, S> {
+    job: &'a Job<'a>,
+    streams: &'d mut S,
+    stations: Vec<Station>,
+    /// By the elements of each piece that they work on.
+    collectives: HashMap<Vec<usize>, Collective>,
+    /// Of each rank: memory for what collectives put aside, and its bytes.
+    aside: Vec<(Address, usize)>,
+    /// Of each rank: when it has asked for messages that others have yet to ask for.
+    asked: Vec<VecDeque<Instant>>,
+}
+
+impl<'d, 'a, S: Streams> World<'d, 'a, S> {
+    /// Allocates what all ranks need.
+    ///
+    /// # Errors
+    /// When a device has not as much, with the figures.
+    pub fn new(devices: &'d mut Devices<S>, job: &'a Job<'a>) -> Result<Self, CudaError> {
+        let ranks = job.topology.ranks();
+        devices.check_room(job)?;
+        let mut berths = Vec::new();
+        for rank in 0..ranks {
+            berths.push(devices.berth(rank, ranks)?);
+        }
+        let streams = &mut devices.streams;
+        let (collectives, aside) = (HashMap::new(), vec![(0, 0); ranks]);
+        let asked = vec![VecDeque::new(); ranks];
+        let mut world = World { job, streams, stations: Vec::new(), collectives, aside, asked };
+        match world.fill(berths) {
+            Ok(()) => Ok(world),
+            Err(error) => {
+                // What was wrong first is what counts.
+                let _ = world.release();
+                Err(error)
+            }
+        }
+    }
+
+    /// Allocates everything, for the largest message that is to be expected, too.
+    fn fill(&mut self, berths: Vec<(Seat, Stream)>) -> Result<(), CudaError> {
+        for (seat, compute) in berths {
+            self.stations.push(Station::new(self.streams, self.job, seat, compute)?);
+        }
+        let elements = Station::fusion_elements(self.job);
+        self.plan(&[elements])
+    }
+
+    /// Puts a message on the streams of all ranks.
+    fn enqueue(&mut self, message: &Message, asked: &[Instant]) -> Result<(), CudaError> {
+        let lengths = self.stations[0].lengths(&message.tensors);
+        self.plan(&lengths)?;
+        let World { streams, stations, .. } = self;
+        let mut vectors = Vec::new();
+        for (station, &asked) in stations.iter_mut().zip(asked) {
+            vectors.push(station.pack(*streams, message, asked)?);
+        }
+        let World { streams, stations, collectives, aside, .. } = self;
+        let data: Vec<Address> =
+            vectors.iter().flat_map(|vector| &vector.pieces).map(|piece| piece.address).collect();
+        let aside: Vec<Address> = aside.iter().map(|&(address, _)| address).collect();
+        collectives[&lengths].enqueue_with(*streams, &data, &aside)?;
+        let mut pairs = stations.iter_mut().zip(&vectors);
+        pairs.try_for_each(|(station, vector)| station.unpack(*streams, message, vector))
+    }
+
+    /// Plans a collective on pieces of so many elements, unless it was planned before.
+    fn plan(&mut self, lengths: &[usize]) -> Result<(), CudaError> {
+        if self.collectives.contains_key(lengths) {
+            return Ok(());
+        }
+        let elements: usize = lengths.iter().sum();
+        let (job, wire) = (self.job, self.job.wire());
+        let choices = job.data_plane.choices().expect("one of our algorithms");
+        let size_bytes = elements * wire.size_bytes();
+        let programs = of_all_ranks(choices, size_bytes, job.sizes.segment_bytes);
+        let seats: Vec<Seat> = self.stations.iter().map(|station| station.seat).collect();
+        let planned = Collective::plan(self.streams, &programs, &seats, elements, wire);
+        let planned = match lengths {
+            [_] => planned,
+            several => planned.scattered(several, wire.size_bytes()),
+        };
+        for ((place, bytes), (&needed, seat)) in
+            self.aside.iter_mut().zip(planned.aside_bytes.iter().zip(&seats))
+        {
+            if needed > *bytes {
+                if std::mem::take(bytes) > 0 {
+                    self.streams.release(*place)?;
+                }
+                *place = self.streams.allocate(seat.device, needed)?;
+                *bytes = needed;
+            }
+        }
+        let combine = Combine::of(job.op);
+        let collective = Collective::without_aside(self.streams, planned, &seats, wire, combine)?;
+        self.collectives.insert(lengths.to_vec(), collective);
+        Ok(())
+    }
+
+    /// Gives everything back.
+    ///
+    /// # Errors
+    /// When some of the work failed.
+    pub fn release(self) -> Result<(), CudaError> {
+        let streams = self.streams;
+        let aside = self.aside.into_iter().filter(|&(_, bytes)| bytes > 0);
+        let mut ended = Ok(());
+        for station in self.stations {
+            ended = ended.and(station.release(streams));
+        }
+        for collective in self.collectives.into_values() {
+            ended = ended.and(collective.release(streams));
+        }
+        aside.fold(ended, |ended, (address, _)| ended.and(streams.release(address)))
+    }
+}
+
+impl<S: Streams> Hub for World<'_, '_, S> {
+    type Streams = S;
+
+    fn station(&mut self, rank: Rank) -> (&mut S, &mut Station) {
+        (self.streams, &mut self.stations[rank])
+    }
+
+    fn share(&self, rank: Rank) -> usize {
+        let device = self.stations[rank].seat.device;
+        self.stations.iter().filter(|station| station.seat.device == device).count()
+    }
+
+    fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError> {
+        self.asked[rank].push_back(now);
+        // All ask for the same messages in the same order, so this is the next one for whoever is last.
+        if self.asked.iter().any(VecDeque::is_empty) {
+            return Ok(());
+        }
+        let asked: Vec<Instant> = self.asked.iter_mut().filter_map(VecDeque::pop_front).collect();
+        Ok(self.enqueue(message, &asked)?)
+    }
+
+    fn awaited(&self, rank: Rank) -> Option<Rank> {
+        let waits = !self.asked[rank].is_empty();
+        self.asked.iter().position(VecDeque::is_empty).filter(|_| waits)
+    }
+}

@@ -1,0 +1,138 @@
+//! What the user types. stdout carries results, stderr progress and advice.
+
+mod bench;
+mod calibrate;
+mod info;
+mod plot;
+mod predict;
+mod schedule;
+mod site;
+mod sizes;
+mod sweep;
+mod timeline;
+mod tune;
+mod validate;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use results::error::RecordError;
+use results::toml_file::ConfigError;
+
+/// How the program ends; see `--help`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Exit {
+    /// All cases measured and right.
+    Right = 0,
+    /// Some case failed or was wrong; the rest is recorded.
+    Wrong = 1,
+    /// The command line or the configuration is not understood.
+    Usage = 2,
+    /// Nothing can be concluded.
+    Inconclusive = 3,
+    /// Cases are left for another run.
+    Left = 4,
+}
+
+impl Exit {
+    /// What a status means that another run of this program ended with.
+    fn of(status: u8) -> Exit {
+        match status {
+            0 => Exit::Right,
+            2 => Exit::Usage,
+            3 => Exit::Inconclusive,
+            4 => Exit::Left,
+            _ => Exit::Wrong,
+        }
+    }
+}
+
+/// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
+///
+/// Begin with `kolo sweep configs/quick.toml`: a real model's gradients through ring, tree,
+/// hierarchical and grouped allreduce and two control planes, in a minute or two, with figures.
+///
+/// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
+/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded;
+/// 4 cases are left: go on with --resume.
+#[derive(Parser)]
+#[command(name = "kolo", version, max_term_width = 100)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Sweep(sweep::Arguments),
+    Bench(Box<bench::Arguments>),
+    Verify(verify::Arguments),
+    Calibrate(calibrate::Arguments),
+    Validate(validate::Arguments),
+    Predict(predict::Arguments),
+    Tune(Box<tune::Arguments>),
+    Plot(plot::Arguments),
+    Timeline(timeline::Arguments),
+    Schedule(schedule::Arguments),
+    Site(site::Arguments),
+    Info(info::Arguments),
+}
+
+/// The command line. A negative number is the value of the option before it, which says what it takes
+/// instead, and no option of its own.
+fn command() -> clap::Command {
+    Arguments::command().mut_subcommands(|subcommand| {
+        subcommand.mut_args(|argument| {
+            let takes_value = argument.get_action().takes_values();
+            argument.allow_negative_numbers(takes_value)
+        })
+    })
+}
+
+/// Runs the command line; errors are printed with their causes.
+pub fn main() -> ExitCode {
+    let parsed = Arguments::from_arg_matches(&command().get_matches());
+    let arguments = parsed.unwrap_or_else(|error| error.format(&mut command()).exit());
+    let ended = match arguments.command {
+        Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
+        Command::Verify(arguments) => verify::run(&arguments),
+        Command::Calibrate(arguments) => calibrate::run(&arguments),
+        Command::Validate(arguments) => validate::run(&arguments),
+        Command::Predict(arguments) => predict::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
+        Command::Plot(arguments) => plot::run(&arguments),
+        Command::Timeline(arguments) => timeline::run(&arguments),
+        Command::Schedule(arguments) => schedule::run(&arguments),
+        Command::Site(arguments) => site::run(&arguments),
+        Command::Info(arguments) => info::run(&arguments),
+    };
+    let exit = ended.unwrap_or_else(|error| {
+        eprintln!("kolo: {error}");
+        for cause in error.chain().skip(1).map(|cause| cause.to_string()) {
+            if !error.to_string().contains(&cause) {
+                eprintln!("  because: {cause}");
+            }
+        }
+        let refused = match error.downcast_ref() {
+            Some(RecordError::Io { .. }) | None => false,
+            Some(_) => true,
+        };
+        match refused || error.is::<UsageError>() || error.is::<ConfigError>() {
+            true => Exit::Usage,
+            false => Exit::Wrong,
+        }
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// The command line or what it names is not understood.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
+
+fn usage(problem: impl std::fmt::Display) -> anyhow::Error {
+    UsageError(problem.to_string()).into()
+}

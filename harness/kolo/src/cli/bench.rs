@@ -1,0 +1,585 @@
+//! `kolo bench`: nccl-tests' table for our algorithms, and for the MPI library's own.
+
+mod gpus;
+mod nccl;
+#[cfg(feature = "mpi")]
+mod processes;
+mod table;
+mod turns;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::{DEFAULT_GROUPS, split};
+use algorithms::registry;
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::sizes::{self, Sizes, Stride};
+use super::{Exit, usage};
+use cluster::launch::Launched;
+use gpu::cuda;
+use gpu::nccl::NAME as NCCL;
+use measure::bound::bound;
+use measure::calibrate;
+use measure::config::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
+use measure::plan::Placement;
+use results::error::RecordError;
+use results::files::write_whole;
+use results::provenance::{Launch, memory_bytes};
+use results::record::Appended;
+use results::row::put_bandwidths;
+use results::row::put_times;
+use results::row::rounded;
+use results::row::{Kind, Row, SCHEMA, Status};
+use results::statistics::Summary;
+use transports::allreduce::SEGMENT_BYTES;
+use transports::bench::{Bench, PATIENCE, Timed, run as run_bench};
+use transports::data_plane::nccl::{ALL_REDUCE, combinations};
+use transports::data_plane::{DataPlane, spelling};
+use transports::for_dtype;
+use transports::pattern::Pattern;
+use transports::threads::{self, is_pinned};
+use transports::transport::MPI;
+
+/// Time an allreduce alone, over a range of sizes, as nccl-tests does
+///
+/// Ranks are threads of this process, or, with --transport mpi, the processes that mpirun or srun has
+/// started; every size is checked.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Algorithms, separated by commas; `all` for every registered one; over MPI also mpi-allreduce,
+    /// the library's own, over nccl nccl-allreduce and nccl-hierarchical. Over MPI and nccl they take turns at each size, so that the machine's moods fall on
+    /// all alike
+    #[arg(long, value_delimiter = ',', default_value = "ring")]
+    algorithm: Vec<String>,
+    /// What moves bytes: threads, mpi; cuda: ranks are streams of one process on this machine's GPUs; nccl:
+    /// each process that srun or mpirun starts has a GPU
+    #[arg(long, value_parser = [threads::NAME, MPI, cuda::NAME, NCCL], default_value = threads::NAME)]
+    transport: String,
+    /// Number of ranks, each on a node of its own
+    #[arg(long, value_parser = parse_ranks, conflicts_with = "topology")]
+    ranks: Option<usize>,
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2; over MPI
+    /// all processes, on the nodes where they are]
+    #[arg(long)]
+    topology: Option<String>,
+    /// Sizes FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
+    #[arg(long, value_parser = Sizes::parse, conflicts_with_all = ["begin", "end", "factor", "increment"])]
+    sizes: Option<Sizes>,
+    /// Smallest size in bytes
+    #[arg(short = 'b', long = "minbytes", id = "begin", value_parser = sizes::size, default_value = "1K")]
+    begin: usize,
+    /// Largest size in bytes
+    #[arg(short = 'e', long = "maxbytes", id = "end", value_parser = sizes::size, default_value = "16M")]
+    end: usize,
+    /// Factor between sizes
+    #[arg(
+        short = 'f',
+        long = "stepfactor",
+        id = "factor",
+        default_value_t = 4,
+        value_parser = sizes::whole::<usize>,
+        conflicts_with = "increment"
+    )]
+    factor: usize,
+    /// Bytes between sizes, instead of a factor
+    #[arg(short = 'i', long = "stepbytes", id = "increment", value_parser = sizes::size)]
+    increment: Option<usize>,
+    /// Repetitions that count
+    #[arg(short = 'n', long = "iters", default_value_t = 20, value_parser = sizes::whole::<usize>)]
+    iters: usize,
+    /// Repetitions before them that do not
+    #[arg(short = 'w', long = "warmup-iters", default_value_t = 5, value_parser = sizes::whole::<usize>)]
+    warmup_iters: usize,
+    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
+    #[arg(short = 'd', long = "datatype", value_delimiter = ',', default_value = "f32")]
+    datatype: Vec<String>,
+    /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
+    #[arg(short = 'o', long = "op", value_delimiter = ',', default_value = "sum")]
+    op: Vec<String>,
+    /// Check the data of the last repetition (1) or not (0)
+    #[arg(short = 'c', long = "check", default_value_t = 1, value_parser = sizes::whole::<usize>)]
+    check: usize,
+    /// Into how many tensors algorithms with groups cut the buffer
+    #[arg(long, default_value_t = DEFAULT_GROUPS, value_parser = sizes::whole::<usize>)]
+    groups: usize,
+    /// Pipeline large buffers in segments of about this size; 0 switches that off [default: 512K; over nccl,
+    /// where nothing of a rank overlaps, 0]
+    #[arg(long, value_parser = sizes::size)]
+    segment: Option<usize>,
+    /// Pack several tensors so much at a time; 0 packs whole buffers
+    #[arg(long, value_parser = sizes::size, default_value = "4M")]
+    packing: usize,
+    /// Measure beside each time what no allreduce here could be faster than: a kernel with the same
+    /// reads and writes of memory, without synchronisation
+    #[arg(long)]
+    bound: bool,
+    /// With --transport cuda: capture each collective once, and launch it as one CUDA graph
+    #[arg(long, conflicts_with = "kernels")]
+    graph: bool,
+    /// With --transport cuda: time the kernels instead, on the gradients of this list, beside the device's
+    /// own copy
+    #[arg(long, value_name = "WORKLOAD")]
+    kernels: Option<PathBuf>,
+    /// Over nccl: hold NCCL's own allreduce to these of its algorithms, separated by commas: Ring, Tree, ...
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    nccl_algo: Vec<String>,
+    /// Over nccl: hold it to these of its protocols: Simple, LL, LL128
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    nccl_proto: Vec<String>,
+    /// Over nccl: give up after so many seconds without an answer
+    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs(), value_parser = sizes::whole::<u64>)]
+    patience: u64,
+    /// Over nccl: measure on GPUs that differ or do not reach each other, too: table and provenance say so
+    #[arg(long)]
+    force: bool,
+    /// Seed of the data
+    #[arg(long, default_value_t = 1, value_parser = sizes::whole::<u64>)]
+    seed: u64,
+    /// Also write the rows as CSV
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn cut(&self) -> transports::allreduce::Sizes {
+        let whole = if self.transport == NCCL { 0 } else { SEGMENT_BYTES };
+        let segment_bytes = self.segment.unwrap_or(whole);
+        transports::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }
+    }
+}
+
+/// What is measured, checked.
+struct Request {
+    /// Names of data planes that exist.
+    names: Vec<String>,
+    transport: String,
+    topology: Topology,
+    placement: Placement,
+    /// Who plays each rank.
+    processes: Vec<Process>,
+    sizes: Sizes,
+    types: Vec<DataType>,
+    ops: Vec<ReduceOp>,
+}
+
+impl Request {
+    /// What each line of a table is about, for data planes that are there and those that are not.
+    fn lines(&self) -> impl Iterator<Item = (DataType, ReduceOp, usize)> {
+        let kinds =
+            self.types.iter().flat_map(|&dtype| self.ops.iter().map(move |&op| (dtype, op)));
+        let kinds = kinds.filter(|&(dtype, op)| check_op(dtype, op).is_ok());
+        kinds.flat_map(|(dtype, op)| {
+            self.sizes.iter().map(move |size_bytes| (dtype, op, size_bytes / dtype.size_bytes()))
+        })
+    }
+
+    /// Why a line cannot be checked, though it is to be.
+    fn unchecked(&self, arguments: &Arguments, dtype: DataType, op: ReduceOp) -> Option<String> {
+        let pattern = Pattern::of(self.topology.ranks(), op, arguments.seed);
+        let why = for_dtype!(dtype, T => pattern.unsupported::<T>());
+        why.filter(|_| arguments.check > 0)
+    }
+}
+
+/// A process that plays ranks.
+#[derive(Clone)]
+struct Process {
+    pid: u32,
+    host: String,
+    /// What its ranks run on, if it is not the host's processor.
+    device: Option<String>,
+}
+
+/// Measures one line of a plane, the index of which is given.
+type Measure<'m> = &'m mut dyn FnMut(usize, &Bench, Line) -> Result<Timed>;
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
+        return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    if arguments.kernels.is_some() && arguments.transport != cuda::NAME {
+        return Err(usage(format!("--kernels is about GPUs: add --transport {}", cuda::NAME)));
+    }
+    if arguments.graph && arguments.transport != cuda::NAME {
+        return Err(usage(format!("--graph is about GPUs: add --transport {}", cuda::NAME)));
+    }
+    let tunes_nccl = !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty();
+    if tunes_nccl && arguments.transport != NCCL {
+        return Err(usage(format!(
+            "--nccl-algo and --nccl-proto are NCCL's: add --transport {NCCL}"
+        )));
+    }
+    if arguments.force && arguments.transport != NCCL {
+        return Err(usage(format!("--force is about GPUs of processes: add --transport {NCCL}")));
+    }
+    let started = Launched::here().filter(|launched| launched.tasks > 1);
+    match (arguments.transport.as_str(), started) {
+        (MPI, _) => over_mpi(arguments),
+        (NCCL, _) => nccl::run(arguments),
+        (_, Some(Launched { tasks, .. })) => Err(usage(format!(
+            "started as {tasks} processes, and ranks are threads of one; start it once, or add \
+             --transport {MPI} or {NCCL}"
+        ))),
+        (cuda::NAME, None) => gpus::run(arguments),
+        (_, None) => on_threads(arguments),
+    }
+}
+
+fn on_threads(arguments: &Arguments) -> Result<Exit> {
+    let mut launch = Launch::now();
+    let topology = topology(arguments, || Topology::uniform(2, 2)).map_err(usage)?;
+    let placement = Placement::on_threads(&topology);
+    let this = Process { pid: std::process::id(), host: launch.machine.host.clone(), device: None };
+    let playing = (topology.ranks(), vec![this; topology.ranks()]);
+    let request = request(arguments, topology, placement, playing).map_err(usage)?;
+    let mut table = calibrate::Table::new();
+    if request.names.iter().any(|name| calibrate::chooses(name)) {
+        table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
+        launch.auto.insert(request.topology.to_string(), table.clone());
+    }
+    let plane = |name: &String| match calibrate::chooses(name) {
+        true => calibrate::data_plane(name, &request.topology, &table),
+        false => DataPlane::find(name, &request.transport, &request.topology),
+    };
+    let planes: Vec<_> = request.names.iter().map(plane).collect();
+    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(run_bench(bench)?))
+}
+
+#[cfg(not(feature = "mpi"))]
+fn over_mpi(_: &Arguments) -> Result<Exit> {
+    Err(usage("this program was built without MPI; build it with --features mpi"))
+}
+
+#[cfg(feature = "mpi")]
+fn over_mpi(arguments: &Arguments) -> Result<Exit> {
+    processes::run(arguments)
+}
+
+/// Prints a table for each data plane.
+fn tables(
+    arguments: &Arguments,
+    request: &Request,
+    planes: &[Result<DataPlane, String>],
+    launch: Launch,
+    blocks: usize,
+    measure: Measure,
+) -> Result<Exit> {
+    let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
+    let mut status = Exit::Right;
+    for (index, name) in request.names.iter().enumerate() {
+        table::preamble(arguments, request, name, &launch);
+        if let Some(table) = launch.auto.get(&request.topology.to_string())
+            && calibrate::chooses(name)
+        {
+            println!("# {}\n#", calibrate::in_words(table));
+        }
+        let mut lines = Lines { arguments, request, launch: &launch, blocks, name, out: &mut out };
+        if lines.print(index, &planes[index], measure)? > 0 {
+            status = Exit::Wrong;
+        }
+    }
+    println!("# Collective test concluded: all_reduce");
+    Ok(status)
+}
+
+/// A file of rows that grows line by line, with its provenance beside it.
+struct Out(Appended);
+
+impl Out {
+    fn create(path: &Path, launch: &Launch) -> Result<Out> {
+        let out = Out(Appended::open(path.to_path_buf()).map_err(RecordError::at_first)?);
+        write_provenance(path, launch)?;
+        Ok(out)
+    }
+}
+
+/// Writes where rows come from beside them, in place of what was said before.
+fn write_provenance(rows: &Path, launch: &Launch) -> Result<()> {
+    let text = serde_json::to_string_pretty(launch)?;
+    write_whole(&rows.with_extension("provenance.json"), (text + "\n").as_bytes())?;
+    Ok(())
+}
+
+fn append(out: &mut Option<Out>, row: &Row) -> Result<()> {
+    if let Some(Out(file)) = out {
+        file.append(std::slice::from_ref(row))?;
+    }
+    Ok(())
+}
+
+/// The ranks that were asked for.
+fn topology(
+    arguments: &Arguments,
+    otherwise: impl FnOnce() -> Topology,
+) -> Result<Topology, String> {
+    match (&arguments.topology, arguments.ranks) {
+        (Some(text), _) => parse_topology(text).map_err(|error| format!("--topology: {error}")),
+        (None, Some(ranks)) => Ok(Topology::flat(ranks)),
+        (None, None) => Ok(otherwise()),
+    }
+}
+
+/// What is measured, by so many ranks on this machine and these processes.
+fn request(
+    arguments: &Arguments,
+    topology: Topology,
+    placement: Placement,
+    (ranks_here, processes): (usize, Vec<Process>),
+) -> Result<Request, String> {
+    let every = |list: &[String]| list == ["all"];
+    let names: Vec<String> = match every(&arguments.algorithm) {
+        true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
+        false => arguments.algorithm.clone(),
+    };
+    let mut names = names.iter().map(|name| spelling(name)).collect::<Result<Vec<_>, _>>()?;
+    if !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty() {
+        // It is what is held to them that is asked for, beside the others.
+        names.retain(|name| name != ALL_REDUCE);
+        names.extend(combinations(&arguments.nccl_algo, &arguments.nccl_proto)?);
+    }
+    let stride = match arguments.increment {
+        Some(bytes) => Stride::Bytes(bytes),
+        None => Stride::Factor(arguments.factor),
+    };
+    let sizes =
+        arguments.sizes.unwrap_or(Sizes { from: arguments.begin, to: arguments.end, stride });
+    let types = match every(&arguments.datatype) {
+        true => DataType::ALL.to_vec(),
+        false => {
+            arguments.datatype.iter().map(|name| parse_dtype(name)).collect::<Result<_, _>>()?
+        }
+    };
+    let ops = match every(&arguments.op) {
+        true => ReduceOp::ALL.to_vec(),
+        false => arguments.op.iter().map(|name| parse_op(name)).collect::<Result<_, _>>()?,
+    };
+    // `all` leaves out what does not exist; whoever names it is told.
+    if !every(&arguments.op) && !every(&arguments.datatype) {
+        for &dtype in &types {
+            ops.iter().try_for_each(|&op| check_op(dtype, op))?;
+        }
+    }
+    if arguments.iters == 0 || arguments.groups == 0 {
+        return Err("-n and --groups must be at least 1".into());
+    }
+    let need = (3 * ranks_here as u64).saturating_mul(sizes.to as u64);
+    if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need) {
+        return Err(format!(
+            "{ranks_here} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a \
+             smaller -e",
+            sizes.to / 1_000_000,
+            need / 1_000_000,
+            has / 1_000_000
+        ));
+    }
+    let (sizes, transport) = (sizes.checked()?, arguments.transport.clone());
+    types.iter().try_for_each(|&dtype| at_least_one(sizes, dtype))?;
+    Ok(Request { names, transport, topology, placement, processes, sizes, types, ops })
+}
+
+/// Refuses sizes that hold no whole element.
+fn at_least_one(sizes: Sizes, dtype: DataType) -> Result<(), String> {
+    match sizes.iter().find(|size| (1..dtype.size_bytes()).contains(size)) {
+        None => Ok(()),
+        Some(size) => Err(format!(
+            "size {size} is smaller than one element of {}; choose -b {} or more",
+            dtype.name(),
+            dtype.size_bytes()
+        )),
+    }
+}
+
+/// One half of a line of a table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Line {
+    dtype: DataType,
+    op: ReduceOp,
+    elements: usize,
+    in_place: bool,
+}
+
+impl Line {
+    /// Elements of each tensor.
+    fn tensors(&self, arguments: &Arguments, data_plane: &DataPlane) -> Vec<usize> {
+        match data_plane.grouping() {
+            Some(_) => split(self.elements, arguments.groups).iter().map(Range::len).collect(),
+            None => vec![self.elements],
+        }
+    }
+
+    /// What is measured for it.
+    fn bench<'b>(
+        &self,
+        arguments: &Arguments,
+        topology: &'b Topology,
+        data_plane: &'b DataPlane,
+        tensors: &'b [usize],
+    ) -> Bench<'b> {
+        Bench {
+            data_plane,
+            topology,
+            dtype: self.dtype,
+            op: self.op,
+            sizes: arguments.cut(),
+            tensors,
+            in_place: self.in_place,
+            warmup: arguments.warmup_iters,
+            repetitions: arguments.iters,
+            check: arguments.check > 0,
+            seed: arguments.seed,
+        }
+    }
+}
+
+/// One data plane's lines.
+struct Lines<'a> {
+    arguments: &'a Arguments,
+    request: &'a Request,
+    launch: &'a Launch,
+    /// In which the repetitions come.
+    blocks: usize,
+    name: &'a str,
+    out: &'a mut Option<Out>,
+}
+
+impl Lines<'_> {
+    /// Prints them; returns the number of wrong elements.
+    fn print(
+        &mut self,
+        index: usize,
+        data_plane: &Result<DataPlane, String>,
+        measure: Measure,
+    ) -> Result<usize> {
+        let (arguments, request) = (self.arguments, self.request);
+        table::header(arguments.bound);
+        let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
+        let mut host = table::Host::default();
+        for (dtype, op, elements) in request.lines() {
+            let line = |in_place| Line { dtype, op, elements, in_place };
+            let unchecked = request.unchecked(arguments, dtype, op);
+            let data_plane = match (data_plane, unchecked) {
+                (Err(why), _) => {
+                    self.unsupported(line(true), why.clone())?;
+                    continue;
+                }
+                (_, Some(why)) => {
+                    self.unsupported(line(true), why)?;
+                    continue;
+                }
+                (Ok(data_plane), None) => data_plane,
+            };
+            print!("{}", table::row_head(elements, dtype, op));
+            let mut bounds = String::new();
+            for in_place in [false, true] {
+                let tensors = line(in_place).tensors(arguments, data_plane);
+                let bench =
+                    line(in_place).bench(arguments, &request.topology, data_plane, &tensors);
+                // Before and after, as the machine may change.
+                let before = arguments.bound.then(|| bound(&bench)).transpose()?;
+                let timed = measure(index, &bench, line(in_place))?;
+                let after = arguments.bound.then(|| bound(&bench)).transpose()?;
+                let blank = self.blank(line(in_place), data_plane.grouping().is_some());
+                let mut row = filled(blank, &timed, self.blocks);
+                if let Some(bound) = before.into_iter().chain(after).min() {
+                    row.bound_us = Some(bound.as_nanos() as f64 / 1e3);
+                    bounds += &table::bound_body(&row);
+                }
+                print!("{}", table::row_body(&row));
+                host.add(&row);
+                append(self.out, &row)?;
+                busbw.push(row.busbw_gb_s.unwrap_or(0.0));
+                wrong += row.wrong.unwrap_or(0);
+                if !row.first_wrong.is_empty() {
+                    firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
+                }
+            }
+            println!("{bounds}");
+        }
+        firsts.iter().for_each(|line| println!("{line}"));
+        let verdict = match (arguments.check, wrong) {
+            (0, _) => "unchecked",
+            (_, 0) => "OK",
+            _ => "FAILED",
+        };
+        println!("# Out of bounds values : {wrong} {verdict}");
+        let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
+        println!("# Avg bus bandwidth    : {average:.3} ");
+        host.sentence().iter().for_each(|sentence| println!("# {sentence}"));
+        println!("#");
+        Ok(wrong)
+    }
+
+    fn unsupported(&mut self, line: Line, reason: String) -> Result<()> {
+        println!("# unsupported: {reason}");
+        let row = Row { status: Status::Unsupported, reason, ..self.blank(line, false) };
+        append(self.out, &row)
+    }
+
+    /// A row with everything that is known before a line is measured.
+    fn blank(&self, line: Line, is_grouped: bool) -> Row {
+        let Lines { arguments, request, launch, name, .. } = self;
+        let Line { dtype, op, elements, in_place } = line;
+        let (topology, transport) = (&request.topology, &request.transport);
+        let size_bytes = elements * dtype.size_bytes();
+        let place = if in_place { "in-place" } else { "out-of-place" };
+        let graph = if arguments.graph { "/graph" } else { "" };
+        let (dtype, op) = (dtype.name(), op.name());
+        let groups = if is_grouped { arguments.groups } else { 0 };
+        Row {
+            schema: SCHEMA,
+            kind: Kind::Allreduce,
+            case: format!(
+                "{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"
+            ),
+            emulated: request.placement.emulated,
+            oversubscribed: request.placement.oversubscribed,
+            pinned: transport == threads::NAME && is_pinned(),
+            host: launch.machine.host.clone(),
+            commit: launch.commit.clone(),
+            started: launch.started.clone(),
+            seed: arguments.seed,
+            transport: transport.clone(),
+            algorithm: name.to_string(),
+            groups,
+            nodes: topology.nodes(),
+            local_size: topology.local_size(),
+            ranks: topology.ranks(),
+            dtype: dtype.into(),
+            op: op.into(),
+            in_place,
+            size_bytes,
+            tensors: groups.max(1),
+            segment_bytes: arguments.cut().segment_bytes,
+            packing_bytes: arguments.packing,
+            warmup: arguments.warmup_iters,
+            ..Row::default()
+        }
+    }
+}
+
+/// The row of a measured line.
+fn filled(mut row: Row, timed: &Timed, blocks: usize) -> Row {
+    let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
+    (row.samples, row.blocks, row.launches) = (micros.len(), blocks, 1);
+    row.stop_reason = "count".into();
+    if let Some(wrong) = &timed.wrong {
+        row.status = if wrong.count > 0 { Status::Wrong } else { Status::Ok };
+        (row.checked, row.wrong) = (blocks, Some(wrong.count));
+        row.first_wrong = wrong.first.clone().unwrap_or_default();
+    }
+    row.context_switches_mean = timed.context_switches;
+    row.device_us_p50 = Summary::of(&timed.device_us).map(|device| device.p50);
+    if let Some(enqueued) = &timed.enqueued {
+        row.enqueued = Some(enqueued.launches);
+        row.graph_nodes = enqueued.nodes;
+        row.enqueue_us_p50 = Summary::of(&enqueued.times_us).map(|time| time.p50);
+    }
+    if let Some(time) = Summary::of(&micros) {
+        put_times(&mut row, &time);
+        put_bandwidths(&mut row);
+    }
+    rounded(row)
+}

@@ -1,0 +1,131 @@
+//! The same on this machine's GPUs: ranks are streams of this process.
+
+use std::env;
+use std::path::Path;
+
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
+use crate::cli::{Exit, usage};
+use gpu::cuda::NAME;
+use gpu::cuda::bench::Ranks;
+use gpu::cuda::driver::Driver;
+use gpu::cuda::emulated::{Emulated, Turns};
+use gpu::cuda::inventory;
+use gpu::cuda::speed::{Speed, measure};
+use gpu::cuda::streams::Streams;
+use measure::plan::Placement;
+use results::provenance::Launch;
+use results::statistics::Summary;
+use transports::data_plane::DataPlane;
+use workloads::workload::{Gradient, Workload};
+
+/// A seed in it makes devices in memory of the host, which have no clock: for tests.
+const EMULATED: &str = "KOLO_CUDA_EMULATED";
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.bound {
+        return Err(usage("--bound is for threads: leave it out"));
+    }
+    match env::var(EMULATED) {
+        Ok(seed) => {
+            let seed = seed.parse().map_err(|_| {
+                usage(format!(
+                    "{EMULATED}={seed} is no number; unset it, or give the seed of an order"
+                ))
+            })?;
+            on(Emulated::new(2, true, Turns::Lot, seed), arguments, None)
+        }
+        Err(_) => {
+            let driver = Driver::open().map_err(usage)?;
+            let about = driver.found.about();
+            on(driver, arguments, Some(about))
+        }
+    }
+}
+
+/// With what the driver is, or none where devices are emulated.
+fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> Result<Exit> {
+    if let Some(path) = &arguments.kernels {
+        return kernels(streams, arguments, path);
+    }
+    let mut launch = Launch::now();
+    let devices = streams.devices().len();
+    let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
+    let (ranks, nodes) = (topology.ranks(), topology.nodes());
+    let mut ranks_on = Ranks::new(streams, ranks)?;
+    ranks_on.graphs = arguments.graph;
+    let host = &launch.machine.host;
+    let process =
+        |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };
+    let processes = ranks_on.devices().into_iter().map(process).collect();
+    let emulated = driver.is_none() || nodes > 1;
+    launch.gpus = driver.iter().cloned().chain(ranks_on.devices()).collect();
+    let placement = Placement { members: Vec::new(), emulated, oversubscribed: ranks > devices };
+    println!(
+        "# {}",
+        driver.as_deref().unwrap_or("emulated: no GPU has any part in this, and nothing is timed")
+    );
+    // The host's memory holds none of the buffers.
+    let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
+    let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
+    let planes: Vec<_> = request.names.iter().map(plane).collect();
+    launch.inventory = driver.is_some().then(inventory::before);
+    let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);
+    let ended = tables(arguments, &request, &planes, launch.clone(), 1, measure);
+    let warnings = finish(arguments, launch)?;
+    if ended.is_ok() {
+        warnings.iter().for_each(|line| println!("# {line}"));
+    }
+    ended
+}
+
+/// Looks at the GPUs once more, for the provenance; returns what makes times doubtful.
+fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
+    if launch.inventory.is_none() {
+        return Ok(Vec::new());
+    }
+    let lines = launch.end(inventory::after);
+    if let Some(rows) = arguments.out.as_ref().filter(|rows| rows.exists()) {
+        write_provenance(rows, &launch)?;
+    }
+    Ok(lines)
+}
+
+/// The kernels on a list of gradients.
+fn kernels<S: Streams>(mut streams: S, arguments: &Arguments, path: &Path) -> Result<Exit> {
+    let workload = Workload::read(path).map_err(usage)?;
+    let gradients: Vec<usize> = workload.gradients.iter().map(Gradient::elements).collect();
+    println!(
+        "# kernels on GPU 0: {}; {}: {} gradients, {:.1} MB in f32; median of {} rounds, by the device's clock",
+        streams.devices()[0],
+        workload.name,
+        gradients.len(),
+        4e-6 * workload.elements() as f64,
+        arguments.iters
+    );
+    let speeds = measure(&mut streams, &gradients, arguments.warmup_iters, arguments.iters)?;
+    let gb_s = |speed: &Speed| {
+        let time_us = Summary::of(&speed.times_us)?.p50;
+        Some((time_us, speed.moved_bytes as f64 / time_us / 1e3))
+    };
+    let copy = gb_s(&speeds[0]);
+    println!(
+        "# {:>18}  {:>9}  {:>9}  {:>8}  {:>7}  {:>4}",
+        "kernel", "MB moved", "us", "GB/s", "of copy", "goal"
+    );
+    for speed in &speeds {
+        let Some(((time_us, speed_gb_s), (_, copy_gb_s))) = gb_s(speed).zip(copy) else {
+            println!("{:>20}  N/A: the device has no clock", speed.name);
+            continue;
+        };
+        let (mb, share) = (speed.moved_bytes as f64 / 1e6, speed_gb_s / copy_gb_s);
+        let compared = speed.goal.map_or(String::new(), |goal| {
+            let verdict = if share >= goal { "reached" } else { "missed" };
+            format!("  {share:>7.2}  {goal:.2}  {verdict}")
+        });
+        println!("{:>20}  {mb:>9.3}  {time_us:>9.2}  {speed_gb_s:>8.1}{compared}", speed.name);
+    }
+    Ok(Exit::Right)
+}

@@ -1,0 +1,214 @@
+//! The same over NCCL: each process has a GPU, and rank 0 prints.
+
+use std::collections::BTreeMap;
+use std::mem::ManuallyDrop;
+use std::rc::Rc;
+use std::time::Duration;
+
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::turns::{Measured, blocks, measure};
+use super::{Arguments, Line, Process, Request, request, tables, topology};
+use crate::cli::{Exit, usage};
+use cluster::nodes::Node;
+use gpu::cuda::devices::{self, Found};
+use gpu::cuda::driver::Driver;
+use gpu::cuda::inventory;
+use gpu::nccl::allreduce::DeviceAllReduce;
+use gpu::nccl::bench::Player;
+use gpu::nccl::comm::Communicator;
+use gpu::nccl::facts::Facts;
+use gpu::nccl::library::{Nccl, UniqueId};
+use gpu::nccl::preflight::wrong;
+use gpu::nccl::rendezvous::{Control, meet};
+use gpu::nccl::seat::{Seat, assign, in_provenance};
+use gpu::nccl::started::Started;
+use gpu::nccl::{NAME, NcclError};
+use measure::plan::Placement;
+use results::provenance::Launch;
+use transports::data_plane::DataPlane;
+use transports::data_plane::nccl::{Native, Tuning};
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.bound {
+        return Err(usage("--bound is for threads: leave it out"));
+    }
+    let nccl = Nccl::open().map_err(usage)?;
+    let found = devices::find().map_err(usage)?;
+    let started = Started::here().map_err(usage)?;
+    let launch = Launch::now();
+    let facts = Facts::here(&launch, &nccl, &found)?;
+    let mut control = meet(&started, facts, Duration::from_secs(arguments.patience))?;
+    let job = Job { arguments, nccl, found, launch };
+    let ended = job.play(&mut control);
+    ended.map_err(|error| match error.downcast() {
+        Ok(error) => control.give_up(error).into(),
+        Err(other) => other,
+    })
+}
+
+/// What this process brings along.
+struct Job<'a> {
+    arguments: &'a Arguments,
+    nccl: Rc<Nccl>,
+    found: Found,
+    launch: Launch,
+}
+
+impl Job<'_> {
+    fn play(mut self, control: &mut Control) -> Result<Exit> {
+        let arguments = self.arguments;
+        let seats = assign(&control.facts).map_err(usage)?;
+        self.launch.forced = wrong(&control.facts, &seats);
+        // All know the same, and come to the same end.
+        if let Some(why) = self.launch.refusal(arguments.force) {
+            return Err(usage(why));
+        }
+        let request = self.request(control, &seats)?;
+        let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
+        let planes: Vec<_> = request.names.iter().map(plane).collect();
+        self.launch.gpus = in_provenance(&self.nccl, &self.found, &control.facts, &seats);
+        self.launch.inventory = (control.rank == 0).then(inventory::before);
+        let ordinal = seats[control.rank].ordinal;
+        let driving = Driver::take(self.found.clone(), &[ordinal]).map_err(NcclError::from)?;
+        let mut measured = self.measure((driving, ordinal), &request, &planes, control)?;
+        if control.rank > 0 {
+            return Ok(Exit::Right);
+        }
+        let warnings = self.launch.end(inventory::after);
+        println!("# {}\n# {}", self.nccl.about(), self.found.about());
+        self.launch.forced.iter().for_each(|why| println!("# warning: {why}"));
+        let ended = tables(
+            arguments,
+            &request,
+            &planes,
+            self.launch,
+            blocks(arguments),
+            &mut |index, _, line| Ok(measured.remove(&(index, line)).expect("it was measured")),
+        );
+        if ended.is_ok() {
+            warnings.iter().for_each(|line| println!("# {line}"));
+        }
+        ended
+    }
+
+    /// What is measured, on which GPUs.
+    fn request(&self, control: &Control, seats: &[Seat]) -> Result<Request> {
+        let nodes = nodes(&control.facts);
+        let sizes: Vec<usize> = nodes.iter().map(|node| node.ranks.len()).collect();
+        let topology = topology(self.arguments, || Topology::new(&sizes)).map_err(usage)?;
+        if topology.ranks() != control.ranks() {
+            return Err(usage(format!(
+                "{topology} are {} ranks, and {} processes were started: every one of them is a rank; start \
+                 as many, or leave it out",
+                topology.ranks(),
+                control.ranks()
+            )));
+        }
+        let placement = Placement::among(&nodes, &topology).map_err(usage)?;
+        let oversubscribed = seats.iter().any(|seat| seat.is_shared);
+        let process = |(facts, seat): (&Facts, &Seat)| {
+            let device = Some(facts.about(seat.ordinal));
+            Process { pid: facts.pid, host: facts.host.clone(), device }
+        };
+        let processes = control.facts.iter().zip(seats).map(process).collect();
+        let placement = Placement { oversubscribed, ..placement };
+        // The host's memory holds none of the buffers.
+        request(self.arguments, topology, placement, (0, processes)).map_err(usage)
+    }
+
+    /// Every line of every data plane, as rank 0 learns of it.
+    fn measure(
+        &self,
+        (driver, ordinal): (Driver, usize),
+        request: &Request,
+        planes: &[Result<DataPlane, String>],
+        control: &mut Control,
+    ) -> Result<Measured> {
+        // If anything goes wrong it is left as it is: whoever frees memory of a GPU waits for what is on it.
+        let mut driver = ManuallyDrop::new(driver);
+        let shared = Rc::new(self.join(Tuning::default(), control)?);
+        let mut communicators = vec![shared.clone()];
+        let mut all = BTreeMap::new();
+        for (at, plane) in planes.iter().enumerate() {
+            let Ok(plane) = plane else { continue };
+            let own = match plane {
+                DataPlane::Nccl(Native::AllReduce(tuning)) if *tuning != Tuning::default() => {
+                    communicators.push(Rc::new(self.join(*tuning, control)?));
+                    communicators[communicators.len() - 1].clone()
+                }
+                _ => shared.clone(),
+            };
+            let (topology, cut) = (&request.topology, self.arguments.cut());
+            all.insert(at, DeviceAllReduce::new(own, plane, topology, cut.segment_bytes, control)?);
+        }
+        let player = Player::new(&mut *driver, ordinal, shared, control);
+        let mut player = player.map_err(NcclError::from)?;
+        self.check_room(request, planes, &mut player, &mut all)?;
+        let measured = measure(self.arguments, request, planes, &mut |at, bench| {
+            Ok(player.run(bench, all.get_mut(&at).expect("it is there"))?)
+        })?;
+        drop(player);
+        for all_reduce in all.into_values() {
+            all_reduce.finish(&mut *driver, control)?;
+        }
+        for communicator in communicators.into_iter().rev().filter_map(Rc::into_inner) {
+            communicator.finish(control)?;
+        }
+        drop(ManuallyDrop::into_inner(driver));
+        // Nobody leaves before all are through.
+        control.barrier()?;
+        Ok(measured)
+    }
+
+    /// Whether the largest line of every plane fits, before any is measured.
+    fn check_room(
+        &self,
+        request: &Request,
+        planes: &[Result<DataPlane, String>],
+        player: &mut Player<Driver>,
+        all: &mut BTreeMap<usize, DeviceAllReduce>,
+    ) -> Result<(), NcclError> {
+        let Some((dtype, op, elements)) =
+            request.lines().max_by_key(|line| line.2 * line.0.size_bytes())
+        else {
+            return Ok(());
+        };
+        let line = Line { dtype, op, elements, in_place: false };
+        for (at, all_reduce) in all {
+            let Ok(plane) = &planes[*at] else { continue };
+            let tensors = line.tensors(self.arguments, plane);
+            player.room(
+                &line.bench(self.arguments, &request.topology, plane, &tensors),
+                all_reduce,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// A communicator of all ranks that is held to what is asked.
+    fn join(&self, tuning: Tuning, control: &mut Control) -> Result<Communicator, NcclError> {
+        let own = match control.rank {
+            0 => self.nccl.unique_id()?.0.to_vec(),
+            _ => Vec::new(),
+        };
+        let id = control.broadcast(own)?;
+        let id = UniqueId(id.try_into().expect("all run the same program"));
+        let place = (control.rank, control.ranks());
+        let patience = Duration::from_secs(self.arguments.patience);
+        tuning.during(|| Communicator::init(&self.nccl, id, place, patience, control))
+    }
+}
+
+/// The nodes, from the first on; what they have of cores means nothing to GPUs.
+fn nodes(facts: &[Facts]) -> Vec<Node> {
+    let mut all: Vec<Node> = Vec::new();
+    for (rank, own) in facts.iter().enumerate() {
+        match all.last_mut() {
+            Some(node) if facts[rank - 1].host == own.host => node.ranks.push(rank),
+            _ => all.push(Node { ranks: vec![rank], cores: usize::MAX }),
+        }
+    }
+    all
+}

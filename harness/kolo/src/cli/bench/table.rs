@@ -1,0 +1,212 @@
+//! nccl-tests' table.
+
+use std::collections::BTreeSet;
+
+use algorithms::control::{DataType, ReduceOp};
+
+use super::{Arguments, Process, Request};
+use crate::cli::sizes::{Sizes, Stride};
+use gpu::cuda;
+use gpu::nccl::NAME as NCCL;
+use results::provenance::Launch;
+use results::row::Row;
+use results::units::bus_factor;
+use transports::transport::MPI;
+
+/// What is measured, by whom.
+pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &Launch) {
+    let Sizes { from, to, stride } = request.sizes;
+    let (step, unit) = match stride {
+        Stride::Factor(factor) => (factor, "factor"),
+        Stride::Bytes(bytes) => (bytes, "bytes"),
+    };
+    let ranks = request.topology.ranks();
+    let device = |process: &'_ Process| Some((process.host.clone(), process.device.clone()?));
+    let devices: BTreeSet<_> = request.processes.iter().filter_map(device).collect();
+    let (gpus, threads) = (devices.len(), if devices.is_empty() { ranks } else { 1 });
+    println!("# {} commit {}", launch.version, launch.commit);
+    println!("# Collective test starting: all_reduce, algorithm {name}");
+    println!(
+        "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+         iters: {} iters: {} agg iters: 1 validation: {} graph: {} unalign: 0",
+        arguments.warmup_iters,
+        arguments.iters,
+        arguments.check,
+        u8::from(arguments.graph)
+    );
+    let of_what = match (gpus, request.transport.as_str()) {
+        (0, _) => "of the maximum over ranks, after a barrier",
+        (_, NCCL) => {
+            "of the maximum over ranks, after they have met on their GPUs, by the hosts' clocks"
+        }
+        _ => "from the first launch until all streams are through, by the host's clock",
+    };
+    println!(
+        "# time: median over {} iterations {of_what}; busbw = algbw x {:.3}",
+        arguments.iters,
+        bus_factor(ranks)
+    );
+    if arguments.graph {
+        println!("# graph: each collective is captured once, and launched as one CUDA graph");
+    }
+    println!("#\n# Using devices");
+    let kind = match request.transport.as_str() {
+        MPI | NCCL => "process",
+        cuda::NAME => "stream",
+        _ => "thread",
+    };
+    for (rank, Process { pid, host, device }) in request.processes.iter().enumerate() {
+        println!(
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} {kind} {rank:2} [node {}] {}",
+            request.topology.node_of(rank),
+            device.as_ref().unwrap_or(&launch.machine.cpu)
+        );
+    }
+    if request.placement.emulated && request.topology.nodes() > 1 {
+        println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
+    }
+    if request.placement.oversubscribed {
+        let on_gpus = [cuda::NAME, NCCL].contains(&request.transport.as_str());
+        let fewer = if on_gpus { "GPUs" } else { "cores" };
+        println!("# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}");
+    }
+    println!("#");
+}
+
+pub fn header(with_bound: bool) {
+    if with_bound {
+        println!(
+            "# the last four columns: bound (us) and share of it reached, out of place, in place"
+        );
+    }
+    println!(
+        "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
+         in-place          ",
+        "", "", "", "", ""
+    );
+    let line = |head: [&str; 5], body: [&str; 4]| {
+        let [size, count, kind, op, root] = head;
+        let [time, algbw, busbw, wrong] = body;
+        let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
+        println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
+    };
+    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"]);
+    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""]);
+}
+
+pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
+    let dtype_name = match dtype {
+        DataType::F32 => "float",
+        DataType::F64 => "double",
+        DataType::F16 => "half",
+        DataType::BF16 => "bfloat16",
+        DataType::I32 => "int32",
+        DataType::I64 => "int64",
+    };
+    let op = match op {
+        ReduceOp::Average => "avg",
+        ReduceOp::Product => "prod",
+        other => other.name(),
+    };
+    let size = elements * dtype.size_bytes();
+    format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
+}
+
+pub fn row_body(row: &Row) -> String {
+    let value = |value: Option<f64>, width| {
+        value.map_or_else(|| format!("{:>width$}", "N/A"), |value| number(value, width))
+    };
+    let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
+    format!(
+        "  {}  {}  {}  {wrong:>6}",
+        value(row.time_us_p50, 7),
+        value(row.algbw_gb_s, 6),
+        value(row.busbw_gb_s, 6)
+    )
+}
+
+/// The bound, and how much of it was reached.
+pub fn bound_body(row: &Row) -> String {
+    let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
+    format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
+}
+
+/// What the host does for the rows of a table, where it puts work on GPUs' streams.
+#[derive(Default)]
+pub struct Host {
+    launches: BTreeSet<usize>,
+    nodes: BTreeSet<usize>,
+    times_us: Vec<f64>,
+}
+
+impl Host {
+    pub fn add(&mut self, row: &Row) {
+        self.launches.extend(row.enqueued);
+        self.nodes.extend(row.graph_nodes);
+        self.times_us.extend(row.enqueue_us_p50);
+    }
+
+    /// Over all rows; none where there are no streams.
+    pub fn sentence(&self) -> Option<String> {
+        let span = |counts: &BTreeSet<usize>| match (counts.first(), counts.last()) {
+            (Some(least), Some(most)) if least < most => Some(format!("{least} to {most}")),
+            (Some(only), _) => Some(only.to_string()),
+            _ => None,
+        };
+        let launches = span(&self.launches)?;
+        let graph = span(&self.nodes)
+            .map_or(String::new(), |nodes| format!(", launched as one graph of {nodes} nodes"));
+        let least = self.times_us.iter().copied().reduce(f64::min);
+        let most = self.times_us.iter().copied().reduce(f64::max);
+        let time = least.zip(most).map_or("not timed".into(), |(least, most)| {
+            format!("{least:.1} to {most:.1} us of the host's time")
+        });
+        Some(format!("Host: {launches} copies and kernels per collective{graph}; {time}"))
+    }
+}
+
+/// A number in so many characters: with two decimals, one, none, or as a power of ten.
+fn number(value: f64, width: usize) -> String {
+    let forms = [2, 1, 0].map(|decimals| format!("{value:>width$.decimals$}"));
+    let fits = forms.into_iter().find(|form| form.len() <= width);
+    fits.unwrap_or_else(|| format!("{value:>width$.0e}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// nccl-tests' sample line, made from the same formats.
+    #[test]
+    fn numbers_shrink_until_they_fit() {
+        for (value, width, expected) in [
+            (41.23, 7, "  41.23"),
+            (35812.7, 7, "35812.7"),
+            (9999.99, 7, "9999.99"),
+            (123456.7, 7, " 123457"),
+            (1234567.8, 7, "1234568"),
+            (12345678.9, 7, "    1e7"),
+            (239.86, 6, "239.86"),
+            (1239.86, 6, "1239.9"),
+            (0.0, 6, "  0.00"),
+        ] {
+            assert_eq!(number(value, width), expected);
+        }
+    }
+
+    #[test]
+    fn a_row_lines_up_with_the_header() {
+        let row = Row {
+            time_us_p50: Some(41.23),
+            algbw_gb_s: Some(25.43),
+            busbw_gb_s: Some(44.5),
+            wrong: Some(0),
+            ..Row::default()
+        };
+        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&row);
+        assert_eq!(
+            line,
+            "     1048576        262144     float     sum      -1    41.23   25.43   44.50       0"
+        );
+    }
+}

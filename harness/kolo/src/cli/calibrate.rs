@@ -1,0 +1,85 @@
+//! `kolo calibrate`.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{Exit, sizes, usage};
+use measure::machine_calibration::runner::assemble;
+use measure::machine_calibration::{Effort, calibrate, jitter, write};
+use results::error::RecordError;
+use results::files::check_writable;
+use results::files::write_whole;
+use results::provenance::Machine;
+use transports::threads;
+use transports::transport;
+
+/// Measure the machine at hand for simulations
+///
+/// What messages cost on the transport, by size, and what combining them does. Writes a machine file; over
+/// MPI all processes that mpirun or srun has started take part.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// What moves bytes: threads, or mpi
+    #[arg(long, value_parser = transport::ON_PROCESSORS, default_value = threads::NAME)]
+    transport: String,
+    /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
+    #[arg(long)]
+    ranks: Option<usize>,
+    /// Longest message in bytes [default: 8M; over MPI 512K, as long as segments are]
+    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size)]
+    most_bytes: Option<usize>,
+    /// The quantile of samples that counts; 0.1, say, where others use the machine, too
+    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    quantile: f64,
+    /// The machine file; its name is the machine's [default: it is printed]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
+        return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
+    let longest =
+        if runner.transport() == threads::NAME { Effort::DEFAULT.most_bytes } else { 512 << 10 };
+    let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
+    let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
+    if runner.leads() && runner.is_oversubscribed() {
+        eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
+    }
+    if let Some(path) = arguments.out.as_ref().filter(|_| runner.leads()) {
+        check_writable(path)?;
+    }
+    let calibration = calibrate(&mut *runner, &effort)?;
+    let compute_cv = jitter::measure(&mut *runner)?;
+    let starts = runner.starts()?;
+    if !runner.leads() {
+        return Ok(Exit::Right);
+    }
+    let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
+    let name = stem.unwrap_or("here");
+    let estimates = calibration.estimates();
+    let file = calibration.machine_file(name, &Machine::this().host, &estimates);
+    let file = write::with_control(file, &estimates, compute_cv, &starts, quantile);
+    let mut measured = calibration.measured();
+    measured.push(starts.measured());
+    let text = write::text(file, &measured);
+    match &arguments.out {
+        Some(path) => write_whole(path, text.as_bytes()).map_err(|error| {
+            // Nobody is to measure once more for want of a file.
+            print!("{text}");
+            RecordError::at_first(error)
+        })?,
+        None => print!("{text}"),
+    }
+    Ok(Exit::Right)
+}
+
+/// A number between 0 and 1.
+pub fn share(text: &str) -> Result<f64, String> {
+    let problem = || format!("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5");
+    let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
+    share.ok_or_else(problem)
+}

@@ -1,0 +1,164 @@
+//! `kolo predict`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use indicatif::ProgressBar;
+
+use super::{Exit, plot, sizes, usage};
+use results::files::create_folder;
+use results::files::write_whole;
+use results::provenance::{Launch, PROVENANCE, Provenance, now};
+use results::record::csv_bytes;
+use results::row::{Row, SCHEMA, Status};
+use simulator::machine_file::MachineFile;
+use simulator::predict::Prediction;
+
+/// Simulate what a sweep has measured, on as many ranks and on more
+///
+/// The machine file is what `kolo calibrate` has written there. Figures show both: measured points, and
+/// what was to be expected of them.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A folder of results with training steps over threads or MPI
+    results: PathBuf,
+    /// The machine file of where they were measured
+    #[arg(long, value_name = "FILE")]
+    machine: PathBuf,
+    /// World sizes double from the largest measured one up to this [default: four times that]
+    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>)]
+    up_to: Option<usize>,
+    /// Where gradient lists lie
+    #[arg(long, value_name = "DIR", default_value = "configs/workloads")]
+    workloads: PathBuf,
+    /// A new folder for predictions [default: a folder in results/ named by the time]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Draw no figures in the end; `kolo plot` with both folders does it later
+    #[arg(long)]
+    no_figures: bool,
+}
+
+/// Columns without which no step can be simulated; those added since are taken for not known where they are
+/// missing.
+const NEEDED: [&str; 12] = [
+    "schema",
+    "kind",
+    "status",
+    "source",
+    "workload",
+    "transport",
+    "control_plane",
+    "algorithm",
+    "nodes",
+    "ranks",
+    "fusion_threshold_bytes",
+    "backward_ms",
+];
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let launch = Launch::now();
+    let machine = MachineFile::choose(&arguments.machine)?;
+    let rows = read(&arguments.results)?;
+    let largest = rows.iter().map(|row| row.ranks).max().unwrap_or(0);
+    let up_to = arguments.up_to.unwrap_or(4 * largest);
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(format!("{}-predicted", launch.started.replace(':', "")))
+    });
+    if out.exists() {
+        return Err(usage(format!("{} exists; results are never overwritten", out.display())));
+    }
+    let prediction = Prediction::new(&rows, &machine, &arguments.workloads, up_to)?;
+    for (count, why) in &prediction.left_out {
+        eprintln!("kolo: {count} rows are left out: {why}");
+    }
+    prediction.ends.iter().for_each(|why| eprintln!("kolo: {why}"));
+    if prediction.cases() == 0 {
+        return Err(usage(format!(
+            "{}: no row of kind `step` can be simulated on machine {}; expected training steps by \
+             our own algorithms, with {} ranks on each node",
+            arguments.results.display(),
+            machine.name,
+            machine.node.ranks
+        )));
+    }
+    create_folder(&out)?;
+    let mut provenance = Provenance::new(&prediction, launch);
+    let progress = ProgressBar::new(prediction.cases() as u64);
+    let predicted = prediction.rows(|| progress.inc(1));
+    progress.finish_and_clear();
+    write_whole(&out.join("rows.csv"), &csv_bytes(&predicted, true))?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.ended = Some(now());
+    }
+    provenance.write(&out.join(PROVENANCE))?;
+    print!("{}", text(&rows, &predicted));
+    if !arguments.no_figures {
+        print!(
+            "{}",
+            plot::figures(&[arguments.results.clone(), out.clone()], &out.join("figures"))?
+        );
+    }
+    println!("predictions in {}", out.display());
+    Ok(Exit::Right)
+}
+
+fn read(folder: &Path) -> Result<Vec<Row>> {
+    let path = folder.join("rows.csv");
+    let refuse = |why: String| usage(format!("{}: {why}", path.display()));
+    let mut reader = csv::Reader::from_path(&path).map_err(|error| {
+        refuse(format!("{error}; expected a folder of results, as `kolo sweep` leaves it"))
+    })?;
+    let again = "if another version has measured it, measure it again";
+    let columns = reader.headers().map_err(|error| refuse(error.to_string()))?;
+    let missing = NEEDED.iter().filter(|needed| !columns.iter().any(|column| column == **needed));
+    let missing: Vec<&str> = missing.copied().collect();
+    if !missing.is_empty() {
+        return Err(refuse(format!(
+            "columns {} are missing, without which no step can be simulated; {again}",
+            missing.join(", ")
+        )));
+    }
+    let rows: Vec<Row> = (reader.deserialize().collect::<Result<_, _>>())
+        .map_err(|error| refuse(format!("{error}; {again}")))?;
+    match rows.iter().find(|row| row.schema != SCHEMA) {
+        Some(Row { schema, .. }) => Err(refuse(format!(
+            "its rows are of schema {schema}, this kolo reads {SCHEMA}; measure it again"
+        ))),
+        None => Ok(rows),
+    }
+}
+
+/// The fastest setting of each algorithm, measured and predicted.
+fn text(measured: &[Row], predicted: &[Row]) -> String {
+    let fastest = |rows: &[Row], of: &Row| {
+        let alike = rows.iter().filter(|row| {
+            (&row.workload, &row.transport, &row.algorithm, row.ranks)
+                == (&of.workload, &of.transport, &of.algorithm, of.ranks)
+                && (row.status, row.kind) == (Status::Ok, of.kind)
+        });
+        alike.filter_map(|row| row.time_us_p50).min_by(f64::total_cmp)
+    };
+    let mut text = String::from(
+        "step time of each algorithm's fastest setting (ms)\n\
+         workload             transport algorithm               ranks   measured  predicted   error\n",
+    );
+    let mut told: Vec<(&str, &str, &str, usize)> = Vec::new();
+    for row in predicted.iter().filter(|row| row.status == Status::Ok) {
+        let of = (&*row.workload, &*row.transport, &*row.algorithm, row.ranks);
+        let Some(time_us) = fastest(predicted, row).filter(|_| !told.contains(&of)) else {
+            continue;
+        };
+        told.push(of);
+        let (workload, transport, algorithm, ranks) = of;
+        let beside = fastest(measured, row);
+        let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));
+        let error =
+            beside.map_or("-".into(), |us| format!("{:+.1} %", 100.0 * (time_us / us - 1.0)));
+        text += &format!(
+            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {:>10.2} {error:>8}\n",
+            time_us / 1e3
+        );
+    }
+    text
+}

@@ -1,0 +1,65 @@
+//! `kolo schedule`.
+
+use algorithms::combine::Pipelined;
+use algorithms::schedule::Drawing;
+use algorithms::simulate::goal::Goal;
+use algorithms::topology::Topology;
+use anyhow::Result;
+
+use super::{Exit, sizes, usage};
+use measure::config::parse_topology;
+use results::names::algorithm;
+
+/// Print an algorithm's schedule: who sends which chunk to whom in which step
+///
+/// In a step `0+>1 c3` says that rank 1 adds rank 0's chunk 3 to its own, and `0->1 c3` that it overwrites its
+/// own with it. With --goal the schedule is written in the GOAL language of LogGOPSim.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Algorithm
+    #[arg(long)]
+    algorithm: String,
+    /// World size, a rank on each node
+    #[arg(long, required_unless_present = "nodes")]
+    ranks: Option<usize>,
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1)
+    #[arg(long, value_name = "TOPOLOGY", value_parser = parse_topology, conflicts_with = "ranks")]
+    nodes: Option<Topology>,
+    /// Segments that follow each other
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    segments: u32,
+    /// As GOAL, for a buffer of this size in f32
+    #[arg(long, value_name = "SIZE", value_parser = sizes::size)]
+    goal: Option<usize>,
+    /// Nanoseconds to combine a byte, for GOAL
+    #[arg(long, default_value_t = 0.0, requires = "goal")]
+    gamma_ns: f64,
+}
+
+/// Whoever prints more than this has mistaken the option.
+const MOST_RANKS: usize = 4096;
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let flat = || arguments.ranks.filter(|&ranks| ranks > 0).map(Topology::flat);
+    let Some(topology) = arguments.nodes.clone().or_else(flat) else {
+        return Err(usage("--ranks is 0, expected at least 1"));
+    };
+    if topology.ranks() > MOST_RANKS {
+        let ranks = topology.ranks();
+        return Err(usage(format!("there are {ranks} ranks, expected at most {MOST_RANKS}")));
+    }
+    let algorithm = algorithm(&arguments.algorithm, &[]).map_err(usage)?;
+    let schedule = algorithm.schedule(&topology).map_err(usage)?;
+    let schedule = Pipelined::new(schedule, arguments.segments as usize);
+    match arguments.goal {
+        None => print!("{}", Drawing(&schedule)),
+        Some(bytes) => {
+            let gamma_ns = arguments.gamma_ns;
+            print!(
+                "{}",
+                Goal { schedule: &schedule, elements: bytes / 4, element_bytes: 4, gamma_ns }
+            );
+        }
+    }
+    Ok(Exit::Right)
+}

@@ -1,0 +1,137 @@
+//! `kolo site`.
+
+use std::env;
+
+use anyhow::Result;
+
+use super::{Exit, usage};
+use cluster::slurm::job::Job;
+use cluster::slurm::launch::{Shape, line, step};
+use cluster::slurm::offer::{Answers, Finding, Verdict, compare};
+use cluster::slurm::site::Site;
+
+/// Show what is known of a cluster, and compare it with what Slurm says there.
+#[derive(clap::Args)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand)]
+enum Command {
+    /// Compare a site file with Slurm; exit status 1 if they contradict each other, 3 if there is no
+    /// Slurm here
+    Check(Named),
+    /// List the site files that have names
+    List,
+    /// Print a site with every key, defaults included
+    Show(Named),
+    /// Print what a shell must export for a job
+    #[command(hide = true)]
+    ShellEnv(Named),
+    /// Within a job, print the words that start a program as its ranks
+    #[command(hide = true)]
+    Step(Named),
+}
+
+#[derive(clap::Args)]
+struct Named {
+    /// A name from `kolo site list`, or the path of a site file [default: KOLO_SITE, or generic]
+    site: Option<String>,
+}
+
+impl Named {
+    fn read(&self) -> Result<Site> {
+        Ok(Site::choose(self.site.as_deref())?)
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    match &arguments.command {
+        Command::Check(named) => return check(&named.read()?),
+        Command::List => list()?,
+        Command::Show(named) => print!("{}", toml::to_string(&named.read()?)?),
+        Command::ShellEnv(named) => shell_env(&named.read()?),
+        Command::Step(named) => in_job(named.read()?)?,
+    }
+    Ok(Exit::Right)
+}
+
+/// A site in words: its name and its file.
+pub fn described(site: &Site) -> String {
+    match &site.origin.path {
+        Some(path) => format!("{} ({})", site.origin.name, path.display()),
+        None => format!("{} (no file; defaults)", site.origin.name),
+    }
+}
+
+fn check(site: &Site) -> Result<Exit> {
+    println!("site {}: {}", described(site), site.about);
+    let answers = match Answers::now() {
+        Ok(answers) => answers,
+        Err(error) => {
+            println!("the file is understood; nothing was compared: {error}");
+            return Ok(Exit::Inconclusive);
+        }
+    };
+    let findings = compare(site, &answers);
+    print!("{}", table(&findings));
+    let contradicts = |finding: &&Finding| matches!(finding.verdict, Verdict::Contradicts(_));
+    match findings.iter().filter(contradicts).count() {
+        0 => Ok(Exit::Right),
+        count => {
+            println!("{count} of {} contradict what Slurm says", findings.len());
+            Ok(Exit::Wrong)
+        }
+    }
+}
+
+fn table(findings: &[Finding]) -> String {
+    let heading = ["key", "site file", "Slurm says", "verdict"].map(str::to_string);
+    let rows = findings.iter().map(|finding| {
+        let Finding { key, site, slurm, verdict } = finding;
+        [key.to_string(), site.clone(), slurm.clone(), verdict.to_string()]
+    });
+    let rows: Vec<[String; 4]> = [heading].into_iter().chain(rows).collect();
+    let width =
+        |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let (key, site, slurm) = (width(0), width(1), width(2));
+    let text = |row: &[String; 4]| {
+        let [a, b, c, d] = row;
+        format!("{a:<key$}  {b:<site$}  {c:<slurm$}  {d}\n")
+    };
+    rows.iter().map(text).collect()
+}
+
+fn list() -> Result<()> {
+    for name in Site::names() {
+        match Site::named(&name) {
+            Ok(site) => println!("{name:<16} {}", site.about),
+            Err(error) => println!("{name:<16} not understood: {error}"),
+        }
+    }
+    Ok(())
+}
+
+/// Ranks on a node are as many as the job was asked for (`--ntasks-per-node`), or as the site says; GPUs are asked for
+/// where the job has some.
+fn in_job(site: Site) -> Result<()> {
+    let job = Job::this().map_err(usage)?;
+    let job = job.ok_or_else(|| usage("there is no job of Slurm here: SLURM_JOB_ID is not set"))?;
+    let asked = env::var("SLURM_NTASKS_PER_NODE").ok().and_then(|count| count.parse().ok());
+    let ranks_per_node = asked.filter(|&count| count > 0).unwrap_or(site.ranks_per_node);
+    let site = match env::var_os("SLURM_GPUS_PER_NODE") {
+        Some(_) => site.with_gpus(ranks_per_node),
+        None => site,
+    };
+    let shape = Shape { nodes: job.nodes.len(), ranks_per_node };
+    println!("{}", line(&step(&site, shape, &[], &[])));
+    Ok(())
+}
+
+/// Variables that are set already, by the user or a module, count.
+fn shell_env(site: &Site) {
+    for (name, value) in site.variables() {
+        println!("[ -n \"${{{name}+set}}\" ] || export {}", line(&[format!("{name}={value}")]));
+    }
+}

@@ -1,0 +1,346 @@
+//! `kolo sweep`.
+
+mod control;
+mod simulated;
+mod slurm;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use algorithms::registry::Choice;
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Exit, plot, usage};
+use cluster::launch::Launched;
+use measure::calibrate;
+use measure::config::Config;
+use measure::control_sweep;
+use measure::crew;
+use measure::environment::Environment;
+use measure::plan::Plan;
+use measure::precedence::{self, Options, Precedence};
+use measure::summary;
+use measure::sweep::{Course, run as run_plan};
+use results::journal::Journal;
+use results::provenance::Override;
+use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
+use results::record::{Earlier, Store, csv_bytes};
+use results::row::{Row, Status};
+use transports::transport::has_processes;
+use workloads::workload::Workload;
+
+/// A sweep ends before its next block once this file is in its folder.
+const STOP: &str = "stop";
+
+/// Run every case of a configuration, and draw figures
+///
+/// A case is training steps of a real model's gradients through one combination of control plane,
+/// algorithm, fusion threshold and cycle time; or, where the configuration has a table `control`, steps
+/// of control planes alone in worlds of up to a whole machine's ranks; or, with a table `simulate`,
+/// training steps in virtual time on a machine file. Ends with figures and a summary.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A sweep in TOML, such as configs/quick.toml
+    config: PathBuf,
+    /// Go on with a run that was killed: in the folder given by --out, or in the newest one
+    #[arg(long)]
+    resume: bool,
+    /// Go on with the run in the folder given by --out, or begin it
+    #[arg(long, requires = "out", conflicts_with = "resume")]
+    go_on: bool,
+    /// The processes that ran this sweep last broke: the block that they were at counts as a failure
+    #[arg(long, requires = "go_on", hide = true)]
+    after_break: bool,
+    /// Begin nothing that may not end before this moment, in seconds since 1970
+    #[arg(long, value_name = "SECONDS", hide = true)]
+    until: Option<u64>,
+    /// Measure on processes that share cores or differ, too: rows and provenance say so
+    #[arg(long)]
+    force: bool,
+    /// Print the plan (every case, estimated time and file sizes) and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Where results go [default: results/DATE-CONFIG]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Write a timeline of each case's last block into the folder timelines, for Perfetto and
+    /// `kolo timeline`
+    #[arg(long)]
+    timeline: bool,
+    /// Draw no figures in the end; `kolo plot` does it later
+    #[arg(long)]
+    no_figures: bool,
+    #[command(flatten)]
+    slurm: slurm::Flags,
+    #[command(flatten)]
+    options: Options,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if arguments.slurm.is_set() {
+        return slurm::run(arguments);
+    }
+    if control_sweep::config::Config::is_at(&arguments.config) {
+        return control::run(arguments);
+    }
+    if simulator::config::Config::is_at(&arguments.config) {
+        return simulated::run(arguments);
+    }
+    let mut config = Config::read(&arguments.config)?;
+    let say = voice();
+    let mut launch = Launch::now();
+    let environment = Environment::read(&launch.environment).map_err(usage)?;
+    launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
+    let path = config.workload_path(&arguments.config);
+    let workload = Workload::read(&path)
+        .map_err(|error| usage(format!("{}: {error}", arguments.config.display())))?;
+    if workload.ready_assumed {
+        say(&format!(
+            "{}: nobody measured when its gradients become ready; the reverse of their definition \
+             is assumed",
+            workload.name
+        ));
+    }
+    if let Some(groups) = &config.framework.groups {
+        let wrong =
+            |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
+        groups.of(&workload).map_err(wrong)?;
+    }
+    let timelines = arguments.timeline || environment.timeline.value.is_some();
+    if let Some(set_by) = &environment.timeline.set_by {
+        say(&format!(
+            "{set_by}: not that file, but timelines/ among the results gets one of each case"
+        ));
+    }
+    let mut plan = Plan { timelines, ..Plan::new(config, workload) };
+    plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
+        return Err(usage(format!(
+            "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
+             or a smaller workload",
+            arguments.config.display(),
+            plan.memory_bytes() / 1_000_000,
+            available / 1_000_000
+        )));
+    }
+    if arguments.dry_run {
+        dry_run(&plan);
+        return Ok(Exit::Right);
+    }
+    let Some(mut crew) = crew::assemble(&mut plan, &mut launch, arguments.force).map_err(usage)?
+    else {
+        return Ok(Exit::Right);
+    };
+    for (reason, count) in plan.left() {
+        say(&format!("{count} cases are left out: {reason}"));
+    }
+    launch.auto = plan.calibrate()?;
+    for (topology, table) in &launch.auto {
+        eprintln!("{topology}: {}", calibrate::in_words(table));
+    }
+    let steps = plan.config.measure.steps_per_block;
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, steps)?;
+    let provenance_path = store.folder().join(PROVENANCE);
+    provenance.write(&provenance_path)?;
+    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
+        eprintln!(
+            "resuming {}: {} of {} cases and {} blocks are there",
+            store.folder().display(),
+            earlier.rows.len(),
+            plan.cases.len(),
+            earlier.blocks.len()
+        );
+    }
+    // Whoever asked an earlier launch to stop has been heard.
+    let _ = fs::remove_file(store.folder().join(STOP));
+    let may_break = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
+    let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
+    let course = Course {
+        until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        stop: Some(store.folder().join(STOP)),
+        journal: may_break.then(journal).transpose()?,
+    };
+    let progress = progress(&plan);
+    let launches = &provenance.launches;
+    let report = run_plan(&plan, &mut store, earlier, launches, &course, &mut *crew, &progress);
+    progress.finish_and_clear();
+    let report = report?;
+    drop(crew);
+    store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| say(sentence));
+    }
+    provenance.write(&provenance_path)?;
+    let summary = summary::text(&report.rows);
+    store.write_whole("summary.txt", summary.as_bytes())?;
+    let figures = match arguments.no_figures {
+        true => String::new(),
+        false => plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?,
+    };
+    print!("{summary}{figures}");
+    println!("results in {}", store.folder().display());
+    if let Some(reason) = report.left {
+        println!("cases are left ({reason}); go on with --resume");
+        return Ok(Exit::Left);
+    }
+    Ok(exit(&report.rows))
+}
+
+/// How this process advises the user: not at all if it is not the first of several.
+fn voice() -> fn(&str) {
+    match Launched::here() {
+        Some(Launched { rank: 1.., .. }) => |_| {},
+        _ => |sentence| eprintln!("{sentence}"),
+    }
+}
+
+/// Puts into the configuration what options and Horovod's variables say, and tells the user.
+fn override_config(
+    config: &mut Config,
+    options: &Options,
+    environment: &Environment,
+    say: fn(&str),
+) -> Vec<Override> {
+    let Precedence { overrides, ignored } = precedence::apply(config, options, environment);
+    environment.notices.iter().chain(&ignored).for_each(|sentence| say(sentence));
+    overrides.iter().for_each(|replaced| say(&replaced.to_string()));
+    overrides
+}
+
+fn exit(rows: &[Row]) -> Exit {
+    let bad = |row: &Row| matches!(row.status, Status::Wrong | Status::Failed);
+    let ranked = |row: &Row| row.time_us_p50_low.or(row.rank0_us_p50_low).is_some();
+    match (rows.iter().any(bad), rows.iter().any(ranked)) {
+        (true, _) => Exit::Wrong,
+        (false, true) => Exit::Right,
+        (false, false) => Exit::Inconclusive,
+    }
+}
+
+/// A new folder, or one to go on with. Nothing in it is touched before it is known to hold this very
+/// sweep.
+fn open(
+    arguments: &Arguments,
+    plan: &impl Subject,
+    launch: Launch,
+    steps_per_block: usize,
+) -> Result<(Store, Earlier, Provenance)> {
+    let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
+    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
+    if arguments.resume || (arguments.go_on && arguments.out.as_ref().is_some_and(is_there)) {
+        let folder = match &arguments.out {
+            Some(folder) => folder.clone(),
+            None => newest(Path::new("results"), &name)?,
+        };
+        if !folder.join(PROVENANCE).exists() {
+            return Err(usage(format!(
+                "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
+                folder.display()
+            )));
+        }
+        let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
+        let (store, earlier) = Store::resume(&folder, steps_per_block)?;
+        return Ok((store, earlier, provenance));
+    }
+    let folder = arguments.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
+    });
+    let provenance = Provenance::new(plan, launch);
+    let store = Store::create(&folder, &provenance)?;
+    Ok((store, Earlier::default(), provenance))
+}
+
+/// The newest run of a configuration.
+fn newest(results: &Path, name: &str) -> Result<PathBuf> {
+    let none = || usage(format!("{}/*-{name}: there is no run to resume", results.display()));
+    let entries = fs::read_dir(results).map_err(|_| none())?;
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.to_string_lossy().ends_with(&format!("Z-{name}")))
+        .filter(|path| path.join(PROVENANCE).exists())
+        .collect();
+    folders.sort();
+    folders.pop().ok_or_else(none)
+}
+
+fn progress(plan: &Plan) -> ProgressBar {
+    let length = plan.cases.len() * plan.config.measure.blocks_max;
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} blocks, {eta} left  {msg}";
+    let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
+    ProgressBar::new(length as u64).with_style(style.progress_chars("=> "))
+}
+
+fn dry_run(plan: &Plan) {
+    let measure = &plan.config.measure;
+    let mut seconds = 0.0;
+    for planned in &plan.cases {
+        match &planned.data_plane {
+            Ok(data_plane) => {
+                let block = plan.estimate(planned).as_secs_f64();
+                seconds += block;
+                let how = match data_plane.choices().and_then(<[_]>::last) {
+                    Some(Choice { schedule, .. }) => {
+                        format!("{} steps, {} chunks", schedule.steps(), schedule.chunks())
+                    }
+                    None => "the library's own".into(),
+                };
+                println!("{}  {how}, about {block:.1} s per block", planned.case);
+            }
+            Err(reason) => println!("{}  unsupported: {reason}", planned.case),
+        }
+    }
+    let steps = plan.cases.len() * measure.steps_per_block;
+    let gradients = plan.workload.gradients.len();
+    let kilobytes = |blocks: usize| {
+        (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000).to_string()
+    };
+    let least_seconds = seconds * measure.blocks_min as f64;
+    let most_seconds =
+        (seconds * measure.blocks_max as f64).min(least_seconds.max(measure.budget_seconds));
+    println!(
+        "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps, in random order from \
+         seed {}",
+        plan.cases.len(),
+        plan.workload.name,
+        gradients,
+        (plan.workload.elements() * plan.config.dtype().size_bytes()) as f64 / 1e6,
+        range(measure.blocks_min.to_string(), measure.blocks_max.to_string()),
+        measure.warmup_steps,
+        measure.steps_per_block,
+        measure.seed,
+    );
+    println!(
+        "about {} s (assuming 16 GB/s per core), at most {} MB of memory, about {} kB of files without figures",
+        range(format!("{least_seconds:.0}"), format!("{most_seconds:.0}")),
+        plan.memory_bytes() / 1_000_000,
+        range(kilobytes(measure.blocks_min), kilobytes(measure.blocks_max)),
+    );
+}
+
+/// From the one to the other, or the one if they are alike.
+fn range(low: String, high: String) -> String {
+    if low == high { low } else { format!("{low} to {high}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_exit_status_tells_right_wrong_and_inconclusive() {
+        let row = |status, low| Row { status, time_us_p50_low: low, ..Row::default() };
+        let right = row(Status::Ok, Some(1.0));
+        for (rows, expected) in [
+            (vec![right.clone(), row(Status::Unsupported, None)], Exit::Right),
+            (vec![right.clone(), row(Status::Wrong, Some(1.0))], Exit::Wrong),
+            (vec![right, row(Status::Failed, None)], Exit::Wrong),
+            (vec![row(Status::Ok, None)], Exit::Inconclusive),
+            (vec![row(Status::Unsupported, None)], Exit::Inconclusive),
+        ] {
+            assert_eq!(exit(&rows), expected);
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! `kolo sweep` where the configuration is about control planes alone.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Arguments, exit, open};
+use crate::cli::{Exit, plot, usage};
+use measure::control_sweep::config::{Config, LOCKSTEP};
+use measure::control_sweep::{Plan, run as run_plan, summary};
+use measure::environment::Environment;
+use measure::precedence::Options;
+use results::provenance::{Launch, PROVENANCE, memory_bytes, now};
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let config = Config::read(&arguments.config)?;
+    let refuse = |problem: String| usage(format!("{}: {problem}", arguments.config.display()));
+    if arguments.options != Options::default() || arguments.timeline {
+        return Err(refuse(
+            "a sweep of control planes takes no --timeline, --fusion-threshold-mb, \
+             --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
+             configuration"
+                .into(),
+        ));
+    }
+    let launch = Launch::now();
+    ignore(&Environment::read(&launch.environment).map_err(usage)?);
+    let plan = Plan::new(config, &arguments.config).map_err(|error| refuse(error.to_string()))?;
+    if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
+        return Err(refuse(format!(
+            "the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks or \
+             tensors",
+            plan.memory_bytes() / 1_000_000,
+            available / 1_000_000
+        )));
+    }
+    if arguments.dry_run {
+        dry_run(&plan);
+        return Ok(Exit::Right);
+    }
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, 0)?;
+    let provenance_path = store.folder().join(PROVENANCE);
+    provenance.write(&provenance_path)?;
+    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    if !earlier.rows.is_empty() {
+        eprintln!(
+            "resuming {}: {} of {} cases are there",
+            store.folder().display(),
+            earlier.rows.len(),
+            plan.cases.len()
+        );
+    }
+    let progress = progress(&plan);
+    let rows = run_plan(&plan, &mut store, earlier.rows, &provenance.launches, &progress);
+    progress.finish_and_clear();
+    let rows = rows?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.ended = Some(now());
+    }
+    provenance.write(&provenance_path)?;
+    let summary = summary::text(&plan, &rows);
+    store.write_whole("summary.txt", summary.as_bytes())?;
+    let figures = match arguments.no_figures {
+        true => String::new(),
+        false => plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?,
+    };
+    print!("{summary}{figures}");
+    println!("results in {}", store.folder().display());
+    Ok(exit(&rows))
+}
+
+/// Tells the user of Horovod's variables that are set and do not count.
+fn ignore(environment: &Environment) {
+    environment.notices.iter().for_each(|sentence| eprintln!("{sentence}"));
+    let set = [
+        &environment.fusion_threshold_bytes.set_by,
+        &environment.cycle_time_ms.set_by,
+        &environment.cache_capacity.set_by,
+    ];
+    for variable in set.into_iter().flatten() {
+        eprintln!("{variable} is ignored: a sweep of control planes goes by its configuration");
+    }
+}
+
+fn progress(plan: &Plan) -> ProgressBar {
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} cases, {eta} left  {msg}";
+    let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
+    ProgressBar::new(plan.cases.len() as u64).with_style(style.progress_chars("=> "))
+}
+
+fn dry_run(plan: &Plan) {
+    let measure = &plan.config.measure;
+    let mut seconds = 0.0;
+    for case in &plan.cases {
+        if let Some(reason) = case.unsupported() {
+            println!("{case}  unsupported: {reason}");
+            continue;
+        }
+        let tensors = plan.list(case).len();
+        // A guess: 100 ns per rank and tensor, of all ranks together.
+        let step = (case.ranks * tensors) as f64 * 1e-7;
+        let least = (measure.warmup_steps + measure.steps_min) as f64 * step;
+        seconds += measure.budget_seconds.max(least);
+        println!("{case}  {tensors} tensors, about {:.1} s", measure.budget_seconds.max(least));
+    }
+    let in_lockstep = plan.cases.iter().filter(|case| case.transport == LOCKSTEP).count();
+    println!(
+        "{} cases, {in_lockstep} of them with all ranks in one thread; each {} + {} to {} steps, in \
+         random order from seed {}",
+        plan.cases.len(),
+        measure.warmup_steps,
+        measure.steps_min,
+        measure.steps_max,
+        measure.seed,
+    );
+    println!(
+        "at most about {seconds:.0} s, {} MB of memory, and {} kB of files without figures",
+        plan.memory_bytes() / 1_000_000,
+        plan.cases.len().div_ceil(2),
+    );
+}

@@ -1,0 +1,111 @@
+//! `kolo sweep` where the configuration is simulated.
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Arguments, exit, open};
+use crate::cli::{Exit, plot, usage};
+use measure::precedence::Options;
+use results::provenance::{Launch, PROVENANCE, now};
+use results::record::csv_bytes;
+use results::row::{Row, Status};
+use simulator::config::Config;
+use simulator::sweep::Plan;
+use simulator::{claims, crossover, summary, tabulate};
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let config = Config::read(&arguments.config)?;
+    let refuse = |problem: String| usage(format!("{}: {problem}", arguments.config.display()));
+    if arguments.options != Options::default() || arguments.timeline {
+        return Err(refuse(
+            "a simulated sweep takes no --timeline, --fusion-threshold-mb, --cycle-time-ms or \
+             --cache-capacity; leave it out, or change its policies"
+                .into(),
+        ));
+    }
+    let launch = Launch::now();
+    let plan = Plan::new(config, &arguments.config).map_err(|error| refuse(error.to_string()))?;
+    for workload in plan.workloads.iter().filter(|workload| workload.ready_assumed) {
+        eprintln!(
+            "{}: nobody measured when its gradients become ready; the reverse of their definition \
+             is assumed",
+            workload.name
+        );
+    }
+    if arguments.dry_run {
+        dry_run(&plan);
+        return Ok(Exit::Right);
+    }
+    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, 0)?;
+    let provenance_path = store.folder().join(PROVENANCE);
+    provenance.write(&provenance_path)?;
+    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    let progress = progress(&plan);
+    let cases = plan.run(|| progress.inc(1));
+    let mut rows = tabulate::rows(&plan, &cases);
+    if let Some(crossover) = &plan.config.crossover {
+        rows.extend(crossover::rows(crossover, &plan.machine, || progress.inc(1)));
+    }
+    progress.finish_and_clear();
+    // A run that was cut while it wrote has the first of the same rows.
+    let missing: Vec<Row> = rows.iter().skip(earlier.rows.len()).cloned().collect();
+    store.append_rows(&missing)?;
+    let mut text = summary::text(&plan, &rows);
+    if !plan.config.claim.is_empty() {
+        let compared = claims::compare(&plan).map_err(refuse)?;
+        store.write_whole("claims.csv", &csv_bytes(&compared, true))?;
+        text.push('\n');
+        text.push_str(&claims::text(&compared));
+    }
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.ended = Some(now());
+    }
+    provenance.write(&provenance_path)?;
+    store.write_whole("summary.txt", text.as_bytes())?;
+    let figures = match arguments.no_figures {
+        true => String::new(),
+        false => plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?,
+    };
+    print!("{text}{figures}");
+    println!("results in {}", store.folder().display());
+    // That there is no such schedule for a world is an answer.
+    let failed: Vec<Row> =
+        rows.into_iter().filter(|row| row.status != Status::Unsupported).collect();
+    Ok(exit(&failed))
+}
+
+fn units(plan: &Plan) -> usize {
+    let crossover = plan.config.crossover.as_ref();
+    plan.config.cases().len()
+        + crossover.map_or(0, |crossover| crossover.algorithm.len() * crossover.ranks.len())
+}
+
+fn progress(plan: &Plan) -> ProgressBar {
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len}, {eta} left";
+    let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
+    ProgressBar::new(units(plan) as u64).with_style(style.progress_chars("=> "))
+}
+
+fn dry_run(plan: &Plan) {
+    let simulate = &plan.config.simulate;
+    for case in plan.config.cases() {
+        let misfit = plan.machine.misfit(case.ranks);
+        println!("{case}{}", misfit.map_or(String::new(), |why| format!("  unsupported: {why}")));
+    }
+    println!(
+        "{} cases, each {} seeds x ({} + {}) steps, simulated on machine {}",
+        plan.config.cases().len(),
+        simulate.seeds,
+        simulate.warmup_steps,
+        simulate.steps,
+        plan.machine.name,
+    );
+    if let Some(crossover) = &plan.config.crossover {
+        let (from, to) = crossover.size_log2;
+        println!(
+            "{} algorithms on {} worlds, 2^{from} to 2^{to} bytes",
+            crossover.algorithm.len(),
+            crossover.ranks.len()
+        );
+    }
+}

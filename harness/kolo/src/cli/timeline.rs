@@ -1,0 +1,185 @@
+//! `kolo timeline`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::sizes::whole;
+use super::{Exit, usage};
+use training::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
+use workloads::trace::read::{Flaws, Trace};
+
+/// Say where the time of a job went, from a timeline of ours or of Horovod
+///
+/// Computation, communication and what of it was exposed, negotiation, and who was waited for. Perfetto
+/// (https://ui.perfetto.dev) shows the same file.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE)
+    file: PathBuf,
+    /// Tensors that are listed, the slowest to negotiate first
+    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<usize>)]
+    tensors: usize,
+    /// Leave out the first steps, such as those of the warm-up
+    #[arg(long, value_name = "STEPS", default_value_t = 0, value_parser = whole::<usize>)]
+    skip: usize,
+}
+
+const UNKNOWN: &str = "not in this file";
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let mut trace = Trace::read(&arguments.file).map_err(usage)?;
+    if arguments.skip > 0 {
+        trace.skip(arguments.skip).map_err(|there| {
+            let file = arguments.file.display();
+            usage(format!("{file}: it has {there} steps; --skip must leave one of them"))
+        })?;
+    }
+    let analysis = analyse(&trace);
+    let origin = match &trace.case {
+        Some(case) => format!("kolo, {case}"),
+        None => "not by kolo, so read as Horovod writes it".into(),
+    };
+    println!("{}: {origin}", arguments.file.display());
+    flaws(trace.flaws).iter().for_each(|flaw| println!("  note: {flaw}"));
+    print!("{}", text(&analysis, arguments.tensors));
+    Ok(Exit::Right)
+}
+
+fn flaws(flaws: Flaws) -> Vec<String> {
+    let Flaws { cut, open, unopened } = flaws;
+    let mut sentences = Vec::new();
+    if cut {
+        sentences.push("the end of the file is missing, as when a job is killed".into());
+    }
+    if open > 0 {
+        sentences.push(format!("{open} span(s) never end, taken to last until the end"));
+    }
+    if unopened > 0 {
+        sentences.push(format!("{unopened} end(s) without a beginning are passed over"));
+    }
+    sentences
+}
+
+/// The whole table.
+fn text(analysis: &Analysis, most_tensors: usize) -> String {
+    let mut text = String::new();
+    line(&mut text, "time covered", ms(analysis.covered_us));
+    let steps = analysis.steps.as_ref().map(|steps| {
+        format!("{}, median {}, longest {}", steps.samples, ms(steps.p50), ms(steps.max))
+    });
+    line(&mut text, "steps", steps.unwrap_or(UNKNOWN.into()));
+    let communication: Part = |share| Some(share.communication_us);
+    for (label, part, whole) in [
+        ("computation", (|share| share.computation_us) as Part, None),
+        ("communication", communication, None),
+        ("  overlapped", overlapped, Some(communication)),
+        ("  exposed", |share| share.exposed_us, Some(communication)),
+        ("  packing", |share| Some(share.packing_us), Some(communication)),
+        ("control plane", |share| share.control_us, None),
+    ] {
+        line(&mut text, label, shares(analysis, part, whole));
+    }
+    negotiation(&mut text, analysis);
+    let share = &analysis.ranks[0];
+    let cycles = share.cycles.map(|cycles| {
+        let percent = 100.0 * cycles.idle as f64 / cycles.count as f64;
+        format!("{}, of which {} idle ({percent:.1} %)", cycles.count, cycles.idle)
+    });
+    let unmarked = || format!("{UNKNOWN}; HOROVOD_TIMELINE_MARK_CYCLES=1 marks them");
+    line(&mut text, "cycles", cycles.unwrap_or_else(unmarked));
+    let messages = analysis.messages.map(|messages| {
+        format!(
+            "{} of {:.1} tensors each ({} to {}){}",
+            messages.count,
+            messages.tensors_mean,
+            messages.tensors_min,
+            messages.tensors_max,
+            if messages.told { "" } else { ", taking those for one that overlap in time" },
+        )
+    });
+    line(&mut text, "messages", messages.unwrap_or(UNKNOWN.into()));
+    tensors(&mut text, &analysis.tensors, most_tensors);
+    text
+}
+
+fn line(text: &mut String, label: &str, value: String) {
+    let _ = writeln!(text, "  {label:<18}{value}");
+}
+
+fn ms(time_us: f64) -> String {
+    format!("{:.3} ms", time_us / 1e3)
+}
+
+/// A number that each rank may have.
+type Part = fn(&Share) -> Option<f64>;
+
+/// Communication during which something was computed.
+fn overlapped(share: &Share) -> Option<f64> {
+    share.exposed_us.map(|exposed_us| share.communication_us - exposed_us)
+}
+
+/// A part of all ranks' time: mean, share of a whole or of the time covered, and range.
+fn shares(analysis: &Analysis, part: Part, whole: Option<Part>) -> String {
+    let times = |part: Part| analysis.ranks.iter().map(part).collect::<Option<Vec<f64>>>();
+    let mean = |times: &[f64]| times.iter().sum::<f64>() / times.len() as f64;
+    let Some(own) = times(part) else { return UNKNOWN.into() };
+    let whole = whole.map_or(Some(analysis.covered_us), |whole| times(whole).map(|all| mean(&all)));
+    let own_mean = mean(&own);
+    let mut text = ms(own_mean);
+    if let Some(whole) = whole.filter(|&whole| whole > 0.0) {
+        let _ = write!(text, " ({:.1} %)", 100.0 * own_mean / whole);
+    }
+    if own.len() > 1 {
+        let least = own.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = own.iter().copied().fold(0.0, f64::max);
+        let _ = write!(text, ", mean over ranks, {} to {}", ms(least), ms(most));
+    }
+    if let Some(steps) = &analysis.steps {
+        let _ = write!(text, "; {} per step", ms(own_mean / steps.samples as f64));
+    }
+    text
+}
+
+fn negotiation(text: &mut String, analysis: &Analysis) {
+    let Some(Negotiation { time, wall_us, ticked, waiting_us, last }) = &analysis.negotiation
+    else {
+        return line(text, "negotiation", UNKNOWN.into());
+    };
+    let count = time.samples;
+    let value = format!(
+        "{count} of single tensors, median {}, longest {}; at least one for {}",
+        ms(time.p50),
+        ms(time.max),
+        ms(*wall_us)
+    );
+    line(text, "negotiation", value);
+    let (waiting, ranks) = match ticked {
+        0 => (UNKNOWN.into(), UNKNOWN.into()),
+        ticked => {
+            let waiting = ms(waiting_us / *ticked as f64);
+            let ranks = last.iter().map(|last| {
+                format!("rank {} {} times (alone for {})", last.rank, last.times, ms(last.alone_us))
+            });
+            let of = format!("{waiting} from first to last rank, mean of {ticked} of {count}");
+            (of, ranks.collect::<Vec<_>>().join(", "))
+        }
+    };
+    line(text, "waiting", waiting);
+    line(text, "last to be ready", ranks);
+}
+
+fn tensors(text: &mut String, tensors: &[Tensor], most: usize) {
+    let listed = &tensors[..most.min(tensors.len())];
+    let Some(width) = listed.iter().map(|tensor| tensor.name.chars().count()).max() else { return };
+    let title = "slowest to negotiate";
+    let width = width.max(title.len());
+    let _ =
+        writeln!(text, "  {title:<width$}  {:>12} {:>12} {:>6}  last", "mean", "longest", "times");
+    for Tensor { name, times, mean_us, max_us, last } in listed {
+        let last = last.map_or(UNKNOWN.into(), |rank| format!("rank {rank}"));
+        let (mean, max) = (ms(*mean_us), ms(*max_us));
+        let _ = writeln!(text, "  {name:<width$}  {mean:>12} {max:>12} {times:>6}  {last}");
+    }
+}

@@ -1,0 +1,236 @@
+//! `kolo tune`.
+
+mod confirm;
+mod regret;
+mod request;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{Exit, plot, sizes, usage};
+use measure::config::MOST_STEP_MS;
+use measure::crew;
+use measure::environment::{Environment, number};
+use request::Request;
+use results::provenance::{Launch, PROVENANCE, Provenance};
+use results::record::{Store, csv_bytes};
+use transports::transport;
+use tune::answer::Verdict;
+use tune::larger::Larger;
+use tune::report::Report;
+use tune::space::Pins;
+use tune::surface::Site;
+use tune::tuned::Tuned;
+
+/// Find the fusion threshold and cycle time for a model on this cluster
+///
+/// A model learned from the first measurements proposes, real training steps decide. Ends with a
+/// recommendation, how sure it is, and why; and with lines to copy where the data plane measured is the one
+/// that Horovod uses (over MPI).
+///
+/// Horovod's defaults and the points where its own autotune begins are always measured. The gain is stated
+/// with a 95 % interval, from measurements made after the choice.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// All of this in TOML: workload, [step], [data], [framework], [tune]
+    config: Option<PathBuf>,
+    /// The gradients: a model of configs/workloads, or a file
+    #[arg(long, value_name = "NAME|FILE")]
+    workload: Option<String>,
+    /// Length of the backward pass in ms, without communication [default: as a timeline shows it]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    backward_ms: Option<f64>,
+    /// Length of the forward pass in ms [default: half the backward pass]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    forward_ms: Option<f64>,
+    /// Length of the optimizer in ms [default: 0]
+    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    optimizer_ms: Option<f64>,
+    /// What moves bytes [default: mpi where several processes were started, else threads]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(transport::NAMES))]
+    transport: Option<String>,
+    /// Nodes x ranks per node, one or several with an answer each, such as 1x4,2x4,4x4 [default: all processes
+    /// of the job; on threads 1x2]
+    #[arg(long, value_delimiter = ',')]
+    topology: Vec<String>,
+    /// How long to measure, such as 90s or 10m; all topologies share it [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    budget: Option<Duration>,
+    /// Compare with what Horovod's variables say now, instead of the defaults: does a change pay?
+    #[arg(long)]
+    check: bool,
+    /// Afterwards measure every setting so many times, at least twice, and say what the recommendation loses
+    /// against the best; takes as long as that takes
+    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u16).range(2..))]
+    exhaustive: Option<u16>,
+    /// Also say what the simulator expects of more nodes, on the file that kolo calibrate has written for this
+    /// cluster
+    #[arg(long, value_name = "FILE")]
+    machine: Option<PathBuf>,
+    /// Up to how many ranks [default: eight times those at hand]
+    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, requires = "machine")]
+    up_to: Option<usize>,
+    /// Measure on processes that share cores or differ, too: rows and provenance say so
+    #[arg(long)]
+    force: bool,
+    /// Also write confirm.py, which measures the recommendation against the defaults where Horovod runs
+    #[arg(long)]
+    confirm_script: bool,
+    /// Read what confirm.py has printed, and say whether reality agrees with the tune.json beside it, or in
+    /// the folder given by --out
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "workload", "check"])]
+    confirm: Option<PathBuf>,
+    /// Where results go [default: results/DATE-tune-WORKLOAD]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    pins: Pins,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let of_surfaces = |path: &&Path| tune::regret::Config::is_at(path);
+    if let Some(path) = arguments.config.as_deref().filter(of_surfaces) {
+        return regret::run(path, arguments.out.as_deref());
+    }
+    if let Some(printed) = &arguments.confirm {
+        return confirm::run(printed, arguments.out.as_deref());
+    }
+    let mut launch = Launch::now();
+    let environment = Environment::read(&launch.environment).map_err(usage)?;
+    let mut request = Request::of(arguments, &environment)?;
+    let assembled = crew::assemble(&mut request.all, &mut launch, arguments.force);
+    let Some(mut crew) = assembled.map_err(usage)? else { return Ok(Exit::Right) };
+    request.settle()?;
+    request.remark();
+    let Request { all, grids, .. } = &request;
+    let folder = arguments.out.clone().unwrap_or_else(|| {
+        let name = format!("{}-tune-{}", launch.started.replace(':', ""), all.workload.name);
+        Path::new("results").join(name)
+    });
+    let mut provenance = Provenance::new(all, launch);
+    let mut store = Store::create(&folder, &provenance)?;
+    provenance.write(&folder.join(PROVENANCE))?;
+    let (settings, seconds) = (all.cases.len(), request.budget.as_secs_f64());
+    eprintln!("{settings} settings, at most {seconds:.0} s; results in {}", folder.display());
+    let (progress, launches) = (progress(), provenance.launches.clone());
+    let mut site = Site {
+        all,
+        crew: &mut *crew,
+        store: &mut store,
+        launches: &launches,
+        progress: &progress,
+        blocks: 0,
+    };
+    let mut tuned = Vec::new();
+    for grid in grids {
+        // What one does not take is the others'; measuring every setting afterwards is beside the budget.
+        let used: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
+        let left = request.budget.saturating_sub(Duration::from_secs_f64(used));
+        let share = left / (grids.len() - tuned.len()) as u32;
+        let rounds = arguments.exhaustive.map(usize::from);
+        tuned.push(Tuned::measure(grid, &mut site, share, rounds)?);
+    }
+    progress.finish_and_clear();
+    drop(crew);
+    let text = write(&request, &tuned, &store, arguments.confirm_script)?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
+    }
+    provenance.write(&folder.join(PROVENANCE))?;
+    let figures = plot::figures(std::slice::from_ref(&folder), &folder.join("figures"))?;
+    print!("{text}{figures}");
+    println!("results in {}", folder.display());
+    let largest = tuned.last().and_then(|tuned| tuned.answer.as_ref());
+    Ok(match largest.map(|answer| answer.verdict) {
+        None | Some(Verdict::Unknown) => Exit::Inconclusive,
+        Some(_) => Exit::Right,
+    })
+}
+
+/// Writes what was found, for people and for programs; returns what people are told. What there is to copy is
+/// that of the last topology.
+fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Result<String> {
+    let (mut text, mut json) = (String::new(), Vec::new());
+    for (grid, tuned) in request.grids.iter().zip(tuned) {
+        let is_last = json.len() + 1 == request.grids.len();
+        let asked = request.machine.as_ref().filter(|_| is_last);
+        let expected =
+            asked.map(|(machine, up_to)| Larger::expect(grid, tuned, machine, *up_to)).transpose();
+        let (larger, problem) = match expected {
+            Ok(larger) => (larger.flatten(), None),
+            // What was measured is told all the same.
+            Err(why) => (None, Some(format!("\nNothing is expected of larger sizes: {why}\n"))),
+        };
+        let (reference, larger) = (request.reference.as_str(), larger.as_ref());
+        let report = Report { grid, tuned, reference, larger, is_last };
+        text += &report.text();
+        text += &problem.unwrap_or_default();
+        json.push(report.json());
+        if !is_last {
+            text.push('\n');
+            continue;
+        }
+        if let Some(yaml) = report.yaml() {
+            store.write_whole("horovod.yaml", yaml.as_bytes())?;
+        }
+        if let Some(script) = report.script().filter(|_| script) {
+            store.write_whole("confirm.py", script.as_bytes())?;
+        }
+    }
+    let lost: Vec<_> = tuned.iter().filter_map(|tuned| tuned.lost.as_ref()).collect();
+    if !lost.is_empty() {
+        store.write_whole("regret.csv", &csv_bytes(&lost, true))?;
+    }
+    let mut largest = json.pop().unwrap_or_default();
+    if let (Some(fields), false) = (largest.as_object_mut(), json.is_empty()) {
+        fields.insert("smaller".into(), json.into());
+    }
+    store.write_whole("tune.json", (serde_json::to_string_pretty(&largest)? + "\n").as_bytes())?;
+    store.write_whole("summary.txt", text.as_bytes())?;
+    Ok(text)
+}
+
+fn progress() -> ProgressBar {
+    let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} blocks  {msg}";
+    let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
+    ProgressBar::new(1).with_style(style.progress_chars("=> "))
+}
+
+/// Length of a part of a step.
+fn step_ms(text: &str) -> Result<f64, String> {
+    number(text, MOST_STEP_MS)
+}
+
+/// `90s`, `10m`, `1h`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time; write 90s, 10m or 1h");
+    let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
+    let seconds = match unit {
+        "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(wrong()),
+    };
+    let number: f64 = number.parse().map_err(|_| wrong())?;
+    match (0.0..1e6).contains(&number) {
+        true => Ok(Duration::from_secs_f64(number * seconds)),
+        false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units() {
+        assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
+        assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
+        for wrong in ["", "90", "m", "-1m", "tenm", "1e9h", "5µ"] {
+            assert!(duration(wrong).unwrap_err().contains("write 90s"), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! What is to be tuned, from the command line and a file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::super::usage;
+use super::{Arguments, duration};
+use cluster::launch::Launched;
+use measure::config::{Axes, Config, Data, Measure, Step};
+use measure::environment::Environment;
+use measure::plan::Plan;
+use measure::summary::HOROVOD_DEFAULTS;
+use results::toml_file::read_toml;
+use results::units::MIB;
+use simulator::machine_file::MachineFile;
+use transports::threads;
+use transports::transport::{MPI, has_processes};
+use tune::grid::Grid;
+use tune::larger::misfit;
+use tune::space::{self, CACHED, Pins, Present, UNCACHED};
+use workloads::framework::Framework;
+use workloads::workload::workload_path;
+use workloads::workload::{Workload, from_timeline};
+
+/// Steps of a block: one to warm up, and those that count.
+const WARMUP_STEPS: usize = 1;
+const STEPS: usize = 4;
+
+/// How long to measure, unless told otherwise.
+const BUDGET: Duration = Duration::from_secs(300);
+
+/// The simulator goes up to so many times the ranks at hand, unless told otherwise.
+const TIMES_AS_MANY: usize = 8;
+
+/// The same as a file.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    workload: String,
+    step: Step,
+    #[serde(default)]
+    data: Data,
+    #[serde(default)]
+    framework: Framework,
+    #[serde(default)]
+    tune: Tune,
+}
+
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(deny_unknown_fields, default)]
+struct Tune {
+    transport: Option<String>,
+    topology: Topologies,
+    budget: Option<String>,
+    #[serde(flatten)]
+    pins: Pins,
+}
+
+/// One, or several.
+#[derive(Debug, serde::Deserialize)]
+#[serde(untagged, expecting = "expected a topology, such as \"2x2\", or a list of them")]
+enum Topologies {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Default for Topologies {
+    fn default() -> Topologies {
+        Topologies::Several(Vec::new())
+    }
+}
+
+impl Topologies {
+    fn names(self) -> Vec<String> {
+        match self {
+            Topologies::One(name) => vec![name],
+            Topologies::Several(names) => names,
+        }
+    }
+}
+
+/// What is to be tuned.
+pub struct Request {
+    /// What a crew is to know: the cases of all grids.
+    pub all: Plan,
+    /// A grid for each topology.
+    pub grids: Vec<Grid>,
+    /// How long to measure.
+    pub budget: Duration,
+    /// What the first of the defaults is.
+    pub reference: String,
+    /// Where more ranks are simulated, and how many.
+    pub machine: Option<(MachineFile, usize)>,
+}
+
+impl Request {
+    /// # Errors
+    /// What is missing, wrong or contradicts itself; a budget too short.
+    pub fn of(arguments: &Arguments, environment: &Environment) -> Result<Request> {
+        let file = arguments.config.as_deref().map(read_toml::<File>).transpose()?;
+        let (named, step, data, framework, tune) = match file {
+            Some(File { workload, step, data, framework, tune }) => {
+                (Some(workload), Some(step), data, framework, tune)
+            }
+            None => (None, None, Data::default(), Framework::default(), Tune::default()),
+        };
+        let (name, path) = workload(arguments, named)?;
+        let step = self::step(arguments, step, &path)?;
+        let workload = Workload::read(&path).map_err(usage)?;
+        let budget = match (arguments.budget, &tune.budget) {
+            (Some(budget), _) => budget,
+            (None, Some(text)) => {
+                duration(text).map_err(|why| usage(format!("tune.budget: {why}")))?
+            }
+            (None, None) => BUDGET,
+        };
+        let (transport, topologies) = placement(arguments, tune.transport, tune.topology);
+        let pins = arguments.pins.or(&tune.pins);
+        let measure =
+            Measure { warmup_steps: WARMUP_STEPS, steps_per_block: STEPS, ..Measure::default() };
+        let base =
+            Config { workload: name, step, data, framework, sweep: Axes::default(), measure };
+        let present = arguments.check.then(|| present(environment));
+        let bytes = workload.elements() * base.wire().size_bytes();
+        let config = |topology: &String| -> Result<Config, String> {
+            let mut sweep = space::axes(&transport, topology, bytes, &pins)?;
+            if let Some((plane, bytes, ms)) = &present {
+                let mib = *bytes as f64 / MIB;
+                pins.allow(plane, mib, *ms)?;
+                insert(&mut sweep.fusion_threshold_mib, mib);
+                insert(&mut sweep.cycle_time_ms, *ms);
+                let capacity = environment.cache_capacity.value;
+                sweep.cache_capacity = if capacity > 0 { capacity } else { sweep.cache_capacity };
+            }
+            let config = Config { sweep, ..base.clone() };
+            config.check()?;
+            Ok(config)
+        };
+        let configs: Vec<Config> =
+            topologies.iter().map(config).collect::<Result<_, String>>().map_err(usage)?;
+        let all = Plan::new(united(&configs), workload.clone());
+        let grid = |config| Grid::new(&all, Plan::new(config, workload.clone()), present.as_ref());
+        let grids: Vec<Grid> = configs.into_iter().map(grid).collect();
+        enough(&grids, budget)?;
+        let machine = machine(arguments, &grids)?;
+        let reference = reference(present.as_ref());
+        Ok(Request { all, grids, budget, reference, machine })
+    }
+
+    /// Takes over where a crew has put the cases.
+    ///
+    /// # Errors
+    /// What cannot run here, and why.
+    pub fn settle(&mut self) -> Result<()> {
+        self.grids.iter_mut().try_for_each(|grid| grid.settle(&self.all)).map_err(usage)
+    }
+
+    /// Says what can hardly be tuned.
+    pub fn remark(&self) {
+        if self.all.workload.gradients.len() == 1 {
+            eprintln!("kolo: the workload is one gradient: there is nothing to fuse");
+        }
+        let shortest_ms =
+            self.all.config.sweep.cycle_time_ms.iter().copied().fold(f64::INFINITY, f64::min);
+        let backward_ms = self.all.config.step.backward_ms;
+        if backward_ms < shortest_ms {
+            eprintln!(
+                "kolo: the backward pass of {backward_ms} ms is shorter than one cycle of {shortest_ms} ms: all \
+             gradients are ready at the first; try --cycle-time-ms, or check the unit of --backward-ms"
+            );
+        }
+    }
+}
+
+/// The workload's name, and its file.
+fn workload(arguments: &Arguments, named: Option<String>) -> Result<(String, PathBuf)> {
+    let name = arguments.workload.clone().or(named).ok_or_else(|| {
+        usage("no workload: name a model with --workload resnet50, or a configuration")
+    })?;
+    let beside = arguments.config.clone().unwrap_or_else(|| PathBuf::from("configs/tune.toml"));
+    // A file that the command line names lies where the user is.
+    let path = match &arguments.workload {
+        Some(file) if Path::new(file).is_file() => PathBuf::from(file),
+        _ => workload_path(&name, &beside),
+    };
+    Ok((name, path))
+}
+
+/// Lengths of the parts of a step; that of the backward pass may be seen in a timeline.
+fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> {
+    let is_timeline = path.extension().is_some_and(|ending| ending == "json");
+    let timed = || from_timeline::read(path).ok().map(|seen| seen.backward_ms);
+    let backward_ms = arguments
+        .backward_ms
+        .or(step.map(|step| step.backward_ms))
+        .or_else(|| is_timeline.then(timed).flatten())
+        .ok_or_else(|| {
+            usage(
+                "no backward pass: say with --backward-ms how long it takes without communication, on \
+                 one GPU or process",
+            )
+        })?;
+    let forward_ms = arguments.forward_ms.or(step.map(|step| step.forward_ms));
+    let optimizer_ms = arguments.optimizer_ms.or(step.map(|step| step.optimizer_ms));
+    Ok(Step {
+        backward_ms,
+        forward_ms: forward_ms.unwrap_or(backward_ms / 2.0),
+        optimizer_ms: optimizer_ms.unwrap_or(0.0),
+    })
+}
+
+/// What moves bytes, and between which ranks.
+fn placement(
+    arguments: &Arguments,
+    transport: Option<String>,
+    topology: Topologies,
+) -> (String, Vec<String>) {
+    let launched = Launched::here();
+    let several = launched.is_some_and(|launched| launched.tasks > 1);
+    let usual = || if several { MPI.into() } else { threads::NAME.into() };
+    let transport = arguments.transport.clone().or(transport).unwrap_or_else(usual);
+    let topologies = match &arguments.topology[..] {
+        [] => topology.names(),
+        named => named.to_vec(),
+    };
+    let whole = || match launched {
+        Some(launched) if has_processes(&transport) => {
+            launched.shape(|name| std::env::var(name).ok())
+        }
+        _ => "1x2".into(),
+    };
+    let topologies = if topologies.is_empty() { vec![whole()] } else { topologies };
+    (transport, topologies)
+}
+
+/// What Horovod's variables say now.
+fn present(environment: &Environment) -> Present {
+    let plane = if environment.cache_capacity.value == 0 { UNCACHED } else { CACHED };
+    let bytes = environment.fusion_threshold_bytes.value;
+    (plane.to_string(), bytes, environment.cycle_time_ms.value)
+}
+
+fn reference(present: Option<&Present>) -> String {
+    match present {
+        Some((_, bytes, ms)) => {
+            format!("what the environment says now ({} MiB, {ms} ms)", *bytes as f64 / MIB)
+        }
+        None => {
+            let (mib, ms, since) = HOROVOD_DEFAULTS[0];
+            format!("{since} ({mib} MiB, {ms} ms)")
+        }
+    }
+}
+
+/// The cases of all topologies.
+fn united(configs: &[Config]) -> Config {
+    let mut all = configs[0].clone();
+    for Axes { topology, algorithm, .. } in configs[1..].iter().map(|config| &config.sweep) {
+        let add = |names: &mut Vec<String>, more: &[String]| {
+            let new = more.iter().filter(|name| !names.contains(name)).cloned();
+            let new: Vec<String> = new.collect();
+            names.extend(new);
+        };
+        add(&mut all.sweep.topology, topology);
+        add(&mut all.sweep.algorithm, algorithm);
+    }
+    all
+}
+
+/// Refuses a budget in which not even the least can be measured.
+fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
+    let needed = |grid: &Grid| grid.longest_block() * grid.least_blocks() as u32;
+    let Some(most) = grids.iter().max_by_key(|grid| needed(grid)) else { return Ok(()) };
+    let all = needed(most) * grids.len() as u32;
+    if all <= budget {
+        return Ok(());
+    }
+    let of_each =
+        if grids.len() > 1 { format!(" for each of {}", grids.len()) } else { String::new() };
+    Err(usage(format!(
+        "a budget of {} s is too short: {} blocks of about {:.1} s{of_each} are the least, {:.0} s; give \
+         --budget {:.0}s or more",
+        budget.as_secs(),
+        most.least_blocks(),
+        most.longest_block().as_secs_f64(),
+        all.as_secs_f64(),
+        (all.as_secs_f64() * 1.5).ceil(),
+    )))
+}
+
+/// Where more ranks than those of the last grid are simulated, and up to how many.
+fn machine(arguments: &Arguments, grids: &[Grid]) -> Result<Option<(MachineFile, usize)>> {
+    let (Some(path), Some(grid)) = (&arguments.machine, grids.last()) else { return Ok(None) };
+    let machine = MachineFile::choose(path)?;
+    let topology = &grid.plan.cases[0].case.topology;
+    if let Some(why) = misfit(&machine, topology) {
+        return Err(usage(format!("{}: {why}", path.display())));
+    }
+    let up_to = arguments.up_to.unwrap_or(TIMES_AS_MANY * topology.ranks());
+    if up_to < 2 * topology.ranks() {
+        let least = 2 * topology.ranks();
+        return Err(usage(format!(
+            "--up-to {up_to}: expected {least} or more, twice the ranks at hand"
+        )));
+    }
+    Ok(Some((machine, up_to)))
+}
+
+fn insert(values: &mut Vec<f64>, value: f64) {
+    if !values.contains(&value) {
+        values.push(value);
+        values.sort_by(f64::total_cmp);
+    }
+}

@@ -1,0 +1,143 @@
+//! `kolo verify`.
+
+use std::ops::RangeInclusive;
+use std::time::Instant;
+
+use algorithms::control::flaw::Flaws;
+use algorithms::control::rehearsal::{Failure, Rehearsed, rehearse};
+use algorithms::registry::{ALL, DEFAULT_INNER};
+use algorithms::topology::Topology;
+use algorithms::verify::{self, Violation};
+use anyhow::Result;
+use rayon::prelude::*;
+
+use super::{Exit, sizes, usage};
+use results::names;
+
+/// Up to so many ranks the pipelined form, in three segments, is proved as well.
+const PIPELINED_RANKS: usize = 16;
+
+/// Control planes are rehearsed in so many worlds, unless the command line says so.
+const WORLDS: u64 = 2000;
+
+/// Prove that schedules are allreduces, and rehearse control planes
+///
+/// Schedules are proved symbolically, for every world size and every way to put the ranks on nodes of one
+/// size. Control planes are rehearsed in small worlds made of seeds, in which messages are late,
+/// tensors differ or never come, and ranks shut down or die.
+#[derive(clap::Args)]
+pub struct Arguments {
+    /// Algorithms, separated by commas [default: all, and hierarchical over each]
+    #[arg(long, value_delimiter = ',')]
+    algorithm: Vec<String>,
+    /// World sizes, both ends included
+    #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
+    ranks: RangeInclusive<usize>,
+    /// Only rehearse control planes, in so many worlds
+    #[arg(long, value_name = "WORLDS", value_parser = sizes::whole::<u64>, conflicts_with_all = ["algorithm", "ranks"])]
+    control_planes: Option<u64>,
+    /// Seed of the first of these worlds
+    #[arg(long, default_value_t = 0, value_parser = sizes::whole::<u64>, requires = "control_planes")]
+    first_seed: u64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    if let Some(worlds) = arguments.control_planes {
+        return Ok(rehearsals(arguments.first_seed, worlds));
+    }
+    let proved = prove(arguments)?;
+    match arguments.algorithm.is_empty() && proved == Exit::Right {
+        true => Ok(rehearsals(0, WORLDS)),
+        false => Ok(proved),
+    }
+}
+
+/// Rehearses control planes in the worlds of these seeds.
+fn rehearsals(first: u64, worlds: u64) -> Exit {
+    let start = Instant::now();
+    let rehearsed = |seed| rehearse(seed, |_| Flaws::default());
+    let sum = |a: Rehearsed, b: Rehearsed| Rehearsed {
+        events: a.events + b.events,
+        messages: a.messages + b.messages,
+    };
+    let seeds = first..first.saturating_add(worlds);
+    let all: Result<Rehearsed, Failure> =
+        seeds.into_par_iter().map(rehearsed).try_reduce(Rehearsed::default, |a, b| Ok(sum(a, b)));
+    let seconds = start.elapsed().as_secs_f64();
+    match all {
+        Ok(Rehearsed { events, messages }) => {
+            println!(
+                "control planes         rehearsed in {worlds} worlds, {events} events, {messages} \
+                 messages, {seconds:.2} s"
+            );
+            Exit::Right
+        }
+        Err(failure) => {
+            println!("control planes         REFUSED: {failure}");
+            println!("  again: kolo verify --control-planes 1 --first-seed {}", failure.seed);
+            Exit::Wrong
+        }
+    }
+}
+
+fn prove(arguments: &Arguments) -> Result<Exit> {
+    let mut names = arguments.algorithm.clone();
+    if names.is_empty() {
+        // Who chooses has no schedule but those of the others.
+        let all = || ALL.iter().filter(|entry| !entry.chooses());
+        names.extend(all().map(|entry| entry.name.to_string()));
+        let plain = all().filter(|inner| !inner.takes_inner());
+        let inner = plain.filter(|inner| inner.name != DEFAULT_INNER);
+        names.extend(inner.map(|inner| format!("hierarchical:{}", inner.name)));
+    }
+    let mut status = Exit::Right;
+    for name in &names {
+        let algorithm = names::algorithm(name, &[]).map_err(usage)?;
+        let start = Instant::now();
+        let proofs: Vec<_> = worlds(arguments.ranks.clone())
+            .into_par_iter()
+            .map(|world| {
+                let proof = verify::algorithm(&*algorithm, &world).and_then(|proof| {
+                    if world.ranks() <= PIPELINED_RANKS {
+                        verify::pipelined(&*algorithm, &world, 3, 1)?;
+                    }
+                    Ok(proof)
+                });
+                (proof, world)
+            })
+            .collect();
+        let (mut proved, mut transfers, mut unsupported) = (0, 0, 0);
+        for (proof, world) in proofs {
+            match proof {
+                Ok(proof) => {
+                    proved += 1;
+                    transfers += proof.transfers;
+                }
+                Err(Violation::Unsupported(_)) => unsupported += 1,
+                Err(why) => {
+                    println!("{name:<22} REFUSED on {world}: {why}");
+                    status = Exit::Wrong;
+                }
+            }
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        println!(
+            "{name:<22} proved on {proved} topologies, {transfers} transfers, {seconds:.2} s{}",
+            match unsupported {
+                0 => String::new(),
+                count => format!("; unsupported on {count}"),
+            }
+        );
+    }
+    Ok(status)
+}
+
+/// Every world size on nodes of every size that divides it.
+fn worlds(ranks: RangeInclusive<usize>) -> Vec<Topology> {
+    let shapes = |ranks: usize| {
+        (1..=ranks)
+            .filter(move |size| ranks.is_multiple_of(*size))
+            .map(move |size| Topology::uniform(ranks / size, size))
+    };
+    ranks.flat_map(shapes).collect()
+}

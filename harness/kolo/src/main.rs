@@ -1,0 +1,20 @@
+//! kolo: a research and benchmark harness for collective algorithms and control planes.
+
+mod cli;
+
+use std::process::ExitCode;
+
+use results::provenance::Build;
+
+fn main() -> ExitCode {
+    // A reader that has seen enough, such as head, ends the program and is no error.
+    sigpipe::reset();
+    let build = Build {
+        commit: env!("KOLO_COMMIT"),
+        version: concat!("kolo ", env!("CARGO_PKG_VERSION")),
+        rustc: env!("KOLO_RUSTC"),
+        profile: env!("KOLO_PROFILE"),
+    };
+    build.set();
+    cli::main()
+}

@@ -1,0 +1,178 @@
+//! Which algorithm is the fastest for which size in a world of threads, measured: what `auto` chooses
+//! by where it runs.
+
+use std::time::Duration;
+
+use algorithms::auto::candidates;
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::topology::Topology;
+
+use transports::allreduce::Sizes;
+use transports::bench::{Bench, run};
+use transports::data_plane::DataPlane;
+use transports::transport::TransportError;
+
+/// Sizes in bytes that are measured: from one element to more than the caches hold, as far as they are
+/// needed; what is the best for the largest is taken for whatever is larger.
+const SIZES: [usize; 12] =
+    [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
+
+/// Times that each size goes round all candidates; the median of them counts. Small sizes cost little.
+const ROUNDS: usize = 7;
+const ROUNDS_OF_SMALL: usize = 21;
+const SMALL_BYTES: usize = 1 << 18;
+
+/// From this size on, measuring takes long, and only who is not far behind is measured.
+const LARGE_BYTES: usize = 1 << 20;
+const FAR_BEHIND: f64 = 1.25;
+
+/// Within this factor of the fastest, the choice for the size below stays, else the first that is
+/// registered is taken.
+const ALIKE: f64 = 1.02;
+
+pub use results::provenance::AutoTable as Table;
+
+/// Measures all candidates (see [`candidates`]) in allreduces of f32 in place, and says which is the
+/// fastest for which size of at most `most_bytes`.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn table(
+    topology: &Topology,
+    sizes: Sizes,
+    most_bytes: usize,
+) -> Result<Table, TransportError> {
+    let mut names: Vec<String> = candidates(topology).into_iter().map(|(name, _)| name).collect();
+    let mut table: Table = Vec::new();
+    for size_bytes in SIZES.into_iter().filter(|&size| size == SIZES[0] || size / 2 <= most_bytes) {
+        let mut rounds = vec![Vec::new(); names.len()];
+        for _ in 0..if size_bytes > SMALL_BYTES { ROUNDS } else { ROUNDS_OF_SMALL } {
+            for (name, times) in names.iter().zip(&mut rounds) {
+                times.push(time(name, topology, sizes, size_bytes)?);
+            }
+        }
+        let times: Vec<Duration> = rounds.into_iter().map(median).collect();
+        let Some(fastest) = times.iter().min().map(|time| time.as_secs_f64()) else { continue };
+        let is_fast = |at: usize| times[at].as_secs_f64() <= fastest * ALIKE;
+        let before = table.last().and_then(|(_, name)| names.iter().position(|n| n == name));
+        if !before.is_some_and(is_fast)
+            && let Some(name) = (0..names.len()).find(|&at| is_fast(at)).map(|at| &names[at])
+        {
+            let from_bytes = if table.is_empty() { 0 } else { size_bytes / 2 };
+            table.push((from_bytes, name.clone()));
+        }
+        if size_bytes >= LARGE_BYTES {
+            let most = fastest * FAR_BEHIND;
+            let mut near = times.iter().map(|time| time.as_secs_f64() <= most);
+            names.retain(|_| near.next().unwrap_or(true));
+        }
+    }
+    Ok(table)
+}
+
+/// The middle one, or the one above.
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// The median time of an allreduce.
+fn time(
+    name: &str,
+    topology: &Topology,
+    sizes: Sizes,
+    size_bytes: usize,
+) -> Result<Duration, TransportError> {
+    let algorithm = registry::find(name).expect("candidates are registered");
+    let data_plane = DataPlane::ours(algorithm, topology).expect("candidates support the world");
+    let repetitions = ((16 << 20) / size_bytes).clamp(8, 100);
+    let timed = run(&Bench {
+        data_plane: &data_plane,
+        topology,
+        dtype: DataType::F32,
+        op: ReduceOp::Sum,
+        sizes,
+        tensors: &[size_bytes / size_of::<f32>()],
+        in_place: true,
+        warmup: repetitions.min(10),
+        repetitions,
+        check: false,
+        seed: 0,
+    })?;
+    Ok(median(timed.times))
+}
+
+/// An algorithm and its schedules in a world; if it chooses, then as `table` says.
+///
+/// # Errors
+/// Why there is none.
+///
+/// # Panics
+/// When there is no such algorithm.
+pub fn prepared(
+    name: &str,
+    topology: &Topology,
+    table: &Table,
+) -> (std::sync::Arc<dyn Algorithm>, Result<Vec<Choice>, String>) {
+    let auto = || std::sync::Arc::new(algorithms::auto::Auto::measured(table.clone())) as _;
+    let algorithm = registry::find_with(name, &auto).expect("the name was checked");
+    let choices = algorithm.choices(topology).map_err(|why| why.to_string());
+    (algorithm, choices)
+}
+
+/// One of our algorithms as a data plane; if it chooses, then as `table` says.
+///
+/// # Errors
+/// Why there is none.
+///
+/// # Panics
+/// When there is no such algorithm.
+pub fn data_plane(name: &str, topology: &Topology, table: &Table) -> Result<DataPlane, String> {
+    let (algorithm, choices) = prepared(name, topology, table);
+    Ok(DataPlane::Ours { algorithm, choices: choices? })
+}
+
+/// Whether an algorithm of this name chooses among others.
+pub fn chooses(name: &str) -> bool {
+    let last = name.rsplit(':').next().unwrap_or(name);
+    registry::ALL.iter().any(|entry| entry.chooses() && entry.name == last)
+}
+
+/// A table in words: `auto: one-shot, from 8192 B two-shot`.
+pub fn in_words(table: &Table) -> String {
+    let part = |(from_bytes, name): &(usize, String)| match from_bytes {
+        0 => name.clone(),
+        _ => format!("from {from_bytes} B {name}"),
+    };
+    format!("auto: {}", table.iter().map(part).collect::<Vec<_>>().join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_covers_all_sizes_with_candidates() {
+        for world in [Topology::flat(1), Topology::flat(3), Topology::uniform(2, 2)] {
+            let sizes = Sizes { segment_bytes: 0, packing_bytes: 0 };
+            let table = table(&world, sizes, 2000).unwrap();
+            assert_eq!(table[0].0, 0);
+            assert!(table.is_sorted_by(|a, b| a.0 < b.0), "{table:?}");
+            let names: Vec<_> = candidates(&world).into_iter().map(|(name, _)| name).collect();
+            assert!(table.iter().all(|(_, name)| names.contains(name)), "{table:?}");
+            let (algorithm, choices) = prepared("grouped:auto", &world, &table);
+            assert_eq!(algorithm.name(), "grouped:auto");
+            let chosen: Vec<_> =
+                choices.unwrap().into_iter().map(|c| (c.from_bytes, c.name)).collect();
+            assert_eq!(chosen, table);
+        }
+        assert!(chooses("auto") && chooses("grouped:auto") && !chooses("ring"));
+    }
+
+    #[test]
+    fn a_table_reads_well() {
+        let table = vec![(0, "one-shot".into()), (8192, "two-shot".into())];
+        assert_eq!(in_words(&table), "auto: one-shot, from 8192 B two-shot");
+    }
+}

@@ -1,0 +1,392 @@
+//! A sweep's configuration: what the user writes, and what it means.
+
+mod axes;
+mod case;
+mod names;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use algorithms::control::{self, DataType, ReduceOp, StallCheck};
+pub use axes::Axes;
+pub use case::{Case, Varied};
+pub use names::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
+use serde::{Deserialize, Serialize};
+
+use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
+use results::toml_file::{ConfigError, read_toml};
+use results::units::MIB;
+use transports::allreduce::Sizes;
+use transports::data_plane;
+use transports::transport;
+use workloads::framework::Framework;
+use workloads::replay::StepTimes;
+use workloads::workload::workload_path;
+
+/// The longest part of a step, in milliseconds.
+pub const MOST_STEP_MS: f64 = 1e5;
+
+/// A sweep as written in TOML. Unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
+    pub workload: String,
+    /// What a training step consists of besides communication.
+    pub step: Step,
+    /// The gradients' type and reduction.
+    #[serde(default)]
+    pub data: Data,
+    /// What is done to the gradients above the core.
+    #[serde(default)]
+    pub framework: Framework,
+    /// What is varied: every combination is a case.
+    pub sweep: Axes,
+    /// How long and how often each case is measured.
+    #[serde(default)]
+    pub measure: Measure,
+}
+
+/// Lengths of the parts of a training step, which are replayed as time.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "see `StepTimes`")]
+pub struct Step {
+    #[serde(default)]
+    pub forward_ms: f64,
+    pub backward_ms: f64,
+    #[serde(default)]
+    pub optimizer_ms: f64,
+}
+
+/// The gradients' type and reduction.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Data {
+    /// Element type.
+    pub dtype: String,
+    /// Reduction.
+    pub op: String,
+}
+
+impl Default for Data {
+    fn default() -> Data {
+        Data { dtype: "f32".into(), op: "average".into() }
+    }
+}
+
+/// How long and how often each case is measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Steps at the beginning of each block that do not count.
+    pub warmup_steps: usize,
+    /// Steps of each block that count.
+    pub steps_per_block: usize,
+    /// Every case gets at least so many blocks ...
+    pub blocks_min: usize,
+    /// ... and at most so many.
+    pub blocks_max: usize,
+    /// A case is done when half its interval is at most this share of its median.
+    pub interval_percent: f64,
+    /// No block begins after this time, once every case has its minimum.
+    pub budget_seconds: f64,
+    /// A rank that waits longer than this for another gives up, and the case fails.
+    pub patience_seconds: f64,
+    /// Somebody looks for gradients that some ranks wait for in vain.
+    pub stall_check: bool,
+    /// One that waits for longer is reported.
+    pub stall_warning_seconds: f64,
+    /// One that waits for longer ends the case; 0: never.
+    pub stall_shutdown_seconds: f64,
+    /// Seed of the order and of the data.
+    pub seed: u64,
+}
+
+impl Measure {
+    /// As control planes take it.
+    pub fn stall_check(&self) -> Option<StallCheck> {
+        let seconds = Duration::from_secs_f64;
+        self.stall_check.then(|| StallCheck {
+            warn_after: seconds(self.stall_warning_seconds),
+            shut_down_after: (self.stall_shutdown_seconds > 0.0)
+                .then(|| seconds(self.stall_shutdown_seconds)),
+        })
+    }
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure {
+            warmup_steps: 2,
+            steps_per_block: 5,
+            blocks_min: 2,
+            blocks_max: 10,
+            interval_percent: 2.0,
+            budget_seconds: 600.0,
+            patience_seconds: 60.0,
+            stall_check: true,
+            stall_warning_seconds: 60.0,
+            stall_shutdown_seconds: 0.0,
+            seed: 1,
+        }
+    }
+}
+
+impl Config {
+    /// Reads and checks a configuration.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let config: Config = read_toml(path)?;
+        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        Ok(config)
+    }
+
+    /// The workload's file, if the configuration lies at `path`.
+    pub fn workload_path(&self, path: &Path) -> PathBuf {
+        workload_path(&self.workload, path)
+    }
+
+    /// Element type of the gradients.
+    pub fn dtype(&self) -> DataType {
+        parse_dtype(&self.data.dtype).expect("the configuration was checked")
+    }
+
+    /// The type in which they travel.
+    pub fn wire(&self) -> DataType {
+        self.framework.wire(self.dtype())
+    }
+
+    /// Reduction.
+    pub fn op(&self) -> ReduceOp {
+        parse_op(&self.data.op).expect("the configuration was checked")
+    }
+
+    /// Lengths of the parts of a step.
+    pub fn times(&self) -> StepTimes {
+        let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
+        StepTimes {
+            forward: time(self.step.forward_ms),
+            backward: time(self.step.backward_ms),
+            optimizer: time(self.step.optimizer_ms),
+        }
+    }
+
+    /// How large messages are cut.
+    pub fn sizes(&self) -> Sizes {
+        let Axes { segment_kib, packing_kib, .. } = self.sweep;
+        Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
+    }
+
+    /// # Errors
+    /// What is wrong, which key.
+    pub fn check(&self) -> Result<(), String> {
+        let axes = &self.sweep;
+        for (key, empty) in [
+            ("transport", axes.transport.is_empty()),
+            ("topology", axes.topology.is_empty()),
+            ("control_plane", axes.control_plane.is_empty()),
+            ("algorithm", axes.algorithm.is_empty()),
+            ("fusion_threshold_mib", axes.fusion_threshold_mib.is_empty()),
+            ("cycle_time_ms", axes.cycle_time_ms.is_empty()),
+        ] {
+            if empty {
+                return Err(format!("sweep.{key} is empty; give at least one value"));
+            }
+        }
+        for name in &axes.transport {
+            one_of("sweep.transport", name, &transport::NAMES)?;
+        }
+        for name in &axes.control_plane {
+            if control::spelling(name).is_none() {
+                one_of("sweep.control_plane", name, &control::NAMES)?;
+            }
+        }
+        for name in &axes.algorithm {
+            data_plane::spelling(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
+        }
+        for text in &axes.topology {
+            parse_topology(text).map_err(|error| format!("sweep.topology: {error}"))?;
+        }
+        let dtype =
+            parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
+        let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
+        check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+        self.framework.check(dtype, op)?;
+        for varied in axes.varied() {
+            let checked = varied.apply(&self.framework).check(dtype, op);
+            checked.map_err(|problem| format!("sweep.compression: {problem}"))?;
+        }
+        let numbers = [
+            ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
+            ("step.backward_ms", self.step.backward_ms, MOST_STEP_MS),
+            ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
+            ("measure.interval_percent", self.measure.interval_percent, 100.0),
+            ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
+            ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
+            ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
+            ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
+        ];
+        let cycle_times =
+            axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, MOST_CYCLE_TIME_MS));
+        let most_mib = MOST_FUSION_THRESHOLD_BYTES as f64 / MIB;
+        let thresholds = &axes.fusion_threshold_mib;
+        let thresholds =
+            thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, most_mib));
+        for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
+            if !(0.0..=most).contains(&value) {
+                return Err(format!("{key} is {value}, expected 0 to {most}"));
+            }
+        }
+        if self.measure.budget_seconds == 0.0 {
+            return Err("measure.budget_seconds is 0, expected more; to measure as little as \
+                        possible, make blocks_max as small as blocks_min"
+                .into());
+        }
+        for (key, value) in [
+            ("sweep.groups", axes.groups),
+            ("measure.steps_per_block", self.measure.steps_per_block),
+            ("measure.blocks_min", self.measure.blocks_min),
+        ] {
+            if value == 0 {
+                return Err(format!("{key} is 0, expected at least 1"));
+            }
+        }
+        let Measure { blocks_min, blocks_max, .. } = self.measure;
+        if blocks_max < blocks_min {
+            return Err(format!(
+                "measure.blocks_max is {blocks_max}, expected at least blocks_min ({blocks_min})"
+            ));
+        }
+        let mut names: Vec<_> = self.cases().iter().map(Case::to_string).collect();
+        names.sort();
+        match names.windows(2).find(|pair| pair[0] == pair[1]) {
+            Some(pair) => Err(format!("case {} comes twice; remove the repeated value", pair[0])),
+            None => Ok(()),
+        }
+    }
+}
+
+fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
+    match names.contains(&name) {
+        true => Ok(()),
+        false => Err(format!("{key} \"{name}\" is unknown; choose from {}", names.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+workload = "resnet50"
+[step]
+backward_ms = 20
+[sweep]
+topology = ["2x2"]
+control_plane = ["coordinator", "bitvector"]
+algorithm = ["ring", "hierarchical:ring"]
+fusion_threshold_mib = [0, 0.5, 64]
+cycle_time_ms = [1, 2.5]
+"#;
+
+    fn read(text: &str) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("test.toml");
+        std::fs::write(&path, text).unwrap();
+        let strip = format!("{}/", folder.path().display());
+        Config::read(&path).map_err(|error| error.to_string().replace(&strip, ""))
+    }
+
+    #[test]
+    fn every_combination_is_a_case() {
+        let cases = read(GOOD).unwrap().cases();
+        assert_eq!(cases.len(), 2 * 2 * 3 * 2);
+        let names: Vec<_> = cases.iter().map(Case::to_string).collect();
+        assert_eq!(names[0], "threads/2x2/coordinator/ring/0MiB/1ms");
+        assert_eq!(names[9], "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms");
+    }
+
+    #[test]
+    fn mistakes_are_named_with_file_key_and_choices() {
+        for (from, to, expected) in [
+            (
+                "\"ring\", ",
+                "\"rign\", ",
+                "test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean ring?",
+            ),
+            (
+                "cycle_time_ms",
+                "cycle_ms",
+                "test.toml: line 10: unknown field `cycle_ms`, expected one of",
+            ),
+            ("backward_ms = 20", "", "test.toml: line 3: missing field `backward_ms`"),
+            (
+                "\"coordinator\"",
+                "\"boss\"",
+                "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
+                 tree, point-to-point, bitvector, ddp, packs",
+            ),
+            ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
+            ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
+            ("[1, 2.5]", "[]", "test.toml: sweep.cycle_time_ms is empty; give at least one value"),
+            (
+                "\"hierarchical:ring\"",
+                "\"ring\"",
+                "test.toml: case threads/2x2/bitvector/ring/0.5MiB/1ms comes twice; remove",
+            ),
+            (
+                "[sweep]",
+                "[data]\ndtype = \"i32\"\n[sweep]",
+                "test.toml: data.op: average of i32 would have to round; use sum",
+            ),
+            (
+                "[sweep]",
+                "[framework]\ncompression = \"fp8\"\n[sweep]",
+                "test.toml: line 6: unknown variant `fp8`, expected one of `none`, `fp16`, `bf16`",
+            ),
+            (
+                "[sweep]",
+                "[framework]\nbackward_passes_per_step = 0\n[sweep]",
+                "test.toml: framework.backward_passes_per_step is 0, expected 1 to 65536",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nblocks_max = 1\n[sweep]",
+                "test.toml: measure.blocks_max is 1, expected at least blocks_min (2)",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nbudget_seconds = 0\n[sweep]",
+                "test.toml: measure.budget_seconds is 0, expected more; to measure as little as possible",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nseed = \"x\"\n[sweep]",
+                "test.toml: line 6: invalid type: string \"x\", expected a whole number from 0",
+            ),
+            (
+                "[0, 0.5, 64]",
+                "[\"4MiB\"]",
+                "test.toml: line 9: invalid type: string \"4MiB\", expected a number",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nstall_check = 1\n[sweep]",
+                "test.toml: line 6: invalid type: integer `1`, expected true or false",
+            ),
+            (
+                "[\"2x2\"]",
+                "\"2x2\"",
+                "test.toml: line 6: invalid type: string \"2x2\", expected a list",
+            ),
+            (
+                "[sweep]",
+                "[measure]\nsteps_per_block = -1\n[sweep]",
+                "test.toml: line 6: invalid value: integer `-1`, expected a whole number from 0",
+            ),
+        ] {
+            let error = read(&GOOD.replace(from, to)).unwrap_err();
+            assert!(error.starts_with(expected), "{error}\nexpected {expected}");
+        }
+    }
+}

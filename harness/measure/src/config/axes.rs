@@ -1,0 +1,120 @@
+//! What a sweep varies.
+
+use algorithms::grouped::DEFAULT_GROUPS;
+use serde::{Deserialize, Serialize};
+
+use super::case::Varied;
+use crate::environment::Environment;
+use results::units::MIB;
+use transports::allreduce::{PACKING_BYTES, SEGMENT_BYTES};
+use workloads::framework::Compression;
+
+/// What is varied.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axes {
+    /// What moves bytes.
+    #[serde(default = "threads")]
+    pub transport: Vec<String>,
+    /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
+    pub topology: Vec<String>,
+    /// Control planes.
+    pub control_plane: Vec<String>,
+    /// Data planes.
+    pub algorithm: Vec<String>,
+    /// Fusion thresholds in MiB; 0 turns fusion off.
+    #[serde(default = "default_thresholds")]
+    pub fusion_threshold_mib: Vec<f64>,
+    /// Cycle times in ms.
+    #[serde(default = "default_cycle_times")]
+    pub cycle_time_ms: Vec<f64>,
+    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
+    /// what the groups are.
+    #[serde(default = "default_groups")]
+    pub groups: usize,
+    /// Responses that the bit-vector plane remembers.
+    #[serde(default = "default_capacity")]
+    pub cache_capacity: usize,
+    /// What gradients are cast to, in place of what `framework` says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compression: Vec<Compression>,
+    /// Numbers of groups that gradients are handed over in, in place of what `framework` says; 0: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub num_groups: Vec<usize>,
+    /// Groups are not fused with one another, nor with other gradients.
+    #[serde(default)]
+    pub disable_group_fusion: bool,
+    /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
+    #[serde(default = "default_segment")]
+    pub segment_kib: usize,
+    /// Several gradients are packed, reduced and unpacked so many KiB at a time; 0: whole messages, as
+    /// Horovod does.
+    #[serde(default = "default_packing")]
+    pub packing_kib: usize,
+}
+
+impl Axes {
+    /// Every combination of options of the framework.
+    pub(super) fn varied(&self) -> Vec<Varied> {
+        let compressions: Vec<Option<Compression>> = match self.compression.is_empty() {
+            true => vec![None],
+            false => self.compression.iter().copied().map(Some).collect(),
+        };
+        let groups: Vec<Option<usize>> = match self.num_groups.is_empty() {
+            true => vec![None],
+            false => self.num_groups.iter().copied().map(Some).collect(),
+        };
+        let of =
+            |compression| groups.iter().map(move |&num_groups| Varied { compression, num_groups });
+        compressions.into_iter().flat_map(of).collect()
+    }
+}
+
+impl Default for Axes {
+    /// No case, and Horovod's defaults for what is not varied.
+    fn default() -> Axes {
+        Axes {
+            transport: threads(),
+            topology: Vec::new(),
+            control_plane: Vec::new(),
+            algorithm: Vec::new(),
+            fusion_threshold_mib: default_thresholds(),
+            cycle_time_ms: default_cycle_times(),
+            groups: default_groups(),
+            cache_capacity: default_capacity(),
+            compression: Vec::new(),
+            num_groups: Vec::new(),
+            disable_group_fusion: false,
+            segment_kib: default_segment(),
+            packing_kib: default_packing(),
+        }
+    }
+}
+
+fn threads() -> Vec<String> {
+    vec![transports::threads::NAME.into()]
+}
+
+fn default_groups() -> usize {
+    DEFAULT_GROUPS
+}
+
+fn default_thresholds() -> Vec<f64> {
+    vec![Environment::default().fusion_threshold_bytes.value as f64 / MIB]
+}
+
+fn default_cycle_times() -> Vec<f64> {
+    vec![Environment::default().cycle_time_ms.value]
+}
+
+fn default_capacity() -> usize {
+    Environment::default().cache_capacity.value
+}
+
+fn default_segment() -> usize {
+    SEGMENT_BYTES / 1024
+}
+
+fn default_packing() -> usize {
+    PACKING_BYTES / 1024
+}

@@ -1,0 +1,157 @@
+//! Control planes alone: worlds of real ranks on threads, and worlds of any size in one thread.
+//!
+//! A step: everything becomes ready on all ranks, then cycles follow until all of it is executed. A base
+//! is compared with whatever differs from it in one thing. Time on a network is not measured but
+//! computed from numbers that are assumed, and kept apart.
+
+pub mod config;
+mod lockstep;
+pub mod measured;
+pub mod summary;
+pub mod tabulate;
+pub mod tensors;
+mod threads;
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use algorithms::control::Tensor;
+use indicatif::ProgressBar;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use config::{Case, Config, LOCKSTEP, Source};
+use measured::{DriveError, Job, Measured};
+use results::error::RecordError;
+use results::provenance::{Launch, Subject};
+use results::record::Store;
+use results::row::{Row, Status};
+use tabulate::{blank, finished};
+use tensors::Steps;
+use workloads::workload::workload_path;
+use workloads::workload::{Workload, WorkloadError};
+
+/// What a configuration comes down to.
+pub struct Plan {
+    /// The configuration.
+    pub config: Config,
+    /// Every case, in its order.
+    pub cases: Vec<Case>,
+    /// What becomes ready, in this order, from each source.
+    lists: BTreeMap<Source, Vec<Tensor>>,
+    digest: String,
+}
+
+impl Plan {
+    /// Works out the cases, and reads the workloads of a configuration that lies at `path`.
+    ///
+    /// # Errors
+    /// When a workload cannot be read.
+    pub fn new(config: Config, path: &Path) -> Result<Plan, WorkloadError> {
+        let (mut lists, mut digests) = (BTreeMap::new(), Vec::new());
+        for source in config.sources() {
+            let list = match source {
+                Source::Synthetic(count) => tensors::synthetic(*count),
+                Source::Workload(name) => {
+                    let workload = Workload::read(&workload_path(name, path))?;
+                    digests.push(workload.digest());
+                    tensors::of_workload(&workload)
+                }
+            };
+            lists.insert(source.clone(), list);
+        }
+        Ok(Plan { cases: config.cases(), config, lists, digest: digests.join(" ") })
+    }
+
+    /// What becomes ready in a case's steps, but for new names and other shapes.
+    pub fn list(&self, case: &Case) -> &[Tensor] {
+        &self.lists[&case.source]
+    }
+
+    /// Positions in `cases`, in random order: slow drift of the machine falls on all alike. The same seed
+    /// gives the same order.
+    pub fn order(&self) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..self.cases.len()).collect();
+        order.shuffle(&mut ChaCha8Rng::seed_from_u64(self.config.measure.seed));
+        order
+    }
+
+    /// Memory that the largest case takes in bytes, about: lists of requests under way, answers, and
+    /// some kilobytes of state per rank.
+    pub fn memory_bytes(&self) -> u64 {
+        let bytes = |case: &Case| {
+            let list = self.list(case);
+            let names: usize = list.iter().map(|tensor| tensor.name.len() + 64).sum();
+            case.ranks * (16_384 + names)
+        };
+        self.cases.iter().map(bytes).max().unwrap_or(0) as u64
+    }
+
+    /// Steps of a case at most, the warm-up included.
+    fn steps(&self) -> usize {
+        self.config.measure.warmup_steps + self.config.measure.steps_max
+    }
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        serde_json::to_value(&self.config).expect("a configuration is plain data")
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.measure.seed
+    }
+
+    fn workload_digest(&self) -> String {
+        self.digest.clone()
+    }
+}
+
+/// Runs a plan until every case is done; each case's row is in the store before the next begins. Returns
+/// all rows, in the order of the configuration.
+///
+/// # Errors
+/// When results cannot be written. A case that fails is a row, not an error.
+pub fn run(
+    plan: &Plan,
+    store: &mut Store,
+    earlier: Vec<Row>,
+    launches: &[Launch],
+    progress: &ProgressBar,
+) -> Result<Vec<Row>, RecordError> {
+    let mut rows: HashMap<String, Row> =
+        earlier.into_iter().map(|row| (row.case.clone(), row)).collect();
+    for (done, index) in plan.order().into_iter().enumerate() {
+        let case = &plan.cases[index];
+        let name = case.to_string();
+        progress.set_position(done as u64);
+        progress.set_message(name.clone());
+        if rows.contains_key(&name) {
+            continue;
+        }
+        let blank = blank(plan, case, launches);
+        let row = match case.unsupported() {
+            Some(reason) => Row { status: Status::Unsupported, reason, ..blank },
+            None => match measure(plan, case) {
+                Ok(measured) => finished(plan, case, blank, &measured),
+                Err(error) => Row { status: Status::Failed, reason: error.to_string(), ..blank },
+            },
+        };
+        store.append_row(&row)?;
+        rows.insert(name, row);
+    }
+    Ok(plan.cases.iter().filter_map(|case| rows.remove(&case.to_string())).collect())
+}
+
+fn measure(plan: &Plan, case: &Case) -> Result<Measured, DriveError> {
+    let measure = &plan.config.measure;
+    // One more than are made: a rank sees what is ready before it hears that all is over.
+    let steps = Steps::new(plan.list(case), case, plan.steps() + 1, measure.seed)?;
+    let fusion_threshold_bytes = plan.config.fusion_threshold_bytes();
+    let job = Job { case, steps: &steps, measure, fusion_threshold_bytes };
+    match case.transport {
+        LOCKSTEP => lockstep::run(&job),
+        _ => threads::run(&job),
+    }
+}

@@ -1,0 +1,134 @@
+//! Who carries out the blocks of a sweep: this process, on threads and GPUs, or all processes of an MPI job.
+
+#[cfg(feature = "mpi")]
+mod process_gpu;
+#[cfg(feature = "mpi")]
+mod links;
+mod local;
+#[cfg(feature = "mpi")]
+mod preflight;
+#[cfg(feature = "mpi")]
+mod processes;
+
+use thiserror::Error;
+
+pub use local::Local;
+
+use crate::plan::Plan;
+use cluster::launch::Launched;
+use gpu::cuda;
+use results::journal::Journal;
+use results::provenance::Launch;
+use training::outcome::Outcome;
+use training::timeline::record::Record;
+use transports::transport::{MPI, has_processes};
+
+/// One block of one case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Order {
+    /// The case: its position in the plan.
+    pub index: usize,
+    /// Seed of the data.
+    pub seed: u64,
+}
+
+/// How a block ended.
+pub struct Ended {
+    /// What it brought, or what went wrong, in words.
+    pub outcome: Result<Outcome, String>,
+    /// What each rank noted, where a timeline is asked for.
+    pub records: Option<Vec<Vec<Record>>>,
+}
+
+/// Who carries out blocks.
+pub trait Crew {
+    /// Carries out a block.
+    fn run(&mut self, plan: &Plan, order: Order) -> Ended;
+
+    /// Whether a block that fails may end the process: then it is to be written down, here, before it
+    /// begins.
+    fn keeps(&mut self, _: &Journal) -> bool {
+        false
+    }
+}
+
+/// Why a sweep cannot begin with these processes.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct CrewError(String);
+
+/// Finds out who carries out a plan's blocks, and gives cases over MPI their processes. Returns none once
+/// the sweep is over, in a process that only followed. What is wrong with several processes is refused,
+/// unless it is `forced`; then, and in any case what they are, goes into `launch`.
+///
+/// # Errors
+/// When what was started does not fit what the plan needs, or when processes disagree about it.
+pub fn assemble(
+    plan: &mut Plan,
+    launch: &mut Launch,
+    forced: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    let launched = Launched::here().filter(|launched| launched.tasks > 1);
+    let needs_mpi = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
+    let needs_gpus = plan.cases.iter().any(|planned| planned.case.transport == cuda::NAME);
+    match launched {
+        Some(Launched { tasks, .. }) if !needs_mpi => Err(CrewError(format!(
+            "started as {tasks} processes, and no case runs over MPI; start it once, or add \
+             --transport {MPI}"
+        ))),
+        // Who follows rank 0 needs none.
+        Some(Launched { rank: 1.., .. }) => join(Local::default(), plan, launch, forced),
+        _ => {
+            let local = if needs_gpus { Local::on_gpus(plan, launch)? } else { Local::default() };
+            if needs_mpi { join(local, plan, launch, forced) } else { Ok(Some(Box::new(local))) }
+        }
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn join(
+    local: Local,
+    plan: &mut Plan,
+    _: &mut Launch,
+    _: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    let reason = "this program was built without MPI, over which ranks that are processes negotiate; build it \
+                  with --features mpi";
+    if plan.cases.iter().all(|planned| has_processes(&planned.case.transport)) {
+        return Err(CrewError(reason.into()));
+    }
+    plan.place(Err(reason));
+    Ok(Some(Box::new(local)))
+}
+
+#[cfg(feature = "mpi")]
+fn join(
+    local: Local,
+    plan: &mut Plan,
+    launch: &mut Launch,
+    forced: bool,
+) -> Result<Option<Box<dyn Crew>>, CrewError> {
+    use transports::mpi::World;
+    let refuse = |error: &dyn ToString| CrewError(error.to_string());
+    let world = World::join().map_err(|error| refuse(&error))?;
+    let ranks = world.comm().ranks();
+    if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(ranks)) {
+        return Err(CrewError(problem));
+    }
+    plan.place(Ok(world.nodes()));
+    let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;
+    let ready = processes
+        .agree_on(plan)
+        .and_then(|()| processes.take_gpus(plan, launch))
+        .and_then(|()| processes.look_around(launch, forced))
+        .and_then(|()| processes.watch(plan).map_err(|error| refuse(&error)));
+    if let Err(error) = ready {
+        // All come to the same end, and rank 0 tells it.
+        return if processes.leads() { Err(error) } else { Ok(None) };
+    }
+    if processes.leads() {
+        return Ok(Some(Box::new(processes)));
+    }
+    processes.follow(plan).map_err(|error| refuse(&error))?;
+    Ok(None)
+}

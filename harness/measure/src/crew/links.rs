@@ -1,0 +1,97 @@
+//! How fast the nodes of a job reach each other, found out in a moment before anything is measured: a
+//! network interface that nobody meant is ten times slower, and spoils everything silently.
+
+use std::time::Instant;
+
+use algorithms::topology::Rank;
+
+use transports::mpi::{PATIENCE, World, give_up};
+use transports::transport::TransportError;
+
+/// So many nodes are tried: with more it would not be a moment.
+const MOST_NODES: usize = 16;
+const MESSAGE_BYTES: usize = 4 << 20;
+/// Messages that count; as many go before them.
+const MESSAGES: usize = 4;
+
+/// Bandwidth from the first process of the first node to the first of each other, in Gbit/s; nothing on
+/// processes other than rank 0. To be called by all.
+///
+/// # Errors
+/// When MPI refuses.
+pub fn gbit_s(world: &World) -> Result<Vec<f64>, TransportError> {
+    let mut all = Vec::new();
+    let mut bytes = vec![1_u8; MESSAGE_BYTES];
+    for node in world.nodes().iter().skip(1).take(MOST_NODES) {
+        let peer = node.ranks[0];
+        match world.rank() {
+            0 => {
+                let mut time = 0.0;
+                for _ in 0..2 {
+                    let start = Instant::now();
+                    (0..MESSAGES).try_for_each(|_| exchange(world, &mut bytes, peer, true))?;
+                    exchange(world, &mut bytes[..1], peer, false)?;
+                    time = start.elapsed().as_secs_f64();
+                }
+                all.push((8 * MESSAGES * MESSAGE_BYTES) as f64 / time / 1e9);
+            }
+            rank if rank == peer => {
+                for _ in 0..2 {
+                    (0..MESSAGES).try_for_each(|_| exchange(world, &mut bytes, 0, false))?;
+                    exchange(world, &mut bytes[..1], 0, true)?;
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
+fn exchange(
+    world: &World,
+    bytes: &mut [u8],
+    peer: Rank,
+    sends: bool,
+) -> Result<(), TransportError> {
+    let (at, count) = (bytes.as_mut_ptr(), bytes.len());
+    // SAFETY: the bytes stay, untouched, until the request is over, or the process is.
+    let mut requests = unsafe {
+        match sends {
+            true => world.comm().send(at, count, peer)?,
+            false => world.comm().receive(at, count, peer)?,
+        }
+    };
+    let waited = world.waiting(PATIENCE).request(&mut requests);
+    waited.unwrap_or_else(|error| give_up(&error));
+    Ok(())
+}
+
+/// What is wrong with links, in sentences: below half of what is expected. `hosts` are the nodes'
+/// names.
+pub fn problems(gbit_s: &[f64], hosts: &[&str], expected: Option<f64>) -> Vec<String> {
+    let Some(expected) = expected else { return Vec::new() };
+    let told = gbit_s.iter().zip(&hosts[1..]).filter(|(found, _)| **found < expected / 2.0);
+    let told = told.map(|(found, host)| {
+        format!(
+            "{} reaches {host} with {found:.2} Gbit/s, and the site file says {expected}: another \
+             interface than meant? Name it as `interface` there",
+            hosts[0]
+        )
+    });
+    told.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_links_are_told() {
+        let hosts = ["n1", "n2", "n3"];
+        assert_eq!(problems(&[9.0, 6.0], &hosts, Some(10.0)), [""; 0]);
+        assert_eq!(problems(&[0.9, 0.9], &hosts, None), [""; 0]);
+        let told = problems(&[9.0, 0.94], &hosts, Some(10.0));
+        assert_eq!(told.len(), 1);
+        assert!(told[0].starts_with("n1 reaches n3 with 0.94 Gbit/s, and the site file says 10"));
+    }
+}

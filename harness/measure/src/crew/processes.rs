@@ -1,0 +1,407 @@
+//! Blocks that all processes of an MPI job carry out together.
+//!
+//! Every process has read the same configuration and made the same plan. Rank 0 leads: it tells the
+//! others which block is next, plays a rank itself, and gathers what the others saw. Who has no part in a
+//! case waits without taking a core away from those that have.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use algorithms::topology::Rank;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::process_gpu::{self, Gpu};
+use super::links;
+use super::preflight::{Facts, problems};
+use super::{Crew, CrewError, Ended, Local, Order};
+use crate::plan::{Plan, Planned};
+use cluster::failure_detector::activity::set_members;
+use cluster::failure_detector::{DetectorError, FailureDetector, Limits, detector};
+use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
+use gpu::cuda::inventory;
+use gpu::nccl;
+use gpu::nccl::preflight::wrong;
+use gpu::nccl::seat::assign;
+use results::journal::Journal;
+use results::provenance::{Build, Launch, NodeFacts, Subject};
+use training::engine::{self, RankMemory};
+use training::job::Job;
+use training::outcome::Outcome;
+use training::outcome::RankLog;
+use training::timeline::record::Record;
+use transports::mpi::{Mail, PATIENCE, World, give_up, library, set_last_words};
+use transports::pattern::Wrong;
+use transports::transport::{Post, TransportError, has_processes};
+use workloads::workload::fnv1a;
+
+/// An order on its way: the position of a case, the seed, and whether it is the end.
+const ORDER_BYTES: usize = 17;
+
+/// What one process tells of a block.
+#[derive(Serialize, Deserialize)]
+struct Told {
+    log: RankLog,
+    wrong: Wrong,
+    records: Vec<Record>,
+}
+
+/// All processes of a job, as each of them sees it.
+pub struct Processes {
+    world: World,
+    mail: Mail,
+    memory: RankMemory,
+    /// Rank 0's, for cases on threads or GPUs of its own.
+    local: Local,
+    detector: Option<FailureDetector>,
+    /// This process's, if a case needs it.
+    gpu: Option<Gpu>,
+    /// What is wrong with all processes' GPUs.
+    gpu_problems: Vec<String>,
+}
+
+impl Processes {
+    /// The processes of a job that has begun.
+    ///
+    /// # Errors
+    /// When MPI refuses.
+    pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
+        let all: Vec<Rank> = (0..world.comm().ranks()).collect();
+        let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
+        Ok(Processes {
+            world,
+            mail,
+            memory: RankMemory::default(),
+            local,
+            detector: None,
+            gpu: None,
+            gpu_problems: Vec::new(),
+        })
+    }
+
+    /// Takes a GPU for each process, for cases over NCCL; where they cannot have one, those cases are left,
+    /// with the reason. Called by all.
+    ///
+    /// # Errors
+    /// The reason, if there is no other case.
+    pub fn take_gpus(&mut self, plan: &mut Plan, launch: &mut Launch) -> Result<(), CrewError> {
+        let is_over_nccl = |planned: &Planned| planned.case.transport == nccl::NAME;
+        if !plan.cases.iter().any(is_over_nccl) {
+            return Ok(());
+        }
+        let ended = self.take_gpu(plan, launch);
+        self.refuse_what_does_not_fit(plan).map_err(|error| CrewError(error.to_string()))?;
+        let is_shared = self.gpu.as_ref().is_some_and(|gpu| gpu.is_any_shared);
+        for planned in plan.cases.iter_mut().filter(|planned| is_over_nccl(planned)) {
+            // Cores have little to do there.
+            planned.placement.oversubscribed = is_shared;
+            let why = ended.as_ref().err().map(|CrewError(why)| why.clone());
+            planned.left = planned.left.take().or(why);
+        }
+        match ended {
+            Err(why) if plan.cases.iter().all(is_over_nccl) => Err(why),
+            _ => Ok(()),
+        }
+    }
+
+    /// Cases over NCCL for which some GPU has too little memory are unsupported, with the figures.
+    fn refuse_what_does_not_fit(&mut self, plan: &mut Plan) -> Result<(), TransportError> {
+        let rank = self.world.rank();
+        let Some(gpu) = &mut self.gpu else { return Ok(()) };
+        let mut refusal = |planned: &Planned| {
+            let runs = planned.case.transport == nccl::NAME && planned.data_plane.is_ok();
+            runs.then(|| gpu.refusal(rank, &plan.job(planned, 0, None))).flatten()
+        };
+        let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
+        for told in self.share(own)? {
+            for (planned, why) in plan.cases.iter_mut().zip(told) {
+                if let Some(why) = why.filter(|_| planned.data_plane.is_ok()) {
+                    planned.data_plane = Err(why);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// All processes take theirs, or none does.
+    fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), CrewError> {
+        let refuse = |error: TransportError| CrewError(error.to_string());
+        let rank = self.world.rank();
+        let told = self.share(process_gpu::look(rank, launch)).map_err(refuse)?;
+        let facts: Vec<_> = told.into_iter().collect::<Result<_, _>>().map_err(CrewError)?;
+        let seats = assign(&facts).map_err(|why| CrewError(why.to_string()))?;
+        let taken = Gpu::take(rank, &facts, &seats, plan.patience());
+        let word = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
+        let words: Vec<Result<(), String>> = self.share(word).map_err(refuse)?;
+        words.into_iter().collect::<Result<(), String>>().map_err(CrewError)?;
+        self.gpu = taken.ok();
+        self.gpu_problems = wrong(&facts, &seats);
+        launch.gpus.extend(self.gpu.iter().flat_map(|gpu| gpu.in_provenance(&facts, &seats)));
+        launch.inventory.get_or_insert_with(inventory::before);
+        Ok(())
+    }
+
+    /// What each process tells, in order, for all. Called by all.
+    fn share<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
+        if !self.leads() {
+            let own = postcard::to_stdvec(&own).expect("plain data");
+            self.mail.send(0, own.into())?;
+            self.mail.flush()?;
+            let mut message = Vec::new();
+            self.mail.receive(0, &mut message)?;
+            return Ok(postcard::from_bytes(&message).expect("the same program"));
+        }
+        let told = self.gather(own)?;
+        let message: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
+        for process in 1..self.world.comm().ranks() {
+            self.mail.send(process, message.clone())?;
+        }
+        self.mail.flush()?;
+        Ok(told)
+    }
+
+    /// Learns what processes run on, and refuses what would make figures worthless.
+    ///
+    /// # Errors
+    /// What is wrong, unless it is forced.
+    pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), CrewError> {
+        let refuse = |error: TransportError| CrewError(error.to_string());
+        let cores = core_affinity::get_core_ids().unwrap_or_default();
+        let own = Facts {
+            machine: launch.machine.clone(),
+            library: library(),
+            cores: cores.into_iter().map(|core| core.id).collect(),
+        };
+        let mut verdict = vec![0];
+        let links = links::gbit_s(&self.world).map_err(refuse)?;
+        if self.leads() {
+            let facts = self.gather(own).map_err(refuse)?;
+            let is_emulated = std::env::var_os(EMULATED).is_some();
+            let variable = |name: &str| std::env::var(name).ok();
+            launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
+            launch.forced.append(&mut self.gpu_problems);
+            let first = |node: &Node| facts[node.ranks[0]].machine.host.as_str();
+            let hosts: Vec<&str> = self.world.nodes().iter().map(first).collect();
+            let expected = variable(LINK_GBIT_S).and_then(|text| text.parse().ok());
+            launch.forced.extend(links::problems(&links, &hosts, expected));
+            launch.links_gbit_s = links;
+            launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
+            verdict[0] = u8::from(launch.refusal(forced).is_some());
+        } else {
+            let told = postcard::to_stdvec(&own).expect("plain data");
+            self.mail.send(0, told.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
+        }
+        self.world.broadcast(&mut verdict).map_err(refuse)?;
+        match verdict[0] {
+            0 => Ok(()),
+            // The others do not know why, and have nothing to say.
+            _ => Err(CrewError(launch.refusal(forced).unwrap_or_default())),
+        }
+    }
+
+    /// What each process tells, in order.
+    fn gather<T: DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
+        let mut told: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
+        told[0] = Some(own);
+        let mut message = Vec::new();
+        while let Some(missing) = told.iter().position(Option::is_none) {
+            let from = self.mail.receive(missing, &mut message)?;
+            told[from] = Some(postcard::from_bytes(&message).expect("the same program"));
+        }
+        Ok(told.into_iter().flatten().collect())
+    }
+
+    /// From now on a process that is gone, or silent for longer than anybody waits, ends the job. Called by
+    /// all.
+    ///
+    /// # Errors
+    /// When they cannot reach each other.
+    pub fn watch(&mut self, plan: &Plan) -> Result<(), TransportError> {
+        let timeout = plan.patience();
+        let limits = Limits { timeout, standstill: 2 * timeout + plan.step_time() };
+        let world = &self.world;
+        let mut job = detector::Job {
+            rank: world.rank(),
+            ranks: world.comm().ranks(),
+            is_one_node: world.nodes().len() == 1,
+            broadcast: &mut |bytes| world.broadcast(bytes).map_err(|error| error.to_string()),
+        };
+        let detector = FailureDetector::start(&mut job, limits).map_err(|error| {
+            let DetectorError { rank, peer, call, why } = error;
+            TransportError::Failed { rank, peer, call, why }
+        })?;
+        if world.comm().ranks() > 1 {
+            let last_words = detector.last_words();
+            set_last_words(move |error| last_words(&error.to_string()));
+        }
+        self.detector = Some(detector);
+        Ok(())
+    }
+
+    /// True for the process that orders, records and speaks.
+    pub fn leads(&self) -> bool {
+        self.world.rank() == 0
+    }
+
+    /// Carries out what rank 0 orders, until it ends the sweep.
+    ///
+    /// # Errors
+    /// When rank 0 falls silent.
+    pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
+        while let Some(order) = self.next_order()? {
+            let told = self.play(plan, order)?;
+            if let Some((_, told)) = told {
+                let told: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
+                self.mail.send(0, told)?;
+                self.mail.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares plans: processes that read different files, or run different programs, would wait for each
+    /// other for ever.
+    ///
+    /// # Errors
+    /// Who has another plan than rank 0, or that MPI refuses.
+    pub fn agree_on(&self, plan: &Plan) -> Result<(), CrewError> {
+        let text = format!("{} {} {}", Build::this().commit, plan.config(), plan.workload_digest());
+        let own = fnv1a(text.as_bytes()).to_le_bytes();
+        let all =
+            self.world.comm().all_gather(own).map_err(|error| CrewError(error.to_string()))?;
+        match all.iter().position(|other| *other != all[0]) {
+            None => Ok(()),
+            Some(rank) => Err(CrewError(format!(
+                "process {rank} has another program, configuration or workload than process 0; see \
+                 that all nodes read the same files"
+            ))),
+        }
+    }
+
+    fn tell(&self, order: Option<Order>) -> Result<(), TransportError> {
+        let mut bytes = [0; ORDER_BYTES];
+        if let Some(Order { index, seed }) = order {
+            bytes[0] = 1;
+            bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
+            bytes[9..].copy_from_slice(&seed.to_le_bytes());
+        }
+        self.world.broadcast(&mut bytes)
+    }
+
+    fn next_order(&self) -> Result<Option<Order>, TransportError> {
+        let mut bytes = [0; ORDER_BYTES];
+        self.world.broadcast(&mut bytes)?;
+        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+        let order = Order { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
+        Ok((bytes[0] == 1).then_some(order))
+    }
+
+    /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
+    fn play(&mut self, plan: &Plan, order: Order) -> Result<Option<(Rank, Told)>, TransportError> {
+        let planned = &plan.cases[order.index];
+        let members = &planned.placement.members;
+        let patience = plan.patience();
+        let Some((rank, connections)) = self.world.connect(members, patience)? else {
+            return Ok(None);
+        };
+        set_members(members);
+        // Clocks of timelines begin together, up to the time of a barrier.
+        let mut together = connections.data.comm().barrier()?;
+        let waited = self.world.waiting(patience).request(&mut together);
+        waited.unwrap_or_else(|error| give_up(&error));
+        let recorder = plan.recorder(planned);
+        let job: Job = plan.job(planned, order.seed, recorder.as_ref());
+        let log = match planned.case.transport == nccl::NAME {
+            true => {
+                let gpu = self.gpu.as_mut().expect("cases without GPUs are left");
+                gpu.play(&job, members, rank, connections, &mut self.memory)
+            }
+            false => engine::run_rank(&job, rank, connections, &mut self.memory),
+        };
+        // The others wait for this rank, and MPI has no way to tell them.
+        let log = log.unwrap_or_else(|error| {
+            give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
+        });
+        let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
+        set_members(&[]);
+        let records = recorder.map(|recorder| recorder.into_records().swap_remove(rank));
+        Ok(Some((rank, Told { log, wrong, records: records.unwrap_or_default() })))
+    }
+
+    /// Rank 0's side of a block.
+    fn lead(&mut self, plan: &Plan, order: Order) -> Result<Ended, TransportError> {
+        self.tell(Some(order))?;
+        let members = plan.cases[order.index].placement.members.clone();
+        let mut told: Vec<Option<Told>> = members.iter().map(|_| None).collect();
+        if let Some((rank, own)) = self.play(plan, order)? {
+            told[rank] = Some(own);
+        }
+        let mut message = Vec::new();
+        while let Some(missing) = told.iter().position(Option::is_none) {
+            let from = self.mail.receive(members[missing], &mut message)?;
+            let rank = members.iter().position(|&member| member == from);
+            let read = postcard::from_bytes(&message).expect("all processes run the same program");
+            told[rank.expect("only members tell")] = Some(read);
+        }
+        let (mut ranks, mut records, mut wrong) = (Vec::new(), Vec::new(), Wrong::default());
+        for told in told.into_iter().flatten() {
+            ranks.push(told.log);
+            records.push(told.records);
+            wrong = wrong.and(told.wrong);
+        }
+        let planned = &plan.cases[order.index];
+        let negotiated = plan.job(planned, order.seed, None).negotiates();
+        let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
+        let outcome = outcome.map_err(|error| error.to_string());
+        let refused = |outcome: Outcome| match outcome.refusal() {
+            None => Ok(outcome),
+            Some(error) => Err(error.to_string()),
+        };
+        Ok(Ended { outcome: outcome.and_then(refused), records: plan.timelines.then_some(records) })
+    }
+}
+
+/// What is known of a node.
+fn facts_of(node: &Node, facts: &[Facts]) -> NodeFacts {
+    let first = &facts[node.ranks[0]];
+    NodeFacts {
+        machine: first.machine.clone(),
+        library: first.library.clone(),
+        ranks: node.ranks.iter().map(|&rank| (rank, facts[rank].cores.clone())).collect(),
+    }
+}
+
+/// The others go with rank 0, however its sweep ends; all leave the watch, rank 0 last.
+impl Drop for Processes {
+    fn drop(&mut self) {
+        // Without a watch nobody follows yet.
+        let Some(mut detector) = self.detector.take() else { return };
+        if self.leads()
+            && let Err(error) = self.tell(None)
+        {
+            eprintln!("kolo: {error}");
+        }
+        detector.dismiss();
+    }
+}
+
+impl Crew for Processes {
+    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
+        if !has_processes(&plan.cases[order.index].case.transport) {
+            return self.local.run(plan, order);
+        }
+        self.lead(plan, order).unwrap_or_else(|error| give_up(&error))
+    }
+
+    fn keeps(&mut self, journal: &Journal) -> bool {
+        if let Some(detector) = &self.detector {
+            let journal = journal.clone();
+            detector.on_loss(move |reason| {
+                if let Err(error) = journal.broke(reason) {
+                    eprintln!("kolo: {error}");
+                }
+            });
+        }
+        true
+    }
+}

@@ -1,0 +1,15 @@
+//! Measuring.
+
+pub mod bound;
+pub mod calibrate;
+pub mod config;
+pub mod control_sweep;
+pub mod crew;
+pub mod environment;
+pub mod machine_calibration;
+pub mod plan;
+pub mod precedence;
+pub mod summary;
+pub mod sweep;
+pub mod tabulate;
+pub mod validate;

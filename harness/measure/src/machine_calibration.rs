@@ -1,0 +1,235 @@
+//! Measures the machine at hand for the simulator: what a message costs on the transport, by size.
+//!
+//! All of it comes from [`patterns`], small programs that the same executor runs as any algorithm, and none
+//! of which is an allreduce: two ranks exchange messages step after step, at once with all others of
+//! their reach, as collectives do; a step's time is the difference between many steps and few, so that
+//! what a call costs by itself is left out. [`fit`] makes lines of times by size, [`estimate`] parameters
+//! of lines, and resampling says how sure they are.
+
+mod control;
+pub mod estimate;
+pub mod fit;
+pub mod jitter;
+pub mod patterns;
+#[cfg(feature = "mpi")]
+mod processes;
+pub mod runner;
+pub mod skew;
+pub mod write;
+
+use fit::{SMALL_BYTES, quantile};
+use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
+use runner::{Program, Runner};
+use transports::data_plane::DataPlane;
+use transports::threads;
+use transports::transport::TransportError;
+
+/// How much is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Effort {
+    /// Messages of an exchange are at most so long.
+    pub most_bytes: usize,
+    /// Everything is measured so many times over.
+    pub blocks: usize,
+    /// In a block, a program is repeated for about so long.
+    pub block_s: f64,
+    /// No block begins once so much has been measured, but for the first three.
+    pub budget_s: f64,
+    /// The quantile of samples that counts: the median, or a low one where others use the machine, too.
+    pub quantile: f64,
+}
+
+impl Effort {
+    /// What `kolo calibrate` takes.
+    pub const DEFAULT: Effort =
+        Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 12.0, quantile: 0.5 };
+
+    /// Whether another block begins, after so many that took so long.
+    pub fn goes_on(&self, blocks: usize, spent_s: f64) -> bool {
+        blocks < self.blocks && (blocks < 3 || spent_s < self.budget_s)
+    }
+}
+
+/// Lengths of messages in an exchange, in bytes: a factor of 4 or so apart.
+const SIZES: [usize; 10] =
+    [4, 64, 512, 4 << 10, SMALL_BYTES, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
+
+/// A program in a short and a long form, or in one alone, and what it took.
+pub struct Point {
+    reach: Reach,
+    shape: Shape,
+    /// Of each message.
+    bytes: usize,
+    planes: [DataPlane; 2],
+    lengths: [usize; 2],
+    samples: [Vec<f64>; 2],
+}
+
+impl Point {
+    fn new(runner: &dyn Runner, reach: Reach, shape: Shape, bytes: usize) -> Point {
+        let lengths = match shape {
+            Shape::Burst => [2, 18],
+            Shape::ReduceOnce | Shape::Silent => [0, 1],
+            Shape::ThereAndBack => [1, 2],
+            Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
+            // On threads nothing is sent ahead, and the second step differs from the first: chunks are
+            // put back, or combined with what the other has just read.
+            Shape::Exchange { .. } if runner.transport() == threads::NAME => [1, 2],
+            Shape::Exchange { .. } => [2, 6],
+        };
+        let topology = runner.topology();
+        let pairs = pairs(topology, reach);
+        let planes = lengths.map(|length| plane(schedule(topology.ranks(), &pairs, shape, length)));
+        Point { reach, shape, bytes, planes, lengths, samples: Default::default() }
+    }
+
+    /// Seconds of a step, or of one message more in a burst.
+    fn step_s(&self, samples: &mut [Vec<f64>; 2], share: f64) -> f64 {
+        // What is not measured takes nothing: no steps.
+        let [few, many] = samples.each_mut().map(|samples| quantile(samples, share));
+        let steps = self.lengths.map(|length| length as f64);
+        let difference = (many - few) / (steps[1] - steps[0]);
+        if difference > 0.0 { difference } else { many / steps[1] }
+    }
+}
+
+/// What is measured, and what was.
+pub struct Calibration {
+    points: Vec<Point>,
+    ranks_per_node: usize,
+    nodes: usize,
+    transport: &'static str,
+    quantile: f64,
+}
+
+impl Calibration {
+    /// Everything that the runner's world has: exchanges on a node and between nodes, and bursts.
+    pub fn new(runner: &dyn Runner, effort: &Effort) -> Calibration {
+        let topology = runner.topology();
+        let (nodes, ranks_per_node) = (topology.nodes(), topology.local_size().unwrap_or(1));
+        let mut points = Vec::new();
+        let reaches = [
+            (Reach::Inside, ranks_per_node > 1),
+            (Reach::Between, nodes > 1),
+            (Reach::AllBetween, nodes > 1 && ranks_per_node > 1),
+        ];
+        for (reach, _) in reaches.into_iter().filter(|(_, is_there)| *is_there) {
+            for bytes in SIZES.into_iter().filter(|&bytes| bytes <= effort.most_bytes) {
+                for reduces in [false, true] {
+                    // Only bytes share what a node has.
+                    if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
+                        let shape = Shape::Exchange { reduces };
+                        points.push(Point::new(runner, reach, shape, bytes));
+                        if reduces && runner.transport() == threads::NAME && bytes > SMALL_BYTES {
+                            // Buffers of the same size.
+                            for shape in [Shape::ReduceOnce, Shape::Silent, Shape::ThereAndBack] {
+                                let bytes = 2 * bytes / chunks(shape, 1);
+                                points.push(Point::new(runner, reach, shape, bytes));
+                            }
+                        }
+                    }
+                }
+            }
+            if reach != Reach::AllBetween {
+                points.push(Point::new(runner, reach, Shape::Burst, SIZES[0]));
+            }
+        }
+        Calibration {
+            points,
+            ranks_per_node,
+            nodes,
+            transport: runner.transport(),
+            quantile: effort.quantile,
+        }
+    }
+
+    /// What was measured, a line for each size: what a step takes, in microseconds.
+    pub fn measured(&self) -> Vec<String> {
+        let line = |point: &Point| {
+            let what = match point.shape {
+                Shape::Exchange { reduces: false } => "copied",
+                Shape::Exchange { reduces: true } => "reduced",
+                Shape::ReduceOnce => "reduced once",
+                Shape::Silent => "reduced by who sends nothing",
+                Shape::ThereAndBack => "copied by who sends nothing",
+                Shape::Burst => "in a burst",
+            };
+            let step_us = point.step_s(&mut point.samples.clone(), self.quantile) * 1e6;
+            let (bytes, samples) = (point.bytes, point.samples[1].len());
+            format!("{}, {bytes} bytes {what}: {step_us:.3} us ({samples} times)", point.reach)
+        };
+        self.points.iter().map(line).collect()
+    }
+
+    /// How many samples there are of each program, short and long: see [`Calibration::values_since`].
+    pub fn marks(&self) -> Vec<[usize; 2]> {
+        let counts = |point: &Point| point.samples.each_ref().map(Vec::len);
+        self.points.iter().map(counts).collect()
+    }
+
+    /// How many programs there are to be measured, again and again.
+    pub fn points(&self) -> usize {
+        self.points.len()
+    }
+
+    /// Measures one of them, in both forms; returns how many seconds were measured.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    pub fn measure(
+        &mut self,
+        index: usize,
+        runner: &mut dyn Runner,
+        effort: &Effort,
+    ) -> Result<f64, TransportError> {
+        let point = &mut self.points[index];
+        let mut spent_s = 0.0;
+        for form in (0..2).filter(|&form| point.lengths[form] > 0) {
+            let size_bytes = point.bytes * chunks(point.shape, point.lengths[form]);
+            let sizes = (size_bytes, 0);
+            let times = repeat(runner, &point.planes[form], sizes, &point.samples[form], effort)?;
+            spent_s += times.iter().sum::<f64>();
+            point.samples[form].extend(times);
+        }
+        Ok(spent_s)
+    }
+}
+
+/// The most repetitions in a block.
+const MOST_REPETITIONS: usize = 20;
+
+/// Repeats a program for a block, as often as earlier samples suggest; sizes are the buffer's, and that of
+/// its segments.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn repeat(
+    runner: &mut dyn Runner,
+    plane: &DataPlane,
+    (size_bytes, segment_bytes): (usize, usize),
+    before: &[f64],
+    effort: &Effort,
+) -> Result<Vec<f64>, TransportError> {
+    let repetitions = match quantile(&mut before.to_vec(), effort.quantile) {
+        0.0 => 1,
+        seconds => ((effort.block_s / seconds) as usize).clamp(1, MOST_REPETITIONS),
+    };
+    let warmup = repetitions.min(5);
+    runner.time(&Program { plane, size_bytes, segment_bytes, warmup, repetitions })
+}
+
+/// Measures block by block, and nothing else.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn calibrate(runner: &mut dyn Runner, effort: &Effort) -> Result<Calibration, TransportError> {
+    let mut calibration = Calibration::new(runner, effort);
+    let (mut blocks, mut spent_s) = (0, 0.0);
+    while effort.goes_on(blocks, spent_s) {
+        for index in 0..calibration.points() {
+            spent_s += calibration.measure(index, runner, effort)?;
+        }
+        blocks += 1;
+    }
+    Ok(calibration)
+}

@@ -1,0 +1,246 @@
+//! Parameters of a machine, from what was measured, and how sure they are.
+//!
+//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. What of
+//! a byte's time is the link's and what the receiver's is known of the transport: on threads a
+//! receiver reads the sender's memory, and nothing else moves bytes, so that the link costs latency alone;
+//! over MPI the library brings bytes to where they belong, and only combining is extra.
+//!
+//! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
+//! rank wrote it, as in a reduce-scatter, is what a single step takes, and what the machine file says; into
+//! one that another core has read just before, what a second step takes: [`COMBINE_READ`]. A second step
+//! that copies puts chunks back to where they came from, as in an allgather. And it matters whether buffers
+//! fit into caches, so that each size that was measured has rates of its own.
+
+use std::collections::BTreeMap;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::fit::{Line, Lines, SMALL_BYTES, line, lines, median, quantile};
+use super::patterns::{Reach, Shape, chunks};
+use super::{Calibration, Point};
+use transports::threads;
+
+/// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
+/// machine files, which know one rate of combining.
+pub const COMBINE_READ: &str = "combine_read_gb_s.";
+
+/// Rates of a buffer's size, before its bytes.
+pub const BY_BUFFER: &str = "reduction.by_buffer.";
+
+/// What a call takes by itself.
+pub const LAUNCH_US: &str = "control.launch_us";
+
+/// Faster than anything: what costs nothing.
+pub const UNLIMITED_GB_S: f64 = 1e5;
+
+/// A parameter and its 95 % interval, in the unit of its key.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// As all samples say.
+    pub value: f64,
+    /// 2.5 % of resamples are lower.
+    pub low: f64,
+    /// 2.5 % of resamples are higher.
+    pub high: f64,
+}
+
+/// Parameters by their key in a machine file.
+pub type Estimates = BTreeMap<String, Estimate>;
+
+/// Resamples behind an interval.
+const RESAMPLES: usize = 200;
+
+impl Calibration {
+    /// All parameters. Where small messages have no protocol of their own (they would be better off with
+    /// that of large ones, or large ones with theirs), there is only `large`.
+    pub fn estimates(&self) -> Estimates {
+        let samples: Vec<_> = self.points.iter().map(|point| point.samples.clone()).collect();
+        let values = self.values(samples.clone());
+        let mut resampled: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        for _ in 0..RESAMPLES {
+            let again = samples.iter().map(|pair| pair.each_ref().map(|of| draw(of, &mut random)));
+            for (key, value) in self.values(again.collect()) {
+                resampled.entry(key).or_default().push(value);
+            }
+        }
+        let estimate = |(key, value): (String, f64)| {
+            let mut of = resampled.remove(&key).unwrap_or_default();
+            of.push(value);
+            of.sort_by(f64::total_cmp);
+            let at = |quantile: f64| of[(quantile * (of.len() - 1) as f64).round() as usize];
+            let (low, high) = (at(0.025).min(value), at(0.975).max(value));
+            (key, Estimate { value, low, high })
+        };
+        values.into_iter().map(estimate).collect()
+    }
+
+    /// All parameters as the samples since then say, each as its own interval.
+    pub fn values_since(&self, marks: &[[usize; 2]]) -> Estimates {
+        let since = |(point, marks): (&Point, &[usize; 2])| {
+            [0, 1].map(|form| point.samples[form][marks[form]..].to_vec())
+        };
+        let values = self.values(self.points.iter().zip(marks).map(since).collect());
+        let alone = |(key, value)| (key, Estimate { value, low: value, high: value });
+        values.into_iter().map(alone).collect()
+    }
+
+    /// Parameters as some samples of all points say.
+    fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
+        let step_s = |(point, of): (&Point, &mut _)| point.step_s(of, self.quantile);
+        let curves = Curves {
+            calibration: self,
+            steps_s: self.points.iter().zip(&mut samples).map(step_s).collect(),
+        };
+        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(&mut samples))]);
+        for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
+            if curves.of(reach, COPYING).is_empty() {
+                continue;
+            }
+            let fitted = curves.fitted(reach);
+            // Between nodes the same happens to bytes that have arrived as on them, but with less noise
+            // there.
+            if reach == Reach::Inside || self.ranks_per_node == 1 {
+                values.insert("reduction.combine_gb_s".into(), gb_s(fitted.gamma_s));
+                let copy = fitted.copy_s.map(|copy_s| ("reduction.copy_gb_s".into(), gb_s(copy_s)));
+                values.extend(copy);
+                values.extend(curves.rates_by_buffer(reach));
+            }
+            let burst = curves.of(reach, Shape::Burst);
+            let kappa_s = burst.first().map_or(0.0, |&(_, seconds)| seconds);
+            for (name, line) in fitted.protocols() {
+                let kappa_s = kappa_s.min(line.intercept_s);
+                let mut put =
+                    |field: &str, value| values.insert(format!("{level}.{name}.{field}"), value);
+                put("alpha_us", (line.intercept_s - kappa_s) * 1e6);
+                put("bandwidth_gb_s", gb_s(line.slope_s));
+                put("kappa_us", kappa_s * 1e6);
+            }
+        }
+        if self.nodes > 1 && self.ranks_per_node > 1 {
+            let copies = curves.of(Reach::AllBetween, COPYING);
+            let large = copies.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
+            let all = self.ranks_per_node as f64 * gb_s(line(&copies[large..]).slope_s);
+            values.insert("shared.node_gb_s".into(), all.min(UNLIMITED_GB_S));
+        }
+        values
+    }
+
+    /// What a call takes by itself: a program of few steps, less what its steps take.
+    fn launch_us(&self, samples: &mut [[Vec<f64>; 2]]) -> f64 {
+        let points = self.points.iter().zip(samples);
+        let calls =
+            points.filter(|(point, _)| point.shape == COPYING && point.bytes <= SMALL_BYTES);
+        let call_us = |(point, of): (&Point, &mut [Vec<f64>; 2])| {
+            let steps_s = point.step_s(of, self.quantile) * point.lengths[0] as f64;
+            (quantile(&mut of[0], self.quantile) - steps_s).max(0.0) * 1e6
+        };
+        median(&mut calls.map(call_us).collect::<Vec<_>>())
+    }
+}
+
+const COPYING: Shape = Shape::Exchange { reduces: false };
+
+const REDUCING: Shape = Shape::Exchange { reduces: true };
+
+/// What a step of each point took.
+struct Curves<'c> {
+    calibration: &'c Calibration,
+    steps_s: Vec<f64>,
+}
+
+impl Curves<'_> {
+    /// Bytes and seconds of one reach and shape, small ones first.
+    fn of(&self, reach: Reach, shape: Shape) -> Vec<(f64, f64)> {
+        let all = self.calibration.points.iter().zip(&self.steps_s);
+        let own = all.filter(|(point, _)| point.reach == reach && point.shape == shape);
+        own.map(|(point, &step_s)| (point.bytes as f64, step_s)).collect()
+    }
+
+    fn is_threads(&self) -> bool {
+        self.calibration.transport == threads::NAME
+    }
+
+    /// On threads, what small messages take whatever their size.
+    fn alpha_s(&self, reach: Reach) -> f64 {
+        let intercept_s = |shape| lines(&self.of(reach, shape)).small.intercept_s;
+        (intercept_s(COPYING) + intercept_s(REDUCING)) / 2.0
+    }
+
+    fn fitted(&self, reach: Reach) -> Fitted {
+        let [copies, reduces] = [COPYING, REDUCING].map(|shape| lines(&self.of(reach, shape)));
+        if !self.is_threads() {
+            return Fitted::by_links(copies, reduces);
+        }
+        let once = line(&self.of(reach, Shape::ReduceOnce));
+        Fitted::by_receivers(self.alpha_s(reach), once.slope_s, copies.large.slope_s)
+    }
+
+    /// Rates for each large buffer: what its bytes take beyond latency, or beyond being copied.
+    fn rates_by_buffer(&self, reach: Reach) -> Vec<(String, f64)> {
+        let rates = |before: &str, after: &str, shape: Shape, beyond_s: &dyn Fn(usize) -> f64| {
+            let points = self.of(reach, shape).into_iter().enumerate();
+            let large = points.filter(|(_, (bytes, _))| *bytes > SMALL_BYTES as f64);
+            let rate = |(at, (bytes, step_s)): (usize, (f64, f64))| {
+                let buffer_bytes = bytes * chunks(shape, 1) as f64;
+                let per_byte_s = (step_s - beyond_s(at)).max(0.0) / bytes;
+                (format!("{before}{buffer_bytes}{after}"), gb_s(per_byte_s))
+            };
+            large.map(rate).collect::<Vec<_>>()
+        };
+        if !self.is_threads() {
+            let copies = self.of(reach, COPYING);
+            return rates(BY_BUFFER, ".combine_gb_s", REDUCING, &|at| copies[at].1);
+        }
+        let alpha_s = self.alpha_s(reach);
+        let rates = |before, after, shape| rates(before, after, shape, &|_| alpha_s);
+        [
+            rates(BY_BUFFER, ".combine_gb_s", Shape::ReduceOnce),
+            rates(BY_BUFFER, ".copy_gb_s", COPYING),
+            rates(BY_BUFFER, ".silent_combine_gb_s", Shape::Silent),
+            rates(BY_BUFFER, ".silent_copy_gb_s", Shape::ThereAndBack),
+            rates(COMBINE_READ, "", REDUCING),
+        ]
+        .concat()
+    }
+}
+
+/// As many samples, some more than once.
+fn draw(samples: &[f64], random: &mut ChaCha8Rng) -> Vec<f64> {
+    samples.iter().map(|_| samples[random.random_range(0..samples.len())]).collect()
+}
+
+/// 10^9 bytes per second.
+fn gb_s(s_per_byte: f64) -> f64 {
+    (1e-9 / s_per_byte).min(UNLIMITED_GB_S)
+}
+
+/// What messages of one reach cost: lines without what happens to bytes that have arrived.
+struct Fitted {
+    link: Lines,
+    gamma_s: f64,
+    copy_s: Option<f64>,
+}
+
+impl Fitted {
+    fn by_receivers(alpha_s: f64, gamma_s: f64, copy_s: f64) -> Fitted {
+        let line = Line { intercept_s: alpha_s, slope_s: 0.0 };
+        Fitted { link: Lines { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
+    }
+
+    fn by_links(copies: Lines, reduces: Lines) -> Fitted {
+        let gamma_s = (reduces.large.slope_s - copies.large.slope_s).max(0.0);
+        Fitted { link: copies, gamma_s, copy_s: None }
+    }
+
+    /// Those that messages take: the faster one for their size.
+    fn protocols(&self) -> Vec<(&'static str, Line)> {
+        let Lines { small, large } = self.link;
+        let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;
+        match has_own {
+            true => vec![("small", small), ("large", large)],
+            false => vec![("large", Line { intercept_s: small.intercept_s, ..large })],
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The programs that a calibration runs: small schedules, none of them an allreduce.
+
+use std::fmt;
+
+use algorithms::listed::Listed;
+use algorithms::registry::{self, Choice};
+use algorithms::schedule::{Action, Move, Part};
+use algorithms::topology::{Rank, Topology};
+
+use transports::data_plane::DataPlane;
+
+/// Between which ranks messages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reach {
+    /// Ranks of a node, all at once.
+    Inside,
+    /// One rank of each node.
+    Between,
+    /// All ranks of each node at once with those of another.
+    AllBetween,
+}
+
+/// What they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Shape {
+    /// The two of a pair send each other a message in every step, as collectives do, and can begin the
+    /// next step only when they have it: it goes into what they send then.
+    Exchange {
+        /// Messages are combined with what is there, not copied.
+        reduces: bool,
+    },
+    /// They combine messages in a single step, with chunks that nobody has read before, as in a
+    /// reduce-scatter.
+    ReduceOnce,
+    /// One of a pair sends all it has, which the other combines, sending nothing meanwhile.
+    Silent,
+    /// The same, and then the other sends the result back.
+    ThereAndBack,
+    /// One of a pair sends the other many messages in one step, and gets one back.
+    Burst,
+}
+
+impl fmt::Display for Reach {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Reach::Inside => "on a node",
+            Reach::Between => "between nodes, one rank of each",
+            Reach::AllBetween => "between nodes, all ranks",
+        })
+    }
+}
+
+/// The pairs of that reach: neighbours on a node, or ranks in the same place on neighbouring nodes.
+/// Who has no partner is idle.
+pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
+    let nodes = topology.nodes();
+    let local_size = topology.local_size().unwrap_or(1);
+    let at = |node: usize, local: usize| topology.node(node).start + local;
+    let (nodes, locals) = match reach {
+        Reach::Inside => (nodes, local_size / 2),
+        Reach::Between => (nodes / 2, 1),
+        Reach::AllBetween => (nodes / 2, local_size),
+    };
+    let pair = |node: usize, local: usize| match reach {
+        Reach::Inside => (at(node, 2 * local), at(node, 2 * local + 1)),
+        _ => (at(2 * node, local), at(2 * node + 1, local)),
+    };
+    (0..nodes).flat_map(|node| (0..locals).map(move |local| pair(node, local))).collect()
+}
+
+/// A shape between some pairs of a world: with `length` steps, or so many messages in one step.
+pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usize) -> Listed {
+    let chunks = chunks(shape, length);
+    let steps = match shape {
+        Shape::Exchange { .. } => length,
+        Shape::ReduceOnce | Shape::Silent => 1,
+        // The second step is what the longer form has more.
+        Shape::ThereAndBack => length,
+        Shape::Burst => 2,
+    };
+    let mut listed = Listed { ranks, chunks, steps: vec![vec![Part::default(); ranks]; steps] };
+    for (step, parts) in listed.steps.iter_mut().enumerate() {
+        let mut carry = |from: Rank, to: Rank, chunk: usize, action| {
+            parts[from].sends.push(Move::new(to, chunk..chunk + 1, action));
+            parts[to].receives.push(Move::new(from, chunk..chunk + 1, action));
+        };
+        for &(a, b) in pairs {
+            match shape {
+                Shape::Exchange { .. } | Shape::ReduceOnce => {
+                    let copies = shape == Shape::Exchange { reduces: false };
+                    let action = if copies { Action::Copy } else { Action::Reduce };
+                    carry(a, b, step % 2, action);
+                    carry(b, a, (step + 1) % 2, action);
+                }
+                Shape::Silent | Shape::ThereAndBack if step == 0 => {
+                    carry(a, b, 0, Action::Reduce);
+                }
+                Shape::Silent | Shape::ThereAndBack => carry(b, a, 0, Action::Copy),
+                Shape::Burst if step == 0 => {
+                    (0..length).for_each(|chunk| carry(a, b, chunk, Action::Copy));
+                }
+                Shape::Burst => carry(b, a, 0, Action::Copy),
+            }
+        }
+    }
+    listed
+}
+
+/// Into how many messages of the pattern a buffer is cut.
+pub fn chunks(shape: Shape, length: usize) -> usize {
+    match shape {
+        Shape::Exchange { .. } | Shape::ReduceOnce => 2,
+        Shape::Silent | Shape::ThereAndBack => 1,
+        Shape::Burst => length,
+    }
+}
+
+/// Runs a schedule as any algorithm's: through the same executor.
+///
+/// # Panics
+/// Never: ring is registered, and lends only that it does not group tensors.
+pub fn plane(schedule: Listed) -> DataPlane {
+    let algorithm = registry::find("ring").expect("ring is registered");
+    let choice = Choice { from_bytes: 0, name: "pattern".into(), schedule: Box::new(schedule) };
+    DataPlane::Ours { algorithm, choices: vec![choice] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use algorithms::simulate::machine::{Machine, Reduction};
+    use algorithms::simulate::rounds::simulate;
+
+    #[test]
+    fn pairs_are_where_they_should_be() {
+        let world = Topology::uniform(3, 4);
+        assert_eq!(pairs(&world, Reach::Between), [(0, 4)]);
+        assert_eq!(pairs(&world, Reach::AllBetween), [(0, 4), (1, 5), (2, 6), (3, 7)]);
+        assert_eq!(
+            pairs(&world, Reach::Inside),
+            [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9), (10, 11)]
+        );
+        assert_eq!(pairs(&Topology::uniform(1, 3), Reach::Inside), [(0, 1)]);
+        assert_eq!(pairs(&Topology::flat(4), Reach::Between), [(0, 1), (2, 3)]);
+    }
+
+    /// The simulator sees in an exchange just what is fitted: a line of steps and bytes.
+    #[test]
+    fn a_step_of_an_exchange_is_a_message_alone() {
+        let machine = Machine {
+            reduction: Reduction::alike(7e-10, 3e-10),
+            ..Machine::flat(5e-6, 2e-10, 0.0)
+        };
+        for (reduces, per_byte) in [(false, 5e-10), (true, 9e-10)] {
+            let exchange =
+                |steps| schedule(5, &[(0, 1), (2, 3)], Shape::Exchange { reduces }, steps);
+            let time = |steps| simulate(&exchange(steps), &machine, 2e6, &[]).unwrap().end.at_s;
+            assert!(((time(6) - time(2)) / 4.0 / (5e-6 + 1e6 * per_byte) - 1.0).abs() < 1e-9);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The processes of an MPI job as a runner: all run the same programs, and all learn all times.
+
+use std::time::{Duration, Instant};
+
+use algorithms::topology::{Rank, Topology};
+
+use super::runner::{Program, Runner, computation};
+use super::skew::{Ahead, Starts, TIMES, ahead, leave};
+use cluster::launch::Launched;
+use cluster::nodes::cast;
+use transports::bench::{Ended, PATIENCE, run_rank};
+use transports::mpi::{World, give_up};
+use transports::transport::{Connections, MPI, TransportError};
+
+/// Times that are told at once.
+const AT_ONCE: usize = 8;
+
+/// All processes of a job.
+pub struct Processes {
+    world: World,
+    topology: Topology,
+    members: Vec<Rank>,
+}
+
+impl Processes {
+    /// Joins the job; `ranks` of its processes take part, as many on each node.
+    ///
+    /// # Errors
+    /// When MPI refuses, or nodes cannot have equally many ranks.
+    pub fn join(ranks: Option<usize>) -> Result<Processes, String> {
+        let world = World::join().map_err(|error| error.to_string())?;
+        let all = world.comm().ranks();
+        if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(all)) {
+            return Err(problem);
+        }
+        let sizes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
+        let (nodes, fewest) = (sizes.len(), sizes.iter().copied().min().unwrap_or(1));
+        let ranks = ranks.unwrap_or(nodes * fewest);
+        if ranks < 2 || !ranks.is_multiple_of(nodes) || ranks > nodes * fewest {
+            return Err(format!(
+                "{ranks} ranks on {nodes} node(s) with {sizes:?} processes: a machine has equally \
+                 many on each node, and at least 2; start others, or take --ranks {}",
+                nodes * fewest
+            ));
+        }
+        let topology = Topology::uniform(nodes, ranks / nodes);
+        let (members, _) = cast(world.nodes(), &topology)?;
+        Ok(Processes { world, topology, members })
+    }
+
+    /// This process's own times; none if it has no part.
+    fn own(&mut self, program: &Program) -> Result<Vec<Duration>, TransportError> {
+        let Some((_, connections)) = self.world.connect(&self.members, PATIENCE)? else {
+            return Ok(Vec::new());
+        };
+        let Connections { data, bits, .. } = connections;
+        let Ended { times, .. } =
+            program.bench(&self.topology, |bench| run_rank(bench, data, bits))?;
+        Ok(times)
+    }
+
+    /// When this process leaves barriers by rank 0's clock, and after that by how much that may be wrong; nothing
+    /// if it has no part.
+    fn own_starts(&mut self) -> Result<Vec<Duration>, TransportError> {
+        let Some((rank, connections)) = self.world.connect(&self.members, PATIENCE)? else {
+            return Ok(Vec::new());
+        };
+        let Connections { bits, mut mail, .. } = connections;
+        let start = Instant::now();
+        let clock_s = || start.elapsed().as_secs_f64();
+        let Ahead { by_s, error_s } = ahead(&mut mail, (rank, self.members.len()), clock_s)?;
+        let left_s = leave(bits, clock_s)?;
+        let told_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
+        // Rank 0 asked after it had begun to count, so that nothing is before.
+        Ok(told_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
+    }
+
+    /// What each process took, in their order.
+    fn all(&self, own: &[Duration], count: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let mut all = vec![Vec::new(); self.world.comm().ranks()];
+        for first in (0..count).step_by(AT_ONCE) {
+            let mut told = [0; 8 * AT_ONCE];
+            for (place, time) in told.chunks_mut(8).zip(own.iter().skip(first)) {
+                place.copy_from_slice(&(time.as_nanos() as u64).to_ne_bytes());
+            }
+            let blocks = self.world.comm().all_gather(told)?;
+            for (times, block) in all.iter_mut().zip(&blocks) {
+                let told = block.chunks(8).take(count - first);
+                let ns = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
+                times.extend(told.map(|bytes| ns(bytes) as f64 * 1e-9));
+            }
+        }
+        Ok(all)
+    }
+
+    /// The longest that any process took.
+    fn longest(&self, own: &[Duration], count: usize) -> Result<Vec<f64>, TransportError> {
+        let all = self.all(own, count)?;
+        Ok((0..count).map(|at| all.iter().map(|times| times[at]).fold(0.0, f64::max)).collect())
+    }
+}
+
+impl Runner for Processes {
+    fn topology(&self) -> &Topology {
+        &self.topology
+    }
+
+    fn transport(&self) -> &'static str {
+        MPI
+    }
+
+    fn is_oversubscribed(&self) -> bool {
+        self.world.nodes().iter().any(|node| node.is_crowded(&self.members))
+    }
+
+    fn leads(&self) -> bool {
+        self.world.rank() == 0
+    }
+
+    fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
+        let times = self.own(program);
+        let times = times.and_then(|own| self.longest(&own, program.repetitions));
+        Ok(times.unwrap_or_else(|error| give_up(&error)))
+    }
+
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let mut own = Vec::new();
+        for _ in 0..times {
+            // All begin together.
+            self.world.comm().all_gather([0; 8])?;
+            own.push(computation());
+        }
+        let all = self.all(&own, times)?;
+        Ok(self.members.iter().map(|&rank| all[rank].clone()).collect())
+    }
+
+    fn starts(&mut self) -> Result<Starts, TransportError> {
+        let told = self.own_starts().and_then(|own| self.all(&own, TIMES + 1));
+        let told = told.unwrap_or_else(|error| give_up(&error));
+        let mut left_s: Vec<_> = self.members.iter().map(|&rank| told[rank].clone()).collect();
+        let errors_s = left_s.iter_mut().filter_map(Vec::pop);
+        let clock_error_s = errors_s.fold(0.0, f64::max);
+        Ok(Starts::of(&left_s, clock_error_s))
+    }
+}

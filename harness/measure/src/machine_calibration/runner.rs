@@ -1,0 +1,185 @@
+//! Who runs the programs of a calibration: threads of this process, or all processes of an MPI job.
+
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::topology::Topology;
+
+use super::skew::{self, Starts};
+use cluster::launch::Launched;
+use results::provenance::cores;
+use transports::allreduce::Sizes;
+use transports::bench::{Bench, PATIENCE, run};
+use transports::data_plane::DataPlane;
+use transports::threads::{self, Links, run_ranks};
+use transports::transport::{MPI, TransportError};
+
+/// Runs programs over a world.
+pub trait Runner {
+    /// Where its ranks live: nodes of equal size.
+    fn topology(&self) -> &Topology;
+
+    /// Its transport's name.
+    fn transport(&self) -> &'static str;
+
+    /// A node has fewer cores than ranks.
+    fn is_oversubscribed(&self) -> bool;
+
+    /// This process tells the user.
+    fn leads(&self) -> bool;
+
+    /// Seconds of each repetition, the longest that any rank took; the same in all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
+
+    /// Seconds that each rank takes for the same [`computation`], all at once, so many times; the same in
+    /// all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+
+    /// How far apart ranks leave barriers; the same in all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn starts(&mut self) -> Result<Starts, TransportError>;
+}
+
+/// Some milliseconds of a processor, with nothing from memory.
+pub fn computation() -> Duration {
+    const STEPS: usize = 2 << 20;
+    let start = Instant::now();
+    let mut value = std::hint::black_box(0.5f64);
+    for _ in 0..STEPS {
+        // Each needs the one before.
+        value = value * 0.999 + 0.001;
+    }
+    std::hint::black_box(value);
+    start.elapsed()
+}
+
+/// What is to be run.
+#[derive(Clone, Copy)]
+pub struct Program<'p> {
+    /// The schedule, in place on `f32` that are multiplied: for products every rank
+    /// writes its input anew before each repetition, as a backward pass does, so that nothing lies in
+    /// another core's cache because of the repetition before.
+    pub plane: &'p DataPlane,
+    /// Of each rank's buffer.
+    pub size_bytes: usize,
+    /// Length of segments; 0: none.
+    pub segment_bytes: usize,
+    /// Repetitions that do not count.
+    pub warmup: usize,
+    /// Repetitions that count.
+    pub repetitions: usize,
+}
+
+impl Program<'_> {
+    /// With the bench of it, on a world.
+    pub(super) fn bench<T>(&self, topology: &Topology, then: impl FnOnce(&Bench) -> T) -> T {
+        then(&Bench {
+            data_plane: self.plane,
+            topology,
+            dtype: DataType::F32,
+            op: ReduceOp::Product,
+            sizes: Sizes { segment_bytes: self.segment_bytes, packing_bytes: 0 },
+            tensors: &[self.size_bytes / size_of::<f32>()],
+            in_place: true,
+            warmup: self.warmup,
+            repetitions: self.repetitions,
+            check: false,
+            seed: 0,
+        })
+    }
+}
+
+/// Threads of this process, on one node.
+pub struct Threads(Topology);
+
+impl Threads {
+    /// So many ranks.
+    pub fn new(ranks: usize) -> Threads {
+        Threads(Topology::uniform(1, ranks))
+    }
+}
+
+impl Runner for Threads {
+    fn topology(&self) -> &Topology {
+        &self.0
+    }
+
+    fn transport(&self) -> &'static str {
+        threads::NAME
+    }
+
+    fn is_oversubscribed(&self) -> bool {
+        self.0.ranks() > cores()
+    }
+
+    fn leads(&self) -> bool {
+        true
+    }
+
+    fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
+        let timed = program.bench(&self.0, run)?;
+        Ok(timed.times.iter().map(|time| time.as_secs_f64()).collect())
+    }
+
+    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+        let barrier = Barrier::new(self.0.ranks());
+        let rank = || {
+            let one = |_| {
+                barrier.wait();
+                computation().as_secs_f64()
+            };
+            (0..times).map(one).collect()
+        };
+        Ok(thread::scope(|scope| {
+            let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
+            ranks.into_iter().map(|rank| rank.join().expect("computing does not fail")).collect()
+        }))
+    }
+
+    fn starts(&mut self) -> Result<Starts, TransportError> {
+        let (links, clock) = (Links::new(self.0.ranks(), PATIENCE), Instant::now());
+        let left_s = run_ranks(&[&links], |rank| {
+            skew::leave(links.join(rank), || clock.elapsed().as_secs_f64())
+        })?;
+        Ok(Starts::of(&left_s, 0.0))
+    }
+}
+
+/// The runner of a transport; of all ranks that there are, or of `ranks` of them.
+///
+/// # Errors
+/// Why there is none, in words.
+pub fn assemble(transport: &str, ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
+    if let Some(few @ (0 | 1)) = ranks {
+        return Err(format!("--ranks is {few}, expected at least 2: one rank sends no messages"));
+    }
+    let started = Launched::here().filter(|launched| launched.tasks > 1);
+    match started {
+        _ if transport == MPI => processes(ranks),
+        Some(Launched { tasks, .. }) => Err(format!(
+            "started as {tasks} processes, and ranks are threads of one; start it once, or add \
+             --transport {MPI}"
+        )),
+        None => Ok(Box::new(Threads::new(ranks.unwrap_or(cores().max(2))))),
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+fn processes(_: Option<usize>) -> Result<Box<dyn Runner>, String> {
+    Err("this program was built without MPI; build it with --features mpi".into())
+}
+
+#[cfg(feature = "mpi")]
+fn processes(ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
+    super::processes::Processes::join(ranks).map(|processes| Box::new(processes) as _)
+}

@@ -1,0 +1,189 @@
+//! How far apart ranks begin what they have agreed to: when each of them leaves a barrier, on one clock.
+//!
+//! Threads have one clock. Processes do not: rank 0 asks every other rank for the time, again and again, and
+//! the shortest round trip counts: the answer was read somewhere in between, so that half of it is the most
+//! by which the clocks may differ from what is taken for their difference.
+
+use algorithms::topology::Rank;
+
+use super::estimate::Estimate;
+use results::statistics::Summary;
+use transports::bench::Barrier;
+use transports::transport::{Post, Transport, TransportError};
+
+/// Barriers that count, and those before them.
+pub(super) const TIMES: usize = 200;
+const WARMUP: usize = 20;
+
+/// Questions that a rank is asked.
+const QUESTIONS: usize = 50;
+
+/// How ranks left barriers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Starts {
+    /// Of each barrier: seconds from the first rank that left it to the last.
+    pub apart_s: Vec<f64>,
+    /// The ranks' clocks may be so far off.
+    pub clock_error_s: f64,
+    /// How many there are.
+    pub ranks: usize,
+}
+
+/// How far a rank's clock is ahead of rank 0's, and by how much that may be wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ahead {
+    /// Seconds.
+    pub by_s: f64,
+    /// Seconds.
+    pub error_s: f64,
+}
+
+impl Starts {
+    /// From the times at which each rank left each barrier.
+    pub fn of(left_s: &[Vec<f64>], clock_error_s: f64) -> Starts {
+        let barriers = left_s.iter().map(Vec::len).min().unwrap_or(0);
+        let apart_s = (0..barriers).map(|at| {
+            let times = left_s.iter().map(|times| times[at]);
+            times.clone().fold(f64::MIN, f64::max) - times.fold(f64::MAX, f64::min)
+        });
+        Starts { apart_s: apart_s.collect(), clock_error_s, ranks: left_s.len() }
+    }
+
+    /// Microseconds, in the median, by which the last rank is later than the barrier's own messages explain,
+    /// which take that long at each level of its tree; the interval is as much wider as clocks may be off.
+    pub fn beyond(&self, level_us: f64) -> Estimate {
+        let levels = f64::from(self.ranks.next_power_of_two().trailing_zeros());
+        let beyond = |us: f64| (us - levels * level_us).max(0.0);
+        let Summary { p50, p50_interval, min, max, .. } = self.summary_us();
+        let (low, high) = p50_interval.unwrap_or((min, max));
+        let error_us = self.clock_error_s * 1e6;
+        Estimate { value: beyond(p50), low: beyond(low - error_us), high: beyond(high + error_us) }
+    }
+
+    /// What was measured, in a line.
+    pub fn measured(&self) -> String {
+        let Summary { samples, p50, .. } = self.summary_us();
+        let error_us = self.clock_error_s * 1e6;
+        format!(
+            "after a barrier the last rank begins {p50:.3} us after the first ({samples} times; clocks may \
+             be {error_us:.3} us off)"
+        )
+    }
+
+    fn summary_us(&self) -> Summary {
+        let us: Vec<f64> = self.apart_s.iter().map(|seconds| seconds * 1e6).collect();
+        Summary::of(&us).unwrap_or_default()
+    }
+}
+
+/// When this rank leaves each barrier, by its clock: called by all ranks.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn leave<T: Transport>(
+    endpoint: T,
+    clock_s: impl Fn() -> f64,
+) -> Result<Vec<f64>, TransportError> {
+    let mut barrier = Barrier::new(endpoint);
+    let mut left_s = Vec::with_capacity(WARMUP + TIMES);
+    for _ in 0..WARMUP + TIMES {
+        barrier.wait()?;
+        left_s.push(clock_s());
+    }
+    Ok(left_s.split_off(WARMUP))
+}
+
+/// How far this rank's clock is ahead of rank 0's: called by all ranks, which send nothing else meanwhile.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn ahead(
+    post: &mut impl Post,
+    (rank, ranks): (Rank, usize),
+    clock_s: impl Fn() -> f64,
+) -> Result<Ahead, TransportError> {
+    let mut told = Vec::new();
+    if rank > 0 {
+        for _ in 0..QUESTIONS {
+            post.receive(0, &mut told)?;
+            post.send(0, clock_s().to_ne_bytes().to_vec().into())?;
+        }
+        post.receive(0, &mut told)?;
+        post.flush()?;
+        let (by_s, error_s) = told.split_at(size_of::<f64>());
+        return Ok(Ahead { by_s: seconds(by_s), error_s: seconds(error_s) });
+    }
+    for other in 1..ranks {
+        let (mut shortest_s, mut by_s) = (f64::INFINITY, 0.0);
+        for _ in 0..QUESTIONS {
+            let asked_s = clock_s();
+            post.send(other, vec![0].into())?;
+            post.receive(other, &mut told)?;
+            let answered_s = clock_s();
+            if answered_s - asked_s < shortest_s {
+                shortest_s = answered_s - asked_s;
+                by_s = seconds(&told) - (asked_s + answered_s) / 2.0;
+            }
+        }
+        let found = [by_s, shortest_s / 2.0].map(f64::to_ne_bytes).concat();
+        post.send(other, found.into())?;
+    }
+    post.flush()?;
+    Ok(Ahead::default())
+}
+
+fn seconds(bytes: &[u8]) -> f64 {
+    f64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::runner::{Runner, Threads};
+    use super::*;
+    use transports::threads::{Links, Mail, run_ranks};
+
+    #[test]
+    fn the_last_rank_counts_and_what_messages_explain_does_not() {
+        let left_s = [vec![1.0, 2.0, 3.0], vec![1.5, 2.0, 3.25], vec![1.25, 2.0, 4.0]];
+        let starts = Starts::of(&left_s, 1e-7);
+        assert_eq!((starts.apart_s.as_slice(), starts.ranks), (&[0.5, 0.0, 1.0][..], 3));
+        let uneven: Vec<f64> = (0..20).map(|at| f64::from(at) * 1e-6).collect();
+        let starts = Starts { apart_s: uneven, clock_error_s: 2e-6, ranks: 4 };
+        // The 6th and the 15th of 20 are the ends of the median's interval.
+        let of = |level_us| starts.beyond(level_us);
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, expected {b}");
+        for (found, expected) in [(of(0.0), [3.0, 9.5, 16.0]), (of(2.0), [0.0, 5.5, 12.0])] {
+            let Estimate { value, low, high } = found;
+            [low, value, high].into_iter().zip(expected).for_each(|(a, b)| near(a, b));
+        }
+        assert!(
+            starts.measured().contains("9.500 us after the first (20 times; clocks may be 2.000")
+        );
+    }
+
+    /// Clocks that are off by some milliseconds are found out, to within what is promised.
+    #[test]
+    fn the_shortest_round_trip_tells_how_far_clocks_are_ahead() {
+        let links = Links::new(3, Duration::from_secs(20));
+        let start = Instant::now();
+        let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;
+        let found = run_ranks(&[&links], |rank| {
+            let clock_s = || start.elapsed().as_secs_f64() + true_s(rank);
+            ahead(&mut Mail::new(links.join(rank)), (rank, 3), clock_s)
+        });
+        for (rank, Ahead { by_s, error_s }) in found.unwrap().into_iter().enumerate() {
+            let off_s = (by_s - (true_s(rank) - true_s(0))).abs();
+            assert!(off_s <= error_s + 1e-9, "rank {rank} is {off_s} s off, promised {error_s}");
+            assert!(rank == 0 || error_s > 0.0);
+        }
+    }
+
+    #[test]
+    fn threads_leave_on_one_clock() {
+        let starts = Threads::new(3).starts().unwrap();
+        assert_eq!((starts.apart_s.len(), starts.clock_error_s, starts.ranks), (TIMES, 0.0, 3));
+        assert!(starts.apart_s.iter().all(|&apart_s| apart_s >= 0.0));
+    }
+}

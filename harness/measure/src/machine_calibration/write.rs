@@ -1,0 +1,216 @@
+//! A calibration as a machine file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use super::estimate::{BY_BUFFER, Estimate, Estimates, LAUNCH_US, UNLIMITED_GB_S};
+use super::skew::Starts;
+use super::{Calibration, control};
+use results::provenance::{Build, now};
+use simulator::machine_file::{
+    Control, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
+};
+
+/// The receiver does what a link would.
+const NO_LINK: &str = "by design: receivers read senders' memory, and what that takes is combine_gb_s \
+                       and copy_gb_s";
+const NOTHING_BEYOND: &str = "measured: not to be told from nothing";
+
+impl Calibration {
+    /// The machine, for the simulator, by these estimates.
+    pub fn machine_file(&self, name: &str, host: &str, estimates: &Estimates) -> MachineFile {
+        let quantile = match self.quantile {
+            0.5 => String::new(),
+            other => format!(", {:.0} % quantiles", 100.0 * other),
+        };
+        let (transport, commit, at) = (self.transport, Build::this().commit, now());
+        let source =
+            format!("measured: kolo calibrate, {transport}, {host}, {commit}, {at}{quantile}");
+        let parameter = |key: &str| estimates.get(key).map(|found| parameter(key, *found, &source));
+        let level = |level: &str| link(level, estimates, &source);
+        let network = level("network");
+        // The simulator asks for links inside a node even if nobody uses them.
+        let socket = level("socket").or_else(|| network.clone()).expect("there are two ranks");
+        MachineFile {
+            name: name.into(),
+            about: format!("{} x {} ranks, {}", self.nodes, self.ranks_per_node, self.transport),
+            node: Node {
+                ranks: self.ranks_per_node,
+                ranks_per_socket: self.ranks_per_node,
+                nodes: self.nodes,
+                nics: 0,
+            },
+            socket,
+            bus: None,
+            network,
+            shared: SharedFile {
+                node_gb_s: parameter("shared.node_gb_s"),
+                ..SharedFile::default()
+            },
+            reduction: Reduction {
+                rates: rates("reduction.", estimates, &source).expect("always measured"),
+                overhead_us: None,
+                by_buffer: by_buffer(estimates, &source),
+            },
+            control: None,
+            nccl: None,
+        }
+    }
+}
+
+/// With what control planes cost there, the state machines themselves measured on this processor, how
+/// unevenly ranks compute, and how far apart they begin.
+///
+/// # Panics
+/// When the file is not of a calibration: those know a link.
+pub fn with_control(
+    mut file: MachineFile,
+    estimates: &Estimates,
+    compute_cv: Estimate,
+    starts: &Starts,
+    share: f64,
+) -> MachineFile {
+    let link = file.network.as_ref().unwrap_or(&file.socket);
+    let small = link.get("small").unwrap_or(&link["large"]);
+    let large = &link["large"];
+    let source = large.alpha_us.source.clone();
+    let own = |key: &str, estimate: Estimate| parameter(key, estimate, &source);
+    file.control = Some(Control {
+        alpha_us: small.alpha_us.clone(),
+        message_us: None,
+        bandwidth_gb_s: large.bandwidth_gb_s.clone(),
+        rank0_ns: own("control.rank0_ns", control::rank0_ns(share)),
+        cycle_us: own("control.cycle_us", control::cycle_us(share)),
+        launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
+        compute_cv: Some(own("control.compute_cv", compute_cv)),
+        start_skew_us: Some(own("control.start_skew_us", starts.beyond(small.alpha_us.value))),
+    });
+    file
+}
+
+fn link(
+    level: &str,
+    estimates: &Estimates,
+    source: &str,
+) -> Option<BTreeMap<String, ProtocolFile>> {
+    let mut protocols = BTreeMap::new();
+    for name in ["small", "large"] {
+        let parameter = |field: &str| {
+            let key = format!("{level}.{name}.{field}");
+            estimates.get(&key).map(|found| parameter(&key, *found, source))
+        };
+        let both = parameter("alpha_us").zip(parameter("bandwidth_gb_s"));
+        let Some((alpha_us, bandwidth_gb_s)) = both else { continue };
+        let kappa_us = parameter("kappa_us");
+        protocols.insert(name.to_string(), ProtocolFile { alpha_us, bandwidth_gb_s, kappa_us });
+    }
+    (!protocols.is_empty()).then_some(protocols)
+}
+
+fn by_buffer(estimates: &Estimates, source: &str) -> BTreeMap<String, RatesFile> {
+    let rates = |key: &String| {
+        let bytes = key.strip_prefix(BY_BUFFER)?.strip_suffix(".combine_gb_s")?;
+        Some((bytes.to_string(), rates(&format!("{BY_BUFFER}{bytes}."), estimates, source)?))
+    };
+    estimates.keys().filter_map(rates).collect()
+}
+
+fn rates(table: &str, estimates: &Estimates, source: &str) -> Option<RatesFile> {
+    let parameter = |field: &str| {
+        let key = format!("{table}{field}");
+        estimates.get(&key).map(|found| parameter(&key, *found, source))
+    };
+    Some(RatesFile {
+        combine_gb_s: parameter("combine_gb_s")?,
+        copy_gb_s: parameter("copy_gb_s"),
+        silent_combine_gb_s: parameter("silent_combine_gb_s"),
+        silent_copy_gb_s: parameter("silent_copy_gb_s"),
+    })
+}
+
+fn parameter(key: &str, estimate: Estimate, source: &str) -> Parameter {
+    let [value, low, high] = [estimate.value, estimate.low, estimate.high].map(rounded);
+    let source = match value == UNLIMITED_GB_S {
+        true if key.starts_with("socket.") => NO_LINK,
+        true => NOTHING_BEYOND,
+        false => source,
+    };
+    Parameter { value, low: Some(low), high: Some(high), source: source.into() }
+}
+
+/// To four digits, and not below what a file can say.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// The file's text: a line for each parameter.
+pub fn text(mut file: MachineFile, measured: &[String]) -> String {
+    let Node { ranks, ranks_per_socket, nodes, .. } = file.node;
+    let mut text = HEADER.to_string();
+    measured.iter().for_each(|line| text.extend(["# ", line, "\n"]));
+    let quoted = |text: &str| toml::Value::from(text).to_string();
+    let _ = writeln!(text, "\nname = {}\nabout = {}", quoted(&file.name), quoted(&file.about));
+    let _ = writeln!(
+        text,
+        "\n[node]\nranks = {ranks}\nranks_per_socket = {ranks_per_socket}\nnodes = {nodes}"
+    );
+    let mut section = String::new();
+    for (key, parameter) in file.parameters() {
+        let (table, field) = key.rsplit_once('.').expect("keys have a table");
+        if table != section {
+            let _ = writeln!(text, "\n[{table}]");
+            section = table.to_string();
+        }
+        let Parameter { value, low, high, source } = parameter;
+        let (low, high, source) = (low.unwrap_or(*value), high.unwrap_or(*value), quoted(source));
+        let _ = writeln!(
+            text,
+            "{field} = {{ value = {value:?}, low = {low:?}, high = {high:?}, source = {source} }}"
+        );
+    }
+    text
+}
+
+const HEADER: &str = "\
+# A machine for simulations, as `kolo calibrate` measured it. Times in microseconds, bandwidths in GB/s =
+# 10^9 bytes per second and direction; low and high are 95 % intervals (resampled).
+#
+# Pairs of ranks exchanged messages of 4 bytes to some MiB step after step, all pairs at once; a step's
+# time is that of many steps less that of few. Its line over sizes up to 16 KiB is `small`, over larger ones
+# `large`; where one of the two would be the better one everywhere, only `large` is kept. kappa is what
+# one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
+# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second); by_buffer has
+# both for buffers of so many bytes, and for ranks that send nothing meanwhile. What a call takes by itself,
+# however few its steps, is launch_us. start_skew_us is how much later the last rank leaves a barrier than
+# the first, beyond alpha_us at each level of its tree. What a step takes:
+#
+";
+
+#[cfg(test)]
+mod tests {
+    use super::super::runner::Threads;
+    use super::super::{Effort, calibrate};
+    use super::*;
+
+    /// What is written is read, and is the same but for the header.
+    #[test]
+    fn a_calibration_of_threads_is_written_and_read_back() {
+        let effort = Effort {
+            most_bytes: 128 << 10,
+            blocks: 3,
+            block_s: 1e-4,
+            budget_s: 0.0,
+            quantile: 0.5,
+        };
+        let calibration = calibrate(&mut Threads::new(2), &effort).unwrap();
+        let file = calibration.machine_file("here", "a \"host\"", &calibration.estimates());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("here.toml");
+        std::fs::write(&path, text(file.clone(), &calibration.measured())).unwrap();
+        let read = MachineFile::read(&path).unwrap();
+        assert_eq!(read, file);
+        assert_eq!((read.node.ranks, read.node.nodes), (2, 1));
+        assert_eq!(read.socket["large"].bandwidth_gb_s.value, UNLIMITED_GB_S);
+        assert!(read.reduction.rates.copy_gb_s.is_some() && read.network.is_none());
+    }
+}

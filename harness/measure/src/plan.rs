@@ -1,0 +1,296 @@
+//! What a configuration comes down to: cases, their schedules, and the order of measuring.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::time::Duration;
+
+use algorithms::control::{TensorId, Tensors};
+use algorithms::fusion::effective_threshold_bytes;
+use algorithms::registry;
+use algorithms::topology::{Rank, Topology};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use crate::calibrate;
+use crate::config::{Case, Config, Measure};
+use cluster::nodes::{EMULATED, Node, cast};
+use results::provenance::{Subject, cores};
+use training::job::Job;
+use training::timeline::record::Recorder;
+use transports::data_plane::DataPlane;
+use transports::for_dtype;
+use transports::threads;
+use transports::transport::{TransportError, has_processes};
+use workloads::framework::Framework;
+use workloads::groups::too_large;
+use workloads::replay::StepTimes;
+use workloads::workload::Workload;
+
+/// A case and what is needed to run it.
+pub struct Planned {
+    /// The setting.
+    pub case: Case,
+    /// What is done to its gradients above the core.
+    pub framework: Framework,
+    /// How its messages are reduced, or why they cannot be.
+    pub data_plane: Result<DataPlane, String>,
+    /// The gradients of each group; empty if there are no groups.
+    pub groups: Vec<Vec<TensorId>>,
+    /// Where its ranks run.
+    pub placement: Placement,
+    /// Why it is left for a run on another machine, if it is.
+    pub left: Option<String>,
+}
+
+/// Where the ranks of a case run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// The process that plays each rank; none on threads.
+    pub members: Vec<Rank>,
+    /// Nodes are posed, not real.
+    pub emulated: bool,
+    /// A node has fewer cores than ranks.
+    pub oversubscribed: bool,
+}
+
+impl Placement {
+    /// Threads of this process pose as all nodes.
+    pub fn on_threads(topology: &Topology) -> Placement {
+        let (emulated, oversubscribed) = (topology.nodes() > 1, topology.ranks() > cores());
+        Placement { members: Vec::new(), emulated, oversubscribed }
+    }
+
+    /// Of ranks that are processes, on these nodes. Nodes are emulated if they are only posed, or said to share
+    /// a machine.
+    ///
+    /// # Errors
+    /// When there are too few processes: how many there are, and how many it takes.
+    pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, String> {
+        let (members, is_posed) = cast(nodes, topology)?;
+        let is_emulated = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
+        let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
+        Ok(Placement { members, emulated: is_posed || is_emulated, oversubscribed })
+    }
+}
+
+/// What a configuration comes down to.
+pub struct Plan {
+    /// The configuration.
+    pub config: Config,
+    /// Its gradients.
+    pub workload: Workload,
+    /// Every case, in the order of the configuration.
+    pub cases: Vec<Planned>,
+    /// A timeline is written of each case.
+    pub timelines: bool,
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        serde_json::to_value(&self.config).expect("a configuration is plain data")
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.measure.seed
+    }
+
+    fn workload_digest(&self) -> String {
+        self.workload.digest()
+    }
+}
+
+impl Plan {
+    /// Works out the cases; those that cannot be run stay in, with the reason.
+    pub fn new(config: Config, workload: Workload) -> Plan {
+        let planned = |case: Case| {
+            let (ranks, framework) = (case.topology.ranks(), case.varied.apply(&config.framework));
+            let pattern = training::job::pattern(&framework, ranks, config.dtype(), config.op(), 0);
+            let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
+            let data_plane = DataPlane::find(&case.algorithm, &case.transport, &case.topology);
+            let by_algorithm =
+                registry::find(&case.algorithm).ok().and_then(|algorithm| algorithm.grouping());
+            let by_algorithm = by_algorithm.map(|_| config.sweep.groups);
+            let groups = framework.groups(&workload, by_algorithm);
+            let problem = unchecked.or(groups.as_ref().err().cloned());
+            let data_plane = problem.map_or(data_plane, Err);
+            let (groups, placement) =
+                (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
+            Planned { case, framework, data_plane, groups, placement, left: None }
+        };
+        let cases = config.cases().into_iter().map(planned).collect();
+        Plan { config, workload, cases, timelines: false }
+    }
+
+    /// Measures what algorithms that choose are to choose by, once for each topology that they run on;
+    /// returns it by topology. Before, and over MPI, they go by an assumed machine.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    pub fn calibrate(&mut self) -> Result<BTreeMap<String, calibrate::Table>, TransportError> {
+        let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
+        let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
+        let choosing = self.cases.iter_mut().filter(|planned| {
+            let on_threads = planned.case.transport == threads::NAME;
+            on_threads && planned.data_plane.is_ok() && calibrate::chooses(&planned.case.algorithm)
+        });
+        for planned in choosing {
+            let Case { algorithm, topology, .. } = &planned.case;
+            let table = match tables.entry(topology.to_string()) {
+                Entry::Occupied(table) => table.into_mut(),
+                Entry::Vacant(place) => {
+                    place.insert(calibrate::table(topology, sizes, most_bytes)?)
+                }
+            };
+            planned.data_plane = calibrate::data_plane(algorithm, topology, table);
+        }
+        Ok(tables)
+    }
+
+    /// Gives cases over MPI and NCCL their processes; those for which there are too few are left, and so are all
+    /// if there is no MPI, for that reason.
+    pub fn place(&mut self, nodes: Result<&[Node], &str>) {
+        for planned in
+            self.cases.iter_mut().filter(|planned| has_processes(&planned.case.transport))
+        {
+            let placed = nodes
+                .map_err(str::to_string)
+                .and_then(|nodes| Placement::among(nodes, &planned.case.topology));
+            match placed {
+                Ok(placement) => planned.placement = placement,
+                Err(reason) => planned.left = Some(reason),
+            }
+        }
+    }
+
+    /// Why cases are left for a run on another machine, and how many for each reason.
+    pub fn left(&self) -> Vec<(&str, usize)> {
+        let mut left: Vec<(&str, usize)> = Vec::new();
+        for reason in self.cases.iter().filter_map(|planned| planned.left.as_deref()) {
+            match left.iter_mut().find(|(other, _)| *other == reason) {
+                Some((_, count)) => *count += 1,
+                None => left.push((reason, 1)),
+            }
+        }
+        left
+    }
+
+    /// A rank that waits longer than this for another gives up.
+    pub fn patience(&self) -> Duration {
+        Duration::from_secs_f64(self.config.measure.patience_seconds)
+    }
+
+    /// A training step without communication.
+    pub fn step_time(&self) -> Duration {
+        let StepTimes { forward, backward, optimizer } = self.config.times();
+        let passes = self.config.framework.backward_passes_per_step as u32;
+        (forward + backward) * passes + optimizer
+    }
+
+    /// One block of a case that has a data plane.
+    pub fn job<'p>(
+        &'p self,
+        planned: &'p Planned,
+        seed: u64,
+        recorder: Option<&'p Recorder>,
+    ) -> Job<'p> {
+        let (case, measure) = (&planned.case, &self.config.measure);
+        let data_plane = planned.data_plane.as_ref().expect("cases without one are not run");
+        Job {
+            workload: &self.workload,
+            times: self.config.times(),
+            topology: &case.topology,
+            dtype: self.config.dtype(),
+            op: self.config.op(),
+            data_plane,
+            framework: &planned.framework,
+            groups: &planned.groups,
+            disable_group_fusion: self.config.sweep.disable_group_fusion,
+            control_plane: &case.control_plane,
+            stall_check: measure.stall_check(),
+            fusion_threshold_bytes: effective_threshold_bytes(
+                case.fusion_threshold_bytes,
+                &case.topology,
+            ),
+            cycle_time: case.cycle_time,
+            cache_capacity: self.config.sweep.cache_capacity,
+            sizes: self.config.sizes(),
+            steps: measure.warmup_steps + measure.steps_per_block,
+            patience: self.patience(),
+            seed,
+            recorder,
+            fault: None,
+        }
+    }
+
+    /// Where ranks note what they do in a block, if a timeline is asked for: with room for steps that take
+    /// twice their bound.
+    pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
+        let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
+        let StepTimes { forward, backward, optimizer } = self.config.times();
+        // No cycle is shorter than some microseconds.
+        let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
+        let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
+        // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
+        let of_step = 2 + 3 * cycles as usize + 4 * self.workload.gradients.len();
+        let records = (warmup_steps + steps_per_block) * of_step;
+        self.timelines.then(|| Recorder::new(planned.case.topology.ranks(), records))
+    }
+
+    /// What a user should know before anything runs, in sentences.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for Planned { case, groups, framework, .. } in &self.cases {
+            let (dtype, op) = (self.config.dtype(), self.config.op());
+            let Ok(tensors) = Tensors::new(framework.tensors(&self.workload, dtype, op)) else {
+                continue;
+            };
+            let threshold = effective_threshold_bytes(case.fusion_threshold_bytes, &case.topology);
+            let warning = too_large(groups, &tensors, threshold);
+            warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
+        }
+        warnings
+    }
+
+    /// The order of a block: positions in `cases`, those that cannot be run here left out. The same seed
+    /// gives the same order.
+    pub fn order(&self, block: usize) -> Vec<usize> {
+        let runs = |index: &usize| {
+            let planned = &self.cases[*index];
+            planned.data_plane.is_ok() && planned.left.is_none()
+        };
+        let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
+        order.shuffle(&mut self.random(block, 0));
+        order
+    }
+
+    /// Random numbers that belong to one thing in one block.
+    pub fn random(&self, block: usize, stream: u64) -> ChaCha8Rng {
+        let mut random = ChaCha8Rng::seed_from_u64(self.config.measure.seed);
+        random.set_stream(((block as u64) << 32) | stream);
+        random
+    }
+
+    /// Memory that the largest case takes, in bytes, at most: gradients, those that later backward
+    /// passes add, what they are cast to, and a fusion buffer of the size of all that travel, on every
+    /// rank.
+    pub fn memory_bytes(&self) -> u64 {
+        let ranks = self.cases.iter().map(|planned| planned.case.topology.ranks()).max();
+        let (dtype, wire) = (self.config.dtype(), self.config.wire());
+        let added = usize::from(self.config.framework.backward_passes_per_step > 1);
+        let cast = usize::from(wire != dtype);
+        let element = (1 + added) * dtype.size_bytes() + (1 + cast) * wire.size_bytes();
+        (ranks.unwrap_or(0) * self.workload.elements() * element) as u64
+    }
+
+    /// A guess at the time of one block of a case: its compute time, and its data moved at 16 GB/s
+    /// per core.
+    pub fn estimate(&self, planned: &Planned) -> Duration {
+        let measure = &self.config.measure;
+        let size = self.workload.elements() * self.config.wire().size_bytes();
+        let ranks = planned.case.topology.ranks();
+        let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
+        let step = self.step_time() + Duration::from_secs_f64(moved);
+        step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
+    }
+}

@@ -1,0 +1,276 @@
+//! Runs every case of a plan, in blocks: each case once per block, in random order, so that slow
+//! drift of the machine falls on all cases alike.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::{Duration, Instant, SystemTime};
+
+use indicatif::ProgressBar;
+use rand::RngCore;
+
+use crate::crew::{Crew, Ended, Order};
+use crate::plan::{Plan, Planned};
+use crate::tabulate::{bandwidth, blank, block_of, finished, summary};
+use results::error::RecordError;
+use results::journal::Journal;
+use results::provenance::Launch;
+use results::record::{Block, Earlier, Store};
+use results::row::{Row, Status};
+use training::timeline::record::Record;
+use training::timeline::write::{Shown, file_name, write};
+
+/// The folder of timelines within that of the results.
+const TIMELINES: &str = "timelines";
+
+/// What may end a sweep before all cases are done, and what is known of cases that broke processes.
+#[derive(Default)]
+pub struct Course {
+    /// No block begins that may not end before this moment.
+    pub until: Option<SystemTime>,
+    /// No block begins once this file exists.
+    pub stop: Option<PathBuf>,
+    /// Where blocks are written down that may break the processes.
+    pub journal: Option<Journal>,
+}
+
+/// What a sweep brought.
+pub struct Report {
+    /// Why cases were left that could have been measured, if some were.
+    pub left: Option<String>,
+    /// A row per case, in the order of the configuration.
+    pub rows: Vec<Row>,
+    /// Bus bandwidth of the messages, per algorithm and octave of size.
+    pub bandwidth: Vec<Row>,
+}
+
+/// Runs a plan until every case is done; blocks and rows are in the store as soon as they are known.
+///
+/// # Errors
+/// When results cannot be written. A case that fails is a row, not an error.
+pub fn run(
+    plan: &Plan,
+    store: &mut Store,
+    earlier: Earlier,
+    launches: &[Launch],
+    course: &Course,
+    crew: &mut dyn Crew,
+    progress: &ProgressBar,
+) -> Result<Report, RecordError> {
+    let rows = earlier.rows.into_iter().map(|row| (row.case.clone(), row)).collect();
+    let mut sweep = Sweep {
+        plan,
+        store,
+        launches,
+        start: Instant::now(),
+        rows,
+        blocks: earlier.blocks,
+        journal: course.journal.as_ref().filter(|journal| crew.keeps(journal)),
+        longest: HashMap::new(),
+        crew,
+    };
+    for planned in &plan.cases {
+        if let Err(reason) = &planned.data_plane {
+            sweep.give_up(planned, Status::Unsupported, reason.clone())?;
+        }
+    }
+    let mut left: Option<String> = None;
+    for block in 0..plan.config.measure.blocks_max {
+        for (order, index) in plan.order(block).into_iter().enumerate() {
+            progress.set_position((block * plan.cases.len() + order) as u64);
+            progress.set_message(plan.cases[index].case.to_string());
+            left = left.or_else(|| sweep.is_to_stop(course, index));
+            if left.is_none() || !sweep.is_to_measure(index, block) {
+                sweep.measure(index, block, order)?;
+            }
+        }
+    }
+    let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
+    let Sweep { mut rows, blocks, .. } = sweep;
+    let rows: Vec<Row> =
+        plan.cases.iter().filter_map(|planned| rows.remove(&planned.case.to_string())).collect();
+    let bandwidth = bandwidth(plan, sweep.launches, &rows, &blocks);
+    Ok(Report { left, rows, bandwidth })
+}
+
+/// A sweep that is running.
+struct Sweep<'a> {
+    plan: &'a Plan,
+    store: &'a mut Store,
+    /// Runs of the program that have worked on the store; the last one is this.
+    launches: &'a [Launch],
+    start: Instant,
+    /// Cases that are done, by name.
+    rows: HashMap<String, Row>,
+    /// Where blocks are written down that may break the processes.
+    journal: Option<&'a Journal>,
+    /// The longest block of each case so far, in this launch.
+    longest: HashMap<usize, Duration>,
+    /// Blocks that are complete.
+    blocks: BTreeMap<(String, usize), Block>,
+    crew: &'a mut dyn Crew,
+}
+
+impl Sweep<'_> {
+    /// One block of one case, unless it is there; and the case's row, if that was its last.
+    fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
+        let planned = &self.plan.cases[index];
+        let name = planned.case.to_string();
+        if self.rows.contains_key(&name) {
+            return Ok(());
+        }
+        let key = (name.clone(), block);
+        if self.is_out_of_time(block) && !self.blocks.contains_key(&key) {
+            return self.finish(planned, block, "budget");
+        }
+        if !self.blocks.contains_key(&key) {
+            let seed = self.plan.random(block, index as u64 + 1).next_u64();
+            if let Some(journal) = self.journal {
+                if let Some(reason) = journal.verdict(&name) {
+                    return self.give_up(planned, Status::Failed, reason);
+                }
+                journal.begin(&name, block, self.launches.len())?;
+            }
+            let begun = Instant::now();
+            let Ended { outcome, records } = self.crew.run(self.plan, Order { index, seed });
+            let longest = self.longest.entry(index).or_default();
+            *longest = begun.elapsed().max(*longest);
+            self.journal.iter().for_each(|journal| journal.end());
+            if let Some(records) = records {
+                self.write_timeline(planned, &records)?;
+            }
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
+                Err(reason) => return self.give_up(planned, Status::Failed, reason),
+            };
+            let launch = self.launches.len();
+            let measured = block_of(self.plan, planned, (block, order, launch), &outcome);
+            self.store.append_block(&measured)?;
+            self.blocks.insert(key, measured);
+        }
+        match stop_reason(self.plan, &self.own(&name, block + 1)) {
+            Some(reason) => self.finish(planned, block + 1, reason),
+            None => Ok(()),
+        }
+    }
+
+    /// A block that is not there, of a case that is not done.
+    fn is_to_measure(&self, index: usize, block: usize) -> bool {
+        let name = self.plan.cases[index].case.to_string();
+        !self.rows.contains_key(&name) && !self.blocks.contains_key(&(name, block))
+    }
+
+    /// Why no further block is to begin, if so.
+    fn is_to_stop(&self, course: &Course, index: usize) -> Option<String> {
+        if let Some(stop) = course.stop.as_ref().filter(|stop| stop.exists()) {
+            return Some(format!("{} asks to stop", stop.display()));
+        }
+        let left = course.until?.duration_since(SystemTime::now()).unwrap_or_default();
+        // As long as before, or as the longest of the others; with room for noise.
+        let known = self.longest.get(&index).or(self.longest.values().max());
+        let needed =
+            known.map_or_else(|| self.plan.estimate(&self.plan.cases[index]), |&time| time);
+        let needed = needed + needed / 2 + Duration::from_secs(1);
+        (left < needed).then(|| format!("{:.0} s are left", left.as_secs_f64()))
+    }
+
+    /// The timeline of a case's last block, however it ended.
+    fn write_timeline(
+        &self,
+        planned: &Planned,
+        records: &[Vec<Record>],
+    ) -> Result<(), RecordError> {
+        let case = planned.case.to_string();
+        let shown = Shown {
+            case: &case,
+            algorithm: &planned.case.algorithm,
+            gradients: &self.plan.workload.gradients,
+            dtype: self.plan.config.dtype(),
+            times: self.plan.config.times(),
+        };
+        let name = format!("{TIMELINES}/{}", file_name(&case));
+        self.store.write_streamed(&name, |out| write(out, &shown, records))
+    }
+
+    /// Every case has its minimum of blocks, and the time is over.
+    fn is_out_of_time(&self, block: usize) -> bool {
+        let measure = &self.plan.config.measure;
+        block >= measure.blocks_min && self.start.elapsed().as_secs_f64() > measure.budget_seconds
+    }
+
+    /// A case's first `count` blocks.
+    fn own(&self, name: &str, count: usize) -> Vec<&Block> {
+        let key = |block| (name.to_string(), block);
+        self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
+    }
+
+    /// A case is done after `count` blocks: its row.
+    fn finish(&mut self, planned: &Planned, count: usize, reason: &str) -> Result<(), RecordError> {
+        let name = planned.case.to_string();
+        let row = finished(self.plan, planned, self.launches, &self.own(&name, count), reason);
+        self.store.append_row(&row)?;
+        self.rows.insert(name, row);
+        Ok(())
+    }
+
+    /// A case without measurement is a row with a reason.
+    fn give_up(
+        &mut self,
+        planned: &Planned,
+        status: Status,
+        reason: String,
+    ) -> Result<(), RecordError> {
+        let name = planned.case.to_string();
+        if !self.rows.contains_key(&name) {
+            let row = Row { status, reason, ..blank(self.plan, planned, self.launches) };
+            self.store.append_row(&row)?;
+            self.rows.insert(name, row);
+        }
+        Ok(())
+    }
+}
+
+/// Some case that can be measured here is not done.
+fn rows_are_missing(plan: &Plan, rows: &HashMap<String, Row>) -> bool {
+    let mut here = plan.cases.iter().filter(|planned| planned.left.is_none());
+    here.any(|planned| !rows.contains_key(&planned.case.to_string()))
+}
+
+/// Why a case is done after these blocks, if it is.
+fn stop_reason(plan: &Plan, own: &[&Block]) -> Option<&'static str> {
+    let measure = &plan.config.measure;
+    if own.len() < measure.blocks_min {
+        return None;
+    }
+    let width = summary(own, |sample| sample.time_us).and_then(|all| all.relative_half_width());
+    if width.is_some_and(|width| width <= measure.interval_percent / 100.0) {
+        return Some("interval");
+    }
+    (own.len() == measure.blocks_max).then_some("count")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use results::row::Sample;
+    use workloads::workload::Workload;
+
+    #[test]
+    fn a_case_stops_when_its_interval_is_narrow_or_its_blocks_are_used_up() {
+        let config = "workload = \"x\"\nstep = { backward_ms = 1 }\n[sweep]\ntopology = []\n\
+                      control_plane = []\nalgorithm = []\nfusion_threshold_mib = []\n\
+                      cycle_time_ms = []\n[measure]\nblocks_max = 4\ninterval_percent = 5";
+        let (gradients, ready_order) = (Vec::new(), Vec::new());
+        let workload = Workload { name: "x".into(), gradients, ready_order, ready_assumed: false };
+        let plan = Plan::new(toml::from_str(config).unwrap(), workload);
+        let block = |times: [f64; 5]| Block {
+            samples: times.map(|time_us| Sample { time_us, ..Sample::default() }).to_vec(),
+            ..Block::default()
+        };
+        let narrow = block([100.0, 101.0, 99.0, 100.0, 102.0]);
+        let wide = block([100.0, 300.0, 80.0, 200.0, 102.0]);
+        assert_eq!(stop_reason(&plan, &[&narrow]), None, "below the minimum of blocks");
+        assert_eq!(stop_reason(&plan, &[&narrow, &narrow]), Some("interval"));
+        assert_eq!(stop_reason(&plan, &[&wide, &wide]), None);
+        assert_eq!(stop_reason(&plan, &[&wide; 4]), Some("count"));
+    }
+}

@@ -1,0 +1,44 @@
+//! Writing whole files, so that a kill leaves the old file or the new one.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use crate::error::RecordError;
+
+/// Makes a folder of results, and those above it.
+///
+/// # Errors
+/// When the system refuses.
+pub fn create_folder(path: &Path) -> Result<(), RecordError> {
+    fs::create_dir_all(path).map_err(RecordError::io(path)).map_err(RecordError::at_first)
+}
+
+/// Refuses a file that [`write_whole`] could not write later; leaves nothing behind.
+///
+/// # Errors
+/// When the system refuses.
+pub fn check_writable(path: &Path) -> Result<(), RecordError> {
+    let beside = path.with_extension("new");
+    let tried = File::create(&beside).and_then(|_| fs::remove_file(&beside));
+    tried.map_err(RecordError::io(path)).map_err(RecordError::at_first)
+}
+
+/// Writes a whole file at once: beside it first, then in its place.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
+    write_streamed(path, |out| out.write_all(bytes))
+}
+
+pub(crate) fn write_streamed(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+) -> Result<(), RecordError> {
+    let beside = path.with_extension("new");
+    let write = || {
+        let mut out = BufWriter::new(File::create(&beside)?);
+        write(&mut out)?;
+        out.into_inner()?.sync_data()?;
+        fs::rename(&beside, path)
+    };
+    write().map_err(RecordError::io(path))
+}

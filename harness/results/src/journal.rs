@@ -1,0 +1,172 @@
+//! Which blocks were begun, and which of them broke the processes that ran them: so that a case of that
+//! kind is not tried for ever.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::RecordError;
+use crate::record::{Appended, Earlier};
+
+/// The file's name in a folder of results.
+const TRIES: &str = "tries.csv";
+
+/// A case that has broken the processes so often is given up.
+pub const MOST_TRIES: usize = 2;
+
+/// A line of the file: a block is begun, or has broken its processes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Try {
+    case: String,
+    block: usize,
+    launch: usize,
+    /// Why they broke; empty where a block is begun.
+    broken: String,
+}
+
+/// The last launch that has worked on a folder, and the last whose processes have broken; 0 for none, or
+/// where that cannot be read. That an earlier launch broke may be noted by a later one.
+pub fn last_launches(folder: &Path) -> (usize, usize) {
+    let Ok(mut reader) = csv::Reader::from_path(folder.join(TRIES)) else { return (0, 0) };
+    let tries = reader.deserialize().flatten();
+    tries.fold((0, 0), |(last, broken), one: Try| {
+        let breaks = if one.broken.is_empty() { 0 } else { one.launch };
+        (last.max(one.launch), broken.max(breaks))
+    })
+}
+
+/// The file, and what it says; clones share it.
+#[derive(Clone)]
+pub struct Journal(Arc<Mutex<Entries>>);
+
+struct Entries {
+    file: Appended,
+    /// What runs now.
+    running: Option<Try>,
+    /// Why each case has broken its processes, once for each time.
+    reasons: HashMap<String, Vec<String>>,
+}
+
+impl Journal {
+    /// The journal of a folder of results. A block that was begun last and is not there counts as
+    /// broken, if somebody saw its processes break.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn open(
+        folder: &Path,
+        earlier: &Earlier,
+        saw_a_break: bool,
+    ) -> Result<Journal, RecordError> {
+        let mut file = Appended::open(folder.join(TRIES))?;
+        let tries: Vec<Try> = file.read(&mut Vec::new())?;
+        let mut entries = Entries { file, running: None, reasons: HashMap::new() };
+        let is_there = |one: &Try| {
+            earlier.blocks.contains_key(&(one.case.clone(), one.block))
+                || earlier.rows.iter().any(|row| row.case == one.case)
+        };
+        let unfinished = tries.last().filter(|last| last.broken.is_empty() && !is_there(last));
+        entries.running = unfinished.filter(|_| saw_a_break).cloned();
+        for Try { case, broken, .. } in tries.into_iter().filter(|one| !one.broken.is_empty()) {
+            entries.reasons.entry(case).or_default().push(broken);
+        }
+        let journal = Journal(Arc::new(Mutex::new(entries)));
+        journal.broke("its processes ended without a word")?;
+        Ok(journal)
+    }
+
+    fn entries(&self) -> MutexGuard<'_, Entries> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block begins.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn begin(&self, case: &str, block: usize, launch: usize) -> Result<(), RecordError> {
+        let begun = Try { case: case.into(), block, launch, broken: String::new() };
+        let mut entries = self.entries();
+        entries.file.append(std::slice::from_ref(&begun))?;
+        entries.running = Some(begun);
+        Ok(())
+    }
+
+    /// It is over, well or not, and the processes are whole.
+    pub fn end(&self) {
+        self.entries().running = None;
+    }
+
+    /// The processes are about to end, for this reason, in whatever block runs.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn broke(&self, reason: &str) -> Result<(), RecordError> {
+        let mut entries = self.entries();
+        let Some(running) = entries.running.take() else { return Ok(()) };
+        let broken = Try { broken: reason.into(), ..running };
+        entries.file.append(std::slice::from_ref(&broken))?;
+        entries.reasons.entry(broken.case).or_default().push(broken.broken);
+        Ok(())
+    }
+
+    /// Why a case is not tried again, if it has been tried often enough.
+    pub fn verdict(&self, case: &str) -> Option<String> {
+        let entries = self.entries();
+        let reasons = entries.reasons.get(case).filter(|reasons| reasons.len() >= MOST_TRIES)?;
+        Some(format!(
+            "broke its processes {} times; the last time: {}",
+            reasons.len(),
+            reasons.last()?
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Block;
+    use tempfile::tempdir;
+
+    #[test]
+    fn a_case_that_breaks_twice_is_given_up() {
+        let folder = tempdir().unwrap();
+        let open =
+            |saw_a_break| Journal::open(folder.path(), &Earlier::default(), saw_a_break).unwrap();
+        let journal = open(false);
+        journal.begin("ring", 0, 1).unwrap();
+        journal.end();
+        journal.begin("tree", 0, 1).unwrap();
+        journal.broke("rank 3 is gone").unwrap();
+        journal.broke("told twice").unwrap();
+        assert_eq!(last_launches(folder.path()), (1, 1));
+        assert_eq!(last_launches(&folder.path().join("none")), (0, 0));
+        assert_eq!(journal.verdict("tree"), None);
+        let journal = open(true);
+        assert_eq!(journal.verdict("tree"), None, "what broke was told");
+        journal.begin("tree", 0, 2).unwrap();
+        assert_eq!(last_launches(folder.path()), (2, 1), "the second has not broken");
+        let verdict =
+            "broke its processes 2 times; the last time: its processes ended without a word";
+        assert_eq!(open(true).verdict("tree").as_deref(), Some(verdict));
+        assert_eq!(open(false).verdict("tree").as_deref(), Some(verdict), "it was written down");
+        assert_eq!(open(true).verdict("ring"), None);
+    }
+
+    #[test]
+    fn who_was_only_stopped_is_tried_again() {
+        let folder = tempdir().unwrap();
+        for launch in 1..5 {
+            let journal = Journal::open(folder.path(), &Earlier::default(), false).unwrap();
+            assert_eq!(journal.verdict("ring"), None);
+            journal.begin("ring", 0, launch).unwrap();
+        }
+        let mut earlier = Earlier::default();
+        earlier.blocks.insert(("ring".into(), 0), Block::default());
+        for _ in 0..3 {
+            let journal = Journal::open(folder.path(), &earlier, true).unwrap();
+            assert_eq!(journal.verdict("ring"), None, "the block is there");
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Where results come from: commit, command, configuration, machine, environment, time.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt::{self, Display};
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::accounting::Accounting;
+use crate::error::RecordError;
+use crate::files::write_whole;
+use crate::gpus::Inventory;
+use crate::row::SCHEMA;
+
+/// Which program writes results. The binary knows, and says so once when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Build {
+    /// The commit that the binary was built from, with `-dirty` if files had been changed.
+    pub commit: &'static str,
+    /// Name and version of the program.
+    pub version: &'static str,
+    /// The compiler.
+    pub rustc: &'static str,
+    /// The profile.
+    pub profile: &'static str,
+}
+
+static BUILD: OnceLock<Build> = OnceLock::new();
+
+impl Build {
+    /// Sets what [`Build::this`] returns. The first call counts.
+    pub fn set(self) {
+        let _ = BUILD.set(self);
+    }
+
+    /// This program; `unknown` in one that has not said, such as a test.
+    pub fn this() -> Build {
+        let unknown = "unknown";
+        let none = Build { commit: unknown, version: "kolo", rustc: unknown, profile: unknown };
+        BUILD.get().copied().unwrap_or(none)
+    }
+}
+
+/// Names of algorithms, each with the smallest size in bytes that it is for; ascending from 0.
+pub type AutoTable = Vec<(usize, String)>;
+
+/// The file's name in a folder of results.
+pub const PROVENANCE: &str = "provenance.json";
+
+/// Environment variables that are kept: these, and nothing else, leave the machine with results.
+const ENVIRONMENT: [&str; 9] =
+    ["CUDA_", "HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
+
+/// Characters of a value that are shown where it differs from another.
+const MOST_SHOWN: usize = 120;
+
+/// What a run is about: two runs with the same can be one.
+pub trait Subject {
+    /// What counts, as plain data.
+    fn config(&self) -> Value;
+
+    /// Seed of order and data.
+    fn seed(&self) -> u64;
+
+    /// Fingerprint of the gradients: names, shapes and ready times.
+    fn workload_digest(&self) -> String;
+}
+
+/// Everything about a folder of results, as `provenance.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Provenance {
+    /// Version of this file and of those beside it.
+    pub schema: u32,
+    /// What counts: the file's configuration, with what options and variables put in its place.
+    pub config: Value,
+    /// Seed of order and data, also in the configuration.
+    pub seed: u64,
+    /// Fingerprint of the gradients: names, shapes and ready times.
+    pub workload_digest: String,
+    /// Each run of the program that has worked on the folder.
+    pub launches: Vec<Launch>,
+    /// What Slurm's accounting says of the jobs that it ran in.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub accounting: Vec<Accounting>,
+}
+
+/// One run of the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Launch {
+    /// See [`Build::commit`].
+    pub commit: String,
+    /// Name and version of the program.
+    pub version: String,
+    /// Compiler and profile.
+    pub build: String,
+    /// Arguments, the program's name included.
+    pub command: Vec<String>,
+    /// Where.
+    pub machine: Machine,
+    /// What `auto` chose by, for each topology that it ran on: names of algorithms, each with the
+    /// smallest size in bytes that it was for.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub auto: BTreeMap<String, AutoTable>,
+    /// The nodes of a job of several processes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<NodeFacts>,
+    /// Bandwidth from the first of them to each other, in Gbit/s, as a short look found it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub links_gbit_s: Vec<f64>,
+    /// What was wrong with them, and measured on nevertheless.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<String>,
+    /// NCCL if it is used, the driver of GPUs, and the GPU of each rank.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gpus: Vec<String>,
+    /// What NVML and the kernel say of the machine's GPUs and network cards, before the run and after it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inventory: Option<Inventory>,
+    /// Allowed environment variables that are set.
+    pub environment: Vec<(String, String)>,
+    /// What counts instead of what the configuration's file says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub overrides: Vec<Override>,
+    /// When it began, UTC.
+    pub started: String,
+    /// When it ended by itself, UTC; none if it was killed.
+    pub ended: Option<String>,
+}
+
+/// A value that counts instead of the configuration's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Override {
+    /// Key of the configuration.
+    pub key: String,
+    /// What counts.
+    pub value: String,
+    /// What the file says, or the default.
+    pub instead_of: String,
+    /// `HOROVOD_CYCLE_TIME=5`, or `--cycle-time-ms 5`.
+    pub set_by: String,
+}
+
+impl Display for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Override { key, value, instead_of, set_by } = self;
+        write!(f, "{key} is {value} instead of {instead_of}: {set_by}")
+    }
+}
+
+/// What was measured on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// Host name.
+    pub host: String,
+    /// Processor, as the kernel calls it.
+    pub cpu: String,
+    /// Cores that this process may use.
+    pub cores: usize,
+    /// Memory in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Kernel release.
+    pub kernel: String,
+    /// What the kernel takes the time from.
+    pub clock_source: String,
+    /// How the clock frequency is chosen, if the kernel says.
+    pub frequency_governor: Option<String>,
+}
+
+/// One node of a job.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeFacts {
+    /// What it is.
+    pub machine: Machine,
+    /// The MPI library.
+    pub library: String,
+    /// Processes on it, and the cores that each may use, as the system numbers them.
+    pub ranks: Vec<(usize, Vec<usize>)>,
+}
+
+impl Launch {
+    /// This run of the program.
+    pub fn now() -> Launch {
+        let build = Build::this();
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        let environment = std::env::vars_os()
+            .map(|(name, value)| (text(name), text(value)))
+            .filter(|(name, _)| ENVIRONMENT.iter().any(|prefix| name.starts_with(prefix)));
+        let mut environment: Vec<_> = environment.collect();
+        environment.sort();
+        Launch {
+            commit: build.commit.into(),
+            version: build.version.into(),
+            build: format!("{}, {}", build.rustc, build.profile),
+            command: std::env::args().collect(),
+            machine: Machine::this(),
+            auto: BTreeMap::new(),
+            nodes: Vec::new(),
+            links_gbit_s: Vec::new(),
+            gpus: Vec::new(),
+            inventory: None,
+            forced: Vec::new(),
+            environment,
+            overrides: Vec::new(),
+            started: now(),
+            ended: None,
+        }
+    }
+
+    /// Why what is wrong with the processes keeps them from measuring, unless it is `forced`.
+    pub fn refusal(&self, forced: bool) -> Option<String> {
+        let refuses = !forced && !self.forced.is_empty();
+        refuses.then(|| format!("{}; add --force to measure nevertheless", self.forced.join("; ")))
+    }
+
+    /// It has ended by itself. `ask_again` looks at GPUs once more, if they had a part in it; returns what is
+    /// not known of them, and what makes times doubtful.
+    pub fn end(&mut self, ask_again: impl FnOnce(&mut Inventory)) -> Vec<String> {
+        self.ended = Some(now());
+        let Some(inventory) = &mut self.inventory else { return Vec::new() };
+        ask_again(inventory);
+        let unknown = inventory.unknown.iter().map(|why| format!("not known: {why}"));
+        let warnings = inventory.warnings().into_iter().map(|why| format!("warning: {why}"));
+        unknown.chain(warnings).collect()
+    }
+}
+
+impl Machine {
+    /// This machine.
+    pub fn this() -> Machine {
+        let cpus = "/sys/devices/system";
+        let clock = format!("{cpus}/clocksource/clocksource0/current_clocksource");
+        Machine {
+            host: first_line("/proc/sys/kernel/hostname").unwrap_or("unknown".into()),
+            cpu: field("/proc/cpuinfo", "model name").unwrap_or("unknown".into()),
+            cores: cores(),
+            memory_bytes: memory_bytes("MemTotal"),
+            kernel: first_line("/proc/sys/kernel/osrelease").unwrap_or("unknown".into()),
+            clock_source: first_line(&clock).unwrap_or("unknown".into()),
+            frequency_governor: first_line(&format!("{cpus}/cpu/cpu0/cpufreq/scaling_governor")),
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// A line of `/proc/meminfo`, in bytes: `MemTotal`, `MemAvailable`.
+pub fn memory_bytes(name: &str) -> Option<u64> {
+    let kib = field("/proc/meminfo", name)?;
+    Some(kib.split(' ').next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// The time, UTC, to the second.
+pub fn now() -> String {
+    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+impl Provenance {
+    /// A new folder's.
+    pub fn new(subject: &impl Subject, launch: Launch) -> Provenance {
+        Provenance {
+            schema: SCHEMA,
+            config: subject.config(),
+            seed: subject.seed(),
+            workload_digest: subject.workload_digest(),
+            launches: vec![launch],
+            accounting: Vec::new(),
+        }
+    }
+
+    /// Reads a folder's.
+    ///
+    /// # Errors
+    /// When the file is not there, or of another version.
+    pub fn read(path: &Path) -> Result<Provenance, RecordError> {
+        let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
+        serde_json::from_str(&text).map_err(|error| RecordError::Differs {
+            path: path.into(),
+            problem: format!("{error}; the folder was written by another version: name another"),
+        })
+    }
+
+    /// Reads a folder's, and refuses to go on with another sweep's results.
+    pub fn resume(
+        path: &Path,
+        subject: &impl Subject,
+        launch: Launch,
+    ) -> Result<Provenance, RecordError> {
+        let differs = |problem| RecordError::Differs { path: path.into(), problem };
+        let mut provenance = Provenance::read(path)?;
+        if provenance.schema != SCHEMA {
+            return Err(differs(format!(
+                "the folder is of schema {}, this kolo writes {SCHEMA}; resume it with the kolo that began \
+                 it, or name another folder with --out",
+                provenance.schema
+            )));
+        }
+        let other = difference(&provenance.config, &subject.config()).or_else(|| {
+            let (there, now) = (&provenance.workload_digest, subject.workload_digest());
+            let differs = *there != now;
+            differs
+                .then(|| format!("workload: the folder has gradients {there}, now they are {now}"))
+        });
+        if let Some(other) = other {
+            return Err(differs(format!(
+                "the folder holds another sweep: {other}; resume it with its own configuration, options \
+                 and HOROVOD_ variables, or name another folder with --out"
+            )));
+        }
+        provenance.launches.push(launch);
+        Ok(provenance)
+    }
+
+    /// Writes the file.
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+        let text = serde_json::to_string_pretty(self).expect("provenance is plain data");
+        write_whole(path, (text + "\n").as_bytes())
+    }
+}
+
+/// The first key that differs between the configuration of a folder and that of now, and in what.
+fn difference(there: &Value, now: &Value) -> Option<String> {
+    let flat = |config: &Value| {
+        let mut keys = BTreeMap::new();
+        flatten(config, String::new(), &mut keys);
+        keys
+    };
+    let (there, now) = (flat(there), flat(now));
+    let key = there.keys().chain(now.keys()).find(|key| there.get(*key) != now.get(*key))?;
+    let value = |values: &BTreeMap<String, String>| values.get(key).map_or("none", |it| it).into();
+    let (there, now): (String, String) = (value(&there), value(&now));
+    Some(format!("{key}: the folder has {}, now it is {}", short(there), short(now)))
+}
+
+/// As much of a value as fits into a sentence.
+fn short(value: String) -> String {
+    match value.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{} ...", &value[..end]),
+        None => value,
+    }
+}
+
+fn flatten(value: &Value, key: String, into: &mut BTreeMap<String, String>) {
+    match value {
+        Value::Object(map) => map.iter().for_each(|(name, value)| {
+            let dot = if key.is_empty() { "" } else { "." };
+            flatten(value, format!("{key}{dot}{name}"), into);
+        }),
+        leaf => {
+            into.insert(key, leaf.to_string());
+        }
+    }
+}
+
+fn first_line(path: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    text.lines().next().map(|line| line.trim().to_string())
+}
+
+/// The value of `name : value` in a file of the kernel.
+fn field(path: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(path).ok()?;
+    let (_, value) =
+        text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)?;
+    Some(value.trim().to_string())
+}

@@ -1,0 +1,526 @@
+//! What a run writes: rows, samples, and how they survive a kill.
+//!
+//! | file | a line is |
+//! |---|---|
+//! | `rows.csv` | one case, or one size of a bench, with its statistics; see [`Row`] |
+//! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
+//! | `messages.csv` | one allreduce within a step |
+//! | `ranks.csv` | one rank in a block |
+//! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
+//! | `tries.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
+//!
+//! Everything is appended, a block with one write, and flushed to the disk. After a kill the last
+//! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is
+//! incomplete and says so.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
+
+use crate::error::RecordError;
+use crate::files::{create_folder, write_streamed, write_whole};
+use crate::provenance::{PROVENANCE, Provenance};
+use crate::row::{Message, RankBlock, Row, Sample};
+
+/// So long a lock may still be held by a process that is being started.
+const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
+
+const LOCK: &str = "lock";
+const ROWS: &str = "rows.csv";
+const SAMPLES: &str = "samples.csv";
+const MESSAGES: &str = "messages.csv";
+const RANKS: &str = "ranks.csv";
+const LATENCIES: &str = "latencies.hlog";
+
+/// What one block of one case brought.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// One per step.
+    pub samples: Vec<Sample>,
+    /// One per allreduce.
+    pub messages: Vec<Message>,
+    /// One per rank.
+    pub ranks: Vec<RankBlock>,
+    /// The negotiation of each cycle, in nanoseconds; see [`Sample::negotiation_us`].
+    pub latencies: Option<Histogram>,
+}
+
+/// Latencies in nanoseconds, to three digits.
+pub type Histogram = hdrhistogram::Histogram<u64>;
+
+/// An empty histogram.
+pub fn histogram() -> Histogram {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
+}
+
+/// The growing files of one run.
+pub struct Store {
+    folder: PathBuf,
+    rows: Appended,
+    samples: Appended,
+    messages: Appended,
+    ranks: Appended,
+    latencies: Appended,
+    /// Held while the program lives; the system lets go of it if it is killed.
+    _lock: File,
+}
+
+/// What an earlier launch has left.
+#[derive(Debug, Default)]
+pub struct Earlier {
+    /// Cases that are done.
+    pub rows: Vec<Row>,
+    /// Complete blocks, by case and number.
+    pub blocks: BTreeMap<(String, usize), Block>,
+    /// What was incomplete and has been removed, in sentences.
+    pub dropped: Vec<String>,
+}
+
+impl Store {
+    /// A new folder, which says from the first moment what it is about to hold. A folder that a kill
+    /// has left without provenance holds nothing and counts as new.
+    pub fn create(folder: &Path, provenance: &Provenance) -> Result<Store, RecordError> {
+        if folder.join(PROVENANCE).exists() || (folder.exists() && !is_stillborn(folder)) {
+            return Err(RecordError::Exists { folder: folder.into() });
+        }
+        create_folder(folder)?;
+        let store = Store::open(folder).map_err(RecordError::at_first)?;
+        provenance.write(&folder.join(PROVENANCE)).map_err(RecordError::at_first)?;
+        Ok(store)
+    }
+
+    /// A folder of an earlier launch; a block counts if it has `steps` samples all messages
+    /// that these count, and a line for each rank.
+    pub fn resume(folder: &Path, steps: usize) -> Result<(Store, Earlier), RecordError> {
+        let mut store = Store::open(folder)?;
+        let mut earlier = Earlier::default();
+        earlier.rows = store.rows.read(&mut earlier.dropped)?;
+        for sample in store.samples.read::<Sample>(&mut earlier.dropped)? {
+            let key = (sample.case.clone(), sample.block);
+            earlier.blocks.entry(key).or_default().samples.push(sample);
+        }
+        for (key, latencies) in store.read_latencies(&mut earlier.dropped)? {
+            earlier.blocks.entry(key).or_default().latencies = Some(latencies);
+        }
+        for message in store.messages.read::<Message>(&mut earlier.dropped)? {
+            let key = (message.case.clone(), message.block);
+            earlier.blocks.entry(key).or_default().messages.push(message);
+        }
+        for rank in store.ranks.read::<RankBlock>(&mut earlier.dropped)? {
+            let key = (rank.case.clone(), rank.block);
+            earlier.blocks.entry(key).or_default().ranks.push(rank);
+        }
+        let before = earlier.blocks.len();
+        earlier.blocks.retain(|_, block| {
+            let messages: usize = block.samples.iter().map(|sample| sample.messages).sum();
+            block.samples.len() == steps
+                && block.messages.len() == messages
+                && block.ranks.first().is_some_and(|first| first.ranks == block.ranks.len())
+                && block.latencies.is_some()
+        });
+        let incomplete = before - earlier.blocks.len();
+        if incomplete > 0 || !earlier.dropped.is_empty() {
+            store.rewrite(&earlier)?;
+        }
+        if incomplete > 0 {
+            let sentence = format!("{incomplete} incomplete block(s) are dropped");
+            earlier.dropped.push(sentence);
+        }
+        Ok((store, earlier))
+    }
+
+    fn open(folder: &Path) -> Result<Store, RecordError> {
+        let path = folder.join(LOCK);
+        let lock = File::create(&path).map_err(RecordError::io(&path))?;
+        let start = Instant::now();
+        loop {
+            match lock.try_lock() {
+                Ok(()) => break,
+                // A process that has just begun may hold for a moment what its parent had open.
+                Err(fs::TryLockError::WouldBlock) if start.elapsed() < HELD_BY_CHILDREN => {
+                    std::thread::sleep(HELD_BY_CHILDREN / 20);
+                }
+                Err(fs::TryLockError::WouldBlock) => {
+                    return Err(RecordError::InUse { folder: folder.into() });
+                }
+                Err(fs::TryLockError::Error(error)) => return Err(RecordError::io(&path)(error)),
+            }
+        }
+        Ok(Store {
+            folder: folder.into(),
+            rows: Appended::open(folder.join(ROWS))?,
+            samples: Appended::open(folder.join(SAMPLES))?,
+            messages: Appended::open(folder.join(MESSAGES))?,
+            ranks: Appended::open(folder.join(RANKS))?,
+            latencies: Appended::open(folder.join(LATENCIES))?,
+            _lock: lock,
+        })
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// A finished case.
+    pub fn append_row(&mut self, row: &Row) -> Result<(), RecordError> {
+        self.rows.append(std::slice::from_ref(row))
+    }
+
+    /// Finished cases, with one write.
+    pub fn append_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
+        self.rows.append(rows)
+    }
+
+    /// A finished block. Its samples come last: with them it is complete.
+    pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
+        self.messages.append(&block.messages)?;
+        self.ranks.append(&block.ranks)?;
+        if let (Some(latencies), Some(sample)) = (&block.latencies, block.samples.first()) {
+            self.latencies.append_bytes(latency_line(sample, latencies).as_bytes())?;
+        }
+        self.samples.append(&block.samples)
+    }
+
+    /// Writes a whole file at once: beside it first, then in its place.
+    pub fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
+        write_whole(&self.folder.join(name), bytes)
+    }
+
+    /// Writes a file as a whole, replacing what was there, without having it in memory.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn write_streamed(
+        &self,
+        name: &str,
+        write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), RecordError> {
+        let path = self.folder.join(name);
+        if let Some(folder) = path.parent() {
+            fs::create_dir_all(folder).map_err(RecordError::io(folder))?;
+        }
+        write_streamed(&path, write)
+    }
+
+    /// Replaces all files by what is complete.
+    fn rewrite(&mut self, earlier: &Earlier) -> Result<(), RecordError> {
+        let blocks = || earlier.blocks.values();
+        let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
+        let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
+        let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
+        let latencies = blocks().filter_map(|block| {
+            Some(latency_line(block.samples.first()?, block.latencies.as_ref()?))
+        });
+        self.rows.replace(&csv_bytes(&earlier.rows, true))?;
+        self.samples.replace(&csv_bytes(&samples, true))?;
+        self.messages.replace(&csv_bytes(&messages, true))?;
+        self.ranks.replace(&csv_bytes(&ranks, true))?;
+        self.latencies.replace(latencies.collect::<String>().as_bytes())
+    }
+
+    fn read_latencies(
+        &mut self,
+        dropped: &mut Vec<String>,
+    ) -> Result<HashMap<(String, usize), Histogram>, RecordError> {
+        let text = self.latencies.complete_lines(dropped)?;
+        let lines = text.lines().enumerate();
+        lines
+            .map(|(index, line)| {
+                parse_latency_line(line).ok_or_else(|| RecordError::Malformed {
+                    path: self.latencies.path.clone(),
+                    line: index as u64 + 1,
+                    problem: "no interval of an HdrHistogram log".into(),
+                })
+            })
+            .collect()
+    }
+}
+
+/// Nothing but empty files of ours: a run was killed before it could say what it was.
+fn is_stillborn(folder: &Path) -> bool {
+    let ours = |entry: io::Result<fs::DirEntry>| {
+        let Ok(entry) = entry else { return false };
+        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, RANKS, LATENCIES, "provenance.new"];
+        let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
+        let name = entry.file_name();
+        ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")
+    };
+    fs::read_dir(folder).is_ok_and(|mut entries| entries.all(ours))
+}
+
+/// `Tag=CASE#BLOCK,start,length,max,histogram`, as HdrHistogram's log readers expect.
+fn latency_line(sample: &Sample, latencies: &Histogram) -> String {
+    use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
+    let mut bytes = Vec::new();
+    let written = V2DeflateSerializer::new().serialize(latencies, &mut bytes);
+    written.expect("writing to memory does not fail");
+    let max_ms = latencies.max() as f64 / 1e6;
+    let tag = format!("{}#{}", sample.case, sample.block).replace(',', ";");
+    format!("Tag={tag},0.000,0.000,{max_ms:.3},{}\n", BASE64.encode(&bytes))
+}
+
+fn parse_latency_line(line: &str) -> Option<((String, usize), Histogram)> {
+    let mut fields = line.strip_prefix("Tag=")?.split(',');
+    let (case, block) = fields.next()?.rsplit_once('#')?;
+    let bytes = BASE64.decode(fields.nth(3)?).ok()?;
+    let histogram = hdrhistogram::serialization::Deserializer::new();
+    let histogram = { histogram }.deserialize(&mut bytes.as_slice()).ok()?;
+    Some(((case.to_string(), block.parse().ok()?), histogram))
+}
+
+/// CSV lines, with or without the header.
+pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
+    let mut writer = csv::WriterBuilder::new().has_headers(header).from_writer(Vec::new());
+    for line in lines {
+        writer.serialize(line).expect("rows are flat");
+    }
+    writer.into_inner().expect("writing to memory does not fail")
+}
+
+/// A file that only grows, by whole lines.
+pub struct Appended {
+    path: PathBuf,
+    file: File,
+}
+
+impl Appended {
+    /// A file that is there, or a new one.
+    pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
+        let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
+        Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
+    }
+
+    /// Appends lines of CSV, below a header if the file is empty.
+    pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
+        let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
+        self.append_bytes(&csv_bytes(lines, empty))
+    }
+
+    /// One write, then the disk. If it fails half-way the file is cut back.
+    fn append_bytes(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        let before = self.file.metadata().map_err(RecordError::io(&self.path))?.len();
+        let written = self.file.write_all(bytes).and_then(|()| self.file.sync_data());
+        written.map_err(|error| {
+            // If cutting back fails as well, the cut line is found when the run is resumed.
+            let _ = self.file.set_len(before);
+            RecordError::io(&self.path)(error)
+        })
+    }
+
+    fn replace(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+        write_whole(&self.path, bytes)?;
+        *self = Appended::open(self.path.clone())?;
+        Ok(())
+    }
+
+    /// The text up to the last end of a line; what follows was cut by a kill.
+    fn complete_lines(&mut self, dropped: &mut Vec<String>) -> Result<String, RecordError> {
+        let mut bytes = Vec::new();
+        let mut read = || {
+            self.file.seek(SeekFrom::Start(0))?;
+            self.file.read_to_end(&mut bytes)
+        };
+        read().map_err(RecordError::io(&self.path))?;
+        let (mut end, mut quoted) = (0, false);
+        for (at, &byte) in bytes.iter().enumerate() {
+            quoted ^= byte == b'"';
+            if byte == b'\n' && !quoted {
+                end = at + 1;
+            }
+        }
+        if end < bytes.len() {
+            let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+            dropped.push(format!("the last line of {name} was cut off and is dropped"));
+            bytes.truncate(end);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// All complete lines; what was cut off is told.
+    pub fn read<T: DeserializeOwned + Serialize + Default>(
+        &mut self,
+        dropped: &mut Vec<String>,
+    ) -> Result<Vec<T>, RecordError> {
+        let text = self.complete_lines(dropped)?;
+        let ours = csv_bytes(&[T::default()], true);
+        let columns = String::from_utf8_lossy(&ours).lines().next().map(str::to_string);
+        let theirs = text.lines().next().map(str::to_string);
+        if theirs.is_some() && theirs != columns {
+            return Err(RecordError::Differs {
+                path: self.path.clone(),
+                problem:
+                    "its columns are those of another version of kolo; finish this sweep with \
+                          the version that began it (provenance.json names the commit), or begin \
+                          another without --resume"
+                        .into(),
+            });
+        }
+        let mut reader = csv::Reader::from_reader(text.as_bytes());
+        let lines = reader.deserialize().map(|line| {
+            line.map_err(|error| RecordError::Malformed {
+                path: self.path.clone(),
+                line: error.position().map_or(1, csv::Position::line),
+                problem: error.to_string(),
+            })
+        });
+        lines.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::SCHEMA;
+
+    fn block(case: &str, block: usize, steps: usize) -> Block {
+        let sample = |step| Sample {
+            case: case.into(),
+            block,
+            step,
+            time_us: 1.5,
+            messages: if step == 0 { 3 } else { 0 },
+            first_wrong: "a, \"b\"\nc".into(),
+            ..Sample::default()
+        };
+        let mut latencies = histogram();
+        latencies.record_n(1000 + block as u64, 5).unwrap();
+        Block {
+            samples: (0..steps).map(sample).collect(),
+            messages: vec![Message { case: case.into(), block, ..Message::default() }; 3],
+            ranks: vec![
+                RankBlock { case: case.into(), block, ranks: 2, ..RankBlock::default() };
+                2
+            ],
+            latencies: Some(latencies),
+        }
+    }
+
+    fn provenance() -> Provenance {
+        Provenance {
+            schema: SCHEMA,
+            config: serde_json::Value::Null,
+            seed: 1,
+            workload_digest: String::new(),
+            launches: vec![crate::provenance::Launch::default()],
+            accounting: Vec::new(),
+        }
+    }
+
+    fn written(folder: &Path) -> Vec<Block> {
+        let mut store = Store::create(folder, &provenance()).unwrap();
+        let blocks = vec![block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
+        blocks.iter().for_each(|block| store.append_block(block).unwrap());
+        store.append_row(&Row { case: "b".into(), ..Row::default() }).unwrap();
+        blocks
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let blocks = written(&folder);
+        let (_, earlier) = Store::resume(&folder, 2).unwrap();
+        assert_eq!(earlier.dropped, [""; 0]);
+        assert_eq!(earlier.rows.len(), 1);
+        assert_eq!(earlier.blocks[&("a".into(), 1)], blocks[2]);
+        assert_eq!(earlier.blocks.len(), 3);
+    }
+
+    /// A folder that another version has begun is left as it is.
+    #[test]
+    fn other_columns_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        written(&folder);
+        let path = folder.join("rows.csv");
+        let text = fs::read_to_string(&path).unwrap().replacen("schema,", "version,", 1);
+        fs::write(&path, &text).unwrap();
+        let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
+        assert!(
+            error.to_string().contains("rows.csv: its columns are those of another"),
+            "{error}"
+        );
+        assert_eq!(fs::read_to_string(&path).unwrap(), text);
+    }
+
+    /// Wherever the files are cut, what is complete is kept and the rest can be appended again.
+    #[test]
+    fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = folder.path().join("whole");
+        let blocks = written(&whole);
+        for name in ["samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"] {
+            let bytes = fs::read(whole.join(name)).unwrap();
+            for cut in (0..bytes.len()).step_by(7) {
+                let copy = folder.path().join(format!("{name}-{cut}"));
+                fs::create_dir(&copy).unwrap();
+                for file in
+                    ["rows.csv", "samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"]
+                {
+                    fs::copy(whole.join(file), copy.join(file)).unwrap();
+                }
+                fs::write(copy.join(name), &bytes[..cut]).unwrap();
+                let (mut store, earlier) = Store::resume(&copy, 2).unwrap();
+                assert!(earlier.blocks.len() < 3, "{name} cut at {cut}");
+                assert!(earlier.blocks.values().all(|kept| blocks.contains(kept)));
+                let last = cut + 8 > bytes.len();
+                assert!(!last || earlier.blocks.len() == 2, "{name}: only the last block is lost");
+                for wanted in &blocks {
+                    let key = (wanted.samples[0].case.clone(), wanted.samples[0].block);
+                    if !earlier.blocks.contains_key(&key) {
+                        store.append_block(wanted).unwrap();
+                    }
+                }
+                drop(store);
+                let (_, again) = Store::resume(&copy, 2).unwrap();
+                assert_eq!(again.dropped, [""; 0], "{name} cut at {cut}");
+                assert_eq!(again.blocks.len(), 3);
+                fs::remove_dir_all(&copy).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn folders_are_not_overwritten_nor_shared() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        let store = Store::create(&folder, &provenance()).unwrap();
+        assert!(matches!(Store::resume(&folder, 1), Err(RecordError::InUse { .. })));
+        drop(store);
+        let Err(error) = Store::create(&folder, &provenance()) else { panic!("overwritten") };
+        assert!(error.to_string().ends_with("name another folder with --out"), "{error}");
+    }
+
+    #[test]
+    fn a_folder_that_a_kill_left_empty_counts_as_new() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("run");
+        fs::create_dir(&folder).unwrap();
+        for name in [LOCK, ROWS, SAMPLES] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        drop(Store::create(&folder, &provenance()).unwrap());
+        assert!(Store::create(&folder, &provenance()).is_err());
+        let other = folder.join("other");
+        fs::create_dir(&other).unwrap();
+        fs::write(other.join("mine.txt"), "").unwrap();
+        assert!(Store::create(&other, &provenance()).is_err(), "somebody's folder");
+    }
+
+    #[test]
+    fn a_row_survives_the_csv() {
+        let row = Row { case: "x".into(), time_us_p50: Some(0.1), wrong: None, ..Row::default() };
+        let bytes = csv_bytes(std::slice::from_ref(&row), true);
+        let read: Vec<Row> =
+            csv::Reader::from_reader(bytes.as_slice()).deserialize().map(Result::unwrap).collect();
+        assert_eq!(read, [row]);
+    }
+}

@@ -1,0 +1,312 @@
+//! A simulated sweep as written in TOML: models x policies x world sizes on one machine.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::claims::Claim;
+use super::data_plane::{Engine, check_name};
+use super::jitter::Jitter;
+use super::policy::Policy;
+use results::toml_file::ConfigError;
+use results::toml_file::read_toml;
+use workloads::framework::Compression;
+
+/// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where, and how often.
+    pub simulate: Simulate,
+    /// How ranks differ.
+    #[serde(default)]
+    pub jitter: Jitter,
+    /// What is trained.
+    pub model: Vec<Model>,
+    /// By whom gradients are reduced, and how.
+    pub policy: Vec<Policy>,
+    /// Allreduces alone, to see which algorithm is the fastest where.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub crossover: Option<Crossover>,
+    /// Published ratios to compare with.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub claim: Vec<Claim>,
+}
+
+/// Where, and how often.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Simulate {
+    /// A file of `machines/` beside the configuration, or the path of one.
+    pub machine: String,
+    /// World sizes, ascending.
+    pub ranks: Vec<usize>,
+    /// Scaling efficiency is relative to the throughput per rank of this world.
+    pub base_ranks: usize,
+    /// Each case with so many seeds ...
+    #[serde(default = "default_seeds")]
+    pub seeds: usize,
+    /// ... from this one on ...
+    #[serde(default = "default_seed")]
+    pub seed: u64,
+    /// ... and with each so many steps that do not count ...
+    #[serde(default = "default_warmup")]
+    pub warmup_steps: usize,
+    /// ... and so many that do.
+    #[serde(default = "default_steps")]
+    pub steps: usize,
+    /// What works out schedules of our own.
+    #[serde(default)]
+    pub engine: Engine,
+    /// Up to this world size every rank's state machine is driven; of larger ones some.
+    #[serde(default)]
+    pub drive_all_up_to: usize,
+}
+
+impl Simulate {
+    /// These world sizes on a machine, with the defaults of every other key.
+    ///
+    /// # Panics
+    /// When there is no world size.
+    pub fn new(machine: &str, ranks: Vec<usize>) -> Simulate {
+        Simulate {
+            machine: machine.into(),
+            base_ranks: ranks[0],
+            ranks,
+            seeds: default_seeds(),
+            seed: default_seed(),
+            warmup_steps: default_warmup(),
+            steps: default_steps(),
+            engine: Engine::default(),
+            drive_all_up_to: 0,
+        }
+    }
+}
+
+fn default_seeds() -> usize {
+    7
+}
+
+fn default_seed() -> u64 {
+    1
+}
+
+fn default_warmup() -> usize {
+    2
+}
+
+fn default_steps() -> usize {
+    5
+}
+
+/// What is trained, on one rank.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Model {
+    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
+    pub workload: String,
+    /// Samples per rank and step.
+    pub batch: usize,
+    /// Forward pass.
+    pub forward_ms: f64,
+    /// Backward pass.
+    pub backward_ms: f64,
+    /// Optimizer.
+    #[serde(default)]
+    pub optimizer_ms: f64,
+    /// What gradients are cast to.
+    #[serde(default)]
+    pub compression: Compression,
+    /// Where batch and times come from.
+    pub source: String,
+}
+
+/// Allreduces alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Crossover {
+    /// Algorithms; where one has no schedule for a world, a row says why.
+    pub algorithm: Vec<String>,
+    /// World sizes.
+    pub ranks: Vec<usize>,
+    /// Sizes of the buffer per rank: each power of two from 2^a to 2^b bytes.
+    pub size_log2: (u32, u32),
+    /// As in [`Policy`].
+    #[serde(default)]
+    pub segment_kib: f64,
+}
+
+/// One setting: what a row of the results is about.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Case<'c> {
+    /// What is trained.
+    pub model: &'c Model,
+    /// By whom gradients are reduced.
+    pub policy: &'c Policy,
+    /// World size.
+    pub ranks: usize,
+}
+
+impl fmt::Display for Case<'_> {
+    /// The case's name: `summit/6000/bitvector/resnet50` without the machine.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.ranks, self.policy.name, self.model.workload)
+    }
+}
+
+impl Config {
+    /// One model, with some policies and nothing else.
+    pub fn plain(simulate: Simulate, model: Model, policy: Vec<Policy>) -> Config {
+        let jitter = Jitter::default();
+        Config { simulate, jitter, model: vec![model], policy, crossover: None, claim: Vec::new() }
+    }
+
+    /// True if there is a simulated sweep at `path`, right or wrong.
+    pub fn is_at(path: &Path) -> bool {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("simulate"))
+    }
+
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        let config: Config = read_toml(path)?;
+        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        Ok(config)
+    }
+
+    /// Every case, in the order of the configuration.
+    pub fn cases(&self) -> Vec<Case<'_>> {
+        let of = |model, policy| {
+            self.simulate.ranks.iter().map(move |&ranks| Case { model, policy, ranks })
+        };
+        let of_model = |model| self.policy.iter().flat_map(move |policy| of(model, policy));
+        self.model.iter().flat_map(of_model).collect()
+    }
+
+    /// The policy of that name.
+    pub fn policy(&self, name: &str) -> Option<&Policy> {
+        self.policy.iter().find(|policy| policy.name == name)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Simulate { ranks, base_ranks, seeds, steps, warmup_steps, .. } = &self.simulate;
+        if ranks.is_empty() || !ranks.is_sorted_by(|a, b| a < b) {
+            return Err(format!(
+                "simulate.ranks is {ranks:?}, expected world sizes in ascending order"
+            ));
+        }
+        if !ranks.contains(base_ranks) {
+            return Err(format!(
+                "simulate.base_ranks is {base_ranks}, which is not in simulate.ranks"
+            ));
+        }
+        within("simulate.seeds", *seeds as f64, 1.0, 1000.0)?;
+        within("simulate.steps", *steps as f64, 1.0, 1000.0)?;
+        within("simulate.warmup_steps", *warmup_steps as f64, 1.0, 1000.0)?;
+        self.jitter.check()?;
+        not_empty("model", self.model.len())?;
+        not_empty("policy", self.policy.len())?;
+        for model in &self.model {
+            let key = |field: &str| format!("model \"{}\": {field}", model.workload);
+            within(&key("batch"), model.batch as f64, 1.0, 1e6)?;
+            within(&key("forward_ms"), model.forward_ms, 0.0, 1e7)?;
+            within(&key("backward_ms"), model.backward_ms, 1e-3, 1e7)?;
+            within(&key("optimizer_ms"), model.optimizer_ms, 0.0, 1e7)?;
+        }
+        for (index, policy) in self.policy.iter().enumerate() {
+            policy.check()?;
+            if self.policy[..index].iter().any(|other| other.name == policy.name) {
+                return Err(format!("policy \"{}\" comes twice", policy.name));
+            }
+        }
+        if let Some(Crossover { size_log2: (from, to), algorithm, ranks, .. }) = &self.crossover {
+            not_empty("crossover.algorithm", algorithm.len())?;
+            for name in algorithm {
+                check_name(name).map_err(|why| format!("crossover.algorithm: {why}"))?;
+            }
+            not_empty("crossover.ranks", ranks.len())?;
+            within("crossover.size_log2", f64::from(*from), 0.0, f64::from(*to))?;
+            within("crossover.size_log2", f64::from(*to), 0.0, 34.0)?;
+        }
+        self.claim.iter().try_for_each(|claim| claim.check(self))
+    }
+}
+
+/// Refuses a number beyond these ends.
+///
+/// # Errors
+/// The key, what was found, what was expected.
+pub(super) fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), String> {
+    match (least..=most).contains(&found) {
+        true => Ok(()),
+        false => Err(format!("{key} is {found}, expected {least} to {most}")),
+    }
+}
+
+fn not_empty(key: &str, length: usize) -> Result<(), String> {
+    if length == 0 { Err(format!("{key} is empty, expected at least one")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUMMIT: &str = include_str!("../../../configs/summit-scaling.toml");
+
+    fn read(text: &str) -> Result<Config, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sweep.toml");
+        std::fs::write(&path, text).unwrap();
+        assert!(Config::is_at(&path));
+        Config::read(&path).map_err(|error| error.problem)
+    }
+
+    #[test]
+    fn shipped_configurations_are_read() {
+        let config = read(SUMMIT).unwrap();
+        let cases = config.cases();
+        let sizes = config.simulate.ranks.len();
+        assert_eq!(cases.len(), config.model.len() * config.policy.len() * sizes);
+        assert_eq!(cases[0].to_string(), "6/horovod-coordinator/resnet50");
+        read(include_str!("../../../configs/paper-claims.toml")).unwrap();
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (from, to, expected) in [
+            (
+                "base_ranks = 6",
+                "base_ranks = 7",
+                "simulate.base_ranks is 7, which is not in simulate.ranks",
+            ),
+            ("ranks = [6,", "ranks = [7, 6,", "simulate.ranks is [7, 6, "),
+            ("seeds = ", "seeds = 0 # ", "simulate.seeds is 0, expected 1 to 1000"),
+            ("batch = ", "batch = 0 # ", "model \"resnet50\": batch is 0, expected 1 to 1000000"),
+            (
+                "\"coordinator\"",
+                "\"star\"",
+                "policy \"horovod-coordinator\": control_plane \"star\" is unknown; choose from coordinator",
+            ),
+            (
+                "cycle_time_ms = 5",
+                "cycle_time_ms = -5",
+                "policy \"horovod-coordinator\": cycle_time_ms is -5, expected 0 to 10000",
+            ),
+            ("cv = ", "cv = 3 # ", "jitter.cv is 3, expected 0 to 1"),
+            ("[simulate]", "[simulate]\nmachines = 1", "unknown field `machines`"),
+            (
+                "name = \"ddp\"",
+                "name = \"horovod-coordinator\"",
+                "policy \"horovod-coordinator\" comes twice",
+            ),
+        ] {
+            assert!(SUMMIT.contains(from), "{from}");
+            let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.contains(expected), "{problem}\nexpected {expected}");
+        }
+    }
+}

@@ -1,0 +1,401 @@
+//! How long an allreduce takes on a machine file, by size: as NCCL itself expects, or as a schedule does
+//! in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use algorithms::combine::Pipelined;
+use algorithms::registry::Choice;
+use algorithms::schedule::Schedule;
+use algorithms::server_nodes::{self, ServerNodes};
+use algorithms::simulate::machine::Machine;
+use algorithms::simulate::nccl::{Nccl, Pattern};
+use algorithms::simulate::{Blocked, Moment, Outcome, events, rounds};
+use algorithms::topology::Topology;
+use serde::{Deserialize, Serialize};
+
+use super::machine_file::MachineFile;
+use results::names::algorithm;
+
+/// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
+/// does; rings were all there was before version 2.4. Any other name is an algorithm's, or
+/// [`server_nodes::NAME`].
+pub const NCCL: &str = "nccl";
+
+/// Names beside those of algorithms.
+const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
+
+/// Refuses a name of which there is no data plane on any machine.
+///
+/// # Errors
+/// What is wrong with it, and which one is meant or which there are.
+pub fn check_name(name: &str) -> Result<(), String> {
+    match ServerNodes::find(name) {
+        Some(servers) => servers.map(drop),
+        None if NATIVE.contains(&name) => Ok(()),
+        None => algorithm(name, &NATIVE).map(drop),
+    }
+}
+
+/// What works schedules out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Engine {
+    /// Step by step, ranks that do the same once: [`rounds`].
+    #[default]
+    Rounds,
+    /// Message by message: [`events`]. Slower, and where ranks share something of another opinion.
+    Events,
+}
+
+impl Engine {
+    /// As rows call it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Engine::Rounds => "rounds",
+            Engine::Events => "events",
+        }
+    }
+
+    fn simulate(
+        self,
+        schedule: &dyn Schedule,
+        machine: &Machine,
+        size_bytes: f64,
+    ) -> Result<Outcome, Blocked> {
+        match self {
+            Engine::Rounds => rounds::simulate(schedule, machine, size_bytes, &[]),
+            Engine::Events => events::simulate(schedule, machine, size_bytes, &[]),
+        }
+    }
+}
+
+/// What passes of one message while others are under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Overlap {
+    /// Nothing: one ends, and the next begins.
+    Nothing,
+    /// Its latency.
+    Latency,
+    /// Its latency and what else their common links and processors do not take: one is handed round in a
+    /// node while another crosses the network.
+    Stages,
+}
+
+/// Moves bytes on one machine between so many ranks.
+#[derive(Clone)]
+pub struct DataPlane {
+    ranks: usize,
+    kind: Kind,
+}
+
+#[derive(Clone)]
+enum Kind {
+    Nccl(Nccl, Option<Pattern>),
+    Scheduled(Arc<Scheduled>),
+    Measured(Arc<[(f64, f64)]>),
+}
+
+/// An algorithm in virtual time, worked out at some sizes and interpolated between them.
+struct Scheduled {
+    name: String,
+    machine: Machine,
+    segment_bytes: f64,
+    engine: Engine,
+    /// Of a message alone, or in a row, by the number of its size, see [`Scheduled::size_bytes`].
+    known: Mutex<BTreeMap<(bool, u32), Moment>>,
+}
+
+/// A schedule is worked out at so many sizes per factor of two; between them time is taken for linear,
+/// which is within 1 % of what is worked out there (test).
+const SIZES_PER_OCTAVE: u32 = 2;
+
+/// The most segments of a message.
+const MOST_SEGMENTS: usize = 32;
+
+/// Of longer schedules only latencies overlap: a row of messages that fills them would take long to work out.
+const MOST_STAGES: usize = 64;
+
+impl DataPlane {
+    /// The data plane of that name. Messages are cut in segments of about `segment_bytes`; 0: they are not.
+    /// The engine is for schedules of ours.
+    ///
+    /// # Errors
+    /// Why there is none: an unknown name, too many ranks, a machine file without NCCL's numbers.
+    pub fn new(
+        name: &str,
+        file: &MachineFile,
+        ranks: usize,
+        segment_bytes: f64,
+        engine: Engine,
+    ) -> Result<DataPlane, String> {
+        if let Some(misfit) = file.misfit(ranks) {
+            return Err(misfit);
+        }
+        let pattern = match name {
+            NCCL => Some(None),
+            "nccl:ring" => Some(Some(Pattern::Ring)),
+            "nccl:tree" => Some(Some(Pattern::Tree)),
+            _ => None,
+        };
+        if let Some(pattern) = pattern {
+            let nccl = file.nccl().ok_or_else(|| {
+                format!(
+                    "machine {} has no [nccl]; name an algorithm of our own, such as ring",
+                    file.name
+                )
+            })?;
+            return Ok(DataPlane { ranks, kind: Kind::Nccl(nccl, pattern) });
+        }
+        let machine = file.machine();
+        let choices = choices(name, &machine.topology(ranks))?;
+        let with_servers = choices.iter().map(|choice| choice.schedule.ranks()).max();
+        if let Some(misfit) = file.misfit(with_servers.unwrap_or(ranks)) {
+            return Err(format!("with {}, {misfit}", server_nodes::NAME));
+        }
+        let (name, known) = (name.to_string(), Mutex::default());
+        let scheduled = Scheduled { name, machine, segment_bytes, engine, known };
+        Ok(DataPlane { ranks, kind: Kind::Scheduled(Arc::new(scheduled)) })
+    }
+
+    /// Whatever it is, it takes as long as was measured: sizes in bytes, ascending, and seconds. Between
+    /// them time is linear, above the largest proportional to size, and below the smallest constant.
+    ///
+    /// # Panics
+    /// Without any size.
+    pub fn measured(points: Vec<(f64, f64)>, ranks: usize) -> DataPlane {
+        assert!(!points.is_empty(), "a data plane is measured at some size");
+        DataPlane { ranks, kind: Kind::Measured(points.into()) }
+    }
+
+    /// What works it out, as in rows.
+    pub fn engine(&self) -> &'static str {
+        match &self.kind {
+            Kind::Nccl(..) => NCCL,
+            Kind::Scheduled(scheduled) => scheduled.engine.name(),
+            Kind::Measured(_) => "measured",
+        }
+    }
+
+    /// When an allreduce of so many bytes per rank is over that begins at 0.
+    pub fn time(&self, size_bytes: f64) -> Moment {
+        match &self.kind {
+            _ if self.ranks == 1 => Moment::default(),
+            Kind::Nccl(nccl, pattern) => nccl.time(*pattern, self.ranks, size_bytes),
+            Kind::Scheduled(scheduled) => scheduled.time(self.ranks, size_bytes, false),
+            Kind::Measured(points) => interpolated(points, size_bytes),
+        }
+    }
+
+    /// What one more allreduce of that size adds, right behind others like it.
+    pub fn next(&self, size_bytes: f64, overlap: Overlap) -> Moment {
+        match (&self.kind, overlap) {
+            (_, Overlap::Nothing) => self.time(size_bytes),
+            (Kind::Scheduled(scheduled), Overlap::Stages) if self.ranks > 1 => {
+                scheduled.time(self.ranks, size_bytes, true)
+            }
+            _ => self.time(size_bytes).without_latency(),
+        }
+    }
+}
+
+/// The schedules for buffers of these ranks, by size; some are of larger worlds, in which others serve them.
+fn choices(name: &str, ranks: &Topology) -> Result<Vec<Choice>, String> {
+    if let Some(servers) = ServerNodes::find(name) {
+        let schedule = servers?.schedule(ranks).map_err(|why| why.to_string())?;
+        return Ok(vec![Choice { from_bytes: 0, name: name.into(), schedule }]);
+    }
+    let algorithm = algorithm(name, &NATIVE)?;
+    algorithm.choices(ranks).map_err(|why| why.to_string())
+}
+
+/// On a curve of measured sizes.
+fn interpolated(points: &[(f64, f64)], size_bytes: f64) -> Moment {
+    let (first, last) = (points[0], points[points.len() - 1]);
+    let next = points.partition_point(|&(bytes, _)| bytes < size_bytes);
+    let at_s = match next {
+        0 => first.1,
+        _ if next == points.len() => last.1 * size_bytes / last.0,
+        _ => {
+            let ((low, low_s), (high, high_s)) = (points[next - 1], points[next]);
+            low_s + (size_bytes - low) / (high - low) * (high_s - low_s)
+        }
+    };
+    let latency_s = first.1.min(at_s);
+    Moment { at_s, latency_s, bandwidth_s: at_s - latency_s, ..Moment::default() }
+}
+
+impl Scheduled {
+    fn size_bytes(number: u32) -> f64 {
+        (f64::from(number) / f64::from(SIZES_PER_OCTAVE)).exp2()
+    }
+
+    /// Of a message alone, or what one more in a row adds.
+    fn time(&self, ranks: usize, size_bytes: f64, in_a_row: bool) -> Moment {
+        let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
+        let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
+        let share = ((size_bytes - low) / (high - low)).max(0.0);
+        let a = self.at(ranks, number, in_a_row);
+        if share == 0.0 {
+            return a;
+        }
+        let b = self.at(ranks, number + 1, in_a_row);
+        let mix = |a: f64, b: f64| a + share * (b - a);
+        Moment {
+            at_s: mix(a.at_s, b.at_s),
+            latency_s: mix(a.latency_s, b.latency_s),
+            bandwidth_s: mix(a.bandwidth_s, b.bandwidth_s),
+            contention_s: mix(a.contention_s, b.contention_s),
+            reduction_s: mix(a.reduction_s, b.reduction_s),
+        }
+    }
+
+    fn at(&self, ranks: usize, number: u32, in_a_row: bool) -> Moment {
+        let key = (in_a_row, number);
+        let known = || self.known.lock().expect("nobody panics while it is held");
+        if let Some(known) = known().get(&key) {
+            return *known;
+        }
+        let size_bytes = Self::size_bytes(number);
+        let moment = match in_a_row {
+            true => self.one_more(ranks, size_bytes),
+            false => self.simulate(ranks, size_bytes),
+        };
+        known().insert(key, moment);
+        moment
+    }
+
+    /// One of many messages that follow each other through a schedule as its segments do: what as many more
+    /// take as there are steps to fill.
+    fn one_more(&self, ranks: usize, size_bytes: f64) -> Moment {
+        let schedule = self.schedule(ranks, size_bytes);
+        let stages = schedule.steps();
+        if stages > MOST_STAGES || self.segment_bytes > 0.0 {
+            return self.simulate(ranks, size_bytes).without_latency();
+        }
+        let row = |messages: usize| {
+            let row = Pipelined::new(&*schedule, messages);
+            let outcome = self.engine.simulate(&row, &self.machine, messages as f64 * size_bytes);
+            outcome.expect("registered schedules are proved to end").end.without_latency()
+        };
+        let (few, many) = (row(stages), row(2 * stages));
+        Moment::default().plus(1.0 / stages as f64, many.plus(-1.0, few))
+    }
+
+    /// The schedule for buffers of that size.
+    fn schedule(&self, ranks: usize, size_bytes: f64) -> Box<dyn Schedule> {
+        let topology = self.machine.topology(ranks);
+        let choices = choices(&self.name, &topology).expect("there was a schedule before");
+        let fits = |from_bytes: usize| from_bytes as f64 <= size_bytes;
+        let choice = choices.into_iter().rfind(|choice| fits(choice.from_bytes));
+        choice.expect("the first is for 0 bytes and more").schedule
+    }
+
+    fn simulate(&self, ranks: usize, size_bytes: f64) -> Moment {
+        let schedule = self.schedule(ranks, size_bytes);
+        let segments = match self.segment_bytes > 0.0 {
+            true => ((size_bytes / self.segment_bytes) as usize).clamp(1, MOST_SEGMENTS),
+            false => 1,
+        };
+        let schedule = Pipelined::new(schedule, segments);
+        let outcome = self.engine.simulate(&schedule, &self.machine, size_bytes);
+        outcome.expect("registered schedules are proved to end").end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn summit() -> MachineFile {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines/summit.toml");
+        MachineFile::read(Path::new(path)).unwrap()
+    }
+
+    #[test]
+    fn between_two_sizes_time_is_as_good_as_worked_out() {
+        for name in ["ring", "double-tree", "hierarchical", "halving-doubling"] {
+            let plane = DataPlane::new(name, &summit(), 96, 0.0, Engine::Rounds).unwrap();
+            let Kind::Scheduled(scheduled) = &plane.kind else { panic!() };
+            for size_bytes in [5.3, 1_300.0, 71e3, 1.9e6, 44e6, 700e6] {
+                let (a, b) = (plane.time(size_bytes).at_s, scheduled.simulate(96, size_bytes).at_s);
+                assert!((a / b - 1.0).abs() < 0.01, "{name}, {size_bytes} bytes: {a} for {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_measured_curve_is_followed() {
+        let plane = DataPlane::measured(vec![(1e3, 1e-3), (2e3, 3e-3)], 4);
+        for (bytes, expected_s) in
+            [(1.0, 1e-3), (1e3, 1e-3), (1.5e3, 2e-3), (2e3, 3e-3), (4e3, 6e-3)]
+        {
+            let moment = plane.time(bytes);
+            assert!((moment.at_s - expected_s).abs() < 1e-12, "{bytes}");
+            assert!((moment.latency_s + moment.bandwidth_s - moment.at_s).abs() < 1e-12);
+        }
+        assert_eq!(
+            (plane.engine(), DataPlane::measured(vec![(1.0, 1.0)], 1).time(9.0).at_s),
+            ("measured", 0.0)
+        );
+    }
+
+    /// Where cards are shared the engines are of different opinions, within some percent.
+    #[test]
+    fn events_are_the_other_engine() {
+        let [rounds, events] = [Engine::Rounds, Engine::Events]
+            .map(|engine| DataPlane::new("hierarchical", &summit(), 48, 0.0, engine).unwrap());
+        assert_eq!((rounds.engine(), events.engine()), ("rounds", "events"));
+        let [a, b] = [rounds, events].map(|plane| plane.time(64e6).at_s);
+        assert!((a / b - 1.0).abs() < 0.1, "{a} by rounds, {b} by events");
+    }
+
+    /// A worker's node sends each byte once while it receives it once, instead of twice; a server that
+    /// eight nodes share is as many times busier.
+    #[test]
+    fn servers_on_nodes_of_their_own_halve_what_the_network_carries() {
+        let size_bytes = 32e6;
+        let network_s = size_bytes / 23e9;
+        // On Summit itself the rings inside nodes would be slower, over the bus between sockets.
+        let mut machine = summit();
+        machine.bus = Some(machine.socket.clone());
+        machine.shared.bus_gb_s = None;
+        for (name, times) in [
+            ("hierarchical:parameter-server", 2.0),
+            ("server-nodes", 1.0),
+            ("server-nodes:16", 8.0),
+        ] {
+            let data = DataPlane::new(name, &machine, 768, 0.0, Engine::Rounds).unwrap();
+            let [alone, latency, next] = [Overlap::Nothing, Overlap::Latency, Overlap::Stages]
+                .map(|overlap| data.next(size_bytes, overlap));
+            assert!((next.at_s / (times * network_s) - 1.0).abs() < 0.15, "{name}: {next:?}");
+            assert!(next.at_s < latency.at_s && latency.at_s < alone.at_s, "{name}");
+            // By itself a message is pushed first, and pulled then.
+            assert!(alone.at_s > 2.0 * network_s, "{name}: {alone:?}");
+        }
+    }
+
+    #[test]
+    fn what_there_is_not_is_said() {
+        for (name, ranks, expected) in [
+            ("server-nodes", 24_000, "server-nodes is for at most 1024 nodes of workers"),
+            ("server-nodes:5", 768, "server-nodes:5 needs a multiple of 5 nodes"),
+            ("rign", 6, "algorithm \"rign\" is unknown"),
+            ("one-shot", 600, "one-shot is for at most 64 ranks"),
+            ("nccl", 7, "7 ranks leave a node of summit half empty"),
+            ("ring", 1 << 20, "summit has 27648 ranks"),
+        ] {
+            let Err(problem) = DataPlane::new(name, &summit(), ranks, 0.0, Engine::Rounds) else {
+                panic!("{name}")
+            };
+            assert!(problem.starts_with(expected), "{problem}");
+        }
+        let without = MachineFile { nccl: None, ..summit() };
+        let Err(problem) = DataPlane::new(NCCL, &without, 6, 0.0, Engine::Rounds) else { panic!() };
+        assert_eq!(
+            problem,
+            "machine summit has no [nccl]; name an algorithm of our own, such as ring"
+        );
+    }
+}

@@ -1,0 +1,320 @@
+//! A machine as written in TOML: every parameter with its value, where that comes from, and how far off it
+//! may be.
+
+mod parameter;
+mod tables;
+
+use std::path::{Path, PathBuf};
+
+use algorithms::simulate::machine::Machine;
+use algorithms::simulate::nccl::Nccl;
+pub use parameter::Parameter;
+use serde::{Deserialize, Serialize};
+pub use tables::{
+    Control, GenerationName, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
+    SharedFile,
+};
+use tables::{buffer_bytes, link, link_parameters};
+
+use results::shipped::{beside_or_shipped, find};
+use results::toml_file::ConfigError;
+use results::toml_file::advice;
+use results::toml_file::read_toml;
+
+/// The folder of the machine files that ship with the repository.
+pub const FOLDER: &str = "configs/machines";
+
+/// A machine file. Unknown keys are refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MachineFile {
+    /// Its one spelling, as in rows and figures.
+    pub name: String,
+    /// One line for readers.
+    pub about: String,
+    /// What a node holds.
+    pub node: Node,
+    /// Between GPUs of a socket, by protocol.
+    pub socket: Protocols,
+    /// Between sockets of a node, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bus: Option<Protocols>,
+    /// Between nodes, if there are several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Protocols>,
+    /// What the ranks of a node share.
+    #[serde(default)]
+    pub shared: SharedFile,
+    /// What happens to bytes that have arrived.
+    pub reduction: Reduction,
+    /// What control planes go by, and how unevenly ranks come to them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control: Option<Control>,
+    /// What NCCL finds there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<NcclFile>,
+}
+
+impl MachineFile {
+    /// Reads and checks a machine file.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn read(path: &Path) -> Result<MachineFile, ConfigError> {
+        let file: MachineFile = read_toml(path)?;
+        file.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        Ok(file)
+    }
+
+    /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
+    pub fn path(name: &str, config: &Path) -> PathBuf {
+        match name.ends_with(".toml") {
+            true => config.parent().unwrap_or(Path::new("")).join(name),
+            false => beside_or_shipped(&format!("machines/{name}.toml"), config),
+        }
+    }
+
+    /// Reads a file that the command line names: by its path, or by the name of one in [`FOLDER`].
+    ///
+    /// # Errors
+    /// As [`MachineFile::read`]; if there is none, which there are.
+    pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
+        if asked.is_file() {
+            return MachineFile::read(asked);
+        }
+        let name = asked.to_string_lossy();
+        if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
+            return MachineFile::read(&path);
+        }
+        let names = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
+        let problem = format!(
+            "no such machine file; in {FOLDER} there are {}; name one of them, or the file that `kolo \
+             calibrate` has written",
+            advice::listed(&names)
+        );
+        Err(ConfigError { path: asked.into(), problem })
+    }
+
+    /// Every parameter by its key, in the order of the file; to list them, or to change one.
+    pub fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let links = [
+            ("socket", Some(&mut self.socket)),
+            ("bus", self.bus.as_mut()),
+            ("network", self.network.as_mut()),
+        ];
+        let links = links.into_iter().filter_map(|(level, link)| Some((level, link?)));
+        let mut all: Vec<_> =
+            links.flat_map(|(level, link)| link_parameters(level, link)).collect();
+        all.extend(self.shared.parameters());
+        all.extend(self.reduction.parameters());
+        all.extend(self.control.iter_mut().flat_map(Control::parameters));
+        all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
+        all
+    }
+
+    fn check(&self) -> Result<(), String> {
+        let Node { ranks, ranks_per_socket, nodes, .. } = self.node;
+        for (key, found) in
+            [("ranks", ranks), ("ranks_per_socket", ranks_per_socket), ("nodes", nodes)]
+        {
+            if !(1..=1_000_000).contains(&found) {
+                return Err(format!("node.{key} is {found}, expected 1 to 1000000"));
+            }
+        }
+        if ranks_per_socket > ranks {
+            return Err(format!(
+                "node.ranks_per_socket is {ranks_per_socket}, but a node has {ranks} ranks"
+            ));
+        }
+        if ranks_per_socket < ranks && self.bus.is_none() {
+            return Err("bus is missing: a node has several sockets; add [bus.NAME] with \
+                        alpha_us and bandwidth_gb_s"
+                .into());
+        }
+        if nodes > 1 && self.network.is_none() {
+            return Err("network is missing: there are several nodes; add [network.NAME] with \
+                        alpha_us and bandwidth_gb_s"
+                .into());
+        }
+        for (level, protocols) in [
+            ("socket", Some(&self.socket)),
+            ("bus", self.bus.as_ref()),
+            ("network", self.network.as_ref()),
+        ] {
+            if protocols.is_some_and(Protocols::is_empty) {
+                return Err(format!("{level} has no protocol; add [{level}.NAME]"));
+            }
+        }
+        if let Some(found) = self.reduction.by_buffer.keys().find(|key| buffer_bytes(key).is_none())
+        {
+            return Err(format!(
+                "reduction.by_buffer.{found}: expected the size of a buffer in bytes, as in \
+                 [reduction.by_buffer.1048576]"
+            ));
+        }
+        self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
+    }
+
+    /// As the engines see it.
+    pub fn machine(&self) -> Machine {
+        let socket = link(&self.socket);
+        let bus = self.bus.as_ref().map_or(socket.clone(), link);
+        let (reduction, reduction_by_buffer) = self.reduction.rates();
+        Machine {
+            local_size: self.node.ranks,
+            socket_size: self.node.ranks_per_socket,
+            network: self.network.as_ref().map_or(bus.clone(), link),
+            socket,
+            bus,
+            shared: self.shared.shared(self.node.nics),
+            reduction,
+            reduction_by_buffer,
+            overhead_s: self.reduction.overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
+        }
+    }
+
+    /// As NCCL sees it, if the file says.
+    pub fn nccl(&self) -> Option<Nccl> {
+        self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))
+    }
+
+    /// The same with as many nodes more as so many ranks take.
+    pub fn with_nodes_for(&self, ranks: usize) -> MachineFile {
+        let mut machine = self.clone();
+        machine.node.nodes = machine.node.nodes.max(ranks.div_ceil(machine.node.ranks));
+        machine
+    }
+
+    /// The same with every parameter at the slower end of its interval, or at the faster one.
+    pub fn at_ends(&self, slow: bool) -> MachineFile {
+        let mut machine = self.clone();
+        for (key, parameter) in machine.parameters() {
+            let more_is_slow = !key.ends_with("gb_s");
+            let end = if slow == more_is_slow { parameter.high } else { parameter.low };
+            parameter.value = end.unwrap_or(parameter.value);
+        }
+        machine
+    }
+
+    /// Why so many ranks do not fit on it, if they do not.
+    pub fn misfit(&self, ranks: usize) -> Option<String> {
+        let Node { ranks: local_size, nodes, .. } = self.node;
+        let all = local_size * nodes;
+        match ranks {
+            0 => Some("there are no ranks".into()),
+            _ if ranks > all => Some(format!(
+                "{} has {all} ranks ({nodes} nodes of {local_size}), but there are {ranks}",
+                self.name
+            )),
+            _ if ranks > local_size && !ranks.is_multiple_of(local_size) => Some(format!(
+                "{ranks} ranks leave a node of {} half empty; use a multiple of {local_size}",
+                self.name
+            )),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SUMMIT: &str = include_str!("../../../configs/machines/summit.toml");
+
+    fn read(text: &str) -> Result<MachineFile, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("machine.toml");
+        std::fs::write(&path, text).unwrap();
+        MachineFile::read(&path).map_err(|error| error.problem)
+    }
+
+    #[test]
+    fn shipped_machines_are_read_and_name_their_sources() {
+        for entry in
+            std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines")).unwrap()
+        {
+            let path = entry.unwrap().path();
+            let mut file = MachineFile::read(&path).unwrap();
+            assert_eq!(path.file_stem().unwrap().to_str(), Some(file.name.as_str()));
+            for (key, parameter) in file.parameters() {
+                let has_range = parameter.low.is_some() && parameter.high.is_some();
+                assert!(
+                    !parameter.is_assumed() || has_range,
+                    "{}: {key} has no range",
+                    path.display()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn summit_is_what_its_guide_says() {
+        let summit = read(SUMMIT).unwrap();
+        let machine = summit.machine();
+        assert_eq!((machine.local_size, machine.socket_size, machine.shared.nics), (6, 3, 2));
+        assert_eq!(machine.shared.node, Some(23e9));
+        assert_eq!(summit.misfit(27_600), None);
+        assert_eq!(
+            summit.misfit(27_654).unwrap(),
+            "summit has 27648 ranks (4608 nodes of 6), but there are 27654"
+        );
+        assert_eq!(
+            summit.misfit(20).unwrap(),
+            "20 ranks leave a node of summit half empty; use a multiple of 6"
+        );
+    }
+
+    /// At sizes that the file names its rates hold, between two what is between, beyond them the last.
+    #[test]
+    fn rates_go_by_the_size_of_the_buffer() {
+        let rate =
+            |gb_s: f64| format!("combine_gb_s = {{ value = {gb_s}, source = \"a test\" }}\n");
+        let sizes = [(1 << 20, 10.0), (65536, 40.0), (4 << 20, 5.0)];
+        let tables =
+            sizes.map(|(bytes, gb_s)| format!("[reduction.by_buffer.{bytes}]\n{}", rate(gb_s)));
+        let machine = read(&format!("{SUMMIT}\n{}", tables.concat())).unwrap().machine();
+        let gb_s = |bytes: f64| 1e-9 / machine.for_buffer(bytes).reduction.sending.gamma_s;
+        for (bytes, expected) in
+            [(1.0, 40.0), (65536.0, 40.0), (1048576.0, 10.0), (2097152.0, 1.0 / 0.15), (1e9, 5.0)]
+        {
+            assert!((gb_s(bytes) / expected - 1.0).abs() < 1e-9, "{} at {bytes}", gb_s(bytes));
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let network = SUMMIT.find("[network.").unwrap();
+        let after = network + SUMMIT[network..].find("[shared]").unwrap();
+        let without_network = format!("{}{}", &SUMMIT[..network], &SUMMIT[after..]);
+        let problem = read(&without_network).unwrap_err();
+        assert!(problem.starts_with("network is missing: there are several nodes"), "{problem}");
+        for (from, to, expected) in [
+            (
+                "node_gb_s = { value = 23",
+                "node_gb_s = { value = 23e9",
+                "shared.node_gb_s is 23000000000, expected 0.000001 to 100000 GB/s (10^9 bytes per second); is that another unit?",
+            ),
+            ("nics = 2", "nics = 2\ncards = 2", "unknown field `cards`"),
+            ("[reduction]", "[reduction]\ngamma_us = 1", "unknown field `gamma_us`"),
+            (
+                "[shared]",
+                "[reduction.by_buffer.1MiB]\ncombine_gb_s = { value = 1, source = \"a test\" }\n[shared]",
+                "reduction.by_buffer.1MiB: expected the size of a buffer in bytes",
+            ),
+            (
+                "ranks_per_socket = 3",
+                "ranks_per_socket = 7",
+                "node.ranks_per_socket is 7, but a node has 6 ranks",
+            ),
+            (
+                "node_gb_s = { value = 23",
+                "node_gb_s = { low = 24, high = 25, value = 23",
+                "shared.node_gb_s is 23, which is not between its low 24 and high 25",
+            ),
+        ] {
+            assert!(SUMMIT.contains(from), "{from}");
+            let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.contains(expected), "{problem}\nexpected {expected}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! By whom gradients are reduced, and how: a policy of a simulated sweep.
+
+use algorithms::control;
+use algorithms::control::buckets::{DDP, PACKS};
+use serde::{Deserialize, Serialize};
+
+use super::config::within;
+use super::data_plane::{self, Overlap};
+use results::units::MIB;
+use workloads::groups::Groups;
+
+/// By whom gradients are reduced, and how: Horovod in one version or setting, or another library.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Policy {
+    /// As in rows and legends.
+    pub name: String,
+    /// Control plane.
+    pub control_plane: String,
+    /// Data plane: `nccl`, an algorithm, or `server-nodes`: servers on nodes beside those of the ranks.
+    #[serde(default = "default_data_plane")]
+    pub data_plane: String,
+    /// Least time between the beginnings of two cycles.
+    #[serde(default = "default_cycle_time_ms")]
+    pub cycle_time_ms: f64,
+    /// Fused messages hold at most so many MiB; 0 turns fusion off.
+    #[serde(default = "default_threshold_mib")]
+    pub fusion_threshold_mib: f64,
+    /// Responses that the bit-vector plane remembers.
+    #[serde(default = "default_capacity")]
+    pub cache_capacity: usize,
+    /// What is handed over as a unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<Groups>,
+    /// Groups are not fused with one another, nor with other gradients.
+    #[serde(default)]
+    pub disable_group_fusion: bool,
+    /// Forward and backward passes whose gradients are added up before they are reduced.
+    #[serde(default = "one")]
+    pub backward_passes_per_step: usize,
+    /// Messages of our own algorithms are pipelined in segments of about so many KiB; 0: they are not.
+    #[serde(default)]
+    pub segment_kib: f64,
+    /// Messages are cut into pieces of at most so many MiB, one allreduce each; 0: they are not.
+    #[serde(default)]
+    pub partition_mib: f64,
+    /// The latency of one message passes while the next ones travel, as with many messages in flight.
+    #[serde(default)]
+    pub overlap_latency: bool,
+    /// So do the stages of the data plane: one message is handed round in a node while another crosses the
+    /// network. For schedules of our own.
+    #[serde(default)]
+    pub overlap_stages: bool,
+    /// Messages go in the order in which the next forward pass needs them, and each layer of it waits for its
+    /// own gradients alone; without: for all. Needs a control plane that asks nobody.
+    #[serde(default)]
+    pub priority: bool,
+    /// A cycle does not end before its messages are over, as with data on CPUs.
+    #[serde(default)]
+    pub blocking: bool,
+    /// Computation takes longer by this factor while a message is under way.
+    #[serde(default = "one_f64")]
+    pub slowdown: f64,
+    /// What it stands for, and what is assumed about it.
+    pub about: String,
+}
+
+fn default_data_plane() -> String {
+    data_plane::NCCL.into()
+}
+
+fn default_cycle_time_ms() -> f64 {
+    1.0
+}
+
+fn default_threshold_mib() -> f64 {
+    128.0
+}
+
+fn default_capacity() -> usize {
+    1024
+}
+
+fn one() -> usize {
+    1
+}
+
+fn one_f64() -> f64 {
+    1.0
+}
+
+impl Policy {
+    /// A control plane and a data plane, with the defaults of every other key.
+    pub fn new(name: &str, control_plane: &str, data_plane: &str) -> Policy {
+        Policy {
+            name: name.into(),
+            control_plane: control_plane.into(),
+            data_plane: data_plane.into(),
+            cycle_time_ms: default_cycle_time_ms(),
+            fusion_threshold_mib: default_threshold_mib(),
+            cache_capacity: default_capacity(),
+            groups: None,
+            disable_group_fusion: false,
+            backward_passes_per_step: 1,
+            segment_kib: 0.0,
+            partition_mib: 0.0,
+            overlap_latency: false,
+            overlap_stages: false,
+            priority: false,
+            blocking: false,
+            slowdown: 1.0,
+            about: String::new(),
+        }
+    }
+
+    /// Fusion threshold.
+    pub fn fusion_threshold_bytes(&self) -> usize {
+        (self.fusion_threshold_mib * MIB).round() as usize
+    }
+
+    /// Length of segments, as wished.
+    pub fn segment_bytes(&self) -> f64 {
+        self.segment_kib * 1024.0
+    }
+
+    /// What passes of a message while others are under way.
+    pub fn overlap(&self) -> Overlap {
+        match (self.overlap_stages, self.overlap_latency) {
+            (true, _) => Overlap::Stages,
+            (false, true) => Overlap::Latency,
+            (false, false) => Overlap::Nothing,
+        }
+    }
+
+    /// Refuses what makes no sense.
+    ///
+    /// # Errors
+    /// The key, what was found, what was expected.
+    pub fn check(&self) -> Result<(), String> {
+        let key = |field: &str| format!("policy \"{}\": {field}", self.name);
+        if control::spelling(&self.control_plane).is_none() {
+            return Err(format!(
+                "{} \"{}\" is unknown; choose from {}",
+                key("control_plane"),
+                self.control_plane,
+                control::NAMES.join(", ")
+            ));
+        }
+        data_plane::check_name(&self.data_plane)
+            .map_err(|why| format!("{}: {why}", key("data_plane")))?;
+        within(&key("cycle_time_ms"), self.cycle_time_ms, 0.0, 1e4)?;
+        within(&key("fusion_threshold_mib"), self.fusion_threshold_mib, 0.0, 1e6)?;
+        within(&key("segment_kib"), self.segment_kib, 0.0, 1e9)?;
+        within(&key("partition_mib"), self.partition_mib, 0.0, 1e6)?;
+        within(&key("slowdown"), self.slowdown, 1.0, 10.0)?;
+        within(
+            &key("backward_passes_per_step"),
+            self.backward_passes_per_step as f64,
+            1.0,
+            65536.0,
+        )?;
+        let plane = self.control_plane.split(':').next().unwrap_or_default();
+        if self.priority && ![DDP, PACKS].contains(&plane) {
+            return Err(format!(
+                "{} needs a control plane that asks nobody, {DDP} or {PACKS}, but it is \"{plane}\"",
+                key("priority")
+            ));
+        }
+        if self.priority && self.slowdown != 1.0 {
+            return Err(format!(
+                "{} is {}, expected 1 with priority: it is not known which layers would be slower",
+                key("slowdown"),
+                self.slowdown
+            ));
+        }
+        match &self.groups {
+            Some(groups) => groups.check().map_err(|why| format!("{} {why}", key("groups"))),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a file leaves out is what the constructor fills in.
+    #[test]
+    fn defaults_are_the_same_in_files_and_in_code() {
+        let text = "name = \"a\"\ncontrol_plane = \"ddp\"\nabout = \"\"\n";
+        let read: Policy = toml::from_str(text).unwrap();
+        assert_eq!(read, Policy::new("a", "ddp", data_plane::NCCL));
+        read.check().unwrap();
+    }
+
+    #[test]
+    fn priorities_need_a_plane_that_asks_nobody() {
+        let policy = |plane: &str| Policy { priority: true, ..Policy::new("a", plane, "ring") };
+        assert_eq!(policy("ddp:1").check(), Ok(()));
+        assert_eq!(
+            policy("tree:4").check().unwrap_err(),
+            "policy \"a\": priority needs a control plane that asks nobody, ddp or packs, but it is \"tree\""
+        );
+        let slow = Policy { slowdown: 1.1, ..policy("packs") };
+        assert!(slow.check().unwrap_err().contains("slowdown is 1.1, expected 1 with priority"));
+    }
+}

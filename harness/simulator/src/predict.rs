@@ -1,0 +1,391 @@
+//! What was measured, in virtual time: the settings of measured rows on a machine file of that very cluster,
+//! on as many ranks as were measured, and on more.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::config::{Config, Model, Simulate};
+use super::data_plane::{DataPlane, Engine};
+use super::machine_file::{MachineFile, Node};
+use super::policy::Policy;
+use super::sweep::Plan;
+use super::tabulate;
+use results::provenance::Subject;
+use results::row::{Kind, Row, Source, Status};
+use results::units::MIB;
+use workloads::workload::{Workload, WorkloadError};
+
+/// One model's settings, on the machine at its values and at both ends of their intervals.
+struct Variant {
+    plan: Plan,
+    /// All parameters as bad as their intervals allow, and as good.
+    extremes: [Plan; 2],
+    transport: String,
+}
+
+/// What is to be predicted.
+pub struct Prediction {
+    variants: Vec<Variant>,
+    /// Measured rows without a prediction: how many, and why.
+    pub left_out: Vec<(usize, String)>,
+    /// Why worlds end below the size that was asked for, if they do.
+    pub ends: Option<String>,
+}
+
+impl Prediction {
+    /// Of measured training steps; `workloads` is the folder of their gradient lists. World sizes double
+    /// from the largest measured one up to `up_to` ranks.
+    ///
+    /// # Errors
+    /// When a gradient list cannot be read.
+    pub fn new(
+        rows: &[Row],
+        machine: &MachineFile,
+        workloads: &Path,
+        up_to: usize,
+    ) -> Result<Prediction, WorkloadError> {
+        let mut left_out: Vec<(usize, String)> = Vec::new();
+        let mut usable: Vec<&Row> = Vec::new();
+        for row in rows.iter().filter(|row| row.kind == Kind::Step) {
+            match unusable(row, machine) {
+                None => usable.push(row),
+                Some(why) => match left_out.iter_mut().find(|(_, other)| *other == why) {
+                    Some((count, _)) => *count += 1,
+                    None => left_out.push((1, why)),
+                },
+            }
+        }
+        let mut variants: Vec<Variant> = Vec::new();
+        let mut models: Vec<(Model, &str)> = Vec::new();
+        for row in &usable {
+            let of = (model(row), row.transport.as_str());
+            if !models.contains(&of) {
+                models.push(of);
+            }
+        }
+        for (model, transport) in models {
+            let is_of = |row: &&&Row| self::model(row) == model && row.transport == transport;
+            let own: Vec<&Row> = usable.iter().filter(is_of).copied().collect();
+            let workload = Workload::read(&workloads.join(format!("{}.csv", model.workload)))?;
+            let config = config(&own, machine, model, up_to);
+            let plan = |machine: MachineFile| Plan {
+                config: config.clone(),
+                machine,
+                workloads: vec![workload.clone()],
+            };
+            let most = *config.simulate.ranks.last().expect("a model has rows");
+            let machine = machine.with_nodes_for(most);
+            let extremes = [true, false].map(|worst| plan(machine.at_ends(worst)));
+            variants.push(Variant { plan: plan(machine), extremes, transport: transport.into() });
+        }
+        let largest = variants.iter().filter_map(|of| of.plan.config.simulate.ranks.last()).max();
+        let ends = largest.and_then(|&largest| end(machine, largest, up_to));
+        Ok(Prediction { variants, left_out, ends })
+    }
+
+    /// Settings x world sizes, three times each.
+    pub fn cases(&self) -> usize {
+        self.variants.iter().map(|variant| 3 * variant.plan.config.cases().len()).sum()
+    }
+
+    /// A row for each setting and world size; the interval of its time is what the machine's intervals
+    /// make of it, all at once.
+    pub fn rows(&self, progress: impl Fn() + Sync) -> Vec<Row> {
+        let rows = |plan: &Plan| tabulate::rows(plan, &plan.run(&progress));
+        let of = |variant: &Variant| {
+            let [worst, best] = variant.extremes.each_ref().map(rows);
+            let mut predicted = rows(&variant.plan);
+            for ((row, worst), best) in predicted.iter_mut().zip(worst).zip(best) {
+                row.transport = variant.transport.clone();
+                // It is no policy that figures set against others, and nobody said how many samples a step has.
+                row.policy.clear();
+                (row.batch, row.throughput_samples_s_p50) = (None, None);
+                let times = [row, &worst, &best].map(|row| row.time_us_p50);
+                if let [Some(time), Some(worst), Some(best)] = times {
+                    row.time_us_p50_low = Some(best.min(worst).min(time));
+                    row.time_us_p50_high = Some(worst.max(best).max(time));
+                }
+            }
+            predicted
+        };
+        self.variants.iter().flat_map(of).collect()
+    }
+}
+
+impl Subject for Prediction {
+    fn config(&self) -> Value {
+        self.variants.iter().map(|variant| variant.plan.config()).collect()
+    }
+
+    fn seed(&self) -> u64 {
+        1
+    }
+
+    fn workload_digest(&self) -> String {
+        let digests = self.variants.iter().map(|variant| variant.plan.workload_digest());
+        digests.collect::<Vec<_>>().join(" ")
+    }
+}
+
+/// Why no worlds of more ranks than these are simulated, though more were asked for.
+fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
+    let MachineFile { name, node, network, .. } = machine;
+    match network {
+        _ if up_to <= largest => None,
+        None => Some(format!(
+            "no larger worlds than {largest} ranks: machine {name} has 1 node of {} ranks and no network; \
+             calibrate several nodes over MPI",
+            node.ranks
+        )),
+        Some(_) => Some(format!(
+            "no larger worlds than {largest} ranks: sizes double, and {} would be more than {up_to}",
+            2 * largest
+        )),
+    }
+}
+
+/// Whether as many ranks shared the cores of a node when the machine was calibrated. Nodes that are emulated
+/// share one machine.
+fn shares_alike(row: &Row, machine: &MachineFile) -> bool {
+    let Node { ranks: here, nodes, .. } = machine.node;
+    match row.emulated {
+        true => row.ranks == here * nodes,
+        false => row.local_size == Some(here),
+    }
+}
+
+/// Why a row of training steps has no prediction, if it has none.
+fn unusable(row: &Row, machine: &MachineFile) -> Option<String> {
+    let here = machine.node.ranks;
+    if row.status != Status::Ok || row.source != Source::Measured {
+        return Some("were not measured, or not well".into());
+    }
+    if DataPlane::new(&row.algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
+        return Some(format!("{}: no schedule of ours, so nothing to simulate", row.algorithm));
+    }
+    if !row.grouping.is_empty() && row.groups > 0 {
+        return Some("groups: the rows do not say which tensors they hold".into());
+    }
+    if row.nodes > 1 && machine.network.is_none() {
+        return Some(format!("{} nodes, but {} has 1 and no network", row.nodes, machine.name));
+    }
+    if row.oversubscribed && !shares_alike(row, machine) {
+        return Some(format!(
+            "{} ranks that share cores, which is not simulated; calibrate with as many",
+            row.ranks
+        ));
+    }
+    match row.nodes {
+        1 if row.ranks <= here => None,
+        1 => Some(format!("{} ranks on a node, but {} has {here}", row.ranks, machine.name)),
+        _ if row.local_size == Some(here) => None,
+        _ => Some(format!(
+            "another number of ranks on each node than {here}, as {} has",
+            machine.name
+        )),
+    }
+}
+
+fn model(row: &Row) -> Model {
+    Model {
+        workload: row.workload.clone(),
+        batch: 1,
+        forward_ms: row.forward_ms.unwrap_or_default(),
+        backward_ms: row.backward_ms.unwrap_or_default(),
+        optimizer_ms: row.optimizer_ms.unwrap_or_default(),
+        compression: serde_json::from_value(row.compression.as_str().into()).unwrap_or_default(),
+        source: "as measured".into(),
+    }
+}
+
+/// As the engine does it on CPUs: a cycle ends with its messages.
+fn policy(row: &Row) -> Policy {
+    let threshold_mib = row.fusion_threshold_bytes.unwrap_or_default() as f64 / MIB;
+    let cycle_time_ms = row.cycle_time_ms.unwrap_or_default();
+    let segment_kib = row.segment_bytes as f64 / 1024.0;
+    let passes = row.backward_passes_per_step.unwrap_or(1);
+    let name = format!(
+        "{}/{}/{threshold_mib}MiB/{cycle_time_ms}ms/{segment_kib}KiB/{passes}",
+        row.control_plane, row.algorithm
+    );
+    Policy {
+        cycle_time_ms,
+        fusion_threshold_mib: threshold_mib,
+        cache_capacity: row.cache_capacity.unwrap_or_default(),
+        backward_passes_per_step: passes,
+        segment_kib,
+        blocking: true,
+        about: "as measured".into(),
+        ..Policy::new(&name, &row.control_plane, &row.algorithm)
+    }
+}
+
+fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> Config {
+    let mut policies: Vec<Policy> = Vec::new();
+    for policy in rows.iter().map(|row| policy(row)) {
+        if !policies.contains(&policy) {
+            policies.push(policy);
+        }
+    }
+    let mut ranks: BTreeSet<usize> = rows.iter().map(|row| row.ranks).collect();
+    let can_grow = machine.network.is_some();
+    let mut next = 2 * ranks.last().expect("a model has rows");
+    while next <= up_to && (can_grow || next <= machine.node.ranks) {
+        ranks.insert(next);
+        next *= 2;
+    }
+    let ranks = ranks.into_iter().collect();
+    let simulate = Simulate { seeds: 1, ..Simulate::new(&machine.name, ranks) };
+    // Without jitter: a replayed backward pass takes its time by the clock, however unevenly ranks compute.
+    Config::plain(simulate, model, policies)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MACHINE: &str = r#"
+name = "here"
+about = "two ranks on each node"
+[node]
+ranks = 2
+ranks_per_socket = 2
+nodes = 2
+[socket.large]
+alpha_us = { value = 1, low = 0.5, high = 2, source = "a test" }
+bandwidth_gb_s = { value = 10, low = 8, high = 12, source = "a test" }
+[network.large]
+alpha_us = { value = 20, low = 10, high = 30, source = "a test" }
+bandwidth_gb_s = { value = 1, low = 0.9, high = 1.1, source = "a test" }
+[reduction]
+combine_gb_s = { value = 10, low = 9, high = 11, source = "a test" }
+[control]
+alpha_us = { value = 20, source = "a test" }
+bandwidth_gb_s = { value = 1, source = "a test" }
+rank0_ns = { value = 30, source = "a test" }
+cycle_us = { value = 1, source = "a test" }
+launch_us = { value = 10, source = "a test" }
+"#;
+
+    fn row(algorithm: &str, nodes: usize, local_size: usize) -> Row {
+        Row {
+            kind: Kind::Step,
+            status: Status::Ok,
+            source: Source::Measured,
+            workload: "resnet50".into(),
+            transport: "mpi".into(),
+            control_plane: "bitvector".into(),
+            algorithm: algorithm.into(),
+            compression: "fp16".into(),
+            nodes,
+            local_size: Some(local_size),
+            ranks: nodes * local_size,
+            fusion_threshold_bytes: Some(4 << 20),
+            cycle_time_ms: Some(1.0),
+            cache_capacity: Some(1024),
+            forward_ms: Some(5.0),
+            backward_ms: Some(10.0),
+            ..Row::default()
+        }
+    }
+
+    fn predict(rows: &[Row], machine: &MachineFile) -> Prediction {
+        let workloads = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/workloads");
+        Prediction::new(rows, machine, Path::new(workloads), 16).unwrap()
+    }
+
+    #[test]
+    fn settings_are_simulated_as_measured_and_on_more_ranks() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        let rows = [
+            row("ring", 1, 2),
+            row("ring", 2, 2),
+            row("hierarchical", 2, 2),
+            row("ring", 4, 1),
+            row("mpi-allreduce", 2, 2),
+            Row { status: Status::Failed, ..row("ring", 2, 2) },
+        ];
+        let prediction = predict(&rows, &machine);
+        let whys: Vec<&str> = prediction.left_out.iter().map(|(_, why)| why.as_str()).collect();
+        assert_eq!(
+            whys,
+            [
+                "another number of ranks on each node than 2, as here has",
+                "mpi-allreduce: no schedule of ours, so nothing to simulate",
+                "were not measured, or not well",
+            ]
+        );
+        let predicted = prediction.rows(|| ());
+        let of = |row: &Row| (row.algorithm.clone(), row.nodes, row.ranks);
+        let worlds = [(1, 2), (2, 4), (4, 8), (8, 16)];
+        let expected = ["ring", "hierarchical"]
+            .map(|name| worlds.map(|(nodes, ranks)| (name.to_string(), nodes, ranks)));
+        assert_eq!(predicted.iter().map(of).collect::<Vec<_>>(), expected.concat());
+        for row in &predicted {
+            assert_eq!(
+                (row.status, &*row.transport, &*row.compression),
+                (Status::Ok, "mpi", "fp16")
+            );
+            let [low, time, high] =
+                [row.time_us_p50_low, row.time_us_p50, row.time_us_p50_high].map(Option::unwrap);
+            assert!(15e3 < low && low <= time && time <= high && low < high, "{row:?}");
+        }
+    }
+
+    /// Threads have no network to more nodes.
+    #[test]
+    fn one_node_does_not_grow() {
+        let start = MACHINE.find("[network").unwrap();
+        let end = MACHINE.find("[reduction").unwrap();
+        let alone =
+            format!("{}{}", &MACHINE[..start], &MACHINE[end..]).replace("nodes = 2", "nodes = 1");
+        let machine: MachineFile = toml::from_str(&alone).unwrap();
+        let ranks = |rows: &[Row]| -> Vec<usize> {
+            predict(rows, &machine).rows(|| ()).iter().map(|row| row.ranks).collect()
+        };
+        assert_eq!(ranks(&[row("ring", 1, 2)]), [2]);
+        assert!(ranks(&[row("ring", 1, 4)]).is_empty());
+        assert_eq!(
+            predict(&[row("ring", 1, 2)], &machine).ends.unwrap(),
+            "no larger worlds than 2 ranks: machine here has 1 node of 2 ranks and no network; \
+             calibrate several nodes over MPI"
+        );
+        let several = predict(&[row("ring", 2, 2)], &machine);
+        assert_eq!(several.left_out, [(1, "2 nodes, but here has 1 and no network".to_string())]);
+        assert_eq!((several.cases(), several.ends), (0, None));
+    }
+
+    #[test]
+    fn worlds_that_were_asked_for_and_do_not_double_are_told() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        assert_eq!(predict(&[row("ring", 2, 2)], &machine).ends, None);
+        let ends = predict(&[row("ring", 3, 2)], &machine).ends.unwrap();
+        assert_eq!(
+            ends,
+            "no larger worlds than 12 ranks: sizes double, and 24 would be more than 16"
+        );
+    }
+
+    /// The machine file tells how two ranks take turns on the cores of a node, if they did when it was made.
+    #[test]
+    fn shared_cores_are_simulated_as_they_were_calibrated() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        let crowded = |nodes, local_size, emulated| Row {
+            oversubscribed: true,
+            emulated,
+            ..row("ring", nodes, local_size)
+        };
+        let why = |row| predict(&[row], &machine).left_out;
+        for alike in [crowded(1, 2, false), crowded(8, 2, false), crowded(2, 2, true)] {
+            assert_eq!(why(alike), []);
+        }
+        for (row, ranks) in [(crowded(1, 1, false), 1), (crowded(4, 2, true), 8)] {
+            let expected = format!(
+                "{ranks} ranks that share cores, which is not simulated; calibrate with as many"
+            );
+            assert_eq!(why(row), [(1, expected)]);
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! What a simulated sweep says in the end, in words.
+
+use std::fmt::Write as _;
+
+use super::sweep::Plan;
+use results::row::{Kind, Row, Status};
+
+/// Throughput and efficiency of each policy, model by model, and what is assumed.
+pub fn text(plan: &Plan, rows: &[Row]) -> String {
+    let mut text = String::new();
+    let simulate = &plan.config.simulate;
+    let _ = writeln!(
+        text,
+        "SIMULATED on {} ({}); {} seeds, jitter {:?} {}",
+        plan.machine.name,
+        plan.machine.about,
+        simulate.seeds,
+        plan.config.jitter.law,
+        plan.config.jitter.cv()
+    );
+    for model in &plan.config.model {
+        let _ = writeln!(text, "\n{}: {}", model.workload, model.source);
+        let _ = write!(text, "{:>7}", "ranks");
+        plan.config.policy.iter().for_each(|policy| {
+            let _ = write!(text, "  {:>20}", policy.name);
+        });
+        text.push('\n');
+        for &ranks in &simulate.ranks {
+            let _ = write!(text, "{ranks:>7}");
+            for policy in &plan.config.policy {
+                let row = rows.iter().find(|row| {
+                    (row.kind, row.ranks) == (Kind::Step, ranks)
+                        && row.policy == policy.name
+                        && row.workload == model.workload
+                });
+                let cell = row.and_then(|row| {
+                    let throughput = row.throughput_samples_s_p50?;
+                    let efficiency = row.efficiency_p50.map_or("-".into(), |e| format!("{e:.3}"));
+                    Some(format!("{throughput:.0}/s {efficiency}"))
+                });
+                let _ = write!(text, "  {:>20}", cell.unwrap_or("-".into()));
+            }
+            text.push('\n');
+        }
+    }
+    let _ = writeln!(
+        text,
+        "\n(samples per second, and scaling efficiency relative to {} ranks)",
+        simulate.base_ranks
+    );
+    assumed(plan, &mut text);
+    for row in rows.iter().filter(|row| row.status != Status::Ok && row.kind == Kind::Step) {
+        let _ = writeln!(text, "unsupported {}: {}", row.case, row.reason);
+    }
+    text
+}
+
+/// Every parameter of the machine that nobody measured.
+fn assumed(plan: &Plan, text: &mut String) {
+    let mut machine = plan.machine.clone();
+    let assumed: Vec<String> = (machine.parameters().into_iter())
+        .filter(|(_, parameter)| parameter.is_assumed())
+        .map(|(key, parameter)| format!("{key} {}", parameter.value))
+        .collect();
+    if !assumed.is_empty() {
+        let _ = writeln!(text, "assumed of {}: {}", plan.machine.name, assumed.join(", "));
+    }
+}

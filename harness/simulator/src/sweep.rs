@@ -1,0 +1,231 @@
+//! Runs a simulated sweep: every case of a configuration, on all cores, with the same result on any number
+//! of them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use algorithms::control::{DataType, ReduceOp, Settings, TensorId, Tensors};
+use algorithms::fusion;
+use rayon::prelude::*;
+
+use super::config::{Case, Config, Model};
+use super::data_plane::DataPlane;
+use super::machine_file::MachineFile;
+use super::policy::Policy;
+use super::training::{self, Compute, Drive, Job, Step};
+use results::provenance::Subject;
+use results::toml_file::ConfigError;
+use results::units::MIB;
+use workloads::framework::Framework;
+use workloads::workload::workload_path;
+use workloads::workload::{Workload, WorkloadError};
+
+/// What a configuration comes down to.
+pub struct Plan {
+    /// The configuration.
+    pub config: Config,
+    /// Its machine.
+    pub machine: MachineFile,
+    /// Of each model, in their order.
+    pub workloads: Vec<Workload>,
+}
+
+/// What one case came to: of each seed, the steps that count.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Simulated {
+    /// Of each seed.
+    pub steps: Vec<Vec<Step>>,
+    /// What worked out the messages.
+    pub engine: &'static str,
+    /// Which state machines ran.
+    pub drive: Drive,
+}
+
+/// Why there is no plan.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub enum PlanError {
+    /// The machine file.
+    Machine(#[from] ConfigError),
+    /// A workload.
+    Workload(#[from] WorkloadError),
+}
+
+/// Data planes by name, segment and ranks, each of them worked out once.
+type DataPlanes = BTreeMap<(String, u64, usize), Result<DataPlane, String>>;
+
+impl Plan {
+    /// Reads machine and workloads of a configuration that lies at `path`.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub fn new(config: Config, path: &Path) -> Result<Plan, PlanError> {
+        let machine = MachineFile::read(&MachineFile::path(&config.simulate.machine, path))?;
+        let mut config = config;
+        if config.jitter.cv.is_none() {
+            let control = machine.control.as_ref();
+            let measured = control.and_then(|control| control.compute_cv.as_ref());
+            config.jitter.cv = measured.map(|cv| cv.value);
+        }
+        let read = |model: &Model| Workload::read(&workload_path(&model.workload, path));
+        let workloads = config.model.iter().map(read).collect::<Result<_, _>>()?;
+        Ok(Plan { config, machine, workloads })
+    }
+
+    /// Every case with what it came to, in the order of the configuration.
+    pub fn run(&self, progress: impl Fn() + Sync) -> Vec<(Case<'_>, Result<Simulated, String>)> {
+        let data = self.data_planes();
+        let cases = self.config.cases();
+        let run = |case: &Case| {
+            let simulated = self.simulate(case, &data);
+            progress();
+            simulated
+        };
+        // Those that share what is worked out first are spread.
+        let results: Vec<_> = cases.par_iter().with_max_len(1).map(run).collect();
+        cases.into_iter().zip(results).collect()
+    }
+
+    fn data_planes(&self) -> DataPlanes {
+        let mut planes = DataPlanes::new();
+        for Case { policy, ranks, .. } in self.config.cases() {
+            let segment_bytes = policy.segment_bytes();
+            planes.entry(key(policy, ranks)).or_insert_with(|| {
+                let engine = self.config.simulate.engine;
+                DataPlane::new(&policy.data_plane, &self.machine, ranks, segment_bytes, engine)
+            });
+        }
+        planes
+    }
+
+    fn simulate(&self, case: &Case, data: &DataPlanes) -> Result<Simulated, String> {
+        let simulate = &self.config.simulate;
+        let data = data[&key(case.policy, case.ranks)].as_ref().map_err(Clone::clone)?;
+        let drive = match case.ranks <= simulate.drive_all_up_to {
+            true => Drive::All,
+            false => Drive::Classes,
+        };
+        let mut all = Vec::new();
+        for seed in simulate.seed..simulate.seed + simulate.seeds as u64 {
+            let job = self.job(case, data, seed, drive)?;
+            let steps = training::simulate(&job, simulate.warmup_steps + simulate.steps)?;
+            all.push(steps[simulate.warmup_steps..].to_vec());
+        }
+        Ok(Simulated { steps: all, engine: data.engine(), drive })
+    }
+
+    /// The gradients of a model of this configuration.
+    ///
+    /// # Panics
+    /// When it is of another.
+    pub fn workload(&self, model: &Model) -> &Workload {
+        let place = self.config.model.iter().position(|other| other == model);
+        &self.workloads[place.expect("a model of this configuration")]
+    }
+
+    /// What is simulated of a case with one seed.
+    ///
+    /// # Errors
+    /// When groups name what the workload does not have, or the machine has no control plane's numbers.
+    pub fn job<'j>(
+        &'j self,
+        case: &Case<'j>,
+        data: &'j DataPlane,
+        seed: u64,
+        drive: Drive,
+    ) -> Result<Job<'j>, String> {
+        let Case { model, policy, ranks } = *case;
+        let workload = self.workload(model);
+        let control = self.machine.control.as_ref().ok_or_else(|| {
+            format!(
+                "machine {} has no [control]: what negotiations cost is not known",
+                self.machine.name
+            )
+        })?;
+        let framework = Framework {
+            compression: model.compression,
+            groups: policy.groups.clone(),
+            ..Framework::default()
+        };
+        let tensors = framework.tensors(workload, DataType::F32, ReduceOp::Average);
+        let tensors = Arc::new(Tensors::new(tensors).map_err(|error| error.to_string())?);
+        let groups = framework.groups(workload, None)?;
+        let ready = ready(workload, &groups);
+        let fusion_groups = policy.disable_group_fusion.then(|| fusion::Groups::new(groups).into());
+        Ok(Job {
+            tensors,
+            ready,
+            compute: Compute {
+                forward_s: model.forward_ms * 1e-3,
+                backward_s: model.backward_ms * 1e-3,
+                optimizer_s: model.optimizer_ms * 1e-3,
+                passes: policy.backward_passes_per_step,
+            },
+            plane: &policy.control_plane,
+            settings: Settings {
+                fusion_threshold_bytes: policy.fusion_threshold_bytes(),
+                cache_capacity: policy.cache_capacity,
+                groups: fusion_groups,
+                stall_check: None,
+                ..Settings::new(0, 1)
+            },
+            cycle_s: policy.cycle_time_ms * 1e-3,
+            ranks,
+            control,
+            data,
+            partition_bytes: match policy.partition_mib > 0.0 {
+                true => policy.partition_mib * MIB,
+                false => f64::INFINITY,
+            },
+            overlap: policy.overlap(),
+            needed: policy.priority.then(|| needed(workload)),
+            blocking: policy.blocking,
+            slowdown: policy.slowdown,
+            jitter: &self.config.jitter,
+            seed,
+            drive,
+        })
+    }
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        let plain = |value| serde_json::to_value(value).expect("a configuration is plain data");
+        let machine = serde_json::to_value(&self.machine).expect("a machine file is plain data");
+        let mut config = plain(&self.config);
+        config["machine_file"] = machine;
+        config
+    }
+
+    fn seed(&self) -> u64 {
+        self.config.simulate.seed
+    }
+
+    fn workload_digest(&self) -> String {
+        self.workloads.iter().map(Workload::digest).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn key(policy: &Policy, ranks: usize) -> (String, u64, usize) {
+    (policy.data_plane.clone(), policy.segment_kib.to_bits(), ranks)
+}
+
+/// At which part of the forward pass each gradient's layer begins: the backward pass comes from the other end.
+fn needed(workload: &Workload) -> Vec<f64> {
+    workload.gradients.iter().map(|gradient| 1.0 - gradient.ready_fraction).collect()
+}
+
+/// When each gradient is handed over: a group's all with the last of them.
+pub fn ready(workload: &Workload, groups: &[Vec<TensorId>]) -> Vec<(TensorId, f64)> {
+    let of = |id: TensorId| workload.gradients[id].ready_fraction;
+    let mut fractions: Vec<f64> = (0..workload.gradients.len()).map(of).collect();
+    for group in groups {
+        let last = group.iter().map(|&id| of(id)).fold(0.0, f64::max);
+        group.iter().for_each(|&id| fractions[id] = last);
+    }
+    let mut ready: Vec<(TensorId, f64)> =
+        workload.ready_order.iter().map(|&id| (id, fractions[id])).collect();
+    ready.sort_by(|a, b| a.1.total_cmp(&b.1));
+    ready
+}

@@ -1,0 +1,250 @@
+use std::path::Path;
+
+use super::*;
+use crate::config::{Case, Config};
+use crate::data_plane::Engine;
+use crate::machine_file::Parameter;
+use crate::policy::Policy;
+use crate::sweep::Plan;
+
+/// The shipped sweep, with other jitter.
+fn plan(cv: f64) -> Plan {
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    let mut config = Config::read(path).unwrap();
+    config.jitter.cv = Some(cv);
+    config.model.retain(|model| model.workload == "resnet50");
+    Plan::new(config, path).unwrap()
+}
+
+fn steps(plan: &Plan, policy: &str, ranks: usize, drive: Drive, steps: usize) -> Vec<Step> {
+    let (model, policy) = (&plan.config.model[0], plan.config.policy(policy).unwrap());
+    let data = DataPlane::new("nccl", &plan.machine, ranks, 0.0, Engine::Rounds).unwrap();
+    let job = plan.job(&Case { model, policy, ranks }, &data, 11, drive).unwrap();
+    simulate(&job, steps).unwrap()
+}
+
+#[test]
+fn some_ranks_stand_for_all() {
+    let plan = plan(0.03);
+    for policy in ["horovod-coordinator", "horovod-bitvector", "horovod-grouped", "ddp"] {
+        for ranks in [1, 2, 6, 96, 1536] {
+            let all = steps(&plan, policy, ranks, Drive::All, 4);
+            let some = steps(&plan, policy, ranks, Drive::Classes, 4);
+            assert_eq!(all, some, "{policy}, {ranks} ranks");
+        }
+    }
+}
+
+#[test]
+fn the_parts_of_a_step_add_up() {
+    let plan = plan(0.01);
+    for policy in &plan.config.policy {
+        for ranks in [6, 6000] {
+            for step in steps(&plan, &policy.name, ranks, Drive::Classes, 5) {
+                let parts = step.compute
+                    + step.jitter
+                    + step.cycle
+                    + step.negotiation
+                    + step.latency
+                    + step.bandwidth
+                    + step.contention
+                    + step.reduction;
+                assert!((parts / step.time - 1.0).abs() < 1e-9, "{}: {step:?}", policy.name);
+                assert!(step.cycle >= 0.0 && step.negotiation >= 0.0 && step.latency >= 0.0);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_rank_waits_for_its_next_cycle_and_nothing_else() {
+    let plan = plan(0.0);
+    for step in steps(&plan, "horovod-bitvector", 1, Drive::All, 6) {
+        // 5 ms a cycle, and what a cycle and a launch take.
+        assert!(step.time >= step.compute && step.time < step.compute + 0.0052, "{step:?}");
+        assert_eq!(step.jitter, 0.0);
+    }
+}
+
+#[test]
+fn asking_rank_0_about_everything_costs_what_its_processor_takes() {
+    let plan = plan(0.0);
+    let ns = plan.machine.control.as_ref().unwrap().rank0_ns.value;
+    let step = steps(&plan, "horovod-coordinator", 6000, Drive::Classes, 3)[2];
+    let processor_s = 6000.0 * 161.0 * ns * 1e-9;
+    assert!(step.negotiating > processor_s && step.negotiating < 1.2 * processor_s, "{step:?}");
+    let cached = steps(&plan, "horovod-bitvector", 6000, Drive::Classes, 3);
+    assert!(cached[0].negotiating > processor_s, "the first step fills the cache");
+    assert!(cached[2].negotiating < 0.01 * processor_s, "{:?}", cached[2]);
+}
+
+/// Tensor by tensor, rank 0 takes a message for each of a rank's, and answers each rank by itself: more than
+/// its processor takes, by the time of each message.
+#[test]
+fn asking_rank_0_point_to_point_costs_every_message() {
+    let mut plan = plan(0.0);
+    let policy = plan.config.policy.iter_mut().find(|policy| policy.name == "horovod-coordinator");
+    policy.unwrap().control_plane = "point-to-point".into();
+    let negotiating =
+        |plan: &Plan| steps(plan, "horovod-coordinator", 6000, Drive::Classes, 3)[2].negotiating;
+    let bound_s = negotiating(&plan);
+    let control = plan.machine.control.as_mut().unwrap();
+    let alpha_us = control.alpha_us.value;
+    control.message_us = Some(Parameter { value: alpha_us / 3.0, ..control.alpha_us.clone() });
+    let shorter_s = negotiating(&plan);
+    // Besides the requests there are ends and answers of every cycle.
+    let saved_s = bound_s - shorter_s;
+    let requests_s = 6000.0 * 161.0 * alpha_us * 1e-6;
+    assert!(saved_s > 2.0 / 3.0 * requests_s && saved_s < requests_s, "{bound_s} {shorter_s}");
+}
+
+#[test]
+fn buckets_reach_the_network_while_the_backward_pass_goes_on() {
+    let plan = plan(0.0);
+    let ddp = steps(&plan, "ddp", 96, Drive::Classes, 3)[2];
+    let one_pack = steps(&plan, "tf-distribute", 96, Drive::Classes, 3)[2];
+    assert_eq!(one_pack.messages, 1);
+    assert!(ddp.messages >= 4 && ddp.time < one_pack.time, "{ddp:?} {one_pack:?}");
+    assert!((one_pack.time - one_pack.compute - one_pack.communicating).abs() < 1e-4);
+}
+
+#[test]
+fn messages_slow_computation_down_if_they_share_it() {
+    let plan = plan(0.0);
+    let (model, policy) = (&plan.config.model[0], plan.config.policy("ddp").unwrap());
+    let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
+    let mut job = plan.job(&Case { model, policy, ranks: 96 }, &data, 1, Drive::Classes).unwrap();
+    let alone = simulate(&job, 3).unwrap()[2];
+    job.slowdown = 1.1;
+    let shared = simulate(&job, 3).unwrap()[2];
+    let busy = shared.communicating;
+    assert!(shared.time > alone.time && shared.time < alone.time + 0.1 * busy + 1e-3, "{shared:?}");
+}
+
+#[test]
+fn a_straggler_holds_up_everybody() {
+    let mut plan = plan(0.0);
+    plan.config.jitter.straggler = 1.5;
+    let step = steps(&plan, "ddp", 6, Drive::Classes, 3)[2];
+    let compute = plan.config.model[0].forward_ms + plan.config.model[0].backward_ms;
+    assert!((step.jitter - 0.5e-3 * compute).abs() < 1e-9);
+}
+
+/// A policy's step in the steady state, without priorities and with them.
+fn without_and_with(plan: &Plan, model: usize, policy: &Policy, ranks: usize) -> [Step; 2] {
+    let model = &plan.config.model[model];
+    let machine = &plan.machine;
+    let data = DataPlane::new(&policy.data_plane, machine, ranks, 0.0, Engine::Rounds).unwrap();
+    [false, true].map(|priority| {
+        let policy = Policy { priority, ..policy.clone() };
+        let case = Case { model, policy: &policy, ranks };
+        let job = plan.job(&case, &data, 1, Drive::Classes).unwrap();
+        simulate(&job, 5).unwrap()[4]
+    })
+}
+
+/// All models, on few ranks and on many, in pieces and in one.
+fn every_setting(mut look: impl FnMut(&str, &Policy, [Step; 2])) {
+    let mut plan = plan(0.0);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    plan.config = Config::read(path).unwrap();
+    plan.config.jitter.cv = Some(0.0);
+    let plan = Plan::new(plan.config, path).unwrap();
+    for data_plane in ["nccl", "hierarchical:parameter-server", "server-nodes"] {
+        for (overlap_latency, overlap_stages) in [(false, false), (true, false), (true, true)] {
+            for (partition_mib, ranks) in [(0.0, 6), (4.0, 6), (0.0, 96), (4.0, 96), (1.0, 768)] {
+                let policy = Policy {
+                    partition_mib,
+                    overlap_latency,
+                    overlap_stages,
+                    ..Policy::new("test", "ddp:1", data_plane)
+                };
+                for (index, model) in plan.config.model.iter().enumerate() {
+                    let name = format!("{}, {ranks} ranks, {policy:?}", model.workload);
+                    look(&name, &policy, without_and_with(&plan, index, &policy, ranks));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn priorities_never_cost_time_and_break_no_bound() {
+    let mut gained = 0;
+    every_setting(|name, policy, [without, with]| {
+        // What is last on its way may be another message, of another latency.
+        let slack_s = if policy.overlap_latency { 5e-4 } else { 1e-9 };
+        assert!(with.time <= without.time + slack_s, "{name}: {with:?} {without:?}");
+        assert!(with.time >= with.compute, "{name}: {with:?}");
+        if !policy.overlap_latency {
+            assert!(with.time >= with.communicating, "{name}: {with:?}");
+            assert!((with.communicating / without.communicating - 1.0).abs() < 1e-9, "{name}");
+        }
+        assert_eq!(
+            (with.messages, with.cycles, with.compute),
+            (without.messages, 0, without.compute)
+        );
+        gained += usize::from(with.time < 0.95 * without.time);
+    });
+    assert!(gained > 20, "priorities gained something in {gained} settings");
+}
+
+/// One rank sends nothing; a node of six has each bucket reduced before the next one is ready.
+#[test]
+fn where_communication_is_hidden_priorities_change_nothing() {
+    let plan = plan(0.0);
+    for ranks in [1, 6] {
+        let policy = Policy::new("test", "ddp:1", "nccl");
+        let [without, with] = without_and_with(&plan, 0, &policy, ranks);
+        assert!((with.time - without.time).abs() < 1e-9, "{with:?} {without:?}");
+        assert!(without.time < without.compute + 1e-3, "{without:?}");
+    }
+}
+
+/// VGG's last layers have most of its parameters: by order they hold up the first, which are needed first.
+#[test]
+fn the_forward_pass_hides_what_it_does_not_need_yet() {
+    let mut plan = plan(0.0);
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    plan.config.model = Config::read(path).unwrap().model;
+    plan.config.model.retain(|model| model.workload == "vgg16");
+    // On ten times as fast a GPU, so that there is something to hide.
+    plan.config.model[0].forward_ms /= 10.0;
+    plan.config.model[0].backward_ms /= 10.0;
+    let plan = Plan::new(plan.config, path).unwrap();
+    let policy = |partition_mib| Policy {
+        partition_mib,
+        overlap_stages: true,
+        ..Policy::new("test", "ddp:1", "hierarchical:parameter-server")
+    };
+    let [without, in_pieces] = without_and_with(&plan, 0, &policy(4.0), 768);
+    let [_, whole] = without_and_with(&plan, 0, &policy(0.0), 768);
+    let exposed = |step: Step| step.time - step.compute;
+    assert!(exposed(in_pieces) < 0.7 * exposed(without), "{in_pieces:?} {without:?}");
+    assert!(in_pieces.time < whole.time, "{in_pieces:?} {whole:?}");
+}
+
+#[test]
+fn control_planes_that_ask_know_no_priorities() {
+    let plan = plan(0.0);
+    let model = &plan.config.model[0];
+    let policy = Policy { priority: true, ..Policy::new("test", "bitvector", "nccl") };
+    let data = DataPlane::new("nccl", &plan.machine, 6, 0.0, Engine::Rounds).unwrap();
+    let job = plan.job(&Case { model, policy: &policy, ranks: 6 }, &data, 1, Drive::All).unwrap();
+    let why = simulate(&job, 1).unwrap_err();
+    assert!(why.starts_with("control plane \"bitvector\" agrees in cycles"), "{why}");
+}
+
+/// Messages that were agreed on wait for the last rank; what nobody was asked about does not.
+#[test]
+fn ranks_that_begin_apart_hold_up_what_they_agree_on() {
+    let mut plan = plan(0.0);
+    // The first step: later ones keep to the cycles' beat.
+    let before = |plan: &Plan, policy: &str| steps(plan, policy, 96, Drive::Classes, 1)[0].time;
+    let [bits, buckets] = ["horovod-bitvector", "ddp"].map(|policy| before(&plan, policy));
+    let skew = Parameter { value: 300.0, low: None, high: None, source: "a test".into() };
+    plan.machine.control.as_mut().unwrap().start_skew_us = Some(skew);
+    let late_s = before(&plan, "horovod-bitvector") - bits;
+    assert!((late_s - 3e-4).abs() < 1e-9, "{late_s}");
+    assert_eq!(before(&plan, "ddp"), buckets);
+}

@@ -1,0 +1,89 @@
+//! Horovod's background loop, fed by a replayed training job.
+//!
+//! Each rank runs one thread: sleep until the cycle is due, see which gradients have become ready,
+//! negotiate, carry out what was agreed, again. The loop runs free: a training step never resets
+//! the phase of the cycle, and an allreduce on the CPU blocks the loop, both as in Horovod. The
+//! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
+//! made up for.
+
+use std::sync::Mutex;
+
+use algorithms::topology::Rank;
+use transports::memory::Memory;
+use transports::pattern::Wrong;
+use transports::threads::{LastStep, Links, Mail, Start, run_ranks};
+use transports::transport::{Connections, Meeting, Post, Transport};
+
+use crate::background::Background;
+use crate::gradients::{self, Gradients};
+use crate::host::Host;
+use crate::job::Job;
+use crate::outcome::{EngineError, Outcome, RankLog};
+
+/// The memory of one rank, kept between jobs.
+#[derive(Default)]
+pub struct RankMemory {
+    /// Its gradients, and what they add up to.
+    pub gradients: Gradients,
+    /// What its messages are packed into.
+    pub fusion_buffer: Memory,
+}
+
+/// Runs a job on threads, one per rank. `memories` has one entry per rank.
+///
+/// # Errors
+/// When ranks disagree or one does not answer: that of a rank that failed by itself.
+pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
+    let ranks = job.topology.ranks();
+    assert_eq!(memories.len(), ranks, "one memory per rank");
+    for rank in 0..ranks {
+        job.tensors(rank)?;
+    }
+    let data = Links::new(ranks, job.patience);
+    let (bits, mail, start) = (data.beside(), data.beside(), Start::new(ranks));
+    let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
+    let logs = run_ranks(&[&data, &bits, &mail], |rank| {
+        let mut slot = slots[rank].lock().expect("only this rank takes it");
+        let connections = Connections {
+            data: data.join(rank),
+            bits: bits.join(rank),
+            mail: Mail::new(mail.join(rank)),
+            last_step: LastStep(start.clone()),
+        };
+        run_rank(job, rank, connections, &mut slot)
+    })?;
+    drop(slots);
+    let wrong = check(job, &logs[0], memories.iter().enumerate());
+    Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
+}
+
+/// Runs one rank's part of a job, on this thread.
+///
+/// # Errors
+/// When ranks disagree or one does not answer.
+pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
+    job: &Job,
+    rank: Rank,
+    connections: Connections<D, B, M, S>,
+    memory: &mut RankMemory,
+) -> Result<RankLog, EngineError> {
+    let Connections { data, bits, mail, last_step } = connections;
+    std::thread::scope(|scope| {
+        let host = Host::new(scope, job, rank, data, std::mem::take(memory));
+        let background = Background::new(job, rank, (bits, mail, last_step), host)?;
+        let (host, log) = background.run()?;
+        *memory = host.into_memory();
+        Ok(log)
+    })
+}
+
+/// Compares what some ranks are left with, each with its number, with the one right answer.
+pub fn check<'m>(
+    job: &Job,
+    log: &RankLog,
+    memories: impl Iterator<Item = (Rank, &'m RankMemory)> + Clone,
+) -> Wrong {
+    let is_refused = |id| log.refused.iter().any(|(refused, _)| *refused == id);
+    let results = memories.map(|(rank, memory)| (rank, &memory.gradients));
+    gradients::check(job, results, is_refused)
+}

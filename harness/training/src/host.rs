@@ -1,0 +1,189 @@
+//! Training that a clock replays, on gradients in memory, reduced over a transport.
+
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+
+use crate::engine::RankMemory;
+use crate::job::Job;
+use crate::optimizer::Optimizer;
+use crate::outcome::EngineError;
+use crate::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
+use algorithms::control::Reduction;
+use transports::allreduce::{AllReduce, Scheduled};
+use transports::memory::{Buffer, Memory};
+use transports::transport::{Meeting, Transport};
+use workloads::groups::Missing;
+use workloads::replay::{Arrival, Replay};
+
+/// One rank's training. An allreduce blocks the loop, as it does in Horovod on the CPU.
+pub struct Host<'scope, 'env, 'a, D> {
+    job: &'a Job<'a>,
+    rank: Rank,
+    scope: &'scope Scope<'scope, 'env>,
+    replay: Replay,
+    optimizer: Optimizer<'a>,
+    gradients: Place<'scope>,
+    data_plane: Scheduled<'a, D>,
+    /// Empty between messages.
+    buffer: Buffer<'static>,
+    arrivals: Vec<Arrival>,
+    reduced: Option<Reduced>,
+}
+
+impl<'scope, 'env, 'a: 'scope, D: Transport> Host<'scope, 'env, 'a, D> {
+    /// A rank that has not begun, with everything made ready for its messages.
+    pub fn new(
+        scope: &'scope Scope<'scope, 'env>,
+        job: &'a Job<'a>,
+        rank: Rank,
+        data: D,
+        memory: RankMemory,
+    ) -> Self {
+        let RankMemory { mut gradients, fusion_buffer } = memory;
+        gradients.fit(job);
+        let mut data_plane = job.data_plane.on(data, job.sizes, fusion_buffer);
+        let all = job.workload.elements() * job.wire().size_bytes();
+        let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
+        data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
+        Host {
+            job,
+            rank,
+            scope,
+            replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
+            optimizer: Optimizer::new(job),
+            gradients: Place::Stale(gradients),
+            data_plane,
+            buffer: Buffer::new(job.wire()),
+            arrivals: Vec::new(),
+            reduced: None,
+        }
+    }
+
+    /// The framework has these gradients back.
+    fn give_back(&mut self, tensors: &[TensorId]) {
+        self.optimizer.give_back(tensors, self.gradients.here());
+        self.replay.reduced(tensors.len());
+    }
+
+    /// The memory, to be used again.
+    pub fn into_memory(mut self) -> RankMemory {
+        let gradients = std::mem::take(self.gradients.here());
+        RankMemory { gradients, fusion_buffer: self.data_plane.into_fusion_buffer() }
+    }
+}
+
+impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
+    fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
+        self.replay.begin(start);
+        Ok(())
+    }
+
+    fn is_waiting(&self) -> bool {
+        self.replay.is_waiting()
+    }
+
+    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError> {
+        if self.written().is_some() {
+            let begun = meeting.begun();
+            begun.inspect(|&begun| self.replay.begin(begun));
+            return Ok(begun.is_some());
+        }
+        let gradients = std::mem::take(&mut self.gradients);
+        self.gradients = gradients.advance(self.scope, self.job, self.rank);
+        if self.written().is_some() {
+            meeting.arrive();
+        }
+        Ok(false)
+    }
+
+    fn written(&self) -> Option<Instant> {
+        self.gradients.written()
+    }
+
+    fn begun(&self) -> Option<Instant> {
+        self.replay.begun()
+    }
+
+    fn ready_at(&self, gradient: TensorId) -> Option<Instant> {
+        self.replay.ready_at(gradient)
+    }
+
+    fn take_ready(
+        &mut self,
+        now: Instant,
+        hand_over: &mut Vec<TensorId>,
+    ) -> Result<Duration, EngineError> {
+        self.arrivals.clear();
+        self.replay.ready_until(now, &mut self.arrivals);
+        lose_the_missing(self.job, self.rank, &mut self.arrivals);
+        let last_pass = self.job.framework.backward_passes_per_step - 1;
+        let last = self.arrivals.iter().filter(|arrival| arrival.pass == last_pass);
+        let waited = last.map(|arrival| now.saturating_duration_since(arrival.at)).sum();
+        if !self.arrivals.is_empty() {
+            let time = self.optimizer.take(&self.arrivals, self.gradients.here(), hand_over);
+            self.replay.work(time);
+        }
+        Ok(waited)
+    }
+
+    fn until_next(&self, now: Instant) -> Option<Duration> {
+        self.replay.until_next(now)
+    }
+
+    fn backward_end(&self) -> Option<Instant> {
+        self.replay.backward_end()
+    }
+
+    fn missing(&self) -> Option<Missing> {
+        self.optimizer.missing()
+    }
+
+    fn reduce(
+        &mut self,
+        start: Instant,
+        tensors: &[TensorId],
+        reduction: Reduction,
+    ) -> Result<(), EngineError> {
+        let gradients = self.gradients.here();
+        let blank = Buffer::new(self.job.wire());
+        let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
+        buffer.push_each(gradients.travelling(), tensors);
+        let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
+        let time = start.elapsed();
+        self.reduced = Some(Reduced {
+            end: start + time,
+            time,
+            packing: spent.packing - spent.unpacking,
+            unpacking: spent.unpacking,
+            tensors: tensors.len(),
+            elements: buffer.elements(),
+        });
+        self.buffer = buffer.emptied();
+        self.give_back(tensors);
+        Ok(())
+    }
+
+    fn refuse(&mut self, tensors: &[TensorId]) {
+        self.give_back(tensors);
+    }
+
+    fn reduced(&mut self) -> Result<Option<Reduced>, EngineError> {
+        Ok(self.reduced.take())
+    }
+
+    /// Nothing is under way when the loop sleeps.
+    fn nap(&self) -> Option<Duration> {
+        None
+    }
+
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
+        let Some(time) = self.replay.ended(now) else { return Ok(None) };
+        if !goes_on {
+            self.replay.wait();
+        }
+        Ok(Some(EndedStep { time, device: None, work: self.optimizer.end_step() }))
+    }
+}

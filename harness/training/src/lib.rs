@@ -1,0 +1,14 @@
+//! Horovod's background loop, what it negotiates with, and what it leaves behind.
+
+pub mod background;
+pub mod engine;
+pub mod fault;
+pub mod gradients;
+mod host;
+pub mod job;
+pub mod negotiate;
+pub mod optimizer;
+pub mod outcome;
+pub mod pace;
+pub mod timeline;
+pub mod trainer;

@@ -1,0 +1,189 @@
+//! Drives a control plane over a transport: performs its effects, until the cycle is over.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use algorithms::control::{
+    Bitwise, ControlError, ControlPlane, DataType, Effect, Event, Report, Response, Stalled,
+    TensorId,
+};
+use algorithms::program::Program;
+use algorithms::recursive_doubling::RecursiveDoubling;
+use algorithms::registry::Algorithm;
+use algorithms::topology::Topology;
+use thiserror::Error;
+
+use transports::execute::execute;
+use transports::kernel::Combine;
+use transports::memory::{Buffer, Memory};
+use transports::transport::{Post, Transport, TransportError};
+
+/// The algorithm that combines bits.
+const BITS: RecursiveDoubling = RecursiveDoubling;
+
+/// Why a cycle did not end well.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NegotiateError {
+    /// The control plane refuses to go on.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// A rank does not answer.
+    #[error("control plane: {0}")]
+    Transport(#[from] TransportError),
+}
+
+/// One rank's control plane and its connections.
+pub struct Negotiator<B, M> {
+    plane: Box<dyn ControlPlane>,
+    start: Instant,
+    /// Bits are combined by an allreduce of words, by the same executor that moves gradients.
+    bits: B,
+    mail: M,
+    program: Program,
+    words: Memory,
+    effects: Vec<Effect>,
+    message: Vec<u8>,
+    /// Bytes of control messages that this rank has sent.
+    sent_bytes: usize,
+    warnings: Vec<Stalled>,
+    stopped: Option<Vec<TensorId>>,
+    /// Nothing became ready in the last cycle.
+    was_idle: bool,
+}
+
+impl<B: Transport, M: Post> Negotiator<B, M> {
+    /// A plane with links of its own for messages and for bits.
+    pub fn new(plane: Box<dyn ControlPlane>, mail: M, bits: B) -> Self {
+        let world = Topology::flat(bits.ranks());
+        let schedule = BITS.schedule(&world).expect("it fits every world");
+        Negotiator {
+            plane,
+            start: Instant::now(),
+            mail,
+            program: Program::compile(&*schedule, bits.rank()),
+            bits,
+            words: Memory::new(0),
+            effects: Vec::new(),
+            message: Vec::new(),
+            sent_bytes: 0,
+            warnings: Vec::new(),
+            stopped: None,
+            was_idle: false,
+        }
+    }
+
+    /// Bytes of control messages that this rank has sent since it was last asked.
+    pub fn take_sent_bytes(&mut self) -> usize {
+        std::mem::take(&mut self.sent_bytes)
+    }
+
+    /// What the plane has done since it was last asked.
+    pub fn take_report(&mut self) -> Report {
+        self.plane.take_report()
+    }
+
+    /// Tensors that some rank waits for in vain, as told since this was last asked.
+    pub fn take_warnings(&mut self) -> Vec<Stalled> {
+        std::mem::take(&mut self.warnings)
+    }
+
+    /// Once all ranks have stopped: this rank's tensors that were ready and are not carried out.
+    pub fn stopped(&self) -> Option<&[TensorId]> {
+        self.stopped.as_deref()
+    }
+
+    /// From the next cycle on, this rank wants all ranks to stop.
+    ///
+    /// # Errors
+    /// When they have stopped already.
+    pub fn shut_down(&mut self) -> Result<(), NegotiateError> {
+        Ok(self.plane.on(Event::ShutDown, &mut self.effects)?)
+    }
+
+    /// False if the plane wants a cycle whenever something is ready, whatever the cycle time.
+    pub fn is_paced(&self) -> bool {
+        self.plane.is_paced()
+    }
+
+    /// One cycle: tells the plane what became ready, all at once, and appends what all ranks do now.
+    pub fn cycle(
+        &mut self,
+        ready: &[TensorId],
+        responses: &mut Vec<Response>,
+    ) -> Result<(), NegotiateError> {
+        // Who has seen nothing become ready for two cycles waits for the others without hurry.
+        let calm = ready.is_empty() && self.was_idle;
+        self.was_idle = ready.is_empty();
+        self.bits.set_calm(calm);
+        self.mail.set_calm(calm);
+        let mut effects = std::mem::take(&mut self.effects);
+        if !ready.is_empty() {
+            self.plane.on(Event::Ready(ready), &mut effects)?;
+        }
+        self.plane.on(Event::Cycle(self.start.elapsed()), &mut effects)?;
+        let mut next = Vec::new();
+        let mut is_over = false;
+        while !is_over {
+            if effects.is_empty() {
+                let mut message = std::mem::take(&mut self.message);
+                let expecting = self.plane.waits_for().first().copied().unwrap_or(0);
+                let from = self.mail.receive(expecting, &mut message)?;
+                self.plane.on(Event::Arrived { from, message: &message }, &mut next)?;
+                self.message = message;
+            }
+            for effect in effects.drain(..) {
+                match effect {
+                    Effect::Send { to, message } => {
+                        self.sent_bytes += message.len();
+                        self.mail.send(to, message)?;
+                    }
+                    Effect::Broadcast(message) => self.broadcast(&message)?,
+                    Effect::Bitwise(bitwise, words) => {
+                        self.combine(bitwise, &words)?;
+                        let combined = &self.words.elements()[..words.len()];
+                        self.plane.on(Event::Combined(combined), &mut next)?;
+                    }
+                    Effect::Execute(response) => responses.push(response),
+                    Effect::Warn(stalled) => self.warnings.push(stalled),
+                    Effect::Stop(unfinished) => self.stopped = Some(unfinished),
+                    Effect::EndCycle => is_over = true,
+                }
+            }
+            std::mem::swap(&mut effects, &mut next);
+        }
+        self.effects = effects;
+        Ok(())
+    }
+
+    /// Everything that was sent has been read; the memory of messages may go.
+    pub fn flush(&mut self) -> Result<(), NegotiateError> {
+        Ok(self.mail.flush()?)
+    }
+
+    fn broadcast(&mut self, message: &Arc<[u8]>) -> Result<(), NegotiateError> {
+        let me = self.bits.rank();
+        for to in (0..self.bits.ranks()).filter(|&to| to != me) {
+            self.sent_bytes += message.len();
+            self.mail.send(to, message.clone())?;
+        }
+        Ok(())
+    }
+
+    /// Leaves these words, combined over all ranks, in the first of `self.words`.
+    fn combine(&mut self, bitwise: Bitwise, words: &[u64]) -> Result<(), NegotiateError> {
+        let size_bytes = size_of_val(words);
+        if self.words.size_bytes() < size_bytes {
+            self.words = Memory::new(size_bytes);
+        }
+        self.words.elements_mut()[..words.len()].copy_from_slice(words);
+        let combine = match bitwise {
+            Bitwise::And => Combine::And,
+            Bitwise::Or => Combine::Or,
+        };
+        let mut buffer = Buffer::new(DataType::I64);
+        buffer.push_first(&mut self.words, size_bytes);
+        execute(&mut self.bits, &self.program, &mut buffer, combine)?;
+        self.sent_bytes += self.program.sends * size_bytes;
+        Ok(())
+    }
+}

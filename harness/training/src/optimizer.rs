@@ -1,0 +1,101 @@
+//! One rank's part above the core: what is done with gradients that become ready, and with results. See
+//! [`workloads::framework`].
+
+use std::time::{Duration, Instant};
+
+use algorithms::control::{DataType, TensorId};
+
+use serde::{Deserialize, Serialize};
+
+use crate::gradients::Gradients;
+use crate::job::Job;
+use workloads::groups::{Assembly, Missing};
+use workloads::replay::Arrival;
+
+/// Horovod's optimizer on one rank.
+pub struct Optimizer<'a> {
+    passes: usize,
+    average_passes: bool,
+    dtype: DataType,
+    wire: DataType,
+    assembly: Assembly<'a>,
+    work: Work,
+}
+
+/// Work that was done on gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// Adding up the gradients of several backward passes, and dividing the result.
+    pub aggregation: Duration,
+    /// Casting gradients and results.
+    pub compression: Duration,
+}
+
+impl<'a> Optimizer<'a> {
+    /// Nothing is ready.
+    pub fn new(job: &Job<'a>) -> Optimizer<'a> {
+        Optimizer {
+            passes: job.framework.backward_passes_per_step,
+            average_passes: job.framework.average_aggregated_gradients,
+            dtype: job.dtype,
+            wire: job.wire(),
+            assembly: Assembly::new(job.groups, job.workload.gradients.len()),
+            work: Work::default(),
+        }
+    }
+
+    /// Takes gradients that have become ready: adds them to those of earlier passes, and in the last
+    /// pass casts them and appends what is handed over now. Returns how long it took.
+    pub fn take(
+        &mut self,
+        arrivals: &[Arrival],
+        gradients: &mut Gradients,
+        hand_over: &mut Vec<TensorId>,
+    ) -> Duration {
+        let (dtype, wire, before) = (self.dtype, self.wire, self.work);
+        for &Arrival { pass, gradient, .. } in arrivals {
+            if pass > 0 {
+                self.work.aggregation += timed(|| gradients.add(gradient, pass, dtype));
+            }
+            if pass + 1 == self.passes {
+                if wire != dtype {
+                    self.work.compression += timed(|| gradients.compress(gradient, dtype, wire));
+                }
+                self.assembly.ready(gradient, hand_over);
+            }
+        }
+        let Work { aggregation, compression } = self.work;
+        aggregation + compression - before.aggregation - before.compression
+    }
+
+    /// Takes results: casts them back, and divides them by the number of passes if so wished.
+    pub fn give_back(&mut self, results: &[TensorId], gradients: &mut Gradients) {
+        let (dtype, wire) = (self.dtype, self.wire);
+        for &result in results {
+            if wire != dtype {
+                self.work.compression += timed(|| gradients.decompress(result, dtype, wire));
+            }
+            if self.average_passes && self.passes > 1 {
+                self.work.aggregation += timed(|| gradients.divide(result, self.passes, dtype));
+            }
+        }
+    }
+
+    /// The step is over; returns the work in it.
+    pub fn end_step(&mut self) -> Work {
+        self.assembly.begin();
+        std::mem::take(&mut self.work)
+    }
+
+    /// What the step still waits for, see [`Assembly::missing`].
+    pub fn missing(&self) -> Option<Missing> {
+        self.assembly.missing()
+    }
+}
+
+/// How long something takes.
+fn timed(work: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    work();
+    start.elapsed()
+}

@@ -1,0 +1,191 @@
+//! What ranks saw of a job, and why one ends early.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use algorithms::control::{Report, TensorId};
+use algorithms::fusion::Stop;
+use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::negotiate::NegotiateError;
+use crate::optimizer::Work;
+use transports::pattern::Wrong;
+use transports::transport::{CausedByTransport, TransportError};
+
+/// What one rank saw of one step. Times are since the job began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankStep {
+    /// From its beginning to the end of the optimizer.
+    pub time: Duration,
+    /// The same by a device's clock, where there is one.
+    pub device: Option<Duration>,
+    /// In allreduces, packing included.
+    pub data: Duration,
+    /// Copying into and out of the fusion buffer.
+    pub packing: Duration,
+    /// Work on gradients above the core.
+    pub work: Work,
+    /// Bytes of control messages sent.
+    pub control_bytes: usize,
+    /// What the control plane did.
+    #[serde(with = "ReportFields")]
+    pub report: Report,
+    /// From the moment in which each gradient became ready to the beginning of its cycle, summed up.
+    pub cycle_wait: Duration,
+    /// Time on a core, of the thread that runs the loop; none where the system does not tell.
+    pub cpu: Option<Duration>,
+}
+
+/// One allreduce of one or several gradients, as one rank saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankMessage {
+    /// The step that it belongs to.
+    pub step: usize,
+    /// How many gradients.
+    pub tensors: usize,
+    /// Their elements.
+    pub elements: usize,
+    /// How long it took, packing included.
+    pub time: Duration,
+}
+
+/// Everything one rank saw.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct RankLog {
+    /// Each step.
+    pub steps: Vec<RankStep>,
+    /// Each message, in order; the same messages on all ranks.
+    pub messages: Vec<RankMessage>,
+    /// Each cycle; if ranks negotiate, the same number on all, since each is an exchange between all.
+    pub cycles: Vec<RankCycle>,
+    /// Gradients about which ranks disagreed, and how: they were not reduced, and the job went on. The
+    /// same on all ranks.
+    pub refused: Vec<(TensorId, String)>,
+}
+
+/// One cycle, as one rank saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankCycle {
+    /// The step in which it began; none between steps, while data are written.
+    pub step: Option<usize>,
+    /// In the control plane, waiting for the slowest rank included.
+    pub negotiation: Duration,
+    /// Messages agreed on.
+    pub messages: usize,
+}
+
+/// What a job brought.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// What each rank saw.
+    pub ranks: Vec<RankLog>,
+    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    pub negotiated: bool,
+    /// The check of the last step's data, those that were refused left out.
+    pub wrong: Wrong,
+}
+
+impl Outcome {
+    /// What ranks disagreed about, if they did.
+    pub fn refusal(&self) -> Option<EngineError> {
+        let refused = self.ranks.first().map_or(&[][..], |rank| &rank.refused);
+        let (_, first) = refused.first()?;
+        Some(EngineError::Refused(match refused.len() {
+            1 => first.clone(),
+            all => format!("{first} ({all} such errors)"),
+        }))
+    }
+}
+
+/// An error of what a back end works with: a driver, a device, a library.
+#[derive(Clone, Debug)]
+pub struct BackEndError {
+    /// What refuses, as in `device`.
+    pub what: &'static str,
+    /// What it says.
+    pub source: Arc<dyn std::error::Error + Send + Sync>,
+}
+
+impl std::fmt::Display for BackEndError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.what, self.source)
+    }
+}
+
+impl PartialEq for BackEndError {
+    fn eq(&self, other: &BackEndError) -> bool {
+        self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for BackEndError {}
+
+/// Why a job ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// Ranks cannot agree.
+    #[error(transparent)]
+    Negotiate(#[from] NegotiateError),
+    /// An allreduce failed.
+    #[error("data plane: {0}")]
+    Transport(#[from] TransportError),
+    /// What a back end works with refuses.
+    #[error("{0}")]
+    BackEnd(BackEndError),
+    /// The control plane reports an error for some tensors.
+    #[error("{0}")]
+    Refused(String),
+    /// All ranks have shut down before the job was over.
+    #[error("all ranks have shut down before the job was over; never reduced: {unfinished}")]
+    ShutDown {
+        /// Names of this rank's gradients that were ready.
+        unfinished: String,
+    },
+    /// Gradients do not become ready.
+    #[error(
+        "rank {rank}: {} s after the last backward pass {missing}; see that every gradient becomes \
+         ready in every step",
+        waited.as_secs_f64()
+    )]
+    NeverReady {
+        /// Who waits.
+        rank: Rank,
+        /// How long it has waited.
+        waited: Duration,
+        /// Which gradients, of which group.
+        missing: String,
+    },
+}
+
+impl CausedByTransport for EngineError {
+    fn transport_error(&self) -> Option<&TransportError> {
+        match self {
+            EngineError::Transport(error)
+            | EngineError::Negotiate(NegotiateError::Transport(error)) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+/// The fields of a [`Report`], for processes that tell each other.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Report")]
+struct ReportFields {
+    cycles: usize,
+    slow_cycles: usize,
+    hits: usize,
+    misses: usize,
+    invalid: usize,
+    evictions: usize,
+    stops: [usize; Stop::ALL.len()],
+    messages_sent: usize,
+    messages_received: usize,
+    bytes_wire_sent: usize,
+    bytes_wire_received: usize,
+    bytes_horovod_sent: usize,
+    bitwise: usize,
+    bitwise_bytes: usize,
+}

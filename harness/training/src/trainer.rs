@@ -1,0 +1,188 @@
+//! What a background loop drives: the training that brings gradients, and whoever reduces them.
+
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+
+use crate::fault::Fault;
+use crate::gradients::Gradients;
+use crate::job::Job;
+use crate::optimizer::Work;
+use crate::outcome::EngineError;
+use algorithms::control::Reduction;
+use transports::transport::Meeting;
+use workloads::groups::Missing;
+use workloads::replay::Arrival;
+
+/// One rank's training. Nothing in it waits for another rank, but for [`Trainer::reduce`] on processors.
+pub trait Trainer {
+    /// The first step begins.
+    ///
+    /// # Errors
+    /// When a device refuses.
+    fn begin(&mut self, start: Instant) -> Result<(), EngineError>;
+
+    /// No step runs, since the data of the last one are not there yet.
+    fn is_waiting(&self) -> bool;
+
+    /// Goes on with writing the data of the last step; true if it begins now.
+    ///
+    /// # Errors
+    /// When a device refuses.
+    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError>;
+
+    /// Since when this rank has the data of the last step.
+    fn written(&self) -> Option<Instant>;
+
+    /// When the running step began, or will begin.
+    fn begun(&self) -> Option<Instant>;
+
+    /// When a gradient of the running step became ready, as far as is known.
+    fn ready_at(&self, gradient: TensorId) -> Option<Instant>;
+
+    /// Takes the gradients that are ready by now, and appends those that are handed over. Returns how long
+    /// they have waited in the last pass, summed up.
+    ///
+    /// # Errors
+    /// When a device has failed.
+    fn take_ready(
+        &mut self,
+        now: Instant,
+        hand_over: &mut Vec<TensorId>,
+    ) -> Result<Duration, EngineError>;
+
+    /// How long until something may become ready; none if it is due.
+    fn until_next(&self, now: Instant) -> Option<Duration>;
+
+    /// When the last backward pass of the running step is over, as far as is known.
+    fn backward_end(&self) -> Option<Instant>;
+
+    /// What the step still waits for.
+    fn missing(&self) -> Option<Missing>;
+
+    /// Begins, now, to reduce a message: several gradients as one vector. It may be over at once, or later.
+    ///
+    /// # Errors
+    /// When a rank does not answer, or a device refuses.
+    fn reduce(
+        &mut self,
+        start: Instant,
+        tensors: &[TensorId],
+        reduction: Reduction,
+    ) -> Result<(), EngineError>;
+
+    /// These gradients will not be reduced in this step.
+    fn refuse(&mut self, tensors: &[TensorId]);
+
+    /// The next message that is over, in the order in which they began.
+    ///
+    /// # Errors
+    /// When a device has failed, or a message takes longer than anybody waits.
+    fn reduced(&mut self) -> Result<Option<Reduced>, EngineError>;
+
+    /// While messages are under way, how long to sleep before asking again.
+    fn nap(&self) -> Option<Duration>;
+
+    /// Whether the step is over. Then the next one begins, if it goes on.
+    ///
+    /// # Errors
+    /// When a device refuses.
+    fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError>;
+}
+
+/// A step that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EndedStep {
+    /// How long it took, the optimizer included.
+    pub time: Duration,
+    /// The same by a device's clock, where there is one.
+    pub device: Option<Duration>,
+    /// Work on gradients in it.
+    pub work: Work,
+}
+
+/// A message that is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reduced {
+    /// When it was.
+    pub end: Instant,
+    /// How long it took, packing included.
+    pub time: Duration,
+    /// Copying into the fusion buffer.
+    pub packing: Duration,
+    /// Copying back.
+    pub unpacking: Duration,
+    /// How many gradients.
+    pub tensors: usize,
+    /// Their elements.
+    pub elements: usize,
+}
+
+/// Where the data of the last step are: written anew before it begins, on another thread, so that the loop
+/// keeps its cycle meanwhile, as it does while a framework loads data.
+pub enum Place<'scope> {
+    /// Here, with what earlier steps have left in them.
+    Stale(Gradients),
+    /// With a thread that writes them.
+    Away(ScopedJoinHandle<'scope, Gradients>),
+    /// Here, for the last step, since then.
+    Fresh(Gradients, Instant),
+}
+
+impl<'scope> Place<'scope> {
+    /// Begins to write, or looks whether that is over.
+    pub fn advance<'a: 'scope>(
+        self,
+        scope: &'scope Scope<'scope, '_>,
+        job: &'a Job<'a>,
+        rank: Rank,
+    ) -> Place<'scope> {
+        match self {
+            Place::Stale(mut gradients) => Place::Away(scope.spawn(move || {
+                gradients.fill(job, rank);
+                gradients
+            })),
+            Place::Away(writer) if writer.is_finished() => {
+                let gradients = writer.join().expect("writing gradients panicked");
+                Place::Fresh(gradients, Instant::now())
+            }
+            other => other,
+        }
+    }
+
+    /// The gradients.
+    ///
+    /// # Panics
+    /// While they are written.
+    pub fn here(&mut self) -> &mut Gradients {
+        match self {
+            Place::Stale(gradients) | Place::Fresh(gradients, _) => gradients,
+            Place::Away(_) => unreachable!("no tensor is ready while gradients are away"),
+        }
+    }
+
+    /// Since when they are written.
+    pub fn written(&self) -> Option<Instant> {
+        match self {
+            Place::Fresh(_, written) => Some(*written),
+            _ => None,
+        }
+    }
+}
+
+impl Default for Place<'_> {
+    fn default() -> Self {
+        Place::Stale(Gradients::default())
+    }
+}
+
+/// A fault: this rank never sees a gradient.
+pub fn lose_the_missing(job: &Job, rank: Rank, arrivals: &mut Vec<Arrival>) {
+    if let Some(Fault::Missing { rank: who, gradient }) = job.fault
+        && who == rank
+    {
+        arrivals.retain(|arrival| arrival.gradient != gradient);
+    }
+}

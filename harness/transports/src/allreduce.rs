@@ -1,0 +1,226 @@
+//! What the harness times: an allreduce of a list of tensors, ours or a vendor's.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use algorithms::control::{DataType, Reduction};
+use algorithms::grouped::Buffer as Packing;
+use algorithms::registry::Choice;
+
+use crate::execute::execute;
+use crate::for_dtype;
+use crate::kernel::{Combine, scale};
+use crate::memory::{Buffer, Memory};
+use crate::programs::Programs;
+use crate::transport::{Transport, TransportError};
+
+/// An allreduce of one rank's tensors, all of one type, in place.
+pub trait AllReduce {
+    /// Reduces the tensors over all ranks as one vector.
+    ///
+    /// # Errors
+    /// When a peer does not answer or has given up. The tensors then hold nothing of use.
+    fn all_reduce(
+        &mut self,
+        tensors: &mut Buffer<'_>,
+        reduction: Reduction,
+    ) -> Result<Spent, TransportError>;
+}
+
+/// Where the time of an allreduce went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// Copying tensors into the fusion buffer and back.
+    pub packing: Duration,
+    /// The part of it that was copying back.
+    pub unpacking: Duration,
+}
+
+/// Segments of this many bytes per rank pay on threads: small enough to stay in a cache while a step
+/// works on them, large enough to cost few operations.
+pub const SEGMENT_BYTES: usize = 512 << 10;
+
+/// Several tensors are packed, reduced and unpacked so many bytes at a time, which stay in the cache
+/// meanwhile. Horovod packs whole messages.
+pub const PACKING_BYTES: usize = 4 << 20;
+
+/// How large messages are cut; 0 leaves them whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Large buffers are pipelined in segments of about so many bytes.
+    pub segment_bytes: usize,
+    /// Several tensors are packed, reduced and unpacked so many bytes at a time.
+    pub packing_bytes: usize,
+}
+
+/// One of our algorithms on a transport, or the transport's own.
+pub struct Scheduled<'s, T> {
+    transport: T,
+    /// None where the transport's own allreduce does it.
+    programs: Option<Programs<'s>>,
+    packing_bytes: usize,
+    packing: Packing,
+    fusion_buffer: Memory,
+}
+
+impl<'s, T: Transport> Scheduled<'s, T> {
+    /// Runs an algorithm's schedules by size, see [`Algorithm::choices`], on `transport`; several
+    /// tensors are packed into a fusion buffer, or not. The buffer is given so that it can be used
+    /// again, see [`Self::into_fusion_buffer`].
+    ///
+    /// [`Algorithm::choices`]: algorithms::registry::Algorithm::choices
+    pub fn new(
+        transport: T,
+        choices: &'s [Choice],
+        sizes: Sizes,
+        packing: Packing,
+        fusion_buffer: Memory,
+    ) -> Scheduled<'s, T> {
+        let (rank, puts) = (transport.rank(), transport.puts());
+        let programs = Some(Programs::new(rank, choices, sizes.segment_bytes, puts));
+        let packing_bytes = sizes.packing_bytes;
+        Scheduled { transport, programs, packing_bytes, packing, fusion_buffer }
+    }
+
+    /// The transport's own allreduce, of whole messages, see [`Transport::all_reduce`].
+    pub fn by_vendor(transport: T, fusion_buffer: Memory) -> Scheduled<'s, T> {
+        let packing = Packing::Packed;
+        Scheduled { transport, programs: None, packing_bytes: 0, packing, fusion_buffer }
+    }
+
+    /// The fusion buffer, grown to the largest message so far.
+    pub fn into_fusion_buffer(self) -> Memory {
+        self.fusion_buffer
+    }
+
+    /// Compiles and allocates whatever messages of one tensor of at most `tensor_bytes`, and of several
+    /// of together at most `fused_bytes`, will need, so that it does not happen while somebody looks
+    /// at the clock.
+    pub fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
+        let at_a_time = match (self.packing, self.packing_bytes) {
+            (Packing::Scattered, _) | (_, 0) => fused_bytes,
+            (Packing::Packed, bytes) => bytes.min(fused_bytes),
+        };
+        if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
+            self.fusion_buffer = Memory::new(at_a_time);
+        }
+        let (transport, Some(programs)) = (&mut self.transport, &mut self.programs) else { return };
+        programs.prepare(tensor_bytes.max(at_a_time), |program, most_bytes| {
+            transport.prepare(program, most_bytes);
+        });
+    }
+
+    fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
+        match &mut self.programs {
+            Some(programs) => {
+                execute(&mut self.transport, programs.of(buffer.size_bytes()), buffer, combine)
+            }
+            None => self.transport.all_reduce(buffer, combine),
+        }
+    }
+}
+
+impl<T: Transport> AllReduce for Scheduled<'_, T> {
+    fn all_reduce(
+        &mut self,
+        tensors: &mut Buffer<'_>,
+        reduction: Reduction,
+    ) -> Result<Spent, TransportError> {
+        let combine = Combine::of(reduction.op);
+        let unless_one = |factor: f64| (factor != 1.0).then_some(factor);
+        let before = unless_one(reduction.prescale);
+        let after = unless_one(reduction.factor_after(self.transport.ranks()));
+        if tensors.blocks() <= 1 || self.packing == Packing::Scattered {
+            scale_all(tensors, before);
+            self.execute(tensors, combine)?;
+            scale_all(tensors, after);
+            return Ok(Spent::default());
+        }
+        let size = tensors.dtype().size_bytes();
+        let at_a_time = match self.packing_bytes {
+            0 => tensors.elements().max(1),
+            bytes => (bytes / size).max(1),
+        };
+        let mut fusion_buffer = std::mem::take(&mut self.fusion_buffer);
+        let needed = tensors.elements().min(at_a_time) * size;
+        if fusion_buffer.size_bytes() < needed {
+            fusion_buffer = Memory::new(needed);
+        }
+        let mut spent = Spent::default();
+        for first in (0..tensors.elements()).step_by(at_a_time) {
+            let range = first..tensors.elements().min(first + at_a_time);
+            let start = Instant::now();
+            let mut packed = Buffer::new(tensors.dtype());
+            packed.push_first(&mut fusion_buffer, range.len() * size);
+            pack(&packed, tensors, range.clone(), before);
+            spent.packing += start.elapsed();
+            self.execute(&mut packed, combine)?;
+            let start = Instant::now();
+            unpack(&packed, tensors, range, after);
+            spent.unpacking += start.elapsed();
+        }
+        self.fusion_buffer = fusion_buffer;
+        spent.packing += spent.unpacking;
+        Ok(spent)
+    }
+}
+
+/// Elements copied, and scaled while they are still in the cache, at a time.
+const BLOCK: usize = 8192;
+
+/// Copies all tensors into one block, back to back, and multiplies them by a factor if there is one.
+fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
+    let size = tensors.dtype().size_bytes();
+    let most = factor.map_or(usize::MAX, |_| BLOCK);
+    for (at, place, elements) in places(packed, tensors, range, most) {
+        // SAFETY: both are exclusively this rank's, and as long as all tensors together.
+        unsafe { place.copy_from_nonoverlapping(at, elements * size) };
+        scale_piece(tensors.dtype(), place, elements, factor);
+    }
+}
+
+/// Copies all tensors out of one block again, and multiplies them by a factor if there is one.
+fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
+    let size = tensors.dtype().size_bytes();
+    for (at, place, elements) in places(packed, tensors, range, BLOCK) {
+        // SAFETY: as in `pack`.
+        unsafe { at.copy_from_nonoverlapping(place, elements * size) };
+        scale_piece(tensors.dtype(), at, elements, factor);
+    }
+}
+
+/// Where each piece of the tensors, of at most `most` elements, lies by itself and in the block.
+fn places<'b>(
+    packed: &'b Buffer<'_>,
+    tensors: &'b Buffer<'_>,
+    range: Range<usize>,
+    most: usize,
+) -> impl Iterator<Item = (*mut u8, *mut u8, usize)> + 'b {
+    let size = tensors.dtype().size_bytes();
+    let mut packed_at = 0;
+    tensors.pieces(range).flat_map(move |(block, offset, elements)| {
+        let before = packed_at;
+        packed_at += elements * size;
+        (0..elements).step_by(most).map(move |done| {
+            let at = tensors.address(block, offset + done * size);
+            let place = packed.address(0, before + done * size);
+            (at, place, most.min(elements - done))
+        })
+    })
+}
+
+fn scale_all(buffer: &mut Buffer<'_>, factor: Option<f64>) {
+    for (block, offset, elements) in buffer.pieces(0..buffer.elements()) {
+        scale_piece(buffer.dtype(), buffer.address(block, offset), elements, factor);
+    }
+}
+
+/// Multiplies elements that are exclusively this rank's, before the collective begins or once it is
+/// over.
+fn scale_piece(dtype: DataType, at: *mut u8, elements: usize, factor: Option<f64>) {
+    let Some(factor) = factor else { return };
+    for_dtype!(dtype, T => {
+        // SAFETY: the callers pass pieces of their own buffers.
+        scale(unsafe { std::slice::from_raw_parts_mut(at.cast::<T>(), elements) }, factor);
+    });
+}

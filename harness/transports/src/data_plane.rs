@@ -1,0 +1,209 @@
+//! Who combines gradients: one of our algorithms, or the library that moves the bytes, by itself.
+
+pub mod nccl;
+
+use std::sync::Arc;
+
+use algorithms::grouped::{Buffer as Packing, Grouping};
+use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::topology::Topology;
+
+use self::nccl::{self as nccl_plane, Native};
+use crate::allreduce::{Scheduled, Sizes};
+use crate::memory::Memory;
+use crate::transport::{self, Transport};
+use results::names::algorithm;
+
+/// `MPI_Allreduce`, as configurations and CSV files call it.
+pub const MPI_ALLREDUCE: &str = "mpi-allreduce";
+
+/// How a case's messages are reduced.
+pub enum DataPlane {
+    /// By one of our algorithms.
+    Ours {
+        /// The algorithm; if it groups, it says how several tensors become one vector.
+        algorithm: Arc<dyn Algorithm>,
+        /// Its schedules by size.
+        choices: Vec<Choice>,
+    },
+    /// By the transport's own allreduce: as in Horovod, several tensors are copied whole into the fusion
+    /// buffer, and one blocking call reduces it in place.
+    Vendor,
+    /// By NCCL itself, in memory of GPUs.
+    Nccl(Native),
+}
+
+impl DataPlane {
+    /// The data plane of that name on a transport.
+    ///
+    /// # Errors
+    /// Why there is none.
+    ///
+    /// # Panics
+    /// When no data plane has that name, see [`spelling`].
+    pub fn find(name: &str, transport: &str, topology: &Topology) -> Result<DataPlane, String> {
+        if let Some(native) = nccl_plane::parse(name).expect("the name was checked") {
+            return match transport {
+                transport::NCCL => Ok(DataPlane::Nccl(native)),
+                other => Err(nccl_plane::elsewhere(name, other)),
+            };
+        }
+        match (name, transport) {
+            (MPI_ALLREDUCE, transport::MPI) => Ok(DataPlane::Vendor),
+            (MPI_ALLREDUCE, other) => Err(format!(
+                "{MPI_ALLREDUCE} is the MPI library's own, which transport {other} does not have; take \
+                 transport {}, or an algorithm of ours",
+                transport::MPI
+            )),
+            _ => {
+                let algorithm = registry::find(name).expect("the name was checked");
+                let grouping = algorithm.grouping();
+                let is_scattered = grouping.is_some_and(|it| it.buffer == Packing::Scattered);
+                match transport == transport::NCCL && is_scattered {
+                    true => Err(format!(
+                        "{name} works on tensors where they lie, which transport {transport} does not yet"
+                    )),
+                    false => DataPlane::ours(algorithm, topology),
+                }
+            }
+        }
+    }
+
+    /// One of our algorithms.
+    ///
+    /// # Errors
+    /// Why it has no schedule for the topology.
+    pub fn ours(algorithm: Arc<dyn Algorithm>, topology: &Topology) -> Result<DataPlane, String> {
+        let choices = algorithm.choices(topology).map_err(|why| why.to_string())?;
+        Ok(DataPlane::Ours { algorithm, choices })
+    }
+
+    /// The schedules by size, if they are ours.
+    pub fn choices(&self) -> Option<&[Choice]> {
+        match self {
+            DataPlane::Ours { choices, .. } => Some(choices),
+            DataPlane::Vendor | DataPlane::Nccl(_) => None,
+        }
+    }
+
+    /// Whether tensors are released in groups, and how a group is reduced.
+    pub fn grouping(&self) -> Option<Grouping> {
+        match self {
+            DataPlane::Ours { algorithm, .. } => algorithm.grouping(),
+            DataPlane::Vendor | DataPlane::Nccl(_) => None,
+        }
+    }
+
+    /// One rank's part of it. The fusion buffer is given so that it can be used again.
+    pub fn on<T: Transport>(
+        &self,
+        transport: T,
+        sizes: Sizes,
+        fusion_buffer: Memory,
+    ) -> Scheduled<'_, T> {
+        match self {
+            DataPlane::Ours { choices, .. } => {
+                let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
+                Scheduled::new(transport, choices, sizes, packing, fusion_buffer)
+            }
+            DataPlane::Vendor | DataPlane::Nccl(_) => {
+                Scheduled::by_vendor(transport, fusion_buffer)
+            }
+        }
+    }
+}
+
+/// The one spelling of a data plane's name: of an algorithm's, of the MPI library's own, or of NCCL's.
+///
+/// # Errors
+/// What is wrong with it, and which there are.
+pub fn spelling(name: &str) -> Result<String, String> {
+    if name == MPI_ALLREDUCE {
+        return Ok(name.into());
+    }
+    if name.split(':').any(|part| part == MPI_ALLREDUCE) {
+        return Err(format!(
+            "\"{name}\" is unknown: {MPI_ALLREDUCE} takes nothing after it and runs inside nothing, \
+             since the library has no schedule; write {MPI_ALLREDUCE} alone"
+        ));
+    }
+    if let Some(native) = nccl_plane::parse(name)? {
+        return Ok(native.to_string());
+    }
+    let native = [MPI_ALLREDUCE, nccl_plane::ALL_REDUCE, nccl_plane::HIERARCHICAL];
+    algorithm(name, &native).map(|algorithm| algorithm.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_stay_where_they_lie_unless_nccl_moves_them() {
+        let find = |transport| DataPlane::find("grouped-scattered", transport, &Topology::flat(2));
+        for transport in ["threads", "mpi", "cuda"] {
+            assert!(find(transport).is_ok(), "{transport}");
+        }
+        assert!(find("nccl").err().unwrap().contains("which transport nccl does not yet"));
+    }
+
+    #[test]
+    fn the_librarys_own_is_for_its_transport_and_alone() {
+        let world = Topology::flat(2);
+        let find = |transport| DataPlane::find(MPI_ALLREDUCE, transport, &world);
+        assert!(find("mpi").unwrap().choices().is_none());
+        let Err(why) = find("threads") else { panic!("threads have no library") };
+        assert!(why.contains("transport threads does not have; take transport mpi"), "{why}");
+        assert_eq!(spelling(MPI_ALLREDUCE).unwrap(), MPI_ALLREDUCE);
+        for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
+            assert!(spelling(name).unwrap_err().contains("write mpi-allreduce alone"));
+        }
+        assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
+        let Err(why) = DataPlane::find("nccl-allreduce", "mpi", &world) else { panic!("found") };
+        assert!(why.contains("transport mpi does not have; take transport nccl"), "{why}");
+        let nccl = DataPlane::find("nccl-hierarchical", "nccl", &world).unwrap();
+        assert!(nccl.choices().is_none() && nccl.grouping().is_none());
+        assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_one_that_is_meant() {
+        for (name, expected) in [
+            (
+                "rign",
+                "algorithm \"rign\" is unknown; did you mean ring? `kolo info` lists all names",
+            ),
+            (
+                "hierarchical:rnig",
+                "algorithm \"hierarchical:rnig\" is unknown: there is no \"rnig\"; did you mean \
+                 hierarchical:ring? `kolo info` lists all names",
+            ),
+            (
+                "groupd:leader:tree",
+                "algorithm \"groupd:leader:tree\" is unknown: there is no \"groupd\"; did you mean \
+                 grouped:leader:tree? `kolo info` lists all names",
+            ),
+            (
+                "ring:4",
+                "algorithm \"ring:4\" is unknown: ring takes nothing after it; `kolo info` says what \
+                 each name takes",
+            ),
+            (
+                "mpi-alreduce",
+                "algorithm \"mpi-alreduce\" is unknown; did you mean mpi-allreduce? `kolo info` lists \
+                 all names",
+            ),
+        ] {
+            assert_eq!(spelling(name).unwrap_err(), expected);
+        }
+        let all = spelling("both-way").unwrap_err();
+        let first = registry::ALL[0].name;
+        let begins = &format!("algorithm \"both-way\" is unknown; choose from {first}, ");
+        let ends =
+            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` says what each does";
+        assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
+        let inner = spelling("leader:both").unwrap_err();
+        assert!(inner.contains(&format!("there is no \"both\"; choose from {first}, ")), "{inner}");
+        assert!(!inner.contains("mpi-allreduce"), "{inner}");
+    }
+}

@@ -1,0 +1,179 @@
+//! NCCL's own ways to combine gradients, by name.
+
+use std::{env, fmt};
+
+use crate::transport::NCCL as NAME;
+
+/// `ncclAllReduce`, as configurations and CSV files call it.
+pub const ALL_REDUCE: &str = "nccl-allreduce";
+
+/// Horovod's hierarchical allreduce, likewise.
+pub const HIERARCHICAL: &str = "nccl-hierarchical";
+
+/// What `NCCL_ALGO` can say of an allreduce.
+const ALGORITHMS: [&str; 6] = ["Ring", "Tree", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree"];
+
+/// What `NCCL_PROTO` can say.
+const PROTOCOLS: [&str; 3] = ["Simple", "LL", "LL128"];
+
+/// Who combines gradients, if it is NCCL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Native {
+    /// `ncclAllReduce`.
+    AllReduce(Tuning),
+    /// As Horovod does with `HOROVOD_HIERARCHICAL_ALLREDUCE`: reduce-scatter within each node, allreduce
+    /// between ranks with the same place on their nodes, all-gather within each node. What does not divide
+    /// by the ranks of a node is reduced to the last of them, goes along with its part, and is broadcast.
+    /// Where nodes differ in size, everything is reduced to the first rank of each node. Horovod's middle
+    /// part goes through MPI and the host's memory; ours through NCCL. Horovod also lengthens its fusion
+    /// buffer so that it divides; ours does not.
+    Hierarchical,
+}
+
+/// What NCCL is held to, where it would choose by itself. It reads both variables when a communicator is made,
+/// so each has a communicator of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Tuning {
+    /// For `NCCL_ALGO`.
+    pub algorithm: Option<&'static str>,
+    /// For `NCCL_PROTO`. NCCL takes LL128 where it does not work, too, and then results are wrong.
+    pub protocol: Option<&'static str>,
+}
+
+impl Tuning {
+    /// The variables, with their values.
+    pub fn variables(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let algorithm = self.algorithm.map(|value| ("NCCL_ALGO", value));
+        algorithm.into_iter().chain(self.protocol.map(|value| ("NCCL_PROTO", value)))
+    }
+
+    /// Does something, such as making a communicator, while NCCL's variables say so.
+    pub fn during<R>(&self, act: impl FnOnce() -> R) -> R {
+        let before: Vec<_> = self.variables().map(|(name, _)| (name, env::var_os(name))).collect();
+        for (name, value) in self.variables() {
+            // SAFETY: ours read no variables while communicators are made, and NCCL's have nothing to do now; of
+            // those of an MPI library it is assumed.
+            unsafe { env::set_var(name, value) };
+        }
+        let done = act();
+        for (name, value) in before {
+            // SAFETY: as above.
+            unsafe {
+                match value {
+                    Some(value) => env::set_var(name, value),
+                    None => env::remove_var(name),
+                }
+            }
+        }
+        done
+    }
+
+    fn parse<'p>(parts: impl Iterator<Item = &'p str>) -> Result<Tuning, String> {
+        let mut tuning = Tuning::default();
+        for part in parts {
+            let one_of = |all: &[&'static str]| {
+                all.iter().copied().find(|known| known.eq_ignore_ascii_case(part))
+            };
+            match (one_of(&ALGORITHMS), one_of(&PROTOCOLS)) {
+                (Some(found), _) if tuning.algorithm.is_none() => tuning.algorithm = Some(found),
+                (_, Some(found)) if tuning.protocol.is_none() => tuning.protocol = Some(found),
+                _ => {
+                    return Err(format!(
+                        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), and not \
+                         \"{part}\"",
+                        ALGORITHMS.join(", "),
+                        PROTOCOLS.join(", ")
+                    ));
+                }
+            }
+        }
+        Ok(tuning)
+    }
+}
+
+impl fmt::Display for Native {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Native::AllReduce(tuning) => {
+                write!(f, "{ALL_REDUCE}")?;
+                tuning.variables().try_for_each(|(_, value)| write!(f, ":{value}"))
+            }
+            Native::Hierarchical => write!(f, "{HIERARCHICAL}"),
+        }
+    }
+}
+
+/// The way of that name; none if it is none of NCCL's.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(name: &str) -> Result<Option<Native>, String> {
+    let mut parts = name.split(':');
+    let is_ours = |part: &str| part == ALL_REDUCE || part == HIERARCHICAL;
+    match parts.next() {
+        Some(ALL_REDUCE) => Tuning::parse(parts).map(|tuning| Some(Native::AllReduce(tuning))),
+        Some(HIERARCHICAL) if parts.next().is_none() => Ok(Some(Native::Hierarchical)),
+        _ if name.split(':').any(is_ours) => Err(format!(
+            "\"{name}\" is unknown: NCCL's own runs inside nothing, and {HIERARCHICAL} takes nothing after \
+             it; write {HIERARCHICAL}, or {ALL_REDUCE} with an algorithm and a protocol of NCCL, as in \
+             {ALL_REDUCE}:Ring:LL"
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// Every combination of algorithms and protocols, as names; those of a list that is empty are NCCL's choice.
+///
+/// # Errors
+/// What NCCL does not know.
+pub fn combinations(algorithms: &[String], protocols: &[String]) -> Result<Vec<String>, String> {
+    let or_any = |list: &[String]| match list.is_empty() {
+        true => vec![String::new()],
+        false => list.iter().map(|value| format!(":{value}")).collect(),
+    };
+    let (algorithms, protocols) = (or_any(algorithms), or_any(protocols));
+    let pairs = algorithms.iter().flat_map(|algorithm| {
+        protocols.iter().map(move |protocol| format!("{ALL_REDUCE}{algorithm}{protocol}"))
+    });
+    pairs.map(|name| Ok(parse(&name)?.map_or(name, |native| native.to_string()))).collect()
+}
+
+/// What is said of NCCL's own ways on another transport.
+pub fn elsewhere(name: &str, transport: &str) -> String {
+    format!(
+        "{name} is NCCL's own, which transport {transport} does not have; take transport {NAME}, or an algorithm \
+         of ours"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_spelt_as_nccl_does() {
+        let spelt = |name| parse(name).unwrap().unwrap().to_string();
+        assert_eq!(spelt("nccl-allreduce"), "nccl-allreduce");
+        assert_eq!(spelt("nccl-allreduce:ring:ll128"), "nccl-allreduce:Ring:LL128");
+        assert_eq!(spelt("nccl-allreduce:simple:TREE"), "nccl-allreduce:Tree:Simple");
+        assert_eq!(spelt("nccl-hierarchical"), HIERARCHICAL);
+        assert_eq!(parse("hierarchical:ring"), Ok(None));
+        for name in ["grouped:nccl-allreduce", "nccl-hierarchical:ring"] {
+            assert!(parse(name).unwrap_err().contains("as in nccl-allreduce:Ring:LL"), "{name}");
+        }
+        for name in ["nccl-allreduce:ring:tree", "nccl-allreduce:PAT", "nccl-allreduce:LL:LL"] {
+            assert!(parse(name).unwrap_err().contains("takes one algorithm of NCCL (Ring, Tree,"));
+        }
+    }
+
+    #[test]
+    fn factors_are_combined() {
+        let list =
+            |values: &[&str]| values.iter().map(|value| value.to_string()).collect::<Vec<_>>();
+        let names = combinations(&list(&["ring", "Tree"]), &list(&["LL", "Simple"])).unwrap();
+        let expected = ["Ring:LL", "Ring:Simple", "Tree:LL", "Tree:Simple"];
+        assert_eq!(names, expected.map(|rest| format!("nccl-allreduce:{rest}")));
+        assert_eq!(combinations(&[], &list(&["LL"])).unwrap(), ["nccl-allreduce:LL"]);
+        assert!(combinations(&list(&["rign"]), &[]).unwrap_err().ends_with("and not \"rign\""));
+    }
+}

@@ -1,0 +1,151 @@
+//! All processes of a job: which node each is on, and which of them make up a case's world.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::rc::Rc;
+use std::time::Duration;
+
+use algorithms::topology::Rank;
+use mpi::Threading;
+use mpi::environment::Universe;
+
+use super::comm::Comm;
+use super::endpoint::Endpoint;
+use super::mail::{Barrier, Mail};
+use super::wait::Waiting;
+use crate::transport::{Connections, TransportError};
+use cluster::nodes::Node;
+
+/// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
+pub const PATIENCE: Duration = Duration::from_secs(3600);
+
+/// Room for the cores of a node.
+const MASK_BYTES: usize = 256;
+
+/// The processes of this job.
+pub struct World {
+    comm: Rc<Comm>,
+    /// In the order of their first rank.
+    nodes: Vec<Node>,
+    /// Communicators that exist, by members.
+    groups: BTreeMap<Vec<Rank>, Group>,
+    /// Ends MPI when it is dropped, after everything else.
+    _universe: Universe,
+}
+
+/// One process's connections within the world of a case.
+pub type Connected = Connections<Endpoint, Endpoint, Mail, Barrier>;
+
+/// Communicators of the same ranks, one for each sort of message.
+#[derive(Clone)]
+pub struct Group {
+    data: Rc<Comm>,
+    bits: Rc<Comm>,
+    mail: Rc<Comm>,
+}
+
+/// Cores that this process may use, a bit each.
+fn own_cores() -> [u8; MASK_BYTES] {
+    let mut mask = [0; MASK_BYTES];
+    for core in core_affinity::get_core_ids().unwrap_or_default() {
+        if let Some(byte) = mask.get_mut(core.id / 8) {
+            *byte |= 1 << (core.id % 8);
+        }
+    }
+    mask
+}
+
+impl World {
+    /// Joins the job that this process was started for; by itself a process is a job of one.
+    ///
+    /// # Errors
+    /// When MPI refuses.
+    ///
+    /// # Panics
+    /// When called twice.
+    pub fn join() -> Result<World, TransportError> {
+        let (universe, _) =
+            mpi::initialize_with_threading(Threading::Funneled).expect("MPI is joined once");
+        let comm = Comm::world()?;
+        let node = comm.of_node()?;
+        // Rank 0 of a node gives it its number.
+        let leader = node.all_gather((comm.rank() as u32).to_ne_bytes())?[0];
+        let masks = node.all_gather(own_cores())?;
+        let union = |byte| masks.iter().fold(0, |all: u8, mask| all | mask[byte]).count_ones();
+        let cores: u32 = (0..MASK_BYTES).map(union).sum();
+        let mut nodes: BTreeMap<u32, Node> = BTreeMap::new();
+        let leaders = comm.all_gather(leader)?;
+        let cores = comm.all_gather(cores.to_ne_bytes())?;
+        for (rank, (leader, cores)) in leaders.into_iter().zip(cores).enumerate() {
+            let node = nodes.entry(u32::from_ne_bytes(leader)).or_default();
+            node.ranks.push(rank);
+            node.cores = u32::from_ne_bytes(cores) as usize;
+        }
+        let nodes = nodes.into_values().collect();
+        Ok(World { comm: Rc::new(comm), nodes, groups: BTreeMap::new(), _universe: universe })
+    }
+
+    /// This process.
+    pub fn rank(&self) -> Rank {
+        self.comm.rank()
+    }
+
+    /// All processes.
+    pub fn comm(&self) -> &Rc<Comm> {
+        &self.comm
+    }
+
+    /// The nodes, in order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// This process's connections within these ranks, and its rank among them; none if it is not one of
+    /// them. To be called by each of them.
+    ///
+    /// # Errors
+    /// When MPI refuses.
+    pub fn connect(
+        &mut self,
+        members: &[Rank],
+        patience: Duration,
+    ) -> Result<Option<(Rank, Connected)>, TransportError> {
+        let Some(rank) = members.iter().position(|&member| member == self.rank()) else {
+            return Ok(None);
+        };
+        let group = match self.groups.entry(members.to_vec()) {
+            Entry::Occupied(group) => group.get().clone(),
+            Entry::Vacant(place) => {
+                let one = || Ok::<_, TransportError>(Rc::new(self.comm.within(members)?));
+                place.insert(Group { data: one()?, bits: one()?, mail: one()? }).clone()
+            }
+        };
+        let here = self.nodes.iter().find(|node| node.ranks.contains(&self.comm.rank()));
+        let crowded = here.is_some_and(|node| node.is_crowded(members));
+        let waiting = Waiting { rank, patience, crowded, calm: false };
+        let connections = Connections {
+            data: Endpoint::new(group.data, waiting),
+            bits: Endpoint::new(group.bits, waiting),
+            last_step: Barrier::new(group.mail.clone()),
+            mail: Mail::new(group.mail, waiting),
+        };
+        Ok(Some((rank, connections)))
+    }
+
+    /// Rank 0's bytes, for all, who wait for it without hurry.
+    ///
+    /// # Errors
+    /// When MPI refuses. A wait that takes too long ends the process.
+    pub fn broadcast(&self, bytes: &mut [u8]) -> Result<(), TransportError> {
+        // SAFETY: the bytes stay here until the request is over, or the process is.
+        let mut requests = unsafe { self.comm.broadcast(bytes.as_mut_ptr(), bytes.len())? };
+        let waited = self.waiting(PATIENCE).request(&mut requests);
+        waited.unwrap_or_else(|error| super::give_up(&error));
+        Ok(())
+    }
+
+    /// A process's way to wait for all others.
+    pub fn waiting(&self, patience: Duration) -> Waiting {
+        Waiting { rank: self.rank(), patience, crowded: true, calm: true }
+    }
+}

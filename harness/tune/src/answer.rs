@@ -1,0 +1,215 @@
+//! What fresh blocks say of the choice.
+//!
+//! Rounds pair the settings: in each, every one was measured once, in random order. Of a pair the
+//! logarithms of the ratios of their step times are taken for normal, so that Student's t gives an
+//! interval of the ratio. None of these blocks had a part in the choice.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use statrs::distribution::{ContinuousCDF, StudentsT};
+
+use super::found::{Found, MARGIN};
+use results::statistics::{CONFIDENCE, median};
+
+/// Fewer rounds give no interval worth the name.
+pub const LEAST_ROUNDS: usize = 4;
+
+/// A gain is unknown if half its interval is wider than this.
+const TOO_WIDE: f64 = 0.15;
+
+/// How long one setting takes, in parts of another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Ratio {
+    /// Of the two, the geometric mean over rounds.
+    pub ratio: f64,
+    /// 95 % interval.
+    pub low: f64,
+    /// Its other end.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// From the ratios of pairs; none for fewer than [`LEAST_ROUNDS`].
+    pub fn of(pairs: &[f64]) -> Option<Ratio> {
+        let count = pairs.len() as f64;
+        if pairs.len() < LEAST_ROUNDS {
+            return None;
+        }
+        let logs: Vec<f64> = pairs.iter().map(|ratio| ratio.ln()).collect();
+        let mean = logs.iter().sum::<f64>() / count;
+        let square = logs.iter().map(|log| (log - mean).powi(2)).sum::<f64>() / (count - 1.0);
+        let student = StudentsT::new(0.0, 1.0, count - 1.0).expect("there are several rounds");
+        let half = student.inverse_cdf(0.5 + CONFIDENCE / 2.0) * (square / count).sqrt();
+        Some(Ratio { ratio: mean.exp(), low: (mean - half).exp(), high: (mean + half).exp() })
+    }
+
+    /// How much less time the divisor takes, in parts of the dividend: nearest, least, most.
+    pub fn saved(&self) -> (f64, f64, f64) {
+        (1.0 - 1.0 / self.ratio, 1.0 - 1.0 / self.low, 1.0 - 1.0 / self.high)
+    }
+
+    /// Nobody can tell the two apart.
+    pub fn is_tie(&self) -> bool {
+        self.low <= 1.0 && self.high >= 1.0
+    }
+
+    fn is_unknown(&self) -> bool {
+        self.is_tie() && (self.high / self.low).sqrt() - 1.0 > TOO_WIDE
+    }
+}
+
+/// How long one setting took in parts of another, in every round that has both.
+pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64> {
+    rounds.iter().filter_map(|round| Some(round.get(&of)? / round.get(&to)?)).collect()
+}
+
+/// What is to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// The choice is faster than the defaults, by more than the practical margin.
+    Change,
+    /// It seems to be, by more than the margin, but may be no faster: more blocks would tell.
+    Lean,
+    /// It cannot be told from the defaults, is slower, or gains too little: they may stay.
+    Keep,
+    /// Nothing can be said.
+    Unknown,
+}
+
+/// What the search comes down to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The setting that was chosen.
+    pub choice: usize,
+    /// Its median step time over fresh rounds, in seconds.
+    pub step_s: f64,
+    /// Rounds of fresh blocks.
+    pub rounds: usize,
+    /// How long the others take, in parts of the choice.
+    pub others: BTreeMap<usize, Ratio>,
+    /// Settings that are as good, as far as fresh blocks tell: no slower by more than the margin, or not
+    /// known to be.
+    pub tied: Vec<usize>,
+    /// Settings that were not measured afresh and are expected within the margin of the choice.
+    pub expected_tied: Vec<usize>,
+    /// Against the first of the defaults.
+    pub verdict: Verdict,
+}
+
+impl Answer {
+    /// Another setting than the defaults is recommended.
+    pub fn changes(&self) -> bool {
+        matches!(self.verdict, Verdict::Change | Verdict::Lean)
+    }
+
+    /// None if nothing was chosen, or too few rounds were measured.
+    pub fn of(found: &Found, default: usize) -> Option<Answer> {
+        let &choice = found.best.first()?;
+        let times = |setting: usize| -> Vec<f64> {
+            found.fresh.iter().filter_map(|round| round.get(&setting).copied()).collect()
+        };
+        let pairs = |other: usize| paired(&found.fresh, other, choice);
+        let others: BTreeMap<usize, Ratio> = found
+            .fresh
+            .iter()
+            .flat_map(|round| round.keys().copied())
+            .filter(|&other| other != choice)
+            .filter_map(|other| Some((other, Ratio::of(&pairs(other))?)))
+            .collect();
+        let step_s = times(choice);
+        if step_s.len() < LEAST_ROUNDS {
+            return None;
+        }
+        let verdict = match others.get(&default) {
+            _ if default == choice => Verdict::Keep,
+            Some(ratio) if ratio.is_unknown() => Verdict::Unknown,
+            Some(ratio) if ratio.ratio <= 1.0 + MARGIN => Verdict::Keep,
+            Some(ratio) if ratio.low > 1.0 => Verdict::Change,
+            Some(_) => Verdict::Lean,
+            None => Verdict::Unknown,
+        };
+        let tied = |(_, ratio): &(&usize, &Ratio)| ratio.is_tie() || ratio.ratio < 1.0 + MARGIN;
+        let limit = found.expected_s[choice] * (1.0 + MARGIN);
+        let expected_tied = |&setting: &usize| {
+            setting != choice
+                && !others.contains_key(&setting)
+                && !found.failed.contains_key(&setting)
+                && found.expected_s[setting] <= limit
+        };
+        Some(Answer {
+            choice,
+            step_s: median(step_s)?,
+            rounds: found.fresh.len(),
+            tied: others.iter().filter(tied).map(|(&setting, _)| setting).collect(),
+            expected_tied: (0..found.expected_s.len()).filter(expected_tied).collect(),
+            others,
+            verdict,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(fresh: &[[f64; 3]]) -> Found {
+        let round = |times: &[f64; 3]| times.iter().copied().enumerate().collect();
+        Found {
+            best: vec![1, 0, 2],
+            expected_s: vec![1.2, 1.0, 1.01, 1.015, 1.3],
+            fresh: fresh.iter().map(round).collect(),
+            ..Found::default()
+        }
+    }
+
+    #[test]
+    fn intervals_are_students() {
+        let ratio = Ratio::of(&[1.1, 1.2, 1.1, 1.2]).unwrap();
+        // Logarithms 0.0953 and 0.1823: mean 0.1388, standard deviation 0.0502, t(3) = 3.182.
+        assert!((ratio.ratio - 1.1489).abs() < 1e-4, "{ratio:?}");
+        assert!((ratio.low - 1.0607).abs() < 1e-3 && (ratio.high - 1.2445).abs() < 1e-3);
+        assert_eq!(Ratio::of(&[1.0, 1.0, 1.0]), None);
+    }
+
+    #[test]
+    fn a_clear_gain_is_a_change_and_close_rivals_are_tied() {
+        let rounds = [[1.2, 1.0, 1.01], [1.25, 1.02, 1.0], [1.19, 1.0, 1.0], [1.22, 1.01, 1.02]];
+        let answer = Answer::of(&found(&rounds), 0).unwrap();
+        assert_eq!((answer.choice, answer.verdict, answer.rounds), (1, Verdict::Change, 4));
+        assert_eq!((answer.tied, answer.expected_tied), (vec![2], vec![3]));
+        let (saved, least, most) = answer.others[&0].saved();
+        assert!(least > 0.1 && least < saved && saved < most && most < 0.25);
+    }
+
+    #[test]
+    fn pure_noise_is_a_tie_and_wild_noise_is_nothing() {
+        let noise = [[1.0, 1.02, 1.01], [1.03, 1.0, 1.0], [0.99, 1.0, 1.02], [1.0, 1.01, 0.98]];
+        let answer = Answer::of(&found(&noise), 0).unwrap();
+        assert_eq!((answer.verdict, answer.tied), (Verdict::Keep, vec![0, 2]));
+        let wild = [[1.0, 3.0, 2.0], [4.0, 1.0, 1.0], [1.0, 2.0, 3.0], [2.0, 1.0, 1.0]];
+        assert_eq!(Answer::of(&found(&wild), 0).unwrap().verdict, Verdict::Unknown);
+        assert_eq!(Answer::of(&found(&noise[..3]), 0), None, "three rounds");
+        assert_eq!(Answer::of(&Found::default(), 0), None, "nothing was measured");
+    }
+
+    #[test]
+    fn a_gain_that_may_be_none_is_said_to_be_so() {
+        let rounds = [[1.08, 1.0, 1.0], [0.98, 1.0, 1.0], [1.07, 1.0, 1.0], [1.0, 1.0, 1.0]];
+        assert_eq!(Answer::of(&found(&rounds), 0).unwrap().verdict, Verdict::Lean);
+    }
+
+    #[test]
+    fn a_sure_gain_that_is_too_small_is_no_reason_to_change() {
+        let rounds = [[1.01, 1.0, 1.0], [1.011, 1.0, 1.0], [1.009, 1.0, 1.0], [1.01, 1.0, 1.0]];
+        let answer = Answer::of(&found(&rounds), 0).unwrap();
+        assert_eq!((answer.verdict, answer.others[&0].is_tie()), (Verdict::Keep, false));
+    }
+
+    #[test]
+    fn a_choice_that_turns_out_worse_keeps_the_default() {
+        let worse = [[1.0, 1.1, 1.2], [1.0, 1.12, 1.2], [1.0, 1.11, 1.2], [1.01, 1.1, 1.2]];
+        assert_eq!(Answer::of(&found(&worse), 0).unwrap().verdict, Verdict::Keep);
+    }
+}

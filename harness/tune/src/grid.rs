@@ -1,0 +1,74 @@
+//! The settings of one world size.
+
+use std::time::Duration;
+
+use super::answer::LEAST_ROUNDS;
+use super::search::Task;
+use super::space::{Present, Space};
+use measure::plan::Plan;
+
+/// A grid of settings, some of the cases that a crew knows.
+pub struct Grid {
+    /// The settings.
+    pub plan: Plan,
+    /// Where they lie among each other.
+    pub space: Space,
+    /// The place of each among all cases.
+    index: Vec<usize>,
+}
+
+impl Grid {
+    /// Of a plan whose cases are among `all`; compared with Horovod's defaults, or with what is there at present.
+    ///
+    /// # Panics
+    /// When they are not.
+    pub fn new(all: &Plan, plan: Plan, present: Option<&Present>) -> Grid {
+        let place = |case| all.cases.iter().position(|planned| planned.case == case);
+        let places = plan.cases.iter().map(|planned| place(planned.case.clone()));
+        let index = places.collect::<Option<_>>().expect("all cases hold the grid's");
+        let mut space = Space::of(&plan);
+        if let Some(present) = present {
+            space.compare_with(&plan, present);
+        }
+        Grid { plan, space, index }
+    }
+
+    /// The place of a setting among all cases.
+    pub fn index(&self, setting: usize) -> usize {
+        self.index[setting]
+    }
+
+    /// Takes over where ranks run, once processes have been given to all cases. What cannot run here, and
+    /// why, is an error.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn settle(&mut self, all: &Plan) -> Result<(), String> {
+        for (planned, &at) in self.plan.cases.iter_mut().zip(&self.index) {
+            planned.placement = all.cases[at].placement.clone();
+            planned.left = all.cases[at].left.clone();
+        }
+        if let Some((reason, _)) = self.plan.left().first() {
+            return Err(format!("{reason}; name another with --topology"));
+        }
+        let mut planes = self.plan.cases.iter().map(|planned| planned.data_plane.as_ref());
+        planes.find_map(Result::err).map_or(Ok(()), |reason| Err(reason.clone()))
+    }
+
+    /// What a search of it is about.
+    pub fn task<'t>(&'t self, predict: &'t super::search::Predict<'t>) -> Task<'t> {
+        let Space { points, always, defaults } = &self.space;
+        Task { points, always, defaults, predict }
+    }
+
+    /// A guess at the time of its longest block.
+    pub fn longest_block(&self) -> Duration {
+        let blocks = self.plan.cases.iter().map(|planned| self.plan.estimate(planned));
+        blocks.max().unwrap_or_default()
+    }
+
+    /// Every setting that is always measured, and fresh rounds of the choice and the defaults.
+    pub fn least_blocks(&self) -> usize {
+        self.space.always.len() + LEAST_ROUNDS * (self.space.defaults.len() + 1)
+    }
+}

@@ -1,0 +1,385 @@
+//! What a search has found, for people and for programs.
+
+mod hand_over;
+mod json;
+
+use std::fmt::Write as _;
+
+use algorithms::fusion::effective_threshold_bytes;
+
+use super::answer::{Answer, Ratio, Verdict};
+use super::found::MARGIN;
+use super::grid::Grid;
+use super::larger::Larger;
+use super::regret::Run;
+use super::space::{CACHED, edges};
+use super::tuned::Tuned;
+use measure::config::Case;
+use measure::summary::HOROVOD_DEFAULTS;
+use results::row::Row;
+use results::units::mib;
+use transports::data_plane::MPI_ALLREDUCE;
+use workloads::framework::Compression;
+
+/// What the script calls the setting that was chosen.
+pub const RECOMMENDED: &str = "recommended";
+
+/// As many rivals are named; the others are in the JSON.
+const NAMED: usize = 6;
+
+/// If a better setting was missed with more than this probability, the answer says so.
+const LIKELY: f64 = 0.2;
+
+/// Everything there is to tell of one world size.
+pub struct Report<'r> {
+    /// The settings.
+    pub grid: &'r Grid,
+    /// What the search brought.
+    pub tuned: &'r Tuned,
+    /// What the first of the defaults is.
+    pub reference: &'r str,
+    /// What the simulator expects of more ranks, where that was asked for.
+    pub larger: Option<&'r Larger>,
+    /// It is the last world size, whose settings are to be copied.
+    pub is_last: bool,
+}
+
+impl Report<'_> {
+    /// Recommendations for Horovod rest on its own data plane alone.
+    pub(super) fn is_for_horovod(&self) -> bool {
+        self.grid.plan.cases.iter().all(|planned| planned.case.algorithm == MPI_ALLREDUCE)
+    }
+
+    pub(super) fn case(&self, setting: usize) -> &Case {
+        &self.grid.plan.cases[setting].case
+    }
+
+    pub(super) fn name(&self, setting: usize) -> String {
+        let case = self.case(setting);
+        let cache = if case.control_plane == CACHED { "cache on" } else { "cache off" };
+        let fusion = match case.fusion_threshold_bytes {
+            0 => "no fusion".to_string(),
+            bytes => format!("{} MiB", mib(bytes)),
+        };
+        let algorithm = match case.algorithm.as_str() {
+            MPI_ALLREDUCE => String::new(),
+            name => format!(", {name}"),
+        };
+        let compression = match case.varied.compression {
+            None | Some(Compression::None) => "",
+            Some(compression) => &format!(", {}", compression.name()),
+        };
+        let groups = match case.varied.num_groups {
+            None | Some(0) => String::new(),
+            Some(count) => format!(", {count} groups"),
+        };
+        let ms = case.cycle_time_ms();
+        format!("{fusion}, {ms} ms, {cache}{algorithm}{compression}{groups}")
+    }
+
+    /// What a default is called.
+    fn role(&self, setting: usize) -> Option<&str> {
+        let place = self.grid.space.defaults.iter().position(|&default| default == setting)?;
+        Some(match place {
+            0 => self.reference,
+            _ => {
+                let case = self.case(setting);
+                let is = |(mib, ms, _): &&(usize, f64, &str)| {
+                    case.fusion_threshold_bytes == mib << 20 && case.cycle_time_ms() == *ms
+                };
+                HOROVOD_DEFAULTS
+                    .iter()
+                    .find(is)
+                    .map_or("near Horovod's older default", |default| default.2)
+            }
+        })
+    }
+
+    /// For the terminal, and `summary.txt`.
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        let first = self.case(0);
+        let Tuned { blocks, steps_per_block: steps, seconds, .. } = *self.tuned;
+        let bytes = self.grid.plan.workload.elements() * self.grid.plan.config.wire().size_bytes();
+        let nodes = first.topology.nodes();
+        let _ = writeln!(
+            text,
+            "{}: {} gradients, {:.1} MB, {} rank{} on {nodes} node{} over {}{}",
+            self.grid.plan.workload.name,
+            self.grid.plan.workload.gradients.len(),
+            bytes as f64 / 1e6,
+            first.topology.ranks(),
+            if first.topology.ranks() == 1 { "" } else { "s" },
+            if nodes == 1 { "" } else { "s" },
+            first.transport,
+            if self.grid.plan.cases[0].placement.emulated { "; nodes are emulated" } else { "" },
+        );
+        let _ = writeln!(
+            text,
+            "measured {blocks} blocks ({} training steps) of {} of {} settings in {seconds:.0} s; the \
+             likeliest setting that was not measured would save {:.0} % more with a probability of {:.0} %",
+            blocks * steps,
+            self.tuned.found.blocks.len(),
+            self.grid.plan.cases.len(),
+            100.0 * MARGIN,
+            100.0 * self.tuned.found.missed,
+        );
+        for (&setting, why) in &self.tuned.found.failed {
+            let _ = writeln!(text, "failed: {}: {why}", self.name(setting));
+        }
+        match &self.tuned.answer {
+            Some(answer) => self.conclude(answer, &mut text),
+            None => {
+                let _ = writeln!(
+                    text,
+                    "\nNothing is recommended: too little could be measured after a setting was \
+                     chosen. Give more time with --budget."
+                );
+            }
+        }
+        if let Some(Run { settings, regret, default_regret, .. }) = &self.tuned.lost {
+            let saved = |regret: &f64| 100.0 * (1.0 - 1.0 / (1.0 + regret));
+            let _ = writeln!(
+                text,
+                "\nmeasured all {settings} settings afterwards: the best, chosen in every second round, saves \
+                 {:.1} % against what is recommended in the others, {:.1} % against {}",
+                saved(regret),
+                saved(default_regret),
+                self.reference,
+            );
+        }
+        text
+    }
+
+    fn conclude(&self, answer: &Answer, text: &mut String) {
+        let _ = writeln!(text, "\n{}", self.verdict(answer));
+        if self.tuned.found.missed > LIKELY && answer.verdict != Verdict::Unknown {
+            let _ = writeln!(
+                text,
+                "A setting that was not measured may well be better: there was too little time to try; give \
+                 more with --budget."
+            );
+        }
+        self.compare(answer, text);
+        if answer.verdict == Verdict::Unknown {
+            return;
+        }
+        self.explain(answer, text);
+        self.expect_of_larger(text);
+        if self.is_last {
+            self.hand_over(answer, text);
+        }
+    }
+
+    fn verdict(&self, answer: &Answer) -> String {
+        let (name, reference) = (self.name(answer.choice), self.reference);
+        let step_ms = 1e3 * answer.step_s;
+        let against = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
+        let saves = against.map_or(String::new(), saved);
+        match (answer.verdict, against) {
+            (Verdict::Change, Some(_)) => {
+                format!("Use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}.")
+            }
+            (Verdict::Lean, Some(_)) => format!(
+                "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but \
+                 the interval holds 0; a larger --budget would tell."
+            ),
+            (Verdict::Keep, None) => format!(
+                "Keep {reference}: nothing that was measured is better ({step_ms:.1} ms a step)."
+            ),
+            (Verdict::Keep, Some(ratio)) if ratio.low > 1.0 => format!(
+                "Keep {reference}: the best candidate, {name}, saves {saves} of a step, less than the \
+                 {:.0} % that make a change worth while.",
+                100.0 * MARGIN,
+            ),
+            (Verdict::Keep, Some(ratio)) if ratio.high < 1.0 => format!(
+                "Keep {reference}: the best candidate, {name}, turned out to be slower."
+            ),
+            (Verdict::Keep, Some(_)) => format!(
+                "Keep {reference}: the best candidate, {name}, cannot be told from it ({saves} less time)."
+            ),
+            (_, None) => format!(
+                "Nothing is recommended: {reference} could not be measured, so there is nothing to compare \
+                 {name} with ({step_ms:.1} ms a step)."
+            ),
+            (Verdict::Unknown, _) => {
+                "Nothing is recommended: times vary so much that no setting can be told from another. Try \
+                 on a quieter machine, or with a larger --budget."
+                    .into()
+            }
+        }
+    }
+
+    fn compare(&self, answer: &Answer, text: &mut String) {
+        let _ = writeln!(
+            text,
+            "\n  compared in {} fresh rounds, each setting once in each:",
+            answer.rounds
+        );
+        let step_ms = format!("{:.1}", answer.step_s * 1e3);
+        let _ = writeln!(text, "  {step_ms:>8} ms  {}", self.name(answer.choice));
+        let mut others: Vec<(&usize, &Ratio)> = answer.others.iter().collect();
+        others.sort_by(|a, b| a.1.ratio.total_cmp(&b.1.ratio));
+        for (&other, ratio) in others {
+            let percent = |ratio: f64| 100.0 * (ratio - 1.0);
+            let tied = match answer.tied.contains(&other) {
+                true if ratio.high < 1.0 => "  faster here",
+                true => "  as good",
+                false => "",
+            };
+            let role = self.role(other).map_or(String::new(), |role| format!("  ({role})"));
+            let _ = writeln!(
+                text,
+                "  {:>+8.1} %   {:<34} [{:+.1}, {:+.1}] %{tied}{role}",
+                percent(ratio.ratio),
+                self.name(other),
+                percent(ratio.low),
+                percent(ratio.high),
+            );
+        }
+        let near = &answer.expected_tied;
+        let names: Vec<String> =
+            near.iter().take(NAMED).map(|&setting| self.name(setting)).collect();
+        let more = match near.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!("; and {more} more"),
+        };
+        if !near.is_empty() {
+            let _ = writeln!(
+                text,
+                "  expected within {:.0} %, not compared: {}{more}",
+                100.0 * MARGIN,
+                names.join("; ")
+            );
+        }
+    }
+
+    /// Where the time goes.
+    fn explain(&self, answer: &Answer, text: &mut String) {
+        let choice = answer.choice;
+        let default =
+            self.grid.space.defaults.first().copied().filter(|&default| default != choice);
+        let row = |setting: usize| self.tuned.fresh.get(&setting);
+        let _ = writeln!(text, "\nwhy (medians of the fresh rounds)");
+        let part = |what: &str, of: fn(&Row) -> Option<f64>| {
+            let ms = |setting: usize| row(setting).and_then(of).map(|us| us / 1e3);
+            let instead =
+                default.and_then(ms).map_or(String::new(), |ms| format!(", instead of {ms:.1}"));
+            ms(choice).map_or(String::new(), |ms| format!("  {what}: {ms:.1} ms{instead}\n"))
+        };
+        text.push_str(&part("computation, which no setting changes", |row| row.bound_us));
+        text.push_str(&part("communication that computation does not hide", |row| {
+            row.exposed_us_p50
+        }));
+        text.push_str(&part("copying into and out of the fusion buffer", |row| row.packing_us_p50));
+        text.push_str(&part("negotiating what to reduce next", |row| row.negotiation_us_p50));
+        let messages = |setting: usize| row(setting).and_then(|row| row.messages_p50);
+        if let Some(count) = messages(choice).filter(|&count| count > 0.0) {
+            let wire = self.grid.plan.cases[choice].framework.wire(self.grid.plan.config.dtype());
+            let bytes = self.grid.plan.workload.elements() * wire.size_bytes();
+            let instead = default
+                .and_then(messages)
+                .map_or(String::new(), |other| format!(", instead of {other:.0}"));
+            let _ = writeln!(
+                text,
+                "  messages: {count:.0} a step, of {:.1} MB on average{instead}",
+                bytes as f64 / 1e6 / count
+            );
+        }
+        self.explain_threshold(choice, text);
+    }
+
+    /// What a threshold beside this one costs, and what the buffer takes.
+    fn explain_threshold(&self, choice: usize, text: &mut String) {
+        let here = &self.grid.space.points[choice];
+        let beside = |octaves: f64| {
+            (0..self.grid.space.points.len()).find(|&other| {
+                let point = &self.grid.space.points[other];
+                (point.category, point.cycle_octaves) == (here.category, here.cycle_octaves)
+                    && (point.threshold_octaves - here.threshold_octaves - octaves).abs() < 0.01
+            })
+        };
+        let base_s = self.tuned.found.expected_s[choice];
+        let cost = |setting: usize| {
+            let how = if self.tuned.found.blocks.contains_key(&setting) {
+                "measured"
+            } else {
+                "expected"
+            };
+            let percent = 100.0 * (self.tuned.found.expected_s[setting] / base_s - 1.0);
+            format!("{percent:+.1} % ({how})")
+        };
+        let _ = writeln!(
+            text,
+            "  a threshold half as large: {}; twice as large: {}",
+            beside(-1.0).map_or("not tried".into(), cost),
+            beside(1.0).map_or("not tried".into(), cost),
+        );
+        let edges = edges(&self.grid.plan, choice);
+        if !edges.is_empty() {
+            let _ = writeln!(
+                text,
+                "  at the edge of what was tried: {}; values beyond can be pinned (--fusion-threshold-mb, \
+                 --cycle-time-ms)",
+                edges.join(" and ")
+            );
+        }
+        let case = self.case(choice);
+        let threshold = case.fusion_threshold_bytes;
+        let effective = effective_threshold_bytes(threshold, &case.topology);
+        let rounding = match effective == threshold {
+            true => String::new(),
+            false => format!(", which Horovod rounds up to {effective} bytes"),
+        };
+        let _ = writeln!(
+            text,
+            "  memory: {} MiB on every rank for each fusion buffer (one for each framework, device and \
+             stream){rounding}",
+            mib(threshold)
+        );
+    }
+
+    fn expect_of_larger(&self, text: &mut String) {
+        let Some(Larger { machine, local_size, messages, sizes }) = self.larger else { return };
+        // To what is shown, without a negative zero.
+        let percent = |ratio: f64| (1000.0 * (ratio - 1.0)).round() / 10.0 + 0.0;
+        let factors = || messages.factors.iter().map(|&(_, factor)| factor);
+        let _ = writeln!(
+            text,
+            "\nat larger sizes, simulated on machine {machine}, {local_size} rank{} on each node\n  a message \
+             takes what {} takes there, times what it took longer here at that size of its pieces: fitted \
+             on {} sizes, {:.2} to {:.2}",
+            if *local_size == 1 { "" } else { "s" },
+            messages.algorithm,
+            messages.factors.len(),
+            factors().fold(f64::INFINITY, f64::min),
+            factors().fold(0.0, f64::max),
+        );
+        let _ = writeln!(
+            text,
+            "  {:>10}  {:>24}  {:>25}  best there",
+            "ranks", "recommended, step (ms)", "defaults take more (%)"
+        );
+        for (at, size) in sizes.iter().enumerate() {
+            let step = size.recommended_ms;
+            let more = size.default_ratio;
+            let step = format!("{:.1} [{:.1}, {:.1}]", step.value, step.low, step.high);
+            let [value, low, high] = [more.value, more.low, more.high].map(percent);
+            let more = format!("{value:+.1} [{low:+.1}, {high:+.1}]");
+            let best = format!("{} ({:+.1} %)", self.name(size.best), percent(size.best_ratio));
+            let ranks = format!("{}{}", if at == 0 { "here: " } else { "" }, size.ranks);
+            let _ = writeln!(text, "  {ranks:>10}  {step:>24}  {more:>25}  {best}");
+        }
+        let _ = writeln!(
+            text,
+            "  intervals: every parameter of the machine at either end, and other algorithms in its place; \
+             how far simulation is off is to be seen where both are known, here"
+        );
+    }
+}
+
+/// How much less time the choice takes, with its interval.
+fn saved(ratio: &Ratio) -> String {
+    let (nearest, least, most) = ratio.saved();
+    format!("{:.1} % [{:.1}, {:.1}]", 100.0 * nearest, 100.0 * least, 100.0 * most)
+}

@@ -1,0 +1,229 @@
+//! Which setting is measured next.
+//!
+//! The settings that one would have without tuning are measured first. What their messages and
+//! negotiations cost tells the model how long a step takes with any other setting. Then, a few settings
+//! at a time: those that are likeliest to beat the best one by more than the practical margin, where a
+//! setting is expected to take as much longer than the model says as its neighbours did; and with them one
+//! of which no neighbour tells much, since there the model may be wrong as nowhere else. When none is
+//! likely to, or a share of the budget is used up, the better half of the settings is measured again,
+//! then the better half of those. Blocks of a round are interleaved in random order, so that the drift of
+//! the machine falls on all alike; and the best setting so far is part of every round, which tells drift
+//! from progress: levels of settings and of rounds are fitted together. In the end the finalists meet in rounds of
+//! their own, the fastest is chosen, and rounds after that, in which it meets the defaults, are what the answer
+//! rests on; they end when they are sure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+
+use super::answer::{Ratio, paired};
+use super::found::{Blocks, Found, MARGIN, Point};
+use super::surface::Surface;
+use results::error::RecordError;
+
+/// A setting that beats the best one with less than this probability is not measured.
+const UNLIKELY: f64 = 0.05;
+
+/// Settings measured at a time.
+const AT_ONCE: usize = 4;
+
+/// Settings that are measured again first.
+const SURVIVORS: usize = 12;
+
+/// Settings that are measured in the same rounds before one of them is chosen.
+const FINALISTS: usize = 4;
+
+/// Rounds of them, at most.
+const FINAL_ROUNDS: usize = 8;
+
+/// The choice, and those that might have been it, which the answer is drawn from.
+const RIVALS: usize = 2;
+
+/// Fresh rounds are enough once there are so many ...
+const ENOUGH_ROUNDS: usize = 8;
+
+/// ... and half the interval of every ratio to the choice is no wider than this. How wide it is decides, not where
+/// it lies: to stop as soon as a difference shows would find one where there is none.
+const SURE: f64 = MARGIN / 8.0;
+
+/// Step time in seconds that a model expects of each setting, from blocks of some.
+pub type Predict<'t> = dyn Fn(&Blocks) -> Vec<f64> + 't;
+
+/// What a search is about.
+pub struct Task<'t> {
+    /// Of each setting.
+    pub points: &'t [Point],
+    /// Always measured, first.
+    pub always: &'t [usize],
+    /// Of those, the ones that the answer is compared with.
+    pub defaults: &'t [usize],
+    /// The model.
+    pub predict: &'t Predict<'t>,
+}
+
+/// Searches, chooses, and measures what was chosen against the defaults, as long as the budget lasts.
+///
+/// # Errors
+/// When results cannot be written.
+pub fn search(
+    task: &Task,
+    surface: &mut dyn Surface,
+    random: &mut ChaCha8Rng,
+) -> Result<Found, RecordError> {
+    let mut found = Found::default();
+    found.round(task.always, surface, random)?;
+    if found.blocks.is_empty() {
+        return Ok(found);
+    }
+    // By now the surface knows how long a block takes; if blocks become slower, there will be fewer.
+    let budget = found.used() + surface.blocks_left();
+    // For the finalists, and then fresh ones for the answer.
+    let finals = budget / 2;
+    let explored = (budget - finals) * 2 / 3;
+    loop {
+        found.expect(task);
+        let chances = found.chances(task);
+        found.missed = chances.first().map_or(0.0, |&(chance, _)| chance);
+        let lonely = found.loneliest(task.points);
+        let is_late = surface.blocks_left() <= finals || found.used() + AT_ONCE + 2 > explored;
+        if (found.missed < UNLIKELY && lonely.is_none()) || is_late {
+            break;
+        }
+        let mut next = apart(&chances, task.points);
+        next.extend(lonely.filter(|lonely| !next.contains(lonely)));
+        next.push(found.best[0]);
+        found.round(&next, surface, random)?;
+    }
+    let mut survivors = found.best.len().min(SURVIVORS);
+    while surface.blocks_left() > finals + survivors && survivors >= FINALISTS {
+        let round = found.best[..survivors].to_vec();
+        found.round(&round, surface, random)?;
+        found.expect(task);
+        survivors = (survivors / 2).min(found.best.len());
+    }
+    found.prefer_the_middle(task);
+    found.decide(task, surface, random)?;
+    Ok(found)
+}
+
+impl Found {
+    fn round(
+        &mut self,
+        settings: &[usize],
+        surface: &mut dyn Surface,
+        random: &mut ChaCha8Rng,
+    ) -> Result<(), RecordError> {
+        let mut order = settings.to_vec();
+        order.shuffle(random);
+        for setting in order {
+            if surface.blocks_left() == 0 || self.failed.contains_key(&setting) {
+                continue;
+            }
+            match surface.block(setting)? {
+                Ok(observed) => {
+                    self.blocks.entry(setting).or_default().push(observed);
+                    self.rounds.entry(setting).or_default().push(self.count);
+                }
+                Err(why) => {
+                    self.failed.insert(setting, why);
+                    self.blocks.remove(&setting);
+                    self.rounds.remove(&setting);
+                }
+            }
+        }
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Rounds of the finalists, after which the fastest of them is the choice; then rounds of the choice, the
+    /// next best and the defaults, from which the answer is drawn.
+    fn decide(
+        &mut self,
+        task: &Task,
+        surface: &mut dyn Surface,
+        random: &mut ChaCha8Rng,
+    ) -> Result<(), RecordError> {
+        let until = surface.blocks_left() * 3 / 4;
+        let finalists = self.best.iter().take(FINALISTS).copied().collect();
+        let rounds = self
+            .rounds_of(finalists, until, surface, random, |rounds| rounds.len() >= FINAL_ROUNDS)?;
+        let total = |setting: usize| -> f64 {
+            rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
+        };
+        self.best.retain(|setting| !self.failed.contains_key(setting));
+        let enough = rounds.len() as f64 * (MARGIN / 4.0).ln_1p();
+        let middle = self.best.first().map(|&middle| (middle, total(middle) - enough));
+        let left = self.best.len().min(FINALISTS);
+        self.best[..left].sort_by(|&a, &b| total(a).total_cmp(&total(b)));
+        if let Some((middle, total_log)) = middle
+            && total_log <= total(self.best[0])
+        {
+            self.put_first(middle);
+        }
+        let rivals = self.best.iter().take(RIVALS).copied();
+        let defaults =
+            task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
+        let all: BTreeSet<usize> = rivals.chain(defaults).collect();
+        let Some(&choice) = self.best.first() else { return Ok(()) };
+        let is_sure = |rounds: &[BTreeMap<usize, f64>], other: usize| {
+            Ratio::of(&paired(rounds, other, choice))
+                .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
+        };
+        let settings: Vec<usize> = all.into_iter().collect();
+        self.fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
+            // Who has failed is in the last round no more.
+            let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
+            let last = last.unwrap_or_default();
+            let mut others = last.iter().filter(|&&setting| setting != choice);
+            let are_sure =
+                rounds.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(rounds, other));
+            are_sure || !(rounds.is_empty() || last.contains(&choice))
+        })?;
+        self.best.retain(|setting| !self.failed.contains_key(setting));
+        Ok(())
+    }
+
+    /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting.
+    fn rounds_of(
+        &mut self,
+        mut settings: Vec<usize>,
+        until: usize,
+        surface: &mut dyn Surface,
+        random: &mut ChaCha8Rng,
+        enough: impl Fn(&[BTreeMap<usize, f64>]) -> bool,
+    ) -> Result<Vec<BTreeMap<usize, f64>>, RecordError> {
+        let mut rounds = Vec::new();
+        let more = |left: usize, settings: &[usize]| {
+            left >= until + settings.len() && !settings.is_empty()
+        };
+        while more(surface.blocks_left(), &settings) && !enough(&rounds) {
+            settings.shuffle(random);
+            let mut round = BTreeMap::new();
+            for &setting in &settings {
+                match surface.block(setting)? {
+                    Ok(observed) => drop(round.insert(setting, observed.step_s)),
+                    Err(why) => drop(self.failed.insert(setting, why)),
+                }
+            }
+            settings.retain(|setting| !self.failed.contains_key(setting));
+            rounds.push(round);
+        }
+        Ok(rounds)
+    }
+}
+
+/// The likeliest few that are not next to each other.
+fn apart(chances: &[(f64, usize)], points: &[Point]) -> Vec<usize> {
+    let mut next: Vec<usize> = Vec::new();
+    for &(chance, setting) in chances.iter().filter(|(chance, _)| *chance >= UNLIKELY) {
+        let near = |&other: &usize| points[setting].nearness(&points[other]) > 0.75;
+        if next.len() < AT_ONCE && (chance > 0.5 || !next.iter().any(near)) {
+            next.push(setting);
+        }
+    }
+    next
+}
+
+#[cfg(test)]
+mod tests;

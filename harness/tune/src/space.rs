@@ -1,0 +1,429 @@
+//! Settings that may be chosen: a grid with Horovod's defaults and first points in it.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::found::Point;
+use measure::config::{Axes, Case, Config};
+use measure::plan::Plan;
+use measure::summary::HOROVOD_DEFAULTS;
+use results::units::MIB;
+use results::units::mib;
+use transports::data_plane::{self, MPI_ALLREDUCE};
+use transports::transport::MPI;
+use transports::transport::NCCL;
+use workloads::framework::Compression;
+
+/// Fusion thresholds in MiB; 0: no fusion.
+const THRESHOLDS_MIB: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
+
+/// Cycle times in ms.
+const CYCLES_MS: [f64; 9] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
+
+/// Where Horovod's own autotune begins: MiB and ms.
+const SEEDS: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
+
+/// No fusion lies so many factors of two below the smallest threshold.
+const WITHOUT_FUSION_OCTAVES: f64 = 2.0;
+
+/// The cache is on.
+pub const CACHED: &str = "bitvector";
+/// It is off.
+pub const UNCACHED: &str = "coordinator";
+
+/// What is held fixed, and what is varied beside the usual.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pins {
+    /// Only this fusion threshold in MiB; 0 turns fusion off
+    #[arg(long, value_name = "MIB")]
+    pub fusion_threshold_mb: Option<f64>,
+    /// Only this cycle time in ms
+    #[arg(long, value_name = "MS")]
+    pub cycle_time_ms: Option<f64>,
+    /// Only with the response cache (on), or without (off)
+    #[arg(long, value_name = "on|off")]
+    pub cache: Option<Switch>,
+    /// Only with Horovod's hierarchical allreduce (on), or without (off)
+    #[arg(long, value_name = "on|off")]
+    pub hierarchical: Option<Switch>,
+    /// Also hand gradients over in so many groups (num_groups of Horovod's optimizer; 0: without), such as 0,8
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    pub groups: Vec<usize>,
+    /// Also cast gradients to these, where that is allowed, such as none,fp16
+    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
+    pub compression: Vec<Compression>,
+    /// No fusion threshold above so many MiB, which each fusion buffer takes of memory
+    #[arg(long, value_name = "MIB")]
+    pub max_buffer_mb: Option<f64>,
+}
+
+impl Pins {
+    /// These, and where they are silent, others.
+    pub fn or(&self, other: &Pins) -> Pins {
+        fn first<T: Clone>(own: &[T], other: &[T]) -> Vec<T> {
+            if own.is_empty() { other.to_vec() } else { own.to_vec() }
+        }
+        Pins {
+            fusion_threshold_mb: self.fusion_threshold_mb.or(other.fusion_threshold_mb),
+            cycle_time_ms: self.cycle_time_ms.or(other.cycle_time_ms),
+            cache: self.cache.or(other.cache),
+            hierarchical: self.hierarchical.or(other.hierarchical),
+            max_buffer_mb: self.max_buffer_mb.or(other.max_buffer_mb),
+            groups: first(&self.groups, &other.groups),
+            compression: first(&self.compression, &other.compression),
+        }
+    }
+}
+
+impl Pins {
+    /// Whether what is there at present may be compared with settings that are held fixed.
+    ///
+    /// # Errors
+    /// Which of them it contradicts.
+    pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), String> {
+        let cache = if plane == CACHED { Switch::On } else { Switch::Off };
+        let differs = [
+            ("--fusion-threshold-mb", self.fusion_threshold_mb.is_some_and(|pinned| pinned != mib)),
+            ("--max-buffer-mb", self.max_buffer_mb.is_some_and(|most| mib > most)),
+            ("--cycle-time-ms", self.cycle_time_ms.is_some_and(|pinned| pinned != ms)),
+            ("--cache", self.cache.is_some_and(|pinned| pinned != cache)),
+        ];
+        match differs.iter().find(|(_, differs)| *differs) {
+            None => Ok(()),
+            Some((pin, _)) => Err(format!(
+                "--check compares with what the environment says ({mib} MiB, {ms} ms, cache {}), which {pin} \
+                 leaves out; leave one of the two out",
+                if cache == Switch::On { "on" } else { "off" }
+            )),
+        }
+    }
+}
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Switch {
+    On,
+    Off,
+}
+
+/// What is varied for gradients of so many bytes.
+///
+/// # Errors
+/// Pins that contradict each other, or fix what there is not.
+pub fn axes(
+    transport: &str,
+    topology: &str,
+    gradient_bytes: usize,
+    pins: &Pins,
+) -> Result<Axes, String> {
+    let most = pins.max_buffer_mb.unwrap_or(f64::INFINITY);
+    let thresholds = match pins.fusion_threshold_mb {
+        Some(pinned) if pinned > most => {
+            return Err(format!(
+                "the fusion threshold is fixed to {pinned} MiB, but buffers are to have at most {most} \
+                 MiB; leave one of the two out"
+            ));
+        }
+        Some(pinned) => vec![pinned],
+        // The smallest that holds everything is as good as any above it; defaults are always there.
+        None => {
+            let all_mib = gradient_bytes as f64 / MIB;
+            let enough = THRESHOLDS_MIB.into_iter().find(|&mib| mib >= all_mib);
+            let default = |mib: f64| HOROVOD_DEFAULTS.iter().any(|default| default.0 as f64 == mib);
+            let of_use = |mib: &f64| *mib <= enough.unwrap_or(f64::INFINITY) || default(*mib);
+            THRESHOLDS_MIB.into_iter().filter(of_use).filter(|&mib| mib <= most).collect()
+        }
+    };
+    let cycle_time_ms = pins.cycle_time_ms.map_or(CYCLES_MS.to_vec(), |pinned| vec![pinned]);
+    let planes: &[&str] = match pins.cache {
+        None => &[CACHED, UNCACHED],
+        Some(Switch::On) => &[CACHED],
+        Some(Switch::Off) => &[UNCACHED],
+    };
+    let algorithms: &[&str] = match (transport, pins.hierarchical) {
+        (MPI, Some(Switch::On)) => {
+            return Err("over MPI Horovod has no hierarchical allreduce: it needs NCCL; leave \
+                        --hierarchical out"
+                .into());
+        }
+        (MPI, _) => &[MPI_ALLREDUCE],
+        (NCCL, Some(Switch::On)) => &[data_plane::nccl::HIERARCHICAL],
+        (NCCL, Some(Switch::Off)) => &[data_plane::nccl::ALL_REDUCE],
+        (NCCL, None) if topology.starts_with("1x") => &[data_plane::nccl::ALL_REDUCE],
+        (NCCL, None) => &[data_plane::nccl::ALL_REDUCE, data_plane::nccl::HIERARCHICAL],
+        (_, Some(Switch::On)) => &["hierarchical"],
+        (_, Some(Switch::Off)) => &["ring"],
+        (_, None) if topology.starts_with("1x") => &["ring"],
+        (_, None) => &["ring", "hierarchical"],
+    };
+    let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+    Ok(Axes {
+        transport: vec![transport.into()],
+        topology: vec![topology.into()],
+        control_plane: names(planes),
+        algorithm: names(algorithms),
+        fusion_threshold_mib: thresholds,
+        cycle_time_ms,
+        compression: pins.compression.clone(),
+        num_groups: pins.groups.clone(),
+        // Whole messages through the fusion buffer, as Horovod does.
+        packing_kib: 0,
+        segment_kib: if transport == NCCL { 0 } else { Axes::default().segment_kib },
+        ..Axes::default()
+    })
+}
+
+/// What Horovod's variables say at present: control plane, fusion threshold in bytes, cycle time in ms.
+pub type Present = (String, usize, f64);
+
+/// The grid of a plan.
+pub struct Space {
+    /// Of each case.
+    pub points: Vec<Point>,
+    /// Horovod's two pairs of defaults, the newer first: the nearest that pins allow.
+    pub defaults: Vec<usize>,
+    /// Always measured: the defaults, Horovod's first points, and the default of every control plane and
+    /// algorithm.
+    pub always: Vec<usize>,
+}
+
+impl Space {
+    /// Of a plan whose cases differ in nothing but what is tuned.
+    pub fn of(plan: &Plan) -> Space {
+        let cases: Vec<&Case> = plan.cases.iter().map(|planned| &planned.case).collect();
+        let category =
+            |case: &'_ Case| (case.control_plane.clone(), case.algorithm.clone(), case.varied);
+        let mut categories = Vec::new();
+        for case in &cases {
+            if !categories.contains(&category(case)) {
+                categories.push(category(case));
+            }
+        }
+        let smallest = cases.iter().map(|case| case.fusion_threshold_bytes);
+        let smallest = smallest.filter(|&bytes| bytes > 0).min().unwrap_or(1) as f64;
+        let octaves = |bytes: f64| match bytes {
+            0.0 => (smallest / MIB).log2() - WITHOUT_FUSION_OCTAVES,
+            _ => (bytes / MIB).log2(),
+        };
+        let point = |case: &&Case| {
+            let own = category(case);
+            Point {
+                category: categories.iter().position(|other| *other == own).unwrap_or(0),
+                threshold_octaves: octaves(case.fusion_threshold_bytes as f64),
+                cycle_octaves: case.cycle_time.max(Duration::from_micros(10)).as_secs_f64().log2(),
+            }
+        };
+        let points: Vec<Point> = cases.iter().map(point).collect();
+        let nearest = |category: usize, mib: f64, ms: f64| {
+            let distance = |point: &Point| {
+                (point.threshold_octaves - mib.log2()).powi(2)
+                    + (point.cycle_octaves - (ms * 1e-3).log2()).powi(2)
+            };
+            (0..points.len())
+                .filter(|&at| points[at].category == category)
+                .min_by(|&a, &b| distance(&points[a]).total_cmp(&distance(&points[b])))
+        };
+        let [new, old] = HOROVOD_DEFAULTS.map(|(mib, ms, _)| (mib as f64, ms));
+        let unique = |wanted: &[(usize, f64, f64)]| {
+            let mut settings: Vec<usize> = Vec::new();
+            for &(category, mib, ms) in wanted {
+                let found = nearest(category, mib, ms).filter(|at| !settings.contains(at));
+                settings.extend(found);
+            }
+            settings
+        };
+        let defaults = unique(&[(0, new.0, new.1), (0, old.0, old.1)]);
+        let mut wanted = vec![(0, new.0, new.1), (0, old.0, old.1)];
+        wanted.extend(SEEDS.map(|(mib, ms)| (0, mib, ms)));
+        // Two sizes of message at least of every algorithm.
+        let others = 1..categories.len();
+        wanted.extend(others.flat_map(|category| [(category, new.0, new.1), (category, 4.0, 5.0)]));
+        Space { always: unique(&wanted), points, defaults }
+    }
+}
+
+impl Space {
+    /// Puts what is there at present in the place of the newer defaults, if it is in the grid.
+    pub fn compare_with(&mut self, plan: &Plan, (plane, bytes, ms): &Present) {
+        let is = |planned: &measure::plan::Planned| {
+            let case = &planned.case;
+            (&case.control_plane, case.fusion_threshold_bytes) == (plane, *bytes)
+                && case.cycle_time_ms() == *ms
+        };
+        if let Some(present) = plan.cases.iter().position(is) {
+            self.defaults.retain(|&setting| setting != present);
+            self.defaults.insert(0, present);
+            self.always.retain(|&setting| setting != present);
+            self.always.insert(0, present);
+        }
+    }
+}
+
+/// A setting as Horovod's variables.
+pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
+    let capacity = match case.control_plane.as_str() {
+        CACHED => config.sweep.cache_capacity,
+        _ => 0,
+    };
+    let mut variables = vec![
+        ("HOROVOD_FUSION_THRESHOLD", case.fusion_threshold_bytes.to_string()),
+        ("HOROVOD_CYCLE_TIME", case.cycle_time_ms().to_string()),
+        ("HOROVOD_CACHE_CAPACITY", capacity.to_string()),
+    ];
+    if ["hierarchical", data_plane::nccl::HIERARCHICAL].contains(&&*case.algorithm) {
+        variables.push(("HOROVOD_HIERARCHICAL_ALLREDUCE", "1".into()));
+    }
+    variables
+}
+
+/// Where nothing beyond this setting was tried that could be better, in words. Below the smallest threshold
+/// there is no fusion at all, and above one that holds all gradients nothing changes.
+pub fn edges(plan: &Plan, setting: usize) -> Vec<String> {
+    let cases = || plan.cases.iter().map(|planned| &planned.case);
+    let chosen = &plan.cases[setting].case;
+    let mut edges = Vec::new();
+    let thresholds = || cases().map(|case| case.fusion_threshold_bytes).filter(|&bytes| bytes > 0);
+    let all_bytes = plan.workload.elements() * plan.config.wire().size_bytes();
+    let own = chosen.fusion_threshold_bytes;
+    let (least, most) = (thresholds().min(), thresholds().max());
+    if least != most && Some(own) == least {
+        edges.push(format!("the smallest threshold above 0, {} MiB", mib(own)));
+    }
+    if least != most && Some(own) == most && own < all_bytes {
+        edges.push(format!("the largest threshold, {} MiB", mib(own)));
+    }
+    let cycles = || cases().map(|case| case.cycle_time);
+    let (shortest, longest) = (cycles().min(), cycles().max());
+    for (edge, name) in [(shortest, "shortest"), (longest, "longest")] {
+        if shortest != longest && edge == Some(chosen.cycle_time) {
+            edges.push(format!("the {name} cycle time, {} ms", chosen.cycle_time_ms()));
+        }
+    }
+    edges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use measure::config::{Config, Measure, Step};
+    use transports::threads;
+    use workloads::workload::{Gradient, Workload};
+
+    fn plan(transport: &str, topology: &str, elements: u64, pins: &Pins) -> Plan {
+        let gradient = Gradient { name: "a".into(), shape: vec![elements], ready_fraction: 1.0 };
+        let workload = Workload {
+            name: "x".into(),
+            gradients: vec![gradient],
+            ready_order: vec![0],
+            ready_assumed: false,
+        };
+        let config = Config {
+            workload: "x".into(),
+            step: Step { forward_ms: 1.0, backward_ms: 2.0, optimizer_ms: 0.0 },
+            data: Default::default(),
+            framework: Default::default(),
+            sweep: axes(transport, topology, 4 * elements as usize, pins).unwrap(),
+            measure: Measure::default(),
+        };
+        config.check().unwrap();
+        Plan::new(config, workload)
+    }
+
+    fn names(plan: &Plan, settings: &[usize]) -> Vec<String> {
+        settings.iter().map(|&setting| plan.cases[setting].case.to_string()).collect()
+    }
+
+    #[test]
+    fn edges_are_where_something_beyond_could_be_better() {
+        let all = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
+        let of = |values: &str| {
+            let name = format!("threads/2x2/{CACHED}/ring/{values}");
+            let at = all.cases.iter().position(|planned| planned.case.to_string() == name);
+            edges(&all, at.unwrap()).join("; ")
+        };
+        assert_eq!(of("8MiB/5ms"), "");
+        assert_eq!(of("0MiB/5ms"), "");
+        assert_eq!(of("1MiB/5ms"), "the smallest threshold above 0, 1 MiB");
+        assert_eq!(of("128MiB/5ms"), "", "it holds all gradients");
+        assert_eq!(of("8MiB/0.1ms"), "the shortest cycle time, 0.1 ms");
+        assert_eq!(of("8MiB/50ms"), "the longest cycle time, 50 ms");
+        let pins = Pins { cycle_time_ms: Some(5.0), ..Pins::default() };
+        let pinned = plan(threads::NAME, "2x2", 25 << 20, &pins);
+        assert!(edges(&pinned, pinned.cases.len() / 2).iter().all(|edge| !edge.contains("cycle")));
+    }
+
+    #[test]
+    fn defaults_and_horovods_first_points_are_always_measured() {
+        let plan = plan(threads::NAME, "2x2", 25 << 20, &Pins::default());
+        let space = Space::of(&plan);
+        let settings = |plane: &str, algorithm: &str, values: &[&str]| -> Vec<String> {
+            values.iter().map(|value| format!("threads/2x2/{plane}/{algorithm}/{value}")).collect()
+        };
+        let first =
+            ["128MiB/1ms", "64MiB/5ms", "4MiB/5ms", "32MiB/50ms", "16MiB/25ms", "8MiB/10ms"];
+        let other = ["128MiB/1ms", "4MiB/5ms"];
+        let always = [
+            settings(CACHED, "ring", &first),
+            settings(CACHED, "hierarchical", &other),
+            settings(UNCACHED, "ring", &other),
+            settings(UNCACHED, "hierarchical", &other),
+        ];
+        assert_eq!(names(&plan, &space.always), always.concat());
+        assert_eq!(names(&plan, &space.defaults), settings(CACHED, "ring", &first[..2]));
+        // 100 MiB fit into 128: what is above would be the same.
+        let most = plan.cases.iter().map(|planned| planned.case.fusion_threshold_bytes).max();
+        assert_eq!((most, plan.cases.len()), (Some(128 << 20), 4 * 9 * 9));
+    }
+
+    #[test]
+    fn pins_hold_everywhere_and_must_not_contradict_each_other() {
+        let pins =
+            Pins { fusion_threshold_mb: Some(48.0), cache: Some(Switch::Off), ..Pins::default() };
+        let pinned = plan(threads::NAME, "1x2", 1 << 20, &pins);
+        let space = Space::of(&pinned);
+        assert_eq!(pinned.cases.len(), 9);
+        assert_eq!(
+            names(&pinned, &space.defaults),
+            ["threads/1x2/coordinator/ring/48MiB/1ms", "threads/1x2/coordinator/ring/48MiB/5ms"]
+        );
+        let refused = |pins: Pins, transport: &str| axes(transport, "1x2", 1, &pins).unwrap_err();
+        let both = Pins { max_buffer_mb: Some(16.0), ..pins.clone() };
+        assert!(
+            refused(both, threads::NAME)
+                .contains("fixed to 48 MiB, but buffers are to have at most 16")
+        );
+        let hierarchical = Pins { hierarchical: Some(Switch::On), ..Pins::default() };
+        assert!(refused(hierarchical.clone(), MPI).contains("needs NCCL"));
+        let over_nccl = |pins: &Pins| axes(NCCL, "2x2", 1, pins).unwrap().algorithm;
+        assert_eq!(over_nccl(&hierarchical), ["nccl-hierarchical"]);
+        assert_eq!(over_nccl(&Pins::default()), ["nccl-allreduce", "nccl-hierarchical"]);
+        let small = Pins { max_buffer_mb: Some(16.0), ..Pins::default() };
+        let capped = plan(threads::NAME, "1x2", 1 << 28, &small);
+        assert!(capped.cases.iter().all(|planned| planned.case.fusion_threshold_bytes <= 16 << 20));
+    }
+
+    #[test]
+    fn what_the_environment_says_can_be_what_is_compared_with() {
+        let plan = plan(threads::NAME, "1x2", 25 << 20, &Pins::default());
+        let mut space = Space::of(&plan);
+        space.compare_with(&plan, &(UNCACHED.into(), 32 << 20, 2.5));
+        assert_eq!(names(&plan, &space.defaults)[0], "threads/1x2/coordinator/ring/32MiB/2.5ms");
+        assert_eq!((space.defaults.len(), space.always[0]), (3, space.defaults[0]));
+    }
+
+    #[test]
+    fn settings_are_horovods_variables() {
+        let plan = plan(MPI, "1x2", 25 << 20, &Pins::default());
+        let of = |name: &str| {
+            let cases = plan.cases.iter().map(|planned| &planned.case);
+            let case = cases.into_iter().find(|case| case.to_string() == name).unwrap();
+            variables(&plan.config, case).into_iter().map(|(_, value)| value).collect::<Vec<_>>()
+        };
+        assert_eq!(of("mpi/1x2/bitvector/mpi-allreduce/64MiB/2.5ms"), ["67108864", "2.5", "1024"]);
+        assert_eq!(of("mpi/1x2/coordinator/mpi-allreduce/0MiB/1ms"), ["0", "1", "0"]);
+    }
+}

@@ -1,0 +1,199 @@
+//! What measures a block of a setting.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use indicatif::ProgressBar;
+use rand::RngCore;
+
+use super::grid::Grid;
+use measure::crew::{Crew, Ended, Order};
+use measure::plan::{Plan, Planned};
+use measure::tabulate::{blank, block_of, finished, summary};
+use results::error::RecordError;
+use results::provenance::Launch;
+use results::record::{Block, Store};
+use results::row::{Row, Status};
+use results::statistics::median;
+use training::outcome::Outcome;
+
+/// What one block of one setting brought.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Median step time of the slowest rank, in seconds.
+    pub step_s: f64,
+    /// Size in bytes and seconds of each message, packing included, waiting for late ranks not.
+    pub messages: Vec<(f64, f64)>,
+    /// Seconds of the control plane in a cycle with messages, waiting for late ranks not.
+    pub negotiation_s: f64,
+}
+
+/// Measures settings, which it knows by number.
+pub trait Surface {
+    /// Measures a block. `Err` within: why the setting cannot be measured, which is then left out.
+    ///
+    /// # Errors
+    /// When results cannot be written.
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError>;
+
+    /// How many more blocks fit into the budget.
+    fn blocks_left(&self) -> usize;
+}
+
+/// Who measures, and where it is written down.
+pub struct Site<'s> {
+    /// What the crew has agreed on.
+    pub all: &'s Plan,
+    /// Who carries out blocks.
+    pub crew: &'s mut dyn Crew,
+    /// Where blocks and rows go.
+    pub store: &'s mut Store,
+    /// The launches so far.
+    pub launches: &'s [Launch],
+    /// What the user sees of it.
+    pub progress: &'s ProgressBar,
+    /// Blocks so far, in the order in which they were measured.
+    pub blocks: usize,
+}
+
+/// A grid's settings, measured by a crew; every block is in the store before the next begins.
+pub struct Measured<'m, 's> {
+    grid: &'m Grid,
+    site: &'m mut Site<'s>,
+    begun: Instant,
+    budget: Duration,
+    blocks: BTreeMap<usize, Vec<Block>>,
+    measured: usize,
+}
+
+impl<'m, 's> Measured<'m, 's> {
+    /// Nothing measured yet.
+    pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Duration) -> Measured<'m, 's> {
+        let (begun, blocks) = (Instant::now(), BTreeMap::new());
+        Measured { grid, site, begun, budget, blocks, measured: 0 }
+    }
+
+    /// A row for every setting that was measured, by setting.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn finish(
+        self,
+        failed: &BTreeMap<usize, String>,
+    ) -> Result<BTreeMap<usize, Row>, RecordError> {
+        let (plan, launches) = (&self.grid.plan, self.site.launches);
+        let mut rows = BTreeMap::new();
+        for (&setting, blocks) in &self.blocks {
+            let blocks: Vec<&Block> = blocks.iter().collect();
+            let planned = &plan.cases[setting];
+            rows.insert(setting, finished(plan, planned, launches, &blocks, "tuned"));
+        }
+        for (&setting, why) in failed {
+            let row = blank(plan, &plan.cases[setting], launches);
+            rows.insert(setting, Row { status: Status::Failed, reason: why.clone(), ..row });
+        }
+        for row in rows.values() {
+            self.site.store.append_row(row)?;
+        }
+        Ok(rows)
+    }
+
+    /// Rows of these settings from their last blocks alone.
+    pub fn last(
+        &self,
+        settings: impl Iterator<Item = usize>,
+        blocks: usize,
+    ) -> BTreeMap<usize, Row> {
+        let (plan, launches) = (&self.grid.plan, self.site.launches);
+        let row = |setting: usize| {
+            let all = self.blocks.get(&setting)?;
+            let last: Vec<&Block> = all[all.len().saturating_sub(blocks)..].iter().collect();
+            Some((setting, finished(plan, &plan.cases[setting], launches, &last, "tuned")))
+        };
+        settings.filter_map(row).collect()
+    }
+
+    /// Blocks measured so far.
+    pub fn measured(&self) -> usize {
+        self.measured
+    }
+
+    /// Seconds since the beginning.
+    pub fn seconds(&self) -> f64 {
+        self.begun.elapsed().as_secs_f64()
+    }
+}
+
+impl Surface for Measured<'_, '_> {
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+        let Site { all, crew, store, launches, progress, blocks } = &mut *self.site;
+        let plan = &self.grid.plan;
+        let planned = &plan.cases[setting];
+        progress.set_message(planned.case.to_string());
+        let number = self.blocks.get(&setting).map_or(0, Vec::len);
+        let seed = plan.random(number, setting as u64 + 1).next_u64();
+        let Ended { outcome, .. } = crew.run(all, Order { index: self.grid.index(setting), seed });
+        let outcome = match outcome {
+            Ok(outcome) => outcome,
+            Err(why) => return Ok(Err(why)),
+        };
+        let block = block_of(plan, planned, (number, *blocks, launches.len()), &outcome);
+        store.append_block(&block)?;
+        *blocks += 1;
+        self.measured += 1;
+        progress.set_position(*blocks as u64);
+        let observed = observed(plan, planned, &block, &outcome);
+        self.blocks.entry(setting).or_default().push(block);
+        let all_blocks = self.site.blocks + self.blocks_left();
+        self.site.progress.set_length(all_blocks as u64);
+        Ok(observed)
+    }
+
+    fn blocks_left(&self) -> usize {
+        let used = self.begun.elapsed();
+        let each = match self.measured {
+            0 => self.grid.longest_block(),
+            blocks => used / blocks as u32,
+        };
+        let left = self.budget.saturating_sub(used).as_secs_f64();
+        (left / each.max(Duration::from_millis(1)).as_secs_f64()) as usize
+    }
+}
+
+/// What a block tells of costs: messages and negotiations as the rank saw them that came last, since the
+/// others waited for it.
+fn observed(
+    plan: &Plan,
+    planned: &Planned,
+    block: &Block,
+    outcome: &Outcome,
+) -> Result<Observed, String> {
+    let wrong: usize = block.samples.iter().map(|sample| sample.wrong).sum();
+    if wrong > 0 {
+        return Err(format!("{wrong} elements are wrong"));
+    }
+    let element_bytes = planned.framework.wire(plan.config.dtype()).size_bytes();
+    let warmup = plan.config.measure.warmup_steps;
+    let shortest = |index: usize| {
+        outcome.ranks.iter().map(|rank| rank.messages[index].time).min().unwrap_or_default()
+    };
+    let counts = outcome.ranks[0].messages.iter().enumerate();
+    let messages = counts
+        .filter(|(_, message)| message.step >= warmup)
+        .map(|(index, message)| {
+            ((message.elements * element_bytes) as f64, shortest(index).as_secs_f64())
+        })
+        .collect();
+    let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
+    let cycles = outcome.ranks[0].cycles.iter().enumerate();
+    let negotiations: Vec<f64> = cycles
+        .filter(|(_, cycle)| cycle.messages > 0 && cycle.step >= Some(warmup))
+        .map(|(index, _)| {
+            let times = ranks.iter().map(|rank| rank.cycles[index].negotiation);
+            times.min().unwrap_or_default().as_secs_f64()
+        })
+        .collect();
+    let negotiation_s = median(negotiations).unwrap_or_default();
+    let step = summary(&[block], |sample| sample.time_us).ok_or("no step was measured")?;
+    Ok(Observed { step_s: step.p50 * 1e-6, messages, negotiation_s })
+}

@@ -1,0 +1,424 @@
+//! A model's gradients: their sizes, and when in a backward pass each becomes ready.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use algorithms::control::{DataType, ReduceOp, Tensor};
+use thiserror::Error;
+
+use crate::trace::read::TimelineError;
+use results::shipped::{beside_or_shipped, find};
+use results::toml_file::advice;
+
+pub mod from_timeline;
+
+/// The folder of the models that ship with the repository.
+const FOLDER: &str = "configs/workloads";
+
+/// Gradients of one model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// Name of the model.
+    pub name: String,
+    /// Gradients in the order in which the model defines its parameters.
+    pub gradients: Vec<Gradient>,
+    /// Positions in `gradients` in the order in which they become ready.
+    pub ready_order: Vec<usize>,
+    /// True when nobody measured that order: the reverse of the definition is assumed, each
+    /// gradient taking a share of the backward pass in proportion to its elements.
+    pub ready_assumed: bool,
+}
+
+/// One gradient.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gradient {
+    /// Name of the parameter.
+    pub name: String,
+    /// Dimensions; empty for a scalar.
+    pub shape: Vec<u64>,
+    /// Share of the backward pass, 0 to 1, that is over when it becomes ready; infinity if it never
+    /// does, which no file can say.
+    pub ready_fraction: f64,
+}
+
+impl Gradient {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product::<u64>() as usize
+    }
+}
+
+/// Why a workload cannot be read. The text begins with file and line.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum WorkloadError {
+    /// The file is not there or cannot be opened.
+    #[error(
+        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file or of a timeline (.json){}", path.display(), models(path)
+    )]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: std::io::Error,
+    },
+    /// The timeline is not there, or is none.
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
+    /// The timeline does not tell what a workload needs.
+    #[error("{}: {problem}", path.display())]
+    Untold {
+        /// The file.
+        path: PathBuf,
+        /// What is missing, and what to do.
+        problem: String,
+    },
+    /// A line is not what it should be.
+    #[error("{}:{line}: {problem}", path.display())]
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// The line, from 1.
+        line: u64,
+        /// What was found and what was expected.
+        problem: String,
+    },
+}
+
+/// Which models there are where one was looked for, and beside the program; empty if there are none.
+fn models(path: &Path) -> String {
+    let shipped = find(FOLDER);
+    let folders = path.parent().map(Path::to_path_buf).into_iter().chain(shipped);
+    let files = folders.flat_map(|folder| advice::names(&folder, "csv"));
+    let lists = files.filter(|name| !name.ends_with(".ready.csv"));
+    let models: BTreeSet<String> =
+        lists.filter_map(|name| Some(name.strip_suffix(".csv")?.to_string())).collect();
+    match models.is_empty() {
+        true => String::new(),
+        false => format!("; there are {}", advice::listed(&Vec::from_iter(models))),
+    }
+}
+
+impl Workload {
+    /// Reads `NAME.csv` (`index,name,shape,elements`) and `NAME.ready.csv`
+    /// (`ready,index,name,elements,bwd_flop_frac`) beside it. Without the second file gradients are
+    /// assumed to become ready in reverse order. A `.json` file is a [timeline](from_timeline).
+    ///
+    /// # Errors
+    /// When a file is not there or not what it should be: where, and what was expected.
+    pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
+        if path.extension().is_some_and(|extension| extension == "json") {
+            return Ok(from_timeline::read(path)?.workload);
+        }
+        let mut gradients: Vec<Gradient> = Vec::new();
+        let mut table = Table::open(path, &["index", "name", "shape", "elements"])?;
+        while let Some(row) = table.next()? {
+            let index: usize = row.number(0, "a number, counting from 0")?;
+            if index != gradients.len() {
+                let next = gradients.len();
+                return Err(row.malformed(format!("index is {index}, expected {next}")));
+            }
+            let shape = row.shape(2)?;
+            let elements: u64 = row.number(3, "a number of elements")?;
+            if shape.iter().product::<u64>() != elements {
+                let shape = row.field(2);
+                let problem = format!("elements is {elements}, but the shape {shape} has another");
+                return Err(row.malformed(problem));
+            }
+            let name = row.field(1).to_string();
+            if gradients.iter().any(|gradient| gradient.name == name) {
+                return Err(row.malformed(format!("gradient \"{name}\" comes twice")));
+            }
+            gradients.push(Gradient { name, shape, ready_fraction: f64::NAN });
+        }
+        if gradients.is_empty() {
+            return Err(table.malformed("no gradients; expected one line for each".into()));
+        }
+        let ready = path.with_extension("ready.csv");
+        let ready_assumed = !ready.exists();
+        let ready_order = match ready_assumed {
+            false => read_ready(&ready, &mut gradients)?,
+            true => assume_ready(&mut gradients),
+        };
+        let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Workload { name, gradients, ready_order, ready_assumed })
+    }
+
+    /// Number of elements of all gradients.
+    pub fn elements(&self) -> usize {
+        self.gradients.iter().map(Gradient::elements).sum()
+    }
+
+    /// A fingerprint of names, shapes and ready times: FNV-1a over their text.
+    pub fn digest(&self) -> String {
+        let text = format!("{:?} {:?}", self.gradients, self.ready_order);
+        format!("{:016x}", fnv1a(text.as_bytes()))
+    }
+
+    /// What a control plane knows of the gradients.
+    pub fn tensors(&self, dtype: DataType, op: ReduceOp) -> Vec<Tensor> {
+        let tensor = |gradient: &Gradient| Tensor::new(&gradient.name, dtype, op, &gradient.shape);
+        self.gradients.iter().map(tensor).collect()
+    }
+}
+
+/// The reverse of the definition, in proportion to elements.
+fn assume_ready(gradients: &mut [Gradient]) -> Vec<usize> {
+    let all: usize = gradients.iter().map(Gradient::elements).sum();
+    let mut done = 0;
+    for gradient in gradients.iter_mut().rev() {
+        done += gradient.elements();
+        gradient.ready_fraction = done as f64 / all.max(1) as f64;
+    }
+    (0..gradients.len()).rev().collect()
+}
+
+/// Reads when each gradient becomes ready; returns their order.
+fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, WorkloadError> {
+    let columns = ["ready", "index", "name", "elements", "bwd_flop_frac"];
+    let mut table = Table::open(path, &columns)?;
+    let mut order = Vec::new();
+    let mut before = 0.0;
+    while let Some(row) = table.next()? {
+        let index: usize = row.number(1, "the index of a gradient")?;
+        let fraction: f64 = row.number(4, "a fraction between 0 and 1")?;
+        let count = gradients.len();
+        let Some(gradient) = gradients.get_mut(index) else {
+            return Err(row.malformed(format!("index is {index}, but there are {count} gradients")));
+        };
+        if gradient.name != row.field(2) {
+            let problem =
+                format!("gradient {index} is \"{}\", found \"{}\"", gradient.name, row.field(2));
+            return Err(row.malformed(problem));
+        }
+        if !(before..=1.0).contains(&fraction) {
+            let problem = format!("bwd_flop_frac is {fraction}, expected {before} to 1");
+            return Err(row.malformed(problem));
+        }
+        if !gradient.ready_fraction.is_nan() {
+            return Err(row.malformed(format!("gradient \"{}\" is ready twice", gradient.name)));
+        }
+        gradient.ready_fraction = fraction;
+        before = fraction;
+        order.push(index);
+    }
+    match gradients.iter().find(|gradient| gradient.ready_fraction.is_nan()) {
+        Some(missing) => {
+            Err(table.malformed(format!("gradient \"{}\" never becomes ready", missing.name)))
+        }
+        None => Ok(order),
+    }
+}
+
+/// A CSV file whose errors say where.
+struct Table {
+    path: PathBuf,
+    reader: csv::Reader<fs::File>,
+    columns: Vec<usize>,
+    names: Vec<String>,
+    line: u64,
+}
+
+struct Row<'t> {
+    table: &'t Table,
+    record: csv::StringRecord,
+}
+
+impl Table {
+    fn open(path: &Path, names: &[&str]) -> Result<Table, WorkloadError> {
+        let unreadable = |cause| WorkloadError::Unreadable { path: path.into(), cause };
+        let file = fs::File::open(path).map_err(unreadable)?;
+        let mut reader = csv::Reader::from_reader(file);
+        let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };
+        let header = reader.headers().map_err(|error| malformed(error.to_string()))?;
+        let column = |name: &&str| {
+            let found = header.iter().collect::<Vec<_>>().join(",");
+            header
+                .iter()
+                .position(|field| field == *name)
+                .ok_or_else(|| malformed(format!("column \"{name}\" is missing; found {found}")))
+        };
+        let columns = names.iter().map(column).collect::<Result<_, _>>()?;
+        let names = names.iter().map(|name| name.to_string()).collect();
+        Ok(Table { path: path.into(), reader, columns, names, line: 1 })
+    }
+
+    fn next(&mut self) -> Result<Option<Row<'_>>, WorkloadError> {
+        let mut record = csv::StringRecord::new();
+        match self.reader.read_record(&mut record) {
+            Ok(false) => Ok(None),
+            Ok(true) => {
+                self.line = record.position().map_or(self.line + 1, csv::Position::line);
+                Ok(Some(Row { table: self, record }))
+            }
+            Err(error) => {
+                self.line = error.position().map_or(self.line + 1, csv::Position::line);
+                let problem = match error.kind() {
+                    csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                        format!("{len} fields, expected {expected_len} as in the first line")
+                    }
+                    _ => error.to_string(),
+                };
+                Err(self.malformed(problem))
+            }
+        }
+    }
+
+    fn malformed(&self, problem: String) -> WorkloadError {
+        WorkloadError::Malformed { path: self.path.clone(), line: self.line, problem }
+    }
+}
+
+impl Row<'_> {
+    fn field(&self, column: usize) -> &str {
+        &self.record[self.table.columns[column]]
+    }
+
+    fn malformed(&self, problem: String) -> WorkloadError {
+        self.table.malformed(problem)
+    }
+
+    fn number<N: std::str::FromStr>(
+        &self,
+        column: usize,
+        expected: &str,
+    ) -> Result<N, WorkloadError> {
+        let (name, found) = (&self.table.names[column], self.field(column));
+        found
+            .parse()
+            .map_err(|_| self.malformed(format!("{name} is \"{found}\", expected {expected}")))
+    }
+
+    /// `64x3x7x7`, or nothing for a scalar.
+    fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
+        let field = self.field(column);
+        let dims = field.split('x').filter(|_| !field.is_empty());
+        dims.map(|dim| dim.parse().ok()).collect::<Option<_>>().ok_or_else(|| {
+            self.malformed(format!("shape is \"{field}\", expected dimensions such as 64x3x7x7"))
+        })
+    }
+}
+
+/// The file of a workload that the configuration at `path` names.
+pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
+    match workload.ends_with(".csv") || workload.ends_with(".json") {
+        true => path.parent().unwrap_or(Path::new("")).join(workload),
+        false => beside_or_shipped(&format!("workloads/{workload}.csv"), path),
+    }
+}
+
+/// A fingerprint of bytes, as Fowler, Noll and Vo compute it.
+pub fn fnv1a(bytes: &[u8]) -> u64 {
+    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPES: &str = "index,name,shape,elements\n0,conv.weight,2x3,6\n1,conv.bias,2,2\n";
+    const READY: &str = "ready,index,name,elements,bwd_flop_frac\n\
+                         0,1,conv.bias,2,0.25\n1,0,conv.weight,6,1.0\n";
+
+    fn read(shapes: &str, ready: &str) -> Result<Workload, String> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny.csv");
+        fs::write(&path, shapes).unwrap();
+        fs::write(folder.path().join("tiny.ready.csv"), ready).unwrap();
+        Workload::read(&path).map_err(|error| {
+            error.to_string().replace(&format!("{}/", folder.path().display()), "")
+        })
+    }
+
+    #[test]
+    fn a_workload_is_read() {
+        let workload = read(SHAPES, READY).unwrap();
+        assert_eq!((workload.name.as_str(), workload.elements()), ("tiny", 8));
+        assert_eq!(workload.ready_order, [1, 0]);
+        assert_eq!(workload.gradients[0].shape, [2, 3]);
+        assert_eq!(workload.gradients[1].ready_fraction, 0.25);
+    }
+
+    #[test]
+    fn malformed_rows_are_refused_with_file_and_line() {
+        for (shapes, ready, expected) in [
+            (
+                SHAPES.replace("2x3,6", "2x3,7"),
+                READY.to_string(),
+                "tiny.csv:2: elements is 7, but the shape 2x3 has another",
+            ),
+            (
+                SHAPES.replace("2x3", "2*3"),
+                READY.to_string(),
+                "tiny.csv:2: shape is \"2*3\", expected dimensions such as 64x3x7x7",
+            ),
+            (
+                SHAPES.replace("conv.bias", "conv.weight"),
+                READY.to_string(),
+                "tiny.csv:3: gradient \"conv.weight\" comes twice",
+            ),
+            (
+                SHAPES.replace("1,conv", "5,conv"),
+                READY.to_string(),
+                "tiny.csv:3: index is 5, expected 1",
+            ),
+            (
+                SHAPES.replace("2,2", "2"),
+                READY.to_string(),
+                "tiny.csv:3: 3 fields, expected 4 as in the first line",
+            ),
+            (
+                "index,name\n0,a\n".to_string(),
+                READY.to_string(),
+                "tiny.csv:1: column \"shape\" is missing; found index,name",
+            ),
+            (
+                "index,name,shape,elements\n".to_string(),
+                READY.to_string(),
+                "tiny.csv:1: no gradients; expected one line for each",
+            ),
+            (
+                SHAPES.to_string(),
+                READY.replace("0.25", "soon"),
+                "tiny.ready.csv:2: bwd_flop_frac is \"soon\", expected a fraction between 0 and 1",
+            ),
+            (
+                SHAPES.to_string(),
+                READY.replace("1.0", "0.2"),
+                "tiny.ready.csv:3: bwd_flop_frac is 0.2, expected 0.25 to 1",
+            ),
+            (
+                SHAPES.to_string(),
+                READY.replace("1,0,conv.weight,6,1.0\n", ""),
+                "tiny.ready.csv:2: gradient \"conv.weight\" never becomes ready",
+            ),
+            (
+                SHAPES.to_string(),
+                READY.replace("0,conv.weight", "1,conv.weight"),
+                "tiny.ready.csv:3: gradient 1 is \"conv.bias\", found \"conv.weight\"",
+            ),
+        ] {
+            assert_eq!(read(&shapes, &ready).unwrap_err(), expected);
+        }
+    }
+
+    #[test]
+    fn without_ready_times_the_reverse_order_is_assumed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny.csv");
+        fs::write(&path, SHAPES).unwrap();
+        let workload = Workload::read(&path).unwrap();
+        assert!(workload.ready_assumed);
+        assert_eq!(workload.ready_order, [1, 0]);
+        let fractions: Vec<_> = workload.gradients.iter().map(|g| g.ready_fraction).collect();
+        assert_eq!(fractions, [1.0, 0.25]);
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Workload::read(Path::new("no/such.csv")).unwrap_err().to_string();
+        assert!(error.starts_with("no/such.csv: No such file"), "{error}");
+    }
+}
