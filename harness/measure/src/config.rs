@@ -2,15 +2,15 @@
 
 mod axes;
 mod case;
-mod names;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use algorithms::control::{self, DataType, ReduceOp, StallCheck};
+use algorithms::topology::Topology;
 pub use axes::Axes;
 pub use case::{Case, Varied};
-pub use names::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
+use results::names::{check_op, parse_dtype, parse_op};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
@@ -205,7 +205,7 @@ impl Config {
             data_plane::spelling(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
         }
         for text in &axes.topology {
-            parse_topology(text).map_err(|error| format!("sweep.topology: {error}"))?;
+            text.parse::<Topology>().map_err(|error| format!("sweep.topology: {error}"))?;
         }
         let dtype =
             parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;

@@ -1,12 +1,12 @@
 //! Who carries out the blocks of a sweep: this process, on threads and GPUs, or all processes of an MPI job.
 
 #[cfg(feature = "mpi")]
-mod process_gpu;
-#[cfg(feature = "mpi")]
 mod links;
 mod local;
 #[cfg(feature = "mpi")]
 mod preflight;
+#[cfg(feature = "mpi")]
+mod process_gpu;
 #[cfg(feature = "mpi")]
 mod processes;
 

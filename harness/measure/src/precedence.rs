@@ -8,10 +8,11 @@ use std::slice;
 use std::time::Duration;
 
 use algorithms::registry::{self, DEFAULT_INNER};
+use algorithms::topology::Topology;
 use clap::builder::PossibleValuesParser;
 use results::provenance::Override;
 
-use crate::config::{Config, parse_topology};
+use crate::config::Config;
 use crate::environment::{
     Environment, MOST_CACHE_CAPACITY, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, Setting,
     number, whole_number,
@@ -148,8 +149,11 @@ impl Precedence {
     fn fix_algorithm(&mut self, config: &mut Config, environment: &Environment) {
         const KEY: &str = "sweep.algorithm";
         let axes = &mut config.sweep;
-        let is_one_node =
-            axes.topology.iter().flat_map(|text| parse_topology(text)).all(|it| it.nodes() == 1);
+        let is_one_node = axes
+            .topology
+            .iter()
+            .flat_map(|text| text.parse::<Topology>())
+            .all(|it| it.nodes() == 1);
         let switches = [
             ("hierarchical", &environment.hierarchical_allreduce),
             ("torus", &environment.torus_allreduce),

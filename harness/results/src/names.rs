@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use algorithms::control::{DataType, ReduceOp};
 use algorithms::registry::{self, Algorithm, UnknownAlgorithm};
 
 /// That of `names` which `found` differs from in the fewest letters, two that changed places counting as one;
@@ -52,6 +53,56 @@ fn advice(unknown: &UnknownAlgorithm, also: &[&str]) -> String {
     }
 }
 
+/// The most ranks that can be asked for.
+const MOST: usize = 4096;
+
+/// A number of ranks, each on a node of its own.
+pub fn parse_ranks(text: &str) -> Result<usize, String> {
+    let ranks = text.trim().parse().ok().filter(|ranks| (1..=MOST).contains(ranks));
+    ranks.ok_or_else(|| format!("expected a number of ranks from 1 to {MOST}"))
+}
+
+/// An element type by our name or by nccl-tests'.
+pub fn parse_dtype(name: &str) -> Result<DataType, String> {
+    let alias = match name {
+        "float" => "f32",
+        "double" => "f64",
+        "half" => "f16",
+        "bfloat16" => "bf16",
+        "int32" => "i32",
+        "int64" => "i64",
+        other => other,
+    };
+    DataType::ALL.into_iter().find(|dtype| dtype.name() == alias).ok_or_else(|| {
+        let names: Vec<_> = DataType::ALL.iter().map(|dtype| dtype.name()).collect();
+        format!("element type \"{name}\" is unknown; choose from {}", names.join(", "))
+    })
+}
+
+/// A reduction by our name or by nccl-tests'.
+pub fn parse_op(name: &str) -> Result<ReduceOp, String> {
+    let alias = match name {
+        "avg" => "average",
+        "prod" => "product",
+        other => other,
+    };
+    ReduceOp::ALL.into_iter().find(|op| op.name() == alias).ok_or_else(|| {
+        let names: Vec<_> = ReduceOp::ALL.iter().map(|op| op.name()).collect();
+        format!("reduction \"{name}\" is unknown; choose from {}", names.join(", "))
+    })
+}
+
+/// Refuses the average of integers.
+pub fn check_op(dtype: DataType, op: ReduceOp) -> Result<(), String> {
+    match op == ReduceOp::Average && dtype.is_integer() {
+        false => Ok(()),
+        true => Err(format!(
+            "average of {} would have to round; use sum, or a floating-point type",
+            dtype.name()
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,6 +119,14 @@ mod tests {
             ("", 0, None),
         ] {
             assert_eq!(nearest(found, names, most), expected, "{found}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_ranks_are_read() {
+        assert_eq!(parse_ranks("4096"), Ok(4096));
+        for text in ["", "0", "-1", "4097", "2x2"] {
+            assert_eq!(parse_ranks(text).unwrap_err(), "expected a number of ranks from 1 to 4096");
         }
     }
 }

@@ -309,7 +309,7 @@ mod tests {
     use std::path::Path;
 
     fn summit() -> MachineFile {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines/summit.toml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines/summit.toml");
         MachineFile::read(Path::new(path)).unwrap()
     }
 

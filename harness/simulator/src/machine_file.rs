@@ -231,7 +231,8 @@ mod tests {
     #[test]
     fn shipped_machines_are_read_and_name_their_sources() {
         for entry in
-            std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines")).unwrap()
+            std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines"))
+                .unwrap()
         {
             let path = entry.unwrap().path();
             let mut file = MachineFile::read(&path).unwrap();

@@ -292,7 +292,7 @@ launch_us = { value = 10, source = "a test" }
     }
 
     fn predict(rows: &[Row], machine: &MachineFile) -> Prediction {
-        let workloads = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/workloads");
+        let workloads = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/workloads");
         Prediction::new(rows, machine, Path::new(workloads), 16).unwrap()
     }
 

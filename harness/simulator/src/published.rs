@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     fn shipped() -> (Points, std::path::PathBuf) {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/published.toml");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/published.toml");
         (Points::read(Path::new(path)).unwrap(), path.into())
     }
 

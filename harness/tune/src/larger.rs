@@ -257,12 +257,13 @@ mod tests {
     use workloads::workload::Workload;
 
     fn machine() -> MachineFile {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines/p100-25gbe-tcp.toml");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines/p100-25gbe-tcp.toml");
         MachineFile::read(Path::new(path)).unwrap()
     }
 
     fn grid(nodes: usize) -> Grid {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/workloads");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/workloads");
         let workload = Workload::read(&Path::new(folder).join("resnet50.csv")).unwrap();
         let pins = Pins { cycle_time_ms: Some(1.0), ..Pins::default() };
         let topology = format!("{nodes}x{}", machine().node.ranks);
@@ -361,7 +362,7 @@ mod tests {
 
     #[test]
     fn a_machine_of_another_shape_is_refused() {
-        let topology = |text: &str| measure::config::parse_topology(text).unwrap();
+        let topology = |text: &str| text.parse::<Topology>().unwrap();
         let on_node = machine().node.ranks;
         assert_eq!(misfit(&machine(), &topology(&format!("2x{on_node}"))), None);
         let problem = misfit(&machine(), &topology("1x3")).unwrap();

@@ -174,7 +174,7 @@ mod tests {
     fn case(algorithm: &str, plane: &str) -> Case {
         Case {
             transport: "threads".into(),
-            topology: measure::config::parse_topology("1x2").unwrap(),
+            topology: "1x2".parse().unwrap(),
             control_plane: plane.into(),
             algorithm: algorithm.into(),
             fusion_threshold_bytes: 0,

@@ -486,7 +486,7 @@ mod tests {
     }
 
     fn path() -> std::path::PathBuf {
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../configs/tune-regret.toml")
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/tune-regret.toml")
     }
 
     #[test]

@@ -23,10 +23,13 @@ use gpu::cuda;
 use gpu::nccl::NAME as NCCL;
 use measure::bound::bound;
 use measure::calibrate;
-use measure::config::{check_op, parse_dtype, parse_op, parse_ranks, parse_topology};
 use measure::plan::Placement;
 use results::error::RecordError;
 use results::files::write_whole;
+use results::names::check_op;
+use results::names::parse_dtype;
+use results::names::parse_op;
+use results::names::parse_ranks;
 use results::provenance::{Launch, memory_bytes};
 use results::record::Appended;
 use results::row::put_bandwidths;
@@ -316,7 +319,7 @@ fn topology(
     otherwise: impl FnOnce() -> Topology,
 ) -> Result<Topology, String> {
     match (&arguments.topology, arguments.ranks) {
-        (Some(text), _) => parse_topology(text).map_err(|error| format!("--topology: {error}")),
+        (Some(text), _) => text.parse::<Topology>().map_err(|error| format!("--topology: {error}")),
         (None, Some(ranks)) => Ok(Topology::flat(ranks)),
         (None, None) => Ok(otherwise()),
     }

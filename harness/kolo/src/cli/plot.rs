@@ -152,7 +152,8 @@ mod tests {
 
     /// A bench that is kept as a reference, with some of its text replaced.
     fn bench(from: &str, to: &str) -> String {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../results/reference/bench/4-ranks.csv");
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/bench/4-ranks.csv");
         fs::read_to_string(path).unwrap().replace(from, to)
     }
 

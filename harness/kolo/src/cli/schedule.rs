@@ -7,7 +7,6 @@ use algorithms::topology::Topology;
 use anyhow::Result;
 
 use super::{Exit, sizes, usage};
-use measure::config::parse_topology;
 use results::names::algorithm;
 
 /// Print an algorithm's schedule: who sends which chunk to whom in which step
@@ -23,7 +22,7 @@ pub struct Arguments {
     #[arg(long, required_unless_present = "nodes")]
     ranks: Option<usize>,
     /// Nodes x ranks per node (2x4), or the ranks of each node (3+1)
-    #[arg(long, value_name = "TOPOLOGY", value_parser = parse_topology, conflicts_with = "ranks")]
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with = "ranks")]
     nodes: Option<Topology>,
     /// Segments that follow each other
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]

@@ -7,7 +7,6 @@ use algorithms::control;
 use algorithms::topology::Topology;
 
 use super::Config;
-use super::names::parse_topology;
 use crate::environment::cycle_time;
 use results::units::{MIB, mib};
 use transports::data_plane;
@@ -99,7 +98,8 @@ impl Config {
                                 cases.extend(varied.iter().map(|&varied| {
                                     Case {
                                         transport: transport.clone(),
-                                        topology: parse_topology(topology)
+                                        topology: topology
+                                            .parse()
                                             .expect("the configuration was checked"),
                                         control_plane: control::spelling(control_plane)
                                             .expect("the configuration was checked"),

@@ -11,9 +11,9 @@ use algorithms::topology::Rank;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::process_gpu::{self, Gpu};
 use super::links;
 use super::preflight::{Facts, problems};
+use super::process_gpu::{self, Gpu};
 use super::{Crew, CrewError, Ended, Local, Order};
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;

@@ -307,7 +307,7 @@ mod tests {
                 row("tree", 1 << 20, -0.2),
                 row("pat", 64, 0.0),
             ];
-            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/machines/summit.toml");
+            let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines/summit.toml");
             let machine = MachineFile::read(Path::new(path)).unwrap();
             let (calibrated, left_out) = (Vec::new(), Vec::new());
             let validation = Validation { rows, machine, calibrated, left_out };

@@ -9,7 +9,7 @@ use crate::sweep::Plan;
 
 /// The shipped sweep, with other jitter.
 fn plan(cv: f64) -> Plan {
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml"));
     let mut config = Config::read(path).unwrap();
     config.jitter.cv = Some(cv);
     config.model.retain(|model| model.workload == "resnet50");
@@ -146,7 +146,7 @@ fn without_and_with(plan: &Plan, model: usize, policy: &Policy, ranks: usize) ->
 /// All models, on few ranks and on many, in pieces and in one.
 fn every_setting(mut look: impl FnMut(&str, &Policy, [Step; 2])) {
     let mut plan = plan(0.0);
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml"));
     plan.config = Config::read(path).unwrap();
     plan.config.jitter.cv = Some(0.0);
     let plan = Plan::new(plan.config, path).unwrap();
@@ -205,7 +205,7 @@ fn where_communication_is_hidden_priorities_change_nothing() {
 #[test]
 fn the_forward_pass_hides_what_it_does_not_need_yet() {
     let mut plan = plan(0.0);
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../configs/summit-scaling.toml"));
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml"));
     plan.config.model = Config::read(path).unwrap().model;
     plan.config.model.retain(|model| model.workload == "vgg16");
     // On ten times as fast a GPU, so that there is something to hide.

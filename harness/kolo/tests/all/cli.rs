@@ -1,0 +1,321 @@
+//! The binary as a user runs it.
+
+mod calibrate;
+mod control;
+mod environment;
+mod kill;
+mod sandbox;
+mod simulated;
+mod timeline;
+mod tune;
+
+use std::fs;
+use std::process::Command;
+
+use self::sandbox::{Ended, Sweep, kolo};
+use algorithms::registry::ALL;
+
+#[test]
+fn a_sweep_leaves_rows_samples_and_provenance() {
+    let sweep = Sweep::new(&[]);
+    let ended = sweep.run(&[]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows = sweep.rows();
+    assert_eq!(rows.len(), 2 * 2 * 2);
+    for row in &rows {
+        assert_eq!((row["status"].as_str(), row["wrong"].as_str()), ("ok", "0"));
+        assert_eq!((row["samples"].as_str(), row["checked"].as_str()), ("6", "2"));
+        assert_eq!((row["emulated"].as_str(), row["source"].as_str()), ("true", "measured"));
+        assert_eq!((row["ranks"].as_str(), row["stop_reason"].as_str()), ("4", "count"));
+        let number = |name: &str| row[name].parse::<f64>().unwrap();
+        assert!(number("time_us_p50_low") <= number("time_us_p50"));
+        assert!(number("time_us_p50") >= number("bound_us"), "no step beats its own computation");
+        let messages = number("messages_p50");
+        match row["algorithm"].as_str() {
+            "grouped" if row["fusion_threshold_bytes"] == "67108864" => assert!(messages <= 2.0),
+            _ => assert!((1.0..=6.0).contains(&messages)),
+        }
+        // Both ways around a ring of 4, and the optimizer's 7,229 gradients in f32.
+        let bytes = number("inside_bytes") + number("between_bytes");
+        assert_eq!(bytes, 6.0 * 7229.0 * 4.0);
+    }
+    assert_eq!(sweep.read("out/samples.csv").lines().count(), 1 + 8 * 2 * 3);
+    assert!(ended.stdout.contains("best") || ended.stdout.contains("fewer than 6"));
+    assert!(ended.stdout.contains("best for this engine on this machine, not for a cluster"));
+    assert_eq!(sweep.read("out/summary.txt") + "results in out\n", ended.stdout);
+    let provenance: serde_json::Value =
+        serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
+    assert_eq!(provenance["seed"], 7);
+    assert_eq!(provenance["config"]["sweep"]["groups"], 2);
+    assert!(provenance["launches"][0]["ended"].is_string());
+    assert!(provenance["launches"][0]["command"][1] == "sweep");
+    // What was written can be drawn.
+    let drawn = Ended::of(kolo(&["plot", "out"]).current_dir(sweep.folder.path()));
+    assert_eq!(drawn.status, Some(0), "{}", drawn.stderr);
+    for figure in ["surface", "negotiation"] {
+        assert!(sweep.path(&format!("out/figures/{figure}.svg")).exists(), "{}", drawn.stderr);
+    }
+}
+
+#[test]
+fn the_same_seed_gives_the_same_order() {
+    let order = |seed: &str| {
+        let sweep = Sweep::new(&[("seed = 7", seed)]);
+        assert_eq!(sweep.run(&[]).status, Some(0));
+        let samples = sweep.read("out/samples.csv");
+        let cases = samples.lines().map(|line| line.split(',').next().unwrap().to_string());
+        cases.collect::<Vec<_>>()
+    };
+    let first = order("seed = 7");
+    assert_eq!(first, order("seed = 7"));
+    assert_ne!(first, order("seed = 8"));
+}
+
+#[test]
+fn a_dry_run_prints_every_case_and_writes_nothing() {
+    let sweep = Sweep::new(&[("\"2x2\"", "\"2x2\", \"3+1\""), ("\"ring\"", "\"hierarchical\"")]);
+    let ended = sweep.run(&["--dry-run"]);
+    assert_eq!(ended.status, Some(0));
+    assert!(ended.stdout.contains("threads/2x2/bitvector/hierarchical/64MiB/0.5ms  4 steps"));
+    assert!(ended.stdout.contains("threads/3+1/bitvector/hierarchical/64MiB/0.5ms  unsupported:"));
+    assert!(ended.stdout.contains("16 cases of tiny (6 gradients, 0.0 MB); each 2 blocks of"));
+    assert!(!sweep.path("out").exists());
+}
+
+#[test]
+fn an_unsupported_case_is_a_row_and_the_rest_goes_on() {
+    let sweep = Sweep::new(&[("\"2x2\"", "\"3+1\""), ("\"grouped\"", "\"hierarchical\"")]);
+    let ended = sweep.run(&[]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for row in sweep.rows() {
+        if row["algorithm"] == "hierarchical" {
+            assert_eq!(row["status"], "unsupported");
+            assert!(row["reason"].contains("needs nodes of one size, but these have 3+1"));
+        } else {
+            assert_eq!(row["status"], "ok");
+        }
+    }
+    assert!(ended.stdout.contains("unsupported threads/3+1/coordinator/hierarchical"));
+}
+
+#[test]
+fn mistakes_end_with_status_2_and_say_what_to_do() {
+    Sweep::new(&[("\"ring\"", "\"rign\"")])
+        .run(&[])
+        .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean");
+    Sweep::new(&[("groups = 2", "group = 2")])
+        .run(&[])
+        .says(2, "kolo: test.toml: line 13: unknown field `group`, expected one of");
+    Sweep::new(&[("tiny.csv", "resnet5")])
+        .run(&[])
+        .says(2, "kolo: test.toml: workloads/resnet5.csv: No such file");
+    // A model that ships with the program is found beside no configuration.
+    let from_repository = |model: &str| {
+        let sweep = Sweep::new(&[("tiny.csv", model)]);
+        let path = sweep.path("test.toml").display().to_string();
+        let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        Ended::of(kolo(&["sweep", &path, "--dry-run"]).current_dir(repository))
+    };
+    let shipped = from_repository("resnet50");
+    assert!(shipped.stdout.contains("cases of resnet50 (161 gradients"), "{}", shipped.stderr);
+    from_repository("resnet5").says(2, "; there are alexnet, bert_base, ");
+    let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
+    Sweep::new(&[("[sweep]", groups)]).run(&[]).says(
+        2,
+        "kolo: test.toml: framework.groups names gradient \"d.bias\", which tiny does not",
+    );
+    let sweep = Sweep::new(&[]);
+    fs::write(sweep.path("tiny.csv"), "index,name,shape,elements\n0,a,2x2,5\n").unwrap();
+    sweep.run(&[]).says(2, "tiny.csv:2: elements is 5, but the shape 2x2 has another");
+    Ended::of(&mut kolo(&["sweep", "nowhere.toml"])).says(2, "kolo: nowhere.toml: No such file");
+    Ended::of(&mut kolo(&["bench", "--algorithm", "rign"]))
+        .says(2, "algorithm \"rign\" is unknown");
+    Ended::of(&mut kolo(&["bench", "-d", "i32", "-o", "avg"]))
+        .says(2, "average of i32 would have to round; use sum");
+    Ended::of(&mut kolo(&["bench", "-b", "1M", "-e", "1K"]))
+        .says(2, "sizes from 1048576 to 1024 bytes: there are none");
+    let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
+    for missing in ["nowhere.toml", "."] {
+        Ended::of(kolo(&["sweep", missing]).current_dir(configs))
+            .says(2, "in . there are ci.toml, control-planes.toml, ");
+    }
+    Ended::of(&mut kolo(&["verify", "--ranks", "0"]))
+        .says(2, "\"0\" is no range of ranks; write 1..64 or 8");
+    Ended::of(&mut kolo(&["plot", "nowhere"])).says(2, "nowhere");
+}
+
+#[test]
+fn numbers_beyond_their_range_are_refused_with_it() {
+    for (arguments, expected) in [
+        (
+            &["bench", "-b", "-5"][..],
+            "value '-5' for '--minbytes <begin>': \"-5\" is no size; write 1048576",
+        ),
+        (&["bench", "-n", "-1"], "expected a whole number from 0"),
+        (
+            &["bench", "--ranks", "0"],
+            "'--ranks <RANKS>': expected a number of ranks from 1 to 4096",
+        ),
+        (&["bench", "--ranks", "100000"], "expected a number of ranks from 1 to 4096"),
+        (&["bench", "--topology", "0x2"], "--topology: \"0x2\" is no topology; write nodes x"),
+        (&["tune", "--backward-ms", "-3"], "expected a number from 0 to 100000"),
+        (
+            &["timeline", "a.json", "--tensors", "-1"],
+            "'--tensors <COUNT>': expected a whole number",
+        ),
+        (&["verify", "--control-planes", "-1"], "expected a whole number from 0"),
+        (
+            &["bench", "-b", "1", "-e", "2"],
+            "size 1 is smaller than one element of f32; choose -b 4",
+        ),
+        (&["bench", "-b", "4", "-e", "8", "-d", "f32,f64"], "smaller than one element of f64"),
+    ] {
+        let ended = Ended::of(&mut kolo(arguments));
+        ended.says(2, expected);
+        assert_eq!(ended.stdout, "");
+    }
+}
+
+#[test]
+fn results_are_never_overwritten() {
+    let sweep = Sweep::new(&[("interval_percent = 0", "interval_percent = 100")]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    let rows = sweep.read("out/rows.csv");
+    let bench = ["bench", "--out", "nowhere/b.csv"];
+    Ended::of(kolo(&bench).current_dir(sweep.folder.path()))
+        .says(2, "kolo: nowhere/b.csv cannot be written: No such file or directory");
+    let beneath_a_file = ["sweep", "test.toml", "--out", "test.toml/out"];
+    Ended::of(kolo(&beneath_a_file).current_dir(sweep.folder.path()))
+        .says(2, "kolo: test.toml/out cannot be written: Not a directory");
+    sweep.run(&[]).says(2, "out exists; results are never overwritten: add --resume");
+    // Resuming a finished run measures nothing.
+    assert_eq!(sweep.run(&["--resume"]).status, Some(0));
+    assert_eq!(sweep.read("out/rows.csv"), rows);
+    // Another sweep is not mixed into it.
+    sweep.configure(&[("seed = 7", "seed = 8")]);
+    sweep.run(&["--resume"]).says(
+        2,
+        "another sweep: measure.interval_percent: the folder has 100.0, now it is 0.0; resume",
+    );
+    // Whatever differs: nothing of what is there is touched.
+    let samples = sweep.read("out/samples.csv");
+    sweep.configure(&[
+        ("interval_percent = 0", "interval_percent = 100"),
+        ("steps_per_block = 3", "steps_per_block = 4"),
+    ]);
+    sweep
+        .run(&["--resume"])
+        .says(2, "another sweep: measure.steps_per_block: the folder has 3, now it is 4; resume");
+    sweep.configure(&[("interval_percent = 0", "interval_percent = 100")]);
+    let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
+    fs::write(sweep.path("tiny.csv"), gradients).unwrap();
+    sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 1", "\"schema\": 0");
+    fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
+    sweep
+        .run(&["--resume"])
+        .says(2, "the folder is of schema 0, this kolo writes 1; resume it with");
+    assert_eq!(sweep.read("out/samples.csv"), samples);
+    let nothing = Sweep::new(&[]);
+    nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");
+}
+
+/// Once every case has its minimum of blocks, no block begins after the budget is spent.
+#[test]
+fn a_budget_ends_a_sweep_after_the_minimum() {
+    let sweep = Sweep::new(&[("blocks_max = 2", "blocks_max = 50\nbudget_seconds = 0.001")]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    for row in sweep.rows() {
+        assert_eq!((row["stop_reason"].as_str(), row["blocks"].as_str()), ("budget", "2"));
+    }
+}
+
+#[test]
+fn a_cut_last_line_is_reported_and_redone() {
+    let sweep = Sweep::new(&[]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    for name in ["out/rows.csv", "out/samples.csv"] {
+        let text = sweep.read(name);
+        fs::write(sweep.path(name), &text[..text.len() - 9]).unwrap();
+    }
+    let ended = sweep.run(&["--resume"]);
+    ended.says(0, "the last line of rows.csv was cut off and is dropped");
+    ended.says(0, "the last line of samples.csv was cut off and is dropped");
+    assert_eq!(sweep.rows().len(), 8);
+    assert_eq!(sweep.read("out/samples.csv").lines().count(), 1 + 8 * 2 * 3);
+}
+
+/// A full disk, by a limit on the size of files.
+#[test]
+fn a_full_disk_loses_nothing_that_was_written() {
+    let sweep = Sweep::new(&[]);
+    let script = format!(
+        "trap '' XFSZ; ulimit -f 4; exec {} sweep test.toml --out out --no-figures",
+        env!("CARGO_BIN_EXE_kolo")
+    );
+    let mut limited = Command::new("bash");
+    let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
+    ended.says(1, "File too large");
+    ended.says(1, "what was written before is safe");
+    let before = sweep.read("out/samples.csv").lines().count();
+    assert!((1..49).contains(&before), "{before} lines");
+    let ended = sweep.run(&["--resume"]);
+    ended.says(0, "blocks are there");
+    assert_eq!(sweep.rows().len(), 8);
+    assert_eq!(sweep.read("out/samples.csv").lines().count(), 1 + 8 * 2 * 3);
+}
+
+/// nccl-tests' table: every algorithm, type and operation, on 2 to 8 ranks, with counts that do and
+/// do not divide.
+#[test]
+fn bench_shows_no_wrong_element() {
+    for ranks in 2..=8 {
+        let ranks = ranks.to_string();
+        let sizes = ["--sizes", "1120:2200:+1000", "-n", "1", "-w", "1"];
+        let every = ["bench", "--algorithm", "all", "-d", "all", "-o", "all", "--ranks", &ranks];
+        let ended = Ended::of(kolo(&every).args(sizes));
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        let lines: Vec<_> = ended.stdout.lines().filter(|line| !line.starts_with('#')).collect();
+        // 4 floating-point types x 5 operations and 2 integer types x 4, in 2 sizes.
+        assert_eq!(lines.len(), ALL.len() * 28 * 2);
+        for line in lines {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            assert_eq!((fields.len(), fields[8], fields[12]), (13, "0", "0"), "{line}");
+        }
+        assert_eq!(ended.stdout.matches("# Out of bounds values : 0 OK").count(), ALL.len());
+    }
+}
+
+#[test]
+fn bench_writes_rows_that_can_be_drawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = &["bench", "--ranks", "2", "-b", "1K", "-e", "4K", "-n", "10", "--out", "b.csv"];
+    let ended = Ended::of(kolo(bench).current_dir(folder.path()));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let plot = ["plot", "b.csv", "--out", "figures"];
+    let ended = Ended::of(kolo(&plot).current_dir(folder.path()));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(folder.path().join("figures/bus_bandwidth_allreduce.png").exists());
+    let provenance = fs::read_to_string(folder.path().join("b.provenance.json")).unwrap();
+    assert!(provenance.contains("\"command\"") && provenance.contains("\"machine\""));
+    let ended = Ended::of(kolo(bench).current_dir(folder.path()));
+    ended.says(2, "b.csv exists; results are never overwritten");
+    // An unsupported line is a row with its reason, too.
+    let bench = ["bench", "--topology", "3+1", "--algorithm", "hierarchical", "--out", "c.csv"];
+    let ended = Ended::of(kolo(&bench).current_dir(folder.path()));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let rows = fs::read_to_string(folder.path().join("c.csv")).unwrap();
+    assert!(rows.contains("unsupported,\"hierarchical needs nodes of one size"), "{rows}");
+}
+
+#[test]
+fn verify_and_info_say_what_there_is() {
+    let ended = Ended::of(&mut kolo(&["verify", "--ranks", "1..12"]));
+    assert_eq!(ended.status, Some(0));
+    let proved = ALL.iter().filter(|entry| !entry.chooses());
+    for name in proved.map(|entry| entry.name).chain(["hierarchical:tree"]) {
+        assert!(ended.stdout.contains(&format!("{name:<22} proved on 35 topologies")), "{name}");
+    }
+    let ended = Ended::of(&mut kolo(&["info"]));
+    assert!(ended.stdout.contains("algorithms") && ended.stdout.contains("bitvector"));
+}

@@ -1,0 +1,89 @@
+//! Timelines of a sweep, and what is said of them.
+
+use std::fs;
+
+use crate::cli::sandbox::{Ended, Sweep, kolo};
+
+#[test]
+fn a_sweep_writes_a_timeline_of_each_case_if_asked() {
+    let sweep = Sweep::new(&[("\"coordinator\", ", "")]);
+    let ended = sweep.run(&["--timeline"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let files = fs::read_dir(sweep.path("out/timelines")).unwrap();
+    let mut names: Vec<_> =
+        files.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    let expected = [
+        "threads_2x2_bitvector_grouped_0.01MiB_0.5ms.json",
+        "threads_2x2_bitvector_grouped_64MiB_0.5ms.json",
+        "threads_2x2_bitvector_ring_0.01MiB_0.5ms.json",
+        "threads_2x2_bitvector_ring_64MiB_0.5ms.json",
+    ];
+    assert_eq!(names, expected);
+    let name = format!("out/timelines/{}", names[2]);
+    let say = |more: &[&str]| {
+        let timeline = [&["timeline", &*name], more].concat();
+        Ended::of(kolo(&timeline).current_dir(sweep.folder.path()))
+    };
+    let ended = say(&[]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let title = format!("{name}: kolo, threads/2x2/bitvector/ring/0.01MiB/0.5ms\n");
+    assert!(ended.stdout.starts_with(&title), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("note:") && !ended.stdout.contains("not in this file"));
+    // The warm-up and 3 steps of 6 tensors on 4 ranks.
+    for part in ["steps             4, median", "mean of 24 of 24", "\n  b.weight  "] {
+        assert!(ended.stdout.contains(part), "{part}\n{}", ended.stdout);
+    }
+    let ended = say(&["--skip", "1", "--tensors", "0"]);
+    assert!(ended.stdout.contains("steps             3, median"), "{}", ended.stdout);
+    assert!(!ended.stdout.contains("b.weight"), "{}", ended.stdout);
+    say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave one of them");
+}
+
+#[test]
+fn a_sweep_writes_no_timeline_unasked() {
+    let sweep = Sweep::new(&[]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    assert!(!sweep.path("out/timelines").exists());
+}
+
+/// A file in Horovod's format whose job was killed.
+#[test]
+fn what_a_file_does_not_tell_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("horovod.json");
+    fs::write(
+        &path,
+        r#"[
+        {"name": "process_name", "ph": "M", "pid": 1, "args": {"name": "grad"}},
+        {"ph": "B", "name": "NEGOTIATE_ALLREDUCE", "ts": 100, "pid": 1},
+        {"ph": "E", "ts": 2100, "pid": 1},
+        {"ph": "B", "name": "ALLREDUCE", "ts": 2200, "pid": 1},
+        {"ph": "E", "ts": 3"#,
+    )
+    .unwrap();
+    let ended = Ended::of(&mut kolo(&["timeline", path.to_str().unwrap()]));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let (title, rest) = ended.stdout.split_once('\n').unwrap();
+    assert!(title.ends_with("horovod.json: not by kolo, so read as Horovod writes it"), "{title}");
+    let expected = "  note: the end of the file is missing, as when a job is killed
+  note: 1 span(s) never end, taken to last until the end
+  time covered      2.100 ms
+  steps             not in this file
+  computation       not in this file
+  communication     0.000 ms (0.0 %)
+    overlapped      not in this file
+    exposed         not in this file
+    packing         0.000 ms
+  control plane     not in this file
+  negotiation       1 of single tensors, median 2.000 ms, longest 2.000 ms; at least one for 2.000 ms
+  waiting           not in this file
+  last to be ready  not in this file
+  cycles            not in this file; HOROVOD_TIMELINE_MARK_CYCLES=1 marks them
+  messages          not in this file
+  slowest to negotiate          mean      longest  times  last
+  grad                      2.000 ms     2.000 ms      1  not in this file
+";
+    assert_eq!(rest, expected);
+    Ended::of(&mut kolo(&["timeline", "nowhere.json"])).says(2, "nowhere.json: No such file");
+}

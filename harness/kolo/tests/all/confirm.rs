@@ -1,0 +1,390 @@
+//! The script that measures recommendations, and what becomes of its rows.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use tune::answer::Ratio;
+use tune::confirm::{self, Finding, Measured, read, verdict};
+use workloads::replay::StepTimes;
+use workloads::workload::{Gradient, Workload};
+
+/// Names that end Python's texts, comments and lines, if they are let.
+const AWKWARD: &str = "a\"b'c\\d\n# PLAN\n\"\"\"{}%s č\u{2028}\u{0}";
+
+fn workload() -> Workload {
+    let gradient = |name: &str, shape: &[u64], ready_fraction| Gradient {
+        name: name.into(),
+        shape: shape.into(),
+        ready_fraction,
+    };
+    Workload {
+        name: AWKWARD.into(),
+        gradients: vec![
+            gradient("embedding", &[3, 2], 1.0),
+            gradient(AWKWARD, &[], 1e-7),
+            gradient("never", &[2], f64::INFINITY),
+        ],
+        ready_order: vec![1, 0, 2],
+        ready_assumed: false,
+    }
+}
+
+fn settings() -> Vec<(String, Vec<(&'static str, String)>)> {
+    vec![
+        ("recommended".into(), vec![("HOROVOD_CYCLE_TIME", "2.5".into())]),
+        ("it's, \"default\"\n".into(), vec![]),
+        ("64 MiB".into(), vec![("HOROVOD_FUSION_THRESHOLD", "67108864".into())]),
+    ]
+}
+
+fn script(blocks: usize) -> String {
+    let ms = Duration::from_millis;
+    let times = StepTimes { forward: ms(1), backward: ms(2), optimizer: Duration::ZERO };
+    confirm::script(&settings(), &workload(), times, blocks)
+}
+
+fn has_python() -> bool {
+    let found = Command::new("python3").arg("--version").output().is_ok();
+    if !found {
+        eprintln!("NOT TESTED here: python3 is not on this machine");
+    }
+    found
+}
+
+/// Runs the script in `folder`, where modules may lie that stand for torch and Horovod.
+fn run(folder: &Path, arguments: &[&str]) -> Output {
+    let path = folder.join("confirm.py");
+    fs::write(&path, script(4)).unwrap();
+    let mut python = Command::new("python3");
+    python.arg(&path).args(arguments).env("PYTHONPATH", folder);
+    python.env("HOROVOD_FUSION_THRESHOLD", "1").env("HOROVOD_AUTOTUNE", "1").output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[test]
+fn python_reads_back_what_was_written() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("confirm.py");
+    fs::write(&path, script(7)).unwrap();
+    let compiled = Command::new("python3").args(["-m", "py_compile"]).arg(&path).output().unwrap();
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    let print = "import json, confirm as c; print(json.dumps([c.WORKLOAD, c.SETTINGS, c.GRADIENTS, \
+                 c.BLOCKS, c.FORWARD_MS, c.BACKWARD_MS, c.OPTIMIZER_MS]))";
+    let mut python = Command::new("python3");
+    let printed = python.args(["-c", print]).current_dir(folder.path()).output().unwrap();
+    assert!(printed.status.success(), "{}", text(&printed.stderr));
+    let found: serde_json::Value = serde_json::from_slice(&printed.stdout).unwrap();
+    let expected = serde_json::json!([
+        AWKWARD,
+        [
+            ["recommended", {"HOROVOD_CYCLE_TIME": "2.5"}],
+            ["it's, \"default\"\n", {}],
+            ["64 MiB", {"HOROVOD_FUSION_THRESHOLD": "67108864"}],
+        ],
+        [[AWKWARD, [], 1e-7], ["embedding", [3, 2], 1.0]],
+        7,
+        1.0,
+        2.0,
+        0.0,
+    ]);
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_dry_run_prints_commands_in_random_order() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["-np", "8", "-H", "n1:4,n2:4", "--dry-run", "--blocks", "5", "--steps", "3"];
+    let output = run(folder.path(), &arguments);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!(lines.len(), 2 * 3 * 5);
+    let mut orders = Vec::new();
+    for (block, lines) in lines.chunks(6).enumerate() {
+        let labels = lines.iter().step_by(2).enumerate().map(|(order, line)| {
+            line.strip_prefix(&format!("# block {block}, order {order}: ")).unwrap()
+        });
+        let mut labels: Vec<&str> = labels.collect();
+        orders.push(labels.clone());
+        labels.sort();
+        assert_eq!(labels, ["64 MiB", "it's, \"default\"", "recommended"]);
+    }
+    orders.dedup();
+    assert!(orders.len() > 1, "every block has the same order: {printed}");
+    let line = lines.iter().find(|line| line.starts_with("env HOROVOD_CYCLE_TIME=2.5 ")).unwrap();
+    assert!(line.contains(" horovodrun -np 8 -H n1:4,n2:4 "), "{line}");
+    assert!(
+        line.ends_with("--worker 0 --warmup 10 --steps 3 --device auto --dtype float32"),
+        "{line}"
+    );
+    assert_eq!(run(folder.path(), &arguments).stdout, output.stdout, "the seed fixes the order");
+}
+
+/// One rank with modules that do what the script needs of torch and Horovod. What they are asked to
+/// reduce, and the variables they see, goes to the file `log`.
+const TORCH: &str = r#"
+float32 = float64 = "float"
+class Tensor:
+    def __init__(self, data): self.data = data
+    def fill_(self, value): self.data = value
+    def numel(self): return 1
+    def __sub__(self, other): return Tensor(self.data - other)
+    def abs(self): return Tensor(abs(self.data))
+    def max(self): return self.data
+    def tolist(self): return self.data
+class device:
+    def __init__(self, type, index=0): self.type = type
+class cuda:
+    def is_available(): return False
+def full(shape, value, dtype, device): return Tensor(value)
+def tensor(data, dtype): return Tensor(data)
+"#;
+const HOROVOD: &str = r#"
+import os, sys
+Average = "average"
+def log(what):
+    with open(os.path.join(os.path.dirname(__file__), "log"), "a", encoding="utf-8") as file:
+        file.write(repr(what) + "\n")
+def init():
+    log({name: os.environ[name] for name in os.environ if name.startswith("HOROVOD_")})
+    if "FAIL" in os.environ and "HOROVOD_CYCLE_TIME" in os.environ:
+        sys.exit("no such\ndevice")
+    if "HANG" in os.environ:
+        import time
+        time.sleep(60)
+def shutdown(): pass
+def rank(): return 0
+def local_rank(): return 0
+def size(): return 1
+def allreduce_async_(tensor, name, op):
+    log(name)
+    if "WRONG" in os.environ: tensor.data = 7
+def synchronize(handle): pass
+def allgather(tensor, name): return tensor
+"#;
+
+fn fake_horovod(folder: &Path) {
+    fs::create_dir(folder.join("horovod")).unwrap();
+    fs::write(folder.join("torch.py"), TORCH).unwrap();
+    fs::write(folder.join("horovod/__init__.py"), "").unwrap();
+    fs::write(folder.join("horovod/torch.py"), HOROVOD).unwrap();
+}
+
+const SHORT: [&str; 6] = ["--launcher", "env", "--steps", "2", "--warmup", "1"];
+
+#[test]
+fn the_script_measures_every_setting_in_every_block() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fake_horovod(folder.path());
+    let output = run(folder.path(), &SHORT);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let path = folder.path().join("confirm.csv");
+    fs::write(&path, &output.stdout).unwrap();
+    let rows = read(&path).unwrap();
+    assert_eq!(rows.len(), 3 * 4);
+    // A step takes its forward and backward pass at least.
+    assert!(rows.iter().all(|row| row.step_ms >= 3.0 && row.ranks == 1), "{rows:?}");
+    let promised = [("64 MiB".into(), (1.0, 1.1))];
+    let blocks: Vec<_> = verdict(&rows, "recommended", &promised)
+        .into_iter()
+        .map(|comparison| (comparison.other, comparison.blocks, comparison.finding.is_some()))
+        .collect();
+    let expected = [("64 MiB".into(), 4, true), ("it's, \"default\"\n".into(), 4, false)];
+    assert_eq!(blocks, expected);
+    let log = fs::read_to_string(folder.path().join("horovod/log")).unwrap();
+    let count = |line: &str| log.lines().filter(|&found| found == line).count();
+    assert_eq!(count("{'HOROVOD_CYCLE_TIME': '2.5'}"), 4, "{log}");
+    assert_eq!(count("{'HOROVOD_FUSION_THRESHOLD': '67108864'}"), 4, "{log}");
+    assert_eq!(count("{}"), 4, "variables of the shell reach no setting: {log}");
+    assert_eq!(count("'embedding'"), 12 * (1 + 2 + 1), "{log}");
+}
+
+#[test]
+fn a_block_that_fails_has_no_row_and_says_why() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    fake_horovod(folder.path());
+    let launcher = |variable: &str| format!("env {variable}=1");
+    let output =
+        run(folder.path(), &["--launcher", &launcher("FAIL"), "--steps", "2", "--warmup", "0"]);
+    let printed = text(&output.stdout);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let reason = "recommended: exit status 1 and no report; its last line: device";
+    assert_eq!(printed.matches(reason).count(), 4, "{printed}");
+    let path = folder.path().join("confirm.csv");
+    fs::write(&path, &printed).unwrap();
+    let rows = read(&path).unwrap();
+    assert_eq!(rows.len(), 2 * 4);
+    let verdict = verdict(&rows, "recommended", &[("64 MiB".into(), (1.0, 1.1))]);
+    assert_eq!(
+        verdict[0].to_string(),
+        "recommended against 64 MiB: 0 blocks have both, expected at least 4; run confirm.py with \
+         more --blocks"
+    );
+    for (variable, reason) in
+        [("WRONG", "rank 0 has a wrong result in "), ("HANG", "no result after 1 s (--patience)")]
+    {
+        let launcher = launcher(variable);
+        let output =
+            run(folder.path(), &["--launcher", &launcher, "--blocks", "1", "--patience", "1"]);
+        let printed = text(&output.stdout);
+        assert!(!output.status.success());
+        assert_eq!(printed.matches(reason).count(), 3, "{printed}");
+        assert!(text(&output.stderr).ends_with("no block has a result\n"));
+    }
+}
+
+#[test]
+fn the_script_says_what_is_missing() {
+    if !has_python() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for (arguments, expected) in [
+        (
+            &["--launcher", "/no/such/launcher"][..],
+            "/no/such/launcher is not on this machine's PATH",
+        ),
+        (&[], "give either -np, for horovodrun, or --launcher"),
+        (&["-np", "0"], "0, expected 1 or more"),
+        (&["-H", "a", "--launcher", "env"], "-H is for horovodrun"),
+    ] {
+        let output = run(folder.path(), arguments);
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains(expected), "{said}");
+    }
+    // Whether or not this machine has them, the modules found first are these.
+    fs::write(folder.path().join("torch.py"), "raise ImportError('no torch here')").unwrap();
+    let output = run(folder.path(), &SHORT);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("no torch here"), "{said}");
+    assert_eq!(said.lines().count(), 1, "the first block says it, and is the last: {said}");
+    fs::remove_file(folder.path().join("torch.py")).unwrap();
+    fake_horovod(folder.path());
+    let alone = folder.path().join("two");
+    let quoted = "#!/bin/sh\n\"$@\" && \"$@\"\n";
+    fs::write(&alone, quoted).unwrap();
+    let launcher = format!("sh {}", alone.display());
+    let output = run(folder.path(), &["--launcher", &launcher, "--steps", "2"]);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("2 processes ran alone"), "{said}");
+}
+
+const HEADER: &str = "# of a run\nblock,order,setting,step_ms,min_ms,max_ms,steps,ranks,device\n";
+
+#[test]
+fn malformed_rows_are_refused_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("confirm.csv");
+    let row = "0,0,default,5.5,5,6,30,8,cpu\n";
+    for (text, expected) in [
+        (String::new(), ":1: column \"block\" is missing; found \"\""),
+        ("block,setting\n".into(), ":1: column \"step_ms\" is missing; found \"block,setting\""),
+        (HEADER.into(), ":2: no rows; the comments in the file say why blocks have no result"),
+        (
+            format!("{HEADER}{row}# a block failed\n{}", row.replace("5.5", "soon")),
+            ":5: step_ms is \"soon\", expected a time above 0",
+        ),
+        (format!("{HEADER}{}", row.replace("5.5", "NaN")), ":3: step_ms is \"NaN\", expected"),
+        (format!("{HEADER}{}", row.replace("5.5", "0")), ":3: step_ms is \"0\", expected a time"),
+        (format!("{HEADER}-1{row}"), ":3: block is \"-10\", expected a whole number"),
+        (
+            format!("{HEADER}{row}{row}"),
+            ":4: block 0 has \"default\" twice, first in line 3; keep the rows of one run",
+        ),
+        (
+            format!("{HEADER}{row}1,0,default,5.5,5,6,30,4,cpu\n"),
+            ":4: ranks is 4, expected 8 as in line 3; keep the rows of one run",
+        ),
+        (format!("{HEADER}{row}#\n\n1,0,def"), ":6: 3 fields, expected 9 as in the header"),
+    ] {
+        fs::write(&path, &text).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        let expected = format!("{}{expected}", path.display());
+        assert!(error.starts_with(&expected), "{error}\n{expected}");
+    }
+    let error = read(&folder.path().join("none.csv")).unwrap_err().to_string();
+    assert!(error.contains("none.csv: No such file"), "{error}");
+}
+
+/// Blocks in which the recommended setting takes 10 ms, and the other as many times that.
+fn rows(ratios: &[f64]) -> Vec<Measured> {
+    let row = |block, setting: &str, step_ms| Measured {
+        block,
+        setting: setting.into(),
+        step_ms,
+        ranks: 8,
+    };
+    let pair = |(block, ratio): (usize, &f64)| {
+        // The machine's drift is the same for both.
+        let ms = 10.0 + block as f64;
+        [row(block, "default", ms * ratio), row(block, "recommended", ms)]
+    };
+    ratios.iter().enumerate().flat_map(pair).collect()
+}
+
+#[test]
+fn intervals_are_student_s() {
+    // Logarithms with mean 0.1 and standard deviation 0.02; t is 3.18245 at 3 degrees of freedom.
+    let spread = 0.02 * 0.75_f64.sqrt();
+    let ratios = [0.1 - spread, 0.1 - spread, 0.1 + spread, 0.1 + spread].map(f64::exp);
+    let gain = Ratio::of(&ratios).unwrap();
+    for (found, expected) in
+        [(gain.ratio, 0.1), (gain.low, 0.1 - 0.0318245), (gain.high, 0.1 + 0.0318245)]
+    {
+        assert!((found.ln() - expected).abs() < 1e-6, "{found} {expected}");
+    }
+    assert_eq!(Ratio::of(&ratios[..3]), None);
+}
+
+#[test]
+fn measurements_are_held_against_the_promise() {
+    let steady = |ratio: f64| [0.99, 1.0, 1.0, 1.0, 1.01].map(|noise| ratio * noise);
+    let noisy = |ratio: f64| [0.6, 0.8, 1.0, 1.2, 1.6].map(|noise| ratio * noise);
+    for (ratios, promised, expected) in [
+        (steady(1.1), (1.05, 1.15), Finding::Agrees),
+        (steady(1.1), (1.105, 1.2), Finding::Agrees),
+        (steady(1.0), (0.99, 1.01), Finding::Agrees),
+        (steady(1.3), (1.05, 1.15), Finding::Faster),
+        (steady(1.03), (1.1, 1.2), Finding::Slower),
+        (steady(1.0), (1.1, 1.2), Finding::Slower),
+        (steady(0.9), (1.1, 1.2), Finding::Contradicts),
+        (steady(0.9), (0.95, 1.2), Finding::Slower),
+        (steady(1.0), (1.005, 1.2), Finding::TooNoisy),
+        (noisy(1.1), (1.05, 1.15), Finding::TooNoisy),
+        (noisy(1.0), (0.9, 1.1), Finding::TooNoisy),
+    ] {
+        let comparisons = verdict(&rows(&ratios), "recommended", &[("default".into(), promised)]);
+        assert_eq!(comparisons.len(), 1);
+        assert_eq!(comparisons[0].finding, Some(expected), "{}", comparisons[0]);
+    }
+    let told = verdict(&rows(&[1.1; 4]), "recommended", &[("default".into(), (1.05, 1.15))]);
+    assert_eq!(
+        told[0].to_string(),
+        "recommended is 1.100 times as fast as default, 95 % interval 1.100 to 1.100, 4 blocks; \
+         promised 1.050 to 1.150: agrees"
+    );
+    assert_eq!(verdict(&rows(&[1.1; 3]), "recommended", &[])[0].measured, None);
+    // A block that lacks one of the two does not count.
+    let mut rows = rows(&[1.1; 5]);
+    rows.remove(3);
+    let comparison = &verdict(&rows, "recommended", &[])[0];
+    assert_eq!((comparison.blocks, comparison.finding), (4, None));
+    assert!(comparison.to_string().ends_with("95 % interval 1.100 to 1.100, 4 blocks"));
+}

@@ -1,0 +1,5 @@
+//! The binary on a library that poses as NVIDIA's driver.
+
+mod driver;
+mod nvml;
+mod training;

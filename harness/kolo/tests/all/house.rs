@@ -1,0 +1,233 @@
+//! House rules: what the pages and configurations say is so.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use algorithms::control::{DataType, ReduceOp};
+use measure::config::Config;
+use measure::control_sweep;
+use measure::environment::variables::{Usage, VARIABLES};
+use measure::plan::Plan;
+use results::row::Row;
+use tune;
+use workloads::framework::Framework;
+use workloads::workload::Workload;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap().to_path_buf()
+}
+
+fn read(name: &str) -> String {
+    fs::read_to_string(root().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+fn files(folder: &str, end: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> = entries.filter(|path| path.to_string_lossy().ends_with(end)).collect();
+    files.sort();
+    assert!(!files.is_empty(), "{folder}/*{end}");
+    files
+}
+
+#[test]
+fn every_configuration_can_be_planned() {
+    for path in files("configs", ".toml") {
+        if control_sweep::config::Config::is_at(&path) {
+            let config = control_sweep::config::Config::read(&path).unwrap();
+            assert!(!control_sweep::Plan::new(config, &path).unwrap().cases.is_empty());
+            continue;
+        }
+        if simulator::config::Config::is_at(&path) {
+            let config = simulator::config::Config::read(&path).unwrap();
+            let plan = simulator::sweep::Plan::new(config, &path).unwrap();
+            let misfit = |case: &simulator::config::Case| plan.machine.misfit(case.ranks);
+            assert!(plan.config.cases().iter().all(|case| misfit(case).is_none()));
+            continue;
+        }
+        if tune::regret::Config::is_at(&path) {
+            tune::regret::Config::read(&path).unwrap();
+            continue;
+        }
+        if path.ends_with("published.toml") {
+            simulator::published::Points::read(&path).unwrap();
+            continue;
+        }
+        let config = Config::read(&path).unwrap();
+        let workload = Workload::read(&config.workload_path(&path)).unwrap();
+        let plan = Plan::new(config, workload);
+        assert!(plan.cases.iter().all(|planned| planned.data_plane.is_ok()), "{}", path.display());
+    }
+}
+
+/// What the quick sweep promises: at most 48 cases, both pairs of defaults, ResNet-50 whole.
+#[test]
+fn the_quick_sweep_is_what_the_readme_says() {
+    let path = root().join("configs/quick.toml");
+    let config = Config::read(&path).unwrap();
+    let workload = Workload::read(&config.workload_path(&path)).unwrap();
+    assert_eq!((workload.gradients.len(), workload.elements()), (161, 25_557_032));
+    let measure = &config.measure;
+    assert!(measure.blocks_min >= 2 && measure.blocks_min * measure.steps_per_block >= 10);
+    let cases = config.cases();
+    assert!(cases.len() <= 48);
+    for (mib, ms) in [(128, 1.0), (64, 5.0)] {
+        let default = |case: &measure::config::Case| {
+            case.fusion_threshold_bytes == mib << 20 && case.cycle_time_ms() == ms
+        };
+        assert!(cases.iter().any(default), "{mib} MiB, {ms} ms");
+    }
+}
+
+/// The README shows what the reference run said, and its figure.
+#[test]
+fn the_readme_quotes_the_reference_run() {
+    let page = read("README.md");
+    assert!(page.contains(read("results/reference/quick/summary.txt").trim_end()));
+    let said = read("results/reference/control-planes/summary.txt");
+    let (_, sentences) = said.rsplit_once("\n\n").unwrap();
+    assert!(page.contains(sentences.trim_end()), "README.md does not quote\n{sentences}");
+    for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let exists = match link.strip_prefix('#') {
+            Some(anchor) => page.lines().any(|line| anchor_of(line).as_deref() == Some(anchor)),
+            None => root().join(link).exists(),
+        };
+        assert!(exists, "README.md links to {link}");
+    }
+}
+
+/// The anchor of a line that is a heading.
+fn anchor_of(line: &str) -> Option<String> {
+    let heading =
+        line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#'))?;
+    let letter = |c: char| match c {
+        ' ' => Some('-'),
+        c if c.is_alphanumeric() || c == '-' => Some(c.to_ascii_lowercase()),
+        _ => None,
+    };
+    Some(heading.chars().filter_map(letter).collect())
+}
+
+#[test]
+fn the_options_in_the_readme_are_understood() {
+    let page = read("README.md");
+    let (_, rest) = page.split_once("```toml\n[framework]\n").unwrap();
+    let options = rest.split_once("```").unwrap().0;
+    let framework: Framework = toml::from_str(options).unwrap();
+    framework.check(DataType::F32, ReduceOp::Average).unwrap();
+    assert_eq!(options.lines().count(), 5, "every option but the plain factors");
+}
+
+#[test]
+fn every_workload_can_be_read() {
+    for path in files("configs/workloads", ".csv") {
+        if !path.to_string_lossy().ends_with(".ready.csv") {
+            Workload::read(&path).unwrap();
+        }
+    }
+}
+
+#[test]
+fn every_column_is_explained() {
+    let bytes = results::record::csv_bytes(&[Row::default()], true);
+    let text = String::from_utf8(bytes).unwrap();
+    let page = read("results/README.md");
+    let explained: Vec<&str> = page
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(" |").next())
+        .flat_map(|names| names.split(", "))
+        .collect();
+    for column in text.lines().next().unwrap().split(',') {
+        assert!(explained.contains(&column), "results/README.md does not explain {column}");
+    }
+}
+
+#[test]
+fn every_algorithm_is_in_the_readme() {
+    let page = read("README.md");
+    for entry in algorithms::registry::ALL {
+        let (plain, over) = (format!("`{}`", entry.name), format!("`{}[:INNER]`", entry.name));
+        assert!(page.contains(&plain) || page.contains(&over), "{}", entry.name);
+    }
+}
+
+#[test]
+fn every_control_plane_is_in_the_readme() {
+    let page = read("README.md");
+    for name in algorithms::control::NAMES {
+        assert!(page.contains(&format!("| `{name}")), "{name}");
+    }
+}
+
+#[test]
+fn every_variable_that_is_used_is_in_the_readme() {
+    let page = read("README.md");
+    for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
+        assert!(page.contains(&format!("`{}`", variable.name)), "{}", variable.name);
+    }
+}
+
+/// The code block behind a marker in the README.
+fn block(marker: &str) -> String {
+    let page = read("README.md");
+    let (_, rest) = page.split_once(&format!("<!-- {marker} -->\n```rust\n")).expect(marker);
+    rest.split_once("```").unwrap().0.to_string()
+}
+
+/// The walk-through, done to a copy of the crate: the file, its `mod` line and the registry line
+/// are all it takes for the algorithm to be proved.
+#[test]
+fn the_walk_through_adds_an_algorithm() {
+    let copy = tempfile::tempdir().unwrap();
+    let source = copy.path().join("algorithms/src");
+    for folder in ["control/rehearsal", "simulate"] {
+        fs::create_dir_all(source.join(folder)).unwrap();
+    }
+    for folder in ["", "control", "control/rehearsal", "simulate"] {
+        for path in files(&format!("algorithms/src/{folder}"), ".rs") {
+            fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
+        }
+    }
+    fs::write(source.join("chain.rs"), block("algorithms/src/chain.rs")).unwrap();
+    let change = |name: &str, from: &str, to: String| {
+        let text = fs::read_to_string(source.join(name)).unwrap();
+        assert!(text.contains(from), "{name}: {from}");
+        fs::write(source.join(name), text.replacen(from, &to, 1)).unwrap();
+    };
+    change("lib.rs", "pub mod combine;", "pub mod chain;\npub mod combine;".into());
+    let list = "pub const ALL: &[Entry] = &[\n";
+    change("registry.rs", list, format!("{list}{}", block("algorithms/src/registry.rs")));
+    fs::write(
+        copy.path().join("Cargo.toml"),
+        "[package]\nname = \"algorithms\"\nversion = \"0.0.0\"\nedition = \"2024\"\n\
+         [lib]\npath = \"algorithms/src/lib.rs\"\n[[bin]]\nname = \"prove\"\npath = \"prove.rs\"\n\
+         [workspace]\n[profile.dev]\nopt-level = 1\n",
+    )
+    .unwrap();
+    fs::write(
+        copy.path().join("prove.rs"),
+        r#"
+        use algorithms::{registry::find, topology::Topology, verify};
+        fn main() {
+            for ranks in 1..=64 {
+                for name in ["chain", "hierarchical:chain", "grouped:chain"] {
+                    verify::algorithm(&*find(name).unwrap(), &Topology::flat(ranks)).unwrap();
+                }
+            }
+            let world = Topology::uniform(3, 4);
+            let proof = verify::algorithm(&*find("chain").unwrap(), &world).unwrap();
+            println!("{} steps, {} transfers", proof.steps, proof.transfers);
+        }"#,
+    )
+    .unwrap();
+    let output = Command::new(env!("CARGO"))
+        .args(["run", "--quiet", "--offline"])
+        .current_dir(copy.path())
+        .env("CARGO_TARGET_DIR", copy.path().join("target"))
+        .output()
+        .unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert_eq!(text(&output.stdout), "22 steps, 22 transfers\n", "{}", text(&output.stderr));
+    let lines = block("algorithms/src/chain.rs").lines().count();
+    assert!(lines <= 70, "the walk-through's file has {lines} lines");
+}

@@ -1,0 +1,8 @@
+//! The binary as a user runs it, and what the pages say of it.
+
+mod cli;
+mod confirm;
+mod cuda;
+mod house;
+mod nccl;
+mod slurm;

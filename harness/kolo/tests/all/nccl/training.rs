@@ -1,0 +1,200 @@
+//! Sweeps over NCCL: processes that negotiate over MPI and train on GPUs, on libraries that pose as NVIDIA's.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use results::row::{Row, Status};
+use transports::mpi::library;
+
+use crate::nccl::preflight::{APART, UNLIKE};
+use crate::nccl::world::{Ended, World};
+
+const LIST: &str = "index,name,shape,elements\n0,a,30x10,300\n1,b,7,7\n2,c,1000,1000\n3,d,1,1\n";
+
+const CONFIG: &str = r#"
+workload = "list.csv"
+step = { forward_ms = 0.2, backward_ms = 1, optimizer_ms = 0.1 }
+[framework]
+compression = "fp16"
+backward_passes_per_step = 2
+[sweep]
+transport = ["nccl"]
+topology = ["1x2", "2x1"]
+control_plane = ["coordinator", "bitvector"]
+algorithm = ["ring", "halving-doubling", "grouped", "nccl-allreduce", "nccl-allreduce:Ring:LL", "nccl-hierarchical"]
+fusion_threshold_mib = [0.001, 64]
+cycle_time_ms = [0.5]
+[measure]
+steps_per_block = 3
+blocks_max = 2
+patience_seconds = 5
+"#;
+
+/// kolo as so many processes.
+fn mpirun(ranks: usize) -> Command {
+    let names = ["mpirun.openmpi", "mpirun"];
+    let is_there = |name: &&&str| {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|folder| folder.join(name).exists())
+    };
+    let mut command = Command::new(names.iter().find(is_there).expect("a launcher"));
+    command.args(["--oversubscribe", "--bind-to", "none", "-n", &ranks.to_string()]);
+    command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
+    command.arg(env!("CARGO_BIN_EXE_kolo"));
+    command
+}
+
+/// A sweep by so many processes.
+fn sweep(world: &World, ranks: usize, config: &str) -> Ended {
+    // Two processes of this machine are not two nodes, nor have they a core each everywhere.
+    sweep_with(world, ranks, config, &["--force"])
+}
+
+fn sweep_with(world: &World, ranks: usize, config: &str, more: &[&str]) -> Ended {
+    fs::write(world.folder("list.csv"), LIST).unwrap();
+    fs::write(world.folder("sweep.toml"), config).unwrap();
+    let mut command = mpirun(ranks);
+    command.arg("sweep").arg(world.folder("sweep.toml"));
+    command.args(["--no-figures", "--out"]).arg(world.folder("out")).args(more);
+    world.ended(command)
+}
+
+fn rows(folder: &Path) -> Vec<Row> {
+    let file = csv::Reader::from_path(folder.join("out/rows.csv"));
+    file.map_or(Vec::new(), |mut file| file.deserialize().map(Result::unwrap).collect())
+}
+
+/// A world where there is a compiler; the launcher's options are Open MPI's.
+fn world() -> Option<World> {
+    library().starts_with("Open MPI").then(World::new)?.map(|world| world.with("POSING", "clock"))
+}
+
+#[test]
+fn sweeps_train_over_nccl_and_say_where() {
+    let Some(world) = world() else { return };
+    let ended = sweep(&world, 2, CONFIG);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let rows = rows(&world.folder(""));
+    assert_eq!(rows.len(), 2 * 2 * 6 * 2, "{ended:?}");
+    for row in rows {
+        assert_eq!((row.status, row.wrong), (Status::Ok, Some(0)), "{}: {}", row.case, row.reason);
+        assert_eq!((row.transport.as_str(), row.size_bytes), ("nccl", 2 * 1308), "{}", row.case);
+        assert_eq!((row.emulated, row.oversubscribed), (row.nodes == 2, false), "{}", row.case);
+        assert!(row.device_us_p50 >= Some(2500.0), "{}: {:?}", row.case, row.device_us_p50);
+        assert!(row.data_us_p50 > Some(0.0) && row.aggregation_us_p50 > Some(0.0), "{}", row.case);
+    }
+    let provenance = fs::read_to_string(world.folder("out/provenance.json")).unwrap();
+    for words in [
+        "NCCL 2.27.6, ",
+        "CUDA 12.2, ",
+        "process 1: GPU 1 (0000:02:00.0): a processor that poses on ",
+    ] {
+        assert!(provenance.contains(words), "{provenance}");
+    }
+    // Each way that NCCL is held to has a communicator of its own, made once for a whole sweep of both worlds.
+    let joined = fs::read_to_string(world.folder("joined-0")).unwrap();
+    assert_eq!(joined.lines().filter(|line| *line == "-Ring-LL").count(), 2, "{joined}");
+}
+
+/// Then rank 0 has two drivers: one for all GPUs, and one for its own.
+#[test]
+fn cases_over_nccl_and_on_this_machines_gpus_go_together() {
+    let Some(world) = world() else { return };
+    let both = CONFIG
+        .replace("[\"nccl\"]", "[\"nccl\", \"cuda\"]")
+        .replace(", \"2x1\"", "")
+        .replace(", \"nccl-allreduce\", \"nccl-allreduce:Ring:LL\", \"nccl-hierarchical\"", "");
+    let ended = sweep(&world, 2, &both);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let rows = rows(&world.folder(""));
+    assert_eq!(rows.len(), 2 * 12);
+    assert!(rows.iter().all(|row| (row.status, row.wrong) == (Status::Ok, Some(0))), "{ended:?}");
+}
+
+#[test]
+fn what_does_not_fit_on_a_gpu_is_unsupported_with_the_figures() {
+    let Some(world) = world() else { return };
+    fs::write(world.folder("large.csv"), LIST.replace("3,d,1,1", "3,d,300000000,300000000"))
+        .unwrap();
+    let ended = sweep(&world, 2, &CONFIG.replace("list.csv", "large.csv"));
+    assert_eq!(ended.status, Some(3), "{ended:?}");
+    let words = "has 1000 MB free, and the gradients and fusion buffers of 1 ranks there take 3";
+    assert!(rows(&world.folder("")).iter().all(|row| row.reason.contains(words)), "{ended:?}");
+}
+
+#[test]
+fn settings_are_tuned_over_nccl() {
+    let Some(world) = world() else { return };
+    fs::write(world.folder("list.csv"), LIST).unwrap();
+    let (list, out) = (world.folder("list.csv"), world.folder("out"));
+    let words = ["tune", "--transport", "nccl", "--backward-ms", "1", "--budget", "4s"];
+    let mut command = mpirun(2);
+    command.args(words).arg("--workload").arg(list).arg("--out").arg(&out);
+    let ended = world.ended(command);
+    // Whether one setting can be told from another is the machine's affair.
+    assert!(matches!(ended.status, Some(0 | 3)), "{ended:?}");
+    let rows = fs::read_to_string(out.join("rows.csv")).unwrap();
+    assert!(rows.contains("nccl/1x2/bitvector/nccl-allreduce/"), "{rows}");
+}
+
+#[test]
+fn what_nccl_does_wrong_in_training_is_found_out() {
+    let Some(world) = world() else { return };
+    let one = CONFIG.replace(", \"2x1\"", "").replace("0.001, ", "");
+    let world = world.with("POSING_NCCL", "lost=1");
+    let ended = sweep(&world, 2, &one);
+    assert_eq!(ended.status, Some(1), "{ended:?}");
+    assert!(rows(&world.folder("")).iter().any(|row| row.status == Status::Wrong), "{ended:?}");
+    for (wrong, expected) in [
+        ("error=1", "kolo: rank 1 gave up: NCCL: rank 1: "),
+        ("kill=1", "process 1 is gone; the job ends here"),
+    ] {
+        let Some(world) = self::world() else { return };
+        let world = world.with("POSING_NCCL", wrong);
+        let ended = sweep(&world, 2, &one);
+        assert!(ended.status.is_some_and(|status| status > 0), "{wrong}: {ended:?}");
+        assert!(ended.complained.contains(expected), "{wrong}: {ended:?}");
+    }
+}
+
+/// As benches do, in the same words.
+#[test]
+fn doubtful_gpus_are_refused_unless_the_user_insists() {
+    let Some(world) = world() else { return };
+    let world = world.with("POSING", "clock,unlike,apart");
+    let one = CONFIG.replace(", \"2x1\"", "").replace("0.001, ", "");
+    let ended = sweep_with(&world, 2, &one, &[]);
+    assert_eq!(ended.status, Some(2), "{ended:?}");
+    for words in [UNLIKE, APART, "; add --force to measure nevertheless"] {
+        assert_eq!(ended.complained.matches(words).count(), 1, "{words}: {ended:?}");
+    }
+    let ended = sweep(&world, 2, &one);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let provenance = fs::read_to_string(world.folder("out/provenance.json")).unwrap();
+    assert!(provenance.contains(UNLIKE) && provenance.contains(APART), "{provenance}");
+}
+
+#[test]
+fn without_gpus_or_nccl_the_reason_is_said_once() {
+    for (variable, value, expected) in [
+        ("POSING_GPUS", "1", "), and NCCL 2.27.6 wants one for each: start fewer there"),
+        ("POSING_NCCL", "old", " is needed; name another with KOLO_NCCL_LIB"),
+        ("POSING", "none", "process 0 on "),
+    ] {
+        let Some(world) = world() else { return };
+        let ended = sweep(&world.with(variable, value), 2, CONFIG);
+        assert_eq!(ended.status, Some(2), "{ended:?}");
+        assert_eq!(ended.complained.matches(expected).count(), 1, "{ended:?}");
+    }
+    // Other cases go on.
+    let Some(world) = world() else { return };
+    let both = CONFIG
+        .replace("[\"nccl\"]", "[\"nccl\", \"mpi\"]")
+        .replace(", \"2x1\"", "")
+        .replace(", \"nccl-allreduce\", \"nccl-allreduce:Ring:LL\", \"nccl-hierarchical\"", "");
+    let ended = sweep(&world.without_nccl(), 2, &both);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    assert!(ended.complained.contains("12 cases are left out: process 0 on "), "{ended:?}");
+    assert!(ended.complained.contains("NCCL is not here: looked for libnccl.so.2"), "{ended:?}");
+}

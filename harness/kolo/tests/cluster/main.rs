@@ -1,0 +1,307 @@
+//! Sweeps under Slurm, on a virtual cluster: real daemons, real MPI between nodes with their own
+//! addresses, and what goes wrong on real clusters.
+//!
+//! Whatever breaks, and whenever: submitting again ends with every case exactly once and every row whole.
+//! Needs Slurm, Open MPI and the rights to make network namespaces; runs where `KOLO_CLUSTER_TESTS` is
+//! set, as `make test` does, and says so where it does not. What fails is tried once more, and told: the
+//! daemons' clocks do not wait for a machine that is busy. A word on the command line chooses scenarios
+//! by name.
+
+mod cluster;
+mod results;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use algorithms::program::Bounds;
+use algorithms::registry;
+use algorithms::schedule::{Move, Part};
+use algorithms::topology::Topology;
+use cluster::{Cluster, Failure};
+use results::Results;
+use workloads::workload::Workload;
+
+type Outcome = Result<(), Failure>;
+
+type Scenario = fn(&Cluster) -> Outcome;
+
+/// A name and what happens.
+const SCENARIOS: [(&str, Scenario); 14] = [
+    ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
+    ("another command on all ranks", other_command),
+    ("interfaces carry what schedules promise", bytes_on_the_wire),
+    ("a rank is killed", rank_is_killed),
+    ("a rank stops for longer than anybody waits", rank_stops),
+    ("rank 0 is killed", rank_0_is_killed),
+    ("the job is cancelled and submitted again", job_is_cancelled),
+    ("the job is requeued by hand", job_is_requeued),
+    ("the time limit comes near", time_limit),
+    ("the job is preempted", job_is_preempted),
+    ("a node loses its power", node_dies),
+    ("the folder of results cannot be written", folder_is_read_only),
+    ("the disk is full", disk_is_full),
+    ("two jobs on one folder of results", two_jobs),
+];
+
+fn main() {
+    if std::env::var_os("KOLO_CLUSTER_TESTS").is_none() {
+        println!("the virtual cluster is not used: set KOLO_CLUSTER_TESTS=1, or run make test");
+        return;
+    }
+    let chosen: Vec<String> =
+        std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let start = Instant::now();
+    let cluster = Cluster::up().unwrap_or_else(|failure| panic!("{failure}"));
+    println!("cluster up after {:.1} s", start.elapsed().as_secs_f64());
+    let mut failed = Vec::new();
+    for (name, run) in SCENARIOS {
+        if !chosen.is_empty() && !chosen.iter().any(|word| name.contains(word)) {
+            continue;
+        }
+        let start = Instant::now();
+        let mut outcome = run(&cluster);
+        if let Err(failure) = &outcome {
+            println!("{name} ... FAILED once, and is tried again\n{failure}");
+            cluster.note_failure();
+            cluster.cancel_all();
+            outcome = run(&cluster);
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
+            Err(failure) => {
+                println!("{name} ... FAILED ({seconds:.0} s)\n{failure}");
+                failed.push(name);
+            }
+        }
+        cluster.cancel_all();
+    }
+    drop(cluster);
+    assert!(failed.is_empty(), "failed: {failed:?}");
+    println!("all is well after {:.0} s", start.elapsed().as_secs_f64());
+}
+
+/// What a sweep of faults brings when all is well: 4 cases of 3 blocks of 6 steps.
+fn is_complete(folder: &Path) -> Outcome {
+    Results::read(folder)?.complete(4, 3 * 6)
+}
+
+fn whole_sweep(cluster: &Cluster) -> Outcome {
+    let start = Instant::now();
+    let job = cluster.submit("configs/ci.toml", "whole", &[])?;
+    job.waits_for("tries.csv", 2, Duration::from_secs(30))?;
+    println!("  the first case ran {:.1} s after its submission", start.elapsed().as_secs_f64());
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    let results = Results::read(&job.folder)?;
+    results.complete(12, 2 * 3)?;
+    results.has_worlds(&["1x2", "2x2", "4x1"])?;
+    for file in ["summary.txt", "bandwidth.csv", "figures/scaling.png"] {
+        cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
+    }
+    let provenance = std::fs::read_to_string(job.folder.join("provenance.json"))?;
+    // The virtual cluster has no accounting, which is said.
+    let parts = ["\"host\": \"n1\"", "\"host\": \"n4\"", "Open MPI", "emulated", "sacct"];
+    for part in parts {
+        cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
+    }
+    Ok(())
+}
+
+/// As many ranks on a node as the job was asked for, started as the site file says.
+fn other_command(cluster: &Cluster) -> Outcome {
+    let table = cluster.path("bench.csv").display().to_string();
+    let bench = ["bench", "--transport", "mpi", "-b", "8", "-e", "8K", "-f", "1024", "-n", "5"];
+    let command = [&bench[..], &["--algorithm", "ring,mpi-allreduce", "--out", &table]].concat();
+    let job = cluster.submit_command(&["--nodes=4", "--ntasks-per-node=1"], &command)?;
+    job.ends_with("COMPLETED", Duration::from_secs(120))?;
+    let mut rows = csv::Reader::from_path(&table)?;
+    let rows: Vec<HashMap<String, String>> = rows.deserialize().collect::<Result<_, _>>()?;
+    let right = |row: &HashMap<String, String>| {
+        [("nodes", "4"), ("ranks", "4"), ("wrong", "0"), ("emulated", "true"), ("host", "n1")]
+            .iter()
+            .all(|&(column, value)| row[column] == value)
+    };
+    cluster.check(rows.len() == 8 && rows.iter().all(right), || {
+        format!(
+            "of two algorithms, two sizes, in place and not:\n{}",
+            std::fs::read_to_string(&table).unwrap_or_default()
+        )
+    })
+}
+
+/// What each node sends, by its interface's counter, beside the bytes that its ranks send to other nodes
+/// by the schedule; control messages and headers are within the tolerance.
+fn bytes_on_the_wire(cluster: &Cluster) -> Outcome {
+    const TOLERANCE: f64 = 0.05;
+    // 2 x 4 messages of 4 MiB, see `crew::links`.
+    const TRIED_BYTES: usize = 8 * (4 << 20);
+    for (algorithm, topology) in
+        [("ring", Topology::flat(4)), ("hierarchical", Topology::uniform(2, 2))]
+    {
+        let shape = format!("{}x{}", topology.nodes(), topology.ranks() / topology.nodes());
+        let config = cluster.config_with(algorithm, &shape)?;
+        let before = cluster.sent_bytes()?;
+        let job = cluster.submit(&config, &format!("bytes-{shape}"), &["--no-requeue"])?;
+        job.ends_with("COMPLETED", Duration::from_secs(120))?;
+        Results::read(&job.folder)?.complete(1, 3 * 6)?;
+        let after = cluster.sent_bytes()?;
+        let nodes = job.folder_nodes()?;
+        for (node, name) in nodes.iter().take(topology.nodes()).enumerate() {
+            // 1 + 6 steps in each of 3 blocks, in f16.
+            let promised = 21 * 2 * promised_elements(algorithm, &topology, node)?;
+            // Before, the first node tried its link to each other one.
+            let tried = if node == 0 { (nodes.len() - 1) * TRIED_BYTES } else { 0 };
+            let promised = promised + tried;
+            let sent = after[name] - before[name];
+            let ratio = sent as f64 / promised as f64;
+            println!("  {algorithm}, {shape}, {name}: {sent} bytes sent, {promised} promised");
+            cluster.check((ratio - 1.0).abs() <= TOLERANCE, || {
+                format!("{algorithm} on {shape}: {name} sent {ratio:.3} times what was promised")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Elements that the ranks of a node send to other nodes in one allreduce of all gradients.
+fn promised_elements(algorithm: &str, topology: &Topology, node: usize) -> Result<usize, Failure> {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/workloads/densenet121.csv");
+    let elements = Workload::read(&path)?.elements();
+    let choices = registry::find(algorithm)?.choices(topology)?;
+    let schedule = &choices.last().ok_or("no schedule")?.schedule;
+    let bounds = Bounds::new(elements, schedule.chunks());
+    let (mut part, mut sent) = (Part::default(), 0);
+    for rank in topology.node(node) {
+        for step in 0..schedule.steps() {
+            part.clear();
+            schedule.part(rank, step, &mut part);
+            let leaves = |entry: &&Move| topology.node_of(entry.peer()) != node;
+            let leaving = part.sends.iter().filter(leaves);
+            sent += leaving.map(|entry| bounds.elements(entry).len()).sum::<usize>();
+        }
+    }
+    Ok(sent)
+}
+
+/// Something happens to a rank after the first block; the job sees to the rest by itself.
+fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, told: &str) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, name, &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    job.signal_rank(rank, signal)?;
+    job.ends_with("COMPLETED", Duration::from_secs(120))?;
+    let tries = std::fs::read_to_string(job.folder.join("tries.csv"))?;
+    cluster.check(tries.contains(told), || format!("nobody said {told:?}:\n{tries}"))?;
+    is_complete(&job.folder)
+}
+
+fn rank_is_killed(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "killed", 1, "KILL", "process 1 is gone")
+}
+
+fn rank_stops(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "stopped", 1, "STOP", "process 1 has said nothing for 3.")
+}
+
+fn rank_0_is_killed(cluster: &Cluster) -> Outcome {
+    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a word")
+}
+
+fn job_is_cancelled(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    cluster.slurm(&["scancel", &job.id])?;
+    job.ends_with("CANCELLED", Duration::from_secs(60))?;
+    let before = Results::read(&job.folder)?;
+    cluster.check(before.rows() < 4, || "it was cancelled too late".into())?;
+    let again = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    is_complete(&again.folder)
+}
+
+fn job_is_requeued(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "requeued", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    cluster.slurm(&["scontrol", "requeue", &job.id])?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    cluster.check(Results::read(&job.folder)?.launches()? > 1, || "it ran only once".into())?;
+    is_complete(&job.folder)
+}
+
+/// Slurm counts in minutes, and looks at time limits every 30 s: the signal comes 10 to 40 s after the
+/// beginning, of 35 s of steps.
+fn time_limit(cluster: &Cluster) -> Outcome {
+    const BLOCKS: usize = 12;
+    let config = cluster.longer_config(BLOCKS)?;
+    let job = cluster.submit(&config, "time", &["--time=1", "--signal=B:USR1@50"])?;
+    job.ends(Duration::from_secs(400))?;
+    let output = job.output();
+    cluster.check(output.contains("is put back into the queue"), || output.clone())?;
+    if Results::read(&job.folder)?.rows() < 4 {
+        let again = cluster.submit(&config, "time", &[])?;
+        again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    }
+    Results::read(&job.folder)?.complete(4, BLOCKS * 6)
+}
+
+/// The scheduler takes a while to see the urgent job, and 12 s of steps are to outlast it.
+fn job_is_preempted(cluster: &Cluster) -> Outcome {
+    const BLOCKS: usize = 4;
+    let job = cluster.submit(&cluster.longer_config(BLOCKS)?, "preempted", &[])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let urgent = ["sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "-o", "/dev/null"];
+    cluster.slurm(&[&urgent[..], &["--wrap", "sleep 1"]].concat())?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    let results = Results::read(&job.folder)?;
+    cluster.check(results.launches()? > 1, || "it was not preempted".into())?;
+    results.complete(4, BLOCKS * 6)
+}
+
+fn node_dies(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "node", &["--nodes=3"])?;
+    job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let victim = job.nodes()?.pop().ok_or("the job has no node")?;
+    cluster.virtual_cluster(&["kill", &victim])?;
+    let ended = job.ends_with("COMPLETED", Duration::from_secs(180));
+    cluster.virtual_cluster(&["revive", &victim])?;
+    ended?;
+    let output = job.output();
+    let told = format!("node {victim} is ");
+    let said = output.lines().any(|line| line.contains(&told) && line.ends_with("without it"));
+    cluster.check(said, || format!("nobody said that {victim} is down:\n{output}"))?;
+    is_complete(&job.folder)
+}
+
+fn folder_is_read_only(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "read-only/results", &[])?;
+    job.ends_with("FAILED", Duration::from_secs(120))?;
+    let output = job.output();
+    cluster.check(output.contains("Read-only file system"), || output.clone())
+}
+
+fn disk_is_full(cluster: &Cluster) -> Outcome {
+    let job = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    job.ends_with("FAILED", Duration::from_secs(180))?;
+    let output = job.output();
+    cluster.check(output.contains("No space left on device"), || output.clone())?;
+    Results::read(&job.folder)?.whole()?;
+    cluster.make_room()?;
+    let again = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    again.ends_with("COMPLETED", Duration::from_secs(120))?;
+    is_complete(&again.folder)
+}
+
+/// The second has to begin while the first runs.
+fn two_jobs(cluster: &Cluster) -> Outcome {
+    const BLOCKS: usize = 4;
+    let config = cluster.longer_config(BLOCKS)?;
+    let first = cluster.submit(&config, "both", &["--nodes=2"])?;
+    first.waits_for("samples.csv", 2, Duration::from_secs(60))?;
+    let second = cluster.submit(&config, "both", &["--nodes=2"])?;
+    second.ends_with("FAILED", Duration::from_secs(120))?;
+    let output = second.output();
+    cluster.check(output.contains("is in use by another kolo"), || output.clone())?;
+    first.ends_with("COMPLETED", Duration::from_secs(120))?;
+    Results::read(&first.folder)?.complete(4, BLOCKS * 6)
+}

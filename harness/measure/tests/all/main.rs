@@ -1,0 +1,3 @@
+//! What a sweep leaves behind.
+
+mod rows;

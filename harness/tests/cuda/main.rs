@@ -1,9 +1,0 @@
-//! What can be known of CUDA without a GPU: the kernels' logic, compiled for the processor; their PTX; the
-//! driver's side, on a library that poses as NVIDIA's; and what users without it are told.
-
-mod driver;
-mod kernels;
-mod nvml;
-mod processor;
-mod ptx;
-mod training;

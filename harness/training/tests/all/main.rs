@@ -1,0 +1,4 @@
+//! Timelines, and workloads that are read from them.
+
+mod timeline;
+mod workload;

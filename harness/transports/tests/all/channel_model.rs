@@ -1,0 +1,293 @@
+//! Lines and seats under a model checker: every order in which the accesses of ranks can come, up to a
+//! number of interruptions, and every value that the memory model lets a load see.
+//!
+//! The two files are compiled here once more, over loom's atomics, and `End` keeps the rules by which
+//! `Endpoint` uses them. Loom takes a sequentially consistent access for a weaker one, but its fences
+//! are exact; lines and seats have fences only. It does not try loads that see what is stored later.
+//! `LOOM_MAX_PREEMPTIONS=5` looks further than these tests do, and takes ten times as long.
+
+use std::sync::Arc;
+
+use loom::cell::UnsafeCell;
+use loom::thread::{self, Thread, yield_now};
+
+use line::{Line, Message};
+use seat::Seat;
+
+#[path = "../../src/threads/line.rs"]
+mod line;
+#[path = "../../src/threads/seat.rs"]
+mod seat;
+
+mod sync {
+    pub use loom::cell::UnsafeCell;
+    pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
+}
+
+/// So often a rank is interrupted where it need not wait, at most: most mistakes take two.
+const PREEMPTIONS: usize = 3;
+
+/// What no message brings.
+const GONE: u64 = u64::MAX;
+
+/// A buffer of one element. Loom fails a test in which two ranks touch it in no order.
+#[derive(Default)]
+struct Word(UnsafeCell<u64>);
+
+// SAFETY: loom watches every access.
+unsafe impl Sync for Word {}
+
+impl Word {
+    fn get(&self) -> u64 {
+        // SAFETY: loom has found no concurrent write.
+        self.0.with(|word| unsafe { *word })
+    }
+
+    fn set(&self, value: u64) {
+        // SAFETY: loom has found no concurrent access.
+        self.0.with_mut(|word| unsafe { *word = value });
+    }
+}
+
+/// Everything between two ranks, and two words of each for two collectives.
+#[derive(Default)]
+struct World {
+    lines: [Line; 2],
+    seats: [Seat; 2],
+    words: [[Word; 2]; 2],
+}
+
+impl World {
+    fn end(&self, rank: usize) -> End<'_> {
+        let (out, into) = (&self.lines[rank], &self.lines[1 - rank]);
+        End { out, into, posted: 0, last: [0; 2], taken: 0, acknowledged: 0 }
+    }
+}
+
+/// One rank's end of both lines.
+struct End<'w> {
+    out: &'w Line,
+    into: &'w Line,
+    posted: u64,
+    last: [u64; 2],
+    taken: u64,
+    acknowledged: u64,
+}
+
+impl End<'_> {
+    /// Sends a word, carried if that is wanted and there is room. Returns the count of the message
+    /// that must be taken before the word may be overwritten.
+    fn send(&mut self, word: &Word, small: bool) -> u64 {
+        let next = self.posted + 1;
+        let last = &mut self.last[next as usize % 2];
+        let has_room = self.out.has_room(*last, &mut self.acknowledged);
+        if has_room {
+            *last = next;
+        }
+        let address = std::ptr::from_ref(word).cast_mut().cast();
+        self.posted = next;
+        match (has_room, small) {
+            (false, _) => self.out.post_aside(next, address, 0, self.taken),
+            // SAFETY: there is room, for one word as well.
+            (true, true) => unsafe {
+                self.out.fill(next, |into| into.cast::<u64>().write(word.get()));
+                self.out.post(next, Message::Bytes(8), self.taken);
+                return 0;
+            },
+            // SAFETY: there is room.
+            (true, false) => unsafe {
+                self.out.post(next, Message::Address(address, 0), self.taken);
+            },
+        }
+        next
+    }
+
+    /// Says that a word has been put.
+    fn post_put(&mut self) {
+        self.posted += 1;
+        self.out.post_nothing(self.posted, self.taken);
+    }
+
+    fn settle(&self, count: u64) {
+        wait(|| self.acknowledged >= count || self.out.is_taken(count));
+    }
+
+    fn arrived(&mut self) {
+        let next = self.taken + 1;
+        wait(|| self.into.is_posted(next));
+        self.acknowledged = self.acknowledged.max(self.into.acknowledged(next));
+    }
+
+    fn take(&mut self) {
+        self.taken += 1;
+        self.into.take(self.taken);
+    }
+
+    fn receive(&mut self) -> u64 {
+        self.arrived();
+        let next = self.taken + 1;
+        let value = match self.into.message(next) {
+            // SAFETY: a message of 8 bytes.
+            Message::Bytes(_) => self.into.read(next, |bytes| unsafe { *bytes.cast::<u64>() }),
+            Message::Address(address, _) => theirs(address).get(),
+        };
+        self.take();
+        value
+    }
+}
+
+/// The word that a message of the other rank points to.
+fn theirs<'w>(address: *mut ()) -> &'w Word {
+    // SAFETY: the words outlive both ends.
+    unsafe { address.cast::<Word>().as_ref() }.expect("a message has an address")
+}
+
+fn wait(condition: impl Fn() -> bool) {
+    while !condition() {
+        yield_now();
+    }
+}
+
+/// Both ranks of a world, each on a thread, in every interleaving. Each is given the other's thread.
+fn model<A, B>(zero: A, one: B)
+where
+    A: Fn(&World, Thread) + Copy + Send + Sync + 'static,
+    B: Fn(&World, Thread) + Copy + Send + Sync + 'static,
+{
+    check(move || {
+        let world = Arc::new(World::default());
+        let (theirs, me) = (world.clone(), thread::current());
+        let other = thread::spawn(move || one(&theirs, me));
+        zero(&world, other.thread().clone());
+        other.join().unwrap();
+    });
+}
+
+fn check(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.check(model);
+}
+
+/// Sleeps until a condition holds.
+fn doze(seat: &Seat, condition: impl Fn() -> bool) {
+    while !seat.is_up(&condition) {
+        thread::park();
+    }
+}
+
+/// One word after the other; each is overwritten as soon as the rules let it be.
+#[test]
+fn a_receiver_gets_every_word_before_it_is_overwritten() {
+    for small in [[false, true, true, true], [true, false, true, true], [true, true, false, true]] {
+        let send = move |world: &World, _| {
+            let (mut end, word) = (world.end(0), &world.words[0][0]);
+            for (value, small) in (1..).zip(small) {
+                word.set(value);
+                let until = end.send(word, small);
+                end.settle(until);
+            }
+            word.set(GONE);
+        };
+        let receive = move |world: &World, _| {
+            let mut end = world.end(1);
+            (1..).zip(small).for_each(|(value, _)| assert_eq!(end.receive(), value));
+        };
+        model(send, receive);
+    }
+}
+
+/// Two collectives, each on words of its own: both ranks send, put aside what comes, and write over
+/// what they have sent.
+#[test]
+fn exchanges_in_a_row_do_not_mix() {
+    for small in [[false, false], [false, true], [true, false], [true, true]] {
+        let rank = move |me: usize| {
+            move |world: &World, _| {
+                let mut end = world.end(me);
+                for (collective, small) in small.into_iter().enumerate() {
+                    let word = &world.words[me][collective];
+                    let value = |rank| (10 * collective + rank) as u64;
+                    word.set(value(me));
+                    let until = end.send(word, small);
+                    let aside = end.receive();
+                    assert_eq!(aside, value(1 - me));
+                    end.settle(until);
+                    word.set(GONE);
+                }
+            }
+        };
+        model(rank(0), rank(1));
+    }
+}
+
+/// Two collectives, each on a word of its own: rank 0 announces it, and rank 1 writes into it.
+#[test]
+fn a_put_lands_in_the_word_that_was_announced() {
+    let receive = move |world: &World, _| {
+        let mut end = world.end(0);
+        for (value, word) in (1..).zip(&world.words[0]) {
+            word.set(value);
+            let until = end.send(word, false);
+            end.arrived();
+            assert_eq!(word.get(), 10 * value);
+            end.take();
+            end.settle(until);
+            word.set(GONE);
+        }
+    };
+    let put = |world: &World, _| {
+        let mut end = world.end(1);
+        for value in 1..=2 {
+            end.arrived();
+            let Message::Address(address, _) = end.into.message(end.taken + 1) else { panic!() };
+            assert_eq!(theirs(address).get(), value);
+            end.take();
+            theirs(address).set(10 * value);
+            end.post_put();
+        }
+    };
+    model(receive, put);
+}
+
+/// Both ranks sleep until the other wakes them. Were a wake-up lost, nobody would run any more.
+#[test]
+fn nobody_sleeps_for_ever() {
+    let send = move |world: &World, receiver: Thread| {
+        let [line, _] = &world.lines;
+        for count in 1..=2 {
+            line.post_aside(count, std::ptr::null_mut(), 0, 0);
+            world.seats[1].wake(|| receiver.unpark());
+            doze(&world.seats[0], || line.is_taken(count));
+        }
+    };
+    let receive = move |world: &World, sender: Thread| {
+        let [line, _] = &world.lines;
+        for count in 1..=2 {
+            doze(&world.seats[1], || line.is_posted(count));
+            line.take(count);
+            world.seats[0].wake(|| sender.unpark());
+        }
+    };
+    model(send, receive);
+}
+
+/// Two ranks may wake a third at once.
+#[test]
+fn who_waits_for_two_ranks_is_woken_by_both() {
+    check(|| {
+        let world = Arc::new(World::default());
+        let me = thread::current();
+        let others = [0, 1].map(|other| {
+            let (world, me) = (world.clone(), me.clone());
+            thread::spawn(move || {
+                world.lines[other].post_aside(1, std::ptr::null_mut(), 0, 0);
+                world.seats[0].wake(|| me.unpark());
+            })
+        });
+        for line in &world.lines {
+            doze(&world.seats[0], || line.is_posted(1));
+        }
+        others.into_iter().for_each(|other| other.join().unwrap());
+    });
+}

@@ -1,0 +1,7 @@
+//! Moving and combining bytes, on threads.
+
+mod allocations;
+mod channel_model;
+mod pattern;
+mod soak;
+mod transports;

@@ -1,0 +1,83 @@
+//! Random algorithm, topology, count, type, operation and segments, for a while: no element may come
+//! out wrong. `KOLO_SOAK_SECONDS` says for how long; a failure names its seed.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::split;
+use algorithms::registry::{ALL, find};
+use algorithms::topology::Topology;
+use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use results::names::check_op;
+use transports::allreduce::Sizes;
+use transports::bench::{Bench, run};
+use transports::data_plane::DataPlane;
+
+/// One allreduce, all of it chosen by a seed.
+fn one(seed: u64) {
+    let random = &mut ChaCha8Rng::seed_from_u64(seed);
+    let mut name = ALL.choose(random).unwrap().name.to_string();
+    if find(&format!("{name}:tree")).is_ok() && random.random() {
+        let inner: Vec<_> = ALL.iter().filter(|inner| !inner.takes_inner()).collect();
+        name = format!("{name}:{}", inner.choose(random).unwrap().name);
+    }
+    let topology = match random.random_range(0..4) {
+        0 => Topology::new(&[random.random_range(1..5), random.random_range(1..5)]),
+        1 => Topology::uniform(random.random_range(1..5), random.random_range(1..5)),
+        _ => Topology::flat(random.random_range(1..10)),
+    };
+    // Some do not go inside others.
+    let Ok(algorithm) = find(&name) else { return };
+    let Ok(data_plane) = DataPlane::ours(algorithm, &topology) else { return };
+    let (dtype, op) =
+        (*DataType::ALL.choose(random).unwrap(), *ReduceOp::ALL.choose(random).unwrap());
+    if check_op(dtype, op).is_err() {
+        return;
+    }
+    let elements = match random.random_range(0..4) {
+        0 => random.random_range(0..40),
+        1 => random.random_range(0..3000),
+        _ => random.random_range(0..200_000),
+    };
+    let tensors: Vec<usize> = match data_plane.grouping() {
+        Some(_) => split(elements, random.random_range(1..12)).iter().map(Range::len).collect(),
+        None => vec![elements],
+    };
+    let bench = Bench {
+        data_plane: &data_plane,
+        topology: &topology,
+        dtype,
+        op,
+        sizes: Sizes {
+            segment_bytes: [0, 64, 5000, 70_000][random.random_range(0..4)],
+            packing_bytes: [0, 40, 1000, 30_000, 1 << 20][random.random_range(0..5)],
+        },
+        tensors: &tensors,
+        in_place: random.random(),
+        warmup: random.random_range(0..3),
+        repetitions: random.random_range(1..4),
+        check: true,
+        seed,
+    };
+    let wrong = run(&bench).unwrap().wrong.unwrap();
+    let what = format!("{name} {topology} {dtype:?} {op:?} {elements} elements");
+    assert_eq!(wrong.count, 0, "seed {seed}: {what}: {:?}", wrong.first);
+}
+
+#[test]
+fn random_allreduces_are_exact() {
+    let seconds = std::env::var("KOLO_SOAK_SECONDS").map_or(10, |text| text.parse().unwrap());
+    let (start, time) = (Instant::now(), Duration::from_secs(seconds));
+    // Another place to begin for each run, and always printed.
+    let first = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs() << 20;
+    let mut done = 0;
+    while start.elapsed() < time {
+        one(first + done);
+        done += 1;
+    }
+    println!("{done} random allreduces from seed {first} on");
+    assert!(done > 0);
+}

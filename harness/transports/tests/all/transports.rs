@@ -1,0 +1,231 @@
+//! One conformance suite for everything that executes schedules.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use algorithms::control::{DataType, ReduceOp};
+use algorithms::grouped::split;
+use algorithms::program::Program;
+use algorithms::registry::{ALL, find};
+use algorithms::topology::Topology;
+use transports::allreduce::Sizes;
+use transports::bench::{Bench, run};
+use transports::data_plane::DataPlane;
+use transports::execute::execute;
+use transports::kernel::Combine;
+use transports::memory::{Buffer, Memory};
+use transports::threads::{Links, Mail, run_ranks};
+use transports::transport::{Post, TransportError};
+
+/// Runs one allreduce twice on threads and asserts that every element is right.
+fn check(
+    algorithm: &str,
+    topology: &Topology,
+    dtype: DataType,
+    op: ReduceOp,
+    elements: usize,
+    in_place: bool,
+) {
+    if op == ReduceOp::Average && dtype.is_integer() {
+        return;
+    }
+    let data_plane = DataPlane::ours(find(algorithm).unwrap(), topology).unwrap();
+    let tensors: Vec<usize> = match data_plane.grouping() {
+        Some(_) => split(elements, 3).iter().map(Range::len).collect(),
+        None => vec![elements],
+    };
+    let timed = run(&Bench {
+        data_plane: &data_plane,
+        topology,
+        dtype,
+        op,
+        sizes: Sizes { segment_bytes: 300, packing_bytes: 1000 },
+        tensors: &tensors,
+        in_place,
+        warmup: 1,
+        repetitions: 2,
+        check: true,
+        seed: 42 + elements as u64,
+    })
+    .unwrap();
+    let wrong = timed.wrong.unwrap();
+    assert_eq!(
+        wrong.count, 0,
+        "{algorithm} {topology} {dtype:?} {op:?} {elements}: {:?}",
+        wrong.first
+    );
+    assert_eq!(timed.times.len(), 2);
+}
+
+fn worlds() -> Vec<Topology> {
+    let mut worlds: Vec<_> = (1..=8).map(Topology::flat).collect();
+    worlds.extend([(2, 2), (3, 2), (2, 4)].map(|(nodes, local)| Topology::uniform(nodes, local)));
+    worlds
+}
+
+fn names() -> impl Iterator<Item = &'static str> {
+    ALL.iter().map(|entry| entry.name).chain(["hierarchical:tree", "grouped-scattered:tree"])
+}
+
+#[test]
+fn every_type_and_operation() {
+    for name in names() {
+        for topology in worlds() {
+            for dtype in DataType::ALL {
+                for op in ReduceOp::ALL {
+                    check(name, &topology, dtype, op, 37, true);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn awkward_lengths() {
+    for name in names() {
+        for topology in worlds() {
+            let ranks = topology.ranks();
+            for elements in [0, 1, 2, ranks - 1, ranks, ranks + 1, 64, 1009, 100_003] {
+                for in_place in [true, false] {
+                    let (dtype, op) = (DataType::F32, ReduceOp::Sum);
+                    check(name, &topology, dtype, op, elements, in_place);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn more_ranks_than_cores() {
+    for name in names() {
+        for topology in [Topology::flat(13), Topology::flat(32), Topology::uniform(4, 8)] {
+            check(name, &topology, DataType::F32, ReduceOp::Sum, 5000, true);
+        }
+    }
+}
+
+/// Exchanges, in which both sides read what the other is about to write.
+#[test]
+fn exchanges_are_exact() {
+    for exchange in ["recursive-doubling", "swing-latency", "one-shot"] {
+        for ranks in [2, 4, 8] {
+            for elements in [0, 1, 1000, 50_000] {
+                for dtype in [DataType::F32, DataType::BF16, DataType::I64] {
+                    let world = Topology::flat(ranks);
+                    check(exchange, &world, dtype, ReduceOp::Sum, elements, true);
+                }
+            }
+        }
+    }
+}
+
+/// Delays injected at random between operations do not change a bit on any rank; and all ranks hold
+/// the same bits, but for `one-shot`, in which each adds in an order of its own.
+#[test]
+fn delays_do_not_change_results() {
+    let world = Topology::uniform(2, 2);
+    for name in names() {
+        let schedule = find(name).unwrap().schedule(&world).unwrap();
+        let mut first: Option<Vec<Vec<f32>>> = None;
+        for seed in 0..20 {
+            let links = Links::new(4, Duration::from_secs(20));
+            let results: Vec<Vec<f32>> = std::thread::scope(|scope| {
+                let spawn = |rank: usize| {
+                    let (links, schedule) = (links.clone(), &*schedule);
+                    scope.spawn(move || {
+                        let mut endpoint = links.join(rank);
+                        let program = Program::compile_world(schedule).swap_remove(rank);
+                        let mut memory = Memory::new(4 * 999);
+                        for (i, x) in memory.elements_mut::<f32>().iter_mut().enumerate() {
+                            *x = (rank * 1000 + i) as f32 * 0.1;
+                        }
+                        for round in 0..3 {
+                            let pause = (seed * 31 + rank * 17 + round * 7) % 5 * 100;
+                            std::thread::sleep(Duration::from_micros(pause as u64));
+                            let mut buffer = Buffer::of(DataType::F32, &mut memory);
+                            execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap();
+                        }
+                        memory.elements::<f32>().to_vec()
+                    })
+                };
+                let threads: Vec<_> = (0..4).map(spawn).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            let first = first.get_or_insert_with(|| results.clone());
+            for rank in 0..4 {
+                assert!(results[rank] == first[rank], "{name}, seed {seed}: rank {rank} differs");
+                let alike = results[rank] == results[0] || name == "one-shot";
+                assert!(alike, "{name}, seed {seed}: rank {rank} differs from rank 0");
+            }
+        }
+    }
+}
+
+/// A rank that never comes is named by those who wait for it, and nobody hangs.
+#[test]
+fn a_silent_rank_is_an_error_on_every_other() {
+    let schedule = find("ring").unwrap().schedule(&Topology::flat(3)).unwrap();
+    let links = Links::new(3, Duration::from_millis(200));
+    let errors: Vec<TransportError> = std::thread::scope(|scope| {
+        let spawn = |rank: usize| {
+            let (links, schedule) = (links.clone(), &*schedule);
+            scope.spawn(move || {
+                let mut endpoint = links.join(rank);
+                let program = Program::compile(schedule, rank);
+                let mut memory = Memory::new(4000);
+                let mut buffer = Buffer::of(DataType::F32, &mut memory);
+                execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap_err()
+            })
+        };
+        // Rank 2 joins, so that it can be woken, and goes away.
+        scope.spawn(|| drop(links.join(2)));
+        let threads: Vec<_> = (0..2).map(spawn).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    for error in errors {
+        let TransportError::Aborted { reason, .. } = &error else { panic!("{error}") };
+        assert!(reason.contains("which does not answer"), "{error}");
+    }
+}
+
+/// Above 2^31 bytes on each of two ranks.
+#[test]
+fn more_than_two_to_the_31_bytes() {
+    let elements = (1 << 31) / 4 + 1_000_003;
+    check("ring", &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
+}
+
+/// Rank 0 dies. Whoever gives up first, and for whomever it waits itself, the error names rank 0.
+#[test]
+fn a_chain_of_waiting_ranks_blames_its_end() {
+    const RANKS: usize = 4;
+    for round in 0..3 {
+        let data = Links::new(RANKS, Duration::from_millis(200));
+        let mail = data.beside();
+        let ended = run_ranks(&[&data, &mail], |rank| {
+            let mut endpoint = data.join(rank);
+            let mut mail = Mail::new(mail.join(rank));
+            if rank == 0 {
+                // Long after the others have given up.
+                std::thread::sleep(Duration::from_secs(1));
+                return Ok(());
+            }
+            // Rank 3 begins to wait first, rank 1 last, each for the one below.
+            std::thread::sleep(Duration::from_millis(if round == 0 {
+                0
+            } else {
+                30 * (3 - rank as u64)
+            }));
+            if round == 2 {
+                return mail.receive(rank - 1, &mut Vec::new()).map(|_| ());
+            }
+            let ring = find("ring").unwrap().schedule(&Topology::flat(RANKS)).unwrap();
+            let program = Program::compile(&*ring, rank);
+            let mut memory = Memory::new(4000);
+            let mut buffer = Buffer::of(DataType::F32, &mut memory);
+            execute(&mut endpoint, &program, &mut buffer, Combine::Sum)
+        });
+        let error = ended.unwrap_err().to_string();
+        assert!(error.contains("for rank 0, which does not answer"), "round {round}: {error}");
+    }
+}
