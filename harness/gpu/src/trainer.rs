@@ -136,14 +136,15 @@ impl<S: Streams> Devices<S> {
         let need_bytes = ranks as u64 * Station::need_bytes(job) as u64;
         let free_bytes = self.streams.free_bytes(device)?;
         let mb = |bytes: u64| bytes / 1_000_000;
-        match need_bytes > free_bytes {
-            true => Err(CudaError::NoRoom {
+        if need_bytes > free_bytes {
+            Err(CudaError::NoRoom {
                 device,
                 ranks,
                 need_mb: mb(need_bytes),
                 free_mb: mb(free_bytes),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }
@@ -498,10 +499,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         let (streams, station) = hub.station(self.rank);
         if !step.is_closing() && step.backward(streams)?.is_some() {
             self.backward.optimize(streams, station, step)?;
-            self.next = match goes_on {
-                true => Some(self.backward.begin(streams, station)?),
-                false => None,
-            };
+            self.next = if goes_on { Some(self.backward.begin(streams, station)?) } else { None };
         }
         let Some(Ended { at, device, aggregation }) = step.ended(streams, &self.backward)? else {
             return Ok(None);

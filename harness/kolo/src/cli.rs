@@ -120,9 +120,10 @@ pub fn main() -> ExitCode {
             Some(RecordError::Io { .. }) | None => false,
             Some(_) => true,
         };
-        match refused || error.is::<UsageError>() || error.is::<ConfigError>() {
-            true => Exit::Usage,
-            false => Exit::Wrong,
+        if refused || error.is::<UsageError>() || error.is::<ConfigError>() {
+            Exit::Usage
+        } else {
+            Exit::Wrong
         }
     });
     ExitCode::from(exit as u8)

@@ -132,10 +132,7 @@ pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
             for line in &lines {
                 while line.0.load(Ordering::Acquire) < repetition {
                     // Who spins keeps the core from whom it waits for, if they share it.
-                    match crowded {
-                        true => std::thread::yield_now(),
-                        false => std::hint::spin_loop(),
-                    }
+                    if crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
                 }
             }
             times.push(start.elapsed());

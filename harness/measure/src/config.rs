@@ -267,9 +267,10 @@ impl Config {
 }
 
 fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
-    match names.contains(&name) {
-        true => Ok(()),
-        false => Err(format!("{key} \"{name}\" is unknown; choose from {}", names.join(", "))),
+    if names.contains(&name) {
+        Ok(())
+    } else {
+        Err(format!("{key} \"{name}\" is unknown; choose from {}", names.join(", ")))
     }
 }
 

@@ -36,10 +36,7 @@ fn advice(unknown: &UnknownAlgorithm, also: &[&str]) -> String {
     let is_whole = part == name;
     let others = also.iter().copied().filter(|_| is_whole);
     let names: Vec<&str> = registered.chain(others).collect();
-    let which = match is_whole {
-        true => String::new(),
-        false => format!(": there is no {part:?}"),
-    };
+    let which = if is_whole { String::new() } else { format!(": there is no {part:?}") };
     match nearest(part, names.iter().copied(), part.chars().count() / 3) {
         Some(near) => {
             let parts = name.split(':').map(|own| if own == part { near } else { own });
@@ -94,12 +91,13 @@ pub fn parse_op(name: &str) -> Result<ReduceOp, String> {
 
 /// Refuses the average of integers.
 pub fn check_op(dtype: DataType, op: ReduceOp) -> Result<(), String> {
-    match op == ReduceOp::Average && dtype.is_integer() {
-        false => Ok(()),
-        true => Err(format!(
+    if op == ReduceOp::Average && dtype.is_integer() {
+        Err(format!(
             "average of {} would have to round; use sum, or a floating-point type",
             dtype.name()
-        )),
+        ))
+    } else {
+        Ok(())
     }
 }
 

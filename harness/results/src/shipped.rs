@@ -17,8 +17,5 @@ pub fn find(name: &str) -> Option<PathBuf> {
 /// none, the first of these.
 pub fn beside_or_shipped(name: &str, path: &Path) -> PathBuf {
     let beside = path.parent().unwrap_or(Path::new("")).join(name);
-    match beside.exists() {
-        true => beside,
-        false => find(&format!("configs/{name}")).unwrap_or(beside),
-    }
+    if beside.exists() { beside } else { find(&format!("configs/{name}")).unwrap_or(beside) }
 }

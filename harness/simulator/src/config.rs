@@ -241,9 +241,10 @@ impl Config {
 /// # Errors
 /// The key, what was found, what was expected.
 pub(super) fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), String> {
-    match (least..=most).contains(&found) {
-        true => Ok(()),
-        false => Err(format!("{key} is {found}, expected {least} to {most}")),
+    if (least..=most).contains(&found) {
+        Ok(())
+    } else {
+        Err(format!("{key} is {found}, expected {least} to {most}"))
     }
 }
 

@@ -257,9 +257,10 @@ impl Scheduled {
             return *known;
         }
         let size_bytes = Self::size_bytes(number);
-        let moment = match in_a_row {
-            true => self.one_more(ranks, size_bytes),
-            false => self.simulate(ranks, size_bytes),
+        let moment = if in_a_row {
+            self.one_more(ranks, size_bytes)
+        } else {
+            self.simulate(ranks, size_bytes)
         };
         known().insert(key, moment);
         moment
@@ -293,9 +294,10 @@ impl Scheduled {
 
     fn simulate(&self, ranks: usize, size_bytes: f64) -> Moment {
         let schedule = self.schedule(ranks, size_bytes);
-        let segments = match self.segment_bytes > 0.0 {
-            true => ((size_bytes / self.segment_bytes) as usize).clamp(1, MOST_SEGMENTS),
-            false => 1,
+        let segments = if self.segment_bytes > 0.0 {
+            ((size_bytes / self.segment_bytes) as usize).clamp(1, MOST_SEGMENTS)
+        } else {
+            1
         };
         let schedule = Pipelined::new(schedule, segments);
         let outcome = self.engine.simulate(&schedule, &self.machine, size_bytes);

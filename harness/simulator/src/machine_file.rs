@@ -68,9 +68,10 @@ impl MachineFile {
 
     /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
     pub fn path(name: &str, config: &Path) -> PathBuf {
-        match name.ends_with(".toml") {
-            true => config.parent().unwrap_or(Path::new("")).join(name),
-            false => beside_or_shipped(&format!("machines/{name}.toml"), config),
+        if name.ends_with(".toml") {
+            config.parent().unwrap_or(Path::new("")).join(name)
+        } else {
+            beside_or_shipped(&format!("machines/{name}.toml"), config)
         }
     }
 

@@ -150,10 +150,7 @@ fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
 /// share one machine.
 fn shares_alike(row: &Row, machine: &MachineFile) -> bool {
     let Node { ranks: here, nodes, .. } = machine.node;
-    match row.emulated {
-        true => row.ranks == here * nodes,
-        false => row.local_size == Some(here),
-    }
+    if row.emulated { row.ranks == here * nodes } else { row.local_size == Some(here) }
 }
 
 /// Why a row of training steps has no prediction, if it has none.

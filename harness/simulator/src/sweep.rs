@@ -102,10 +102,8 @@ impl Plan {
     fn simulate(&self, case: &Case, data: &DataPlanes) -> Result<Simulated, String> {
         let simulate = &self.config.simulate;
         let data = data[&key(case.policy, case.ranks)].as_ref().map_err(Clone::clone)?;
-        let drive = match case.ranks <= simulate.drive_all_up_to {
-            true => Drive::All,
-            false => Drive::Classes,
-        };
+        let drive =
+            if case.ranks <= simulate.drive_all_up_to { Drive::All } else { Drive::Classes };
         let mut all = Vec::new();
         for seed in simulate.seed..simulate.seed + simulate.seeds as u64 {
             let job = self.job(case, data, seed, drive)?;
@@ -174,9 +172,10 @@ impl Plan {
             ranks,
             control,
             data,
-            partition_bytes: match policy.partition_mib > 0.0 {
-                true => policy.partition_mib * MIB,
-                false => f64::INFINITY,
+            partition_bytes: if policy.partition_mib > 0.0 {
+                policy.partition_mib * MIB
+            } else {
+                f64::INFINITY
             },
             overlap: policy.overlap(),
             needed: policy.priority.then(|| needed(workload)),

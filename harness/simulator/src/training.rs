@@ -195,9 +195,10 @@ impl World<'_> {
             None => 0.0,
         };
         let mut progress = Progress::new(job, start_s + pause_s, (driven, sorted), step);
-        match self.negotiation.is_paced() {
-            true => self.cycles(&mut progress)?,
-            false => self.at_once(&mut progress)?,
+        if self.negotiation.is_paced() {
+            self.cycles(&mut progress)?
+        } else {
+            self.at_once(&mut progress)?
         }
         Ok(match &mut self.priority {
             Some(priority) => priority.ended(job, progress, start_s),

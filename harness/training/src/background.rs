@@ -171,18 +171,16 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
         let (start, is_paced) = (Instant::now(), self.negotiator.is_paced());
         loop {
             let now = Instant::now();
-            let wait = match is_paced {
-                true => pace.until_next(now),
-                false => self.trainer.until_next(now),
-            };
+            let wait = if is_paced { pace.until_next(now) } else { self.trainer.until_next(now) };
             let Some(wait) = wait else { return Ok(()) };
             let nap = self.trainer.nap().unwrap_or(wait);
             std::thread::sleep(wait.min(nap));
             self.take_reduced()?;
             self.end_step()?;
-            let is_over = match is_paced {
-                true => wait <= nap,
-                false => self.trainer.is_waiting() || start.elapsed() >= LOOK,
+            let is_over = if is_paced {
+                wait <= nap
+            } else {
+                self.trainer.is_waiting() || start.elapsed() >= LOOK
             };
             if is_over {
                 return Ok(());

@@ -237,10 +237,8 @@ pub fn run_rank<D: Transport, B: Transport>(
         if bench.in_place && (repetition + 1 == repetitions || bench.op == ReduceOp::Product) {
             fill(bench, rank, &mut input);
         }
-        let (tensors, copy_from) = match bench.in_place {
-            true => (&mut input, None),
-            false => (&mut output, Some(&input)),
-        };
+        let (tensors, copy_from) =
+            if bench.in_place { (&mut input, None) } else { (&mut output, Some(&input)) };
         let mut buffer = tensors.buffer(bench.dtype);
         if repetition == bench.warmup {
             switches_before = context_switches();

@@ -59,11 +59,12 @@ impl DataPlane {
                 let algorithm = registry::find(name).expect("the name was checked");
                 let grouping = algorithm.grouping();
                 let is_scattered = grouping.is_some_and(|it| it.buffer == Packing::Scattered);
-                match transport == transport::NCCL && is_scattered {
-                    true => Err(format!(
+                if transport == transport::NCCL && is_scattered {
+                    Err(format!(
                         "{name} works on tensors where they lie, which transport {transport} does not yet"
-                    )),
-                    false => DataPlane::ours(algorithm, topology),
+                    ))
+                } else {
+                    DataPlane::ours(algorithm, topology)
                 }
             }
         }

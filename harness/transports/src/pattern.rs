@@ -185,9 +185,10 @@ impl Pattern {
                 *value = T::from_i32((own >> 28 | 1) as i32);
             }),
             ReduceOp::Product => values.for_each(|(value, (mixed, own))| {
-                let exponent = match (rank + mixed as usize) % self.ranks < FACTORS {
-                    true => (own >> 16) as i32 % 3 - 1,
-                    false => 0,
+                let exponent = if (rank + mixed as usize) % self.ranks < FACTORS {
+                    (own >> 16) as i32 % 3 - 1
+                } else {
+                    0
                 };
                 *value = T::power_of_two(exponent, own >> 31 == 1);
             }),

@@ -78,10 +78,8 @@ impl<'s> Programs<'s> {
             let most = self.doublings(choice, largest);
             for doublings in self.doublings(choice, from_bytes)..=most {
                 // From twice as many segments on, buffers are cut into more.
-                let bytes = match doublings < most {
-                    true => (2 << doublings) * self.segment_bytes,
-                    false => largest,
-                };
+                let bytes =
+                    if doublings < most { (2 << doublings) * self.segment_bytes } else { largest };
                 show(self.program(choice, doublings), bytes);
             }
         }
@@ -97,9 +95,10 @@ impl<'s> Programs<'s> {
         self.compiled[choice].programs[doublings].get_or_insert_with(|| {
             let pipelined = Pipelined::with_lag(schedule, 1 << doublings, lag(schedule, puts));
             let world_ops = (schedule.ranks() * ops(schedule)) << doublings;
-            match puts && world_ops <= MOST_WORLD_OPS {
-                true => Program::compile_world(&pipelined).swap_remove(rank),
-                false => Program::compile(&pipelined, rank),
+            if puts && world_ops <= MOST_WORLD_OPS {
+                Program::compile_world(&pipelined).swap_remove(rank)
+            } else {
+                Program::compile(&pipelined, rank)
             }
         })
     }

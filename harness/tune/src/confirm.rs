@@ -153,12 +153,13 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, ConfirmError> {
             .map_err(|problem| malformed(line, problem))?;
         rows.push((line, row));
     }
-    match rows.is_empty() {
-        true => Err(malformed(
+    if rows.is_empty() {
+        Err(malformed(
             first_line,
             "no rows; the comments in the file say why blocks have no result".into(),
-        )),
-        false => Ok(rows.into_iter().map(|(_, row)| row).collect()),
+        ))
+    } else {
+        Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 }
 

@@ -327,9 +327,10 @@ impl Report<'_> {
         let case = self.case(choice);
         let threshold = case.fusion_threshold_bytes;
         let effective = effective_threshold_bytes(threshold, &case.topology);
-        let rounding = match effective == threshold {
-            true => String::new(),
-            false => format!(", which Horovod rounds up to {effective} bytes"),
+        let rounding = if effective == threshold {
+            String::new()
+        } else {
+            format!(", which Horovod rounds up to {effective} bytes")
         };
         let _ = writeln!(
             text,

@@ -181,14 +181,15 @@ fn check_factor(factor: f64, key: &str, dtype: DataType, op: ReduceOp) -> Result
     }
     let averages = key == "gradient_predivide_factor";
     let fits = op == ReduceOp::Average || (op == ReduceOp::Sum && !averages);
-    match factor == 1.0 || (fits && !dtype.is_integer()) {
-        true => Ok(()),
-        false => Err(format!(
+    if factor == 1.0 || (fits && !dtype.is_integer()) {
+        Ok(())
+    } else {
+        Err(format!(
             "is {factor}, but gradients are {} and data.op is {}; use {} of a floating-point type",
             dtype.name(),
             op.name(),
             if averages { "the average" } else { "the sum or average" }
-        )),
+        ))
     }
 }
 

@@ -94,9 +94,10 @@ fn models(path: &Path) -> String {
     let lists = files.filter(|name| !name.ends_with(".ready.csv"));
     let models: BTreeSet<String> =
         lists.filter_map(|name| Some(name.strip_suffix(".csv")?.to_string())).collect();
-    match models.is_empty() {
-        true => String::new(),
-        false => format!("; there are {}", advice::listed(&Vec::from_iter(models))),
+    if models.is_empty() {
+        String::new()
+    } else {
+        format!("; there are {}", advice::listed(&Vec::from_iter(models)))
     }
 }
 
@@ -137,9 +138,10 @@ impl Workload {
         }
         let ready = path.with_extension("ready.csv");
         let ready_assumed = !ready.exists();
-        let ready_order = match ready_assumed {
-            false => read_ready(&ready, &mut gradients)?,
-            true => assume_ready(&mut gradients),
+        let ready_order = if ready_assumed {
+            assume_ready(&mut gradients)
+        } else {
+            read_ready(&ready, &mut gradients)?
         };
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         Ok(Workload { name, gradients, ready_order, ready_assumed })
@@ -302,9 +304,10 @@ impl Row<'_> {
 
 /// The file of a workload that the configuration at `path` names.
 pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
-    match workload.ends_with(".csv") || workload.ends_with(".json") {
-        true => path.parent().unwrap_or(Path::new("")).join(workload),
-        false => beside_or_shipped(&format!("workloads/{workload}.csv"), path),
+    if workload.ends_with(".csv") || workload.ends_with(".json") {
+        path.parent().unwrap_or(Path::new("")).join(workload)
+    } else {
+        beside_or_shipped(&format!("workloads/{workload}.csv"), path)
     }
 }
 

@@ -67,9 +67,10 @@ impl Links {
     }
 
     fn delay_ns(&self, from: usize, to: usize) -> u64 {
-        match from / self.shape.rack_size == to / self.shape.rack_size {
-            true => self.shape.delay_ns,
-            false => self.shape.cross_rack_delay_ns,
+        if from / self.shape.rack_size == to / self.shape.rack_size {
+            self.shape.delay_ns
+        } else {
+            self.shape.cross_rack_delay_ns
         }
     }
 }

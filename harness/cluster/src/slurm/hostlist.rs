@@ -57,10 +57,7 @@ fn split(list: &str) -> Result<Vec<&str>, String> {
         }
     }
     items.push(&list[start..]);
-    match inside {
-        true => Err("a '[' is not closed".into()),
-        false => Ok(items),
-    }
+    if inside { Err("a '[' is not closed".into()) } else { Ok(items) }
 }
 
 /// The names of `m[1-2]x[0-1]`: the last bracket changes fastest.
@@ -76,10 +73,7 @@ fn expand_item(item: &str, most: usize) -> Result<Vec<String>, String> {
         rest = after;
     }
     names.iter_mut().for_each(|name| name.push_str(rest));
-    match names.len() > most {
-        true => Err(too_many()),
-        false => Ok(names),
-    }
+    if names.len() > most { Err(too_many()) } else { Ok(names) }
 }
 
 /// The numbers of `001-003,7`.
@@ -130,9 +124,10 @@ pub fn compress<Name: AsRef<str>>(names: &[Name]) -> String {
 /// A name's last number, which is empty if it does not end with one, and what is before it.
 fn cut(name: &str) -> (&str, &str) {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
-    match (1..=MOST_DIGITS).contains(&digits) {
-        true => name.split_at(name.len() - digits),
-        false => (name, ""),
+    if (1..=MOST_DIGITS).contains(&digits) {
+        name.split_at(name.len() - digits)
+    } else {
+        (name, "")
     }
 }
 
@@ -150,9 +145,10 @@ impl<'a> Open<'a> {
     fn push(&mut self, digits: &'a str) {
         let (first, last) = self.ranges.last_mut().expect("it was made with one");
         let next = number(last).map(|value| format!("{:0width$}", value + 1, width = first.len()));
-        match next.as_deref() == Some(digits) {
-            true => *last = digits,
-            false => self.ranges.push((digits, digits)),
+        if next.as_deref() == Some(digits) {
+            *last = digits
+        } else {
+            self.ranges.push((digits, digits))
         }
     }
 }
@@ -163,9 +159,8 @@ fn close(list: &mut String, open: Option<Open<'_>>) {
         list.push(',');
     }
     list.push_str(prefix);
-    let text = |(first, last): &(&str, &str)| match first == last {
-        true => first.to_string(),
-        false => format!("{first}-{last}"),
+    let text = |(first, last): &(&str, &str)| {
+        if first == last { first.to_string() } else { format!("{first}-{last}") }
     };
     let inside = ranges.iter().map(text).collect::<Vec<_>>().join(",");
     let plain = ranges.len() == 1 && ranges[0].0 == ranges[0].1;

@@ -149,9 +149,10 @@ pub fn line<Word: AsRef<str>>(command: &[Word]) -> String {
 
 fn quoted(word: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_@%+=:,./-".contains(&byte);
-    match !word.is_empty() && word.bytes().all(plain) {
-        true => word.into(),
-        false => format!("'{}'", word.replace('\'', r"'\''")),
+    if !word.is_empty() && word.bytes().all(plain) {
+        word.into()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
     }
 }
 

@@ -197,11 +197,12 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             key: "ranks_per_node",
             site: format!("{} of {} CPUs", site.ranks_per_node, site.cpus_per_rank),
             slurm: format!("{least} CPUs"),
-            verdict: match needed <= least || site.overcommit {
-                true => Verdict::Fits,
-                false => Verdict::Contradicts(format!(
+            verdict: if needed <= least || site.overcommit {
+                Verdict::Fits
+            } else {
+                Verdict::Contradicts(format!(
                     "{needed} CPUs are needed; fewer ranks, or overcommit = true"
-                )),
+                ))
             },
         },
         Finding {
@@ -313,9 +314,10 @@ fn mpi_plugin(site: &Site, mpi: &Result<String, AskError>) -> Finding {
         Ok(answer) => {
             let mut offered: Vec<&str> = answer.lines().flat_map(plugins).collect();
             offered.dedup();
-            let verdict = match offered.contains(&wanted) {
-                true => Verdict::Fits,
-                false => Verdict::Contradicts("choose one that Slurm offers".into()),
+            let verdict = if offered.contains(&wanted) {
+                Verdict::Fits
+            } else {
+                Verdict::Contradicts("choose one that Slurm offers".into())
             };
             (offered.join(", "), verdict)
         }

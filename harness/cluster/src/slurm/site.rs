@@ -170,10 +170,7 @@ impl Site {
     /// When there is no such site, or its file is not understood.
     pub fn named(name: &str) -> Result<Site, ConfigError> {
         let is_path = name.contains('/') || name.ends_with(".toml");
-        let file = match is_path {
-            true => Some(name.into()),
-            false => find(&format!("{FOLDER}/{name}.toml")),
-        };
+        let file = if is_path { Some(name.into()) } else { find(&format!("{FOLDER}/{name}.toml")) };
         match file {
             Some(path) => {
                 let mut site = Site::read(&path)?;

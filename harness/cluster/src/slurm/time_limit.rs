@@ -19,9 +19,12 @@ pub fn parse(text: &str) -> Result<Option<u64>, String> {
         Some((days, clock)) => (Some(days), clock),
         None => (None, text),
     };
-    let number = |digits: &str| match digits.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => digits.parse::<u32>().map(u64::from).map_err(|_| wrong()),
-        false => Err(wrong()),
+    let number = |digits: &str| {
+        if digits.bytes().all(|byte| byte.is_ascii_digit()) {
+            digits.parse::<u32>().map(u64::from).map_err(|_| wrong())
+        } else {
+            Err(wrong())
+        }
     };
     let parts = clock.split(':').map(number).collect::<Result<Vec<_>, _>>()?;
     let seconds = match (days.is_some(), parts.as_slice()) {

@@ -52,13 +52,14 @@ impl Gpu {
     /// When it is too old.
     pub fn check(&self, device: usize) -> Result<(), CudaError> {
         let (major, minor) = self.capability;
-        match self.capability < LEAST_CAPABILITY {
-            true => Err(CudaError::WrongArchitecture {
+        if self.capability < LEAST_CAPABILITY {
+            Err(CudaError::WrongArchitecture {
                 device,
                 name: self.name.clone(),
                 found: format!("{major}.{minor}"),
-            }),
-            false => Ok(()),
+            })
+        } else {
+            Ok(())
         }
     }
 }
@@ -88,10 +89,7 @@ pub fn find() -> Result<Found, CudaError> {
     }
     let count = called("cuDeviceGetCount", result::device::get_count())?;
     let devices: Vec<_> = (0..count).map(gpu).collect::<Result<_, _>>()?;
-    match devices.is_empty() {
-        true => Err(none),
-        false => Ok(Found { library, version: found, devices }),
-    }
+    if devices.is_empty() { Err(none) } else { Ok(Found { library, version: found, devices }) }
 }
 
 fn gpu(ordinal: i32) -> Result<Gpu, CudaError> {

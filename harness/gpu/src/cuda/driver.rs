@@ -255,9 +255,10 @@ impl Streams for Driver {
             return Ok(spare);
         }
         self.enter(device)?;
-        let flags = match timed {
-            true => CUevent_flags::CU_EVENT_DEFAULT,
-            false => CUevent_flags::CU_EVENT_DISABLE_TIMING,
+        let flags = if timed {
+            CUevent_flags::CU_EVENT_DEFAULT
+        } else {
+            CUevent_flags::CU_EVENT_DISABLE_TIMING
         };
         let handle = called("cuEventCreate", result::event::create(flags))?;
         self.events.push(Mark { device, timed, handle });

@@ -176,9 +176,10 @@ fn folders() -> String {
     let named = env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let named: Vec<_> = named.split(':').filter(|folder| !folder.is_empty()).collect();
     let system = "the system's folders (/etc/ld.so.conf, /lib, /usr/lib)";
-    match named.is_empty() {
-        true => format!("{system}; LD_LIBRARY_PATH is not set"),
-        false => format!("{} (LD_LIBRARY_PATH) and {system}", named.join(", ")),
+    if named.is_empty() {
+        format!("{system}; LD_LIBRARY_PATH is not set")
+    } else {
+        format!("{} (LD_LIBRARY_PATH) and {system}", named.join(", "))
     }
 }
 

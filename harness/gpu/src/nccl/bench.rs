@@ -156,12 +156,12 @@ impl<'c, S: Streams> Player<'c, S> {
     fn gather(&mut self, own: Told) -> Result<Timed, NcclError> {
         let bytes = postcard::to_stdvec(&own).expect("plain data");
         let all = self.control.gather(bytes)?;
-        let told: Vec<Told> = match all.is_empty() {
-            true => vec![own],
-            false => all
-                .iter()
+        let told: Vec<Told> = if all.is_empty() {
+            vec![own]
+        } else {
+            all.iter()
                 .map(|bytes| postcard::from_bytes(bytes).expect("all run the same program"))
-                .collect(),
+                .collect()
         };
         Ok(together(told))
     }

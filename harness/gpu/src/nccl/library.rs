@@ -146,9 +146,10 @@ impl Nccl {
         let code = unsafe { (functions.get_version)(&mut version) };
         let nccl = Nccl { functions, version, found };
         nccl.expect("ncclGetVersion", code)?;
-        match version < LEAST_VERSION {
-            true => Err(NcclError::TooOld { file: nccl.found.file, found: in_words(version) }),
-            false => Ok(Rc::new(nccl)),
+        if version < LEAST_VERSION {
+            Err(NcclError::TooOld { file: nccl.found.file, found: in_words(version) })
+        } else {
+            Ok(Rc::new(nccl))
         }
     }
 

@@ -28,13 +28,10 @@ pub enum SeatError {
         .uuids.len(),
         .uuids.join(", "),
         in_words(*.nccl),
-        match can_share(*.nccl) {
-            true => format!("to let ranks share GPUs, set {SHARE_GPUS}=1 for all of them"),
-            false => {
+        if can_share(*.nccl) { format!("to let ranks share GPUs, set {SHARE_GPUS}=1 for all of them") } else { 
                 let from = in_words(SHARES_GPUS_FROM);
                 format!("NCCL {from} or later lets ranks share GPUs, with {SHARE_GPUS}=1")
-            }
-        }
+             }
     )]
     TooFew {
         /// Which.

@@ -70,24 +70,18 @@ impl Started {
             return Ok(Started { rank: 0, ranks: 1, address, key, nodes });
         };
         let by_srun = launched.by == "SLURM_STEP_NUM_TASKS";
-        let list = match by_srun {
-            true => variable("SLURM_STEP_NODELIST"),
-            false => variable("SLURM_JOB_NODELIST"),
-        };
+        let list =
+            if by_srun { variable("SLURM_STEP_NODELIST") } else { variable("SLURM_JOB_NODELIST") };
         let nodes = hostlist::expand(&list.unwrap_or_default())
             .map_err(|why| MeetingError::Unclear { why: why.to_string() })?;
         let named = |name: &&str| Some(format!("{name}={}", variable(name)?));
-        let run = match by_srun {
-            true => named(&"SLURM_STEP_ID"),
-            false => RUNS.iter().find_map(named),
-        };
+        let run = if by_srun { named(&"SLURM_STEP_ID") } else { RUNS.iter().find_map(named) };
         let is_one_node = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
             variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())
         });
         // On one node all processes are children of one launcher, or are told of each other.
-        let run = run.unwrap_or_else(|| match is_one_node {
-            true => format!("parent={parent}"),
-            false => String::new(),
+        let run = run.unwrap_or_else(|| {
+            if is_one_node { format!("parent={parent}") } else { String::new() }
         });
         let job = variable("SLURM_JOB_ID").unwrap_or_default();
         let key = format!("{job} {run} {}", launched.tasks);

@@ -132,9 +132,10 @@ impl Station {
             wire,
             ranks: job.topology.ranks(),
             scattered: is_scattered(job),
-            share: match job.framework.average_aggregated_gradients {
-                true => 1.0 / passes as f64,
-                false => 1.0,
+            share: if job.framework.average_aggregated_gradients {
+                1.0 / passes as f64
+            } else {
+                1.0
             },
             sums: Vec::new(),
             later: Vec::new(),
@@ -327,10 +328,7 @@ impl Station {
     /// The elements of each piece of memory that a message is reduced in.
     pub fn lengths(&self, tensors: &[TensorId]) -> Vec<usize> {
         let own = tensors.iter().map(|&id| self.sums[id].elements);
-        match self.is_in_place(tensors) {
-            true => own.collect(),
-            false => vec![layout(own, self.wire).1],
-        }
+        if self.is_in_place(tensors) { own.collect() } else { vec![layout(own, self.wire).1] }
     }
 
     fn is_in_place(&self, tensors: &[TensorId]) -> bool {

@@ -243,9 +243,12 @@ fn on_threads(arguments: &Arguments) -> Result<Exit> {
         table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
         launch.auto.insert(request.topology.to_string(), table.clone());
     }
-    let plane = |name: &String| match calibrate::chooses(name) {
-        true => calibrate::data_plane(name, &request.topology, &table),
-        false => DataPlane::find(name, &request.transport, &request.topology),
+    let plane = |name: &String| {
+        if calibrate::chooses(name) {
+            calibrate::data_plane(name, &request.topology, &table)
+        } else {
+            DataPlane::find(name, &request.transport, &request.topology)
+        }
     };
     let planes: Vec<_> = request.names.iter().map(plane).collect();
     tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(run_bench(bench)?))
@@ -333,9 +336,10 @@ fn request(
     (ranks_here, processes): (usize, Vec<Process>),
 ) -> Result<Request, String> {
     let every = |list: &[String]| list == ["all"];
-    let names: Vec<String> = match every(&arguments.algorithm) {
-        true => registry::ALL.iter().map(|entry| entry.name.to_string()).collect(),
-        false => arguments.algorithm.clone(),
+    let names: Vec<String> = if every(&arguments.algorithm) {
+        registry::ALL.iter().map(|entry| entry.name.to_string()).collect()
+    } else {
+        arguments.algorithm.clone()
     };
     let mut names = names.iter().map(|name| spelling(name)).collect::<Result<Vec<_>, _>>()?;
     if !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty() {
@@ -349,11 +353,10 @@ fn request(
     };
     let sizes =
         arguments.sizes.unwrap_or(Sizes { from: arguments.begin, to: arguments.end, stride });
-    let types = match every(&arguments.datatype) {
-        true => DataType::ALL.to_vec(),
-        false => {
-            arguments.datatype.iter().map(|name| parse_dtype(name)).collect::<Result<_, _>>()?
-        }
+    let types = if every(&arguments.datatype) {
+        DataType::ALL.to_vec()
+    } else {
+        arguments.datatype.iter().map(|name| parse_dtype(name)).collect::<Result<_, _>>()?
     };
     let ops = match every(&arguments.op) {
         true => ReduceOp::ALL.to_vec(),

@@ -136,9 +136,10 @@ fn availability(transport: &str) -> String {
             (Err(why), _) => format!("not available: {why}"),
             (_, Err(why)) => format!("not available: {why}"),
             (Ok(_), Ok(_)) => {
-                let sweeps = match cfg!(feature = "mpi") {
-                    true => "sweep and tune negotiate over MPI",
-                    false => "for kolo bench; sweep and tune take a build with --features mpi",
+                let sweeps = if cfg!(feature = "mpi") {
+                    "sweep and tune negotiate over MPI"
+                } else {
+                    "for kolo bench; sweep and tune take a build with --features mpi"
                 };
                 format!("available: ranks are processes, each with a GPU; {sweeps}")
             }

@@ -215,9 +215,10 @@ fn duration(text: &str) -> Result<Duration, String> {
         _ => return Err(wrong()),
     };
     let number: f64 = number.parse().map_err(|_| wrong())?;
-    match (0.0..1e6).contains(&number) {
-        true => Ok(Duration::from_secs_f64(number * seconds)),
-        false => Err(wrong()),
+    if (0.0..1e6).contains(&number) {
+        Ok(Duration::from_secs_f64(number * seconds))
+    } else {
+        Err(wrong())
     }
 }
 

@@ -62,10 +62,7 @@ pub struct Arguments {
 const BUDGET_S: f64 = 90.0;
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    match arguments.local {
-        true => local(arguments),
-        false => published(arguments),
-    }
+    if arguments.local { local(arguments) } else { published(arguments) }
 }
 
 fn published(arguments: &Arguments) -> Result<Exit> {
@@ -118,9 +115,10 @@ fn report(validation: &Validation, out: Option<&Path>) -> Result<Exit> {
     }
     let missed = validation.missed();
     let goal = 100.0 * GOAL;
-    match missed.is_empty() {
-        true => println!("all algorithms are within {goal} %"),
-        false => println!("not within {goal} %: {}", missed.join(", ")),
+    if missed.is_empty() {
+        println!("all algorithms are within {goal} %")
+    } else {
+        println!("not within {goal} %: {}", missed.join(", "))
     }
     Ok(if missed.is_empty() { Exit::Right } else { Exit::Wrong })
 }

@@ -46,9 +46,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Ok(rehearsals(arguments.first_seed, worlds));
     }
     let proved = prove(arguments)?;
-    match arguments.algorithm.is_empty() && proved == Exit::Right {
-        true => Ok(rehearsals(0, WORLDS)),
-        false => Ok(proved),
+    if arguments.algorithm.is_empty() && proved == Exit::Right {
+        Ok(rehearsals(0, WORLDS))
+    } else {
+        Ok(proved)
     }
 }
 

@@ -79,20 +79,55 @@ fn the_quick_sweep_is_what_the_readme_says() {
     }
 }
 
-/// The README shows what the reference run said, and its figure.
+/// Pages show what the reference runs said.
 #[test]
-fn the_readme_quotes_the_reference_run() {
-    let page = read("README.md");
+fn pages_quote_the_reference_runs() {
+    let page = read("harness/measure/README.md");
     assert!(page.contains(read("results/reference/quick/summary.txt").trim_end()));
     let said = read("results/reference/control-planes/summary.txt");
     let (_, sentences) = said.rsplit_once("\n\n").unwrap();
-    assert!(page.contains(sentences.trim_end()), "README.md does not quote\n{sentences}");
-    for link in page.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-        let exists = match link.strip_prefix('#') {
-            Some(anchor) => page.lines().any(|line| anchor_of(line).as_deref() == Some(anchor)),
-            None => root().join(link).exists(),
-        };
-        assert!(exists, "README.md links to {link}");
+    assert!(page.contains(sentences.trim_end()), "the page does not quote\n{sentences}");
+    let said = read("results/reference/tune/four-nodes/summary.txt");
+    assert!(read("harness/tune/README.md").contains(said.trim_end()));
+    let readme = read("README.md");
+    assert!(readme.lines().count() < 150, "the first page is short");
+    let answer = readme.split("```\n").find(|block| block.starts_with("densenet121")).unwrap();
+    for line in answer.lines().filter(|line| *line != "...") {
+        assert!(said.lines().any(|other| other == line), "{line}");
+    }
+}
+
+/// Markdown files of the repository, from its root.
+fn pages(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        if path.is_dir() && name != "target" && !name.starts_with('.') {
+            pages(&path, found);
+        } else if name.ends_with(".md") {
+            found.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_link_of_every_page_leads_somewhere() {
+    let mut found = Vec::new();
+    pages(&root(), &mut found);
+    assert!(found.len() >= 15, "{found:?}");
+    for path in found {
+        let page = fs::read_to_string(&path).unwrap();
+        let links = page.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            let (file, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let to = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(to.exists(), "{} links to {link}", path.display());
+            if !anchor.is_empty() {
+                let text = fs::read_to_string(&to).unwrap();
+                let is_there = text.lines().any(|line| anchor_of(line).as_deref() == Some(anchor));
+                assert!(is_there, "{} links to {link}", path.display());
+            }
+        }
     }
 }
 
@@ -109,8 +144,8 @@ fn anchor_of(line: &str) -> Option<String> {
 }
 
 #[test]
-fn the_options_in_the_readme_are_understood() {
-    let page = read("README.md");
+fn the_options_on_the_page_are_understood() {
+    let page = read("configs/README.md");
     let (_, rest) = page.split_once("```toml\n[framework]\n").unwrap();
     let options = rest.split_once("```").unwrap().0;
     let framework: Framework = toml::from_str(options).unwrap();
@@ -143,8 +178,8 @@ fn every_column_is_explained() {
 }
 
 #[test]
-fn every_algorithm_is_in_the_readme() {
-    let page = read("README.md");
+fn every_algorithm_is_on_its_page() {
+    let page = read("algorithms/README.md");
     for entry in algorithms::registry::ALL {
         let (plain, over) = (format!("`{}`", entry.name), format!("`{}[:INNER]`", entry.name));
         assert!(page.contains(&plain) || page.contains(&over), "{}", entry.name);
@@ -152,24 +187,24 @@ fn every_algorithm_is_in_the_readme() {
 }
 
 #[test]
-fn every_control_plane_is_in_the_readme() {
-    let page = read("README.md");
+fn every_control_plane_is_on_its_page() {
+    let page = read("algorithms/README.md");
     for name in algorithms::control::NAMES {
         assert!(page.contains(&format!("| `{name}")), "{name}");
     }
 }
 
 #[test]
-fn every_variable_that_is_used_is_in_the_readme() {
-    let page = read("README.md");
+fn every_variable_that_is_used_is_on_its_page() {
+    let page = read("configs/README.md");
     for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
         assert!(page.contains(&format!("`{}`", variable.name)), "{}", variable.name);
     }
 }
 
-/// The code block behind a marker in the README.
+/// The code block behind a marker on the page of algorithms.
 fn block(marker: &str) -> String {
-    let page = read("README.md");
+    let page = read("algorithms/README.md");
     let (_, rest) = page.split_once(&format!("<!-- {marker} -->\n```rust\n")).expect(marker);
     rest.split_once("```").unwrap().0.to_string()
 }

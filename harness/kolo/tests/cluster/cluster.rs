@@ -194,9 +194,10 @@ impl Drop for Cluster {
 
 fn said(words: &[&str], output: Output) -> Result<String, Failure> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    match output.status.success() {
-        true => Ok(text(&output.stdout)),
-        false => Err(format!("{words:?} {}: {}", output.status, text(&output.stderr)).into()),
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(format!("{words:?} {}: {}", output.status, text(&output.stderr)).into())
     }
 }
 
@@ -257,9 +258,10 @@ impl Job<'_> {
 
     pub fn ends_with(&self, expected: &str, most: Duration) -> Result<(), Failure> {
         let state = self.ends(most)?;
-        match state == expected {
-            true => Ok(()),
-            false => Err(self.failure(&format!("{state}, expected {expected}"))),
+        if state == expected {
+            Ok(())
+        } else {
+            Err(self.failure(&format!("{state}, expected {expected}")))
         }
     }
 

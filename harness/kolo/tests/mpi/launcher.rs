@@ -131,8 +131,9 @@ fn launcher(library: &str) -> String {
     let suffix = if library.starts_with("Open MPI") { "openmpi" } else { "mpich" };
     let with_suffix = format!("mpirun.{suffix}");
     let path = std::env::var_os("PATH").unwrap_or_default();
-    match std::env::split_paths(&path).any(|folder| folder.join(&with_suffix).exists()) {
-        true => with_suffix,
-        false => "mpirun".into(),
+    if std::env::split_paths(&path).any(|folder| folder.join(&with_suffix).exists()) {
+        with_suffix
+    } else {
+        "mpirun".into()
     }
 }

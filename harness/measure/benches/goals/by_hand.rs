@@ -57,9 +57,10 @@ impl<'p> Ring<'p> {
             // SAFETY: the left neighbour's chunk is finished, and nobody reads this one.
             unsafe {
                 let (into, from) = (own.add(at), theirs.add(at).cast_const());
-                match gathers {
-                    false => combine(into, &[from], size),
-                    true => into.copy_from_nonoverlapping(from, size * size_of::<f32>()),
+                if gathers {
+                    into.copy_from_nonoverlapping(from, size * size_of::<f32>())
+                } else {
+                    combine(into, &[from], size)
                 }
             }
             let count = self.before + step as u64 + 1;

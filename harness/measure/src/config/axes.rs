@@ -56,13 +56,15 @@ pub struct Axes {
 impl Axes {
     /// Every combination of options of the framework.
     pub(super) fn varied(&self) -> Vec<Varied> {
-        let compressions: Vec<Option<Compression>> = match self.compression.is_empty() {
-            true => vec![None],
-            false => self.compression.iter().copied().map(Some).collect(),
+        let compressions: Vec<Option<Compression>> = if self.compression.is_empty() {
+            vec![None]
+        } else {
+            self.compression.iter().copied().map(Some).collect()
         };
-        let groups: Vec<Option<usize>> = match self.num_groups.is_empty() {
-            true => vec![None],
-            false => self.num_groups.iter().copied().map(Some).collect(),
+        let groups: Vec<Option<usize>> = if self.num_groups.is_empty() {
+            vec![None]
+        } else {
+            self.num_groups.iter().copied().map(Some).collect()
         };
         let of =
             |compression| groups.iter().map(move |&num_groups| Varied { compression, num_groups });

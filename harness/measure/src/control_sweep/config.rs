@@ -343,9 +343,10 @@ impl Config {
 }
 
 fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
-    match (least..=most).contains(&value) {
-        true => Ok(()),
-        false => Err(format!("{key} is {value}, expected {least} to {most}")),
+    if (least..=most).contains(&value) {
+        Ok(())
+    } else {
+        Err(format!("{key} is {value}, expected {least} to {most}"))
     }
 }
 

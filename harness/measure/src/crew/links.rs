@@ -56,9 +56,10 @@ fn exchange(
     let (at, count) = (bytes.as_mut_ptr(), bytes.len());
     // SAFETY: the bytes stay, untouched, until the request is over, or the process is.
     let mut requests = unsafe {
-        match sends {
-            true => world.comm().send(at, count, peer)?,
-            false => world.comm().receive(at, count, peer)?,
+        if sends {
+            world.comm().send(at, count, peer)?
+        } else {
+            world.comm().receive(at, count, peer)?
         }
     };
     let waited = world.waiting(PATIENCE).request(&mut requests);

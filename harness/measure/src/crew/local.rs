@@ -66,9 +66,10 @@ impl Local {
 fn leave(plan: &mut Plan, why: &CudaError) -> Result<(), CrewError> {
     let on_gpus = plan.cases.iter_mut().filter(|planned| planned.case.transport == cuda::NAME);
     on_gpus.for_each(|planned| planned.left = Some(why.to_string()));
-    match plan.cases.iter().all(|planned| planned.left.is_some()) {
-        true => Err(CrewError(why.to_string())),
-        false => Ok(()),
+    if plan.cases.iter().all(|planned| planned.left.is_some()) {
+        Err(CrewError(why.to_string()))
+    } else {
+        Ok(())
     }
 }
 

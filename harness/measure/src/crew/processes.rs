@@ -311,12 +311,11 @@ impl Processes {
         waited.unwrap_or_else(|error| give_up(&error));
         let recorder = plan.recorder(planned);
         let job: Job = plan.job(planned, order.seed, recorder.as_ref());
-        let log = match planned.case.transport == nccl::NAME {
-            true => {
-                let gpu = self.gpu.as_mut().expect("cases without GPUs are left");
-                gpu.play(&job, members, rank, connections, &mut self.memory)
-            }
-            false => engine::run_rank(&job, rank, connections, &mut self.memory),
+        let log = if planned.case.transport == nccl::NAME {
+            let gpu = self.gpu.as_mut().expect("cases without GPUs are left");
+            gpu.play(&job, members, rank, connections, &mut self.memory)
+        } else {
+            engine::run_rank(&job, rank, connections, &mut self.memory)
         };
         // The others wait for this rank, and MPI has no way to tell them.
         let log = log.unwrap_or_else(|error| {

@@ -97,9 +97,10 @@ impl Reader<'_> {
             file.as_ref().map_or(String::new(), |file| file.display().to_string())
         };
         let timeline = self.read(name, parse, show)?;
-        Ok(match timeline.value.as_ref().is_some_and(|file| file.as_os_str() == "DYNAMIC") {
-            true => self.ignore(name, timeline, None, "no call starts it here; name a file"),
-            false => timeline,
+        Ok(if timeline.value.as_ref().is_some_and(|file| file.as_os_str() == "DYNAMIC") {
+            self.ignore(name, timeline, None, "no call starts it here; name a file")
+        } else {
+            timeline
         })
     }
 
@@ -110,9 +111,10 @@ impl Reader<'_> {
     ) -> Result<Setting<Duration>, EnvironmentError> {
         let shutdown = self.seconds(name)?;
         let why = format!("it is below the time of the warning, {} s", warning.as_secs());
-        Ok(match !shutdown.value.is_zero() && shutdown.value < warning {
-            true => self.ignore(name, shutdown, Duration::ZERO, &why),
-            false => shutdown,
+        Ok(if !shutdown.value.is_zero() && shutdown.value < warning {
+            self.ignore(name, shutdown, Duration::ZERO, &why)
+        } else {
+            shutdown
         })
     }
 

@@ -238,9 +238,10 @@ impl Fitted {
     fn protocols(&self) -> Vec<(&'static str, Line)> {
         let Lines { small, large } = self.link;
         let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;
-        match has_own {
-            true => vec![("small", small), ("large", large)],
-            false => vec![("large", Line { intercept_s: small.intercept_s, ..large })],
+        if has_own {
+            vec![("small", small), ("large", large)]
+        } else {
+            vec![("large", Line { intercept_s: small.intercept_s, ..large })]
         }
     }
 }

@@ -95,9 +95,10 @@ mod tests {
         let mut random = ChaCha8Rng::seed_from_u64(3);
         for wild in [usize::MAX, 9] {
             let points = SIZES.iter().enumerate().map(|(at, &bytes)| {
-                let true_s = match bytes <= SMALL_BYTES as f64 {
-                    true => 3e-6 + bytes * 1e-9,
-                    false => 20e-6 + bytes * 2e-10,
+                let true_s = if bytes <= SMALL_BYTES as f64 {
+                    3e-6 + bytes * 1e-9
+                } else {
+                    20e-6 + bytes * 2e-10
                 };
                 let noise = 1.0 + 0.02 * (random.random::<f64>() - 0.5);
                 (bytes, true_s * noise * if at == wild { 2.0 } else { 1.0 })

@@ -28,9 +28,10 @@ pub fn on_toml(path: &Path) -> String {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
     let names = names(folder, "toml");
-    match names.is_empty() || path.is_file() {
-        true => String::new(),
-        false => format!("; in {} there are {}", folder.display(), listed(&names)),
+    if names.is_empty() || path.is_file() {
+        String::new()
+    } else {
+        format!("; in {} there are {}", folder.display(), listed(&names))
     }
 }
 

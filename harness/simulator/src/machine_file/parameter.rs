@@ -56,9 +56,10 @@ impl Parameter {
                 "{key} is {value}, which is not between its low {low} and high {high}"
             ));
         }
-        match source.trim().is_empty() {
-            true => Err(format!("{key} has no source; name one, or write \"assumed: why\"")),
-            false => Ok(()),
+        if source.trim().is_empty() {
+            Err(format!("{key} has no source; name one, or write \"assumed: why\""))
+        } else {
+            Ok(())
         }
     }
 }

@@ -113,9 +113,10 @@ pub struct Tensor {
 /// Says where the time went.
 pub fn analyse(trace: &Trace) -> Analysis {
     let numbers: BTreeSet<Rank> = trace.tracks.iter().filter_map(|track| track.rank).collect();
-    let ranks = match numbers.is_empty() {
-        true => vec![share(trace, None)],
-        false => numbers.into_iter().map(|rank| share(trace, Some(rank))).collect(),
+    let ranks = if numbers.is_empty() {
+        vec![share(trace, None)]
+    } else {
+        numbers.into_iter().map(|rank| share(trace, Some(rank))).collect()
     };
     let rounds = rounds(trace);
     Analysis {

@@ -335,7 +335,7 @@ fn the_function_in_the_readme_writes_a_workload() {
         eprintln!("NOT TESTED here: python3 is not on this machine");
         return;
     }
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/workloads/README.md");
     let page = fs::read_to_string(page).unwrap();
     let (_, rest) = page.split_once("<!-- workload.py -->\n```python\n").unwrap();
     let function = rest.split_once("```").unwrap().0;

@@ -127,9 +127,12 @@ pub fn parse(name: &str) -> Result<Option<Native>, String> {
 /// # Errors
 /// What NCCL does not know.
 pub fn combinations(algorithms: &[String], protocols: &[String]) -> Result<Vec<String>, String> {
-    let or_any = |list: &[String]| match list.is_empty() {
-        true => vec![String::new()],
-        false => list.iter().map(|value| format!(":{value}")).collect(),
+    let or_any = |list: &[String]| {
+        if list.is_empty() {
+            vec![String::new()]
+        } else {
+            list.iter().map(|value| format!(":{value}")).collect()
+        }
     };
     let (algorithms, protocols) = (or_any(algorithms), or_any(protocols));
     let pairs = algorithms.iter().flat_map(|algorithm| {

@@ -27,9 +27,10 @@ impl Mail {
     fn forget_what_was_taken(&mut self) -> Result<(), TransportError> {
         let mut index = 0;
         while index < self.outbox.len() {
-            match self.outbox[index].0.is_over()? {
-                true => drop(self.outbox.swap_remove(index)),
-                false => index += 1,
+            if self.outbox[index].0.is_over()? {
+                drop(self.outbox.swap_remove(index))
+            } else {
+                index += 1
             }
         }
         Ok(())

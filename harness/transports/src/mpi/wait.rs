@@ -59,9 +59,10 @@ impl Waiting {
             if waited > self.patience {
                 return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
-            match self.calm || waited > PATIENT {
-                true => std::thread::sleep(NAP),
-                false => std::thread::yield_now(),
+            if self.calm || waited > PATIENT {
+                std::thread::sleep(NAP)
+            } else {
+                std::thread::yield_now()
             }
         }
     }

@@ -133,9 +133,10 @@ impl Endpoint {
         let mut waited = Duration::ZERO;
         loop {
             let sleeps = (waited >= YIELDING || self.calm) && self.links.parks;
-            let holds = match sleeps {
-                true => self.links.seats[self.rank].is_up(|| condition(&self.links)),
-                false => condition(&self.links),
+            let holds = if sleeps {
+                self.links.seats[self.rank].is_up(|| condition(&self.links))
+            } else {
+                condition(&self.links)
             };
             if holds {
                 return Ok(());
@@ -174,10 +175,7 @@ impl Endpoint {
 
     /// Once somebody has given up, senders leave without waiting for who begins to read now.
     fn still_here(&self) -> Result<(), TransportError> {
-        match self.links.aborted.load(Ordering::SeqCst) {
-            true => Err(self.links.abortion()),
-            false => Ok(()),
-        }
+        if self.links.aborted.load(Ordering::SeqCst) { Err(self.links.abortion()) } else { Ok(()) }
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {

@@ -73,12 +73,13 @@ impl Post for Mail {
 impl Drop for Mail {
     /// Others may still be reading: waits for them, or for their leaving.
     fn drop(&mut self) {
-        let flushed = match std::thread::panicking() {
-            false => self.flush(),
-            true => Err(TransportError::Aborted {
+        let flushed = if std::thread::panicking() {
+            Err(TransportError::Aborted {
                 by: self.endpoint.rank,
                 reason: "its thread panicked".into(),
-            }),
+            })
+        } else {
+            self.flush()
         };
         if let Err(error) = flushed {
             let unread = self.outbox.iter().map(|&(to, count, _)| (to, count));

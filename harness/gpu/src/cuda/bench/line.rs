@@ -191,9 +191,10 @@ impl Line {
         self.pack(streams)?;
         if let Some(collective) = &self.collective {
             let bases = self.fused().0.into_iter();
-            let data: Vec<Address> = match self.scattered {
-                true => bases.flat_map(|base| self.each(base).map(|(_, at, _)| at)).collect(),
-                false => bases.collect(),
+            let data: Vec<Address> = if self.scattered {
+                bases.flat_map(|base| self.each(base).map(|(_, at, _)| at)).collect()
+            } else {
+                bases.collect()
             };
             collective.enqueue(streams, &data)?;
         }

@@ -143,9 +143,10 @@ impl Emulated {
         const CALL: &str = "cuStreamWaitEvent";
         let was_captured = self.events[event.0].captured;
         let Some(capture) = &mut self.capture else {
-            return match was_captured {
-                true => refused(CALL, "CUDA_ERROR_CAPTURED_EVENT", "it was recorded in a graph"),
-                false => Ok(false),
+            return if was_captured {
+                refused(CALL, "CUDA_ERROR_CAPTURED_EVENT", "it was recorded in a graph")
+            } else {
+                Ok(false)
             };
         };
         let takes = capture.takes(on);

@@ -27,9 +27,10 @@ fn awkward<T: Element>(random: &mut ChaCha8Rng) -> T {
     if T::DTYPE.is_integer() || random.random_range(0..4) > 0 {
         let (number, exponent) = (random.random_range(-2000..2000), random.random_range(-2..3));
         let number = T::from_i32(number);
-        return match T::DTYPE.is_integer() {
-            true => T::from_i32(random.random()),
-            false => Combine::Product.pair(number, T::power_of_two(exponent * 7, false)),
+        return if T::DTYPE.is_integer() {
+            T::from_i32(random.random())
+        } else {
+            Combine::Product.pair(number, T::power_of_two(exponent * 7, false))
         };
     }
     let value = special[random.random_range(0..special.len())];
@@ -133,18 +134,22 @@ fn packed<F: Element, T: Element>(from: &[F], factor: f64) -> Vec<T> {
     let memory = |size_bytes| Memory::new(size_bytes);
     let (mut full, mut into) = (memory(size_of_val(from)), memory(from.len() * size_of::<T>()));
     full.elements_mut::<F>().copy_from_slice(from);
-    let scaled = |memory: &mut Memory, dtype: DataType| match dtype.is_integer() {
-        true => (),
-        false => for_dtype!(dtype, N => scale(memory.elements_mut::<N>(), factor)),
+    let scaled = |memory: &mut Memory, dtype: DataType| {
+        if dtype.is_integer() {
+            ()
+        } else {
+            for_dtype!(dtype, N => scale(memory.elements_mut::<N>(), factor))
+        }
     };
     if size_of::<F>() < size_of::<T>() {
         scaled(&mut full, F::DTYPE);
         decompress(&full, F::DTYPE, &mut into, T::DTYPE);
         return into.elements::<T>().to_vec();
     }
-    match F::DTYPE == T::DTYPE {
-        true => into.elements_mut::<u8>().copy_from_slice(full.elements::<u8>()),
-        false => compress(&full, F::DTYPE, &mut into, T::DTYPE),
+    if F::DTYPE == T::DTYPE {
+        into.elements_mut::<u8>().copy_from_slice(full.elements::<u8>())
+    } else {
+        compress(&full, F::DTYPE, &mut into, T::DTYPE)
     }
     scaled(&mut into, T::DTYPE);
     into.elements::<T>().to_vec()

@@ -178,10 +178,8 @@ pub fn options(
 ) -> (ReduceOp, Framework) {
     let groups = [None, Some(Groups::Even(3)), Some(Groups::Named("layers".into()))];
     let average = !dtype.is_integer() && !turn.is_multiple_of(3);
-    let factor = |often: usize, factor| match turn.is_multiple_of(often) && average {
-        true => factor,
-        false => 1.0,
-    };
+    let factor =
+        |often: usize, factor| if turn.is_multiple_of(often) && average { factor } else { 1.0 };
     let framework = Framework {
         backward_passes_per_step: passes,
         average_aggregated_gradients: average && turn % 5 < 2,

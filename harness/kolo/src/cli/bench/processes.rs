@@ -51,11 +51,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let find = |name: &String| DataPlane::find(name, &request.transport, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
     let members = &request.placement.members;
-    let mut measured = match members.contains(&world.rank()) {
-        true => measure(arguments, &request, &planes, &mut |_, bench| {
+    let mut measured = if members.contains(&world.rank()) {
+        measure(arguments, &request, &planes, &mut |_, bench| {
             Ok(together(bench, &mut world, members).unwrap_or_else(|error| give_up(&error)))
-        })?,
-        false => Measured::new(),
+        })?
+    } else {
+        Measured::new()
     };
     let exit = match world.rank() {
         0 => tables(

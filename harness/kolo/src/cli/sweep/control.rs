@@ -59,9 +59,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     provenance.write(&provenance_path)?;
     let summary = summary::text(&plan, &rows);
     store.write_whole("summary.txt", summary.as_bytes())?;
-    let figures = match arguments.no_figures {
-        true => String::new(),
-        false => plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?,
+    let figures = if arguments.no_figures {
+        String::new()
+    } else {
+        plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?
     };
     print!("{summary}{figures}");
     println!("results in {}", store.folder().display());
