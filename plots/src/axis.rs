@@ -165,11 +165,6 @@ impl Axis {
         self.logarithmic
     }
 
-    /// `logarithmic` or `linear`, for the axis title.
-    pub fn scale(&self) -> &'static str {
-        if self.logarithmic { "logarithmic" } else { "linear" }
-    }
-
     /// Draws this axis along the bottom of a frame: grid, labels, title.
     pub fn draw_below(&self, drawing: &mut Drawing, frame: Frame, title: &str) {
         let Frame { top, bottom, .. } = frame;
@@ -286,18 +281,18 @@ mod tests {
     #[test]
     fn a_wide_range_is_logarithmic_and_a_narrow_one_starts_at_zero() {
         let wide = Axis::measured(&[1.0, 1000.0], 0.0, 100.0);
-        assert_eq!(wide.scale(), "logarithmic");
+        assert!(wide.is_logarithmic());
         assert_eq!(labels(&wide), ["1", "10", "100", "1000"]);
         let narrow = Axis::measured(&[7.0, 9.0], 0.0, 100.0);
-        assert_eq!(narrow.scale(), "linear");
+        assert!(!narrow.is_logarithmic());
         assert_eq!(labels(&narrow), ["0", "2", "4", "6", "8"]);
         assert_eq!(narrow.at(0.0), 0.0);
     }
 
     #[test]
     fn zero_forbids_a_logarithm() {
-        assert_eq!(Axis::measured(&[0.0, 1000.0], 0.0, 100.0).scale(), "linear");
-        assert_eq!(Axis::factor(&[0.0, 5.0], 0.0, 100.0).scale(), "linear");
+        assert!(!Axis::measured(&[0.0, 1000.0], 0.0, 100.0).is_logarithmic());
+        assert!(!Axis::factor(&[0.0, 5.0], 0.0, 100.0).is_logarithmic());
     }
 
     #[test]

@@ -81,8 +81,8 @@ fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
     panels::single(&mut page, 160.0, 860.0, |drawing, frame| {
         let x = Axis::bytes(&sizes, frame.left, frame.right);
         let y = Axis::measured(&bandwidths, frame.bottom, frame.top);
-        x.draw_below(drawing, frame, "message size (logarithmic)");
-        y.draw_left(drawing, frame, &format!("bus bandwidth (GB/s, {})", y.scale()));
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "bus bandwidth (GB/s)");
         for line in lines {
             line.draw(drawing, &x, &y);
         }

@@ -76,8 +76,8 @@ impl<'a> Picture<'a> {
         panels::single(&mut page, 180.0, 940.0, |drawing, frame| {
             let x = Axis::factor(&ranks, frame.left, frame.right);
             let y = Axis::measured(&times, frame.bottom, frame.top);
-            x.draw_below(drawing, frame, &format!("ranks ({})", x.scale()));
-            y.draw_left(drawing, frame, &format!("time per step (µs, {})", y.scale()));
+            x.draw_below(drawing, frame, "ranks");
+            y.draw_left(drawing, frame, "time per step (µs)");
             for (style, line) in self.lines.iter().enumerate() {
                 line.draw_network(drawing, style, &x, &y);
             }

@@ -108,8 +108,8 @@ impl<'a> Map<'a> {
         let (x, columns) = Axis::cells(&self.sizes, theme::bytes, wide, frame.left, frame.right);
         let tall = |_: &str| theme::TICK + 8.0;
         let (y, rows) = Axis::cells(&self.ranks, theme::exact, tall, frame.bottom, frame.top);
-        x.draw_below(drawing, frame, "message size (logarithmic)");
-        y.draw_left(drawing, frame, "ranks (logarithmic)");
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "ranks");
         for (row, (low, high)) in rows.iter().enumerate() {
             for (column, (from, to)) in columns.iter().enumerate() {
                 let place = [*from, *high, to - from, low - high];

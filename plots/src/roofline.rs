@@ -142,8 +142,8 @@ const BOUND: &str = "Bound: the same memory reads and writes by the same threads
 impl Panel {
     fn draw(&self, drawing: &mut Drawing, frame: Frame, x: &Axis, y: &Axis) {
         let Frame { left, right, .. } = frame;
-        x.draw_below(drawing, frame, "message size (logarithmic)");
-        y.draw_left(drawing, frame, &format!("share of the bound (%, {})", y.scale()));
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "share of the bound (%)");
         let bound = y.at(100.0);
         drawing.dashes((left, bound), (right, bound), theme::INK, 3.0);
         let word = Text::new("bound", (0.0, bound), theme::TICK).centered();
@@ -191,7 +191,7 @@ mod tests {
         let rows = [row("ring", 65536.0, "10", "40"), row("tree", 1024.0, "10", "12.5")];
         let words = FIGURE.words(&rows);
         assert!(words.contains("Highest: 80 % of the bound with tree at 1 KiB. ring tree "));
-        for word in ["100 share of the bound (%, linear) bound ", "message size", "64 KiB"] {
+        for word in ["100 share of the bound (%) bound ", "message size", "64 KiB"] {
             assert!(words.contains(word), "{word} in {words}");
         }
         let caption = "Bound: the same memory reads and writes by the same threads without \

@@ -91,8 +91,8 @@ impl<'a> Picture<'a> {
         panels::single(&mut page, 180.0, 900.0, |drawing, frame| {
             let x = Axis::factor(&ranks, frame.left, frame.right);
             let y = Axis::measured(&times, frame.bottom, frame.top);
-            x.draw_below(drawing, frame, &format!("ranks ({})", x.scale()));
-            y.draw_left(drawing, frame, &format!("step time (ms, {})", y.scale()));
+            x.draw_below(drawing, frame, "ranks");
+            y.draw_left(drawing, frame, "step time (ms)");
             if let Some(bound_ms) = bound_ms {
                 let at = y.at(bound_ms);
                 drawing.dashes((frame.left, at), (frame.right, at), theme::INK, 3.0);

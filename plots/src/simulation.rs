@@ -126,7 +126,7 @@ impl<'a> Simulation<'a> {
     /// Draws the horizontal axis over ranks, which all panels have.
     pub fn ranks_axis(&self, drawing: &mut Drawing, frame: Frame) -> Axis {
         let x = Axis::ranks(&self.selection.ranks(), frame.left, frame.right);
-        x.draw_below(drawing, frame, &format!("ranks ({})", x.scale()));
+        x.draw_below(drawing, frame, "ranks");
         x
     }
 

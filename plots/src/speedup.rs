@@ -90,7 +90,7 @@ impl<'a> Speedup<'a> {
         } else {
             Axis::shares(1.0, values, frame.bottom, frame.top)
         };
-        y.draw_left(drawing, frame, &format!("times the throughput ({})", y.scale()));
+        y.draw_left(drawing, frame, "times the throughput");
         let one = y.at(1.0);
         drawing.dashes((frame.left, one), (frame.right, one), theme::INK, 3.0);
         let others = || panel.lines.iter().filter(|line| line.policy != self.baseline);

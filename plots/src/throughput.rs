@@ -61,7 +61,7 @@ fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, fra
     let all = values.iter().chain(path.iter().map(|(_, value)| value));
     let all: Vec<f64> = all.map(|value| value / unit).collect();
     let y = Axis::measured(&all, frame.bottom, frame.top);
-    y.draw_left(drawing, frame, &format!("{of_unit} ({})", y.scale()));
+    y.draw_left(drawing, frame, of_unit);
     let path: Vec<Point> =
         path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
     drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
@@ -139,7 +139,7 @@ mod tests {
         for expected in POLICIES.iter().chain(&WORKLOADS).chain(&[
             "bert_large, 8 samples per rank",
             "ideal: each rank as fast as at the base",
-            "1000 samples/s (logarithmic)",
+            "1000 samples/s",
             "SIMULATED on machine file summit · engine rounds (our schedules in virtual time) · 10 \
              seeds",
             "6 to 27600 ranks, 6 per node;",
