@@ -50,7 +50,7 @@ impl<'a> Picture<'a> {
             return None;
         }
         let mut planes = selection.control_planes();
-        planes.sort_by_cached_key(|plane| in_order(plane));
+        planes.sort_by_cached_key(|plane| sort_key(plane));
         let line = |plane: String| {
             let of_it = selection.rows.iter().copied().filter(|row| row.control_plane == plane);
             let mut rows: Vec<&Row> = of_it.collect();
@@ -173,7 +173,7 @@ fn kinds(assumed: Option<Assumed>) -> [Entry<'static>; 2] {
 
 /// A sort key: the coordinator first, as the others are compared with it; then by name, and by the
 /// number after a colon.
-fn in_order(plane: &str) -> (bool, String, u64) {
+fn sort_key(plane: &str) -> (bool, String, u64) {
     let (base, number) = plane.split_once(':').unwrap_or((plane, ""));
     (base != "coordinator", base.to_string(), number.parse().unwrap_or(0))
 }

@@ -164,7 +164,7 @@ impl Drawing {
         self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
     }
 
-    /// The bitmap backend has no anti-aliasing: draw at twice the size and average the pixels.
+    /// The bitmap backend draws ragged slanted edges, so draw at twice the size and average the pixels.
     fn write_png(&self, file: &Path) -> Result<(), String> {
         const TIMES: usize = 2;
         let (width, height) = (self.width.ceil() as usize, self.height.ceil() as usize);

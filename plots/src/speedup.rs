@@ -19,7 +19,7 @@ const TOLD: f64 = 6000.0;
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let wanted = Wanted {
         complete: |row| row.throughput_samples_s.value > Some(0.0),
-        columns: "throughput_samples_s_p50, beside a baseline,",
+        columns: "throughput_samples_s_p50 (a baseline too)",
         ranks_min: 2,
     };
     Simulation::sheets(rows, &wanted, |simulation| {
@@ -274,7 +274,7 @@ mod tests {
         assert!(said.contains("vgg16, 64") && !said.contains("resnet50, 64"), "{said}");
         let alone = scaling(&["vgg16"], &["ddp"], &[6, 12]);
         let reason = "no simulated rows of kind `step` with status ok have a policy and \
-                      throughput_samples_s_p50, beside a baseline, for several numbers of ranks";
+                      throughput_samples_s_p50 (a baseline too) for several numbers of ranks";
         assert_eq!(FIGURE.refusal(&alone), reason);
     }
 
