@@ -1,9 +1,10 @@
-//! From values to pixels, and the ticks.
+//! Axes: the mapping from values to pixels, and the ticks.
 
 use crate::drawing::{Align, Drawing, Text, text_width};
+use crate::frame::Frame;
 use crate::theme;
 
-/// A scale over a stretch of pixels.
+/// A linear or logarithmic scale from one pixel to another.
 #[derive(Debug, Clone)]
 pub(crate) struct Axis {
     logarithmic: bool,
@@ -11,13 +12,13 @@ pub(crate) struct Axis {
     high: f64,
     from: f64,
     to: f64,
-    /// Where labels stand, and what they say.
+    /// The values of the ticks and their labels.
     pub ticks: Vec<(f64, String)>,
 }
 
 impl Axis {
-    /// A measured quantity: logarithmic when the values span a factor of ten or more, otherwise
-    /// linear from zero. `from` and `to` are the pixels of its low and high end.
+    /// An axis for a measured quantity: logarithmic if the values span a factor of ten or more,
+    /// otherwise linear from zero. `from` and `to` are the pixels of its low and high end.
     pub fn measured(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         if low > 0.0 && high / low >= 10.0 {
@@ -38,8 +39,8 @@ impl Axis {
         }
     }
 
-    /// Shares of what cannot be exceeded, such as 100 %: linear from 0 to a little above that, and
-    /// further only where values are.
+    /// A linear axis for shares of `whole`, from 0 to 10 % above `whole`, or to the largest value if
+    /// that is more.
     pub fn shares(whole: f64, values: &[f64], from: f64, to: f64) -> Axis {
         let mut axis = Axis::spanning(false, 0.0, extremes(values).1, from, to);
         axis.high = axis.high.max(whole + whole / 10.0);
@@ -47,8 +48,8 @@ impl Axis {
         axis
     }
 
-    /// Values on both sides of a middle: linear, from the lowest to the highest, and at least so far
-    /// either way. At most about so many ticks.
+    /// A linear axis from the lowest to the highest value that extends at least `reach` to either
+    /// side of `middle`, with about `most` ticks at the most.
     pub fn around(
         middle: f64,
         reach: f64,
@@ -67,7 +68,8 @@ impl Axis {
         axis
     }
 
-    /// A factor that was set, such as the cycle time: its ticks are the values themselves.
+    /// An axis for a parameter, such as the cycle time, with a tick at each value: logarithmic if
+    /// all values are above zero.
     pub fn factor(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         let mut axis = if low > 0.0 {
@@ -80,16 +82,16 @@ impl Axis {
         axis
     }
 
-    /// Numbers of ranks along a horizontal axis: as [`Axis::factor`], labels where there is room, and
-    /// the largest number always has one.
+    /// A horizontal axis for numbers of ranks: [`Axis::factor`] without the labels that have no
+    /// room. The largest number is always labelled.
     pub fn ranks(values: &[f64], from: f64, to: f64) -> Axis {
         let mut axis = Axis::factor(values, from, to);
         axis.thin(|label| text_width(label, theme::TICK, false) + 16.0);
         axis
     }
 
-    /// Values as cells that touch, logarithmic; with it, the pixels of each cell's low and high
-    /// end.
+    /// A logarithmic axis of adjacent cells, one for each value. Returns it with the pixels of each
+    /// cell's low and high end. `extent` is the room that a label needs, in pixels.
     pub fn cells(
         values: &[f64],
         label: fn(f64) -> String,
@@ -99,23 +101,28 @@ impl Axis {
     ) -> (Axis, Vec<(f64, f64)>) {
         let middle = |index: usize| (values[index - 1] * values[index]).sqrt();
         let last = values.len() - 1;
-        let (low, high) = match last {
-            0 => (values[0] / 2.0, values[0] * 2.0),
-            _ => (values[0].powi(2) / middle(1), values[last].powi(2) / middle(last)),
+        let (low, high) = if last == 0 {
+            (values[0] / 2.0, values[0] * 2.0)
+        } else {
+            (values[0].powi(2) / middle(1), values[last].powi(2) / middle(last))
         };
         let ticks = values.iter().map(|value| (*value, label(*value))).collect();
         let mut axis = Axis { logarithmic: true, low, high, from, to, ticks };
         axis.thin_evenly(extent);
-        let edge = |index: usize| match index {
-            0 => from,
-            index if index > last => to,
-            index => axis.at(middle(index)),
+        let edge = |index: usize| {
+            if index == 0 {
+                from
+            } else if index > last {
+                to
+            } else {
+                axis.at(middle(index))
+            }
         };
         let cells = (0..=last).map(|index| (edge(index), edge(index + 1))).collect();
         (axis, cells)
     }
 
-    /// Sizes in bytes: logarithmic, ticks at powers of two.
+    /// A logarithmic axis for sizes in bytes, with ticks at powers of two.
     pub fn bytes(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         let low = low.max(1.0);
@@ -123,8 +130,8 @@ impl Axis {
         let mut axis = Axis::spanning(true, low, high, from, to);
         let powers: Vec<i32> =
             (axis.low.log2().ceil() as i32..=axis.high.log2().floor() as i32).collect();
-        // Every power if there is room, otherwise every second, fifth or tenth: labels then fall
-        // on 1, 32 and 1024 of a unit.
+        // Every power if there is room, otherwise every second, fifth or tenth, so that labels are
+        // at 1, 32 and 1024 of a unit.
         let room = ((to - from).abs() / 140.0).max(1.0) as usize;
         let every =
             [1, 2, 5, 10].into_iter().find(|every| powers.len() / every < room).unwrap_or(20);
@@ -133,7 +140,7 @@ impl Axis {
         axis
     }
 
-    /// The pixel of a value; values beyond the axis stop at its end.
+    /// The pixel of a value. A value beyond the axis gets the pixel of the nearer end.
     pub fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
@@ -143,7 +150,7 @@ impl Axis {
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
     }
 
-    /// Whether a value lies on the axis, and not beyond its ends.
+    /// Whether a value is between the ends of the axis.
     pub fn holds(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
@@ -153,13 +160,14 @@ impl Axis {
         (self.from, self.to)
     }
 
-    /// `logarithmic` or `linear`, for the axis title.
-    pub fn scale(&self) -> &'static str {
-        if self.logarithmic { "logarithmic" } else { "linear" }
+    /// Whether the scale is logarithmic.
+    pub fn is_logarithmic(&self) -> bool {
+        self.logarithmic
     }
 
     /// Draws this axis along the bottom of a frame: grid, labels, title.
-    pub fn draw_below(&self, drawing: &mut Drawing, top: f64, bottom: f64, title: &str) {
+    pub fn draw_below(&self, drawing: &mut Drawing, frame: Frame, title: &str) {
+        let Frame { top, bottom, .. } = frame;
         let mut free_from = f64::NEG_INFINITY;
         for (value, label) in &self.ticks {
             let x = self.at(*value);
@@ -176,7 +184,8 @@ impl Axis {
     }
 
     /// Draws this axis along the left of a frame: grid, labels, title.
-    pub fn draw_left(&self, drawing: &mut Drawing, left: f64, right: f64, title: &str) {
+    pub fn draw_left(&self, drawing: &mut Drawing, frame: Frame, title: &str) {
+        let Frame { left, right, .. } = frame;
         let mut widest: f64 = 0.0;
         for (value, label) in &self.ticks {
             let y = self.at(*value);
@@ -191,8 +200,8 @@ impl Axis {
         drawing.text(text.centered());
     }
 
-    /// Empties labels so that none of those left touch: the last stays, and before it every second,
-    /// third and so on.
+    /// Keeps the last label and every second, third and so on before it, as many as fit. The others
+    /// become empty.
     fn thin_evenly(&mut self, extent: impl Fn(&str) -> f64) {
         let last = self.ticks.len() - 1;
         let places: Vec<(f64, f64)> = self
@@ -213,12 +222,12 @@ impl Axis {
         }
     }
 
-    /// Empties labels that would touch, from the highest value down.
+    /// Clears the labels that would touch the label of the next higher value.
     fn thin(&mut self, extent: impl Fn(&str) -> f64) {
         let places: Vec<f64> = self.ticks.iter().map(|(value, _)| self.at(*value)).collect();
         let mut free = f64::INFINITY;
         for ((_, label), place) in self.ticks.iter_mut().zip(places).rev() {
-            // Counted from the axis's low end, which may be at the bottom.
+            // Measured from the axis's low end, which may be at the bottom.
             let (place, half) = ((place - self.from).abs(), extent(label) / 2.0);
             if place + half > free {
                 label.clear();
@@ -228,7 +237,7 @@ impl Axis {
         }
     }
 
-    /// At most so many ticks above zero, evenly spaced.
+    /// Evenly spaced ticks from zero, at most `most` of them above zero.
     fn even_ticks(&self, most: f64) -> Vec<(f64, String)> {
         let step = nice_step(self.high / most);
         let steps = (self.high / step).floor() as i32;
@@ -236,7 +245,7 @@ impl Axis {
     }
 
     fn spanning(logarithmic: bool, low: f64, high: f64, from: f64, to: f64) -> Axis {
-        // A little room at the ends, so that no marker sits on the frame.
+        // Room at the ends keeps markers off the frame.
         const ROOM: f64 = 0.06;
         let (low, high) = if logarithmic {
             let room = (high / low).powf(ROOM);
@@ -248,13 +257,13 @@ impl Axis {
     }
 }
 
-/// The smallest and largest value; (1, 1) of none.
+/// The smallest and the largest value; (1, 1) if there are none.
 fn extremes(values: &[f64]) -> (f64, f64) {
     let low = values.iter().copied().reduce(f64::min).unwrap_or(1.0);
     (low, values.iter().copied().reduce(f64::max).unwrap_or(1.0))
 }
 
-/// The next 1, 2 or 5 times a power of ten.
+/// The smallest 1, 2 or 5 times a power of ten that is at least `least`.
 fn nice_step(least: f64) -> f64 {
     let power = 10f64.powf(least.log10().floor());
     let factor = [1.0, 2.0, 5.0].into_iter().find(|factor| factor * power >= least);
@@ -272,18 +281,18 @@ mod tests {
     #[test]
     fn a_wide_range_is_logarithmic_and_a_narrow_one_starts_at_zero() {
         let wide = Axis::measured(&[1.0, 1000.0], 0.0, 100.0);
-        assert_eq!(wide.scale(), "logarithmic");
+        assert!(wide.is_logarithmic());
         assert_eq!(labels(&wide), ["1", "10", "100", "1000"]);
         let narrow = Axis::measured(&[7.0, 9.0], 0.0, 100.0);
-        assert_eq!(narrow.scale(), "linear");
+        assert!(!narrow.is_logarithmic());
         assert_eq!(labels(&narrow), ["0", "2", "4", "6", "8"]);
         assert_eq!(narrow.at(0.0), 0.0);
     }
 
     #[test]
     fn zero_forbids_a_logarithm() {
-        assert_eq!(Axis::measured(&[0.0, 1000.0], 0.0, 100.0).scale(), "linear");
-        assert_eq!(Axis::factor(&[0.0, 5.0], 0.0, 100.0).scale(), "linear");
+        assert!(!Axis::measured(&[0.0, 1000.0], 0.0, 100.0).is_logarithmic());
+        assert!(!Axis::factor(&[0.0, 5.0], 0.0, 100.0).is_logarithmic());
     }
 
     #[test]

@@ -1,13 +1,14 @@
-//! Where a step's time goes in simulated training: stacked bars per policy on a few numbers of
+//! The parts of a step's time in simulated training: stacked bars per policy for a few numbers of
 //! ranks, a panel per workload.
 
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
 use crate::drawing::{Align, Drawing, HARD_SPACE, Text, text_width};
+use crate::frame::Frame;
 use crate::hatch::Hatch;
 use crate::page::{Entry, Page};
-use crate::panels::{self, Frame, Shape};
+use crate::panels::{self, Shape};
 use crate::rows::{Estimate, PARTS, Row, Rows};
 use crate::simulation::{Line, Panel, Simulation, Wanted};
 use crate::speedup::near;
@@ -15,7 +16,7 @@ use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "breakdown", sheets };
 
-/// Besides the largest, about so many ranks are shown, if there are.
+/// Numbers of ranks to show besides the largest, if there are rows for about as many.
 const SHOWN: [f64; 2] = [1536.0, 6000.0];
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -27,7 +28,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
 }
 
-/// Slanted lines that tell a part from its neighbours without colour.
+/// Slanted lines that distinguish a part from its neighbours without colour.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Slant {
     None,
@@ -35,7 +36,7 @@ enum Slant {
     Falling,
 }
 
-/// Words, colour and lines of each part, in the order of [`PARTS`].
+/// Name, colour and slanted lines of each part, in the order of [`PARTS`].
 const LOOKS: [(&str, RGBColor, Slant); PARTS.len()] = [
     ("compute", RGBColor(214, 214, 214), Slant::None),
     ("slowest rank", RGBColor(50, 50, 50), Slant::None),
@@ -75,17 +76,17 @@ fn draw(simulation: &Simulation) -> Drawing {
 
 const BAR: f64 = 26.0;
 const BAR_GAP: f64 = 9.0;
-/// Above a group, with its heading.
+/// The height of a group's heading.
 const HEADING: f64 = 50.0;
 const GROUP_GAP: f64 = 14.0;
-/// An axis ends at so many times the compute, where bars are longer.
+/// An axis ends at this many times the compute if bars are longer.
 const COMPUTES_SHOWN: f64 = 2.0;
-/// Of a bar that is cut, what is seen behind the gap.
+/// The length of a cut bar's end behind the gap.
 const REST: f64 = 26.0;
-/// How far a gap's ends lean either way.
+/// The horizontal slope of a gap's ends to either side.
 const SLOPE: f64 = 7.0;
 
-/// The policies on one number of ranks.
+/// The policies for one number of ranks.
 struct Group<'a> {
     ranks: f64,
     bars: Vec<(&'a Line<'a>, &'a Row)>,
@@ -112,7 +113,7 @@ fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
     let compute_ms = rows().filter_map(|row| row.parts_us[0]).fold(0.0, f64::max) / 1e3;
     let end_ms = longest_ms.min(COMPUTES_SHOWN * compute_ms);
     let x = Axis::measured(&[0.0, end_ms], frame.left, frame.right);
-    x.draw_below(drawing, frame.top, frame.bottom, "step time (ms)");
+    x.draw_below(drawing, frame, "step time (ms)");
     let mut top = frame.top;
     for group in groups {
         let middle = top + HEADING / 2.0;
@@ -135,10 +136,10 @@ fn draw_panel(groups: &[Group], drawing: &mut Drawing, frame: Frame) {
             top += BAR + BAR_GAP;
         }
     }
-    drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+    frame.draw(drawing);
 }
 
-/// A row's parts, one after the other.
+/// Draws the parts of a row one after the other.
 fn draw_bar(row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
     let mut before_ms = 0.0;
     for (part, time_us) in row.parts_us.iter().enumerate() {
@@ -151,7 +152,7 @@ fn draw_bar(row: &Row, x: &Axis, drawing: &mut Drawing, top: f64) {
     }
 }
 
-/// Breaks a bar that goes on beyond the frame, with its whole time in the gap.
+/// Draws a gap in a bar that is longer than the frame, with its time in the gap.
 fn cut(drawing: &mut Drawing, time_ms: f64, right: f64, top: f64) {
     let words = format!("{} ms", theme::significant(time_ms, 3));
     let width = text_width(&words, theme::SMALL, true) + 2.0 * SLOPE + 12.0;
@@ -190,18 +191,16 @@ fn entry(part: usize) -> Entry<'static> {
     }
 }
 
-/// The largest number of ranks, and those of [`SHOWN`]; where there are none, the largest three.
+/// The largest number of ranks and those of [`SHOWN`], or the largest three if there are none of
+/// [`SHOWN`].
 fn shown(ranks: &[f64]) -> Vec<f64> {
     let mut shown: Vec<f64> = SHOWN.iter().filter_map(|target| near(ranks, *target)).collect();
     shown.extend(ranks.last());
     shown.dedup();
-    match shown.len() {
-        1 => ranks[ranks.len().saturating_sub(3)..].to_vec(),
-        _ => shown,
-    }
+    if shown.len() == 1 { ranks[ranks.len().saturating_sub(3)..].to_vec() } else { shown }
 }
 
-/// What the picture shows, in a sentence: of the slowest policy, the largest part beside compute.
+/// The finding of the picture in a sentence: the largest part except compute of the slowest policy.
 fn finding(simulation: &Simulation, ranks: &[f64]) -> String {
     let Some(most) = ranks.last() else { return String::new() };
     let of = |panel: &Panel| {
@@ -228,16 +227,6 @@ mod tests {
     use crate::drawing::Mark;
     use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
 
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
-
-    fn words(rows: &[synthetic::Row]) -> String {
-        draw(rows).words().replace('\n', " ")
-    }
-
     /// A step with parts of 400, 20, 30, 40 ... ms.
     fn row(name: &str, ranks: u32) -> synthetic::Row {
         let row = policy("vgg16", name, ranks).with("time_us_p50", "750000");
@@ -252,7 +241,7 @@ mod tests {
 
     #[test]
     fn a_bar_is_its_parts_one_after_the_other_in_proportion() {
-        let drawing = draw(&[row("ddp", 6)]);
+        let drawing = FIGURE.drawing(&[row("ddp", 6)]);
         let widths = |part: usize| {
             let area = |mark: &Mark| match mark {
                 Mark::Area { points, color } if *color == LOOKS[part].1 => {
@@ -270,7 +259,7 @@ mod tests {
             assert!((width - unit * units(part) as f64).abs() < 1e-6, "{part}: {width}");
             left = from + width;
         }
-        let said = drawing.words().replace('\n', " ");
+        let said = drawing.prose();
         assert!(said.contains("on 6 ranks: vgg16, 11 % reduction (ddp)."), "{said}");
         assert!(said.contains("6 ranks ddp 1.88 ×"), "{said}");
     }
@@ -278,12 +267,12 @@ mod tests {
     #[test]
     fn a_bar_beyond_twice_the_compute_is_cut_and_says_its_time() {
         let ended = |row: &synthetic::Row| {
-            let drawing = draw(&[policy("vgg16", "ddp", 6), row.clone()]);
+            let drawing = FIGURE.drawing(&[policy("vgg16", "ddp", 6), row.clone()]);
             let areas = drawing.marks.iter().filter_map(|mark| match mark {
                 Mark::Area { points, color } if *color == LOOKS[3].1 => Some(points[1].0),
                 _ => None,
             });
-            (areas.fold(0.0, f64::max), drawing.words().replace('\n', " "))
+            (areas.fold(0.0, f64::max), drawing.prose())
         };
         let slow = policy("vgg16", "horovod-coordinator", 6)
             .with("time_us_p50", "2900000")
@@ -303,9 +292,13 @@ mod tests {
     fn every_part_is_in_plain_words_and_those_that_nobody_has_are_not_there() {
         let all = "compute slowest rank waiting for a cycle negotiation latency bandwidth \
                    contention reduction";
-        assert!(words(&[row("ddp", 6)]).contains(all));
+        assert!(FIGURE.words(&[row("ddp", 6)]).contains(all));
         let without = row("ddp", 6).with("part_cycle_us", "0").with("part_contention_us", "");
-        assert!(words(&[without]).contains("slowest rank negotiation latency bandwidth reduction"));
+        assert!(
+            FIGURE
+                .words(&[without])
+                .contains("slowest rank negotiation latency bandwidth reduction")
+        );
     }
 
     #[test]
@@ -314,7 +307,7 @@ mod tests {
         assert_eq!(shown(&[6.0, 1600.0, 5000.0, 6144.0]), [1600.0, 6144.0]);
         assert_eq!(shown(&[6.0, 12.0, 24.0, 48.0]), [12.0, 24.0, 48.0]);
         assert_eq!(shown(&[6.0]), [6.0]);
-        let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        let said = FIGURE.words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
         assert!(!said.contains("3072 ranks"), "{said}");
         assert_eq!(
             said.matches("6000 ranks horovod-coordinator").count(),

@@ -1,21 +1,23 @@
 //! Bus bandwidth over message size, one line per algorithm.
 //!
-//! Bus bandwidth scales an allreduce's time by what a bandwidth-optimal algorithm must move, so that
-//! numbers of ranks compare with one another and with a link's speed. Allreduces alone and the fused
-//! messages of training steps are different experiments and get a picture each.
+//! Bus bandwidth is the data that a bandwidth-optimal algorithm has to send per rank, divided by the
+//! time of the allreduce. It can be compared between numbers of ranks and with the speed of a link.
+//! Allreduces alone and the fused messages of training steps are different experiments and get
+//! separate pictures.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::Drawing;
 use crate::line::{self, Line, Point};
 use crate::page::Page;
+use crate::panels;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{self, Selection};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "bus_bandwidth", sheets };
 
-/// The kinds of rows, and what the picture of each shows.
+/// The kinds of rows, and the title of the picture of each.
 const KINDS: [(&str, &str); 2] = [
     ("allreduce", "Bus bandwidth of an allreduce alone, by message size"),
     ("message", "Bus bandwidth of fused messages in training steps, by message size"),
@@ -40,12 +42,12 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     pictures.into_iter().map(Picture::sheet).collect()
 }
 
-/// In GB/s.
+/// Bus bandwidth in GB/s.
 fn bandwidth(row: &Row) -> Estimate {
     row.busbw_gb_s
 }
 
-/// What one sheet will show.
+/// The content of one sheet.
 struct Picture<'a> {
     kind: &'static str,
     title: &'static str,
@@ -70,31 +72,26 @@ impl Picture<'_> {
 }
 
 fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
-    const LEFT: f64 = 190.0;
-    const HEIGHT: f64 = 860.0;
     let mut page = Page::new(title, &finding(lines));
     Line::legend(&mut page, lines.iter());
 
-    let (top, right) = (page.y + 16.0, theme::WIDTH - theme::MARGIN - 20.0);
-    let bottom = top + HEIGHT;
     let points = || lines.iter().flat_map(|line| &line.points);
     let sizes: Vec<f64> = points().map(|point| point.size).collect();
     let bandwidths: Vec<f64> = points().flat_map(Point::span).collect();
-    let x = Axis::bytes(&sizes, LEFT, right);
-    let y = Axis::measured(&bandwidths, bottom, top);
-
-    x.draw_below(&mut page.drawing, top, bottom, "message size (logarithmic)");
-    let title = format!("bus bandwidth (GB/s, {})", y.scale());
-    y.draw_left(&mut page.drawing, LEFT, right, &title);
-    for line in lines {
-        line.draw(&mut page.drawing, &x, &y);
-    }
-    page.drawing.frame(LEFT, top, right, bottom);
-    page.y = bottom + 104.0;
+    panels::single(&mut page, 160.0, 860.0, |drawing, frame| {
+        let x = Axis::bytes(&sizes, frame.left, frame.right);
+        let y = Axis::measured(&bandwidths, frame.bottom, frame.top);
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "bus bandwidth (GB/s)");
+        for line in lines {
+            line.draw(drawing, &x, &y);
+        }
+        frame.draw(drawing);
+    });
     page.finish(&Caption::of(selection, bandwidth, vec![line::note(selection)]))
 }
 
-/// What the picture shows, in a sentence.
+/// The finding of the picture in a sentence.
 fn finding(lines: &[Line]) -> String {
     Line::highest(lines).map_or(String::new(), |(line, point)| {
         let bandwidth = theme::significant(point.value, 3);
@@ -108,12 +105,6 @@ mod tests {
     use super::*;
     use crate::drawing::Mark;
     use crate::synthetic::{self, message};
-
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
 
     fn sizes(algorithm: &str, powers: std::ops::Range<i32>) -> Vec<synthetic::Row> {
         powers.map(|power| message("allreduce", algorithm, 2f64.powi(power))).collect()
@@ -129,17 +120,18 @@ mod tests {
     fn every_point_with_an_interval_has_a_bar() {
         let mut rows = sizes("ring", 10..14);
         // The legend's line, the line, and a bar of three strokes for each point.
-        assert_eq!(strokes(&draw(&rows), 0), 2 + 4 * 3);
+        assert_eq!(strokes(&FIGURE.drawing(&rows), 0), 2 + 4 * 3);
         rows[2] = rows[2].with("busbw_gb_s_low", "").with("busbw_gb_s_high", "");
-        let drawing = draw(&rows);
+        let drawing = FIGURE.drawing(&rows);
         assert_eq!(strokes(&drawing, 0), 2 + 3 * 3);
-        let words = drawing.words().replace('\n', " ");
+        let words = drawing.prose();
         assert!(words.contains("1 of 4 points have no interval"), "{words}");
     }
 
     #[test]
     fn sizes_are_labelled_in_binary_units_and_algorithms_by_name() {
-        let words = draw(&[sizes("ring", 16..21), sizes("tree", 16..21)].concat()).words();
+        let words =
+            FIGURE.drawing(&[sizes("ring", 16..21), sizes("tree", 16..21)].concat()).words();
         for word in ["64 KiB", "1 MiB", "ring", "tree", "GB/s", "message size"] {
             assert!(words.contains(word), "{word} in {words}");
         }
@@ -150,10 +142,10 @@ mod tests {
         let ring = message("allreduce", "ring", 65536.0);
         let outside = ring.with("in_place", "false").with("busbw_gb_s", "9");
         let inside = ring.with("busbw_gb_s", "4");
-        let words = draw(&[outside.clone(), inside]).words();
+        let words = FIGURE.drawing(&[outside.clone(), inside]).words();
         assert!(words.contains("Highest: 4.00 GB/s with ring at 64 KiB.\n"), "{words}");
         assert!(words.contains("In place."));
-        let words = draw(&[outside]).words();
+        let words = FIGURE.drawing(&[outside]).words();
         assert!(words.contains("Highest: 9.00 GB/s"), "{words}");
         assert!(words.contains("Out of place."));
     }
@@ -185,7 +177,7 @@ mod tests {
         let names = ["ring", "tree", "double_tree", "hierarchical", "hierarchical:tree", "swing"];
         let more = ["recursive_doubling", "halving_doubling", "grouped", "vendor"];
         let all = names.iter().chain(&more).flat_map(|name| sizes(name, 2..31));
-        draw(&all.collect::<Vec<_>>());
+        FIGURE.drawing(&all.collect::<Vec<_>>());
     }
 
     #[test]

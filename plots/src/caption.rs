@@ -1,4 +1,4 @@
-//! The lines under a figure: under which conditions its numbers arose.
+//! The caption below a figure: the conditions of its values.
 
 use std::collections::BTreeSet;
 
@@ -8,20 +8,20 @@ use crate::rows::{Estimate, Row};
 use crate::selection::Selection;
 use crate::theme;
 
-/// What a reader must know before believing the picture.
+/// The conditions, statistics and provenance of the values of a figure.
 #[derive(Debug, Clone)]
 pub(crate) struct Caption {
-    /// Whether no machine but a model gave the numbers.
+    /// Whether values were simulated.
     pub simulated: bool,
-    /// MEASURED or SIMULATED, and in which makeshift.
+    /// `MEASURED` or `SIMULATED`, followed by what limits the values, such as emulated nodes.
     pub origin: String,
-    /// Conditions, statistics and provenance; then notes.
+    /// Conditions, statistics and provenance, followed by notes.
     pub paragraphs: Vec<String>,
 }
 
 impl Caption {
-    /// Describes a selection. `drawn` picks the estimate that the figure shows, and `notes` are
-    /// sentences of the figure's own.
+    /// The caption of a selection. `drawn` picks the estimate that the figure shows, and `notes` are
+    /// additional sentences.
     pub fn of(
         selection: &Selection,
         drawn: fn(&Row) -> Estimate,
@@ -52,12 +52,12 @@ fn origin(rows: &[&Row]) -> Vec<String> {
     let source = several(rows, |row| row.source.to_uppercase()).join(" and ");
     let machine = named("machine file", "machine files", rows, |row| row.machine.clone());
     let source = if machine.is_empty() { source } else { format!("{source} on {machine}") };
-    let emulated = match rows.iter().any(|row| row.emulated == Some(true)) {
-        true if rows.iter().all(|row| row.transport == "threads") => {
-            "emulated nodes (threads posing as nodes)".to_string()
-        }
-        true => "emulated nodes (of one machine)".to_string(),
-        false => String::new(),
+    let emulated = if rows.iter().all(|row| row.emulated != Some(true)) {
+        String::new()
+    } else if rows.iter().all(|row| row.transport == "threads") {
+        "emulated nodes (threads posing as nodes)".to_string()
+    } else {
+        "emulated nodes (of one machine)".to_string()
     };
     let over = rows.iter().filter(|row| row.oversubscribed == Some(true)).count();
     let ranks = several(rows, |row| row.ranks.map_or(String::new(), theme::plain));
@@ -95,27 +95,30 @@ fn conditions(rows: &[&Row]) -> Vec<String> {
         }
         _ => layouts.iter().map(Layout::to_string).collect(),
     };
-    let driven = match rows.iter().filter(|row| row.driven == "classes").count() {
-        0 => String::new(),
-        all if all == rows.len() => "one rank of each class driven".to_string(),
-        some => format!("one rank of each class driven in {some} of {} points", rows.len()),
-    };
-    let pinned = match rows.iter().filter(|row| row.pinned == Some(true)).count() {
-        0 => String::new(),
-        all if all == rows.len() => "each rank pinned to a core".to_string(),
-        some => format!("each rank pinned to a core in {some} of {} points", rows.len()),
-    };
     vec![
         named("workload", "workloads", rows, |row| row.workload.clone()),
         named("transport", "transports", rows, |row| row.transport.clone()),
         joined(&layouts, " and "),
-        driven,
-        pinned,
+        in_part("one rank of each class driven", rows, |row| row.driven == "classes"),
+        in_part("each rank pinned to a core", rows, |row| row.pinned == Some(true)),
         several(rows, |row| format!("{} {}", row.dtype, row.op).trim().to_string()).join(" and "),
     ]
 }
 
-/// More layouts than this are told by the first and the last number of ranks.
+/// The words if a condition holds for all rows, the number of points if it holds for some of them, and
+/// nothing if it holds for none.
+fn in_part(words: &str, rows: &[&Row], holds: impl Fn(&Row) -> bool) -> String {
+    let count = rows.iter().filter(|row| holds(row)).count();
+    if count == 0 {
+        String::new()
+    } else if count == rows.len() {
+        words.to_string()
+    } else {
+        format!("{words} in {count} of {} points", rows.len())
+    }
+}
+
+/// The most layouts to list. Of more, the caption has the first and the last number of ranks.
 const MOST_LAYOUTS: usize = 4;
 
 fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
@@ -161,7 +164,7 @@ fn provenance(rows: &[&Row]) -> Vec<String> {
         named("host", "hosts", rows, |row| row.host.clone()),
         days,
         named("commit", "commits", rows, |row| {
-            // What follows the hash says that the tree had been changed.
+            // A suffix such as `-dirty` follows the hash if the tree had changes.
             let (hash, state) =
                 row.commit.split_at(row.commit.find('-').unwrap_or(row.commit.len()));
             format!("{}{state}", first(hash, 10))
@@ -169,7 +172,7 @@ fn provenance(rows: &[&Row]) -> Vec<String> {
     ]
 }
 
-/// Parts as one sentence, those that are not known left out.
+/// The parts that are not empty as one sentence.
 fn sentence(parts: &[String]) -> String {
     let text = joined(parts, "; ");
     let mut letters = text.chars();
@@ -185,13 +188,13 @@ fn joined(parts: &[String], between: &str) -> String {
     known.join(between)
 }
 
-/// The distinct values of a column, sorted, without the empty one.
+/// The distinct values of a column that are not empty, in order.
 fn several(rows: &[&Row], value: impl Fn(&Row) -> String) -> Vec<String> {
     let values: BTreeSet<String> = rows.iter().map(|row| value(row)).collect();
     values.into_iter().filter(|value| !value.is_empty()).collect()
 }
 
-/// As `host a`, or `2 hosts: a, b`.
+/// For example `host a`, or `2 hosts: a, b`.
 fn named(one: &str, more: &str, rows: &[&Row], value: impl Fn(&Row) -> String) -> String {
     const SHOWN: usize = 4;
     let values = several(rows, value);

@@ -1,4 +1,4 @@
-//! A cell of a heat map: a setting and its step time, and how large it is drawn.
+//! The cells of a heat map: a setting and its step time, and the size at which they are drawn.
 
 use plotters::style::RGBColor;
 
@@ -6,14 +6,15 @@ use crate::drawing::{Drawing, Text, text_width};
 use crate::rows::Row;
 use crate::theme;
 
-/// Between cells, so that none seems to share an outline with its neighbour.
+/// The gap between cells, so that neighbours do not seem to share an outline, in pixels.
 pub(crate) const CELL_GAP: f64 = 8.0;
-/// What outlines and the edge inside them take of each side of a cell.
+/// The width of outlines and the edge inside them, in pixels.
 const RIM: f64 = 9.0;
-/// An interval is written out where half its width is more than this part of the value,
+/// An interval is written with both ends if half its width is more than this share of the value.
 const WIDE: f64 = 0.1;
-/// or more than this part of it, while one side is more than so much of the width.
+/// The same for a skewed interval.
 const NARROW: f64 = 0.02;
+/// An interval is skewed if one side of the value takes more than this share of its width.
 const SKEWED: f64 = 0.75;
 
 /// One setting and its step time in milliseconds.
@@ -43,7 +44,7 @@ impl Cell {
         self.interval.unwrap_or((self.time, self.time))
     }
 
-    /// Whether the samples leave open which of two is faster.
+    /// Whether the intervals overlap, so that the samples do not tell which of the two is faster.
     pub fn ties_with(&self, other: &Cell) -> bool {
         let ((low, high), (other_low, other_high)) = (self.span(), other.span());
         low <= other_high && other_low <= high
@@ -53,8 +54,8 @@ impl Cell {
         theme::significant(self.time, 3)
     }
 
-    /// The interval, in a smaller type under the value: half its width, or its ends where it is so
-    /// wide or skewed that half its width would mislead.
+    /// The interval as text: half its width, or both ends if it is so wide or skewed that half its
+    /// width would mislead.
     pub fn spread(&self) -> Option<String> {
         let (low, high) = self.interval?;
         let half = (high - low) / 2.0;
@@ -73,7 +74,7 @@ impl Cell {
     }
 }
 
-/// How large cells and their texts are, so that any number of settings fits the page.
+/// The size of cells and of their texts, so that any number of settings fits the page.
 pub(crate) struct Shape {
     columns: usize,
     rows: usize,
@@ -82,13 +83,13 @@ pub(crate) struct Shape {
     value_size: f64,
     half_width_size: f64,
     ends_size: f64,
-    /// Whether the ends of an interval stand one below the other.
+    /// Whether the ends of an interval are on separate lines.
     broken: bool,
     pub label_size: f64,
 }
 
 impl Shape {
-    /// Of cells in panels that are each `room` wide, so many of them one below the other.
+    /// The shape of cells in `panels` panels, one below the other, that are each `room` pixels wide.
     pub fn of(cells: &[Cell], thresholds: &[f64], rows: usize, room: f64, panels: usize) -> Shape {
         let columns = thresholds.len();
         let cell_width = room / columns as f64;
@@ -134,7 +135,7 @@ impl Shape {
         self.rows as f64 * self.cell_height
     }
 
-    /// Cycle times grow upwards.
+    /// The top of a row's cells. Row 0 is the lowest, so that cycle times grow upwards.
     pub fn cell_top(&self, panel_top: f64, row: usize) -> f64 {
         panel_top + (self.rows - 1 - row) as f64 * self.cell_height
     }
@@ -156,10 +157,10 @@ impl Shape {
     }
 }
 
-/// Between the ends of an interval.
+/// The character between the ends of an interval.
 const DASH: char = '–';
 
-/// What stands under a value, line by line.
+/// The lines of text below a value.
 fn lines(spread: &str, broken: bool) -> impl Iterator<Item = &str> {
     let end = spread.find(DASH).filter(|_| broken).map_or(0, |at| at + DASH.len_utf8());
     let (low, high) = spread.split_at(end);

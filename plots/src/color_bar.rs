@@ -1,4 +1,4 @@
-//! The colour scale of a heat map, and the bar that explains it.
+//! The colour scale of a heat map, and its bar.
 
 use plotters::style::RGBColor;
 
@@ -7,21 +7,22 @@ use crate::drawing::{Align, Drawing, Text};
 use crate::page::{Entry, Sign};
 use crate::theme;
 
-/// The scale ends at this quantile of the times where a slower one would take most of its colours.
+/// The scale ends at this quantile of the times if the slowest one is [`FAR`] from it, so that a few
+/// slow settings do not take most of the colours.
 const QUANTILE: f64 = 0.9;
-/// A slowest time so many times that quantile does.
+/// The slowest time is far from the quantile if it is more than this many times as long.
 const FAR: f64 = 1.5;
 
-/// The colour scale that all panels share: the brighter, the faster.
+/// The colour scale of all panels. Faster settings are brighter.
 pub(crate) struct Colors {
     low: f64,
     high: f64,
-    /// Some times are beyond its dark end.
+    /// Whether some times are beyond the dark end.
     clipped: bool,
 }
 
 impl Colors {
-    /// The scale of at least one cell.
+    /// The scale of some cells, of which there must be at least one.
     pub fn over(cells: &[Cell]) -> Colors {
         let mut times: Vec<f64> = cells.iter().map(|cell| cell.time).collect();
         times.sort_by(f64::total_cmp);
@@ -31,7 +32,7 @@ impl Colors {
         Colors { low: times[0], high: if clipped { most } else { times[last] }, clipped }
     }
 
-    /// Where slower cells have no darker colours, their sign.
+    /// The legend entry of cells beyond the dark end, if there are any.
     pub fn entry(&self) -> Option<Entry<'static>> {
         let label = format!("{} ms or more: all as dark", theme::significant(self.high, 3));
         let sign: Sign = Box::new(|drawing, (x, y)| {
@@ -40,7 +41,8 @@ impl Colors {
         self.clipped.then_some(Entry { sign, label })
     }
 
-    /// From 0 at the slowest to 1 at the fastest. Logarithmic, so that equal ratios look equal.
+    /// The position of a time from 0 for the slowest to 1 for the fastest, on a logarithmic scale so
+    /// that equal ratios look equal.
     fn part(&self, time: f64) -> f64 {
         if self.high > self.low && self.low > 0.0 {
             (self.high / time).ln() / (self.high / self.low).ln()
@@ -53,7 +55,7 @@ impl Colors {
         theme::viridis(self.part(cell.time))
     }
 
-    /// Places on the bar and their times, in as many digits as tell them apart.
+    /// Positions on the bar and their times, with as many digits as make them distinct.
     fn ticks(&self) -> Vec<(f64, String)> {
         if self.high <= self.low || self.low <= 0.0 {
             return vec![(1.0, theme::significant(self.low, 3))];
@@ -72,18 +74,18 @@ impl Colors {
         parts.into_iter().zip(labels).collect()
     }
 
-    /// Draws the bar that explains the scale at the page's right edge, from `left` on.
+    /// Draws the bar of the scale, with its left edge at `left`.
     pub fn draw_bar(&self, drawing: &mut Drawing, left: f64, top: f64, bottom: f64) {
         const WIDTH: f64 = 40.0;
         const STEPS: usize = 120;
-        // A bar as tall as the page is no easier to read.
+        // A higher bar would not be easier to read.
         let (middle, height) = ((top + bottom) / 2.0, (bottom - top).min(900.0));
         let (top, bottom) = (middle - height / 2.0, middle + height / 2.0);
         let step = height / STEPS as f64;
         for index in 0..STEPS {
             let y = top + index as f64 * step;
             let color = theme::viridis(1.0 - (index as f64 + 0.5) / STEPS as f64);
-            // Steps overlap by a pixel, for rounding must leave no gap.
+            // Steps overlap by a pixel so that rounding leaves no gap.
             let tall = (step + 1.0).min(bottom - y);
             drawing.rectangle(left, y, WIDTH, tall, color);
         }

@@ -1,10 +1,10 @@
-//! What is simulated beside what was measured, by others or here: lines of `published.csv` and
+//! Comparisons of simulated with published or measured values: the lines of `published.csv` and
 //! `validation.csv`.
 
 use crate::PlotError;
 use crate::fields::Fields;
 
-/// A number that others published.
+/// A published value and the simulated one.
 #[derive(Debug, Clone)]
 pub(crate) struct Published {
     pub point: String,
@@ -12,11 +12,11 @@ pub(crate) struct Published {
     pub unit: String,
     pub published: f64,
     pub simulated: f64,
-    /// A parameter of the machine was fitted to it.
+    /// Whether a parameter of the machine was fitted to it.
     pub fitted: bool,
-    /// It is as near as was hoped for.
+    /// Whether the simulated value is within the goal.
     pub met: bool,
-    /// Why it is missed, where that is known.
+    /// The reason why it is missed; empty if it is not known.
     pub why: String,
 }
 
@@ -40,7 +40,7 @@ impl Published {
     }
 }
 
-/// An algorithm's time at one message size.
+/// Predicted and measured time of an algorithm for one message size.
 #[derive(Debug, Clone)]
 pub(crate) struct Prediction {
     pub transport: String,
@@ -48,10 +48,10 @@ pub(crate) struct Prediction {
     pub ranks: f64,
     pub algorithm: String,
     pub size_bytes: f64,
-    /// The median over blocks of predicted over measured, less 1, and its interval.
+    /// The median over blocks of predicted / measured − 1, and its interval.
     error: f64,
     error_span: (f64, f64),
-    /// It is large enough to count, and every rank had a core.
+    /// Whether it counts: the message is large enough, and every rank had a core.
     pub scored: bool,
     pub oversubscribed: bool,
 }
@@ -71,12 +71,12 @@ impl Prediction {
         })
     }
 
-    /// Predicted over measured, less 1, in percent.
+    /// Predicted / measured − 1, in percent.
     pub fn error_percent(&self) -> f64 {
         100.0 * self.error
     }
 
-    /// Its interval, the lower error first.
+    /// The interval of the error, in percent.
     pub fn span_percent(&self) -> (f64, f64) {
         (100.0 * self.error_span.0, 100.0 * self.error_span.1)
     }

@@ -1,21 +1,22 @@
-//! What control planes take of rank 0 per step, over the number of ranks, one line per plane.
+//! Time that control planes take of rank 0 per step, over the number of ranks, one line per plane.
 //!
 //! Solid lines are measured: the time of rank 0's state machine in a world that one thread drives.
-//! Dashed lines are not: time on a network, computed from numbers that are assumed. The two are kept
-//! apart; their sum would be neither.
+//! Dashed lines are computed: time on a network with assumed parameters. They are never added up.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
-use crate::page::{Entry, Page, SIGN};
-use crate::rows::{Assumed, Estimate, Row, Rows};
-use crate::selection::Selection;
+use crate::page::{Entry, Page, sign_ends};
+use crate::panels;
+use crate::rows::{Assumed, Row, Rows};
+use crate::selection::{self, Selection, ranks_of};
+use crate::series::{Series, Value};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "control_planes", sheets };
 
 const KIND: &str = "control";
-/// What the first plane is compared with in words.
+/// The plane that the finding compares with the first one.
 const BITS: &str = "bitvector";
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -26,34 +27,30 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     }
     let pictures = selections.into_iter().filter_map(Picture::of);
     let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
-    Sheet::all(drawn.collect(), || {
-        format!(
-            "no rows of kind `{KIND}` with status ok have rank0_us_p50 for several numbers of ranks"
-        )
-    })
+    Sheet::all(drawn.collect(), || selection::none_over_ranks(KIND, "rank0_us_p50"))
 }
 
-/// Planes over the same numbers of ranks.
+/// The planes of one picture.
 struct Picture<'a> {
     selection: Selection<'a>,
     lines: Vec<Line<'a>>,
 }
 
-/// A plane and its rows, by ranks.
+/// A plane and its rows, in the order of ranks.
 struct Line<'a> {
     plane: String,
     rows: Vec<&'a Row>,
 }
 
 impl<'a> Picture<'a> {
-    /// None if there are not several numbers of ranks to draw.
+    /// `None` if there are fewer than two numbers of ranks.
     fn of(mut selection: Selection<'a>) -> Option<Picture<'a>> {
         selection.require(|row| row.rank0_us.value > Some(0.0) && row.ranks > Some(0.0));
         if selection.ranks().len() < 2 {
             return None;
         }
         let mut planes = selection.control_planes();
-        planes.sort_by_cached_key(|plane| in_order(plane));
+        planes.sort_by_cached_key(|plane| sort_key(plane));
         let line = |plane: String| {
             let of_it = selection.rows.iter().copied().filter(|row| row.control_plane == plane);
             let mut rows: Vec<&Row> = of_it.collect();
@@ -67,42 +64,41 @@ impl<'a> Picture<'a> {
     fn draw(&self) -> Drawing {
         let title = "What a control plane takes of rank 0 per step, by ranks";
         let mut page = Page::new(title, &self.finding());
-        page.legend(&self.lines.iter().enumerate().map(Line::entry).collect::<Vec<_>>());
+        let planes = self.lines.iter().enumerate();
+        let entries = planes.map(|(style, line)| Entry::series(style, &line.plane));
+        page.legend(&entries.collect::<Vec<_>>());
         page.legend(&kinds(self.network()));
 
-        let (left, right) = (theme::MARGIN + 180.0, theme::WIDTH - theme::MARGIN - 20.0);
-        let top = page.y + 16.0;
-        let bottom = top + 940.0;
         let rows = || self.selection.rows.iter();
         let ranks = self.selection.ranks();
-        let spans = rows().filter_map(|row| row.rank0_us.span());
-        let measured = spans.flat_map(|(low, high)| [low, high]);
+        let measured = rows().flat_map(|row| row.rank0_us.ends());
         let times: Vec<f64> = measured.chain(rows().filter_map(|row| network(row))).collect();
-        let (x, y) = (Axis::factor(&ranks, left, right), Axis::measured(&times, bottom, top));
-        x.draw_below(&mut page.drawing, top, bottom, &format!("ranks ({})", x.scale()));
-        let title = format!("time per step (µs, {})", y.scale());
-        y.draw_left(&mut page.drawing, left, right, &title);
-        for (style, line) in self.lines.iter().enumerate() {
-            line.draw_network(&mut page.drawing, style, &x, &y);
-        }
-        for (style, line) in self.lines.iter().enumerate() {
-            line.draw(&mut page.drawing, style, &x, &y);
-        }
-        page.drawing.frame(left, top, right, bottom);
-        page.y = bottom + 104.0;
+        panels::single(&mut page, 180.0, 940.0, |drawing, frame| {
+            let x = Axis::factor(&ranks, frame.left, frame.right);
+            let y = Axis::measured(&times, frame.bottom, frame.top);
+            x.draw_below(drawing, frame, "ranks");
+            y.draw_left(drawing, frame, "time per step (µs)");
+            for (style, line) in self.lines.iter().enumerate() {
+                line.draw_network(drawing, style, &x, &y);
+            }
+            for (style, line) in self.lines.iter().enumerate() {
+                line.draw(drawing, style, &x, &y);
+            }
+            frame.draw(drawing);
+        });
         let mut caption = Caption::of(&self.selection, |row| row.rank0_us, self.notes());
         caption.origin += " (solid) · network ASSUMED (dashed)";
         page.finish(&caption)
     }
 
-    /// What the network is assumed to be, where all rows assume the same.
+    /// The assumed network, if all rows assume the same.
     fn network(&self) -> Option<Assumed> {
         let mut assumed = self.selection.rows.iter().map(|row| row.network_assumed);
         let first = assumed.next()??;
         assumed.all(|other| other == Some(first)).then_some(first)
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let Some((first, others)) = self.lines.split_first() else { return String::new() };
         let Some(row) = first.rows.last() else { return String::new() };
@@ -137,36 +133,13 @@ impl<'a> Picture<'a> {
 }
 
 impl Line<'_> {
-    fn entry((style, line): (usize, &Line)) -> Entry<'static> {
-        Entry {
-            sign: Box::new(move |drawing, (x, y)| {
-                let half = SIGN / 2.0;
-                drawing.line(&[(x - half, y), (x + half, y)], theme::series(style), 3.0);
-                theme::marker(drawing, style, (x, y), theme::MARKER, false);
-            }),
-            label: line.plane.clone(),
-        }
-    }
-
-    /// What is measured.
+    /// Draws the measured time of rank 0.
     fn draw(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
-        let color = theme::series(style);
-        let known = || {
-            let of = |row: &&Row| Some((x.at(ranks_of(row)), row.rank0_us.value?, row.rank0_us));
-            self.rows.iter().filter_map(of).collect::<Vec<_>>()
-        };
-        let path: Vec<Point> = known().iter().map(|(x, time, _)| (*x, y.at(*time))).collect();
-        drawing.line(&path, color, 3.0);
-        for (x, time, estimate) in known() {
-            let Estimate { interval, .. } = estimate;
-            if let Some((low, high)) = interval {
-                theme::interval(drawing, x, y.at(low), y.at(high), color);
-            }
-            theme::marker(drawing, style, (x, y.at(time)), theme::MARKER, false);
-        }
+        let value = |row: &&Row| Value::of(x.at(ranks_of(row)), y, row.rank0_us);
+        Series::new(style, self.rows.iter().filter_map(value)).draw(drawing);
     }
 
-    /// What is assumed.
+    /// Draws the time on the assumed network.
     fn draw_network(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
         let place = |row: &&Row| Some((x.at(ranks_of(row)), y.at(network(row)?)));
         let path: Vec<Point> = self.rows.iter().filter_map(place).collect();
@@ -176,9 +149,8 @@ impl Line<'_> {
     }
 }
 
-/// What solid and dashed lines are.
+/// The legend of solid and dashed lines.
 fn kinds(assumed: Option<Assumed>) -> [Entry<'static>; 2] {
-    let ends = |(x, y): Point| [(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)];
     let assumed = match assumed {
         Some(Assumed { alpha_us, message_us, bandwidth_gb_s }) => {
             let [alpha_us, gb_s] = [alpha_us, bandwidth_gb_s].map(theme::tick);
@@ -192,40 +164,31 @@ fn kinds(assumed: Option<Assumed>) -> [Entry<'static>; 2] {
     };
     [
         Entry {
-            sign: Box::new(move |drawing, at| drawing.line(&ends(at), theme::INK, 3.0)),
+            sign: Box::new(|drawing, at| drawing.line(&sign_ends(at), theme::INK, 3.0)),
             label: "time of rank 0, measured".to_string(),
         },
-        Entry {
-            sign: Box::new(move |drawing, at| {
-                let [from, to] = ends(at);
-                drawing.dashes(from, to, theme::INK, 3.0);
-            }),
-            label: assumed,
-        },
+        Entry::dashed(&assumed),
     ]
 }
 
-/// The coordinator first, for it is what the others are compared with; then by name, and the number
-/// in it by size.
-fn in_order(plane: &str) -> (bool, String, u64) {
+/// A sort key: the coordinator first, as the others are compared with it; then by name, and by the
+/// number after a colon.
+fn sort_key(plane: &str) -> (bool, String, u64) {
     let (base, number) = plane.split_once(':').unwrap_or((plane, ""));
     (base != "coordinator", base.to_string(), number.parse().unwrap_or(0))
 }
 
-fn ranks_of(row: &Row) -> f64 {
-    row.ranks.expect("rows without ranks have left the selection")
-}
-
-/// Time on the network, where there is some.
+/// The time on the network, if it is more than zero.
 fn network(row: &Row) -> Option<f64> {
     row.network_us.filter(|time| *time > 0.0)
 }
 
-/// A time in a sentence, from microseconds.
+/// A time in microseconds as text.
 fn time(us: f64) -> String {
-    match us {
-        us if us >= 1e3 => format!("{} ms", theme::significant(us / 1e3, 3)),
-        us => format!("{} µs", theme::significant(us, 3)),
+    if us >= 1e3 {
+        format!("{} ms", theme::significant(us / 1e3, 3))
+    } else {
+        format!("{} µs", theme::significant(us, 3))
     }
 }
 
@@ -244,19 +207,9 @@ mod tests {
         planes.iter().flat_map(of).collect()
     }
 
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
-
-    fn words(rows: &[synthetic::Row]) -> String {
-        draw(rows).words().replace('\n', " ")
-    }
-
     #[test]
     fn measured_and_assumed_are_told_apart() {
-        let said = words(&rows(&PLANES, &[6, 96, 768, 1536, 6000, 27600]));
+        let said = FIGURE.words(&rows(&PLANES, &[6, 96, 768, 1536, 6000, 27600]));
         for expected in [
             "At 27\u{202f}600 ranks a step takes 88.9 ms with coordinator, 3.00 µs with bitvector of",
             "coordinator bitvector ddp tree:2 tree:4 tree:8 tree:16 time of rank 0, measured",
@@ -272,7 +225,7 @@ mod tests {
     #[test]
     fn a_plane_that_sends_nothing_has_no_dashes() {
         let lines = |planes: &[&str]| {
-            let marks = draw(&rows(planes, &[6, 96, 768])).marks;
+            let marks = FIGURE.drawing(&rows(planes, &[6, 96, 768])).marks;
             let long = |points: &[Point]| points.len() == 3;
             let solid = marks
                 .iter()
@@ -301,7 +254,7 @@ mod tests {
         ] {
             all.push(control("bitvector", 6000).with(column, value).with("rank0_us_p50", "1e9"));
         }
-        let said = words(&all);
+        let said = FIGURE.words(&all);
         assert!(said.contains("3.00 µs with bitvector"), "{said}");
         let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)));
         assert!(matches!(&sheets[..], [Sheet::Drawn { suffix, .. }] if suffix.is_empty()));
@@ -314,7 +267,7 @@ mod tests {
     fn wrong_rows_are_left_out_and_files_of_older_versions_have_none() {
         let mut all = rows(&["coordinator", "bitvector"], &[6, 96, 768]);
         all[5] = all[5].with("status", "wrong");
-        assert!(words(&all).contains("1 case left out: 1 wrong (bitvector)."));
+        assert!(FIGURE.words(&all).contains("1 case left out: 1 wrong (bitvector)."));
         let step = synthetic::step("ring", "coordinator", 64.0, 5.0);
         let reason = "no row of kind `control`; run a sweep of control planes";
         assert_eq!(FIGURE.refusal(&[step]), reason);

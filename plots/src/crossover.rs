@@ -1,4 +1,4 @@
-//! Which algorithm is fastest, by message size and number of ranks: a map of simulated allreduces.
+//! The fastest algorithm of simulated allreduces, by message size and number of ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,12 @@ use plotters::style::RGBColor;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
+use crate::distinct;
 use crate::drawing::{Drawing, text_width};
+use crate::frame::Frame;
 use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
+use crate::panels;
 use crate::rows::{Row, Rows};
 use crate::selection::Selection;
 use crate::{Figure, Sheet, theme};
@@ -16,7 +19,7 @@ use crate::{Figure, Sheet, theme};
 pub(crate) const FIGURE: Figure = Figure { name: "crossover", sheets };
 
 const KIND: &str = "allreduce";
-/// Nearer than this to the fastest, the second is as good.
+/// The runner-up is close if it takes at most this many times the fastest time.
 const CLOSE: f64 = 1.05;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -26,7 +29,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         vec![row.algorithm.clone(), row.groups.clone(), sizes, layout]
     });
     let maps: Vec<Map> = selections.into_iter().filter_map(Map::of).collect();
-    // An algorithm has the same looks in every picture.
+    // An algorithm has the same colour and marker in every picture.
     let winners: BTreeSet<&String> = maps.iter().flat_map(Map::winners).collect();
     let styles: BTreeMap<String, usize> =
         winners.into_iter().cloned().enumerate().map(|(style, name)| (name, style)).collect();
@@ -43,10 +46,10 @@ fn apart(row: &Row) -> Vec<&str> {
     vec![&row.machine, &row.engine, &row.dtype, &row.op]
 }
 
-/// The fastest of one size and number of ranks.
+/// The fastest algorithm for one size and number of ranks.
 struct Cell {
     fastest: String,
-    /// The runner-up where it is [`CLOSE`].
+    /// The runner-up if it is [`CLOSE`].
     close: Option<String>,
 }
 
@@ -54,20 +57,18 @@ struct Map<'a> {
     selection: Selection<'a>,
     sizes: Vec<f64>,
     ranks: Vec<f64>,
-    /// By the places of ranks and size.
+    /// The cells by the indices of ranks and size.
     cells: BTreeMap<(usize, usize), Cell>,
 }
 
 impl<'a> Map<'a> {
-    /// None if there is nothing to compare.
+    /// `None` if there are fewer than two sizes or algorithms.
     fn of(mut selection: Selection<'a>) -> Option<Map<'a>> {
         selection.require(|row| {
             row.time_us.value > Some(0.0) && row.size_bytes > Some(0.0) && row.ranks > Some(0.0)
         });
         selection.prefer_most_nodes();
-        let mut sizes: Vec<f64> = selection.rows.iter().filter_map(|row| row.size_bytes).collect();
-        sizes.sort_by(f64::total_cmp);
-        sizes.dedup();
+        let sizes = distinct::ascending(selection.rows.iter().filter_map(|row| row.size_bytes));
         let ranks = selection.ranks();
         let names: BTreeSet<&String> = selection.rows.iter().map(|row| &row.algorithm).collect();
         if sizes.len() < 2 || names.len() < 2 {
@@ -95,27 +96,30 @@ impl<'a> Map<'a> {
         let title = "Fastest allreduce algorithm, by message size and number of ranks";
         let mut page = Page::new(title, &self.finding());
         page.legend(&self.entries(styles));
-        let (left, right) = (theme::MARGIN + 190.0, theme::WIDTH - theme::MARGIN - 20.0);
-        let top = page.y + 16.0;
-        let bottom = top + (72.0 * self.ranks.len() as f64).clamp(260.0, 1000.0);
+        let height = (72.0 * self.ranks.len() as f64).clamp(260.0, 1000.0);
+        panels::single(&mut page, 190.0, height, |drawing, frame| {
+            self.draw_cells(drawing, frame, styles);
+        });
+        page.finish(&Caption::of(&self.selection, |row| row.time_us, vec![self.note()]))
+    }
+
+    fn draw_cells(&self, drawing: &mut Drawing, frame: Frame, styles: &BTreeMap<String, usize>) {
         let wide = |label: &str| text_width(label, theme::TICK, false) + 16.0;
-        let (x, columns) = Axis::cells(&self.sizes, theme::bytes, wide, left, right);
+        let (x, columns) = Axis::cells(&self.sizes, theme::bytes, wide, frame.left, frame.right);
         let tall = |_: &str| theme::TICK + 8.0;
-        let (y, rows) = Axis::cells(&self.ranks, theme::exact, tall, bottom, top);
-        x.draw_below(&mut page.drawing, top, bottom, "message size (logarithmic)");
-        y.draw_left(&mut page.drawing, left, right, "ranks (logarithmic)");
+        let (y, rows) = Axis::cells(&self.ranks, theme::exact, tall, frame.bottom, frame.top);
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "ranks");
         for (row, (low, high)) in rows.iter().enumerate() {
             for (column, (from, to)) in columns.iter().enumerate() {
                 let place = [*from, *high, to - from, low - high];
                 match self.cells.get(&(row, column)) {
-                    Some(cell) => cell.draw(&mut page.drawing, styles, place),
-                    None => Hatch::missing(&mut page.drawing, place),
+                    Some(cell) => cell.draw(drawing, styles, place),
+                    None => Hatch::missing(drawing, place),
                 }
             }
         }
-        page.drawing.frame(left, top, right, bottom);
-        page.y = bottom + 104.0;
-        page.finish(&Caption::of(&self.selection, |row| row.time_us, vec![self.note()]))
+        frame.draw(drawing);
     }
 
     fn entries(&self, styles: &BTreeMap<String, usize>) -> Vec<Entry<'static>> {
@@ -154,7 +158,7 @@ impl<'a> Map<'a> {
         entries
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let mut counts: BTreeMap<&String, usize> = BTreeMap::new();
         self.winners().for_each(|name| *counts.entry(name).or_default() += 1);
@@ -196,7 +200,8 @@ impl<'a> Map<'a> {
 }
 
 impl Cell {
-    /// Of the rows of one size and number of ranks, each algorithm with its fastest setting.
+    /// The cell of the rows of one size and number of ranks. Each algorithm counts with its fastest
+    /// setting.
     fn of<'a>(selection: &Selection, rows: impl Iterator<Item = &'a Row>) -> Option<Cell> {
         let mut best: BTreeMap<String, f64> = BTreeMap::new();
         for row in rows {
@@ -213,13 +218,13 @@ impl Cell {
     }
 
     fn draw(&self, drawing: &mut Drawing, styles: &BTreeMap<String, usize>, place: Rectangle) {
-        // A runner-up that is nowhere fastest has no colour of its own.
+        // A runner-up that is never fastest has no colour of its own.
         let stripes = self.close.as_ref().map(|name| styles.get(name).copied());
         paint(drawing, styles[&self.fastest], stripes, place);
     }
 }
 
-/// A cell in an algorithm's colour, with its marker, and stripes where the runner-up is close.
+/// Draws a cell in an algorithm's colour with its marker, and stripes if the runner-up is close.
 fn paint(drawing: &mut Drawing, style: usize, close: Option<Option<usize>>, place: Rectangle) {
     let [left, top, width, height] = place;
     let color = theme::series(style);
@@ -235,9 +240,9 @@ fn paint(drawing: &mut Drawing, style: usize, close: Option<Option<usize>>, plac
 
 fn stripes(drawing: &mut Drawing, color: RGBColor, place: Rectangle) {
     let [left, top, width, height] = place;
-    // Broad lines reach half their width beyond their ends.
+    // Broad lines extend half their width beyond their ends.
     let place = [left + 3.0, top + 3.0, width - 6.0, height - 6.0];
-    // Paper on either side, for two colours may be one grey.
+    // White on either side, as two colours may be the same grey.
     for (color, width) in [(theme::PAPER, 9.0), (color, 5.0)] {
         Hatch { color, every: 22.0, width, falling: false }.draw(drawing, place);
     }
@@ -250,12 +255,6 @@ mod tests {
 
     const ALGORITHMS: [&str; 5] =
         ["ring", "hierarchical", "double-tree", "halving-doubling", "recursive-doubling"];
-
-    fn words(rows: &[synthetic::Row]) -> String {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0).words().replace('\n', " ")
-    }
 
     fn row(algorithm: &str, ranks: u32, size: f64, time_us: &str) -> synthetic::Row {
         allreduce(algorithm, ranks, size).with("time_us_p50", time_us)
@@ -272,7 +271,7 @@ mod tests {
             row("double-tree", 12, 1024.0, "105"),
             row("swing", 12, 1024.0, "900"),
         ];
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         let finding = "Of 3 cases, fastest is ring in 2, double-tree in 1; in 1 the runner-up is \
                        within 5 %. double-tree ring striped: the runner-up (stripes in its \
                        colour) is within 5 % no value 1 KiB 2 KiB message size";
@@ -280,7 +279,7 @@ mod tests {
         assert!(said.contains("Nowhere fastest: swing."), "{said}");
         assert!(said.contains("SIMULATED on machine file summit · engine rounds"), "{said}");
         assert!(said.contains("Computed once per point, without interval."), "{said}");
-        let whole = words(&rows[..4]);
+        let whole = FIGURE.words(&rows[..4]);
         assert!(!whole.contains("no value") && !whole.contains("striped"), "{whole}");
     }
 
@@ -292,7 +291,7 @@ mod tests {
             row("double-tree", 6, 1024.0, "200"),
             row("double-tree", 6, 2048.0, "300"),
         ];
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         assert!(said.contains("double-tree in 1, ring in 1; in 0 the runner-up"), "{said}");
     }
 
@@ -305,13 +304,13 @@ mod tests {
             row("swing", 6, 1024.0, "").with("status", "unsupported"),
             row("bine", 6, 1024.0, "1").with("source", "measured"),
         ];
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         assert!(said.contains("Of 2 cases, fastest is ring in 2; in 0"), "{said}");
         assert!(said.contains("Without any case: swing. Nowhere fastest: double-tree."), "{said}");
         assert!(said.contains("1 case left out: 1 unsupported (swing)."), "{said}");
         assert!(!said.contains("bine"), "{said}");
-        let said =
-            words(&[&rows[..2], &[row("double-tree", 6, 2048.0, "50")], &rows[3..]].concat());
+        let said = FIGURE
+            .words(&[&rows[..2], &[row("double-tree", 6, 2048.0, "50")], &rows[3..]].concat());
         assert!(said.contains("Every other is fastest somewhere."), "{said}");
     }
 
@@ -333,9 +332,9 @@ mod tests {
 
     #[test]
     fn large_maps_and_small_ones_fit() {
-        words(&allreduces(&ALGORITHMS, &RANKS, 2..31));
-        words(&allreduces(&ALGORITHMS, &RANKS[..1], 10..12));
-        words(&allreduces(&ALGORITHMS, &RANKS, 10..12));
+        FIGURE.words(&allreduces(&ALGORITHMS, &RANKS, 2..31));
+        FIGURE.words(&allreduces(&ALGORITHMS, &RANKS[..1], 10..12));
+        FIGURE.words(&allreduces(&ALGORITHMS, &RANKS, 10..12));
     }
 
     #[test]

@@ -1,16 +1,16 @@
-//! Broken lines, for a backend knows none.
+//! Broken lines, which the backends do not have.
 
 use plotters::style::RGBColor;
 
 use crate::drawing::{Drawing, Point};
 
-/// Lengths of strokes and gaps in turn, in pixels; of none, the line is whole.
+/// Alternating lengths of strokes and gaps in pixels. An empty pattern is a solid line.
 pub(crate) type Pattern = &'static [f64];
 
-/// What is no data: a bound, an ideal, an assumption.
+/// The pattern of lines that are no data: bounds, ideals, assumptions.
 pub(crate) const DASHES: Pattern = &[18.0, 12.0];
 
-/// Patterns that are told apart without colour.
+/// Patterns that differ without colour.
 const PATTERNS: [Pattern; 6] = [
     &[],
     &[30.0, 10.0],
@@ -26,12 +26,12 @@ pub(crate) fn pattern(index: usize) -> Pattern {
 }
 
 impl Drawing {
-    /// A straight line in dashes.
+    /// Draws a dashed straight line.
     pub fn dashes(&mut self, from: Point, to: Point, color: RGBColor, width: f64) {
         self.broken(&[from, to], color, width, DASHES);
     }
 
-    /// A line through points in a pattern, which goes on around corners.
+    /// Draws a line through points in a pattern that continues around corners.
     pub fn broken(&mut self, points: &[Point], color: RGBColor, width: f64, pattern: Pattern) {
         if pattern.is_empty() {
             return self.line(points, color, width);
@@ -56,7 +56,7 @@ impl Drawing {
                 }
                 left -= next - done;
                 done = next;
-                // What rounding leaves of a stroke must not stop the way.
+                // Rounding can leave a tiny rest of a stroke, which would never end.
                 if left < 1e-6 {
                     if index % 2 == 0 {
                         self.line(&std::mem::take(&mut stroke), color, width);

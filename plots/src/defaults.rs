@@ -1,4 +1,4 @@
-//! Horovod's defaults, and the corners by which their cells are known.
+//! Horovod's defaults, and the corners that mark their cells.
 
 use plotters::style::RGBColor;
 
@@ -9,12 +9,12 @@ use crate::theme;
 /// A fusion threshold in bytes and a cycle time in milliseconds.
 type Setting = (f64, f64);
 
-/// Horovod's fusion threshold and cycle time where the user sets none.
+/// Horovod's default fusion threshold and cycle time since version 0.21.
 const DEFAULT: Setting = (128.0 * theme::MIB, 1.0);
-/// The same before version 0.21.
+/// Horovod's defaults before version 0.21.
 const FORMER_DEFAULT: Setting = (64.0 * theme::MIB, 5.0);
 
-/// Marks a cell whose setting is a default, at its top right corner or the one below.
+/// Marks a cell whose setting is a default, at its top right or bottom right corner.
 pub(crate) fn mark(
     drawing: &mut Drawing,
     setting: Setting,
@@ -31,7 +31,7 @@ pub(crate) fn mark(
     }
 }
 
-/// What the corners mean, of the defaults that were tried.
+/// The legend entries of those defaults that were tried.
 pub(crate) fn entries(tried: impl Fn(Setting) -> bool) -> impl Iterator<Item = Entry<'static>> {
     let since = [(DEFAULT, true, "since"), (FORMER_DEFAULT, false, "before")];
     let entry = |(_, at_top, when): (Setting, bool, &str)| Entry {
@@ -45,9 +45,9 @@ pub(crate) fn entries(tried: impl Fn(Setting) -> bool) -> impl Iterator<Item = E
     since.into_iter().filter(move |(setting, ..)| tried(*setting)).map(entry)
 }
 
-/// A corner at the top right of a cell, or at the bottom right.
+/// Draws a corner at the top right of a cell, or at the bottom right.
 fn fold(drawing: &mut Drawing, corner: Point, size: f64, at_top: bool, color: RGBColor) {
-    // Off the edge, so that a white corner is a sign and not a cut.
+    // A distance to the edge keeps a white corner from looking like a missing one.
     let off = (size / 5.0).min(4.0);
     let down = if at_top { 1.0 } else { -1.0 };
     let (x, y) = (corner.0 - off, corner.1 + down * off);

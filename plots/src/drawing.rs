@@ -1,9 +1,9 @@
-//! A drawing is a plain list of marks; this file measures it and copies it into SVG and PNG.
+//! A drawing: a list of marks, written as SVG and PNG.
 //!
-//! Lengths are pixels of a page [`theme::WIDTH`] wide. The two backends of plotters disagree on
-//! what a font size is and where a line of text sits (an em is size / 1.24 in the one and size /
-//! 1.164 in the other, and the offset to the baseline differs too), so text is placed by baseline
-//! here and translated for each.
+//! Lengths are pixels of a page that is [`theme::WIDTH`] wide. The two backends of plotters define
+//! the font size and the vertical position of text differently: an em is size / 1.24 in SVG and
+//! size / 1.164 in bitmaps, and the offset to the baseline differs too. Text is therefore placed by
+//! its baseline here and translated for each backend.
 
 use std::path::Path;
 use std::sync::Once;
@@ -17,10 +17,10 @@ use plotters::style::{
 
 use crate::{PlotError, theme};
 
-/// A place on the page: x to the right, y downwards.
+/// A position on the page in pixels: x to the right, y downwards.
 pub(crate) type Point = (f64, f64);
 
-/// What a figure returns.
+/// The marks of a page and its size in pixels.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Drawing {
     pub width: f64,
@@ -28,7 +28,7 @@ pub(crate) struct Drawing {
     pub marks: Vec<Mark>,
 }
 
-/// Something on the page; later marks cover earlier ones.
+/// A shape or text on the page. Later marks cover earlier ones.
 #[derive(Debug, Clone)]
 pub(crate) enum Mark {
     Line { points: Vec<Point>, color: RGBColor, width: f64 },
@@ -44,15 +44,15 @@ pub(crate) struct Text {
     /// The left, middle or right end of the baseline.
     pub at: Point,
     pub align: Align,
-    /// The height of an em.
+    /// The height of an em in pixels.
     pub size: f64,
     pub bold: bool,
     pub color: RGBColor,
-    /// Reads upwards, as an axis title does.
+    /// Whether the text is rotated and reads upwards, as the title of a vertical axis does.
     pub upwards: bool,
 }
 
-/// Which end of the baseline stands at a text's place.
+/// Which point of the baseline is at a text's position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Align {
     Left,
@@ -61,7 +61,7 @@ pub(crate) enum Align {
 }
 
 impl Text {
-    /// Black text starting at a place; the other fields are set with struct update syntax.
+    /// Black text that starts at `at`. Set the other fields with struct update syntax.
     pub fn new(words: impl Into<String>, at: Point, size: f64) -> Text {
         Text {
             words: words.into(),
@@ -74,7 +74,7 @@ impl Text {
         }
     }
 
-    /// The same text around its place, and its capitals centred on it vertically.
+    /// The same text centred on its position, horizontally and by the height of its capitals.
     pub fn centered(self) -> Text {
         let sink = CAPITALS / 2.0 * self.size;
         let (x, y) = self.at;
@@ -82,7 +82,7 @@ impl Text {
         Text { at, align: Align::Middle, ..self }
     }
 
-    /// Left, top, right and bottom of the ink, descenders included.
+    /// Left, top, right and bottom of the text, descenders included.
     #[cfg(test)]
     fn extent(&self) -> [f64; 4] {
         let width = text_width(&self.words, self.size, self.bold);
@@ -114,16 +114,12 @@ impl Drawing {
         self.area(&corners(left, top, width, height), color);
     }
 
-    /// The border of a plot.
-    pub fn frame(&mut self, left: f64, top: f64, right: f64, bottom: f64) {
-        self.outline(left, top, right - left, bottom - top, 2.0);
-    }
-
+    /// The border of a rectangle in black.
     pub fn outline(&mut self, left: f64, top: f64, width: f64, height: f64, stroke: f64) {
         self.outline_in(theme::INK, left, top, width, height, stroke);
     }
 
-    /// The same in a colour of choice.
+    /// The border of a rectangle.
     pub fn outline_in(
         &mut self,
         color: RGBColor,
@@ -134,7 +130,7 @@ impl Drawing {
         stroke: f64,
     ) {
         let [top_left, top_right, bottom_right, bottom_left] = corners(left, top, width, height);
-        // From the middle of a side, so that every corner is a joint and none an end.
+        // Start in the middle of a side so that every corner is a joint.
         let start = (left + width / 2.0, top);
         let points = [start, top_right, bottom_right, bottom_left, top_left, start];
         self.line(&points, color, stroke);
@@ -148,7 +144,11 @@ impl Drawing {
         self.marks.push(Mark::Text(text));
     }
 
-    /// Writes the drawing as its file name's extension says, `svg` or else PNG.
+    /// Writes the drawing as SVG if the extension of `file` is `svg`, otherwise as PNG.
+    ///
+    /// # Errors
+    ///
+    /// [`PlotError::Write`] if the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<(), PlotError> {
         let written = if file.extension().is_some_and(|extension| extension == "svg") {
             self.write_svg(file)
@@ -164,7 +164,7 @@ impl Drawing {
         self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
     }
 
-    /// The bitmap backend leaves slanted edges ragged: draw twice as large, then average.
+    /// The bitmap backend draws ragged slanted edges, so draw at twice the size and average the pixels.
     fn write_png(&self, file: &Path) -> Result<(), String> {
         const TIMES: usize = 2;
         let (width, height) = (self.width.ceil() as usize, self.height.ceil() as usize);
@@ -233,7 +233,7 @@ impl Drawing {
     }
 }
 
-/// How a backend understands a font's size and the place of a text whose anchor is at the top.
+/// How a backend converts a font size, and where it puts the baseline of text anchored at its top.
 struct Letters {
     size_per_em: f64,
     baseline_per_em: f64,
@@ -259,17 +259,17 @@ impl Letters {
     }
 }
 
-/// How wide a line of text is.
+/// The width of a line of text in pixels.
 pub(crate) fn text_width(words: &str, size: f64, bold: bool) -> f64 {
     register_fonts();
-    // Measured large, for the answer is in whole pixels.
+    // plotters returns whole pixels, so measure at a large size.
     const LARGE: f64 = 1000.0;
     let font = (FAMILY, LARGE * ASCENT_TO_DESCENT, weight(bold)).into_font();
     let (width, _) = font.box_size(words).expect("the font is registered");
     f64::from(width) * size / LARGE
 }
 
-/// Words broken into lines no wider than `width`; words joined by [`HARD_SPACE`] stay together.
+/// Breaks words into lines of at most `width` pixels. [`HARD_SPACE`] never breaks.
 pub(crate) fn wrap(words: &str, size: f64, bold: bool, width: f64) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in words.split(' ') {
@@ -285,13 +285,13 @@ pub(crate) fn wrap(words: &str, size: f64, bold: bool, width: f64) -> Vec<String
     lines
 }
 
-/// Where a line must not break.
+/// A space at which [`wrap`] does not break.
 pub(crate) const HARD_SPACE: char = '\u{a0}';
 
-/// The font's name is also the SVG's list of families: where the first is not installed, the next
-/// of the same widths is taken.
+/// The font's name, and the SVG's list of font families: Verdana has the same widths as DejaVu
+/// Sans and replaces it where it is not installed.
 const FAMILY: FontFamily<'static> = FontFamily::Name("DejaVu Sans, Verdana, sans-serif");
-/// Of DejaVu Sans, in ems.
+/// Metrics of DejaVu Sans in ems.
 const ASCENT_TO_DESCENT: f64 = 2384.0 / 2048.0;
 const CAPITALS: f64 = 0.73;
 #[cfg(test)]
@@ -323,15 +323,23 @@ fn corners(left: f64, top: f64, width: f64, height: f64) -> [Point; 4] {
 impl Drawing {
     /// Every text on the page.
     pub fn texts(&self) -> Vec<&Text> {
-        let marks = self.marks.iter();
-        marks
-            .filter_map(|mark| if let Mark::Text(text) = mark { Some(text) } else { None })
-            .collect()
+        let mut texts = Vec::new();
+        for mark in &self.marks {
+            if let Mark::Text(text) = mark {
+                texts.push(text);
+            }
+        }
+        texts
     }
 
     /// All texts, one per line.
     pub fn words(&self) -> String {
         self.texts().iter().map(|text| text.words.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// All texts on one line, as a reader reads them.
+    pub fn prose(&self) -> String {
+        self.words().replace('\n', " ")
     }
 
     /// Texts that leave the page or run into one another.

@@ -1,12 +1,14 @@
 //! Scaling efficiency over ranks in simulated training, one line per policy and a panel per
-//! workload: samples per second and rank, as a share of those at the base.
+//! workload. Efficiency is samples per second and rank, as a share of those on the base number of
+//! ranks.
 
 use crate::axis::Axis;
+use crate::distinct;
 use crate::drawing::{Drawing, HARD_SPACE};
 use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::Rows;
-use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
+use crate::simulation::{POINTS, Panel, Simulation, Wanted};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "efficiency", sheets };
@@ -23,8 +25,8 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 fn draw(simulation: &Simulation) -> Drawing {
     let mut page = Page::new("Scaling efficiency by number of ranks", &finding(simulation));
     simulation.legend(&mut page, None, None);
-    let spans = simulation.selection.rows.iter().filter_map(|row| row.efficiency.span());
-    let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
+    let values = simulation.selection.rows.iter().flat_map(|row| row.efficiency.ends());
+    let values: Vec<f64> = values.collect();
     let titles = simulation.titles();
     panels::lay(
         &mut page,
@@ -34,19 +36,15 @@ fn draw(simulation: &Simulation) -> Drawing {
             let panel = &simulation.panels[index];
             let x = simulation.ranks_axis(drawing, frame);
             let y = Axis::shares(1.0, &values, frame.bottom, frame.top);
-            let title = format!("efficiency{}", base(panel));
-            y.draw_left(drawing, frame.left, frame.right, &title);
+            y.draw_left(drawing, frame, &format!("efficiency{}", base(panel)));
             let whole = y.at(1.0);
             drawing.dashes((frame.left, whole), (frame.right, whole), theme::INK, 3.0);
             for line in &panel.lines {
                 simulation.draw_line(line, drawing, &x, &y, |row| row.efficiency);
             }
-            drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
-            let lines: Vec<&Line> = panel.lines.iter().collect();
-            simulation.draw_ends(&lines, drawing, frame, &y, |row| {
-                let value = row.efficiency.value?;
-                Some((value, theme::significant(value, 3)))
-            });
+            frame.draw(drawing);
+            let lines = panel.lines.iter();
+            simulation.draw_ends(lines, drawing, frame, &y, |row| row.efficiency.value);
         },
     );
     let note = "Efficiency: samples per second and rank, as a share of those of the same policy at \
@@ -55,12 +53,10 @@ fn draw(simulation: &Simulation) -> Drawing {
     page.finish(&simulation.caption(|row| row.efficiency, notes))
 }
 
-/// What efficiency is relative to, where that is known.
+/// The base number of ranks in words; empty if it is not known.
 fn base(panel: &Panel) -> String {
     let rows = panel.lines.iter().flat_map(|line| &line.rows);
-    let mut bases: Vec<f64> = rows.filter_map(|row| row.efficiency_base_ranks).collect();
-    bases.sort_by(f64::total_cmp);
-    bases.dedup();
+    let bases = distinct::ascending(rows.filter_map(|row| row.efficiency_base_ranks));
     let bases: Vec<String> = bases.into_iter().map(theme::ranks).collect();
     match bases.as_slice() {
         [] => String::new(),
@@ -68,7 +64,7 @@ fn base(panel: &Panel) -> String {
     }
 }
 
-/// What the picture shows, in a sentence.
+/// The finding of the picture in a sentence.
 fn finding(simulation: &Simulation) -> String {
     let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
     let of = |panel: &Panel| {
@@ -92,13 +88,7 @@ fn finding(simulation: &Simulation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
-
-    fn words(rows: &[synthetic::Row]) -> String {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0).words().replace('\n', " ")
-    }
+    use crate::synthetic::{POLICIES, RANKS, WORKLOADS, policy, scaling};
 
     #[test]
     fn the_base_is_in_the_axis_and_the_best_and_worst_are_said() {
@@ -109,7 +99,7 @@ mod tests {
                 [policy("vgg16", name, 6), last]
             })
             .collect();
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         assert!(said.contains("on 96 ranks: vgg16 0.88 (ddp) to 0.50 (byteps). "), "{said}");
         for expected in [
             "efficiency relative to 6 ranks",
@@ -119,15 +109,15 @@ mod tests {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
         let other: Vec<_> = rows.iter().map(|row| row.with("efficiency_base_ranks", "1")).collect();
-        assert!(words(&other).contains("efficiency relative to 1 rank "));
+        assert!(FIGURE.words(&other).contains("efficiency relative to 1 rank "));
         let unknown: Vec<_> =
             rows.iter().map(|row| row.with("efficiency_base_ranks", "")).collect();
-        assert!(!words(&unknown).contains("relative"));
+        assert!(!FIGURE.words(&unknown).contains("relative"));
     }
 
     #[test]
     fn all_workloads_fit() {
-        words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
-        words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+        FIGURE.words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        FIGURE.words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
     }
 }

@@ -1,31 +1,31 @@
-//! Numbers and names at the right ends of lines, spread so that none covers another.
+//! Numbers and names at the right ends of lines, moved apart so that none covers another.
 
 use crate::drawing::{Align, Drawing, Text, text_width};
-use crate::panels::Frame;
+use crate::frame::Frame;
 use crate::theme;
 
-/// What a panel needs right of its frame for numbers alone.
+/// The room right of a frame for numbers without names, in pixels.
 const ROOM: f64 = 165.0;
-/// The size of names: of seven they may not take half a panel.
+/// The text size of names, small enough that they take less than half a panel.
 const NAME: f64 = 21.0;
-/// From one number to the next.
+/// The smallest distance between numbers, in pixels.
 const APART: f64 = 34.0;
 
 /// The last point of a line.
 pub(crate) struct End {
-    /// Its height on the page.
+    /// Its vertical pixel.
     pub y: f64,
     pub style: usize,
     pub words: String,
     pub name: String,
 }
 
-/// What a panel needs right of its frame.
+/// The room that numbers and names need right of a frame, in pixels.
 pub(crate) fn room<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
     ROOM + names.map(|name| text_width(name, NAME, false)).fold(0.0, f64::max)
 }
 
-/// Draws markers, numbers and names right of a frame, each with a thin line from its height.
+/// Draws markers, numbers and names right of a frame, each with a thin line from its point.
 pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
     ends.sort_by(|a, b| a.y.total_cmp(&b.y));
     let heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
@@ -46,10 +46,10 @@ pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
     }
 }
 
-/// Sorted heights moved as little as it takes for them to be [`APART`], between top and bottom as
-/// long as there is room: of those that crowd, the middle stays.
+/// Moves sorted heights so that they are at least [`APART`], and between top and bottom as long as
+/// there is room. The middle of a crowd stays where it is.
 fn spread(heights: &[f64], top: f64, bottom: f64) -> Vec<f64> {
-    // Crowds, each with its middle and how many there are; neighbours that touch become one.
+    // Each crowd is its middle and its number of heights. Neighbours that touch are merged.
     let mut crowds: Vec<(f64, usize)> = Vec::new();
     for height in heights {
         let mut crowd = (*height, 1);

@@ -1,11 +1,11 @@
-//! What predicted the times of simulated allreduces, for captions.
+//! The engines that predicted the times of simulated allreduces, for captions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::rows::Row;
 
-/// What predicts the time of an allreduce; of several, for which policies, but for the one that most
-/// policies have.
+/// The engines of some rows in words. Of several engines, each has the names of its policies, except
+/// the one that most policies have.
 pub(crate) fn in_words(rows: &[&Row]) -> String {
     let mut policies: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for row in rows.iter().filter(|row| !row.engine.is_empty()) {
@@ -30,7 +30,7 @@ pub(crate) fn in_words(rows: &[&Row]) -> String {
     }
 }
 
-/// An engine's name, and what it is.
+/// An engine's name and description.
 fn described(engine: &str) -> String {
     match engine {
         "nccl" => "nccl (the model by which NCCL itself chooses)".to_string(),

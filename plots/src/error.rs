@@ -1,31 +1,31 @@
-//! What can go wrong between a CSV file and a figure.
+//! Errors in reading rows and writing figures.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Why rows could not be read or a figure not be written.
+/// An error in reading rows or writing figures.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlotError {
-    /// A file of rows does not open.
-    #[error("cannot open {}; give the path of a CSV file that a sweep has written", file.display())]
+    /// A file cannot be opened.
+    #[error("cannot open {}; give the path of a CSV file written by kolo", file.display())]
     Open {
-        /// The file asked for.
+        /// The file to read.
         file: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A line is not CSV, or has more or fewer fields than the header.
+    /// A line is not CSV, or has another number of fields than the header.
     #[error("{}:{line}: the line is not a row of this table; remove it, or run its case again", file.display())]
     Malformed {
         /// The file being read.
         file: PathBuf,
         /// The line, counted from 1; the header is line 1.
         line: u64,
-        /// What the reader says.
+        /// The error of the CSV reader.
         source: csv::Error,
     },
-    /// A column that a figure needs is not in the header.
+    /// The header lacks a column that figures need.
     #[error(
         "{}:1: column `{column}` is missing; the header has: {found}; write the rows again with \
          this version of kolo, or add the column and leave its fields empty", file.display()
@@ -33,15 +33,15 @@ pub enum PlotError {
     MissingColumn {
         /// The file being read.
         file: PathBuf,
-        /// The column looked for.
+        /// The missing column.
         column: &'static str,
-        /// The columns there are.
+        /// The columns in the header, separated by commas.
         found: String,
     },
-    /// A field does not hold what its column promises.
+    /// A field has a value that its column does not allow.
     #[error(
-        "{}:{line}: column `{column}` holds `{found}` where {expected} was expected; correct the \
-         field, or empty it if the value is not known", file.display()
+        "{}:{line}: column `{column}` has `{found}`, expected {expected}; correct the field, or \
+         leave it empty if the value is not known", file.display()
     )]
     BadValue {
         /// The file being read.
@@ -50,25 +50,28 @@ pub enum PlotError {
         line: u64,
         /// The column.
         column: &'static str,
-        /// The field's text.
+        /// The text of the field.
         found: String,
-        /// What would have been right, in words.
+        /// The allowed values in words.
         expected: &'static str,
     },
-    /// The folder for the figures cannot be made.
-    #[error("cannot make the folder {}; give one that you may write to", folder.display())]
+    /// The folder for the figures cannot be created.
+    #[error("cannot create the folder {}; give a folder that you can write to", folder.display())]
     Folder {
-        /// The folder asked for.
+        /// The folder for the figures.
         folder: PathBuf,
-        /// What the system says.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// A figure cannot be written.
-    #[error("cannot write {}: {message}; check the folder's rights and the space left", file.display())]
+    #[error(
+        "cannot write {}: {message}; check the permissions of the folder and the free space",
+        file.display()
+    )]
     Write {
         /// The file being written.
         file: PathBuf,
-        /// What the drawing backend says.
+        /// The error of the drawing backend.
         message: String,
     },
 }

@@ -1,4 +1,4 @@
-//! One record of a table, its fields by column name.
+//! The fields of one record of a table, by column name.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use crate::PlotError;
 use crate::rows::{Estimate, PARTS};
 
-/// Columns of control planes alone and of simulations, which files of older versions lack, and the
-/// case's name, from which nothing is drawn: not known where they are missing.
+/// Columns that may be missing, in which case their values are not known: the case's name, which no
+/// figure needs, and columns of control planes and simulations, which files of older versions lack.
 const LATER: [&str; 24] = [
     "case",
     "ready_order",
@@ -35,7 +35,10 @@ const LATER: [&str; 24] = [
     "efficiency_base_ranks",
 ];
 
-/// One record, and where it stands.
+/// One record, its file and the columns of the file.
+///
+/// Every method fails with [`PlotError::MissingColumn`] if the file has no such column, and with
+/// [`PlotError::BadValue`] if the field has a value that the method does not allow.
 pub(crate) struct Fields<'a> {
     pub path: &'a Path,
     pub columns: &'a HashMap<&'a str, usize>,
@@ -60,10 +63,12 @@ impl Fields<'_> {
         Ok(self.record.get(*index).unwrap_or_default().trim())
     }
 
+    /// Any text.
     pub fn text(&self, column: &'static str) -> Result<String, PlotError> {
         self.get(column).map(str::to_string)
     }
 
+    /// One of some words. `expected` lists them for the error.
     pub fn one_of(
         &self,
         column: &'static str,
@@ -77,6 +82,7 @@ impl Fields<'_> {
         Err(self.bad(column, found, expected))
     }
 
+    /// `true` or `false`. `None` if the field is empty.
     pub fn truth(&self, column: &'static str) -> Result<Option<bool>, PlotError> {
         match self.get(column)? {
             "" => Ok(None),
@@ -86,7 +92,7 @@ impl Fields<'_> {
         }
     }
 
-    /// Every number in a row is a count, a size or a time: never negative, never infinite.
+    /// A count, size or time: finite and at least 0. `None` if the field is empty.
     pub fn number(&self, column: &'static str) -> Result<Option<f64>, PlotError> {
         let found = self.get(column)?;
         if found.is_empty() {
@@ -98,14 +104,14 @@ impl Fields<'_> {
         }
     }
 
-    /// A number, negative or not, that has to be there.
+    /// A finite number that must not be missing.
     pub fn signed(&self, column: &'static str) -> Result<f64, PlotError> {
         let found = self.get(column)?;
         let number = found.parse::<f64>().ok().filter(|number| number.is_finite());
         number.ok_or_else(|| self.bad(column, found, "a number"))
     }
 
-    /// A number that nothing can be drawn without.
+    /// A number above 0 that must not be missing.
     pub fn positive(&self, column: &'static str) -> Result<f64, PlotError> {
         match self.number(column)? {
             Some(number) if number > 0.0 => Ok(number),
@@ -113,6 +119,7 @@ impl Fields<'_> {
         }
     }
 
+    /// A value and its interval, from three columns.
     pub fn estimate(
         &self,
         value: &'static str,

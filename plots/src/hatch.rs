@@ -1,4 +1,4 @@
-//! Slanted lines within a rectangle.
+//! Slanted lines in a rectangle.
 
 use plotters::style::RGBColor;
 
@@ -8,19 +8,19 @@ use crate::theme;
 /// Left, top, width and height.
 pub(crate) type Rectangle = [f64; 4];
 
-/// How lines are slanted over a rectangle.
+/// Parallel slanted lines.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Hatch {
     pub color: RGBColor,
-    /// From one line to the next, across.
+    /// The horizontal distance between lines, in pixels.
     pub every: f64,
     pub width: f64,
-    /// They fall to the right in place of rising.
+    /// Whether lines fall to the right rather than rise.
     pub falling: bool,
 }
 
 impl Hatch {
-    /// A place without a value.
+    /// Draws the sign for a missing value.
     pub fn missing(drawing: &mut Drawing, [left, top, width, height]: Rectangle) {
         drawing.rectangle(left, top, width, height, theme::PAPER);
         let hatch =
@@ -28,7 +28,7 @@ impl Hatch {
         hatch.draw(drawing, [left, top, width, height]);
     }
 
-    /// Draws the lines over what is there.
+    /// Draws the lines on top of what is in the rectangle.
     pub fn draw(&self, drawing: &mut Drawing, [left, top, width, height]: Rectangle) {
         let mut start = self.every / 2.0;
         // Lines x + y = start, cut off at the sides.

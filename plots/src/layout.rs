@@ -1,4 +1,4 @@
-//! How many ranks there are, and how they are spread over nodes.
+//! The number of ranks and their distribution over nodes.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::drawing::HARD_SPACE;
 use crate::rows::Row;
 use crate::theme;
 
-/// A number of ranks on nodes, as far as it is known; few ranks come first.
+/// The numbers of ranks and nodes, as far as they are known. Layouts are ordered by ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Layout {
     ranks: Option<u64>,
@@ -21,7 +21,7 @@ impl Layout {
         Layout { ranks, nodes, local_size }
     }
 
-    /// As `6 to 27600 ranks`, of the first of many layouts and the last.
+    /// For example `6 to 27600 ranks`, from this layout to `last`.
     pub fn to_ranks(self, last: &Layout) -> String {
         let [few, many] = [self.ranks, last.ranks].map(|ranks| ranks.unwrap_or_default());
         format!("{few} to {many} ranks")
@@ -29,8 +29,8 @@ impl Layout {
 }
 
 impl fmt::Display for Layout {
-    /// As `4 ranks = 2 nodes × 2`, or `4 ranks on 2 nodes` of different sizes, which no line breaks;
-    /// empty when the number of ranks is not known.
+    /// For example `4 ranks = 2 nodes × 2`, or `4 ranks on 2 nodes` if nodes have different numbers of
+    /// ranks, with spaces that do not break. Empty if the number of ranks is not known.
     fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
         let Some(ranks) = self.ranks else { return Ok(()) };
         let counted = |number: u64, noun| theme::count(number as usize, noun);

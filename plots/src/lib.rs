@@ -1,52 +1,57 @@
-//! Figures from kolo's rows.
+//! Draws figures from the rows that kolo writes.
 //!
-//! [`Rows`] reads CSV files by column name; [`draw`] gives them to every figure of a registry and
-//! writes what comes back. A figure is one file: it chooses its rows, and returns *drawings*. A
-//! drawing is a plain list of marks, which `drawing.rs` copies into an SVG and a PNG, and in which
-//! tests look for texts that overlap or leave the page. A new figure is a new file shaped like its
-//! neighbours, and one line in the registry.
+//! [`Rows`] reads CSV files by column name. [`draw`] passes them to every figure of a registry and
+//! writes the pictures. Each figure is one file: it selects its rows and returns drawings. A drawing
+//! is a list of marks, which `drawing.rs` writes as SVG and PNG. Tests check the same list for texts
+//! that overlap or leave the page. To add a figure, add a file like the existing ones and a line in
+//! the registry.
 //!
-//! Nothing is asked of the system: the fonts, DejaVu Sans, are in `fonts/` with their licence.
+//! The crate needs no fonts of the system: DejaVu Sans is in `fonts/` with its licence.
 //!
-//! | file                | holds                                                         |
+//! | file                | content                                                       |
 //! |---------------------|---------------------------------------------------------------|
-//! | `rows.rs`           | a table read by column name                                   |
-//! | `fields.rs`         | one record of it                                              |
-//! | `repeated.rs`       | cases that several files hold                                 |
-//! | `selection.rs`      | the rows that belong in one drawing, and those left out       |
+//! | `rows.rs`           | a table, read by column name                                  |
+//! | `fields.rs`         | the fields of one record                                      |
+//! | `repeated.rs`       | cases that are in several files                               |
+//! | `selection.rs`      | the rows of one picture, and the rows left out of it          |
 //! | `surface.rs`        | step time over fusion threshold and cycle time                |
-//! | `cell.rs`           | a cell of that map                                            |
+//! | `cell.rs`           | the cells of that heat map                                    |
 //! | `color_bar.rs`      | its colour scale                                              |
-//! | `defaults.rs`       | Horovod's defaults on it                                      |
-//! | `scaling.rs`        | step time over ranks, per algorithm at its fastest setting    |
+//! | `defaults.rs`       | the marks of Horovod's defaults                               |
+//! | `scaling.rs`        | step time over ranks, per algorithm with its fastest setting  |
+//! | `predicted.rs`      | simulated steps beside measured ones                          |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
 //! | `roofline.rs`       | share of the bound over message size, per algorithm           |
-//! | `negotiation.rs`    | negotiation time and messages per step, over cycle time       |
-//! | `control_planes.rs` | what control planes take of rank 0, over ranks                |
+//! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
+//! | `steps.rs`          | training steps that ran, distinguished by their settings      |
+//! | `control_planes.rs` | time that control planes take of rank 0, over ranks           |
 //! | `throughput.rs`     | simulated: samples per second over ranks, per policy          |
 //! | `efficiency.rs`     | simulated: scaling efficiency over ranks, per policy          |
-//! | `speedup.rs`        | simulated: throughput over that of one policy, over ranks     |
-//! | `breakdown.rs`      | simulated: where a step's time goes, per policy               |
+//! | `speedup.rs`        | simulated: throughput relative to a baseline, over ranks      |
+//! | `breakdown.rs`      | simulated: the parts of a step's time, per policy             |
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
-//! | `validation.rs`     | what is simulated over what was published or measured         |
+//! | `validation.rs`     | simulated relative to published and measured values           |
 //! | `published.rs`      | one picture of it: points that others published               |
 //! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
-//! | `comparison.rs`     | the lines of files that both are drawn from                   |
-//! | `simulation.rs`     | simulated steps: workloads, their policies, over ranks        |
-//! | `work.rs`           | what a rank computes in one of them: a panel each             |
-//! | `policies.rs`       | how policies are called, and in which order                   |
+//! | `comparison.rs`     | the lines of the files that both are drawn from               |
+//! | `simulation.rs`     | simulated steps: workloads and their policies, over ranks     |
+//! | `work.rs`           | the work of a rank in a simulated step                        |
+//! | `policies.rs`       | the names of policies, and their order                        |
 //! | `ends.rs`           | numbers at the right ends of lines                            |
-//! | `line.rs`           | an algorithm's values over message size, as a line            |
-//! | `engines.rs`        | what predicted simulated allreduces, in words                 |
-//! | `layout.rs`         | how ranks are spread over nodes                               |
+//! | `series.rs`         | points with a line, markers and intervals                     |
+//! | `line.rs`           | the values of an algorithm over message size                  |
+//! | `engines.rs`        | the engines that predicted simulated allreduces, in words     |
+//! | `layout.rs`         | the distribution of ranks over nodes                          |
 //! | `page.rs`           | title, finding, legend and caption around a figure            |
 //! | `panels.rs`         | small multiples on a page                                     |
-//! | `caption.rs`        | under which conditions the numbers arose                      |
-//! | `axis.rs`           | from values to pixels, and the ticks                          |
+//! | `frame.rs`          | the rectangle between a plot's axes                           |
+//! | `caption.rs`        | the conditions of the values of a figure                      |
+//! | `axis.rs`           | the mapping from values to pixels, and the ticks              |
 //! | `theme.rs`          | colours, markers, sizes, numbers as text                      |
 //! | `dash.rs`           | broken lines                                                  |
 //! | `hatch.rs`          | slanted lines in a rectangle                                  |
-//! | `drawing.rs`        | the list of marks, and its way to SVG and PNG                 |
+//! | `distinct.rs`       | distinct values                                               |
+//! | `drawing.rs`        | a list of marks, written as SVG and PNG                       |
 #![forbid(unsafe_code)]
 
 mod axis;
@@ -60,12 +65,14 @@ mod control_planes;
 mod crossover;
 mod dash;
 mod defaults;
+mod distinct;
 mod drawing;
 mod efficiency;
 mod ends;
 mod engines;
 mod error;
 mod fields;
+mod frame;
 mod hatch;
 mod layout;
 mod line;
@@ -81,8 +88,10 @@ mod roofline;
 mod rows;
 mod scaling;
 mod selection;
+mod series;
 mod simulation;
 mod speedup;
+mod steps;
 mod surface;
 #[cfg(test)]
 #[path = "../tests/synthetic/mod.rs"]
@@ -101,7 +110,7 @@ pub use rows::Rows;
 
 use drawing::Drawing;
 
-/// Every figure, in the order in which they are drawn.
+/// The registry: every figure, in the order in which they are drawn.
 const FIGURES: [Figure; 12] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
@@ -117,27 +126,26 @@ const FIGURES: [Figure; 12] = [
     validation::FIGURE,
 ];
 
-/// A figure: its name, which begins its file names, and what it makes of the rows.
+/// A figure: its name, with which its file names begin, and the function that draws it.
 struct Figure {
     name: &'static str,
     sheets: fn(&Rows) -> Vec<Sheet>,
 }
 
-/// One picture of a figure, or why there is none.
+/// One picture of a figure, or the reason why there is none.
 enum Sheet {
-    /// `suffix` follows the figure's name in the file name; empty where one picture shows all.
+    /// `suffix` follows the figure's name in the file name. It is empty if there is one picture.
     Drawn { suffix: String, drawing: Drawing },
-    /// A sentence for the user.
+    /// The reason, in a sentence for the user.
     Skipped { reason: String },
 }
 
 impl Sheet {
-    /// Pictures, each with what tells it from those that others could have been; or why there is
-    /// none.
+    /// The sheets of pictures and their suffixes, or the reason why there are none.
     fn all(mut pictures: Vec<(String, Drawing)>, reason: impl FnOnce() -> String) -> Vec<Sheet> {
         match pictures.as_mut_slice() {
             [] => return vec![Sheet::Skipped { reason: reason() }],
-            // What tells it from pictures that are not drawn need not be said.
+            // A single picture needs no suffix.
             [(suffix, _)] => suffix.clear(),
             _ => {}
         }
@@ -146,33 +154,34 @@ impl Sheet {
     }
 }
 
-/// What became of a figure.
+/// The result of drawing a figure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Drawn {
     /// The figure's name, such as `surface`.
     pub figure: &'static str,
-    /// Files, or why there are none.
+    /// The files, or the reason why there are none.
     pub outcome: Outcome,
 }
 
-/// What [`draw`] made of one figure.
+/// The files of a figure, or the reason why there are none.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
     /// The files written: an SVG and a PNG for each combination of conditions in the rows.
     Files(Vec<PathBuf>),
-    /// Why nothing was drawn, in a sentence.
+    /// The reason why nothing was drawn, in a sentence.
     Skipped(String),
 }
 
-/// Draws every figure that the rows hold data for, as NAME.svg and NAME.png, into `folder`.
+/// Draws every figure that the rows have data for, as `NAME.svg` and `NAME.png` in `folder`.
 ///
-/// Rows of several workloads, transports, numbers of ranks and so on become several pictures, with
-/// what tells them apart in the file name. Returns what was drawn and, for the rest, why not: one
-/// entry per figure with files, and one per figure or combination without.
+/// Rows of several workloads, transports, numbers of ranks and so on become several pictures, with the
+/// differences in the file names. Returns one entry for each figure that was drawn, and one for each
+/// figure or combination of conditions that was not.
 ///
 /// # Errors
 ///
-/// When the folder or a file in it cannot be written.
+/// - [`PlotError::Folder`] if the folder cannot be created.
+/// - [`PlotError::Write`] if a file cannot be written.
 pub fn draw(rows: &Rows, folder: &Path) -> Result<Vec<Drawn>, PlotError> {
     fs::create_dir_all(folder)
         .map_err(|source| PlotError::Folder { folder: folder.to_path_buf(), source })?;
@@ -207,7 +216,7 @@ pub fn draw(rows: &Rows, folder: &Path) -> Result<Vec<Drawn>, PlotError> {
 
 #[cfg(test)]
 impl Figure {
-    /// The pictures of some rows, each looked through for texts that collide or are cut off.
+    /// The pictures of some rows. Checks that no text overlaps another or leaves the page.
     fn drawings(&self, rows: &[synthetic::Row]) -> Vec<Drawing> {
         let sheets = (self.sheets)(&Rows::of(&synthetic::table(rows)));
         let drawing = |sheet| match sheet {
@@ -221,7 +230,19 @@ impl Figure {
         drawings
     }
 
-    /// Why some rows give no picture.
+    /// The picture of some rows that give exactly one.
+    fn drawing(&self, rows: &[synthetic::Row]) -> Drawing {
+        let mut drawings = self.drawings(rows);
+        assert_eq!(drawings.len(), 1, "pictures of {}", self.name);
+        drawings.remove(0)
+    }
+
+    /// The texts of the picture on one line.
+    fn words(&self, rows: &[synthetic::Row]) -> String {
+        self.drawing(rows).prose()
+    }
+
+    /// The reason why some rows give no picture.
     fn refusal(&self, rows: &[synthetic::Row]) -> String {
         match (self.sheets)(&Rows::of(&synthetic::table(rows))).as_slice() {
             [Sheet::Skipped { reason }] => reason.clone(),

@@ -1,40 +1,32 @@
-//! What negotiation costs a training step, and how well it fuses, over the cycle time.
+//! Negotiation time and fused messages of a training step, over the cycle time.
 //!
-//! Left, the time that a step's cycles spend agreeing on what to reduce; right, the fused messages
-//! that come of it. A longer cycle negotiates less often and fuses more. Both depend on the control
-//! plane and the threshold and little on the algorithm, so one algorithm's rows are shown.
+//! The left panel has the time that a step spends in negotiation, the right one the number of fused
+//! messages. With a longer cycle time, negotiation is rarer and messages have more tensors. Both
+//! depend on the control plane and the fusion threshold and little on the algorithm, so the rows of
+//! one algorithm are shown.
 
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
-use crate::page::{Entry, Page, SIGN};
+use crate::frame::Frame;
+use crate::page::{Entry, Page, sign_ends};
+use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::{self, Selection};
-use crate::{Figure, Sheet, theme};
+use crate::selection::Selection;
+use crate::series::{Series, Value};
+use crate::{Figure, Sheet, distinct, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "negotiation", sheets };
 
-/// Shown if there are rows for it, otherwise the first by name.
+/// The algorithm to show if there are rows of it, otherwise the first by name.
 const PREFERRED: &str = "ring";
-/// More thresholds than this make a thicket of two lines each.
+/// The most thresholds to show, each with a line per control plane.
 const THRESHOLDS: usize = 5;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let selections = Selection::of(rows, "step", |row| {
-        vec![
-            row.algorithm.clone(),
-            row.groups.clone(),
-            row.control_plane.clone(),
-            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
-        ]
-    });
-    if selections.is_empty() {
-        let reason = selection::none(rows, &["step"], "run a sweep of training steps");
-        return vec![Sheet::Skipped { reason }];
-    }
-    selections.into_iter().map(sheet).collect()
+    steps::sheets(rows, sheet)
 }
 
 fn sheet(mut selection: Selection) -> Sheet {
@@ -54,9 +46,7 @@ fn sheet(mut selection: Selection) -> Sheet {
     selection.restrict(|row| row.algorithm == *word && row.groups == *groups);
 
     let known = selection.rows.iter().filter_map(|row| row.fusion_threshold_bytes);
-    let mut thresholds: Vec<f64> = known.collect();
-    thresholds.sort_by(f64::total_cmp);
-    thresholds.dedup();
+    let thresholds = distinct::ascending(known);
     let shown = spread(&thresholds, THRESHOLDS);
     let mut note = "Points of one cycle time stand side by side; lines only join them.".to_string();
     if shown.len() < thresholds.len() {
@@ -67,7 +57,7 @@ fn sheet(mut selection: Selection) -> Sheet {
     Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
-/// At most `count` of some values, evenly spread, the first and the last among them.
+/// At most `count` of the values at even steps, including the first and the last.
 fn spread(values: &[f64], count: usize) -> Vec<f64> {
     if values.len() <= count {
         return values.to_vec();
@@ -75,7 +65,8 @@ fn spread(values: &[f64], count: usize) -> Vec<f64> {
     (0..count).map(|index| values[index * (values.len() - 1) / (count - 1)]).collect()
 }
 
-/// A control plane and a fusion threshold, the latter by its place in the legend.
+/// A control plane and a fusion threshold, both by their positions in the legend, and their rows in
+/// the order of cycle times.
 struct Line<'a> {
     plane: usize,
     threshold: usize,
@@ -109,34 +100,23 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
     }
     page.legend(&entries);
     let of_planes = planes.iter().enumerate().map(|(plane, name)| Entry {
-        sign: Box::new(move |drawing: &mut Drawing, (x, y)| {
-            join(drawing, &[(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)], plane, theme::INK);
-            theme::marker_in(drawing, 0, (x, y), theme::MARKER, hollow(plane), theme::INK);
+        sign: Box::new(move |drawing: &mut Drawing, at| {
+            join(drawing, &sign_ends(at), plane, theme::INK);
+            theme::marker_in(drawing, 0, at, theme::MARKER, hollow(plane), theme::INK);
         }),
         label: name.clone(),
     });
     page.legend(&of_planes.collect::<Vec<_>>());
 
-    let top = page.y + 16.0;
-    let half = (theme::WIDTH - 2.0 * theme::MARGIN) / 2.0;
     let panels: [Panel; 2] = [
-        Panel {
-            left: theme::MARGIN + 160.0,
-            title: "negotiation time per step",
-            unit: "µs, ",
-            value: |row| row.negotiation_us,
-        },
-        Panel {
-            left: theme::MARGIN + half + 160.0,
-            title: "fused messages per step",
-            unit: "",
-            value: |row| row.messages,
-        },
+        Panel { title: "negotiation time per step (µs)", value: |row| row.negotiation_us },
+        Panel { title: "fused messages per step", value: |row| row.messages },
     ];
-    for panel in &panels {
-        panel.draw(&mut page.drawing, &lines, top, half - 190.0);
-    }
-    page.y = top + HEIGHT + 104.0;
+    let shape = Shape { left: 160.0, right: 30.0, height: 760.0 };
+    let untitled = [const { String::new() }; 2];
+    panels::lay(&mut page, &untitled, shape, |drawing, index, frame| {
+        panels[index].draw(drawing, frame, &lines);
+    });
     let drawn = |row: &Row| match row.negotiation_us.value {
         Some(_) => row.negotiation_us,
         None => row.messages,
@@ -144,58 +124,38 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
     page.finish(&Caption::of(selection, drawn, vec![note]))
 }
 
-const HEIGHT: f64 = 760.0;
-
 /// One of the two quantities over the cycle time.
 struct Panel {
-    left: f64,
     title: &'static str,
-    unit: &'static str,
     value: fn(&Row) -> Estimate,
 }
 
 impl Panel {
-    fn draw(&self, drawing: &mut Drawing, lines: &[Line], top: f64, width: f64) {
-        let (left, right, bottom) = (self.left, self.left + width, top + HEIGHT);
+    fn draw(&self, drawing: &mut Drawing, frame: Frame, lines: &[Line]) {
         let rows = || lines.iter().flat_map(|line| &line.rows);
-        let mut cycles: Vec<f64> = rows().map(|row| cycle(row)).collect();
-        cycles.sort_by(f64::total_cmp);
-        cycles.dedup();
-        let spans = rows().filter_map(|row| (self.value)(row).span());
-        let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
-        let x = Axis::factor(&cycles, left, right);
-        let y = Axis::measured(&values, bottom, top);
-        x.draw_below(drawing, top, bottom, &format!("cycle time (ms, {})", x.scale()));
-        let title = format!("{} ({}{})", self.title, self.unit, y.scale());
-        y.draw_left(drawing, left, right, &title);
+        let cycles = distinct::ascending(rows().map(|row| cycle(row)));
+        let values: Vec<f64> = rows().flat_map(|row| (self.value)(row).ends()).collect();
+        let x = Axis::factor(&cycles, frame.left, frame.right);
+        let y = Axis::measured(&values, frame.bottom, frame.top);
+        x.draw_below(drawing, frame, "cycle time (ms)");
+        y.draw_left(drawing, frame, self.title);
 
         for (index, line) in lines.iter().enumerate() {
-            let color = theme::series(line.threshold);
-            // Lines share the cycle times: side by side, their intervals stay visible.
+            // Lines have the same cycle times. Side by side, their intervals stay visible.
             let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0)
                 * (40.0 / lines.len() as f64).min(7.0);
-            let place = |row: &Row, value: f64| (x.at(cycle(row)) + aside, y.at(value));
-            let known = || {
-                line.rows.iter().filter_map(|row| {
-                    let estimate = (self.value)(row);
-                    Some((*row, estimate.value?, estimate.interval))
-                })
-            };
-            let path: Vec<_> = known().map(|(row, value, _)| place(row, value)).collect();
-            join(drawing, &path, line.plane, color);
-            for (row, value, interval) in known() {
-                let at = place(row, value);
-                if let Some((low, high)) = interval {
-                    theme::interval(drawing, at.0, y.at(low), y.at(high), color);
-                }
-                theme::marker(drawing, line.threshold, at, theme::MARKER, hollow(line.plane));
-            }
+            let value = |row: &&Row| Value::of(x.at(cycle(row)) + aside, &y, (self.value)(row));
+            let values = line.rows.iter().filter_map(value);
+            let mut series = Series::new(line.threshold, values);
+            series.hollow = hollow(line.plane);
+            join(drawing, &series.path(), line.plane, theme::series(line.threshold));
+            series.draw_markers(drawing);
         }
-        drawing.frame(left, top, right, bottom);
+        frame.draw(drawing);
     }
 }
 
-/// What the picture shows, in a sentence.
+/// The finding of the picture in a sentence.
 fn finding(rows: &[&Row]) -> String {
     let times = || rows.iter().filter_map(|row| Some((row, row.negotiation_us.value?)));
     let least = times().min_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -221,14 +181,15 @@ fn finding(rows: &[&Row]) -> String {
 }
 
 fn cycle(row: &Row) -> f64 {
-    row.cycle_time_ms.expect("rows without a cycle time have left the selection")
+    row.cycle_time_ms.expect("the selection has no rows without a cycle time")
 }
 
-/// The first control plane is drawn solid, the others hollow and dashed.
+/// Whether a control plane has hollow markers and dashed lines. The first one has not.
 fn hollow(plane: usize) -> bool {
     plane > 0
 }
 
+/// Draws the line of a control plane.
 fn join(drawing: &mut Drawing, path: &[Point], plane: usize, color: RGBColor) {
     if hollow(plane) {
         path.windows(2).for_each(|pair| drawing.dashes(pair[0], pair[1], color, 3.0));
@@ -243,17 +204,12 @@ mod tests {
     use crate::drawing::Mark;
     use crate::synthetic::{self, grid, step};
 
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
-
     #[test]
     fn the_ring_is_shown_where_there_is_one_and_named() {
-        let words = draw(&grid(&["grouped", "ring", "tree"], &[0.0], &[1.0, 5.0])).words();
+        let words =
+            FIGURE.drawing(&grid(&["grouped", "ring", "tree"], &[0.0], &[1.0, 5.0])).words();
         assert!(words.contains("by cycle time (ring)"), "{words}");
-        let words = draw(&grid(&["tree", "grouped"], &[0.0], &[1.0, 5.0])).words();
+        let words = FIGURE.drawing(&grid(&["tree", "grouped"], &[0.0], &[1.0, 5.0])).words();
         assert!(words.contains("by cycle time (grouped)"), "{words}");
     }
 
@@ -262,22 +218,22 @@ mod tests {
         let mut rows = grid(&["ring", "tree"], &[0.0], &[1.0, 5.0]);
         rows[0] = rows[0].with("status", "wrong");
         rows[7] = rows[7].with("status", "failed");
-        assert!(draw(&rows).words().contains("1 case left out: 1 wrong."));
+        assert!(FIGURE.drawing(&rows).words().contains("1 case left out: 1 wrong."));
     }
 
     #[test]
     fn thresholds_and_control_planes_are_in_the_legend() {
-        let words = draw(&grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0])).words();
+        let words = FIGURE.drawing(&grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0])).words();
         assert!(words.contains("fusion off\n64 MiB\ncoordinator\nbitvector\n"), "{words}");
-        assert!(words.contains("negotiation time per step (µs, "), "{words}");
-        assert!(words.contains("fused messages per step ("), "{words}");
-        assert!(words.contains("cycle time (ms, logarithmic)"), "{words}");
+        assert!(words.contains("negotiation time per step (µs)\n"), "{words}");
+        assert!(words.contains("fused messages per step\n"), "{words}");
+        assert!(words.contains("cycle time (ms)\n"), "{words}");
     }
 
     #[test]
     fn a_thicket_of_thresholds_is_thinned_and_said() {
         let thresholds = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
-        let words = draw(&grid(&["ring"], &thresholds, &[1.0, 5.0])).words();
+        let words = FIGURE.drawing(&grid(&["ring"], &thresholds, &[1.0, 5.0])).words();
         assert!(words.contains("5 of 9 fusion thresholds shown."), "{words}");
         assert!(words.contains("fusion off\n2 MiB\n8 MiB\n32 MiB\n128 MiB\n"), "{words}");
         assert_eq!(spread(&thresholds[..2], 5), [0.0, 1.0]);
@@ -287,7 +243,7 @@ mod tests {
     fn bars_are_drawn_where_there_are_intervals() {
         let strokes = |rows: &[synthetic::Row]| {
             let own = |mark: &&Mark| matches!(mark, Mark::Line { color, .. } if *color == theme::series(0));
-            draw(rows).marks.iter().filter(own).count()
+            FIGURE.drawing(rows).marks.iter().filter(own).count()
         };
         let row = step("ring", "coordinator", 64.0, 5.0);
         let bare = row.with("messages_p50_low", "").with("negotiation_us_p50_high", "");
@@ -295,15 +251,21 @@ mod tests {
     }
 
     #[test]
-    fn no_negotiation_at_all_is_drawn_on_a_linear_axis() {
+    fn zeros_are_drawn_on_linear_axes() {
         let still = |row: synthetic::Row| {
             row.with("negotiation_us_p50", "0").with("negotiation_us_p50_low", "0")
         };
         let rows: Vec<_> = grid(&["ring"], &[0.0], &[0.0, 5.0]).into_iter().map(still).collect();
-        let words = draw(&rows).words();
-        assert!(words.contains("negotiation time per step (µs, linear)"), "{words}");
-        assert!(words.contains("cycle time (ms, linear)"), "{words}");
-        draw(&rows[..1]);
+        let drawing = FIGURE.drawing(&rows);
+        let on_page = |(x, y): &Point| {
+            (0.0..=drawing.width).contains(x) && (0.0..=drawing.height).contains(y)
+        };
+        for mark in &drawing.marks {
+            if let Mark::Line { points, .. } = mark {
+                assert!(points.iter().all(on_page), "{points:?}");
+            }
+        }
+        FIGURE.drawing(&rows[..1]);
     }
 
     #[test]

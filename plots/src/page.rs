@@ -1,4 +1,4 @@
-//! What stands around every figure: title, finding, legend above; caption below.
+//! The page of a figure: title, finding and legend above it, caption below.
 
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point, Text, text_width, wrap};
@@ -7,24 +7,53 @@ use crate::theme;
 /// A page that is filled from top to bottom.
 pub(crate) struct Page {
     pub drawing: Drawing,
-    /// The height used so far.
+    /// The height used so far, in pixels.
     pub y: f64,
 }
 
-/// A sign and what it means. The sign is drawn around a place, at most [`SIGN`] wide.
+/// A legend entry: a sign, at most [`SIGN`] wide, and what it means.
 pub(crate) struct Entry<'a> {
     pub sign: Sign<'a>,
     pub label: String,
 }
 
-/// Draws a sign around a place.
+/// Draws a sign around a point.
 pub(crate) type Sign<'a> = Box<dyn Fn(&mut Drawing, Point) + 'a>;
 
-/// The width of a legend's sign.
+/// The width of a legend's sign in pixels.
 pub(crate) const SIGN: f64 = 76.0;
 
+/// The ends of a line in a legend.
+pub(crate) fn sign_ends((x, y): Point) -> [Point; 2] {
+    [(x - SIGN / 2.0, y), (x + SIGN / 2.0, y)]
+}
+
+impl Entry<'static> {
+    /// A solid line with the marker of a series.
+    pub fn series(style: usize, label: &str) -> Entry<'static> {
+        Entry {
+            sign: Box::new(move |drawing, at| {
+                drawing.line(&sign_ends(at), theme::series(style), 3.0);
+                theme::marker(drawing, style, at, theme::MARKER, false);
+            }),
+            label: label.to_string(),
+        }
+    }
+
+    /// A dashed black line.
+    pub fn dashed(label: &str) -> Entry<'static> {
+        Entry {
+            sign: Box::new(|drawing, at| {
+                let [from, to] = sign_ends(at);
+                drawing.dashes(from, to, theme::INK, 3.0);
+            }),
+            label: label.to_string(),
+        }
+    }
+}
+
 impl Page {
-    /// A page with a title, and under it the finding in a sentence.
+    /// Starts a page with its title and, below it, the finding in a sentence.
     pub fn new(title: &str, finding: &str) -> Page {
         let drawing = Drawing { width: theme::WIDTH, ..Drawing::default() };
         let mut page = Page { drawing, y: theme::MARGIN };
@@ -44,7 +73,7 @@ impl Page {
         page
     }
 
-    /// Signs and labels in rows, each row filled before the next.
+    /// Adds a legend: entries from left to right, in as many rows as they need.
     pub fn legend(&mut self, entries: &[Entry]) {
         const HEIGHT: f64 = 48.0;
         let mut x = theme::MARGIN;
@@ -73,7 +102,7 @@ impl Page {
             2.0,
         );
         self.y += 10.0;
-        // What no reader may miss stands first and bold and, when simulated, in colour.
+        // Whether values were measured or simulated comes first, in bold, and in colour if simulated.
         let color = if caption.simulated { theme::WARNING } else { theme::INK };
         for line in self.wrapped(&caption.origin, theme::BODY, true) {
             self.y += theme::BODY + 4.0;

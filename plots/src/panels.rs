@@ -1,21 +1,15 @@
-//! Small multiples: panels of one shape on a page, two beside each other.
+//! Small multiples: panels of one size on a page, two side by side.
 
 use crate::drawing::{Drawing, HARD_SPACE, Text};
+use crate::frame::Frame;
 use crate::page::Page;
 use crate::theme;
 
 const TITLE_HEIGHT: f64 = 70.0;
+/// Room below a frame, for the labels and the title of its axis, in pixels.
+pub(crate) const BELOW: f64 = 104.0;
 
-/// Where a panel's axes are.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Frame {
-    pub left: f64,
-    pub top: f64,
-    pub right: f64,
-    pub bottom: f64,
-}
-
-/// How large all panels of a page are.
+/// The size of all panels of a page, in pixels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     /// Room left of a frame.
@@ -27,14 +21,20 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// Of so many panels over numbers: one alone is large.
+    /// The shape for a number of panels. A single panel is higher.
     pub fn usual(left: f64, right: f64, panels: usize) -> Shape {
         Shape { left, right, height: if panels == 1 { 860.0 } else { 620.0 } }
     }
 }
 
-/// Lays out a panel for each title, empty titles without room for one, and has each drawn by its
-/// index. A panel alone is as wide as the page.
+/// Lays out one panel as wide as the page, without a title, and draws it.
+pub(crate) fn single(page: &mut Page, left: f64, height: f64, draw: impl Fn(&mut Drawing, Frame)) {
+    let shape = Shape { left, right: 20.0, height };
+    lay(page, &[String::new()], shape, |drawing, _, frame| draw(drawing, frame));
+}
+
+/// Lays out a panel for each title and calls `draw` with its index. A single panel is as wide as
+/// the page. A row of panels whose titles are all empty has no room for titles.
 pub(crate) fn lay(
     page: &mut Page,
     titles: &[String],
@@ -57,6 +57,6 @@ pub(crate) fn lay(
             let frame = Frame { left, top, right, bottom: top + shape.height };
             draw(&mut page.drawing, row * columns + column, frame);
         }
-        page.y = top + shape.height + 104.0;
+        page.y = top + shape.height + BELOW;
     }
 }

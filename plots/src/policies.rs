@@ -1,4 +1,4 @@
-//! How the policies of simulated steps are called, and in which order they come.
+//! The names of the policies of simulated steps, and their order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use crate::rows::Row;
 
 /// The policies of all pictures.
 pub(crate) struct Policies {
-    /// By name, a coordinator's first, for it is what the others are compared with.
+    /// The names in order, those with a coordinator first, as the others are compared with them.
     pub names: Vec<String>,
-    /// What each machine and policy was simulated with.
+    /// The engines that each machine and policy was simulated with.
     engines: BTreeMap<(String, String), BTreeSet<String>>,
 }
 
@@ -28,12 +28,13 @@ impl Policies {
         policies
     }
 
-    /// A row's policy; with its engine where the policy was simulated with several.
+    /// A row's policy, with its engine if the policy was simulated with several engines.
     pub fn name(&self, row: &Row) -> String {
         let several = self.engines.get(&key(row)).is_some_and(|engines| engines.len() > 1);
-        match several && !row.engine.is_empty() {
-            true => format!("{} ({})", row.policy, row.engine),
-            false => row.policy.clone(),
+        if several && !row.engine.is_empty() {
+            format!("{} ({})", row.policy, row.engine)
+        } else {
+            row.policy.clone()
         }
     }
 }

@@ -1,21 +1,21 @@
-//! What a simulation expected of measured rows: the same settings on a machine file of the same cluster.
+//! Simulated steps beside measured ones: the same settings on a machine file of the same cluster.
 
 use crate::axis::Axis;
 use crate::dash::DASHES;
 use crate::drawing::{Drawing, Point};
-use crate::page::{Entry, SIGN};
+use crate::page::{Entry, SIGN, sign_ends};
 use crate::rows::{Row, Rows};
 use crate::selection::Selection;
 use crate::theme;
 
-/// An algorithm's fastest prediction for each number of ranks, few first.
+/// An algorithm's fastest prediction for each number of ranks, in the order of ranks.
 pub(crate) struct Predicted<'a> {
     pub rows: Vec<&'a Row>,
 }
 
 impl<'a> Predicted<'a> {
-    /// Of an algorithm in a selection of measured rows: of the same workload and times, over the same
-    /// transport, on a simulated machine. None if there is nothing.
+    /// The predictions for an algorithm in a selection of measured rows: simulated rows with the same
+    /// workload, compute times and transport. `None` if there are none.
     pub fn of(rows: &'a Rows, selection: &Selection, algorithm: &str) -> Option<Predicted<'a>> {
         let measured = selection.rows.first()?;
         let conditions = |row: &Row| {
@@ -39,12 +39,12 @@ impl<'a> Predicted<'a> {
         (!own.is_empty()).then_some(Predicted { rows: own })
     }
 
-    /// The machine that it is for.
+    /// The machine file of the predictions.
     pub fn machine(&self) -> &'a str {
         &self.rows[0].machine
     }
 
-    /// The area between the ends of its intervals, before lines are drawn over it.
+    /// Draws the area between the ends of the intervals. Lines are to be drawn over it.
     pub fn draw_band(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
         let ends = |end: fn((f64, f64)) -> f64| {
             let of = move |row: &&Row| {
@@ -60,20 +60,20 @@ impl<'a> Predicted<'a> {
         drawing.area(&outline, theme::faint(theme::series(style)));
     }
 
+    /// Draws a dashed line through the values.
     pub fn draw_line(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
         let place = |row: &&Row| Some((x.at(row.ranks?), y.at(row.time_us.value? / 1e3)));
         let path: Vec<Point> = self.rows.iter().filter_map(place).collect();
         drawing.broken(&path, theme::series(style), 3.0, DASHES);
     }
 
-    /// What dashes and bands are.
+    /// The legend entry of dashed lines and bands.
     pub fn entry(&self) -> Entry<'static> {
         Entry {
             sign: Box::new(|drawing, (x, y)| {
-                let half = SIGN / 2.0;
                 let color = theme::series(0);
-                drawing.rectangle(x - half, y - 9.0, SIGN, 18.0, theme::faint(color));
-                drawing.broken(&[(x - half, y), (x + half, y)], color, 3.0, DASHES);
+                drawing.rectangle(x - SIGN / 2.0, y - 9.0, SIGN, 18.0, theme::faint(color));
+                drawing.broken(&sign_ends((x, y)), color, 3.0, DASHES);
             }),
             label: "SIMULATED: the same settings on the calibrated machine".to_string(),
         }

@@ -1,28 +1,30 @@
-//! Predicted over measured time of algorithms on one machine: a row per algorithm, a point per message
-//! size.
+//! Predicted relative to measured time of algorithms on one machine: a row per algorithm, a point per
+//! message size.
 
 use plotters::style::RGBColor;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Prediction;
+use crate::distinct::{self, in_order};
 use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
+use crate::frame::Frame;
 use crate::page::{Entry, Page};
-use crate::panels::{self, Frame, Shape};
+use crate::panels::{self, Shape};
 use crate::theme;
 use crate::validation::{GOAL_PERCENT, band, median};
 
-/// Points that are not scored may lie further off: an arrow then stands for them.
+/// The axis does not extend to unscored points beyond this error; arrows replace them.
 const FURTHEST_PERCENT: f64 = 100.0;
 /// The height of an algorithm's row.
 const ROW: f64 = 58.0;
-/// Right of the frame, for a row's median.
+/// Room right of the frame for a row's median.
 const RIGHT: f64 = 120.0;
 const RADIUS: f64 = 8.0;
-/// More sizes than this are told by some of them.
+/// The most sizes in the legend.
 const MOST_SIZES: usize = 10;
 
-/// The points of a transport and number of ranks.
+/// The points of one transport and number of ranks.
 struct Panel<'a> {
     title: String,
     points: Vec<&'a Prediction>,
@@ -32,11 +34,11 @@ struct Panel<'a> {
 struct Rows {
     /// From top to bottom.
     algorithms: Vec<String>,
-    /// Small ones first.
+    /// In ascending order.
     sizes_bytes: Vec<f64>,
 }
 
-/// None of no points.
+/// `None` if there are no points.
 pub(crate) fn draw(points: &[Prediction]) -> Option<Drawing> {
     if points.is_empty() {
         return None;
@@ -63,7 +65,7 @@ pub(crate) fn draw(points: &[Prediction]) -> Option<Drawing> {
     Some(page.finish(&caption(points, &x(0.0, 1.0))))
 }
 
-/// The same axis for all panels, once it is known where.
+/// The axis of all panels, from the pixels of its low and high end.
 fn errors_axis(points: &[Prediction]) -> impl Fn(f64, f64) -> Axis {
     let errors = points.iter().flat_map(|point| {
         let (low, high) = point.span_percent();
@@ -76,20 +78,18 @@ fn errors_axis(points: &[Prediction]) -> impl Fn(f64, f64) -> Axis {
 
 impl Rows {
     fn of(points: &[Prediction]) -> Rows {
-        let mut sizes_bytes: Vec<f64> = points.iter().map(|point| point.size_bytes).collect();
-        sizes_bytes.sort_by(f64::total_cmp);
-        sizes_bytes.dedup();
+        let sizes_bytes = distinct::ascending(points.iter().map(|point| point.size_bytes));
         let algorithms = in_order(points.iter().map(|point| point.algorithm.clone()));
         Rows { algorithms, sizes_bytes }
     }
 
-    /// From 0 of the smallest size to 1 of the largest.
+    /// The position of a size from 0 for the smallest to 1 for the largest.
     fn part(&self, size_bytes: f64) -> f64 {
         let place = self.sizes_bytes.iter().position(|size| *size == size_bytes);
         place.unwrap_or_default() as f64 / (self.sizes_bytes.len() - 1).max(1) as f64
     }
 
-    /// The larger, the brighter, but never as bright as paper.
+    /// The colour of a size. Larger sizes are brighter, but never as bright as the page.
     fn color(&self, size_bytes: f64) -> RGBColor {
         theme::viridis(0.9 * self.part(size_bytes))
     }
@@ -114,7 +114,7 @@ impl Rows {
     fn draw(&self, panel: &Panel, x: &Axis, drawing: &mut Drawing, frame: Frame) {
         let (low, high) = (x.at(-GOAL_PERCENT), x.at(GOAL_PERCENT));
         drawing.rectangle(low, frame.top, high - low, frame.bottom - frame.top, theme::BAND);
-        x.draw_below(drawing, frame.top, frame.bottom, "predicted / measured − 1 (%)");
+        x.draw_below(drawing, frame, "predicted / measured − 1 (%)");
         let none = x.at(0.0);
         drawing.dashes((none, frame.top), (none, frame.bottom), theme::INK, 3.0);
         let median = Text::new("median", (frame.right + 14.0, frame.top - 16.0), theme::SMALL);
@@ -126,10 +126,10 @@ impl Rows {
             let edge = y - ROW / 2.0;
             drawing.line(&[(frame.left, edge), (frame.right, edge)], theme::GRID, 2.0);
             let own = || panel.points.iter().copied().filter(|it| it.algorithm == *algorithm);
-            // What counts lies above what does not.
+            // Scored points cover the others.
             for scored in [false, true] {
                 for point in own().filter(|point| point.scored == scored) {
-                    // Small sizes above, so that intervals do not cover one another.
+                    // Small sizes are above large ones so that intervals do not cover each other.
                     let down = (self.part(point.size_bytes) - 0.5) * (ROW - 20.0);
                     self.draw_point(point, drawing, x, y + down);
                 }
@@ -137,7 +137,7 @@ impl Rows {
             let numbers = Text::new(error(own()), (frame.right + 14.0, y), theme::SMALL).centered();
             drawing.text(Text { align: Align::Left, ..numbers });
         }
-        drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
+        frame.draw(drawing);
     }
 
     fn draw_point(&self, point: &Prediction, drawing: &mut Drawing, x: &Axis, y: f64) {
@@ -154,7 +154,7 @@ impl Rows {
     }
 }
 
-/// Points to the right at the upper end of an axis.
+/// Draws an arrow to the right at the upper end of an axis.
 fn arrow(drawing: &mut Drawing, (end, y): Point, color: RGBColor) {
     drawing.line(&[(end - 40.0, y), (end - 16.0, y)], color, 4.0);
     drawing.area(&[(end - 18.0, y - 9.0), (end - 18.0, y + 9.0), (end - 2.0, y)], color);
@@ -169,7 +169,7 @@ fn unscored() -> Entry<'static> {
     }
 }
 
-/// The median error of the points that are scored, either way, as text; empty if none is.
+/// The median absolute error of the scored points as text; empty if none is scored.
 fn error<'a>(points: impl Iterator<Item = &'a Prediction>) -> String {
     let scored = points.filter(|point| point.scored);
     match median(scored.map(|point| point.error_percent().abs()).collect()) {
@@ -178,7 +178,7 @@ fn error<'a>(points: impl Iterator<Item = &'a Prediction>) -> String {
     }
 }
 
-/// In the order of the file.
+/// The panels in the order of the file.
 fn panels(points: &[Prediction]) -> Vec<Panel<'_>> {
     let title = |point: &Prediction| {
         let nodes = theme::count(point.nodes as usize, "node");
@@ -191,18 +191,7 @@ fn panels(points: &[Prediction]) -> Vec<Panel<'_>> {
     in_order(points.iter().map(title)).into_iter().map(panel).collect()
 }
 
-/// The distinct values, each at its first place.
-fn in_order(values: impl Iterator<Item = String>) -> Vec<String> {
-    let mut distinct = Vec::new();
-    for value in values {
-        if !distinct.contains(&value) {
-            distinct.push(value);
-        }
-    }
-    distinct
-}
-
-/// What the picture shows, in a sentence.
+/// The finding of the picture in a sentence.
 fn finding(points: &[Prediction], algorithms: &[String]) -> String {
     let of = |algorithm: &String| {
         let own = points.iter().filter(|point| point.scored && point.algorithm == *algorithm);
@@ -232,10 +221,8 @@ fn caption(points: &[Prediction], y: &Axis) -> Caption {
             format!(" · {some} of {} points oversubscribed: more ranks than cores", points.len())
         }
     };
-    let beyond = match points.iter().any(|point| !y.holds(point.error_percent())) {
-        true => " Arrows: points beyond the axis.",
-        false => "",
-    };
+    let is_beyond = |point: &Prediction| !y.holds(point.error_percent());
+    let beyond = if points.iter().any(is_beyond) { " Arrows: points beyond the axis." } else { "" };
     let words = format!(
         "Times are predicted from a calibration of the machine, to which no allreduce was fitted. \
          Points: the median over blocks, each with a calibration of its own; bars: its 95 % interval. \

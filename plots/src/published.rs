@@ -1,19 +1,21 @@
-//! Points that others published: what is simulated over what they measured, a row per point.
+//! Simulated relative to published values, a row per published point.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Published;
 use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text};
+use crate::frame::Frame;
 use crate::page::{Entry, Page};
+use crate::panels;
 use crate::theme;
 use crate::validation::{GOAL_PERCENT, band, median};
 
 const ROW: f64 = 38.0;
-/// Above the points of a machine, with its name.
+/// The height of a machine's heading.
 const HEADING: f64 = 46.0;
-/// Left of the frame, for names.
+/// Room left of the frame for names.
 const LEFT: f64 = 560.0;
-/// Right of the frame, for numbers.
+/// Room right of the frame for numbers.
 const RIGHT: f64 = 430.0;
 const RADIUS: f64 = 12.0;
 
@@ -27,10 +29,12 @@ enum Look {
 
 impl Look {
     fn of(point: &Published) -> Look {
-        match (point.fitted, point.met) {
-            (true, _) => Look::Fitted,
-            (false, true) => Look::Met,
-            (false, false) => Look::Missed,
+        if point.fitted {
+            Look::Fitted
+        } else if point.met {
+            Look::Met
+        } else {
+            Look::Missed
         }
     }
 
@@ -54,7 +58,7 @@ impl Look {
     }
 }
 
-/// None of no points.
+/// `None` if there are no points.
 pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
     if points.is_empty() {
         return None;
@@ -69,12 +73,13 @@ pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
     let (left, right) = (theme::MARGIN + LEFT, theme::WIDTH - theme::MARGIN - RIGHT);
     let top = page.y + 44.0;
     let bottom = top + HEADING * machines.len() as f64 + ROW * points.len() as f64 + 14.0;
+    let frame = Frame { left, top, right, bottom };
     let ratios: Vec<f64> = points.iter().map(Published::ratio).collect();
     let x = Axis::around(1.0, 0.3, &ratios, 10.0, (left, right));
     let drawing = &mut page.drawing;
     let (low, high) = (x.at(1.0 - GOAL_PERCENT / 100.0), x.at(1.0 + GOAL_PERCENT / 100.0));
     drawing.rectangle(low, top, high - low, bottom - top, theme::BAND);
-    x.draw_below(drawing, top, bottom, "simulated / published");
+    x.draw_below(drawing, frame, "simulated / published");
     drawing.dashes((x.at(1.0), top), (x.at(1.0), bottom), theme::INK, 3.0);
     let columns = Text::new("published → simulated", (right + 14.0, top - 16.0), theme::SMALL);
     drawing.text(Text { color: theme::SOFT, ..columns });
@@ -88,8 +93,8 @@ pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
             y += ROW;
         }
     }
-    drawing.frame(left, top, right, bottom);
-    page.y = bottom + 104.0;
+    frame.draw(drawing);
+    page.y = bottom + panels::BELOW;
     Some(page.finish(&caption(points)))
 }
 
@@ -109,7 +114,7 @@ fn draw_point(point: &Published, drawing: &mut Drawing, x: &Axis, y: f64) {
     drawing.text(Text { align: Align::Left, bold, ..numbers });
 }
 
-/// Machines and their points, both in the order of the file.
+/// The machines and their points, both in the order of the file.
 fn by_machine(points: &[Published]) -> Vec<(&str, Vec<&Published>)> {
     let mut machines: Vec<(&str, Vec<&Published>)> = Vec::new();
     for point in points {
@@ -121,7 +126,7 @@ fn by_machine(points: &[Published]) -> Vec<(&str, Vec<&Published>)> {
     machines
 }
 
-/// What the picture shows, in sentences.
+/// The finding of the picture in sentences.
 fn finding(points: &[Published]) -> String {
     let open: Vec<&Published> = points.iter().filter(|point| !point.fitted).collect();
     let error = |point: &&Published| 100.0 * (point.ratio() - 1.0).abs();

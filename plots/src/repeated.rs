@@ -1,4 +1,4 @@
-//! Cases that several files hold, of which figures draw one row each.
+//! Cases that are in several files. Figures draw one row of each.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,20 +6,20 @@ use std::path::PathBuf;
 use crate::rows::{Row, Rows};
 use crate::selection;
 
-/// Cases that are in two files.
+/// The cases that two files have in common.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repeated {
     /// The file whose rows of these cases are not drawn.
     pub earlier: PathBuf,
     /// The file whose rows are.
     pub later: PathBuf,
-    /// How many they are.
+    /// The number of cases.
     pub cases: usize,
 }
 
 impl Rows {
-    /// What is in several files, by file: cases of one name and under the same conditions. Messages
-    /// go with the steps that sent them and are not counted.
+    /// The pairs of files with cases in common: cases of the same name and the same conditions.
+    /// Messages are not counted, as they belong to the steps that sent them.
     pub fn repeated(&self) -> Vec<Repeated> {
         let mut latest: BTreeMap<Vec<String>, &Row> = BTreeMap::new();
         let mut pairs: BTreeMap<(usize, usize), usize> = BTreeMap::new();

@@ -1,15 +1,17 @@
-//! How near an allreduce comes to its bound, over message size, one line per algorithm.
+//! The share of its bound that an allreduce reaches, over message size, one line per algorithm.
 //!
-//! The bound of a row is measured beside it: the time of a kernel that makes the same memory reads
-//! and writes with the same threads and no synchronisation, or the floor of handing cache lines
-//! over, whichever is longer. Shares of it compare across sizes, where times and bandwidths differ
-//! by orders of magnitude. Numbers of ranks stand beside one another, on the same axes.
+//! The bound of a row is measured with it: the time of a kernel that reads and writes the same memory
+//! with the same threads and without synchronisation, or the shortest time in which cores can pass
+//! cache lines to each other, whichever is longer. Shares can be compared across sizes, while times
+//! and bandwidths differ by orders of magnitude. Each number of ranks is a panel, and all panels
+//! have the same axes.
 
 use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Align, Drawing, Text};
+use crate::frame::Frame;
 use crate::layout::Layout;
 use crate::line::{self, Line, Point};
 use crate::page::Page;
@@ -20,7 +22,7 @@ use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
 
-/// Rows of steps have a bound, too: another one.
+/// Rows of steps have a bound of another kind.
 const KIND: &str = "allreduce";
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -35,7 +37,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     pictures.into_iter().map(Picture::sheet).collect()
 }
 
-/// The share of its bound that a row reaches, in percent. The interval is that of the time.
+/// The share of its bound that a row reaches, in percent. Its interval is that of the time.
 fn share(row: &Row) -> Estimate {
     let bound = row.bound_us.filter(|bound| *bound > 0.0);
     let share = |time: f64| Some(100.0 * bound? / Some(time).filter(|time| *time > 0.0)?);
@@ -45,7 +47,7 @@ fn share(row: &Row) -> Estimate {
     }
 }
 
-/// What one sheet will show.
+/// The content of one sheet.
 struct Picture<'a> {
     selection: Selection<'a>,
     panels: Vec<Panel>,
@@ -105,14 +107,14 @@ impl<'a> Picture<'a> {
             |drawing, index, frame| {
                 let x = Axis::bytes(&sizes, frame.left, frame.right);
                 let y = Axis::shares(100.0, &shares, frame.bottom, frame.top);
-                self.panels[index].draw(drawing, &x, &y);
+                self.panels[index].draw(drawing, frame, &x, &y);
             },
         );
         let notes = vec![BOUND.to_string(), line::note(&self.selection)];
         page.finish(&Caption::of(&self.selection, share, notes))
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let each =
             self.panels.iter().filter_map(|panel| Some((panel, Line::highest(&panel.lines)?)));
@@ -120,18 +122,16 @@ impl<'a> Picture<'a> {
         highest.map_or(String::new(), |(panel, (line, point))| {
             let share = theme::significant(point.value, 2);
             let (algorithm, size) = (&line.algorithm, theme::bytes(point.size));
-            let layout = match self.panels.len() {
-                1 => String::new(),
-                _ => format!(" ({})", panel.layout),
-            };
+            let layout =
+                if self.panels.len() == 1 { String::new() } else { format!(" ({})", panel.layout) };
             format!("Highest: {share} % of the bound with {algorithm} at {size}{layout}.")
         })
     }
 }
 
-/// Room for the labels of the shares.
+/// Room for the labels of the shares, in pixels.
 const LEFT: f64 = 140.0;
-/// Room for the word at the bound.
+/// Room for the word at the bound, in pixels.
 const RIGHT: f64 = 110.0;
 
 const BOUND: &str = "Bound: the same memory reads and writes by the same threads without \
@@ -140,11 +140,10 @@ const BOUND: &str = "Bound: the same memory reads and writes by the same threads
                      be a shorter time. Intervals are those of the time.";
 
 impl Panel {
-    fn draw(&self, drawing: &mut Drawing, x: &Axis, y: &Axis) {
-        let ((left, right), (bottom, top)) = (x.pixels(), y.pixels());
-        x.draw_below(drawing, top, bottom, "message size (logarithmic)");
-        let title = format!("share of the bound (%, {})", y.scale());
-        y.draw_left(drawing, left, right, &title);
+    fn draw(&self, drawing: &mut Drawing, frame: Frame, x: &Axis, y: &Axis) {
+        let Frame { left, right, .. } = frame;
+        x.draw_below(drawing, frame, "message size");
+        y.draw_left(drawing, frame, "share of the bound (%)");
         let bound = y.at(100.0);
         drawing.dashes((left, bound), (right, bound), theme::INK, 3.0);
         let word = Text::new("bound", (0.0, bound), theme::TICK).centered();
@@ -152,7 +151,7 @@ impl Panel {
         for line in &self.lines {
             line.draw(drawing, x, y);
         }
-        drawing.frame(left, top, right, bottom);
+        frame.draw(drawing);
     }
 }
 
@@ -161,17 +160,6 @@ mod tests {
     use super::*;
     use crate::drawing::Mark;
     use crate::synthetic::{self, message, step};
-
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
-
-    /// The words, in one line as a reader reads them.
-    fn words(rows: &[synthetic::Row]) -> String {
-        draw(rows).words().replace('\n', " ")
-    }
 
     fn row(algorithm: &str, size: f64, bound: &str, time: &str) -> synthetic::Row {
         let row = message("allreduce", algorithm, size).with("bound_us", bound);
@@ -201,9 +189,9 @@ mod tests {
     #[test]
     fn the_highest_share_is_said_and_the_bound_named() {
         let rows = [row("ring", 65536.0, "10", "40"), row("tree", 1024.0, "10", "12.5")];
-        let words = words(&rows);
+        let words = FIGURE.words(&rows);
         assert!(words.contains("Highest: 80 % of the bound with tree at 1 KiB. ring tree "));
-        for word in ["100 share of the bound (%, linear) bound ", "message size", "64 KiB"] {
+        for word in ["100 share of the bound (%) bound ", "message size", "64 KiB"] {
             assert!(words.contains(word), "{word} in {words}");
         }
         let caption = "Bound: the same memory reads and writes by the same threads without \
@@ -216,12 +204,12 @@ mod tests {
     fn numbers_of_ranks_are_panels_and_other_conditions_pictures() {
         let ring = sizes("ring", 10..20);
         let rows = [on("16", &ring), on("2", &ring), on("4", &ring)].concat();
-        let drawing = draw(&rows);
+        let drawing = FIGURE.drawing(&rows);
         let titles = drawing.texts().into_iter().filter(|text| text.bold && text.at.1 > 200.0);
         let titles: Vec<&str> = titles.map(|text| text.words.as_str()).take(3).collect();
         let panels = ["2 ranks = 2 nodes × 1", "4 ranks = 4 nodes × 1", "16 ranks = 16 nodes × 1"];
         assert_eq!(titles, panels);
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         assert!(said.contains("; 2 ranks = 2 nodes × 1 and 4 ranks = 4 nodes × 1 and 16 ranks"));
         assert!(said.contains("oversubscribed: more ranks than cores"), "{said}");
 
@@ -239,9 +227,9 @@ mod tests {
     fn in_place_goes_before_out_of_place_within_a_panel() {
         let inside = row("ring", 1024.0, "10", "40");
         let outside = row("ring", 1024.0, "10", "20").with("in_place", "false");
-        let said = words(&[inside.clone(), outside.clone()]);
+        let said = FIGURE.words(&[inside.clone(), outside.clone()]);
         assert!(said.contains("Highest: 25 %") && said.contains("In place."), "{said}");
-        let said = words(&[on("2", &[outside]), on("4", &[inside])].concat());
+        let said = FIGURE.words(&[on("2", &[outside]), on("4", &[inside])].concat());
         assert!(said.contains("Highest: 50 %"), "{said}");
         assert!(said.contains("In place where rows for that exist"), "{said}");
     }
@@ -251,8 +239,8 @@ mod tests {
         let wrong = row("tree", 1024.0, "10", "10").with("status", "wrong");
         let bare = row("swing", 1024.0, "", "10");
         let none = row("bine", 1024.0, "10", "0");
-        let drawing = draw(&[row("ring", 1024.0, "10", "40"), wrong, bare, none]);
-        let said = drawing.words().replace('\n', " ");
+        let drawing = FIGURE.drawing(&[row("ring", 1024.0, "10", "40"), wrong, bare, none]);
+        let said = drawing.prose();
         assert!(said.contains("Highest: 25 % of the bound with ring"), "{said}");
         let left_out = "3 cases left out: 2 without a value (bine, swing), 1 wrong (tree).";
         assert!(said.contains(left_out), "{said}");
@@ -264,7 +252,8 @@ mod tests {
 
     #[test]
     fn a_share_above_the_bound_stays_within_the_frame() {
-        let said = words(&[row("ring", 1024.0, "30", "20"), row("ring", 2048.0, "10", "20")]);
+        let said =
+            FIGURE.words(&[row("ring", 1024.0, "30", "20"), row("ring", 2048.0, "10", "20")]);
         assert!(said.contains("Highest: 150 % of the bound"), "{said}");
     }
 
@@ -274,8 +263,8 @@ mod tests {
         let more = ["recursive-doubling", "halving-doubling", "grouped", "parameter-server"];
         let all = names.iter().chain(&more).flat_map(|name| sizes(name, 2..31));
         let all: Vec<_> = all.collect();
-        draw(&all);
-        draw(&[on("2", &all), on("4", &all), on("8", &all), on("64", &all)].concat());
+        FIGURE.drawing(&all);
+        FIGURE.drawing(&[on("2", &all), on("4", &all), on("8", &all), on("64", &all)].concat());
     }
 
     #[test]

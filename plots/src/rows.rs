@@ -1,8 +1,8 @@
-//! A table of results read by column name.
+//! A table of results, read by column name.
 //!
-//! Columns may stand in any order and further ones are ignored, so that files of several versions
-//! can be drawn together; a column that a figure needs must be in the header of every file. An
-//! empty field means "not known".
+//! Columns may be in any order, and unknown columns are ignored, so that files of several versions
+//! can be drawn together. Every file must have the columns that figures need. An empty field means
+//! that the value is not known.
 
 use std::fs::File;
 use std::io::Read;
@@ -23,13 +23,16 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Reads CSV files with kolo's columns, in the order given: rows, or comparisons with what was
-    /// published or measured, which are known by their columns.
+    /// Reads CSV files in the order given. The columns of a file tell whether it has rows of a run,
+    /// or comparisons of simulated with published (`published.csv`) or measured (`validation.csv`)
+    /// values.
     ///
     /// # Errors
     ///
-    /// When a file does not open, lacks a column, or holds a field that is not what its column
-    /// promises; the error names file, line and column.
+    /// - [`PlotError::Open`] if a file cannot be opened.
+    /// - [`PlotError::Malformed`] if a line is not CSV or has another number of fields than the header.
+    /// - [`PlotError::MissingColumn`] if a file lacks a column that figures need.
+    /// - [`PlotError::BadValue`] if a field has a value that its column does not allow.
     pub fn read(paths: &[PathBuf]) -> Result<Rows, PlotError> {
         let mut rows = Rows::default();
         for path in paths {
@@ -40,34 +43,34 @@ impl Rows {
         Ok(rows)
     }
 
-    /// How many rows were read, those included that no figure draws.
+    /// The number of rows read, including those that no figure draws.
     pub fn len(&self) -> usize {
         self.rows.len() + self.published.len() + self.predictions.len()
     }
 
-    /// Whether the files held headers only.
+    /// Whether the files had no rows.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The rows of every kind, drawn or not.
+    /// The rows of every kind.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Row> {
         self.rows.iter()
     }
 
-    /// The rows of one kind, drawn or not.
+    /// The rows of one kind.
     pub(crate) fn of_kind(&self, kind: &str) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.kind == kind)
     }
 }
 
-/// The fields of a row that figures use.
+/// The fields of a row that figures use. `None` and empty text mean that a value is not known.
 #[derive(Debug, Clone)]
 pub(crate) struct Row {
-    /// The place of its file among those read.
+    /// The index of its file among those read.
     pub file: usize,
     pub kind: String,
-    /// What its run called it.
+    /// The name of the setting, unique in a run.
     pub case: String,
     pub status: String,
     pub source: String,
@@ -109,26 +112,26 @@ pub(crate) struct Row {
     pub invalid_share: Option<f64>,
     pub rank0_us: Estimate,
     pub network_us: Option<f64>,
-    /// What the former was computed from.
+    /// The network that `network_us` was computed for.
     pub network_assumed: Option<Assumed>,
-    /// The file that describes the machine on which the row was simulated; empty if it was not.
+    /// The machine file that the row was simulated with; empty if it was measured.
     pub machine: String,
-    /// Whose policies of negotiation and fusion were simulated.
+    /// The simulated policy of negotiation and fusion, such as `horovod-coordinator`.
     pub policy: String,
-    /// What predicted the time of an allreduce.
+    /// The model that predicted the time of an allreduce.
     pub engine: String,
     pub driven: String,
-    /// Samples per rank and step.
+    /// Samples per rank and step of training.
     pub batch: Option<f64>,
     pub seeds: Option<f64>,
     pub throughput_samples_s: Estimate,
     pub efficiency: Estimate,
     pub efficiency_base_ranks: Option<f64>,
-    /// What the step's time consists of, in the order of [`PARTS`].
+    /// The parts of the step's time, in the order of [`PARTS`].
     pub parts_us: [Option<f64>; PARTS.len()],
 }
 
-/// The columns of a simulated step's parts, which add up to its time.
+/// The columns of the parts of a simulated step's time. The parts add up to the time.
 pub(crate) const PARTS: [&str; 8] = [
     "part_compute_us",
     "part_jitter_us",
@@ -141,14 +144,14 @@ pub(crate) const PARTS: [&str; 8] = [
 ];
 
 impl Row {
-    /// Whether it comes from a simulated machine, as rows over thousands of ranks do. Figures of
-    /// what ran leave these to figures of their own.
+    /// Whether the row was simulated on a machine file or with a policy. Figures of simulations draw
+    /// such rows; figures of measurements do not.
     pub fn of_machine(&self) -> bool {
         self.source == "simulated" && !(self.machine.is_empty() && self.policy.is_empty())
     }
 }
 
-/// A network that nobody measured.
+/// The assumed parameters of a network.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Assumed {
     /// Latency of a message in microseconds.
@@ -159,7 +162,7 @@ pub(crate) struct Assumed {
     pub bandwidth_gb_s: f64,
 }
 
-/// A value and the interval around it, as far as they are known.
+/// A value and its confidence interval, as far as they are known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Estimate {
     pub value: Option<f64>,
@@ -167,9 +170,22 @@ pub(crate) struct Estimate {
 }
 
 impl Estimate {
-    /// The interval, or the value alone where there is none.
+    /// The interval, or the value as both ends if there is none.
     pub fn span(&self) -> Option<(f64, f64)> {
         self.interval.or(self.value.map(|value| (value, value)))
+    }
+
+    /// The ends of the span.
+    pub fn ends(self) -> impl Iterator<Item = f64> {
+        self.span().into_iter().flat_map(|(low, high)| [low, high])
+    }
+
+    /// The estimate of a function of the quantity.
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Estimate {
+        Estimate {
+            value: self.value.map(&of),
+            interval: self.interval.map(|(low, high)| (of(low), of(high))),
+        }
     }
 }
 
@@ -198,7 +214,7 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), Plot
     Ok(())
 }
 
-/// What a network is assumed to be; rows of older versions do not tell the time of a message.
+/// The assumed network of a row. Rows of older versions have no time per message.
 fn assumed(fields: &Fields) -> Result<Option<Assumed>, PlotError> {
     let alpha_us = fields.number("network_alpha_us")?;
     let message_us = fields.number("network_message_us")?;
@@ -288,12 +304,12 @@ const SOURCES: &str = "measured or simulated";
 
 #[cfg(test)]
 impl Rows {
-    /// Rows from the text of a table.
+    /// Rows from the text of a CSV file.
     pub(crate) fn of(table: &str) -> Rows {
         Rows::of_all(&[table])
     }
 
-    /// The same from several tables.
+    /// Rows from the texts of several CSV files.
     pub(crate) fn of_all(tables: &[&str]) -> Rows {
         let mut rows = Rows::default();
         for (index, table) in tables.iter().enumerate() {

@@ -1,42 +1,34 @@
 //! Step time over the number of ranks, one line per algorithm, each at its fastest setting.
 //!
-//! Every rank has the same work whatever the world (weak scaling), so a step that communicated for free
-//! would be a flat line at its bound, which is drawn; the distance from it is what communication costs.
-//! Where the same settings were simulated on the cluster's own calibration, that is drawn beside, and goes
-//! on to more ranks.
+//! Every rank has the same work for any number of ranks (weak scaling). Without communication, step
+//! time would be the same for all of them. This bound is drawn as a dashed line, and the distance
+//! from it is the cost of communication. If rows have simulations of the same settings on the
+//! calibrated machine, these are drawn too; they may continue to more ranks.
 
 use crate::axis::Axis;
 use crate::caption::Caption;
-use crate::drawing::{Drawing, Point};
-use crate::page::{Entry, Page, SIGN};
+use crate::distinct;
+use crate::drawing::Drawing;
+use crate::page::{Entry, Page};
+use crate::panels;
 use crate::predicted::Predicted;
 use crate::rows::{Row, Rows};
-use crate::selection::Selection;
-use crate::{Figure, Sheet, theme};
+use crate::selection::{self, Selection, ranks_of};
+use crate::series::{Series, Value};
+use crate::{Figure, Sheet, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "scaling", sheets };
 
 const KIND: &str = "step";
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let selections = Selection::over_layouts(rows, KIND, |row| {
-        vec![
-            row.algorithm.clone(),
-            row.groups.clone(),
-            row.control_plane.clone(),
-            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
-        ]
-    });
+    let selections = Selection::over_layouts(rows, KIND, steps::settings);
     let pictures = selections.into_iter().filter_map(|selection| Picture::of(selection, rows));
     let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
-    Sheet::all(drawn.collect(), || {
-        format!(
-            "no rows of kind `{KIND}` with status ok have time_us_p50 for several numbers of ranks"
-        )
-    })
+    Sheet::all(drawn.collect(), || selection::none_over_ranks(KIND, "time_us_p50"))
 }
 
-/// Algorithms over the same numbers of ranks.
+/// The algorithms of one picture.
 struct Picture<'a> {
     selection: Selection<'a>,
     lines: Vec<Line<'a>>,
@@ -50,7 +42,7 @@ struct Line<'a> {
 }
 
 impl<'a> Picture<'a> {
-    /// None if there are not several numbers of ranks to draw.
+    /// `None` if there are fewer than two numbers of ranks.
     fn of(mut selection: Selection<'a>, rows: &'a Rows) -> Option<Picture<'a>> {
         selection.require(|row| row.time_us.value > Some(0.0) && row.ranks > Some(0.0));
         selection.prefer_most_nodes();
@@ -69,7 +61,7 @@ impl<'a> Picture<'a> {
                 (ranks_of(a), time_ms(a)).partial_cmp(&(ranks_of(b), time_ms(b))).expect("numbers")
             });
             own.dedup_by_key(|row| row.ranks);
-            // Of one with groups there is none.
+            // Algorithms with groups have no prediction.
             let predicted = Predicted::of(rows, &selection, &algorithm);
             Line { algorithm, rows: own, predicted }
         };
@@ -80,52 +72,44 @@ impl<'a> Picture<'a> {
 
     fn draw(&self) -> Drawing {
         let mut page = Page::new("Step time by number of ranks", &self.finding());
-        page.legend(&self.lines.iter().enumerate().map(Line::entry).collect::<Vec<_>>());
+        let styled = || self.lines.iter().enumerate();
+        let entries = styled().map(|(style, line)| Entry::series(style, &line.algorithm));
+        page.legend(&entries.collect::<Vec<_>>());
         let bound_ms = self.bound_ms();
         if bound_ms.is_some() {
-            page.legend(&[Entry {
-                sign: Box::new(|drawing, (x, y)| {
-                    let half = SIGN / 2.0;
-                    drawing.dashes((x - half, y), (x + half, y), theme::INK, 3.0);
-                }),
-                label: "the step's compute alone: no step is shorter".to_string(),
-            }]);
+            page.legend(&[Entry::dashed("the step's compute alone: no step is shorter")]);
         }
         let predicted = || self.lines.iter().filter_map(|line| line.predicted.as_ref());
         page.legend(&predicted().take(1).map(Predicted::entry).collect::<Vec<_>>());
-        let (left, right) = (theme::MARGIN + 180.0, theme::WIDTH - theme::MARGIN - 20.0);
-        let top = page.y + 16.0;
-        let bottom = top + 900.0;
-        let simulated = || predicted().flat_map(|line| line.rows.iter().copied());
-        let mut ranks = self.selection.ranks();
-        ranks.extend(simulated().filter_map(|row| row.ranks));
-        ranks.sort_by(f64::total_cmp);
-        ranks.dedup();
-        let all = self.selection.rows.iter().copied().chain(simulated());
-        let spans = all.filter_map(|row| row.time_us.span());
-        let times = spans.flat_map(|(low, high)| [low / 1e3, high / 1e3]);
+        let all = || {
+            let simulated = predicted().flat_map(|line| line.rows.iter().copied());
+            self.selection.rows.iter().copied().chain(simulated)
+        };
+        let ranks = distinct::ascending(all().filter_map(|row| row.ranks));
+        let times = all().flat_map(|row| row.time_us.ends()).map(|time_us| time_us / 1e3);
         let times: Vec<f64> = times.chain(bound_ms).collect();
-        let (x, y) = (Axis::factor(&ranks, left, right), Axis::measured(&times, bottom, top));
-        x.draw_below(&mut page.drawing, top, bottom, &format!("ranks ({})", x.scale()));
-        y.draw_left(&mut page.drawing, left, right, &format!("step time (ms, {})", y.scale()));
-        if let Some(bound_ms) = bound_ms {
-            let at = y.at(bound_ms);
-            page.drawing.dashes((left, at), (right, at), theme::INK, 3.0);
-        }
-        let styled = || self.lines.iter().enumerate();
-        let styled_predicted =
-            || styled().filter_map(|(style, line)| Some((style, line.predicted.as_ref()?)));
-        for (style, predicted) in styled_predicted() {
-            predicted.draw_band(&mut page.drawing, style, &x, &y);
-        }
-        for (style, predicted) in styled_predicted() {
-            predicted.draw_line(&mut page.drawing, style, &x, &y);
-        }
-        for (style, line) in styled() {
-            line.draw(&mut page.drawing, style, &x, &y);
-        }
-        page.drawing.frame(left, top, right, bottom);
-        page.y = bottom + 104.0;
+        panels::single(&mut page, 180.0, 900.0, |drawing, frame| {
+            let x = Axis::factor(&ranks, frame.left, frame.right);
+            let y = Axis::measured(&times, frame.bottom, frame.top);
+            x.draw_below(drawing, frame, "ranks");
+            y.draw_left(drawing, frame, "step time (ms)");
+            if let Some(bound_ms) = bound_ms {
+                let at = y.at(bound_ms);
+                drawing.dashes((frame.left, at), (frame.right, at), theme::INK, 3.0);
+            }
+            let styled_predicted =
+                || styled().filter_map(|(style, line)| Some((style, line.predicted.as_ref()?)));
+            for (style, predicted) in styled_predicted() {
+                predicted.draw_band(drawing, style, &x, &y);
+            }
+            for (style, predicted) in styled_predicted() {
+                predicted.draw_line(drawing, style, &x, &y);
+            }
+            for (style, line) in styled() {
+                line.draw(drawing, style, &x, &y);
+            }
+            frame.draw(drawing);
+        });
         let note = "Each point is the algorithm's fastest setting for that many ranks: control plane, \
                     fusion threshold and cycle time may differ between points. Of layouts of as many \
                     ranks, that over most nodes. Lines only join the points.";
@@ -147,14 +131,14 @@ impl<'a> Picture<'a> {
         page.finish(&caption)
     }
 
-    /// A step without communication, where all rows say the same.
+    /// The time of a step without communication, if it is the same in all rows.
     fn bound_ms(&self) -> Option<f64> {
         let mut bounds = self.selection.rows.iter().map(|row| row.bound_us);
         let first = bounds.next()??;
         bounds.all(|other| other == Some(first)).then_some(first / 1e3)
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let all = || self.selection.rows.iter().copied();
         let ranks = all().map(ranks_of);
@@ -179,39 +163,13 @@ impl<'a> Picture<'a> {
 }
 
 impl Line<'_> {
-    fn entry((style, line): (usize, &Line)) -> Entry<'static> {
-        Entry {
-            sign: Box::new(move |drawing, (x, y)| {
-                let half = SIGN / 2.0;
-                drawing.line(&[(x - half, y), (x + half, y)], theme::series(style), 3.0);
-                theme::marker(drawing, style, (x, y), theme::MARKER, false);
-            }),
-            label: line.algorithm.clone(),
-        }
-    }
-
     fn draw(&self, drawing: &mut Drawing, style: usize, x: &Axis, y: &Axis) {
-        let color = theme::series(style);
-        let place = |row: &&Row| (x.at(ranks_of(row)), y.at(time_ms(row)));
-        let path: Vec<Point> = self.rows.iter().map(place).collect();
-        drawing.line(&path, color, 3.0);
-        for row in &self.rows {
-            if let Some((low, high)) = row.time_us.interval {
-                theme::interval(
-                    drawing,
-                    x.at(ranks_of(row)),
-                    y.at(low / 1e3),
-                    y.at(high / 1e3),
-                    color,
-                );
-            }
-            theme::marker(drawing, style, place(row), theme::MARKER, false);
-        }
+        let value = |row: &&Row| {
+            let time_ms = row.time_us.map(|time_us| time_us / 1e3);
+            Value::of(x.at(ranks_of(row)), y, time_ms)
+        };
+        Series::new(style, self.rows.iter().filter_map(value)).draw(drawing);
     }
-}
-
-fn ranks_of(row: &Row) -> f64 {
-    row.ranks.expect("rows without ranks have left the selection")
 }
 
 fn time_ms(row: &Row) -> f64 {
@@ -230,15 +188,9 @@ mod tests {
             .with_estimate("time_us_p50", time_us, 500.0)
     }
 
-    fn words(rows: &[synthetic::Row]) -> String {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0).words()
-    }
-
     #[test]
     fn algorithms_are_lines_over_ranks_and_the_bound_is_one_too() {
-        let words = words(&[
+        let words = FIGURE.words(&[
             on("ring", "1", "2", 30e3),
             on("ring", "2", "4", 60e3),
             on("hierarchical", "1", "2", 40e3),
@@ -255,7 +207,8 @@ mod tests {
     fn of_one_algorithm_and_world_the_fastest_setting_is_drawn() {
         let slow = on("ring", "2", "4", 90e3).with("cycle_time_ms", "1");
         let packed = on("ring", "1", "4", 10e3);
-        let words = words(&[on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3), slow, packed]);
+        let words =
+            FIGURE.words(&[on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3), slow, packed]);
         let plain = words.replace('\n', " ");
         assert!(plain.contains("and 60.0 ms on 4 ranks (ring): 50 %"), "over most nodes: {plain}");
     }
@@ -282,7 +235,7 @@ mod tests {
         let other = expected("64", 70e3).with("backward_ms", "1");
         let mut drawings = FIGURE.drawings(&[&ran[..], &simulated, &[other]].concat());
         assert_eq!(drawings.len(), 1);
-        let words = drawings.remove(0).words().replace('\n', " ");
+        let words = drawings.remove(0).prose();
         assert!(words.contains("SIMULATED on machine here") && words.contains("16"), "{words}");
         assert!(!words.contains("64"), "{words}");
         assert!(words.contains(" · SIMULATED (dashed, bands) "), "{words}");

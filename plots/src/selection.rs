@@ -1,34 +1,35 @@
-//! The rows that belong in one drawing, and those left out of it.
+//! The rows of one picture, and the rows left out of it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::distinct;
 use crate::layout::Layout;
 use crate::rows::{Row, Rows};
 use crate::theme;
 
-/// Rows of one kind that arose under the same conditions, so that they may share a picture.
+/// Rows of one kind and the same conditions, which can share a picture.
 #[derive(Debug, Clone)]
 pub(crate) struct Selection<'a> {
-    /// What tells this selection from the others, for file names; empty when it is the only one.
+    /// What distinguishes this selection from the others, for file names; empty if it is the only one.
     pub suffix: String,
-    /// The rows to draw: status `ok`, and of several for the same case the one started last.
+    /// The rows to draw: those with status `ok`, and of each case the one that started last.
     pub rows: Vec<&'a Row>,
-    /// Rows that belong here and cannot be drawn, each with its status or what it lacks.
+    /// Rows that cannot be drawn, each with the reason.
     pub left_out: Vec<(&'a Row, &'a str)>,
-    /// Rows with status `ok` that a later one for the same case replaces.
+    /// Rows with status `ok` that are replaced by a later row of the same case.
     pub replaced: Vec<&'a Row>,
 }
 
 impl<'a> Selection<'a> {
-    /// Parts the rows of a kind by their conditions. `case` names what a figure tells apart within
-    /// a picture.
+    /// One selection for each combination of conditions among the rows of a kind that ran. `case`
+    /// returns what a figure distinguishes within a picture.
     pub fn of(rows: &'a Rows, kind: &str, case: fn(&Row) -> Vec<String>) -> Vec<Selection<'a>> {
         Selection::parts(run(rows, kind), conditions, case)
     }
 
-    /// Parts the rows of a kind that were simulated by what is `apart`. Everything else that a
-    /// figure tells apart, layouts too, is in the `case`.
+    /// One selection for each combination of the values of `apart` among the simulated rows of a
+    /// kind. `case` returns everything else that a figure distinguishes, layouts included.
     pub fn simulated(
         rows: &'a Rows,
         kind: &str,
@@ -42,7 +43,7 @@ impl<'a> Selection<'a> {
         Selection::parts(simulated, apart, case)
     }
 
-    /// As [`Selection::of`], for a figure that tells layouts of ranks apart within a picture.
+    /// As [`Selection::of`], for a figure that distinguishes layouts of ranks within a picture.
     pub fn over_layouts(
         rows: &'a Rows,
         kind: &str,
@@ -96,7 +97,7 @@ impl<'a> Selection<'a> {
                 left_out.push((*row, row.status.as_str()));
                 continue;
             }
-            // RFC 3339 in UTC sorts as text; of equal times the later line wins.
+            // Times in RFC 3339 and UTC sort as text. Of equal times the later line wins.
             match latest.entry(case(row)) {
                 Entry::Vacant(place) => drop(place.insert(row)),
                 Entry::Occupied(mut place) if row.started >= place.get().started => {
@@ -108,7 +109,7 @@ impl<'a> Selection<'a> {
         Selection { suffix, rows: latest.into_values().collect(), left_out, replaced }
     }
 
-    /// Leaves out the rows that lack a value which the figure draws.
+    /// Leaves out the rows that are not `complete`: they lack a value that the figure draws.
     pub fn require(&mut self, complete: impl Fn(&Row) -> bool) {
         let (complete, lacking): (Vec<_>, Vec<_>) =
             self.rows.iter().copied().partition(|row| complete(row));
@@ -116,8 +117,8 @@ impl<'a> Selection<'a> {
         self.left_out.extend(lacking.into_iter().map(|row| (row, "without a value")));
     }
 
-    /// Where an algorithm ran in place and out of place, the latter is forgotten: a line must not
-    /// mix them, and in place is what training does.
+    /// Removes out-of-place rows of algorithms that also ran in place. A line must not mix them, and
+    /// training runs in place.
     pub fn prefer_in_place(&mut self) {
         let line = |row: &Row| (row.algorithm.clone(), row.groups.clone(), Layout::of(row));
         let in_place = |row: &&Row| row.in_place == Some(true);
@@ -125,7 +126,7 @@ impl<'a> Selection<'a> {
         self.rows.retain(|row| in_place(row) || !lines.contains(&line(row)));
     }
 
-    /// Of layouts of as many ranks, keeps that over most nodes.
+    /// Keeps, for each number of ranks, the layouts over the most nodes.
     pub fn prefer_most_nodes(&mut self) {
         let nodes = |row: &Row| row.nodes.unwrap_or(1.0);
         let mut most: BTreeMap<u64, f64> = BTreeMap::new();
@@ -137,22 +138,19 @@ impl<'a> Selection<'a> {
         self.rows.retain(|row| nodes(row) == most[&ranks(row)]);
     }
 
-    /// The numbers of ranks that there are, few first.
+    /// The distinct numbers of ranks in ascending order.
     pub fn ranks(&self) -> Vec<f64> {
-        let mut ranks: Vec<f64> = self.rows.iter().filter_map(|row| row.ranks).collect();
-        ranks.sort_by(f64::total_cmp);
-        ranks.dedup();
-        ranks
+        distinct::ascending(self.rows.iter().filter_map(|row| row.ranks))
     }
 
-    /// Forgets the rows that this picture is not about.
+    /// Removes the rows that this picture is not `about`.
     pub fn restrict(&mut self, about: impl Fn(&Row) -> bool) {
         self.rows.retain(|row| about(row));
         self.left_out.retain(|(row, _)| about(row));
         self.replaced.retain(|row| about(row));
     }
 
-    /// Why there is no picture, when no row can be drawn.
+    /// The reason why there is no picture, if no row can be drawn.
     pub fn nothing_to_draw(&self, kind: &str, needed: &str) -> String {
         let which = if self.suffix.is_empty() {
             String::new()
@@ -163,8 +161,8 @@ impl<'a> Selection<'a> {
         format!("no row of kind `{kind}`{which} has status ok and {needed}; {left_out}")
     }
 
-    /// As `3 cases left out: 2 unsupported (byteps), 1 wrong (ddp)`, without names where they are
-    /// those of all cases; empty when none was.
+    /// For example `3 cases left out: 2 unsupported (byteps), 1 wrong (ddp)`, without the names if
+    /// every name would be listed. Empty if no case was left out.
     pub fn left_out_in_words(&self) -> String {
         let left_out = || self.left_out.iter().map(|(row, _)| *row);
         let all: BTreeSet<&str> = self.rows.iter().copied().chain(left_out()).map(owner).collect();
@@ -176,19 +174,20 @@ impl<'a> Selection<'a> {
             let count = owners.len();
             owners.sort();
             owners.dedup();
-            match owners.len() < all.len() {
-                true => format!("{count} {why} ({})", owners.join(", ")),
-                false => format!("{count} {why}"),
+            if owners.len() < all.len() {
+                format!("{count} {why} ({})", owners.join(", "))
+            } else {
+                format!("{count} {why}")
             }
         };
-        let each: Vec<String> = reasons.into_iter().map(words).collect();
-        match self.left_out.len() {
-            0 => String::new(),
-            total => format!("{} left out: {}", theme::count(total, "case"), each.join(", ")),
+        if self.left_out.is_empty() {
+            return String::new();
         }
+        let each: Vec<String> = reasons.into_iter().map(words).collect();
+        format!("{} left out: {}", theme::count(self.left_out.len(), "case"), each.join(", "))
     }
 
-    /// The control planes, the coordinator first, for it is what the others are compared with.
+    /// The control planes by name, the coordinator first, as the others are compared with it.
     pub fn control_planes(&self) -> Vec<String> {
         let mut planes: Vec<String> =
             self.rows.iter().map(|row| row.control_plane.clone()).collect();
@@ -197,7 +196,7 @@ impl<'a> Selection<'a> {
         planes
     }
 
-    /// How an algorithm is called here: with its number of groups where that varies.
+    /// The name of a row's algorithm, with its number of groups if that varies.
     pub fn algorithm(&self, row: &Row) -> String {
         let varies = self
             .rows
@@ -211,18 +210,28 @@ impl<'a> Selection<'a> {
     }
 }
 
-/// Whose case a row is: the first of policy, algorithm and control plane that it has.
+/// The first of policy, algorithm and control plane that is not empty.
 fn owner(row: &Row) -> &str {
     let names = [&row.policy, &row.algorithm, &row.control_plane];
     names.into_iter().find(|name| !name.is_empty()).map_or("", String::as_str)
 }
 
-/// The rows of a kind that ran, or were simulated as if they had: none of a simulated machine.
+/// The rows of a kind without those of a simulated machine.
 fn run<'a>(rows: &'a Rows, kind: &str) -> impl Iterator<Item = &'a Row> {
     rows.of_kind(kind).filter(|row| !row.of_machine())
 }
 
-/// Why a figure has no row of a kind, and what to do.
+/// The number of ranks of a row whose selection requires it.
+pub(crate) fn ranks_of(row: &Row) -> f64 {
+    row.ranks.expect("the selection has no rows without ranks")
+}
+
+/// The reason why a figure over ranks has no picture.
+pub(crate) fn none_over_ranks(kind: &str, column: &str) -> String {
+    format!("no rows of kind `{kind}` with status ok have {column} for several numbers of ranks")
+}
+
+/// The reason why a figure has no rows, and what to do.
 pub(crate) fn none(rows: &Rows, kinds: &[&str], remedy: &str) -> String {
     let quoted: Vec<String> = kinds.iter().map(|kind| format!("`{kind}`")).collect();
     let which = format!("no row of kind {}", quoted.join(" or "));
@@ -231,15 +240,15 @@ pub(crate) fn none(rows: &Rows, kinds: &[&str], remedy: &str) -> String {
     format!("{which}{but}; {remedy}")
 }
 
-/// A column whose value must be the same throughout a picture.
+/// A column whose value is the same in all rows of a picture.
 struct Condition {
     column: &'static str,
     value: String,
-    /// It goes with the [`Layout`]: one node is real where several are posed.
+    /// Whether it depends on the [`Layout`]. One node is real even where several are emulated.
     of_layout: bool,
 }
 
-/// What a picture does not tell apart, and must therefore not mix.
+/// The conditions that a picture does not distinguish and must not mix.
 fn conditions(row: &Row) -> Vec<Condition> {
     let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
     let emulated = match row.emulated {
@@ -274,12 +283,13 @@ fn conditions(row: &Row) -> Vec<Condition> {
     before.chain(layout).chain(after.into_iter().map(condition(false))).collect()
 }
 
-/// What [`Selection::of`] keeps apart, as text.
+/// The values that [`Selection::of`] keeps apart, as text.
 pub(crate) fn values(row: &Row) -> Vec<String> {
     conditions(row).into_iter().map(|condition| condition.value).collect()
 }
 
-/// Letters, digits, dots and hyphens of a value, after its column where the value is a number.
+/// A value for a file name, after its column if the value is a number. Characters other than ASCII
+/// letters, digits and dots become hyphens.
 fn file_name_part(condition: &Condition) -> String {
     let value = if condition.value.is_empty() { "unknown" } else { &condition.value };
     let kept: String = value

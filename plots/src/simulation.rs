@@ -1,20 +1,21 @@
 //! Simulated training steps on one machine: the policies of each workload over ranks.
 //!
-//! A policy has the same looks in every panel, picture and figure. Of a policy that was simulated
-//! with several settings, the fastest counts for each number of ranks.
+//! A policy has the same colour and marker in every panel, picture and figure. If a policy was
+//! simulated with several settings, the fastest one counts for each number of ranks.
 
 use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::dash;
-use crate::drawing::{Drawing, Point};
+use crate::drawing::Drawing;
 use crate::ends::{self, End};
-use crate::page::{Entry, Page, SIGN};
-use crate::panels::Frame;
+use crate::frame::Frame;
+use crate::page::{Entry, Page, sign_ends};
 use crate::policies::Policies;
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::Selection;
+use crate::selection::{Selection, ranks_of};
+use crate::series::{Series, Value};
 use crate::{Sheet, theme, work};
 
 const KIND: &str = "step";
@@ -23,41 +24,41 @@ const KIND: &str = "step";
 pub(crate) struct Simulation<'a> {
     pub selection: Selection<'a>,
     pub panels: Vec<Panel<'a>>,
-    /// Whether a policy had several settings to be the fastest of.
+    /// Whether a policy had several settings.
     chosen: bool,
 }
 
-/// A workload.
+/// The lines of one workload.
 pub(crate) struct Panel<'a> {
-    /// Its name in a sentence.
+    /// The workload's name in a sentence.
     pub name: String,
     pub title: String,
     pub lines: Vec<Line<'a>>,
 }
 
-/// A policy and its rows, few ranks first.
+/// A policy and its rows in the order of ranks.
 pub(crate) struct Line<'a> {
     pub policy: String,
     pub style: usize,
     pub rows: Vec<&'a Row>,
 }
 
-/// What a caption says of lines over ranks.
+/// The caption's note on lines over ranks.
 pub(crate) const POINTS: &str =
     "At the right, numbers and names on most ranks. Lines only join the points.";
 
-/// What a figure takes of simulations.
+/// What a figure requires of a simulation.
 pub(crate) struct Wanted {
-    /// Whether a row has what the figure draws.
+    /// Whether a row has the values that the figure draws.
     pub complete: fn(&Row) -> bool,
-    /// The same for the reader.
+    /// The columns of these values, for the reason why there is no picture.
     pub columns: &'static str,
-    /// Fewer numbers of ranks give no picture.
+    /// The fewest numbers of ranks for a picture.
     pub ranks_min: usize,
 }
 
 impl<'a> Simulation<'a> {
-    /// A picture of each simulation that has what the figure wants, unless drawing it gives none.
+    /// A picture of each simulation that has what the figure requires, unless `draw` returns `None`.
     pub fn sheets(
         rows: &'a Rows,
         wanted: &Wanted,
@@ -117,19 +118,19 @@ impl<'a> Simulation<'a> {
         self.panels.iter().map(|panel| panel.title.clone()).collect()
     }
 
-    /// What a panel needs right of its frame for [`Simulation::draw_ends`].
+    /// The room that [`Simulation::draw_ends`] needs right of a frame, in pixels.
     pub fn ends_room(&self) -> f64 {
         ends::room(self.lines().map(|line| line.policy.as_str()))
     }
 
-    /// What all panels have in common, drawn into one: the horizontal axis over ranks.
+    /// Draws the horizontal axis over ranks, which all panels have.
     pub fn ranks_axis(&self, drawing: &mut Drawing, frame: Frame) -> Axis {
         let x = Axis::ranks(&self.selection.ranks(), frame.left, frame.right);
-        x.draw_below(drawing, frame.top, frame.bottom, &format!("ranks ({})", x.scale()));
+        x.draw_below(drawing, frame, "ranks");
         x
     }
 
-    /// A legend of the policies, apart from one, and of what else is drawn.
+    /// Adds a legend of all policies except `without`, followed by `more`.
     pub fn legend(&self, page: &mut Page, without: Option<&str>, more: Option<Entry<'static>>) {
         let mut once: BTreeMap<usize, &Line> = BTreeMap::new();
         for line in self.lines().filter(|line| Some(line.policy.as_str()) != without) {
@@ -139,7 +140,7 @@ impl<'a> Simulation<'a> {
         page.legend(&entries.collect::<Vec<_>>());
     }
 
-    /// Draws a quantity of a line, with a bar where its interval has a width.
+    /// Draws a quantity of a line. Intervals without width are not drawn.
     pub fn draw_line(
         &self,
         line: &Line,
@@ -148,44 +149,43 @@ impl<'a> Simulation<'a> {
         y: &Axis,
         quantity: impl Fn(&Row) -> Estimate,
     ) {
-        let (style, color) = (line.style, theme::series(line.style));
-        let known = || {
-            let of = |row: &&Row| Some((x.at(ranks_of(row)), quantity(row).value?, quantity(row)));
-            line.rows.iter().filter_map(of)
+        let style = line.style;
+        let value = |row: &&Row| {
+            let Estimate { value, interval } = quantity(row);
+            let interval = interval.filter(|(low, high)| low < high);
+            Value::of(x.at(ranks_of(row)), y, Estimate { value, interval })
         };
-        let path: Vec<Point> = known().map(|(x, value, _)| (x, y.at(value))).collect();
-        drawing.broken(&path, color, 3.0, dash::pattern(style));
-        for (x, value, Estimate { interval, .. }) in known() {
-            if let Some((low, high)) = interval.filter(|(low, high)| low < high) {
-                theme::interval(drawing, x, y.at(low), y.at(high), color);
-            }
-            theme::marker(drawing, style, (x, y.at(value)), radius(style), false);
-        }
+        let mut series = Series::new(style, line.rows.iter().filter_map(value));
+        series.radius = radius(style);
+        drawing.broken(&series.path(), theme::series(style), 3.0, dash::pattern(style));
+        series.draw_markers(drawing);
     }
 
-    /// The numbers and names at the right ends of lines that reach the most ranks.
-    pub fn draw_ends(
+    /// Draws values and names at the right ends of those lines that reach the largest number of
+    /// ranks.
+    pub fn draw_ends<'b>(
         &self,
-        lines: &[&Line],
+        lines: impl Iterator<Item = &'b Line<'b>>,
         drawing: &mut Drawing,
         frame: Frame,
         y: &Axis,
-        number: impl Fn(&Row) -> Option<(f64, String)>,
+        value: impl Fn(&Row) -> Option<f64>,
     ) {
         let Some(most) = self.selection.ranks().pop() else { return };
-        let end = |line: &&Line| {
-            let (value, words) = number(line.at(most)?)?;
-            Some(End { y: y.at(value), style: line.style, words, name: line.policy.clone() })
+        let end = |line: &Line| {
+            let value = value(line.at(most)?)?;
+            let (words, name) = (theme::significant(value, 3), line.policy.clone());
+            Some(End { y: y.at(value), style: line.style, words, name })
         };
-        ends::draw(drawing, frame, lines.iter().filter_map(end).collect());
+        ends::draw(drawing, frame, lines.filter_map(end).collect());
     }
 
-    /// The caption, with the figure's own notes.
+    /// The caption, with the notes of the figure.
     pub fn caption(&self, drawn: fn(&Row) -> Estimate, notes: Vec<String>) -> Caption {
         self.caption_on(&self.selection.ranks(), drawn, notes)
     }
 
-    /// The same of a figure that shows only some numbers of ranks.
+    /// The caption of a figure that shows only the given numbers of ranks.
     pub fn caption_on(
         &self,
         ranks: &[f64],
@@ -218,7 +218,7 @@ impl<'a> Line<'a> {
         lines.filter(|line| !line.rows.is_empty()).collect()
     }
 
-    /// The row of so many ranks.
+    /// The row for a number of ranks.
     pub fn at(&self, ranks: f64) -> Option<&'a Row> {
         self.rows.iter().copied().find(|row| row.ranks == Some(ranks))
     }
@@ -226,44 +226,29 @@ impl<'a> Line<'a> {
     fn entry(&self) -> Entry<'static> {
         let style = self.style;
         Entry {
-            sign: Box::new(move |drawing, (x, y)| {
-                let half = SIGN / 2.0;
-                let ends = [(x - half, y), (x + half, y)];
-                drawing.broken(&ends, theme::series(style), 3.0, dash::pattern(style));
-                theme::marker(drawing, style, (x, y), radius(style), false);
+            sign: Box::new(move |drawing, at| {
+                let color = theme::series(style);
+                drawing.broken(&sign_ends(at), color, 3.0, dash::pattern(style));
+                theme::marker(drawing, style, at, radius(style), false);
             }),
             label: self.policy.clone(),
         }
     }
 }
 
-/// Markers shrink from one policy to the next, for where policies are alike, the next one's must not
-/// hide those before.
+/// The radius of a policy's markers. It shrinks from one policy to the next, so that markers at the
+/// same place stay visible.
 fn radius(style: usize) -> f64 {
     [14.0, 13.0, 11.5, 10.0, 8.5, 7.0, 5.5][style % 7]
 }
 
-/// A dashed line of ink in a legend.
-pub(crate) fn dashed(label: &str) -> Entry<'static> {
-    Entry {
-        sign: Box::new(|drawing, (x, y)| {
-            let half = SIGN / 2.0;
-            drawing.dashes((x - half, y), (x + half, y), theme::INK, 3.0);
-        }),
-        label: label.to_string(),
-    }
-}
-
-pub(crate) fn ranks_of(row: &Row) -> f64 {
-    row.ranks.expect("rows without ranks have left the selection")
-}
-
-/// Not engines: a policy may need another than most, and the caption says which has which.
+/// The columns that pictures keep apart. Engines are not among them: policies of one picture may have
+/// different engines, and the caption names them.
 fn apart(row: &Row) -> Vec<&str> {
     vec![&row.machine, &row.dtype, &row.op]
 }
 
-/// Rows of one case differ in nothing that was set.
+/// The settings of a row.
 fn case(row: &Row) -> Vec<String> {
     let settings = format!(
         "{:?} {:?} {:?} {:?} {:?}",

@@ -1,24 +1,25 @@
-//! Throughput of each policy over that of one, the coordinator's, over ranks: simulated training, a
-//! panel per workload.
+//! Throughput of each policy relative to that of a baseline, the coordinator, over ranks in simulated
+//! training, a panel per workload.
 
 use crate::axis::Axis;
 use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
-use crate::page::Page;
-use crate::panels::{self, Frame, Shape};
+use crate::frame::Frame;
+use crate::page::{Entry, Page};
+use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
-use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted, dashed};
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "speedup", sheets };
 
-/// About so many ranks are told in words and numbers, if there are: the most that negotiation with
-/// bit vectors was published for.
+/// The finding and the printed numbers are for about this many ranks, if there are rows: the most
+/// that results of negotiation with bit vectors were published for.
 const TOLD: f64 = 6000.0;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let wanted = Wanted {
         complete: |row| row.throughput_samples_s.value > Some(0.0),
-        columns: "throughput_samples_s_p50, beside a baseline,",
+        columns: "throughput_samples_s_p50 (a baseline too)",
         ranks_min: 2,
     };
     Simulation::sheets(rows, &wanted, |simulation| {
@@ -27,13 +28,13 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     })
 }
 
-/// Policies and what they are compared with.
+/// The policies and the baseline.
 struct Speedup<'a> {
     simulation: &'a Simulation<'a>,
     baseline: &'a str,
     /// The panels that have the baseline and others.
     panels: Vec<&'a Panel<'a>>,
-    /// The policy whose speed-up is told, and on how many ranks.
+    /// The policy and the number of ranks of the finding.
     told: (&'a str, f64),
 }
 
@@ -49,7 +50,7 @@ impl<'a> Speedup<'a> {
             let lines = panels.iter().flat_map(|panel| &panel.lines);
             lines.filter(|line| line.policy != baseline)
         };
-        // Of Horovod's own, for then a difference is the coordinator's.
+        // A policy of Horovod differs from the baseline by the coordinator alone.
         let told = |line: &&Line| {
             let name = &line.policy;
             (!name.contains("bitvector"), !name.starts_with("horovod"), line.style)
@@ -63,13 +64,13 @@ impl<'a> Speedup<'a> {
     fn draw(&self) -> Drawing {
         let title = format!("Throughput relative to {}, by number of ranks", self.baseline);
         let mut page = Page::new(&title, &self.finding());
-        let one = dashed(&format!("{}: 1", self.baseline));
+        let one = Entry::dashed(&format!("{}: 1", self.baseline));
         self.simulation.legend(&mut page, Some(self.baseline), Some(one));
-        let each = self.panels.iter().flat_map(|panel| {
-            let lines = panel.lines.iter().flat_map(|line| &line.rows);
-            lines.filter_map(|row| self.ratio(panel, row).span())
+        let values = self.panels.iter().flat_map(|panel| {
+            let rows = panel.lines.iter().flat_map(|line| &line.rows);
+            rows.flat_map(|row| self.ratio(panel, row).ends())
         });
-        let values: Vec<f64> = each.flat_map(|(low, high)| [low, high]).collect();
+        let values: Vec<f64> = values.collect();
         let titles: Vec<String> = self.panels.iter().map(|panel| panel.title.clone()).collect();
         let shape = Shape::usual(130.0, self.simulation.ends_room(), titles.len());
         panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
@@ -84,12 +85,12 @@ impl<'a> Speedup<'a> {
     fn draw_panel(&self, panel: &Panel, values: &[f64], drawing: &mut Drawing, frame: Frame) {
         let x = self.simulation.ranks_axis(drawing, frame);
         let wide = Axis::measured(values, frame.bottom, frame.top);
-        let y = match wide.scale() {
-            "linear" => Axis::shares(1.0, values, frame.bottom, frame.top),
-            _ => wide,
+        let y = if wide.is_logarithmic() {
+            wide
+        } else {
+            Axis::shares(1.0, values, frame.bottom, frame.top)
         };
-        let title = format!("times the throughput ({})", y.scale());
-        y.draw_left(drawing, frame.left, frame.right, &title);
+        y.draw_left(drawing, frame, "times the throughput");
         let one = y.at(1.0);
         drawing.dashes((frame.left, one), (frame.right, one), theme::INK, 3.0);
         let others = || panel.lines.iter().filter(|line| line.policy != self.baseline);
@@ -106,15 +107,12 @@ impl<'a> Speedup<'a> {
                 .collect();
             number(drawing, frame, &points, (x.at(ranks), y.at(value)), value);
         }
-        drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
-        let lines: Vec<&Line> = others().collect();
-        self.simulation.draw_ends(&lines, drawing, frame, &y, |row| {
-            let value = self.ratio(panel, row).value?;
-            Some((value, theme::significant(value, 3)))
-        });
+        frame.draw(drawing);
+        let ratio = |row: &Row| self.ratio(panel, row).value;
+        self.simulation.draw_ends(others(), drawing, frame, &y, ratio);
     }
 
-    /// A row's throughput over the baseline's on as many ranks.
+    /// A row's throughput relative to the baseline's on the same number of ranks.
     fn ratio(&self, panel: &Panel, row: &Row) -> Estimate {
         let base = panel.lines.iter().find(|line| line.policy == self.baseline);
         let Some(base) = base.zip(row.ranks).and_then(|(line, ranks)| line.at(ranks)) else {
@@ -134,7 +132,7 @@ impl<'a> Speedup<'a> {
         self.ratio(panel, line.at(ranks)?).value
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let (policy, ranks) = self.told;
         let of = |panel: &&Panel| {
@@ -148,19 +146,19 @@ impl<'a> Speedup<'a> {
     }
 }
 
-/// The value nearest to another, if it is within a quarter of it.
+/// The value nearest to `target`, if they differ by less than a factor of 1.25.
 pub(crate) fn near(values: &[f64], target: f64) -> Option<f64> {
     let off = |value: &f64| (value / target).ln().abs();
     let nearest = values.iter().copied().min_by(|a, b| off(a).total_cmp(&off(b)))?;
     (off(&nearest) < 1.25_f64.ln()).then_some(nearest)
 }
 
-/// A number beside its point, where it covers no marker if there is such a place, on paper of its own
-/// so that lines do not run through it.
+/// Draws a number beside its point on a white rectangle, at a place where it covers no marker if there
+/// is one.
 fn number(drawing: &mut Drawing, frame: Frame, points: &[Point], (x, y): Point, value: f64) {
     let words = theme::significant(value, 3);
     let width = text_width(&words, theme::TICK, true);
-    // Above first and to the left, for lines rise to the right; then ever further off.
+    // First above and to the left, as lines rise to the right, then further and further away.
     let places = (0..6).flat_map(|step| {
         let off = 68.0 + 30.0 * f64::from(step);
         let right = x + 12.0 + width;
@@ -187,12 +185,6 @@ mod tests {
     use super::*;
     use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
 
-    fn words(rows: &[synthetic::Row]) -> String {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0).words().replace('\n', " ")
-    }
-
     fn row(name: &str, ranks: u32, samples_s: &str) -> synthetic::Row {
         let row = policy("vgg16", name, ranks).with("throughput_samples_s_p50", samples_s);
         row.with("throughput_samples_s_p50_low", "").with("throughput_samples_s_p50_high", "")
@@ -209,7 +201,7 @@ mod tests {
             row("horovod-bitvector", 27600, "2000"),
             row("ddp", 27600, "2500"),
         ];
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         let finding = "horovod-bitvector over horovod-coordinator on 6144 ranks: vgg16 2.25. ddp \
                        horovod-bitvector horovod-coordinator: 1 vgg16, 64";
         assert!(said.contains(finding), "{said}");
@@ -217,16 +209,16 @@ mod tests {
             said.contains(" 2.25 5.00 ddp 4.00 horovod-bitvector "),
             "beside the points: {said}"
         );
-        let said = words(&[&rows[..2], &rows[4..]].concat());
+        let said = FIGURE.words(&[&rows[..2], &rows[4..]].concat());
         assert!(said.contains("on 27\u{202f}600 ranks: vgg16 4.00."), "{said}");
     }
 
     #[test]
     fn without_bit_vectors_another_of_horovod_is_told() {
         let names = ["byteps", "ddp", "horovod-coordinator", "horovod-grouped"];
-        let said = words(&scaling(&["vgg16"], &names, &[6, 6000]));
+        let said = FIGURE.words(&scaling(&["vgg16"], &names, &[6, 6000]));
         assert!(said.contains("horovod-grouped over horovod-coordinator on 6000 ranks"), "{said}");
-        let said = words(&scaling(&["vgg16"], &names[..3], &[6, 6000]));
+        let said = FIGURE.words(&scaling(&["vgg16"], &names[..3], &[6, 6000]));
         assert!(said.contains("byteps over horovod-coordinator on 6000 ranks"), "{said}");
     }
 
@@ -249,7 +241,7 @@ mod tests {
     #[test]
     fn without_a_coordinator_the_first_is_the_baseline() {
         let rows = scaling(&["vgg16"], &["tf-distribute", "ddp"], &[6, 12]);
-        assert!(words(&rows).contains("Throughput relative to ddp, by number of ranks"));
+        assert!(FIGURE.words(&rows).contains("Throughput relative to ddp, by number of ranks"));
     }
 
     #[test]
@@ -278,18 +270,18 @@ mod tests {
     fn a_workload_without_the_baseline_has_no_panel_and_a_baseline_alone_no_picture() {
         let mut rows = scaling(&["vgg16"], &["horovod-coordinator", "ddp"], &[6, 12]);
         rows.extend(scaling(&["resnet50"], &["ddp", "byteps"], &[6, 12]));
-        let said = words(&rows);
+        let said = FIGURE.words(&rows);
         assert!(said.contains("vgg16, 64") && !said.contains("resnet50, 64"), "{said}");
         let alone = scaling(&["vgg16"], &["ddp"], &[6, 12]);
         let reason = "no simulated rows of kind `step` with status ok have a policy and \
-                      throughput_samples_s_p50, beside a baseline, for several numbers of ranks";
+                      throughput_samples_s_p50 (a baseline too) for several numbers of ranks";
         assert_eq!(FIGURE.refusal(&alone), reason);
     }
 
     #[test]
     fn all_workloads_fit() {
-        words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
-        words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+        FIGURE.words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        FIGURE.words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
     }
 
     #[test]

@@ -1,10 +1,10 @@
-//! Step time over fusion threshold and cycle time: which settings are best, and which are as good.
+//! Step time over fusion threshold and cycle time: the fastest setting, and those that tie with it.
 //!
-//! A heat map for each algorithm (downwards) and control plane (across), all in one colour scale.
-//! A winner alone would claim more than the samples say, so every setting whose interval overlaps
-//! the best one's is outlined, over the whole figure. Cells are equally large, not to scale: the
-//! settings tried are few and far apart. Horovod's defaults carry a corner, for they are what one
-//! would have without tuning.
+//! The figure has a heat map for each algorithm (rows) and control plane (columns), all with the
+//! same colour scale. Every setting whose interval overlaps that of the fastest one is outlined,
+//! because the samples do not tell which of them is faster. All cells have the same size, whatever
+//! the values along the sides. Horovod's defaults have a corner, as they are what applies without
+//! tuning.
 
 use crate::caption::Caption;
 use crate::cell::{CELL_GAP, Cell, Shape};
@@ -14,25 +14,13 @@ use crate::drawing::{Align, Drawing, Text};
 use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
-use crate::selection::{self, Selection};
-use crate::{Figure, Sheet, theme};
+use crate::selection::Selection;
+use crate::{Figure, Sheet, distinct, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "surface", sheets };
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let selections = Selection::of(rows, "step", |row| {
-        vec![
-            row.algorithm.clone(),
-            row.groups.clone(),
-            row.control_plane.clone(),
-            format!("{:?} {:?}", row.fusion_threshold_bytes, row.cycle_time_ms),
-        ]
-    });
-    if selections.is_empty() {
-        let reason = selection::none(rows, &["step"], "run a sweep of training steps");
-        return vec![Sheet::Skipped { reason }];
-    }
-    selections.into_iter().map(sheet).collect()
+    steps::sheets(rows, sheet)
 }
 
 fn sheet(mut selection: Selection) -> Sheet {
@@ -45,7 +33,7 @@ fn sheet(mut selection: Selection) -> Sheet {
     Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
-/// The cells of one picture and the values along its sides, sorted.
+/// The cells of one picture and the sorted values along its sides.
 struct Surface {
     cells: Vec<Cell>,
     algorithms: Vec<String>,
@@ -64,12 +52,7 @@ impl Surface {
         let mut algorithms: Vec<String> = cells.iter().map(|cell| cell.algorithm.clone()).collect();
         algorithms.sort();
         algorithms.dedup();
-        let numbers = |number: fn(&Cell) -> f64| {
-            let mut numbers: Vec<f64> = cells.iter().map(number).collect();
-            numbers.sort_by(f64::total_cmp);
-            numbers.dedup();
-            numbers
-        };
+        let numbers = |number: fn(&Cell) -> f64| distinct::ascending(cells.iter().map(number));
         let (thresholds, cycles) = (numbers(|cell| cell.threshold), numbers(|cell| cell.cycle));
         let planes = selection.control_planes();
         Surface { algorithms, planes, thresholds, cycles, cells }
@@ -89,7 +72,7 @@ impl Surface {
         })
     }
 
-    /// What the picture shows, in a sentence.
+    /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
         let best = self.best();
         let tied = self.cells.iter().filter(|cell| cell.ties_with(best)).count() - 1;
@@ -217,13 +200,13 @@ impl Surface {
                 defaults::mark(drawing, setting, corner, height - 2.0 * edge, size, ink);
             }
         }
-        // Last, so that its cell's text does not cover it.
+        // Drawn last so that no text of a cell covers it.
         if let Some((at, radius)) = star {
             theme::star(drawing, at, radius);
         }
     }
 
-    /// The signs that occur.
+    /// The legend: those signs that occur.
     fn entries(&self) -> Vec<Entry<'static>> {
         let mut entries = vec![
             Entry {
@@ -256,14 +239,15 @@ impl Surface {
 }
 
 const LEFT: f64 = 190.0;
-/// Room for the colour bar.
+/// Room for the colour bar, in pixels.
 const RIGHT: f64 = 250.0;
 const TITLE_HEIGHT: f64 = 54.0;
 const PANEL_GAP: f64 = 30.0;
 const OUTLINE: f64 = 6.0;
 const STAR: f64 = 17.0;
 
-/// Outlines a cell along the inside of its edges, apart from its colour, which may be dark.
+/// Outlines a cell along the inside of its edges, with a white line between outline and cell, whose
+/// colour may be dark.
 fn outline(drawing: &mut Drawing, [x, y, width, height]: Rectangle) {
     let mut inner = |edge: f64, color, stroke| {
         let (w, h) = (width - 2.0 * edge, height - 2.0 * edge);
@@ -273,7 +257,7 @@ fn outline(drawing: &mut Drawing, [x, y, width, height]: Rectangle) {
     inner(OUTLINE / 2.0, theme::INK, OUTLINE);
 }
 
-/// Whose cells stand where.
+/// The algorithm and control plane of a heat map, and its position.
 struct Panel<'a> {
     algorithm: &'a str,
     plane: &'a str,
@@ -286,12 +270,6 @@ mod tests {
     use super::*;
     use crate::drawing::Mark;
     use crate::synthetic::{self, grid, step};
-
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
 
     fn outlined(drawing: &Drawing) -> usize {
         let outline = |mark: &&Mark| matches!(mark, Mark::Line { width, .. } if *width == OUTLINE);
@@ -316,7 +294,7 @@ mod tests {
 
     #[test]
     fn exactly_the_settings_that_tie_with_the_fastest_are_outlined() {
-        let drawing = draw(&column(&[
+        let drawing = FIGURE.drawing(&column(&[
             (100.0, Some((98.0, 102.0))),  // the fastest
             (101.0, Some((99.0, 103.0))),  // overlaps
             (104.0, Some((102.0, 106.0))), // touches
@@ -335,7 +313,7 @@ mod tests {
         let mut rows: Vec<_> =
             grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0]).into_iter().map(same).collect();
         rows[0] = rows[0].with("time_us_p50", "99200");
-        let drawing = draw(&rows);
+        let drawing = FIGURE.drawing(&rows);
         let area = |mark: &Mark| match mark {
             Mark::Area { points, color }
                 if points.len() == 4
@@ -378,23 +356,22 @@ mod tests {
         let rows = grid(&["ring", "tree"], &[64.0], &[5.0]);
         let same = |row: synthetic::Row| row.with_estimate("time_us_p50", 1e5, 1e3);
         let rows: Vec<_> = rows.into_iter().map(same).collect();
-        assert_eq!(outlined(&draw(&rows)), 4);
+        assert_eq!(outlined(&FIGURE.drawing(&rows)), 4);
     }
 
     #[test]
     fn cells_show_value_and_interval() {
-        let words = draw(&column(&[(12.345, Some((12.0, 14.4))), (1234.0, None)]))
-            .words()
-            .replace('\n', " ");
+        let words =
+            FIGURE.drawing(&column(&[(12.345, Some((12.0, 14.4))), (1234.0, None)])).prose();
         assert!(words.contains("12.3 12.0–14.4 1230"), "{words}");
         assert!(words.contains("1 of 2 points have no interval"), "{words}");
     }
 
     #[test]
     fn defaults_of_horovod_are_explained_where_they_were_tried() {
-        let words = draw(&grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0])).words();
+        let words = FIGURE.drawing(&grid(&["ring"], &[64.0, 128.0], &[1.0, 5.0])).words();
         assert!(words.contains("Horovod's default since 0.21\nHorovod's default before 0.21"));
-        let words = draw(&grid(&["ring"], &[64.0, 128.0], &[1.0])).words();
+        let words = FIGURE.drawing(&grid(&["ring"], &[64.0, 128.0], &[1.0])).words();
         assert!(words.contains("Horovod's default since 0.21"));
         assert!(!words.contains("Horovod's default before"));
     }
@@ -404,15 +381,15 @@ mod tests {
         let mut rows = grid(&["ring"], &[0.0, 64.0], &[1.0, 5.0]);
         rows[0] = rows[0].with("status", "wrong");
         rows[1] = rows[1].with("time_us_p50", "");
-        let words = draw(&rows).words().replace('\n', " ");
+        let words = FIGURE.drawing(&rows).prose();
         assert!(words.contains("no value"));
         assert!(words.contains("2 cases left out: 1 without a value, 1 wrong."), "{words}");
-        assert!(!draw(&grid(&["ring"], &[0.0], &[1.0])).words().contains("no value"));
+        assert!(!FIGURE.drawing(&grid(&["ring"], &[0.0], &[1.0])).words().contains("no value"));
     }
 
     #[test]
     fn settings_are_sorted_and_no_fusion_is_off() {
-        let words = draw(&grid(&["ring"], &[128.0, 0.0, 0.5], &[5.0])).words();
+        let words = FIGURE.drawing(&grid(&["ring"], &[128.0, 0.0, 0.5], &[5.0])).words();
         assert!(words.contains("off\n0.5\n128\nfusion threshold (MiB)"), "{words}");
         let planes = (words.find("ring, coordinator\n"), words.find("ring, bitvector\n"));
         assert!(planes.0 < planes.1, "the coordinator stands left");
@@ -426,11 +403,15 @@ mod tests {
         for columns in [1, 2, thresholds.len()] {
             for rows in [1, 2, cycles.len()] {
                 for panels in [1, algorithms.len()] {
-                    draw(&grid(&algorithms[..panels], &thresholds[..columns], &cycles[..rows]));
+                    FIGURE.drawing(&grid(
+                        &algorithms[..panels],
+                        &thresholds[..columns],
+                        &cycles[..rows],
+                    ));
                 }
             }
         }
-        draw(&[step("ring", "coordinator", 0.0, 0.0)]);
+        FIGURE.drawing(&[step("ring", "coordinator", 0.0, 0.0)]);
     }
 
     #[test]

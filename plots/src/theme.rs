@@ -1,7 +1,7 @@
 //! Colours, markers, sizes, and numbers as text.
 //!
-//! A page is printed about 160 mm wide (two columns of a paper at nine tenths), 12.5 pixels to the
-//! millimetre; text of 28 pixels is then a good 6 points.
+//! A page is printed about 160 mm wide, which is 90 % of the width of a two-column paper. At 12.5
+//! pixels per millimetre, text of 28 pixels has a little more than 6 points.
 
 use plotters::style::RGBColor;
 
@@ -9,7 +9,7 @@ use crate::drawing::{Drawing, Point};
 
 /// The width of every page.
 pub(crate) const WIDTH: f64 = 2000.0;
-/// Free space at the page's edges.
+/// Free space at the edges of a page, in pixels.
 pub(crate) const MARGIN: f64 = 30.0;
 
 /// Text sizes, in pixels per em.
@@ -23,11 +23,11 @@ pub(crate) const INK: RGBColor = RGBColor(0, 0, 0);
 pub(crate) const SOFT: RGBColor = RGBColor(80, 80, 80);
 pub(crate) const GRID: RGBColor = RGBColor(222, 222, 222);
 pub(crate) const WARNING: RGBColor = RGBColor(213, 94, 0);
-/// What values are hoped to be within.
+/// The band of a goal.
 pub(crate) const BAND: RGBColor = RGBColor(226, 236, 244);
 
-/// Okabe and Ito's colours, which readers with any colour vision tell apart, without the yellow
-/// that vanishes on paper.
+/// The colours of Okabe and Ito, which readers with any colour vision can distinguish, without
+/// yellow, which is hard to see on white.
 const SERIES: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -38,7 +38,7 @@ const SERIES: [RGBColor; 7] = [
     RGBColor(0, 0, 0),
 ];
 
-/// Ten equidistant colours of viridis, from dark to bright.
+/// Ten equidistant colours of the viridis scale, from dark to bright.
 const VIRIDIS: [RGBColor; 10] = [
     RGBColor(0x44, 0x01, 0x54),
     RGBColor(0x48, 0x28, 0x78),
@@ -57,7 +57,7 @@ pub(crate) fn series(index: usize) -> RGBColor {
     SERIES[index % SERIES.len()]
 }
 
-/// A colour that steps back behind the others.
+/// A faint version of a colour, for the background.
 pub(crate) fn faint(color: RGBColor) -> RGBColor {
     let towards = |channel: u8, paper: u8| {
         (0.35 * f64::from(channel) + 0.65 * f64::from(paper)).round() as u8
@@ -65,7 +65,7 @@ pub(crate) fn faint(color: RGBColor) -> RGBColor {
     RGBColor(towards(color.0, PAPER.0), towards(color.1, PAPER.1), towards(color.2, PAPER.2))
 }
 
-/// Viridis at a part from 0, dark, to 1, bright.
+/// The colour of the viridis scale at `part`, from 0 (dark) to 1 (bright).
 pub(crate) fn viridis(part: f64) -> RGBColor {
     let place = part.clamp(0.0, 1.0) * (VIRIDIS.len() - 1) as f64;
     let below = (place as usize).min(VIRIDIS.len() - 2);
@@ -76,8 +76,8 @@ pub(crate) fn viridis(part: f64) -> RGBColor {
     RGBColor(mix(low.0, high.0), mix(low.1, high.1), mix(low.2, high.2))
 }
 
-/// Black or white, whichever is easier to read on a colour. WCAG's ratio would change over at a
-/// luminance of 0.18, where the eye still finds black on teal dim.
+/// Black or white, whichever is easier to read on a colour. By WCAG's contrast ratio, black would be
+/// chosen from a luminance of 0.18 on, where black on teal is hard to read.
 pub(crate) fn readable_on(background: RGBColor) -> RGBColor {
     let light = |channel: u8| (f64::from(channel) / 255.0).powf(2.2);
     let luminance =
@@ -85,10 +85,10 @@ pub(crate) fn readable_on(background: RGBColor) -> RGBColor {
     if luminance > 0.25 { INK } else { PAPER }
 }
 
-/// The radius of a marker in a plot.
+/// The radius of a marker in a plot, in pixels.
 pub(crate) const MARKER: f64 = 11.0;
 
-/// Draws the n-th marker in its colour: six shapes, filled or hollow.
+/// Draws the n-th marker, one of six shapes, in the colour of the n-th series.
 pub(crate) fn marker(
     drawing: &mut Drawing,
     index: usize,
@@ -99,7 +99,7 @@ pub(crate) fn marker(
     marker_in(drawing, index, center, radius, hollow, series(index));
 }
 
-/// Draws the n-th marker in a colour of choice.
+/// Draws the n-th marker in a colour.
 pub(crate) fn marker_in(
     drawing: &mut Drawing,
     index: usize,
@@ -140,7 +140,7 @@ pub(crate) fn marker_in(
     }
 }
 
-/// An interval: a bar with ends.
+/// Draws an interval as a bar with ends.
 pub(crate) fn interval(drawing: &mut Drawing, x: f64, low: f64, high: f64, color: RGBColor) {
     const HALF: f64 = 9.0;
     drawing.line(&[(x, low), (x, high)], color, 3.0);
@@ -149,7 +149,7 @@ pub(crate) fn interval(drawing: &mut Drawing, x: f64, low: f64, high: f64, color
     }
 }
 
-/// A five-pointed star, with a rim of paper that lifts it off what it covers.
+/// Draws a five-pointed star with a white rim.
 pub(crate) fn star(drawing: &mut Drawing, center: Point, radius: f64) {
     for (radius, color) in [(radius * 1.4, PAPER), (radius, INK)] {
         let tip = |index: i32| {
@@ -161,7 +161,8 @@ pub(crate) fn star(drawing: &mut Drawing, center: Point, radius: f64) {
     }
 }
 
-/// A number to some significant digits, thousands set apart: `0.012`, `12.3`, `12 300`.
+/// A number with `digits` significant digits and a space between thousands: `0.012`, `12.3`,
+/// `12 300`.
 pub(crate) fn significant(value: f64, digits: i32) -> String {
     if value == 0.0 {
         return "0".to_string();
@@ -174,27 +175,26 @@ pub(crate) fn significant(value: f64, digits: i32) -> String {
     grouped(&format!("{rounded:.*}", (digits - 1 - magnitude).max(0) as usize))
 }
 
-/// The uncertainty of a value that is printed with three digits: two digits of its own, but at most
-/// one place beyond the value's last.
+/// The uncertainty of a value that is printed with three digits: two significant digits, but at most
+/// one decimal place more than the value.
 pub(crate) fn uncertainty(half_width: f64, value: f64) -> String {
-    let places = |number: f64, digits: f64| match number {
-        0.0 => 0.0,
-        number => (digits - 1.0 - number.log10().floor()).max(0.0),
+    let places = |number: f64, digits: f64| {
+        if number == 0.0 { 0.0 } else { (digits - 1.0 - number.log10().floor()).max(0.0) }
     };
     format!("{half_width:.*}", places(half_width, 2.0).min(places(value, 3.0) + 1.0) as usize)
 }
 
-/// A number as short as it can be said exactly: `0.5`, `64`, `1000`.
+/// The shortest exact form of a number: `0.5`, `64`, `1000`.
 pub(crate) fn plain(value: f64) -> String {
     format!("{value}")
 }
 
-/// A number that was set, such as of ranks, to its last digit: `0.5`, `12 288`.
+/// The exact form of a number with a space between thousands: `0.5`, `12 288`.
 pub(crate) fn exact(value: f64) -> String {
     grouped(&plain(value))
 }
 
-/// A tick's number: no digits that say nothing.
+/// A tick's label: four significant digits without trailing zeros after the point.
 pub(crate) fn tick(value: f64) -> String {
     let text = significant(value, 4);
     if text.contains('.') {
@@ -204,7 +204,7 @@ pub(crate) fn tick(value: f64) -> String {
     }
 }
 
-/// A number of bytes in its largest binary unit: `64 KiB`, `1.5 MiB`.
+/// A number of bytes in the largest binary unit that fits: `64 KiB`, `1.5 MiB`.
 pub(crate) fn bytes(value: f64) -> String {
     let mut scaled = value;
     let mut unit = "B";
@@ -218,12 +218,12 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{} {unit}", tick(scaled))
 }
 
-/// A fusion threshold in MiB, as on an axis: `off`, `0.5`, `64`.
+/// A fusion threshold in MiB for an axis: `off`, `0.5`, `64`.
 pub(crate) fn threshold_mib(bytes: f64) -> String {
     if bytes == 0.0 { "off".to_string() } else { tick(bytes / MIB) }
 }
 
-/// A fusion threshold in a sentence: `fusion off`, `64 MiB`.
+/// A fusion threshold for a sentence: `fusion off`, `64 MiB`.
 pub(crate) fn threshold(bytes: f64) -> String {
     if bytes == 0.0 { "fusion off".to_string() } else { format!("{} MiB", tick(bytes / MIB)) }
 }
@@ -240,7 +240,7 @@ pub(crate) fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
-/// Puts a narrow space before every third digit from the point, from 10 000 on.
+/// Puts a narrow space between thousands of numbers from 10 000 on.
 fn grouped(number: &str) -> String {
     let whole = number.find('.').unwrap_or(number.len());
     if whole < 5 {

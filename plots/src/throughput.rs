@@ -1,20 +1,24 @@
 //! Samples per second over ranks in simulated training, one line per policy and a panel per
 //! workload.
 //!
-//! Every rank has the same work whatever the world (weak scaling), so the ideal is a straight line.
+//! Every rank has the same work for any number of ranks (weak scaling), so the ideal is a straight
+//! line.
 
 use crate::axis::Axis;
 use crate::dash;
+use crate::distinct;
 use crate::drawing::{Drawing, HARD_SPACE, Point};
-use crate::page::Page;
-use crate::panels::{self, Frame, Shape};
-use crate::rows::{Estimate, Row, Rows};
-use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted, dashed, ranks_of};
+use crate::frame::Frame;
+use crate::page::{Entry, Page};
+use crate::panels::{self, Shape};
+use crate::rows::{Row, Rows};
+use crate::selection::ranks_of;
+use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "throughput", sheets };
 
-/// Left of a panel: numbers in thousands, and what they count.
+/// Room left of a panel for labels and title, in pixels.
 const LEFT: f64 = 190.0;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -29,7 +33,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 fn draw(simulation: &Simulation) -> Drawing {
     let mut page = Page::new("Training throughput by number of ranks", &finding(simulation));
     let ideal = simulation.panels.iter().any(|panel| ideal(panel).is_some());
-    let ideal = ideal.then(|| dashed("ideal: each rank as fast as at the base"));
+    let ideal = ideal.then(|| Entry::dashed("ideal: each rank as fast as at the base"));
     simulation.legend(&mut page, None, ideal);
     let titles = simulation.titles();
     panels::lay(
@@ -46,13 +50,10 @@ fn draw(simulation: &Simulation) -> Drawing {
 fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, frame: Frame) {
     let x = simulation.ranks_axis(drawing, frame);
     let rows = || panel.lines.iter().flat_map(|line| &line.rows);
-    let spans = rows().filter_map(|row| row.throughput_samples_s.span());
-    let values: Vec<f64> = spans.flat_map(|(low, high)| [low, high]).collect();
-    // Large numbers in thousands, or ticks would take half the panel.
-    let (unit, of_unit) = match values.iter().copied().fold(0.0, f64::max) {
-        most if most >= 1e5 => (1e3, "1000 samples/s"),
-        _ => (1.0, "samples/s"),
-    };
+    let values: Vec<f64> = rows().flat_map(|row| row.throughput_samples_s.ends()).collect();
+    // Large numbers are in thousands, as the labels would take half the panel otherwise.
+    let most = values.iter().copied().fold(0.0, f64::max);
+    let (unit, of_unit) = if most >= 1e5 { (1e3, "1000 samples/s") } else { (1.0, "samples/s") };
     let path = ideal(panel).map(|(_, each)| {
         simulation.selection.ranks().into_iter().map(move |ranks| (ranks, ranks * each))
     });
@@ -60,28 +61,22 @@ fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, fra
     let all = values.iter().chain(path.iter().map(|(_, value)| value));
     let all: Vec<f64> = all.map(|value| value / unit).collect();
     let y = Axis::measured(&all, frame.bottom, frame.top);
-    y.draw_left(drawing, frame.left, frame.right, &format!("{of_unit} ({})", y.scale()));
+    y.draw_left(drawing, frame, of_unit);
     let path: Vec<Point> =
         path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
     drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
     for line in &panel.lines {
         simulation.draw_line(line, drawing, &x, &y, |row| {
-            let Estimate { value, interval } = row.throughput_samples_s;
-            Estimate {
-                value: value.map(|value| value / unit),
-                interval: interval.map(|(low, high)| (low / unit, high / unit)),
-            }
+            row.throughput_samples_s.map(|samples_s| samples_s / unit)
         });
     }
-    drawing.frame(frame.left, frame.top, frame.right, frame.bottom);
-    let lines: Vec<&Line> = panel.lines.iter().collect();
-    simulation.draw_ends(&lines, drawing, frame, &y, |row| {
-        let value = row.throughput_samples_s.value? / unit;
-        Some((value, theme::significant(value, 3)))
+    frame.draw(drawing);
+    simulation.draw_ends(panel.lines.iter(), drawing, frame, &y, |row| {
+        Some(row.throughput_samples_s.value? / unit)
     });
 }
 
-/// The base and the samples per second of each rank there, of the policy that has most.
+/// The base number of ranks and the samples per second and rank there, of the policy with the most.
 fn ideal(panel: &Panel) -> Option<(f64, f64)> {
     let base = |line: &Line| {
         let of = |row: &&Row| {
@@ -94,7 +89,7 @@ fn ideal(panel: &Panel) -> Option<(f64, f64)> {
     panel.lines.iter().filter_map(base).max_by(|(_, a), (_, b)| a.total_cmp(b))
 }
 
-/// What the picture shows, in a sentence.
+/// The finding of the picture in a sentence.
 fn finding(simulation: &Simulation) -> String {
     let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
     let most = |panel: &Panel| {
@@ -110,11 +105,8 @@ fn finding(simulation: &Simulation) -> String {
 }
 
 fn note(simulation: &Simulation) -> String {
-    let mut bases: Vec<f64> =
-        simulation.panels.iter().filter_map(ideal).map(|(base, _)| base).collect();
-    bases.sort_by(f64::total_cmp);
-    bases.dedup();
-    let bases: Vec<String> = bases.into_iter().map(theme::ranks).collect();
+    let bases = simulation.panels.iter().filter_map(ideal).map(|(base, _)| base);
+    let bases: Vec<String> = distinct::ascending(bases).into_iter().map(theme::ranks).collect();
     let ideal = match bases.as_slice() {
         [] => String::new(),
         bases => format!(
@@ -131,16 +123,6 @@ mod tests {
     use crate::drawing::{Mark, text_width};
     use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
 
-    fn draw(rows: &[synthetic::Row]) -> Drawing {
-        let mut drawings = FIGURE.drawings(rows);
-        assert_eq!(drawings.len(), 1);
-        drawings.remove(0)
-    }
-
-    fn words(rows: &[synthetic::Row]) -> String {
-        draw(rows).words().replace('\n', " ")
-    }
-
     /// 1000 and 1800 samples per second of one policy, on 6 and 12 ranks.
     fn two() -> [synthetic::Row; 2] {
         [(6, "1000", "1"), (12, "1800", "0.9")].map(|(ranks, samples_s, efficiency)| {
@@ -152,12 +134,12 @@ mod tests {
 
     #[test]
     fn the_most_samples_are_said_for_each_workload_and_every_policy_is_in_the_legend() {
-        let said = words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
+        let said = FIGURE.words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
         assert!(said.starts_with("Training throughput by number of ranks Most samples/s on 27"));
         for expected in POLICIES.iter().chain(&WORKLOADS).chain(&[
             "bert_large, 8 samples per rank",
             "ideal: each rank as fast as at the base",
-            "1000 samples/s (logarithmic)",
+            "1000 samples/s",
             "SIMULATED on machine file summit · engine rounds (our schedules in virtual time) · 10 \
              seeds",
             "6 to 27600 ranks, 6 per node;",
@@ -166,7 +148,9 @@ mod tests {
         ]) {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
-        assert!(words(&two()).contains("Most samples/s on 12 ranks: vgg16 1800 (ddp). ddp "));
+        assert!(
+            FIGURE.words(&two()).contains("Most samples/s on 12 ranks: vgg16 1800 (ddp). ddp ")
+        );
     }
 
     #[test]
@@ -178,7 +162,7 @@ mod tests {
         };
         let of = |workload, few, many| [row(workload, 6, few), row(workload, 27600, many)];
         let rows = [of("stemdl", "4.47", "20100"), of("vgg16", "1300", "12300000")].concat();
-        let drawing = draw(&[rows, of("x", "4.47", "20100").to_vec()].concat());
+        let drawing = FIGURE.drawing(&[rows, of("x", "4.47", "20100").to_vec()].concat());
         let right = |words: &str| {
             let texts = drawing.texts();
             let text = texts.iter().find(|text| text.words == words).expect("it is drawn");
@@ -209,7 +193,7 @@ mod tests {
         });
         assert_eq!(seen.get(), 1);
         let without = two().map(|row| row.with("efficiency_p50", ""));
-        let said = words(&without);
+        let said = FIGURE.words(&without);
         assert!(!said.contains("ideal") && !said.contains("Ideal"), "{said}");
     }
 
@@ -220,7 +204,7 @@ mod tests {
                 let of = |color| color == theme::series(0);
                 matches!(mark, Mark::Line { points, color, .. } if of(*color) && points.len() == 2)
             };
-            draw(rows).marks.iter().filter(own).count()
+            FIGURE.drawing(rows).marks.iter().filter(own).count()
         };
         let set = |low, high| {
             two().map(|row| {

@@ -1,5 +1,5 @@
-//! What is simulated beside what was measured: by others, at points that they published, and here,
-//! of algorithms over message size.
+//! Simulated relative to measured values: points that others published, and algorithms that were
+//! measured on the same machine.
 
 use crate::drawing::Drawing;
 use crate::page::Entry;
@@ -8,7 +8,7 @@ use crate::{Figure, Sheet, prediction, published, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "validation", sheets };
 
-/// What a simulation is hoped to be within, either way.
+/// The largest error to either side with which a simulation meets its goal.
 pub(crate) const GOAL_PERCENT: f64 = 15.0;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -21,7 +21,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     })
 }
 
-/// The band of the goal in a legend.
+/// The legend entry of the band of the goal.
 pub(crate) fn band() -> Entry<'static> {
     Entry {
         sign: Box::new(|drawing: &mut Drawing, (x, y)| {
@@ -31,7 +31,7 @@ pub(crate) fn band() -> Entry<'static> {
     }
 }
 
-/// The value in the middle; of an even number, between the middle two. None of none.
+/// The median: the mean of the middle two of an even number of values. `None` if there are none.
 pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let (low, high) =

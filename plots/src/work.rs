@@ -1,9 +1,10 @@
-//! What a rank computes in a simulated step, by which panels are told apart.
+//! The work of a rank in a simulated step. Each work has its own panel.
 
+use crate::distinct;
 use crate::rows::Row;
 use crate::theme;
 
-/// Of a row: workload, batch, and times of its parts.
+/// Workload, batch, and the times of forward pass, backward pass and optimizer of a row.
 pub(crate) fn of(row: &Row) -> Vec<String> {
     let number = |value: Option<f64>| value.map_or(String::new(), theme::plain);
     vec![
@@ -15,18 +16,13 @@ pub(crate) fn of(row: &Row) -> Vec<String> {
     ]
 }
 
-/// The distinct works, each at the place of its first row.
+/// The distinct works in the order of their first row.
 pub(crate) fn in_order<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Vec<String>> {
-    let mut works = Vec::new();
-    for work in rows.map(of) {
-        if !works.contains(&work) {
-            works.push(work);
-        }
-    }
-    works
+    distinct::in_order(rows.map(of))
 }
 
-/// As `resnet50, 64 samples per rank`; with times where works would otherwise have one title.
+/// A panel's title, such as `resnet50, 64 samples per rank`, with the times of its parts if two works
+/// would have the same title otherwise.
 pub(crate) fn title(work: &[String], works: &[Vec<String>]) -> String {
     let alike = works.iter().filter(|other| other[..2] == work[..2]).count();
     let mut words = vec![work[0].clone()];

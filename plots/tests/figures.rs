@@ -196,10 +196,10 @@ fn comparisons_become_pictures_and_their_wrong_fields_are_named() {
 
     let wrong = |text: String, from: &str, to: &str| refusal("compared", &text.replace(from, to));
     let found = wrong(published(), ",3000,", ",0,");
-    let expected = "rows.csv:4: column `published` holds `0` where a number above 0 was expected";
+    let expected = "rows.csv:4: column `published` has `0`, expected a number above 0";
     assert!(found.contains(expected), "{found}");
     let found = wrong(published(), "missed,the", "fine,the");
-    assert!(found.contains(":3: column `verdict` holds `fine` where met or missed"), "{found}");
+    assert!(found.contains(":3: column `verdict` has `fine`, expected met or missed"), "{found}");
     let found = wrong(validation(), "error_low", "low");
     assert!(found.contains(":1: column `error_low` is missing"), "{found}");
 }
@@ -271,8 +271,8 @@ fn a_malformed_number_is_named_with_its_place() {
         assert_eq!(
             refusal("number", &table(&[ring.clone(), ring.with("time_us_p50", found)])),
             format!(
-                "/rows.csv:3: column `time_us_p50` holds `{found}` where a number of at least 0 \
-                 was expected; correct the field, or empty it if the value is not known"
+                "/rows.csv:3: column `time_us_p50` has `{found}`, expected a number of at least 0; \
+                 correct the field, or leave it empty if the value is not known"
             )
         );
     }
@@ -282,9 +282,11 @@ fn a_malformed_number_is_named_with_its_place() {
 fn a_word_that_is_none_of_the_known_ones_is_refused() {
     let ring = step("ring", "coordinator", 64.0, 5.0);
     let status = refusal("word", &table(&[ring.with("status", "fine")]));
-    assert!(status.contains("rows.csv:2: column `status` holds `fine` where ok, wrong, failed or"));
+    assert!(
+        status.contains("rows.csv:2: column `status` has `fine`, expected ok, wrong, failed or")
+    );
     let truth = refusal("word", &table(&[ring.with("emulated", "yes")]));
-    assert!(truth.contains("`emulated` holds `yes` where true or false was expected"));
+    assert!(truth.contains("`emulated` has `yes`, expected true or false"));
 }
 
 #[test]
@@ -317,5 +319,8 @@ fn a_folder_that_cannot_be_made_is_named() {
     fs::write(&file, "").unwrap();
     let rows = read("rights_rows", &table(&sweep())).unwrap();
     let error = draw(&rows, &file.join("figures")).unwrap_err().to_string();
-    assert!(error.starts_with("cannot make the folder ") && error.contains("figures;"), "{error}");
+    assert!(
+        error.starts_with("cannot create the folder ") && error.contains("figures;"),
+        "{error}"
+    );
 }
