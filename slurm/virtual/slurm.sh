@@ -49,7 +49,7 @@ SelectTypeParameters=CR_CPU
 SlurmdParameters=config_overrides
 PropagateResourceLimitsExcept=MEMLOCK
 ReturnToService=2
-# Faults are found, and jobs started, without the patience that a large machine needs.
+# Faults are found, and jobs started, with shorter timeouts than a large machine needs.
 SlurmdTimeout=6
 MessageTimeout=5
 KillWait=2

@@ -5,17 +5,17 @@
 //! each other through what their launcher says and a connection to rank 0, see [`rendezvous`], and tell their
 //! [`facts`]; a [`seat`] is the GPU of each, and [`preflight`] what makes figures on them doubtful. Nothing
 //! waits for ever: whoever waits also looks whether NCCL reports an error and whether a process is gone,
-//! and gives up when its patience ends, see [`comm`].
+//! and gives up when its timeout ends, see [`comm`].
 
 pub mod alarm;
 pub mod allreduce;
+pub mod assignment;
 pub mod bench;
 pub mod comm;
 pub mod facts;
 pub mod library;
 pub mod preflight;
 pub mod rendezvous;
-pub mod seat;
 pub mod started;
 pub mod stepped;
 
@@ -45,10 +45,10 @@ pub enum NcclError {
     Cuda(#[from] CudaError),
     /// Processes did not find each other.
     #[error(transparent)]
-    Meeting(#[from] rendezvous::MeetingError),
+    NonblockingBarrier(#[from] rendezvous::RendezvousError),
     /// Ranks and GPUs do not fit together.
     #[error(transparent)]
-    Seat(#[from] seat::SeatError),
+    Assignment(#[from] assignment::AssignmentError),
     /// NCCL lacks what is needed.
     #[error(
         "{file} is NCCL {found}, and {} or later is needed; name another with KOLO_NCCL_LIB",
@@ -72,7 +72,7 @@ pub enum NcclError {
         /// What NCCL says.
         why: String,
     },
-    /// Patience has ended.
+    /// Timeout has ended.
     #[error(
         "rank {rank} has waited {:.1} s for {call}, and no process is known to be gone: one of the {ranks} \
          ranks does not do its part; NCCL_DEBUG=INFO tells more",

@@ -2,8 +2,8 @@
 //! are reduced beside the background loop, as Horovod's are over NCCL.
 
 mod backward;
+mod device_rank;
 mod process;
-mod station;
 mod world;
 
 use std::collections::{HashMap, VecDeque};
@@ -15,22 +15,22 @@ use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
 use crate::cuda::CudaError;
-use crate::cuda::collective::Seat;
+use crate::cuda::collective::RankStream;
 use crate::cuda::streams::{Stream, Streams};
 use crate::nccl::NcclError;
 use crate::nccl::allreduce::DeviceAllReduce;
 use algorithms::control::Reduction;
 use backward::{Backward, Ended, Step, between};
+use device_rank::{DeviceRank, InFlight, Message};
 use process::Process;
-use station::{Message, Station, Underway};
 use training::background::Background;
 use training::engine::{RankMemory, check};
 use training::job::Job;
 use training::optimizer::Work;
 use training::outcome::{BackEndError, EngineError, Outcome, RankLog};
 use training::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
-use transports::threads::{LastStep, Links, Mail, Start, run_ranks};
-use transports::transport::{Meeting, Post, Transport, TransportError};
+use transports::threads::{LastStep, Links, Mailbox, Start, run_ranks};
+use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::groups::{Assembly, Missing};
 use workloads::replay::Arrival;
 use world::World;
@@ -56,7 +56,7 @@ pub trait Hub {
     type Streams: Streams;
 
     /// A rank's place.
-    fn station(&mut self, rank: Rank) -> (&mut Self::Streams, &mut Station);
+    fn device_rank(&mut self, rank: Rank) -> (&mut Self::Streams, &mut DeviceRank);
 
     /// Ranks that share a rank's device, itself among them.
     fn share(&self, rank: Rank) -> usize;
@@ -84,13 +84,13 @@ pub struct Devices<S> {
     /// What runs work in order.
     pub streams: S,
     /// The streams of messages and of passes of each rank on each device.
-    berths: HashMap<(usize, Rank), (Stream, Stream)>,
+    slots: HashMap<(usize, Rank), (Stream, Stream)>,
 }
 
 impl<S: Streams> Devices<S> {
     /// Nothing is on them.
     pub fn new(streams: S) -> Devices<S> {
-        Devices { streams, berths: HashMap::new() }
+        Devices { streams, slots: HashMap::new() }
     }
 
     /// The device of a rank: neighbours are on the same one.
@@ -100,14 +100,14 @@ impl<S: Streams> Devices<S> {
     }
 
     /// A rank's streams on its device.
-    fn berth(&mut self, rank: Rank, ranks: usize) -> Result<(Seat, Stream), CudaError> {
+    fn slot(&mut self, rank: Rank, ranks: usize) -> Result<(RankStream, Stream), CudaError> {
         let device = self.device_of(rank, ranks);
-        if !self.berths.contains_key(&(device, rank)) {
+        if !self.slots.contains_key(&(device, rank)) {
             let messages = self.streams.urgent_stream(device)?;
-            self.berths.insert((device, rank), (messages, self.streams.stream(device)?));
+            self.slots.insert((device, rank), (messages, self.streams.stream(device)?));
         }
-        let (stream, compute) = self.berths[&(device, rank)];
-        Ok((Seat { device, stream }, compute))
+        let (stream, compute) = self.slots[&(device, rank)];
+        Ok((RankStream { device, stream }, compute))
     }
 
     /// Every device has room for its ranks of a job.
@@ -133,7 +133,7 @@ impl<S: Streams> Devices<S> {
         device: usize,
         ranks: usize,
     ) -> Result<(), CudaError> {
-        let need_bytes = ranks as u64 * Station::need_bytes(job) as u64;
+        let need_bytes = ranks as u64 * DeviceRank::need_bytes(job) as u64;
         let free_bytes = self.streams.free_bytes(device)?;
         let mb = |bytes: u64| bytes / 1_000_000;
         if need_bytes > free_bytes {
@@ -164,27 +164,27 @@ pub fn run<S: Streams + Send>(
     for rank in 0..ranks {
         job.tensors(rank)?;
     }
-    let bits = Links::new(ranks, job.patience);
+    let bits = Links::new(ranks, job.timeout);
     let (mail, start) = (bits.beside(), Start::new(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let world = Mutex::new(World::new(devices, job)?);
     let logs = run_ranks(&[&bits, &mail], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        let beside = (bits.join(rank), Mail::new(mail.join(rank)), LastStep(start.clone()));
+        let beside = (bits.join(rank), Mailbox::new(mail.join(rank)), LastStep(start.clone()));
         run_rank(job, rank, beside, &world, &mut slot)
     });
     drop(slots);
     let mut world = world.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let brought = match &logs {
+    let result = match &logs {
         Ok(_) => memories.iter_mut().enumerate().try_for_each(|(rank, memory)| {
-            let (streams, station) = world.station(rank);
-            station.download(streams, &mut memory.gradients)
+            let (streams, device_rank) = world.device_rank(rank);
+            device_rank.download(streams, &mut memory.gradients)
         }),
         Err(_) => Ok(()),
     };
     let released = world.release();
     let logs = logs?;
-    brought.and(released)?;
+    result.and(released)?;
     let wrong = check(job, &logs[0], memories.iter().enumerate());
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
 }
@@ -194,7 +194,7 @@ pub fn run<S: Streams + Send>(
 ///
 /// # Errors
 /// When ranks disagree, one does not answer, or driver or NCCL refuse.
-pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
+pub fn run_process<S: Streams, B: Transport, M: MessageChannel, L: NonblockingBarrier>(
     job: &Job,
     rank: Rank,
     beside: (B, M, L),
@@ -205,8 +205,8 @@ pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
     let process = Mutex::new(Process::new(devices, job, all_reduce, share)?);
     let log = run_rank(job, rank, beside, &process, memory)?;
     let mut process = process.into_inner().unwrap_or_else(PoisonError::into_inner);
-    let (streams, station) = process.station(rank);
-    station.download(streams, &mut memory.gradients)?;
+    let (streams, device_rank) = process.device_rank(rank);
+    device_rank.download(streams, &mut memory.gradients)?;
     process.release()?;
     Ok(log)
 }
@@ -216,7 +216,7 @@ pub fn run_process<S: Streams, B: Transport, M: Post, L: Meeting>(
 ///
 /// # Errors
 /// When ranks disagree, one does not answer, or a device refuses.
-pub fn run_rank<H: Hub, B: Transport, M: Post, S: Meeting>(
+pub fn run_rank<H: Hub, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     job: &Job,
     rank: Rank,
     beside: (B, M, S),
@@ -275,9 +275,9 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
         let backward = {
             let mut hub = lock(hub);
             let share = hub.share(rank);
-            let (streams, station) = hub.station(rank);
-            let all = streams.multiprocessors(station.seat.device);
-            Backward::new(streams, job, station, (all / share).max(1))?
+            let (streams, device_rank) = hub.device_rank(rank);
+            let all = streams.multiprocessors(device_rank.rank_stream.device);
+            Backward::new(streams, job, device_rank, (all / share).max(1))?
         };
         let count = job.workload.gradients.len();
         Ok(Device {
@@ -306,7 +306,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
     fn into_memory(mut self) -> RankMemory {
         let gradients = std::mem::take(self.gradients.here());
         let mut hub = lock(self.hub);
-        let (streams, _) = hub.station(self.rank);
+        let (streams, _) = hub.device_rank(self.rank);
         for step in self.step.into_iter().chain(self.next) {
             step.release(streams);
         }
@@ -329,7 +329,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
         // While it slept itself, nobody can have been late.
         let oldest = self.asked.front().map(|&asked| asked.max(self.awake));
         let oldest = oldest.map(|since| now.saturating_duration_since(since));
-        let Some(waited) = oldest.filter(|&waited| waited > self.job.patience) else {
+        let Some(waited) = oldest.filter(|&waited| waited > self.job.timeout) else {
             return Ok(());
         };
         let rank = self.rank;
@@ -349,8 +349,8 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
         let step = {
             let mut hub = lock(self.hub);
-            let (streams, station) = hub.station(self.rank);
-            self.backward.begin(streams, station)?
+            let (streams, device_rank) = hub.device_rank(self.rank);
+            self.backward.begin(streams, device_rank)?
         };
         self.since = start;
         self.enter(Some(step), start);
@@ -361,7 +361,10 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         self.step.is_none()
     }
 
-    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError> {
+    fn begin_last_step(
+        &mut self,
+        meeting: &mut impl NonblockingBarrier,
+    ) -> Result<bool, EngineError> {
         if self.written().is_some() {
             let begun = meeting.begun().is_some();
             if begun {
@@ -373,8 +376,8 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         self.gradients = gradients.advance(self.scope, self.job, self.rank);
         if self.written().is_some() {
             let mut hub = lock(self.hub);
-            let (streams, station) = hub.station(self.rank);
-            station.upload(streams, self.gradients.here())?;
+            let (streams, device_rank) = hub.device_rank(self.rank);
+            device_rank.upload(streams, self.gradients.here())?;
             meeting.arrive();
         }
         Ok(false)
@@ -399,10 +402,10 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     ) -> Result<Duration, EngineError> {
         let Some(step) = &mut self.step else { return Ok(Duration::ZERO) };
         let mut hub = lock(self.hub);
-        let (streams, station) = hub.station(self.rank);
+        let (streams, device_rank) = hub.device_rank(self.rank);
         let mut arrivals = std::mem::take(&mut self.arrived);
         take_arrivals(step, &self.backward, streams, &mut arrivals)?;
-        self.backward.go_on(streams, station, step)?;
+        self.backward.go_on(streams, device_rank, step)?;
         let last = self.job.framework.backward_passes_per_step - 1;
         arrivals.retain(|arrival| arrival.pass == last);
         if self.backward_end.is_none()
@@ -423,7 +426,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     fn until_next(&self, _: Instant) -> Option<Duration> {
         let Some(step) = &self.step else { return Some(NAP) };
         let mut hub = lock(self.hub);
-        let (streams, _) = hub.station(self.rank);
+        let (streams, _) = hub.device_rank(self.rank);
         // What is wrong with a device shows when the gradients are taken.
         let due = !self.arrived.is_empty() || step.is_due(streams).unwrap_or(true);
         (!due).then_some(NAP)
@@ -455,32 +458,32 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
 
     fn reduced(&mut self) -> Result<Option<Reduced>, EngineError> {
         let now = Instant::now();
-        if now.saturating_duration_since(self.looked) > self.job.patience / 4 {
+        if now.saturating_duration_since(self.looked) > self.job.timeout / 4 {
             self.awake = now;
         }
         self.looked = now;
         let mut hub = lock(self.hub);
-        let (streams, station) = hub.station(self.rank);
+        let (streams, device_rank) = hub.device_rank(self.rank);
         if let Some(step) = self.step.as_mut().filter(|step| step.is_growing()) {
             take_arrivals(step, &self.backward, streams, &mut self.arrived)?;
-            self.backward.go_on(streams, station, step)?;
+            self.backward.go_on(streams, device_rank, step)?;
         }
-        let is_over = match station.underway.front() {
-            Some(Underway { marks, .. }) => streams.happened(marks[3])?,
+        let is_over = match device_rank.underway.front() {
+            Some(InFlight { marks, .. }) => streams.happened(marks[3])?,
             None => false,
         };
         if !is_over {
             hub.check()?;
             return self.give_up(&hub, now).map(|()| None);
         }
-        let underway = station.underway.pop_front().expect("it is over");
+        let underway = device_rank.underway.pop_front().expect("it is over");
         let [begun, packed, reduced, unpacked] = underway.marks;
         let end = self.backward.instant(streams, unpacked)?;
         let time = between(streams, begun, unpacked)?;
         let time = time.unwrap_or_else(|| end.saturating_duration_since(underway.asked));
         let packing = between(streams, begun, packed)?.unwrap_or_default();
         let unpacking = between(streams, reduced, unpacked)?.unwrap_or_default();
-        station.finish(streams, &underway);
+        device_rank.finish(streams, &underway);
         self.asked.pop_front();
         self.left -= underway.tensors.len();
         let (tensors, elements) = (underway.tensors.len(), underway.elements);
@@ -496,10 +499,11 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
         let Some(step) = self.step.as_mut().filter(|_| self.left == 0) else { return Ok(None) };
         let mut hub = lock(self.hub);
-        let (streams, station) = hub.station(self.rank);
+        let (streams, device_rank) = hub.device_rank(self.rank);
         if !step.is_closing() && step.backward(streams)?.is_some() {
-            self.backward.optimize(streams, station, step)?;
-            self.next = if goes_on { Some(self.backward.begin(streams, station)?) } else { None };
+            self.backward.optimize(streams, device_rank, step)?;
+            self.next =
+                if goes_on { Some(self.backward.begin(streams, device_rank)?) } else { None };
         }
         let Some(Ended { at, device, aggregation }) = step.ended(streams, &self.backward)? else {
             return Ok(None);

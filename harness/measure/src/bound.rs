@@ -9,8 +9,8 @@ use algorithms::program::Bounds;
 use algorithms::schedule::{Action, Move};
 use algorithms::topology::Rank;
 
-use transports::bench::{Barrier, Bench, PATIENCE, Tensors, fill};
-use transports::kernel::{Combine, kernel};
+use transports::bench::{Barrier, Bench, TIMEOUT, Tensors, fill};
+use transports::kernel::{ElementOp, kernel};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
 
@@ -37,7 +37,7 @@ pub fn bound(bench: &Bench) -> Result<Duration, TransportError> {
 /// When a rank does not answer.
 pub fn best_kernel(bench: &Bench) -> Result<(Duration, Vec<Tensors>), TransportError> {
     let ranks = bench.topology.ranks();
-    let links = Links::new(ranks, PATIENCE);
+    let links = Links::new(ranks, TIMEOUT);
     let places = || (0..ranks).map(|_| AtomicPtr::new(std::ptr::null_mut())).collect::<Vec<_>>();
     let (inputs, outputs) = (places(), places());
     let ended = run_ranks(&[&links], |rank| {
@@ -84,7 +84,7 @@ fn share(
         rank..rank + 1,
         Action::Reduce,
     ));
-    let kernel = kernel(bench.dtype, Combine::of(bench.op));
+    let kernel = kernel(bench.dtype, ElementOp::of(bench.op));
     let size = bench.dtype.size_bytes();
     let others = || (1..ranks).map(|distance| (rank + distance) % ranks);
     let mut sources: Vec<*const u8> = Vec::with_capacity(ranks - 1);
@@ -115,11 +115,11 @@ fn share(
 pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
     #[derive(Default)]
     #[repr(align(128))]
-    struct Line(AtomicU64);
+    struct CacheLine(AtomicU64);
 
     let ranks = bench.topology.ranks();
-    let links = Links::new(ranks, PATIENCE);
-    let lines: Vec<Line> = (0..ranks).map(|_| Line::default()).collect();
+    let links = Links::new(ranks, TIMEOUT);
+    let lines: Vec<CacheLine> = (0..ranks).map(|_| CacheLine::default()).collect();
     let repetitions = bench.repetitions.max(100) as u64;
     let crowded = ranks > std::thread::available_parallelism().map_or(1, usize::from);
     let ended = run_ranks(&[&links], |rank| {

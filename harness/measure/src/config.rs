@@ -92,7 +92,8 @@ pub struct Measure {
     /// No block begins after this time, once every case has its minimum.
     pub budget_seconds: f64,
     /// A rank that waits longer than this for another gives up, and the case fails.
-    pub patience_seconds: f64,
+    #[serde(alias = "patience_seconds")]
+    pub timeout_seconds: f64,
     /// Somebody looks for gradients that some ranks wait for in vain.
     pub stall_check: bool,
     /// One that waits for longer is reported.
@@ -124,7 +125,7 @@ impl Default for Measure {
             blocks_max: 10,
             interval_percent: 2.0,
             budget_seconds: 600.0,
-            patience_seconds: 60.0,
+            timeout_seconds: 60.0,
             stall_check: true,
             stall_warning_seconds: 60.0,
             stall_shutdown_seconds: 0.0,
@@ -222,7 +223,7 @@ impl Config {
             ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
-            ("measure.patience_seconds", self.measure.patience_seconds, 1e5),
+            ("measure.timeout_seconds", self.measure.timeout_seconds, 1e5),
             ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
             ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
         ];
@@ -305,6 +306,14 @@ cycle_time_ms = [1, 2.5]
         let names: Vec<_> = cases.iter().map(Case::to_string).collect();
         assert_eq!(names[0], "threads/2x2/coordinator/ring/0MiB/1ms");
         assert_eq!(names[9], "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms");
+    }
+
+    #[test]
+    fn the_timeout_is_read_under_its_old_name_too() {
+        for key in ["timeout_seconds", "patience_seconds"] {
+            let text = format!("{GOOD}\n[measure]\n{key} = 7");
+            assert_eq!(read(&text).unwrap().measure.timeout_seconds, 7.0);
+        }
     }
 
     #[test]

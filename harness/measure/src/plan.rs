@@ -176,8 +176,8 @@ impl Plan {
     }
 
     /// A rank that waits longer than this for another gives up.
-    pub fn patience(&self) -> Duration {
-        Duration::from_secs_f64(self.config.measure.patience_seconds)
+    pub fn timeout(&self) -> Duration {
+        Duration::from_secs_f64(self.config.measure.timeout_seconds)
     }
 
     /// A training step without communication.
@@ -216,7 +216,7 @@ impl Plan {
             cache_capacity: self.config.sweep.cache_capacity,
             sizes: self.config.sizes(),
             steps: measure.warmup_steps + measure.steps_per_block,
-            patience: self.patience(),
+            timeout: self.timeout(),
             seed,
             recorder,
             fault: None,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 use indicatif::ProgressBar;
 use rand::RngCore;
 
-use crate::crew::{Crew, Ended, Order};
+use crate::executor::{BlockExecutor, Ended, Order};
 use crate::plan::{Plan, Planned};
 use crate::tabulate::{bandwidth, blank, block_of, finished, summary};
 use results::error::RecordError;
@@ -53,7 +53,7 @@ pub fn run(
     earlier: Earlier,
     launches: &[Launch],
     course: &Course,
-    crew: &mut dyn Crew,
+    executor: &mut dyn BlockExecutor,
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
     let rows = earlier.rows.into_iter().map(|row| (row.case.clone(), row)).collect();
@@ -64,9 +64,9 @@ pub fn run(
         start: Instant::now(),
         rows,
         blocks: earlier.blocks,
-        journal: course.journal.as_ref().filter(|journal| crew.keeps(journal)),
+        journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
-        crew,
+        executor,
     };
     for planned in &plan.cases {
         if let Err(reason) = &planned.data_plane {
@@ -107,7 +107,7 @@ struct Sweep<'a> {
     longest: HashMap<usize, Duration>,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
-    crew: &'a mut dyn Crew,
+    executor: &'a mut dyn BlockExecutor,
 }
 
 impl Sweep<'_> {
@@ -131,7 +131,7 @@ impl Sweep<'_> {
                 journal.begin(&name, block, self.launches.len())?;
             }
             let begun = Instant::now();
-            let Ended { outcome, records } = self.crew.run(self.plan, Order { index, seed });
+            let Ended { outcome, records } = self.executor.run(self.plan, Order { index, seed });
             let longest = self.longest.entry(index).or_default();
             *longest = begun.elapsed().max(*longest);
             self.journal.iter().for_each(|journal| journal.end());

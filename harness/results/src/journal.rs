@@ -1,7 +1,8 @@
-//! Which blocks were begun, and which of them broke the processes that ran them: so that a case of that
-//! kind is not tried for ever.
+//! Which blocks were begun, and which of them broke the processes that ran them: so that such a case
+//! is not attempted for ever.
 
 use std::collections::HashMap;
+use std::fs;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,14 +12,17 @@ use crate::error::RecordError;
 use crate::record::{Appended, Earlier};
 
 /// The file's name in a folder of results.
-const TRIES: &str = "tries.csv";
+const ATTEMPTS: &str = "attempts.csv";
+
+/// Its name in folders of older versions.
+const ATTEMPTS_BEFORE: &str = "tries.csv";
 
 /// A case that has broken the processes so often is given up.
-pub const MOST_TRIES: usize = 2;
+pub const MOST_ATTEMPTS: usize = 2;
 
 /// A line of the file: a block is begun, or has broken its processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Try {
+struct Attempt {
     case: String,
     block: usize,
     launch: usize,
@@ -29,9 +33,11 @@ struct Try {
 /// The last launch that has worked on a folder, and the last whose processes have broken; 0 for none, or
 /// where that cannot be read. That an earlier launch broke may be noted by a later one.
 pub fn last_launches(folder: &Path) -> (usize, usize) {
-    let Ok(mut reader) = csv::Reader::from_path(folder.join(TRIES)) else { return (0, 0) };
-    let tries = reader.deserialize().flatten();
-    tries.fold((0, 0), |(last, broken), one: Try| {
+    let path = [ATTEMPTS, ATTEMPTS_BEFORE].map(|name| folder.join(name));
+    let path = path.iter().find(|path| path.exists());
+    let Some(Ok(mut reader)) = path.map(csv::Reader::from_path) else { return (0, 0) };
+    let attempts = reader.deserialize().flatten();
+    attempts.fold((0, 0), |(last, broken), one: Attempt| {
         let breaks = if one.broken.is_empty() { 0 } else { one.launch };
         (last.max(one.launch), broken.max(breaks))
     })
@@ -44,7 +50,7 @@ pub struct Journal(Arc<Mutex<Entries>>);
 struct Entries {
     file: Appended,
     /// What runs now.
-    running: Option<Try>,
+    running: Option<Attempt>,
     /// Why each case has broken its processes, once for each time.
     reasons: HashMap<String, Vec<String>>,
 }
@@ -60,16 +66,22 @@ impl Journal {
         earlier: &Earlier,
         saw_a_break: bool,
     ) -> Result<Journal, RecordError> {
-        let mut file = Appended::open(folder.join(TRIES))?;
-        let tries: Vec<Try> = file.read(&mut Vec::new())?;
+        let (path, before) = (folder.join(ATTEMPTS), folder.join(ATTEMPTS_BEFORE));
+        if before.exists() && !path.exists() {
+            fs::rename(&before, &path).map_err(RecordError::io(&before))?;
+        }
+        let mut file = Appended::open(path)?;
+        let attempts: Vec<Attempt> = file.read(&mut Vec::new())?;
         let mut entries = Entries { file, running: None, reasons: HashMap::new() };
-        let is_there = |one: &Try| {
+        let is_there = |one: &Attempt| {
             earlier.blocks.contains_key(&(one.case.clone(), one.block))
                 || earlier.rows.iter().any(|row| row.case == one.case)
         };
-        let unfinished = tries.last().filter(|last| last.broken.is_empty() && !is_there(last));
+        let unfinished = attempts.last().filter(|last| last.broken.is_empty() && !is_there(last));
         entries.running = unfinished.filter(|_| saw_a_break).cloned();
-        for Try { case, broken, .. } in tries.into_iter().filter(|one| !one.broken.is_empty()) {
+        for Attempt { case, broken, .. } in
+            attempts.into_iter().filter(|one| !one.broken.is_empty())
+        {
             entries.reasons.entry(case).or_default().push(broken);
         }
         let journal = Journal(Arc::new(Mutex::new(entries)));
@@ -86,7 +98,7 @@ impl Journal {
     /// # Errors
     /// When the file cannot be written.
     pub fn begin(&self, case: &str, block: usize, launch: usize) -> Result<(), RecordError> {
-        let begun = Try { case: case.into(), block, launch, broken: String::new() };
+        let begun = Attempt { case: case.into(), block, launch, broken: String::new() };
         let mut entries = self.entries();
         entries.file.append(std::slice::from_ref(&begun))?;
         entries.running = Some(begun);
@@ -105,16 +117,16 @@ impl Journal {
     pub fn broke(&self, reason: &str) -> Result<(), RecordError> {
         let mut entries = self.entries();
         let Some(running) = entries.running.take() else { return Ok(()) };
-        let broken = Try { broken: reason.into(), ..running };
+        let broken = Attempt { broken: reason.into(), ..running };
         entries.file.append(std::slice::from_ref(&broken))?;
         entries.reasons.entry(broken.case).or_default().push(broken.broken);
         Ok(())
     }
 
-    /// Why a case is not tried again, if it has been tried often enough.
+    /// Why a case is not attempted again, if it has broken its processes often enough.
     pub fn verdict(&self, case: &str) -> Option<String> {
         let entries = self.entries();
-        let reasons = entries.reasons.get(case).filter(|reasons| reasons.len() >= MOST_TRIES)?;
+        let reasons = entries.reasons.get(case).filter(|reasons| reasons.len() >= MOST_ATTEMPTS)?;
         Some(format!(
             "broke its processes {} times; the last time: {}",
             reasons.len(),
@@ -128,6 +140,19 @@ mod tests {
     use super::*;
     use crate::record::Block;
     use tempfile::tempdir;
+
+    #[test]
+    fn a_file_of_an_older_version_goes_on_under_the_new_name() {
+        let folder = tempdir().unwrap();
+        let before = folder.path().join(ATTEMPTS_BEFORE);
+        std::fs::write(&before, "case,block,launch,broken\nring,0,3,rank 1 is gone\n").unwrap();
+        assert_eq!(last_launches(folder.path()), (3, 3));
+        let journal = Journal::open(folder.path(), &Earlier::default(), false).unwrap();
+        assert!(!before.exists() && folder.path().join(ATTEMPTS).exists());
+        journal.begin("ring", 1, 4).unwrap();
+        journal.broke("rank 1 is gone").unwrap();
+        assert!(journal.verdict("ring").is_some(), "the older attempt counts");
+    }
 
     #[test]
     fn a_case_that_breaks_twice_is_given_up() {

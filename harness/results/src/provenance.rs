@@ -325,6 +325,9 @@ impl Provenance {
     }
 }
 
+/// Keys of the configuration that folders of older versions have under another name: old, new.
+const RENAMED_KEYS: [(&str, &str); 1] = [("patience_seconds", "timeout_seconds")];
+
 /// The first key that differs between the configuration of a folder and that of now, and in what.
 fn difference(there: &Value, now: &Value) -> Option<String> {
     let flat = |config: &Value| {
@@ -350,6 +353,8 @@ fn short(value: String) -> String {
 fn flatten(value: &Value, key: String, into: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(map) => map.iter().for_each(|(name, value)| {
+            let renamed = RENAMED_KEYS.iter().find(|(old, _)| old == name);
+            let name = renamed.map_or(name.as_str(), |&(_, new)| new);
             let dot = if key.is_empty() { "" } else { "." };
             flatten(value, format!("{key}{dot}{name}"), into);
         }),
@@ -370,4 +375,20 @@ fn field(path: &str, name: &str) -> Option<String> {
     let (_, value) =
         text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name)?;
     Some(value.trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_renamed_key_is_no_difference_and_another_value_is() {
+        let before = json!({"measure": {"patience_seconds": 60.0}});
+        let now = json!({"measure": {"timeout_seconds": 60.0}});
+        assert_eq!(difference(&before, &now), None);
+        let other = json!({"measure": {"timeout_seconds": 5.0}});
+        let told = difference(&before, &other).unwrap();
+        assert_eq!(told, "measure.timeout_seconds: the folder has 60.0, now it is 5.0");
+    }
 }

@@ -7,7 +7,7 @@
 //! | `messages.csv` | one allreduce within a step |
 //! | `ranks.csv` | one rank in a block |
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
-//! | `tries.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
+//! | `attempts.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
 //! Everything is appended, a block with one write, and flushed to the disk. After a kill the last
 //! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is

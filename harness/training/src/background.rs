@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use algorithms::control::{Reduction, Response, Tensors};
 use algorithms::topology::Rank;
 use results::usage::cpu_time;
-use transports::transport::{Meeting, Post, Transport, TransportError};
+use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::replay::StepTimes;
 
 use crate::fault::Fault;
@@ -37,7 +37,9 @@ pub struct Background<'a, B, M, S, T> {
     track: Track<'a>,
 }
 
-impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, T> {
+impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
+    Background<'a, B, M, S, T>
+{
     /// A loop that has not begun.
     ///
     /// # Errors
@@ -129,7 +131,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
     fn finish(&mut self) -> Result<(), EngineError> {
         let StepTimes { forward, backward, optimizer } = self.job.times;
         let passes = self.job.framework.backward_passes_per_step as u32;
-        let limit = self.job.patience + (forward + backward) * passes + optimizer;
+        let limit = self.job.timeout + (forward + backward) * passes + optimizer;
         let start = Instant::now();
         while self.log.steps.len() < self.job.steps {
             self.take_reduced()?;
@@ -155,7 +157,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
         let Some(written) = self.trainer.written() else { return Ok(()) };
         // Others take as long to write theirs, one after the other at the worst.
         let ranks = self.job.topology.ranks() as u32;
-        let limit = self.job.patience + written.saturating_duration_since(paused) * ranks;
+        let limit = self.job.timeout + written.saturating_duration_since(paused) * ranks;
         if now.saturating_duration_since(written) > limit {
             let (rank, call) = (self.rank, "the beginning of the last step".into());
             let why = format!("not all ranks are there after {:.1} s", limit.as_secs_f64());
@@ -191,7 +193,7 @@ impl<'a, B: Transport, M: Post, S: Meeting, T: Trainer> Background<'a, B, M, S, 
     /// Ends the job when gradients are missing long after the last backward pass.
     fn give_up_on_the_missing(&self, now: Instant) -> Result<(), EngineError> {
         let end = self.trainer.backward_end().map(|end| now.saturating_duration_since(end));
-        let Some(waited) = end.filter(|&waited| waited > self.job.patience) else { return Ok(()) };
+        let Some(waited) = end.filter(|&waited| waited > self.job.timeout) else { return Ok(()) };
         let Some(missing) = self.trainer.missing() else { return Ok(()) };
         let missing = missing.in_words(self.job.workload);
         Err(EngineError::NeverReady { rank: self.rank, waited, missing })

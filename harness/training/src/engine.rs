@@ -11,8 +11,8 @@ use std::sync::Mutex;
 use algorithms::topology::Rank;
 use transports::memory::Memory;
 use transports::pattern::Wrong;
-use transports::threads::{LastStep, Links, Mail, Start, run_ranks};
-use transports::transport::{Connections, Meeting, Post, Transport};
+use transports::threads::{LastStep, Links, Mailbox, Start, run_ranks};
+use transports::transport::{Connections, MessageChannel, NonblockingBarrier, Transport};
 
 use crate::background::Background;
 use crate::gradients::{self, Gradients};
@@ -39,7 +39,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     for rank in 0..ranks {
         job.tensors(rank)?;
     }
-    let data = Links::new(ranks, job.patience);
+    let data = Links::new(ranks, job.timeout);
     let (bits, mail, start) = (data.beside(), data.beside(), Start::new(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
@@ -47,7 +47,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         let connections = Connections {
             data: data.join(rank),
             bits: bits.join(rank),
-            mail: Mail::new(mail.join(rank)),
+            mail: Mailbox::new(mail.join(rank)),
             last_step: LastStep(start.clone()),
         };
         run_rank(job, rank, connections, &mut slot)
@@ -61,7 +61,7 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
 ///
 /// # Errors
 /// When ranks disagree or one does not answer.
-pub fn run_rank<D: Transport, B: Transport, M: Post, S: Meeting>(
+pub fn run_rank<D: Transport, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     job: &Job,
     rank: Rank,
     connections: Connections<D, B, M, S>,

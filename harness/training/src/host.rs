@@ -14,7 +14,7 @@ use crate::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
 use algorithms::control::Reduction;
 use transports::allreduce::{AllReduce, Scheduled};
 use transports::memory::{Buffer, Memory};
-use transports::transport::{Meeting, Transport};
+use transports::transport::{NonblockingBarrier, Transport};
 use workloads::groups::Missing;
 use workloads::replay::{Arrival, Replay};
 
@@ -85,7 +85,10 @@ impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
         self.replay.is_waiting()
     }
 
-    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError> {
+    fn begin_last_step(
+        &mut self,
+        meeting: &mut impl NonblockingBarrier,
+    ) -> Result<bool, EngineError> {
         if self.written().is_some() {
             let begun = meeting.begun();
             begun.inspect(|&begun| self.replay.begin(begun));

@@ -52,7 +52,7 @@ pub struct Job<'a> {
     /// How large messages are cut.
     pub sizes: Sizes,
     /// A rank that waits longer than this for another gives up.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// Steps to run; the data of the last one are checked.
     pub steps: usize,
     /// Seed of the data.

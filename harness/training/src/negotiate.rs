@@ -14,9 +14,9 @@ use algorithms::topology::Topology;
 use thiserror::Error;
 
 use transports::execute::execute;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
-use transports::transport::{Post, Transport, TransportError};
+use transports::transport::{MessageChannel, Transport, TransportError};
 
 /// The algorithm that combines bits.
 const BITS: RecursiveDoubling = RecursiveDoubling;
@@ -51,7 +51,7 @@ pub struct Negotiator<B, M> {
     was_idle: bool,
 }
 
-impl<B: Transport, M: Post> Negotiator<B, M> {
+impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
     /// A plane with links of its own for messages and for bits.
     pub fn new(plane: Box<dyn ControlPlane>, mail: M, bits: B) -> Self {
         let world = Topology::flat(bits.ranks());
@@ -177,8 +177,8 @@ impl<B: Transport, M: Post> Negotiator<B, M> {
         }
         self.words.elements_mut()[..words.len()].copy_from_slice(words);
         let combine = match bitwise {
-            Bitwise::And => Combine::And,
-            Bitwise::Or => Combine::Or,
+            Bitwise::And => ElementOp::And,
+            Bitwise::Or => ElementOp::Or,
         };
         let mut buffer = Buffer::new(DataType::I64);
         buffer.push_first(&mut self.words, size_bytes);

@@ -12,7 +12,7 @@ use crate::job::Job;
 use crate::optimizer::Work;
 use crate::outcome::EngineError;
 use algorithms::control::Reduction;
-use transports::transport::Meeting;
+use transports::transport::NonblockingBarrier;
 use workloads::groups::Missing;
 use workloads::replay::Arrival;
 
@@ -31,7 +31,10 @@ pub trait Trainer {
     ///
     /// # Errors
     /// When a device refuses.
-    fn begin_last_step(&mut self, meeting: &mut impl Meeting) -> Result<bool, EngineError>;
+    fn begin_last_step(
+        &mut self,
+        meeting: &mut impl NonblockingBarrier,
+    ) -> Result<bool, EngineError>;
 
     /// Since when this rank has the data of the last step.
     fn written(&self) -> Option<Instant>;

@@ -9,7 +9,7 @@ use algorithms::registry::find;
 use algorithms::topology::Topology;
 use criterion::{BenchmarkId, Criterion, Throughput};
 use transports::execute::execute;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
@@ -22,7 +22,7 @@ fn run(programs: &[Program], repetitions: u64) -> Duration {
         let program = &programs[rank];
         let mut memory = Memory::new(program.chunks * 8 * 4);
         let mut buffer = Buffer::of(DataType::F32, &mut memory);
-        let mut one = || execute(&mut endpoint, program, &mut buffer, Combine::Max);
+        let mut one = || execute(&mut endpoint, program, &mut buffer, ElementOp::Max);
         one()?;
         let start = Instant::now();
         for _ in 0..repetitions {

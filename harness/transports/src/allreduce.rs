@@ -9,7 +9,7 @@ use algorithms::registry::Choice;
 
 use crate::execute::execute;
 use crate::for_dtype;
-use crate::kernel::{Combine, scale};
+use crate::kernel::{ElementOp, scale};
 use crate::memory::{Buffer, Memory};
 use crate::programs::Programs;
 use crate::transport::{Transport, TransportError};
@@ -110,7 +110,11 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         });
     }
 
-    fn execute(&mut self, buffer: &mut Buffer<'_>, combine: Combine) -> Result<(), TransportError> {
+    fn execute(
+        &mut self,
+        buffer: &mut Buffer<'_>,
+        combine: ElementOp,
+    ) -> Result<(), TransportError> {
         match &mut self.programs {
             Some(programs) => {
                 execute(&mut self.transport, programs.of(buffer.size_bytes()), buffer, combine)
@@ -126,7 +130,7 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         tensors: &mut Buffer<'_>,
         reduction: Reduction,
     ) -> Result<Spent, TransportError> {
-        let combine = Combine::of(reduction.op);
+        let combine = ElementOp::of(reduction.op);
         let unless_one = |factor: f64| (factor != 1.0).then_some(factor);
         let before = unless_one(reduction.prescale);
         let after = unless_one(reduction.factor_after(self.transport.ranks()));

@@ -19,7 +19,7 @@ use crate::transport::{Transport, TransportError};
 use results::usage::context_switches;
 
 /// A rank that waits longer than this for another gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// One allreduce to be measured.
 #[derive(Clone, Copy)]
@@ -107,8 +107,8 @@ impl Timed {
 /// When a rank does not answer.
 pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
-    let data = Links::new(ranks, PATIENCE);
-    let bits = Links::new(ranks, PATIENCE);
+    let data = Links::new(ranks, TIMEOUT);
+    let bits = Links::new(ranks, TIMEOUT);
     let ended =
         run_ranks(&[&data, &bits], |rank| run_rank(bench, data.join(rank), bits.join(rank)))?;
     let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();

@@ -8,7 +8,7 @@
 
 use algorithms::program::Program;
 
-use crate::kernel::Combine;
+use crate::kernel::ElementOp;
 use crate::memory::Buffer;
 use crate::transport::{Collective, Transport, TransportError};
 
@@ -20,7 +20,7 @@ pub fn execute<T: Transport>(
     transport: &mut T,
     program: &Program,
     buffer: &mut Buffer<'_>,
-    combine: Combine,
+    combine: ElementOp,
 ) -> Result<(), TransportError> {
     let collective = Collective::new(buffer, program.chunks, combine);
     let panicking = AbortOnPanic;

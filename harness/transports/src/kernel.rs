@@ -14,7 +14,7 @@ use crate::for_dtype;
 
 /// How what arrives is combined with what is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Combine {
+pub enum ElementOp {
     /// Addition; integers wrap.
     Sum,
     /// The smaller.
@@ -29,14 +29,14 @@ pub enum Combine {
     Or,
 }
 
-impl Combine {
+impl ElementOp {
     /// What the data plane does for an operation; the factor of an average comes afterwards.
-    pub fn of(op: ReduceOp) -> Combine {
+    pub fn of(op: ReduceOp) -> ElementOp {
         match op {
-            ReduceOp::Sum | ReduceOp::Average => Combine::Sum,
-            ReduceOp::Min => Combine::Min,
-            ReduceOp::Max => Combine::Max,
-            ReduceOp::Product => Combine::Product,
+            ReduceOp::Sum | ReduceOp::Average => ElementOp::Sum,
+            ReduceOp::Min => ElementOp::Min,
+            ReduceOp::Max => ElementOp::Max,
+            ReduceOp::Product => ElementOp::Product,
         }
     }
 
@@ -47,11 +47,11 @@ impl Combine {
     pub fn pair<T: Element>(self, mine: T, other: T) -> T {
         let (mine, other) = (mine.widen(), other.widen());
         T::narrow(match self {
-            Combine::Sum => mine.plus(other),
-            Combine::Min => mine.smaller(other),
-            Combine::Max => mine.larger(other),
-            Combine::Product => mine.times(other),
-            Combine::And | Combine::Or => unreachable!("words are never combined one by one"),
+            ElementOp::Sum => mine.plus(other),
+            ElementOp::Min => mine.smaller(other),
+            ElementOp::Max => mine.larger(other),
+            ElementOp::Product => mine.times(other),
+            ElementOp::And | ElementOp::Or => unreachable!("words are never combined one by one"),
         })
     }
 }
@@ -67,16 +67,16 @@ pub type Kernel = unsafe fn(into: *mut u8, others: &[*const u8], elements: usize
 ///
 /// # Panics
 /// For AND and OR over anything but i64.
-pub fn kernel(dtype: DataType, combine: Combine) -> Kernel {
+pub fn kernel(dtype: DataType, combine: ElementOp) -> Kernel {
     match combine {
-        Combine::Sum => for_dtype!(dtype, T => combined::<T, Plus>),
-        Combine::Min => for_dtype!(dtype, T => combined::<T, Smaller>),
-        Combine::Max => for_dtype!(dtype, T => combined::<T, Larger>),
-        Combine::Product => for_dtype!(dtype, T => combined::<T, Times>),
-        Combine::And | Combine::Or => {
+        ElementOp::Sum => for_dtype!(dtype, T => combined::<T, Plus>),
+        ElementOp::Min => for_dtype!(dtype, T => combined::<T, Smaller>),
+        ElementOp::Max => for_dtype!(dtype, T => combined::<T, Larger>),
+        ElementOp::Product => for_dtype!(dtype, T => combined::<T, Times>),
+        ElementOp::And | ElementOp::Or => {
             assert_eq!(dtype, DataType::I64, "bits travel as 64-bit integers");
             match combine {
-                Combine::And => combined::<i64, Both>,
+                ElementOp::And => combined::<i64, Both>,
                 _ => combined::<i64, Either>,
             }
         }
@@ -233,7 +233,7 @@ mod tests {
     use half::{bf16, f16};
 
     /// Reduces vectors of any bits, and does the same element by element.
-    fn check<T: Element>(combine: Combine, vectors: &[Vec<T>]) {
+    fn check<T: Element>(combine: ElementOp, vectors: &[Vec<T>]) {
         let (mine, others) = vectors.split_first().unwrap();
         let one = |sum, at: usize| others.iter().fold(sum, |a, other| combine.pair(a, other[at]));
         let expected: Vec<T> = (0..mine.len()).map(|at| one(mine[at], at)).collect();
@@ -259,7 +259,7 @@ mod tests {
             (state >> 33) as u32
         };
         for dtype in DataType::ALL {
-            for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
+            for combine in [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product] {
                 for (vectors, elements) in
                     [(2, 0), (2, 1), (2, 15), (3, 16), (4, 17), (2, 100), (5, 63), (8, 4099)]
                 {
@@ -276,7 +276,7 @@ mod tests {
                 }
             }
         }
-        for (combine, expected) in [(Combine::And, [0b1000, 7]), (Combine::Or, [0b1110, -1])] {
+        for (combine, expected) in [(ElementOp::And, [0b1000, 7]), (ElementOp::Or, [0b1110, -1])] {
             let (mut bits, other) = ([0b1100_i64, -1], [0b1010_i64, 7]);
             let into = bits.as_mut_ptr().cast();
             // SAFETY: two vectors of two elements.

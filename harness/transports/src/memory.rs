@@ -12,7 +12,7 @@ const GUARD: u8 = 0xA5;
 
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Line([u8; LINE_BYTES]);
+struct CacheLine([u8; LINE_BYTES]);
 
 /// A number for which every pattern of bits is a value.
 ///
@@ -31,17 +31,17 @@ plain!(u8, u64, i32, i64, f32, f64, half::f16, half::bf16);
 /// A block of bytes on a cache-line boundary with a guard line on either side, so that a write out
 /// of bounds shows.
 pub struct Memory {
-    lines: Vec<Line>,
+    lines: Vec<CacheLine>,
     size_bytes: usize,
 }
 
 impl Memory {
     /// A block of that size, zeroed and touched.
     pub fn new(size_bytes: usize) -> Memory {
-        let mut lines = vec![Line([0; LINE_BYTES]); size_bytes.div_ceil(LINE_BYTES) + 2];
+        let mut lines = vec![CacheLine([0; LINE_BYTES]); size_bytes.div_ceil(LINE_BYTES) + 2];
         let last = lines.len() - 1;
-        lines[0] = Line([GUARD; LINE_BYTES]);
-        lines[last] = Line([GUARD; LINE_BYTES]);
+        lines[0] = CacheLine([GUARD; LINE_BYTES]);
+        lines[last] = CacheLine([GUARD; LINE_BYTES]);
         Memory { lines, size_bytes }
     }
 

@@ -21,9 +21,9 @@ use crate::transport::TransportError;
 
 pub use comm::{Comm, Requests};
 pub use endpoint::Endpoint;
-pub use mail::{Barrier, Mail};
+pub use mail::{Barrier, Mailbox};
 pub use wait::Waiting;
-pub use world::{Connected, PATIENCE, World};
+pub use world::{Connected, TIMEOUT, World};
 
 /// What a process does when a message fails, besides ending.
 type LastWords = Box<dyn Fn(&TransportError) + Send + Sync>;

@@ -20,7 +20,7 @@ use rayon::prelude::*;
 
 use crate::element::{Element, Number};
 use crate::for_dtype;
-use crate::kernel::{Combine, add, scale};
+use crate::kernel::{ElementOp, add, scale};
 use crate::memory::Memory;
 use algorithms::control::Reduction;
 use serde::{Deserialize, Serialize};
@@ -215,7 +215,7 @@ impl Pattern {
     fn reduced<T: Element>(&self, whole: &Whole, range: Range<usize>, out: &mut [T]) {
         let mut part = [T::from_i32(0); BLOCK];
         let part = &mut part[..out.len()];
-        let combine = Combine::of(self.reduction.op);
+        let combine = ElementOp::of(self.reduction.op);
         self.added_up(0, whole, range.clone(), out);
         for rank in 1..self.ranks {
             self.added_up(rank, whole, range.clone(), part);
@@ -352,7 +352,7 @@ mod tests {
                         let inputs = inputs::<T>(&pattern, 500);
                         let fold = |order: Vec<usize>, i: usize| {
                             let values = order[1..].iter().map(|&rank| inputs[rank][i]);
-                            values.fold(inputs[order[0]][i], |a, b| Combine::of(pattern.reduction.op).pair(a, b))
+                            values.fold(inputs[order[0]][i], |a, b| ElementOp::of(pattern.reduction.op).pair(a, b))
                         };
                         let forwards: Vec<usize> = (0..ranks).collect();
                         let backwards: Vec<usize> = (0..ranks).rev().collect();
@@ -389,7 +389,7 @@ mod tests {
                                 let parts = parts(i);
                                 let at = |rank: usize| inputs[rank][(i + shift) % elements];
                                 let rest = parts[1..].iter().map(|&rank| at(rank));
-                                *out = rest.fold(at(parts[0]), |a, b| Combine::of(pattern.reduction.op).pair(a, b));
+                                *out = rest.fold(at(parts[0]), |a, b| ElementOp::of(pattern.reduction.op).pair(a, b));
                             }
                             if pattern.reduction.op == ReduceOp::Average {
                                 scale(memory.elements_mut::<T>(), 1.0 / ranks as f64);

@@ -6,12 +6,12 @@
 //! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
 //! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
 
+mod channel;
 mod endpoint;
-mod line;
 mod mail;
 mod meeting;
+mod parker;
 mod ranks;
-mod seat;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -21,13 +21,13 @@ use std::time::Duration;
 use algorithms::control::DataType;
 use algorithms::topology::Rank;
 
-use crate::kernel::Combine;
+use crate::kernel::ElementOp;
 use crate::transport::TransportError;
-use line::{CARRIED_BYTES, Line};
-use seat::Seat;
+use channel::{CARRIED_BYTES, Channel};
+use parker::Parker;
 
 pub use endpoint::Endpoint;
-pub use mail::Mail;
+pub use mail::Mailbox;
 pub use meeting::{LastStep, Start};
 pub use ranks::{is_pinned, run_ranks};
 
@@ -64,8 +64,8 @@ const FEW_BYTES: usize = 472;
 /// Everything between the ranks of one world.
 pub struct Links {
     ranks: usize,
-    lines: Vec<Line>,
-    seats: Vec<Seat>,
+    channels: Vec<Channel>,
+    parkers: Vec<Parker>,
     places: Vec<Place>,
     /// Whom each rank has been waiting for, for a while, plus one; 0 for nobody. All links of a world share
     /// this, so that who gives up can tell who is to blame.
@@ -77,7 +77,7 @@ pub struct Links {
     /// Messages of at most so many bytes bring them along: where ranks have to take turns, larger ones
     /// than where a receiver reads the sender's buffer as fast.
     most_carried: usize,
-    patience: Duration,
+    timeout: Duration,
     aborted: AtomicBool,
     abortion: Mutex<Option<TransportError>>,
 }
@@ -91,31 +91,31 @@ struct Place {
 }
 
 impl Links {
-    /// Links for a world; a rank that waits longer than `patience` for another gives up. It then waits
+    /// Links for a world; a rank that waits longer than `timeout` for another gives up. It then waits
     /// for those who may be touching its memory, however long that takes.
-    pub fn new(ranks: usize, patience: Duration) -> Arc<Links> {
-        Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), patience, false)
+    pub fn new(ranks: usize, timeout: Duration) -> Arc<Links> {
+        Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), timeout, false)
     }
 
     /// More links for the world of these, for messages of another sort, for which a rank may also wait
     /// without hurry: see [`crate::transport::Transport::set_calm`].
     pub fn beside(self: &Arc<Links>) -> Arc<Links> {
-        Links::sharing(self.waits.clone(), self.patience, true)
+        Links::sharing(self.waits.clone(), self.timeout, true)
     }
 
-    fn sharing(waits: Arc<[AtomicUsize]>, patience: Duration, parks: bool) -> Arc<Links> {
+    fn sharing(waits: Arc<[AtomicUsize]>, timeout: Duration, parks: bool) -> Arc<Links> {
         let ranks = waits.len();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Arc::new(Links {
             ranks,
-            lines: (0..ranks * ranks).map(|_| Line::default()).collect(),
-            seats: (0..ranks).map(|_| Seat::default()).collect(),
+            channels: (0..ranks * ranks).map(|_| Channel::default()).collect(),
+            parkers: (0..ranks).map(|_| Parker::default()).collect(),
             places: (0..ranks).map(|_| Place::default()).collect(),
             waits,
             crowded: ranks > cores,
             parks: parks || ranks > cores,
             most_carried: if ranks > cores { CARRIED_BYTES } else { FEW_BYTES },
-            patience,
+            timeout,
             aborted: AtomicBool::new(false),
             abortion: Mutex::new(None),
         })
@@ -130,8 +130,8 @@ impl Links {
         Endpoint::new(self.clone(), rank)
     }
 
-    fn line(&self, from: Rank, to: Rank) -> &Line {
-        &self.lines[from * self.ranks + to]
+    fn channel(&self, from: Rank, to: Rank) -> &Channel {
+        &self.channels[from * self.ranks + to]
     }
 
     /// Everybody who waits, now or later, gets this error.
@@ -156,4 +156,4 @@ impl Links {
 }
 
 /// The element type in which bit vectors travel.
-pub const BITS: (DataType, Combine) = (DataType::I64, Combine::And);
+pub const BITS: (DataType, ElementOp) = (DataType::I64, ElementOp::And);

@@ -13,7 +13,7 @@ use algorithms::program::{Bounds, Op, Program};
 use algorithms::topology::Rank;
 use thiserror::Error;
 
-use crate::kernel::{Combine, Kernel, kernel};
+use crate::kernel::{ElementOp, Kernel, kernel};
 use crate::memory::Buffer;
 use crate::threads;
 
@@ -44,14 +44,14 @@ pub struct Collective<'c, 'b> {
     /// How chunks lie in it.
     pub bounds: Bounds,
     /// What a reduction does.
-    pub combine: Combine,
+    pub combine: ElementOp,
     /// Does it.
     pub kernel: Kernel,
 }
 
 impl<'c, 'b> Collective<'c, 'b> {
     /// A collective over a buffer that is cut into `chunks` chunks.
-    pub fn new(buffer: &'c Buffer<'b>, chunks: usize, combine: Combine) -> Collective<'c, 'b> {
+    pub fn new(buffer: &'c Buffer<'b>, chunks: usize, combine: ElementOp) -> Collective<'c, 'b> {
         let bounds = Bounds::new(buffer.elements(), chunks);
         Collective { buffer, bounds, combine, kernel: kernel(buffer.dtype(), combine) }
     }
@@ -99,7 +99,7 @@ pub trait Transport {
     ///
     /// # Errors
     /// When the library refuses, or when there is none underneath.
-    fn all_reduce(&mut self, _: &mut Buffer<'_>, _: Combine) -> Result<(), TransportError> {
+    fn all_reduce(&mut self, _: &mut Buffer<'_>, _: ElementOp) -> Result<(), TransportError> {
         Err(TransportError::Failed {
             rank: self.rank(),
             peer: None,
@@ -118,7 +118,7 @@ pub trait Transport {
 }
 
 /// Messages of bytes between the ranks of a world, for control planes.
-pub trait Post {
+pub trait MessageChannel {
     /// Sends a message; does not wait for it to arrive.
     ///
     /// # Errors
@@ -143,7 +143,7 @@ pub trait Post {
 }
 
 /// A moment that comes when all ranks have arrived, for which nobody waits idly.
-pub trait Meeting {
+pub trait NonblockingBarrier {
     /// This rank has arrived. Once.
     fn arrive(&mut self);
 

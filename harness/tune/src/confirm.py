@@ -66,7 +66,7 @@ def parse():
     add("--device", choices=["auto", "cpu", "cuda"], default="auto",
         help="where gradients lie; auto: GPUs if there are any")
     add("--dtype", choices=["float16", "float32", "float64"], default="float32")
-    add("--patience", type=at_least(1), default=600, help="seconds for a block (%(default)s)")
+    add("--timeout", type=at_least(1), default=600, help="seconds for a block (%(default)s)")
     add("--dry-run", action="store_true", help="print commands in their order, and run none")
     add("--worker", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -143,10 +143,10 @@ def measure(arguments, setting):
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", errors="replace",
         start_new_session=True)
     try:
-        output = process.communicate(timeout=arguments.patience)[0]
+        output = process.communicate(timeout=arguments.timeout)[0]
     except subprocess.TimeoutExpired:
         stop(process)
-        raise Failed("no result after %d s (--patience)" % arguments.patience)
+        raise Failed("no result after %d s (--timeout)" % arguments.timeout)
     except BaseException:
         stop(process)
         raise

@@ -166,8 +166,9 @@ impl Found {
         let &best = self.best.first()?;
         let enough = self.expected_s[best] * PROMISING;
         let company = |setting: usize| {
-            let told = self.levels.keys().map(|&other| points[setting].nearness(&points[other]));
-            told.fold(0.0, f64::max)
+            let reported =
+                self.levels.keys().map(|&other| points[setting].nearness(&points[other]));
+            reported.fold(0.0, f64::max)
         };
         (0..points.len())
             .filter(|setting| !self.failed.contains_key(setting))

@@ -7,7 +7,7 @@ use super::search::Task;
 use super::space::{Present, Space};
 use measure::plan::Plan;
 
-/// A grid of settings, some of the cases that a crew knows.
+/// A grid of settings, some of the cases that a executor knows.
 pub struct Grid {
     /// The settings.
     pub plan: Plan,

@@ -3,8 +3,8 @@
 //! | part | does |
 //! |---|---|
 //! | [`space`] | settings that may be chosen, and which are always measured |
-//! | [`grid`] | the settings of one world size, and where each lies among all that a crew knows |
-//! | [`surface`] | what measures a block of a setting: a crew, or a simulated machine with noise |
+//! | [`grid`] | the settings of one world size, and where each lies among all that a executor knows |
+//! | [`surface`] | what measures a block of a setting: a executor, or a simulated machine with noise |
 //! | [`model`] | what messages and negotiations cost, learned from blocks; how long a step takes of which nothing is known but that |
 //! | [`found`] | what a search knows: blocks so far, and what they let one expect of every setting |
 //! | [`search`] | which setting is measured next, and when to stop |

@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use rand::RngCore;
 
 use super::grid::Grid;
-use measure::crew::{Crew, Ended, Order};
+use measure::executor::{BlockExecutor, Ended, Order};
 use measure::plan::{Plan, Planned};
 use measure::tabulate::{blank, block_of, finished, summary};
 use results::error::RecordError;
@@ -42,10 +42,10 @@ pub trait Surface {
 
 /// Who measures, and where it is written down.
 pub struct Site<'s> {
-    /// What the crew has agreed on.
+    /// What the executor has agreed on.
     pub all: &'s Plan,
     /// Who carries out blocks.
-    pub crew: &'s mut dyn Crew,
+    pub executor: &'s mut dyn BlockExecutor,
     /// Where blocks and rows go.
     pub store: &'s mut Store,
     /// The launches so far.
@@ -56,7 +56,7 @@ pub struct Site<'s> {
     pub blocks: usize,
 }
 
-/// A grid's settings, measured by a crew; every block is in the store before the next begins.
+/// A grid's settings, measured by a executor; every block is in the store before the next begins.
 pub struct Measured<'m, 's> {
     grid: &'m Grid,
     site: &'m mut Site<'s>,
@@ -126,13 +126,14 @@ impl<'m, 's> Measured<'m, 's> {
 
 impl Surface for Measured<'_, '_> {
     fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
-        let Site { all, crew, store, launches, progress, blocks } = &mut *self.site;
+        let Site { all, executor, store, launches, progress, blocks } = &mut *self.site;
         let plan = &self.grid.plan;
         let planned = &plan.cases[setting];
         progress.set_message(planned.case.to_string());
         let number = self.blocks.get(&setting).map_or(0, Vec::len);
         let seed = plan.random(number, setting as u64 + 1).next_u64();
-        let Ended { outcome, .. } = crew.run(all, Order { index: self.grid.index(setting), seed });
+        let Ended { outcome, .. } =
+            executor.run(all, Order { index: self.grid.index(setting), seed });
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(why) => return Ok(Err(why)),

@@ -129,7 +129,7 @@ impl FailureDetector {
         let own = shared.clone();
         let thread = if job.rank == 0 {
             let streams = gather(job)?;
-            spawn(move || Watchman { shared: own, streams }.watch(limits))
+            spawn(move || Monitor { shared: own, streams }.watch(limits))
         } else {
             let stream = connect(job)?;
             spawn(move || beat(&own, stream))
@@ -269,8 +269,8 @@ fn connect(job: &mut Job<'_>) -> Result<TcpStream, DetectorError> {
 fn tell(job: &mut Job<'_>, address: Option<&Address>) -> Result<Address, DetectorError> {
     let mut bytes = [0; ADDRESS_BYTES];
     if let Some(address) = address {
-        let told = postcard::to_stdvec(address).expect("plain data");
-        bytes[..told.len()].copy_from_slice(&told);
+        let reported = postcard::to_stdvec(address).expect("plain data");
+        bytes[..reported.len()].copy_from_slice(&reported);
     }
     let failed = |why| DetectorError {
         rank: job.rank,
@@ -321,15 +321,15 @@ fn beat(shared: &Shared, mut stream: TcpStream) {
                 return stream.write_all(&[LEAVES]);
             }
             if let Some(complaint) = shared.complaint() {
-                let mut told = vec![GIVES_UP];
-                told.extend((complaint.len() as u32).to_le_bytes());
-                told.extend(complaint.as_bytes());
-                stream.write_all(&told)?;
+                let mut reported = vec![GIVES_UP];
+                reported.extend((complaint.len() as u32).to_le_bytes());
+                reported.extend(complaint.as_bytes());
+                stream.write_all(&reported)?;
                 stream.set_read_timeout(Some(FAREWELL))?;
             } else {
-                let mut told = vec![BEATS];
-                told.extend(Activity::now().to_bytes());
-                stream.write_all(&told)?;
+                let mut reported = vec![BEATS];
+                reported.extend(Activity::now().to_bytes());
+                stream.write_all(&reported)?;
             }
             let mut word = [0];
             match stream.read(&mut word) {
@@ -355,12 +355,12 @@ fn is_nothing(error: &io::Error) -> bool {
 }
 
 /// Rank 0's thread.
-struct Watchman {
+struct Monitor {
     shared: Arc<Shared>,
     streams: Vec<(Rank, TcpStream)>,
 }
 
-impl Watchman {
+impl Monitor {
     fn watch(mut self, Limits { timeout, standstill }: Limits) {
         let mut watch = Watch::new(self.streams.len() + 1, timeout, standstill, Instant::now());
         let mut unread: Vec<Vec<u8>> = self.streams.iter().map(|_| Vec::new()).collect();

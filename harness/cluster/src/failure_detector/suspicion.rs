@@ -40,7 +40,7 @@ struct Known {
 
 /// What is known of all.
 pub struct Watch {
-    patience: Duration,
+    timeout: Duration,
     /// No job does nothing for so long.
     standstill: Duration,
     known: Vec<Known>,
@@ -50,9 +50,9 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Nothing yet. A process that is silent for longer than `patience` is given up, and all are if none
+    /// Nothing yet. A process that is silent for longer than `timeout` is given up, and all are if none
     /// gets on for `standstill`.
-    pub fn new(ranks: usize, patience: Duration, standstill: Duration, now: Instant) -> Watch {
+    pub fn new(ranks: usize, timeout: Duration, standstill: Duration, now: Instant) -> Watch {
         let fresh = Known {
             heard: now,
             activity: Activity::default(),
@@ -61,13 +61,7 @@ impl Watch {
             has_left: false,
             is_gone: false,
         };
-        Watch {
-            patience,
-            standstill,
-            known: vec![fresh; ranks],
-            looked: now,
-            blind: Duration::ZERO,
-        }
+        Watch { timeout, standstill, known: vec![fresh; ranks], looked: now, blind: Duration::ZERO }
     }
 
     /// The watch is about to hear all. If it has not for long, it was rank 0 itself that stood still, and
@@ -110,7 +104,7 @@ impl Watch {
         let ranks = || self.known.iter().enumerate();
         let is_gone = |known: &Known| known.is_gone && !known.has_left;
         let suffers = |known: &Known| is_gone(known) || known.complaint.is_some();
-        if self.blind > self.patience || (!self.blind.is_zero() && self.known.iter().any(suffers)) {
+        if self.blind > self.timeout || (!self.blind.is_zero() && self.known.iter().any(suffers)) {
             return Some(format!("process 0 stood still for {:.1} s", self.blind.as_secs_f64()));
         }
         if let Some((rank, _)) = ranks().find(|(_, known)| is_gone(known)) {
@@ -122,7 +116,7 @@ impl Watch {
         let complaint = ranks().find_map(|(rank, known)| Some((rank, known.complaint.as_ref()?)));
         let waited = complaint
             .map_or(Duration::ZERO, |(_, (since, _))| now.saturating_duration_since(*since));
-        if silent(known) > self.patience || (complaint.is_some() && silent(known) > SUSPICIOUS) {
+        if silent(known) > self.timeout || (complaint.is_some() && silent(known) > SUSPICIOUS) {
             return Some(format!(
                 "process {quietest} has said nothing for {:.1} s",
                 silent(known).as_secs_f64()
@@ -158,7 +152,7 @@ impl Watch {
 mod tests {
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(5);
+    const TIMEOUT: Duration = Duration::from_secs(5);
 
     fn busy(waits_for: Option<Rank>, progress: u64) -> Word {
         Word::Beats(Activity { is_busy: true, waits_for, progress })
@@ -167,7 +161,7 @@ mod tests {
     /// Four processes that have just spoken.
     fn watch() -> (Watch, Instant) {
         let now = Instant::now();
-        (Watch::new(4, PATIENCE, 2 * PATIENCE, now), now)
+        (Watch::new(4, TIMEOUT, 2 * TIMEOUT, now), now)
     }
 
     fn after(now: Instant, seconds: f64) -> Instant {

@@ -14,7 +14,7 @@ use super::job::{Job, field};
 use super::launch::{Shape, line, step as step_command};
 use super::progress::Progress;
 use super::site::Site;
-use super::step::{self, Patience, STOP_FILE};
+use super::step::{self, STOP_FILE, Timeouts};
 use super::stop::{Reason, Stop};
 
 /// After so many steps in a row that brought nothing, nothing is expected of another. A case that
@@ -44,7 +44,7 @@ pub struct Drive<'a> {
     /// What every rank runs.
     pub program: &'a [String],
     /// How long to wait.
-    pub patience: Patience,
+    pub timeout: Timeouts,
 }
 
 /// How a job's part of a sweep ended.
@@ -79,7 +79,7 @@ impl Drive<'_> {
             }
             let before = Progress::of(self.folder);
             let mut command = self.command(&nodes, number, has_broken);
-            let status = step::run(&mut command, self.folder, stop, &self.patience)?;
+            let status = step::run(&mut command, self.folder, stop, &self.timeout)?;
             let after = Progress::of(self.folder);
             if let Some(over) = over(status, before, after) {
                 return Ok(Ended::Over(over));
@@ -88,17 +88,17 @@ impl Drive<'_> {
                 return Ok(self.stopped(reason));
             }
             has_broken = !after.noted_end_since(before);
-            let brought = after.lines.saturating_sub(before.lines);
+            let result = after.lines.saturating_sub(before.lines);
             eprintln!(
-                "step {number} {} and brought {brought} new lines; cases are left",
+                "step {number} {} and brought {result} new lines; cases are left",
                 step::in_words(status)
             );
-            fruitless = if brought > 0 { 0 } else { fruitless + 1 };
+            fruitless = if result > 0 { 0 } else { fruitless + 1 };
             if fruitless == FRUITLESS_STEPS {
                 let advanced = after.lines > first.lines;
                 return Ok(self.fruitless(status, advanced));
             }
-            step::pause(self.patience.restart[fruitless.saturating_sub(1)], stop);
+            step::pause(self.timeout.restart[fruitless.saturating_sub(1)], stop);
             nodes.retain(usable(&nodes));
             if nodes.is_empty() {
                 return Ok(Ended::Left(self.advice("no node of the job is up")));

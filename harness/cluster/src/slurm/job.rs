@@ -99,8 +99,8 @@ fn end(
     variable: impl Fn(&str) -> Option<String>,
     ask: impl Fn(&[&str]) -> Result<String, AskError>,
 ) -> Option<End> {
-    let told = variable("SLURM_JOB_END_TIME").and_then(|text| unix_seconds(&text));
-    if let Some(unix_seconds) = told {
+    let reported = variable("SLURM_JOB_END_TIME").and_then(|text| unix_seconds(&text));
+    if let Some(unix_seconds) = reported {
         return Some(End { unix_seconds, said_by: "SLURM_JOB_END_TIME" });
     }
     let answer = ask(&["squeue", "-h", "-j", id, "-o", "%e"]).ok();

@@ -54,7 +54,7 @@ pub enum Verdict {
     /// The file fits.
     Fits,
     /// The file says nothing about it; what it means for a sweep.
-    Told(String),
+    Reported(String),
     /// Nobody here can say.
     Unknown(String),
     /// The file is wrong; what to do.
@@ -65,8 +65,8 @@ impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Verdict::Fits => f.write_str("fits"),
-            Verdict::Told(meaning) if meaning.is_empty() => f.write_str("-"),
-            Verdict::Told(meaning) => write!(f, "- {meaning}"),
+            Verdict::Reported(meaning) if meaning.is_empty() => f.write_str("-"),
+            Verdict::Reported(meaning) => write!(f, "- {meaning}"),
             Verdict::Unknown(why) => write!(f, "not checked: {why}"),
             Verdict::Contradicts(advice) => write!(f, "CONTRADICTS: {advice}"),
         }
@@ -180,7 +180,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             slurm: format!("{total}, {usable} usable"),
             verdict: match usable {
                 0 => Verdict::Contradicts("no node can run anything; see sinfo -R".into()),
-                _ => Verdict::Told(String::new()),
+                _ => Verdict::Reported(String::new()),
             },
         },
         Finding {
@@ -188,7 +188,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             site: site.cpus_per_node.map_or("-".into(), |count| count.to_string()),
             slurm: words(&cpus),
             verdict: match site.cpus_per_node {
-                None => Verdict::Told(String::new()),
+                None => Verdict::Reported(String::new()),
                 Some(count) if cpus == [count] => Verdict::Fits,
                 Some(_) => Verdict::Contradicts("correct it".into()),
             },
@@ -210,7 +210,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             site: site.gpus_per_node.to_string(),
             slurm: words(&gpus),
             verdict: match site.gpus_per_node {
-                0 if most > 0 => Verdict::Told("jobs do not ask for them".into()),
+                0 if most > 0 => Verdict::Reported("jobs do not ask for them".into()),
                 count if count <= most => Verdict::Fits,
                 _ => Verdict::Contradicts(format!("at most {most} can be had")),
             },
@@ -229,7 +229,7 @@ fn policy(site: &Site, name: &str, partitions: &Result<String, AskError>) -> Vec
     let list = |key: &'static str, value: &Option<String>, allowed: &str| {
         let slurm = field(shown, allowed).unwrap_or("?");
         let verdict = match value {
-            None => Verdict::Told(String::new()),
+            None => Verdict::Reported(String::new()),
             Some(_) if slurm == "?" => Verdict::Unknown(format!("scontrol shows no {allowed}")),
             Some(name) if slurm == "ALL" || slurm.split(',').any(|allowed| allowed == name) => {
                 Verdict::Fits
@@ -251,7 +251,7 @@ fn policy(site: &Site, name: &str, partitions: &Result<String, AskError>) -> Vec
             key: "time limit",
             site: "-".into(),
             slurm: format!("{limit} at most"),
-            verdict: Verdict::Told(meaning.into()),
+            verdict: Verdict::Reported(meaning.into()),
         },
     ]
 }
@@ -262,11 +262,11 @@ fn shown<'a>(name: &str, partitions: &'a Result<String, AskError>) -> Option<&'a
 }
 
 fn preemption(answers: &Answers, partition: Option<&str>) -> Vec<Finding> {
-    let told = |key, slurm: String, meaning: &str| Finding {
+    let reported = |key, slurm: String, meaning: &str| Finding {
         key,
         site: "-".into(),
         slurm,
-        verdict: Verdict::Told(meaning.into()),
+        verdict: Verdict::Reported(meaning.into()),
     };
     let config = match &answers.config {
         Ok(config) => config,
@@ -293,8 +293,8 @@ fn preemption(answers: &Answers, partition: Option<&str>) -> Vec<Finding> {
         _ => "",
     };
     vec![
-        told("preemption", format!("PreemptMode {mode}"), after),
-        told("requeue", format!("JobRequeue {requeue}"), meaning),
+        reported("preemption", format!("PreemptMode {mode}"), after),
+        reported("requeue", format!("JobRequeue {requeue}"), meaning),
     ]
 }
 
@@ -308,7 +308,7 @@ fn mpi_plugin(site: &Site, mpi: &Result<String, AskError>) -> Finding {
     let wanted = site.mpi_plugin.name();
     let (slurm, verdict) = match mpi {
         _ if site.launcher == Launcher::Mpirun => {
-            ("-".to_string(), Verdict::Told("not used by mpirun".into()))
+            ("-".to_string(), Verdict::Reported("not used by mpirun".into()))
         }
         Err(error) => ("?".into(), Verdict::Unknown(error.to_string())),
         Ok(answer) => {

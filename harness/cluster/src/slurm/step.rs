@@ -25,7 +25,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the driver of a job waits.
 #[derive(Clone, Copy, Debug)]
-pub struct Patience {
+pub struct Timeouts {
     /// For a step that is to stop because the time is nearly over.
     pub time_limit: Duration,
     /// For a step that is to stop because the job ends now; Slurm kills it after KillWait (30 s).
@@ -36,11 +36,11 @@ pub struct Patience {
     pub restart: [Duration; 2],
 }
 
-impl Patience {
+impl Timeouts {
     /// All of it in proportion to the first.
-    pub fn of(time_limit: Duration) -> Patience {
+    pub fn of(time_limit: Duration) -> Timeouts {
         let terminated = time_limit / 3;
-        Patience { time_limit, terminated, restart: [time_limit / 12, time_limit / 2] }
+        Timeouts { time_limit, terminated, restart: [time_limit / 12, time_limit / 2] }
     }
 
     fn with(&self, reason: Reason) -> Duration {
@@ -52,7 +52,7 @@ impl Patience {
 }
 
 /// Runs a step to its end. If the job is to stop, the step is asked to by a file in its folder; when
-/// patience is at an end it is terminated, and some moments later killed. So is a step that the journal
+/// timeout is at an end it is terminated, and some moments later killed. So is a step that the journal
 /// calls broken and that does not end: one of its processes may be stopped for ever.
 ///
 /// # Errors
@@ -61,7 +61,7 @@ pub fn run(
     command: &mut Command,
     folder: &Path,
     stop: &Stop,
-    patience: &Patience,
+    timeout: &Timeouts,
 ) -> io::Result<ExitStatus> {
     let mut child = command.stdin(Stdio::null()).spawn()?;
     let ((earlier, _), mut looked) = (journal::last_launches(folder), Instant::now());
@@ -74,12 +74,12 @@ pub fn run(
             ask_to_stop(folder);
             // A second request may leave less time than the first.
             asked =
-                Some((asked.map_or_else(Instant::now, |(since, _)| since), patience.with(reason)));
+                Some((asked.map_or_else(Instant::now, |(since, _)| since), timeout.with(reason)));
         }
         if broke.is_none() && looked.elapsed() > LOOK {
             looked = Instant::now();
             let has_broken = journal::last_launches(folder).1 > earlier;
-            broke = has_broken.then_some((looked, patience.restart[0]));
+            broke = has_broken.then_some((looked, timeout.restart[0]));
         }
         let mut ending = asked.into_iter().chain(broke);
         let what = if asked.is_some() { "stop" } else { "end after it broke" };
@@ -89,7 +89,7 @@ pub fn run(
             terminate(&child);
             terminated = Some(Instant::now());
         }
-        if terminated.is_some_and(|since| since.elapsed() > patience.terminated / 2) {
+        if terminated.is_some_and(|since| since.elapsed() > timeout.terminated / 2) {
             child.kill()?;
         }
         sleep(TICK);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use algorithms::program::Program;
 
 use super::CudaError;
-use super::collective::Seat;
+use super::collective::RankStream;
 use super::streams::{Event, Graph, Streams};
 use line::Line;
 use transports::bench::{Bench, Enqueued, Timed};
@@ -17,7 +17,7 @@ use transports::programs::of_all_ranks;
 pub struct Ranks<S> {
     /// What carries out the work.
     pub streams: S,
-    seats: Vec<Seat>,
+    rank_streams: Vec<RankStream>,
     begin: Event,
     end: Event,
     /// Where each rank is through; of the first one, where the others may begin.
@@ -33,25 +33,27 @@ impl<S: Streams> Ranks<S> {
     /// When the driver refuses.
     pub fn new(mut streams: S, ranks: usize) -> Result<Ranks<S>, CudaError> {
         let devices = streams.devices().len();
-        let mut seats = Vec::new();
+        let mut rank_streams = Vec::new();
         for rank in 0..ranks {
             let device = rank * devices / ranks.max(devices);
-            seats.push(Seat { device, stream: streams.stream(device)? });
+            rank_streams.push(RankStream { device, stream: streams.stream(device)? });
         }
-        let first = seats[0].device;
+        let first = rank_streams[0].device;
         let (begin, end) = (streams.event(first, true)?, streams.event(first, true)?);
         let mut through = Vec::new();
-        for seat in &seats {
-            through.push(streams.event(seat.device, false)?);
+        for rank_stream in &rank_streams {
+            through.push(streams.event(rank_stream.device, false)?);
         }
-        Ok(Ranks { streams, seats, begin, end, through, graphs: false })
+        Ok(Ranks { streams, rank_streams, begin, end, through, graphs: false })
     }
 
     /// The device of each rank, in words.
     pub fn devices(&self) -> Vec<String> {
         let names = self.streams.devices();
-        let device = |seat: &Seat| format!("GPU {}: {}", seat.device, names[seat.device]);
-        self.seats.iter().map(device).collect()
+        let device = |rank_stream: &RankStream| {
+            format!("GPU {}: {}", rank_stream.device, names[rank_stream.device])
+        };
+        self.rank_streams.iter().map(device).collect()
     }
 
     /// Runs a bench. Where devices have no clock, nothing is said of times.
@@ -62,7 +64,7 @@ impl<S: Streams> Ranks<S> {
     /// # Panics
     /// When the data plane is not one of our algorithms.
     pub fn run(&mut self, bench: &Bench) -> Result<Timed, CudaError> {
-        let mut line = Line::new(&mut self.streams, &self.seats, bench)?;
+        let mut line = Line::new(&mut self.streams, &self.rank_streams, bench)?;
         let ended = self.repeat(&mut line, bench);
         // What went wrong first is what counts.
         let released = line.release(&mut self.streams);
@@ -111,7 +113,7 @@ impl<S: Streams> Ranks<S> {
         line: &Line,
         graph: Option<Graph>,
     ) -> Result<(Duration, Duration, Option<f64>), CudaError> {
-        let (first, begin, end) = (self.seats[0].stream, self.begin, self.end);
+        let (first, begin, end) = (self.rank_streams[0].stream, self.begin, self.end);
         let start = Instant::now();
         self.streams.record(first, begin)?;
         match graph {
@@ -127,14 +129,14 @@ impl<S: Streams> Ranks<S> {
 
     /// All ranks' work: the others' after the event on the first one's stream, which waits for theirs.
     fn all(&mut self, line: &Line, begun: Event) -> Result<(), CudaError> {
-        let Ranks { streams, seats, through, .. } = self;
-        let (first, others) = seats.split_first().expect("a rank");
-        for seat in others {
-            streams.wait(seat.stream, begun)?;
+        let Ranks { streams, rank_streams, through, .. } = self;
+        let (first, others) = rank_streams.split_first().expect("a rank");
+        for rank_stream in others {
+            streams.wait(rank_stream.stream, begun)?;
         }
         line.enqueue(streams)?;
-        for (seat, &through) in others.iter().zip(&through[1..]) {
-            streams.record(seat.stream, through)?;
+        for (rank_stream, &through) in others.iter().zip(&through[1..]) {
+            streams.record(rank_stream.stream, through)?;
             streams.wait(first.stream, through)?;
         }
         Ok(())
@@ -142,7 +144,7 @@ impl<S: Streams> Ranks<S> {
 
     /// All of it as a graph.
     fn capture(&mut self, line: &Line) -> Result<Graph, CudaError> {
-        let (first, begun) = (self.seats[0].stream, self.through[0]);
+        let (first, begun) = (self.rank_streams[0].stream, self.through[0]);
         self.streams.begin_capture(first)?;
         let put = self.streams.record(first, begun).and_then(|()| self.all(line, begun));
         // However it went, the streams are to be used again.
@@ -152,8 +154,8 @@ impl<S: Streams> Ranks<S> {
 
     /// The host waits for all ranks.
     fn meet(&mut self) -> Result<(), CudaError> {
-        let Ranks { streams, seats, .. } = self;
-        seats.iter().try_for_each(|seat| streams.synchronize(seat.stream))
+        let Ranks { streams, rank_streams, .. } = self;
+        rank_streams.iter().try_for_each(|rank_stream| streams.synchronize(rank_stream.stream))
     }
 }
 

@@ -7,11 +7,11 @@ use super::CudaError;
 use super::streamed::{At, Place, Streamed, Task};
 use super::streams::{Event, Stream, Streams};
 use super::work::{Address, Work};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 
 /// Where a rank lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct RankStream {
     /// The device.
     pub device: usize,
     /// What it does in order.
@@ -21,12 +21,12 @@ pub struct Seat {
 /// A collective that can be enqueued again and again, on whatever data of its size.
 pub struct Collective {
     streamed: Streamed,
-    seats: Vec<Seat>,
+    rank_streams: Vec<RankStream>,
     /// Of each rank, for what is put aside.
     aside: Vec<Address>,
     events: Vec<Event>,
     dtype: DataType,
-    combine: Combine,
+    combine: ElementOp,
 }
 
 impl Collective {
@@ -34,11 +34,12 @@ impl Collective {
     pub fn plan(
         streams: &impl Streams,
         programs: &[Program],
-        seats: &[Seat],
+        rank_streams: &[RankStream],
         elements: usize,
         dtype: DataType,
     ) -> Streamed {
-        let reaches = |a: usize, b: usize| streams.reaches(seats[a].device, seats[b].device);
+        let reaches =
+            |a: usize, b: usize| streams.reaches(rank_streams[a].device, rank_streams[b].device);
         Streamed::new(programs, elements, dtype.size_bytes(), reaches)
     }
 
@@ -49,20 +50,20 @@ impl Collective {
     pub fn new(
         streams: &mut impl Streams,
         streamed: Streamed,
-        seats: &[Seat],
+        rank_streams: &[RankStream],
         dtype: DataType,
-        combine: Combine,
+        combine: ElementOp,
     ) -> Result<Collective, CudaError> {
         let mut aside = Vec::new();
-        for (seat, &bytes) in seats.iter().zip(&streamed.aside_bytes) {
-            aside.push(if bytes > 0 { streams.allocate(seat.device, bytes)? } else { 0 });
+        for (rank_stream, &bytes) in rank_streams.iter().zip(&streamed.aside_bytes) {
+            aside.push(if bytes > 0 { streams.allocate(rank_stream.device, bytes)? } else { 0 });
         }
         let mut events = Vec::new();
         for &rank in &streamed.events {
-            events.push(streams.event(seats[rank].device, false)?);
+            events.push(streams.event(rank_streams[rank].device, false)?);
         }
-        let seats = seats.to_vec();
-        Ok(Collective { streamed, seats, aside, events, dtype, combine })
+        let rank_streams = rank_streams.to_vec();
+        Ok(Collective { streamed, rank_streams, aside, events, dtype, combine })
     }
 
     /// The same with memory for what is put aside that is given anew each time, see [`Self::enqueue_with`].
@@ -72,12 +73,12 @@ impl Collective {
     pub fn without_aside(
         streams: &mut impl Streams,
         streamed: Streamed,
-        seats: &[Seat],
+        rank_streams: &[RankStream],
         dtype: DataType,
-        combine: Combine,
+        combine: ElementOp,
     ) -> Result<Collective, CudaError> {
         let streamed = Streamed { aside_bytes: Vec::new(), ..streamed };
-        Collective::new(streams, streamed, seats, dtype, combine)
+        Collective::new(streams, streamed, rank_streams, dtype, combine)
     }
 
     /// Puts everything on the streams; waits for nothing. `data` is where each rank's tensors lie, one rank's
@@ -107,7 +108,7 @@ impl Collective {
         aside: &[Address],
     ) -> Result<(), CudaError> {
         let tensors = self.streamed.tensors;
-        assert_eq!(data.len(), self.seats.len() * tensors, "{tensors} tensors of each rank");
+        assert_eq!(data.len(), self.rank_streams.len() * tensors, "{tensors} tensors of each rank");
         let place = |at: &At| {
             let base = match at.place {
                 Place::Tensor(tensor) => data[at.rank * tensors + tensor as usize],
@@ -116,7 +117,7 @@ impl Collective {
             base + at.offset_bytes as u64
         };
         for (rank, task) in &self.streamed.tasks {
-            let on = self.seats[*rank].stream;
+            let on = self.rank_streams[*rank].stream;
             match task {
                 Task::Copy { from, into, elements } => {
                     let size_bytes = elements * self.dtype.size_bytes();

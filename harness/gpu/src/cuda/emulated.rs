@@ -19,7 +19,7 @@ use graphs::{Capture, Captured, Run};
 use results::provenance::memory_bytes;
 use transports::cast::{compress, decompress};
 use transports::for_dtype;
-use transports::kernel::{Combine, kernel, scale};
+use transports::kernel::{ElementOp, kernel, scale};
 use transports::memory::Memory;
 use transports::pattern::Pattern;
 
@@ -267,7 +267,7 @@ impl Emulated {
             }
             Work::Check { dtype, got, wrong, values, factor } => {
                 let inputs = (0..values.ranks).map(|rank| filled(*dtype, values, rank)).collect();
-                let mut expected = combined(*dtype, Combine::of(values.op), inputs);
+                let mut expected = combined(*dtype, ElementOp::of(values.op), inputs);
                 scaled(&mut expected, *dtype, *factor);
                 let got = self.vector(device, *got, expected.size_bytes())?;
                 let differing = for_dtype!(*dtype, T => {
@@ -285,7 +285,7 @@ impl Emulated {
     }
 }
 
-fn combined(dtype: DataType, combine: Combine, mut vectors: Vec<Memory>) -> Memory {
+fn combined(dtype: DataType, combine: ElementOp, mut vectors: Vec<Memory>) -> Memory {
     let mut sum = vectors.remove(0);
     let others: Vec<_> = vectors.iter().map(|vector| vector.elements::<u8>().as_ptr()).collect();
     let elements = sum.size_bytes() / dtype.size_bytes();

@@ -6,7 +6,7 @@ use super::CudaError;
 use super::packing::{Piece, Tensor, layout, pieces};
 use super::streams::Streams;
 use super::work::{Address, Values, Work};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
 /// So many vectors are reduced at once, at most.
@@ -137,7 +137,7 @@ impl Place {
         // The result overwrites the first of some parts of the tensors.
         let reduce = |vectors: usize, elements: usize| {
             let part = |vector: usize| tensors + (vector * elements * f32.size_bytes()) as u64;
-            let (from, combine) = ((0..vectors).map(part).collect(), Combine::Sum);
+            let (from, combine) = ((0..vectors).map(part).collect(), ElementOp::Sum);
             Timed::Kernel(Work::Reduce { dtype: f32, combine, into: tensors, from, elements })
         };
         let pattern = Pattern::of(2, ReduceOp::Sum, 1);

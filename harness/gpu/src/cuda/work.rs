@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 use super::CudaError;
 use algorithms::control::Reduction;
 use transports::for_dtype;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
 /// Where bytes lie: in a GPU's memory, or in that of a device that is emulated.
@@ -32,7 +32,7 @@ pub enum Work {
         /// Element type.
         dtype: DataType,
         /// How; not AND and OR, which are for words of control planes.
-        combine: Combine,
+        combine: ElementOp,
         /// Where the result goes.
         into: Address,
         /// The vectors, at most [`MOST_SOURCES`].
@@ -188,7 +188,7 @@ impl Work {
     pub fn entries() -> Vec<String> {
         let mut entries = vec!["busy".to_string()];
         for dtype in DataType::ALL {
-            for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
+            for combine in [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product] {
                 entries.push(format!("reduce_{}_{}", combine_name(combine), dtype.name()));
             }
             entries.push(format!("fill_{}", dtype.name()));
@@ -216,10 +216,10 @@ impl Values {
             ReduceOp::Product if dtype.is_integer() => 2,
             ReduceOp::Product => 3,
         };
-        let combine: u64 = match Combine::of(self.op) {
-            Combine::Min => 1,
-            Combine::Max => 2,
-            Combine::Product => 3,
+        let combine: u64 = match ElementOp::of(self.op) {
+            ElementOp::Min => 1,
+            ElementOp::Max => 2,
+            ElementOp::Product => 3,
             _ => 0,
         };
         // Two halves of a word each: the first one lies lower.
@@ -252,13 +252,13 @@ fn grid(dtype: DataType, elements: usize) -> u32 {
     lines.div_ceil(THREADS.into()).clamp(1, MOST_BLOCKS) as u32
 }
 
-fn combine_name(combine: Combine) -> &'static str {
+fn combine_name(combine: ElementOp) -> &'static str {
     match combine {
-        Combine::Sum => "sum",
-        Combine::Min => "min",
-        Combine::Max => "max",
-        Combine::Product => "product",
-        Combine::And | Combine::Or => unreachable!("bits are never combined on a GPU"),
+        ElementOp::Sum => "sum",
+        ElementOp::Min => "min",
+        ElementOp::Max => "max",
+        ElementOp::Product => "product",
+        ElementOp::And | ElementOp::Or => unreachable!("bits are never combined on a GPU"),
     }
 }
 
@@ -270,7 +270,7 @@ mod tests {
     fn a_launch_is_named_and_as_large_as_its_work() {
         let reduce = |into, elements| Work::Reduce {
             dtype: DataType::F16,
-            combine: Combine::Max,
+            combine: ElementOp::Max,
             into,
             from: smallvec![into, 32],
             elements,

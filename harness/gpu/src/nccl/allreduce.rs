@@ -14,13 +14,13 @@ use super::NcclError;
 use super::comm::{Communicator, On, Part, Watch};
 use super::stepped::{At, Stepped, Task, Transfer};
 use crate::cuda::CudaError;
-use crate::cuda::collective::Seat;
+use crate::cuda::collective::RankStream;
 use crate::cuda::streamed::Place;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::{Address, Work};
 use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::Native;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::programs::Programs;
 
 /// What is reduced.
@@ -33,7 +33,7 @@ pub struct Vector {
     /// Of what.
     pub dtype: DataType,
     /// How parts are combined.
-    pub combine: Combine,
+    pub combine: ElementOp,
 }
 
 /// One rank's end of a data plane. All ranks enqueue the same, in the same order.
@@ -151,19 +151,19 @@ impl<'p> DeviceAllReduce<'p> {
     pub fn enqueue(
         &mut self,
         streams: &mut impl Streams,
-        seat: &Seat,
+        rank_stream: &RankStream,
         vector: &Vector,
         watch: &mut dyn Watch,
     ) -> Result<(), NcclError> {
         let &Vector { data, elements, dtype, combine } = vector;
-        self.prepare(streams, seat.device, elements, dtype)?;
-        let on = On { stream: streams.raw(seat.stream)?, dtype };
+        self.prepare(streams, rank_stream.device, elements, dtype)?;
+        let on = On { stream: streams.raw(rank_stream.stream)?, dtype };
         match &self.how {
             How::Whole => self.communicator.all_reduce(on, (data, elements), combine, watch),
             How::Hierarchical(nodes) => nodes.all_reduce(on, (data, elements), combine, watch),
             How::Ours { .. } => {
                 let plan = self.plan(elements, dtype).expect("a schedule of ours");
-                self.steps(streams, seat, (on, vector), &plan.tasks, watch)
+                self.steps(streams, rank_stream, (on, vector), &plan.tasks, watch)
             }
         }
     }
@@ -172,7 +172,7 @@ impl<'p> DeviceAllReduce<'p> {
     fn steps(
         &self,
         streams: &mut impl Streams,
-        seat: &Seat,
+        rank_stream: &RankStream,
         (on, vector): (On, &Vector),
         tasks: &[Task],
         watch: &mut dyn Watch,
@@ -197,12 +197,12 @@ impl<'p> DeviceAllReduce<'p> {
                 }
                 Task::Copy { from, into, elements } => {
                     let size_bytes = elements * dtype.size_bytes();
-                    streams.copy(seat.stream, place(from), place(into), size_bytes)?;
+                    streams.copy(rank_stream.stream, place(from), place(into), size_bytes)?;
                 }
                 Task::Reduce { vectors, elements } => {
                     let (into, from) = (place(&vectors[0]), vectors.iter().map(place).collect());
                     let work = Work::Reduce { dtype, combine, into, from, elements: *elements };
-                    streams.launch(seat.stream, &work)?;
+                    streams.launch(rank_stream.stream, &work)?;
                 }
             }
         }
@@ -274,7 +274,7 @@ impl Hierarchy {
         &self,
         on: On,
         (data, elements): (Address, usize),
-        combine: Combine,
+        combine: ElementOp,
         watch: &mut dyn Watch,
     ) -> Result<(), NcclError> {
         let size = self.local.ranks;

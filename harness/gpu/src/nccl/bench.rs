@@ -12,11 +12,11 @@ use super::comm::{Communicator, On};
 use super::rendezvous::Control;
 use crate::cuda::CudaError;
 use crate::cuda::bench::line::{Line, elements, room};
-use crate::cuda::collective::Seat;
+use crate::cuda::collective::RankStream;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::Address;
 use transports::bench::{Bench, Timed};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::pattern::Wrong;
 
 /// One rank, with its first GPU.
@@ -28,7 +28,7 @@ pub struct Player<'c, S> {
     communicator: Rc<Communicator>,
     /// The GPU's number for those who read errors.
     ordinal: usize,
-    seat: Seat,
+    rank_stream: RankStream,
     begin: Event,
     end: Event,
     met: Event,
@@ -38,7 +38,7 @@ pub struct Player<'c, S> {
 
 /// What a rank tells rank 0 of its part.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Reported {
     times: Vec<Duration>,
     device_us: Vec<f64>,
     wrong: Option<Wrong>,
@@ -55,12 +55,12 @@ impl<'c, S: Streams> Player<'c, S> {
         communicator: Rc<Communicator>,
         control: &'c mut Control,
     ) -> Result<Player<'c, S>, CudaError> {
-        let seat = Seat { device: 0, stream: streams.stream(0)? };
+        let rank_stream = RankStream { device: 0, stream: streams.stream(0)? };
         let (begin, end) = (streams.event(0, true)?, streams.event(0, true)?);
         let met = streams.event(0, false)?;
         let word = streams.allocate(0, 4)?;
         streams.write(word, &[0; 4])?;
-        Ok(Player { streams, control, communicator, ordinal, seat, begin, end, met, word })
+        Ok(Player { streams, control, communicator, ordinal, rank_stream, begin, end, met, word })
     }
 
     /// Whether this rank's GPU has room for a bench.
@@ -73,7 +73,7 @@ impl<'c, S: Streams> Player<'c, S> {
         all_reduce: &mut DeviceAllReduce,
     ) -> Result<(), CudaError> {
         let aside_bytes = all_reduce.aside_bytes(elements(bench), bench.dtype);
-        let checked = room(self.streams, &[self.seat], bench, &[aside_bytes]);
+        let checked = room(self.streams, &[self.rank_stream], bench, &[aside_bytes]);
         checked.map_err(|error| self.named(error))
     }
 
@@ -99,7 +99,7 @@ impl<'c, S: Streams> Player<'c, S> {
         all_reduce: &mut DeviceAllReduce,
     ) -> Result<Timed, NcclError> {
         let aside_bytes = all_reduce.aside_bytes(elements(bench), bench.dtype);
-        let at = (self.control.rank, &[self.seat][..]);
+        let at = (self.control.rank, &[self.rank_stream][..]);
         let line = Line::of(self.streams, at, bench, &[aside_bytes]);
         let line = line.map_err(|error| self.named(error))?;
         all_reduce.prepare(self.streams, 0, elements(bench), bench.dtype)?;
@@ -115,7 +115,7 @@ impl<'c, S: Streams> Player<'c, S> {
         }
         let wrong = if bench.check { Some(line.check(self.streams)?) } else { None };
         line.release(self.streams)?;
-        self.gather(Told { times, device_us, wrong })
+        self.gather(Reported { times, device_us, wrong })
     }
 
     /// One allreduce, by the host's clock and the device's.
@@ -126,17 +126,17 @@ impl<'c, S: Streams> Player<'c, S> {
         all_reduce: &mut DeviceAllReduce,
     ) -> Result<(Duration, Option<f64>), NcclError> {
         let (places, elements) = line.fused();
-        let (dtype, combine) = (bench.dtype, Combine::of(bench.op));
+        let (dtype, combine) = (bench.dtype, ElementOp::of(bench.op));
         let vector = Vector { data: places[0], elements, dtype, combine };
         self.meet()?;
-        let Player { streams, control, seat, begin, end, .. } = self;
+        let Player { streams, control, rank_stream, begin, end, .. } = self;
         let streams = &mut **streams;
         let start = Instant::now();
-        streams.record(seat.stream, *begin)?;
+        streams.record(rank_stream.stream, *begin)?;
         line.pack(streams)?;
-        all_reduce.enqueue(streams, seat, &vector, &mut **control)?;
+        all_reduce.enqueue(streams, rank_stream, &vector, &mut **control)?;
         line.unpack(streams)?;
-        streams.record(seat.stream, *end)?;
+        streams.record(rank_stream.stream, *end)?;
         all_reduce.wait(streams, *end, &mut **control)?;
         let time = start.elapsed();
         Ok((time, streams.elapsed_us(*begin, *end)?))
@@ -144,31 +144,31 @@ impl<'c, S: Streams> Player<'c, S> {
 
     /// All ranks meet on their GPUs: closer together than processes could over connections of their own.
     fn meet(&mut self) -> Result<(), NcclError> {
-        let Player { streams, control, communicator, seat, met, word, .. } = self;
+        let Player { streams, control, communicator, rank_stream, met, word, .. } = self;
         let streams = &mut **streams;
-        let on = On { stream: streams.raw(seat.stream)?, dtype: DataType::I32 };
-        communicator.all_reduce(on, (*word, 1), Combine::Max, &mut **control)?;
-        streams.record(seat.stream, *met)?;
+        let on = On { stream: streams.raw(rank_stream.stream)?, dtype: DataType::I32 };
+        communicator.all_reduce(on, (*word, 1), ElementOp::Max, &mut **control)?;
+        streams.record(rank_stream.stream, *met)?;
         communicator.wait(streams, *met, "all ranks to meet", &mut **control)
     }
 
     /// What all ranks saw, as one.
-    fn gather(&mut self, own: Told) -> Result<Timed, NcclError> {
+    fn gather(&mut self, own: Reported) -> Result<Timed, NcclError> {
         let bytes = postcard::to_stdvec(&own).expect("plain data");
         let all = self.control.gather(bytes)?;
-        let told: Vec<Told> = if all.is_empty() {
+        let reported: Vec<Reported> = if all.is_empty() {
             vec![own]
         } else {
             all.iter()
                 .map(|bytes| postcard::from_bytes(bytes).expect("all run the same program"))
                 .collect()
         };
-        Ok(together(told))
+        Ok(together(reported))
     }
 }
 
 /// The longest of every repetition, and everything that is wrong.
-fn together(told: Vec<Told>) -> Timed {
+fn together(reported: Vec<Reported>) -> Timed {
     let mut all = Timed {
         times: Vec::new(),
         device_us: Vec::new(),
@@ -176,7 +176,7 @@ fn together(told: Vec<Told>) -> Timed {
         context_switches: None,
         wrong: None,
     };
-    for Told { times, device_us, wrong } in told {
+    for Reported { times, device_us, wrong } in reported {
         all.times.resize(all.times.len().max(times.len()), Duration::ZERO);
         all.times.iter_mut().zip(times).for_each(|(longest, time)| *longest = time.max(*longest));
         all.device_us.resize(all.device_us.len().max(device_us.len()), 0.0);
@@ -198,12 +198,13 @@ mod tests {
 
     #[test]
     fn the_longest_rank_counts_and_every_wrong_element() {
-        let told = |ms: [u64; 2], device_us: [f64; 2], count| Told {
+        let reported = |ms: [u64; 2], device_us: [f64; 2], count| Reported {
             times: ms.map(Duration::from_millis).to_vec(),
             device_us: device_us.to_vec(),
             wrong: Some(Wrong { count, first: (count > 0).then(|| "here".into()) }),
         };
-        let timed = together(vec![told([1, 5], [9.0, 2.0], 0), told([3, 4], [8.0, 7.0], 2)]);
+        let timed =
+            together(vec![reported([1, 5], [9.0, 2.0], 0), reported([3, 4], [8.0, 7.0], 2)]);
         assert_eq!(timed.times, [3, 5].map(Duration::from_millis));
         assert_eq!(timed.device_us, [9.0, 7.0]);
         assert_eq!(timed.wrong, Some(Wrong { count: 2, first: Some("here".into()) }));

@@ -1,7 +1,7 @@
 //! A communicator of one rank, on which nobody waits for ever.
 //!
 //! It is made without blocking, so that every call returns and NCCL says later what became of it. Whoever
-//! waits asks NCCL for errors, and a [`Watch`] whether a process is gone; when patience ends, or something is
+//! waits asks NCCL for errors, and a [`Watch`] whether a process is gone; when timeout ends, or something is
 //! wrong, the communicator is aborted, which ends its kernels on this rank's GPU, and the error says who
 //! waited for what. NCCL carries out such calls in a thread that it makes for each group, which costs the
 //! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them. A call that does not return all the same, as
@@ -25,7 +25,7 @@ use super::library::{
 };
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::Address;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 
 /// So often those who wait ask for errors.
 const LOOK: Duration = Duration::from_millis(1);
@@ -59,7 +59,7 @@ pub struct Communicator {
     pub ranks: usize,
     /// This rank in the communicator of all, by which errors name it.
     of_all: Rank,
-    patience: Duration,
+    timeout: Duration,
     alarm: Rc<Alarm>,
     is_over: Cell<bool>,
 }
@@ -88,12 +88,12 @@ impl Communicator {
     /// Joins; returns when all ranks have.
     ///
     /// # Errors
-    /// What NCCL says, or that some rank does not join within `patience`.
+    /// What NCCL says, or that some rank does not join within `timeout`.
     pub fn init(
         nccl: &Rc<Nccl>,
         id: UniqueId,
         (rank, ranks): (Rank, usize),
-        patience: Duration,
+        timeout: Duration,
         watch: &mut dyn Watch,
     ) -> Result<Communicator, NcclError> {
         let join = |place: *mut Handle| {
@@ -101,8 +101,8 @@ impl Communicator {
             // SAFETY: the place stays until NCCL has written to it; the configuration is copied now.
             unsafe { (nccl.functions.init)(place, ranks, id, rank, &mut Config::nonblocking()) }
         };
-        let alarm = Rc::new(Alarm::new(rank, patience + ABORT));
-        let blank = Communicator::blank(nccl, (rank, ranks), rank, (patience, alarm));
+        let alarm = Rc::new(Alarm::new(rank, timeout + ABORT));
+        let blank = Communicator::blank(nccl, (rank, ranks), rank, (timeout, alarm));
         blank.made("ncclCommInitRank", None, join, watch)
     }
 
@@ -122,7 +122,7 @@ impl Communicator {
             // SAFETY: as in `init`; the handle is that of a communicator that lives.
             unsafe { (self.nccl.functions.split)(self.handle, color, key, place, &mut config) }
         };
-        let limits = (self.patience, self.alarm.clone());
+        let limits = (self.timeout, self.alarm.clone());
         let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, limits);
         blank.made("ncclCommSplit", Some(self), split, watch)
     }
@@ -131,10 +131,10 @@ impl Communicator {
         nccl: &Rc<Nccl>,
         (rank, ranks): (Rank, usize),
         of_all: Rank,
-        (patience, alarm): (Duration, Rc<Alarm>),
+        (timeout, alarm): (Duration, Rc<Alarm>),
     ) -> Communicator {
         let (nccl, handle, is_over) = (nccl.clone(), ptr::null_mut(), Cell::new(false));
-        Communicator { nccl, handle, rank, ranks, of_all, patience, alarm, is_over }
+        Communicator { nccl, handle, rank, ranks, of_all, timeout, alarm, is_over }
     }
 
     /// Has it made, and waits until it is: first until its parent is through with it, if it has one, since
@@ -215,7 +215,7 @@ impl Communicator {
     /// The host waits until an event has happened.
     ///
     /// # Errors
-    /// What the driver or NCCL says; who is gone; or that it has not happened within this rank's patience. The
+    /// What the driver or NCCL says; who is gone; or that it has not happened within this rank's timeout. The
     /// communicator is then aborted.
     pub fn wait(
         &self,
@@ -244,10 +244,10 @@ impl Communicator {
         }
     }
 
-    /// Looks whether a process is gone, or patience has ended.
+    /// Looks whether a process is gone, or timeout has ended.
     fn patient(&self, what: &str, begun: Instant, watch: &mut dyn Watch) -> Result<(), NcclError> {
         let ended = match watch.look() {
-            Ok(()) if begun.elapsed() <= self.patience => return Ok(()),
+            Ok(()) if begun.elapsed() <= self.timeout => return Ok(()),
             Ok(()) => NcclError::Silent {
                 rank: self.of_all,
                 ranks: self.ranks,
@@ -324,7 +324,7 @@ impl Communicator {
         &self,
         on: On,
         (data, elements): (Address, usize),
-        combine: Combine,
+        combine: ElementOp,
         watch: &mut dyn Watch,
     ) -> Result<(), NcclError> {
         let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
@@ -344,7 +344,7 @@ impl Communicator {
         &self,
         on: On,
         (data, each): (Address, usize),
-        combine: Combine,
+        combine: ElementOp,
         watch: &mut dyn Watch,
     ) -> Result<(), NcclError> {
         let (dtype, op, from) = (type_code(on.dtype), op_code(combine), data as *const c_void);
@@ -393,7 +393,7 @@ impl Communicator {
         &self,
         on: On,
         (data, elements): (Address, usize),
-        combine: Combine,
+        combine: ElementOp,
         root: Rank,
         watch: &mut dyn Watch,
     ) -> Result<(), NcclError> {
@@ -439,14 +439,14 @@ impl Communicator {
             return;
         }
         let (abort, handle) = (self.nccl.functions.abort, self.handle.expose_provenance());
-        let (tell, told) = mpsc::channel();
+        let (tell, reported) = mpsc::channel();
         // In a thread, because nobody promises that it returns.
         thread::spawn(move || {
             // SAFETY: nobody uses the handle any more.
             unsafe { abort(ptr::with_exposed_provenance_mut(handle)) };
             let _ = tell.send(());
         });
-        let _ = told.recv_timeout(ABORT);
+        let _ = reported.recv_timeout(ABORT);
     }
 
     /// Ends it in order: all ranks call this, once everything on their streams is done.

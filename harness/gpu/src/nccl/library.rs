@@ -11,7 +11,7 @@ use algorithms::control::DataType;
 
 use super::NcclError;
 use crate::cuda::library::{Found, NCCL};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 
 /// The oldest NCCL with everything that is called, as NCCL counts: 2.18 has `ncclCommSplit`.
 pub const LEAST_VERSION: i32 = 21_800;
@@ -224,13 +224,13 @@ pub fn type_code(dtype: DataType) -> c_int {
 ///
 /// # Panics
 /// For AND and OR, which are for words of control planes.
-pub fn op_code(combine: Combine) -> c_int {
+pub fn op_code(combine: ElementOp) -> c_int {
     match combine {
-        Combine::Sum => 0,
-        Combine::Product => 1,
-        Combine::Max => 2,
-        Combine::Min => 3,
-        Combine::And | Combine::Or => unreachable!("bits are never combined on a GPU"),
+        ElementOp::Sum => 0,
+        ElementOp::Product => 1,
+        ElementOp::Max => 2,
+        ElementOp::Min => 3,
+        ElementOp::And | ElementOp::Or => unreachable!("bits are never combined on a GPU"),
     }
 }
 

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use algorithms::topology::Rank;
 
+use super::assignment::{Assignment, may_share};
 use super::facts::Facts;
 use super::ranks_in_words;
-use super::seat::{Seat, may_share};
 use crate::cuda::devices::Gpu;
 use crate::cuda::version;
 
@@ -20,10 +20,14 @@ struct Taken<'a> {
 
 /// What is wrong with the GPUs that ranks take: a sentence each, with what to do; none if all is well. `facts`
 /// are those of all ranks, as are `seats`.
-pub fn wrong(facts: &[Facts], seats: &[Seat]) -> Vec<String> {
-    let all = facts.iter().zip(seats).enumerate();
+pub fn wrong(facts: &[Facts], assignments: &[Assignment]) -> Vec<String> {
+    let all = facts.iter().zip(assignments).enumerate();
     let world: Vec<Taken> = all
-        .map(|(rank, (facts, seat))| Taken { rank, facts, gpu: &facts.gpus[seat.ordinal] })
+        .map(|(rank, (facts, assignment))| Taken {
+            rank,
+            facts,
+            gpu: &facts.gpus[assignment.ordinal],
+        })
         .collect();
     let mut wrong = Vec::new();
     if !may_share(facts) {
@@ -114,7 +118,7 @@ fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::nccl::seat::assign;
+    use crate::nccl::assignment::assign;
 
     /// Hosts with so many processes and GPUs each, all of which reach each other.
     fn world(hosts: &[(&str, usize, usize)]) -> Vec<Facts> {
@@ -136,13 +140,13 @@ mod tests {
     }
 
     /// What is wrong once every rank has a GPU.
-    fn told(world: &[Facts]) -> Vec<String> {
+    fn reported(world: &[Facts]) -> Vec<String> {
         wrong(world, &assign(world).unwrap())
     }
 
     #[test]
     fn a_gpu_for_each_is_well() {
-        assert_eq!(told(&world(&[("a", 4, 4), ("b", 2, 4), ("c", 1, 1)])), [""; 0]);
+        assert_eq!(reported(&world(&[("a", 4, 4), ("b", 2, 4), ("c", 1, 1)])), [""; 0]);
     }
 
     #[test]
@@ -150,7 +154,7 @@ mod tests {
         let mut world = world(&[("a", 1, 1), ("b", 1, 1)]);
         world[1].gpus[0].uuid = "GPU-a-0".into();
         assert_eq!(
-            told(&world),
+            reported(&world),
             [
                 "GPU-a-0 is taken by ranks 0 and 1, on hosts that are one machine (a, b); NCCL wants a GPU for \
                  each: start fewer processes, or give them more GPUs"
@@ -159,7 +163,7 @@ mod tests {
         for facts in &mut world {
             (facts.nccl, facts.may_share) = (23_003, true);
         }
-        assert_eq!(told(&world), [""; 0], "they share it on purpose");
+        assert_eq!(reported(&world), [""; 0], "they share it on purpose");
     }
 
     #[test]
@@ -167,12 +171,12 @@ mod tests {
         let mut world = world(&[("a", 2, 3), ("b", 2, 2)]);
         // What nobody takes does not count.
         world.iter_mut().take(2).for_each(|facts| facts.gpus[2].name = "Display".into());
-        assert_eq!(told(&world), [""; 0]);
+        assert_eq!(reported(&world), [""; 0]);
         let other = &mut world[3].gpus[1];
         (other.name, other.capability) = ("Made-up 80".into(), (8, 0));
         world[2].driver = 12_020;
         assert_eq!(
-            told(&world),
+            reported(&world),
             [
                 "GPUs are of different models: Made-up 100, compute capability 9.0 (ranks 0, 1 and 2); Made-up \
                  80, compute capability 8.0 (rank 3); all go as fast as the slowest; choose nodes of one kind, \
@@ -193,10 +197,10 @@ mod tests {
         }
         let expected = "a: GPUs 0 and 2 cannot read each other's memory, so that data go through the host's; look \
                         at the topology in `kolo info`, and at IOMMU and ACS of the machine";
-        assert_eq!(told(&world), [expected]);
+        assert_eq!(reported(&world), [expected]);
         // A process that sees its own alone calls it 0, and does not know; the others do.
         let own = world[2].gpus[2].clone();
         (world[2].gpus, world[2].peers) = (vec![own], vec![vec![true]]);
-        assert_eq!(told(&world), [expected]);
+        assert_eq!(reported(&world), [expected]);
     }
 }

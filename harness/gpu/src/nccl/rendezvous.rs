@@ -4,8 +4,8 @@
 //! tells everybody of everybody. The connections stay as long as the job, see [`Control`]: over them ranks
 //! gather and broadcast what is small, and one that closes is a process that is gone.
 
+mod connection;
 mod control;
-mod line;
 
 use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
+use connection::{Connection, Message};
 pub use control::Control;
-use line::{Line, Message};
 
 use super::facts::Facts;
 use super::ranks_in_words;
@@ -32,7 +32,7 @@ const MOST_PENDING: usize = 1024;
 /// Why processes did not find each other.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum MeetingError {
+pub enum RendezvousError {
     /// A variable makes no sense.
     #[error("{why}")]
     Unclear {
@@ -117,12 +117,16 @@ fn unless_empty(words: &str, list: &str) -> String {
 /// Waits until all processes are there.
 ///
 /// # Errors
-/// Who is missing after `patience`, or why this one cannot take part.
-pub fn meet(started: &Started, facts: Facts, patience: Duration) -> Result<Control, MeetingError> {
+/// Who is missing after `timeout`, or why this one cannot take part.
+pub fn meet(
+    started: &Started,
+    facts: Facts,
+    timeout: Duration,
+) -> Result<Control, RendezvousError> {
     match &started.address {
-        None => Ok(Control::new(0, vec![facts], Vec::new(), patience)),
-        Some(address) if started.rank == 0 => receive_all(started, address, facts, patience),
-        Some(address) => join(started, address, facts, patience),
+        None => Ok(Control::new(0, vec![facts], Vec::new(), timeout)),
+        Some(address) if started.rank == 0 => receive_all(started, address, facts, timeout),
+        Some(address) => join(started, address, facts, timeout),
     }
 }
 
@@ -131,9 +135,9 @@ fn receive_all(
     started: &Started,
     address: &Address,
     facts: Facts,
-    patience: Duration,
-) -> Result<Control, MeetingError> {
-    let taken = |why: std::io::Error| MeetingError::Taken {
+    timeout: Duration,
+) -> Result<Control, RendezvousError> {
+    let taken = |why: std::io::Error| RendezvousError::Taken {
         address: address.to_string(),
         why: why.to_string(),
     };
@@ -146,21 +150,24 @@ fn receive_all(
     };
     let listener = TcpListener::bind((host, address.port)).map_err(taken)?;
     listener.set_nonblocking(true).map_err(taken)?;
-    let mut came: Vec<Option<(Facts, Option<Line>)>> = (0..started.ranks).map(|_| None).collect();
+    let mut came: Vec<Option<(Facts, Option<Connection>)>> =
+        (0..started.ranks).map(|_| None).collect();
     came[0] = Some((facts, None));
     let (begun, mut pending, mut refused) = (Instant::now(), Vec::new(), 0);
     while came.iter().any(Option::is_none) {
         while let Ok((stream, _)) = listener.accept() {
-            pending.extend(Line::new(stream).ok());
+            pending.extend(Connection::new(stream).ok());
         }
-        for mut line in std::mem::take(&mut pending) {
-            match line.receive() {
-                Ok(None) if !line.is_closed && pending.len() < MOST_PENDING => pending.push(line),
+        for mut connection in std::mem::take(&mut pending) {
+            match connection.receive() {
+                Ok(None) if !connection.is_closed && pending.len() < MOST_PENDING => {
+                    pending.push(connection)
+                }
                 Ok(Some(Message::Hello { key, rank, ranks, facts })) => {
                     match objection(started, &came, &key, (rank, ranks), &facts) {
-                        None => came[rank] = Some((facts, Some(line))),
+                        None => came[rank] = Some((facts, Some(connection))),
                         Some(why) => {
-                            let _ = line.send(&Message::Refused(why), CONNECT);
+                            let _ = connection.send(&Message::Refused(why), CONNECT);
                             refused += 1;
                         }
                     }
@@ -168,18 +175,18 @@ fn receive_all(
                 _ => refused += 1,
             }
         }
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             return Err(missing(started, address, &came, begun.elapsed(), refused));
         }
         thread::sleep(Duration::from_millis(1));
     }
-    Ok(everybody(came.into_iter().flatten().collect(), patience))
+    Ok(everybody(came.into_iter().flatten().collect(), timeout))
 }
 
 /// Why a process cannot be one of those that rank 0 waits for.
 fn objection(
     started: &Started,
-    came: &[Option<(Facts, Option<Line>)>],
+    came: &[Option<(Facts, Option<Connection>)>],
     key: &str,
     (rank, ranks): (usize, usize),
     facts: &Facts,
@@ -208,10 +215,10 @@ fn asked(facts: &Facts) -> String {
 fn missing(
     started: &Started,
     address: &Address,
-    came: &[Option<(Facts, Option<Line>)>],
+    came: &[Option<(Facts, Option<Connection>)>],
     waited: Duration,
     refused: usize,
-) -> MeetingError {
+) -> RendezvousError {
     let is_there = |rank: &usize| came[*rank].is_some();
     let absent: Vec<_> = (0..came.len()).filter(|rank| !is_there(rank)).collect();
     let heard_of = |node: &&String| {
@@ -219,7 +226,7 @@ fn missing(
         came.iter().flatten().any(|(facts, _)| short(&facts.host) == short(node))
     };
     let nodes = started.nodes.iter().filter(|node| !heard_of(node)).cloned();
-    MeetingError::Missing {
+    RendezvousError::Missing {
         address: address.to_string(),
         waited,
         came: came.len() - absent.len(),
@@ -231,20 +238,23 @@ fn missing(
 }
 
 /// Numbers all anew, node by node in the order of their first processes, and tells them.
-fn everybody(came: Vec<(Facts, Option<Line>)>, patience: Duration) -> Control {
+fn everybody(came: Vec<(Facts, Option<Connection>)>, timeout: Duration) -> Control {
     let first_on = |host: &String| came.iter().position(|(facts, _)| facts.host == *host);
     let mut order: Vec<usize> = (0..came.len()).collect();
     order.sort_by_key(|&at| (first_on(&came[at].0.host), at));
     let mut came: Vec<_> = came.into_iter().map(Some).collect();
     let ordered = order.into_iter().map(|at| came[at].take().expect("each once"));
-    let (facts, lines): (Vec<_>, Vec<_>) = ordered.unzip();
-    let lines = lines.into_iter().enumerate().filter_map(|(rank, line)| Some((rank, line?)));
-    let mut lines: Vec<_> = lines.collect();
-    for (rank, line) in &mut lines {
+    let (facts, connections): (Vec<_>, Vec<_>) = ordered.unzip();
+    let connections = connections
+        .into_iter()
+        .enumerate()
+        .filter_map(|(rank, connection)| Some((rank, connection?)));
+    let mut connections: Vec<_> = connections.collect();
+    for (rank, connection) in &mut connections {
         // Who is gone by now is noticed when it is looked for.
-        let _ = line.send(&Message::Met { rank: *rank, facts: facts.clone() }, patience);
+        let _ = connection.send(&Message::Met { rank: *rank, facts: facts.clone() }, timeout);
     }
-    Control::new(0, facts, lines, patience)
+    Control::new(0, facts, connections, timeout)
 }
 
 /// The part of all others.
@@ -252,8 +262,8 @@ fn join(
     started: &Started,
     address: &Address,
     facts: Facts,
-    patience: Duration,
-) -> Result<Control, MeetingError> {
+    timeout: Duration,
+) -> Result<Control, RendezvousError> {
     let (begun, rank) = (Instant::now(), started.rank);
     let hello = Message::Hello {
         key: started.key.clone(),
@@ -262,19 +272,19 @@ fn join(
         facts: facts.clone(),
     };
     loop {
-        let why = match introduce(address, &hello, begun, patience) {
-            Ok((line, Message::Met { rank, facts })) => {
-                return Ok(Control::new(rank, facts, vec![(0, line)], patience));
+        let why = match introduce(address, &hello, begun, timeout) {
+            Ok((connection, Message::Met { rank, facts })) => {
+                return Ok(Control::new(rank, facts, vec![(0, connection)], timeout));
             }
             Ok((_, Message::Refused(why))) => {
-                return Err(MeetingError::Refused { rank, address: address.to_string(), why });
+                return Err(RendezvousError::Refused { rank, address: address.to_string(), why });
             }
             Ok(_) => "what answers there is not rank 0".into(),
             Err(why) => why,
         };
-        if begun.elapsed() > patience {
+        if begun.elapsed() > timeout {
             let (address, waited) = (address.to_string(), begun.elapsed());
-            return Err(MeetingError::Unreachable { rank, address, waited, why });
+            return Err(RendezvousError::Unreachable { rank, address, waited, why });
         }
         thread::sleep(AGAIN);
     }
@@ -285,8 +295,8 @@ fn introduce(
     address: &Address,
     hello: &Message,
     begun: Instant,
-    patience: Duration,
-) -> Result<(Line, Message), String> {
+    timeout: Duration,
+) -> Result<(Connection, Message), String> {
     let said = |error: std::io::Error| error.to_string();
     let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(said)?;
     let mut tried = Err("the name has no address".to_string());
@@ -296,14 +306,14 @@ fn introduce(
             break;
         }
     }
-    let mut line = Line::new(tried?).map_err(said)?;
-    line.send(hello, CONNECT).map_err(said)?;
+    let mut connection = Connection::new(tried?).map_err(said)?;
+    connection.send(hello, CONNECT).map_err(said)?;
     loop {
-        match line.receive()? {
-            Some(answer) => return Ok((line, answer)),
-            None if line.is_closed => return Err("it closes the connection".into()),
+        match connection.receive()? {
+            Some(answer) => return Ok((connection, answer)),
+            None if connection.is_closed => return Err("it closes the connection".into()),
             // Rank 0 gives up first, and says who is missing.
-            None if begun.elapsed() > patience + CONNECT => {
+            None if begun.elapsed() > timeout + CONNECT => {
                 return Err("it listens, and other processes have not come".into());
             }
             None => thread::sleep(Duration::from_millis(1)),

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::rendezvous::MeetingError;
+use super::rendezvous::RendezvousError;
 use cluster::launch::Launched;
 use cluster::slurm::hostlist;
 use workloads::workload::fnv1a;
@@ -52,7 +52,7 @@ impl Started {
     ///
     /// # Errors
     /// When nothing says where processes meet, or something does that makes no sense.
-    pub fn here() -> Result<Started, MeetingError> {
+    pub fn here() -> Result<Started, RendezvousError> {
         let parent = std::os::unix::process::parent_id();
         Started::find(&|name| std::env::var(name).ok(), parent)
     }
@@ -64,7 +64,7 @@ impl Started {
     pub fn find(
         variable: &dyn Fn(&str) -> Option<String>,
         parent: u32,
-    ) -> Result<Started, MeetingError> {
+    ) -> Result<Started, RendezvousError> {
         let Some(launched) = Launched::find(variable).filter(|launched| launched.tasks > 1) else {
             let (address, key, nodes) = (None, String::new(), Vec::new());
             return Ok(Started { rank: 0, ranks: 1, address, key, nodes });
@@ -73,7 +73,7 @@ impl Started {
         let list =
             if by_srun { variable("SLURM_STEP_NODELIST") } else { variable("SLURM_JOB_NODELIST") };
         let nodes = hostlist::expand(&list.unwrap_or_default())
-            .map_err(|why| MeetingError::Unclear { why: why.to_string() })?;
+            .map_err(|why| RendezvousError::Unclear { why: why.to_string() })?;
         let named = |name: &&str| Some(format!("{name}={}", variable(name)?));
         let run = if by_srun { named(&"SLURM_STEP_ID") } else { RUNS.iter().find_map(named) };
         let is_one_node = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
@@ -92,14 +92,14 @@ impl Started {
         let address = match (variable(RENDEZVOUS).filter(|text| !text.is_empty()), host) {
             (Some(text), _) => parse(&text)?,
             (None, Some(host)) => Address { host, port: port(&key) },
-            (None, None) => return Err(MeetingError::Nowhere { by: launched.by.into() }),
+            (None, None) => return Err(RendezvousError::Nowhere { by: launched.by.into() }),
         };
         let Launched { rank, tasks: ranks, .. } = launched;
         Ok(Started { rank, ranks, address: Some(address), key, nodes })
     }
 }
 
-fn parse(text: &str) -> Result<Address, MeetingError> {
+fn parse(text: &str) -> Result<Address, RendezvousError> {
     let parsed = text.rsplit_once(':').and_then(|(host, port)| {
         let host = host.trim_matches(['[', ']']).to_string();
         let port = port.parse().ok().filter(|&port| port > 0)?;
@@ -107,7 +107,7 @@ fn parse(text: &str) -> Result<Address, MeetingError> {
     });
     let why =
         || format!("{RENDEZVOUS}={text} is no HOST:PORT; name the node of rank 0 and a free port");
-    parsed.ok_or_else(|| MeetingError::Unclear { why: why() })
+    parsed.ok_or_else(|| RendezvousError::Unclear { why: why() })
 }
 
 /// A port that only this job is likely to use.
@@ -119,7 +119,7 @@ fn port(key: &str) -> u16 {
 mod tests {
     use super::*;
 
-    fn find(set: &[(&str, &str)]) -> Result<Started, MeetingError> {
+    fn find(set: &[(&str, &str)]) -> Result<Started, RendezvousError> {
         let value = |name: &str| Some(set.iter().find(|(other, _)| *other == name)?.1.to_string());
         Started::find(&value, 77)
     }

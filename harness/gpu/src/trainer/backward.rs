@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use algorithms::control::TensorId;
 
-use super::station::Station;
+use super::device_rank::DeviceRank;
 use crate::cuda::CudaError;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::{Address, Work};
@@ -74,13 +74,13 @@ impl Backward {
     pub fn new(
         streams: &mut impl Streams,
         job: &Job,
-        station: &Station,
+        device_rank: &DeviceRank,
         multiprocessors: usize,
     ) -> Result<Backward, CudaError> {
-        let device = station.seat.device;
+        let device = device_rank.rank_stream.device;
         let anchor = streams.event(device, true)?;
-        streams.record(station.compute, anchor)?;
-        streams.synchronize(station.compute)?;
+        streams.record(device_rank.compute, anchor)?;
+        streams.synchronize(device_rank.compute)?;
         Ok(Backward {
             times: job.times,
             passes: job.framework.backward_passes_per_step,
@@ -109,10 +109,10 @@ impl Backward {
     pub fn begin(
         &mut self,
         streams: &mut impl Streams,
-        station: &Station,
+        device_rank: &DeviceRank,
     ) -> Result<Step, CudaError> {
         let mut step = Step {
-            start: self.mark(streams, station)?,
+            start: self.mark(streams, device_rank)?,
             pass: 0,
             index: 0,
             done: Duration::ZERO,
@@ -122,7 +122,7 @@ impl Backward {
             backward: None,
             optimizer: None,
         };
-        self.go_on(streams, station, &mut step)?;
+        self.go_on(streams, device_rank, &mut step)?;
         Ok(step)
     }
 
@@ -133,20 +133,20 @@ impl Backward {
     pub fn go_on(
         &mut self,
         streams: &mut impl Streams,
-        station: &Station,
+        device_rank: &DeviceRank,
         step: &mut Step,
     ) -> Result<(), CudaError> {
         while step.backward.is_none() && step.ready.len() < AHEAD {
             match self.releases.get(step.index) {
                 Some(&(after, gradient)) => {
-                    self.release_one(streams, station, step, (after, gradient))?;
+                    self.release_one(streams, device_rank, step, (after, gradient))?;
                 }
                 None => {
                     let whole = self.times.forward + self.times.backward;
-                    self.busy(streams, station, whole.saturating_sub(step.done), step)?;
+                    self.busy(streams, device_rank, whole.saturating_sub(step.done), step)?;
                     (step.pass, step.index, step.done) = (step.pass + 1, 0, Duration::ZERO);
                     if step.pass == self.passes {
-                        step.backward = Some(self.mark(streams, station)?);
+                        step.backward = Some(self.mark(streams, device_rank)?);
                     }
                 }
             }
@@ -158,20 +158,20 @@ impl Backward {
     fn release_one(
         &mut self,
         streams: &mut impl Streams,
-        station: &Station,
+        device_rank: &DeviceRank,
         step: &mut Step,
         (after, gradient): (Duration, TensorId),
     ) -> Result<(), CudaError> {
-        self.busy(streams, station, after - step.done, step)?;
+        self.busy(streams, device_rank, after - step.done, step)?;
         (step.done, step.index) = (after, step.index + 1);
         if step.pass > 0 {
-            let before = self.mark(streams, station)?;
-            station.add(streams, gradient, step.pass)?;
-            step.added.push([before, self.mark(streams, station)?]);
+            let before = self.mark(streams, device_rank)?;
+            device_rank.add(streams, gradient, step.pass)?;
+            step.added.push([before, self.mark(streams, device_rank)?]);
             // What comes later comes later by as much.
             step.runs_on = false;
         }
-        let mark = self.mark(streams, station)?;
+        let mark = self.mark(streams, device_rank)?;
         step.ready.push_back((step.pass, gradient, mark));
         Ok(())
     }
@@ -183,12 +183,12 @@ impl Backward {
     pub fn optimize(
         &mut self,
         streams: &mut impl Streams,
-        station: &Station,
+        device_rank: &DeviceRank,
         step: &mut Step,
     ) -> Result<(), CudaError> {
         step.runs_on = false;
-        self.busy(streams, station, self.times.optimizer, step)?;
-        step.optimizer = Some(self.mark(streams, station)?);
+        self.busy(streams, device_rank, self.times.optimizer, step)?;
+        step.optimizer = Some(self.mark(streams, device_rank)?);
         Ok(())
     }
 
@@ -196,7 +196,7 @@ impl Backward {
     fn busy(
         &mut self,
         streams: &mut impl Streams,
-        station: &Station,
+        device_rank: &DeviceRank,
         length: Duration,
         step: &mut Step,
     ) -> Result<(), CudaError> {
@@ -204,19 +204,24 @@ impl Backward {
             return Ok(());
         }
         // Blocks that come late read what the kernel before wrote, so each kernel writes the other word.
-        let word = |ticks: usize| station.clock + 8 * (ticks % 2) as Address;
+        let word = |ticks: usize| device_rank.clock + 8 * (ticks % 2) as Address;
         let from = if step.runs_on { word(self.ticks) } else { 0 };
         let (into, multiprocessors) = (word(self.ticks + 1), self.multiprocessors);
         let length_ns = length.as_nanos() as u64;
-        streams.launch(station.compute, &Work::Busy { from, into, length_ns, multiprocessors })?;
+        streams
+            .launch(device_rank.compute, &Work::Busy { from, into, length_ns, multiprocessors })?;
         self.ticks += 1;
         step.runs_on = true;
         Ok(())
     }
 
-    fn mark(&self, streams: &mut impl Streams, station: &Station) -> Result<Event, CudaError> {
+    fn mark(
+        &self,
+        streams: &mut impl Streams,
+        device_rank: &DeviceRank,
+    ) -> Result<Event, CudaError> {
         let mark = streams.event(self.device, true)?;
-        streams.record(station.compute, mark)?;
+        streams.record(device_rank.compute, mark)?;
         Ok(mark)
     }
 

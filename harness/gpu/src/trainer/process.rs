@@ -4,19 +4,19 @@ use std::time::Instant;
 
 use algorithms::topology::Rank;
 
-use super::station::{Message, Station};
+use super::device_rank::{DeviceRank, Message};
 use super::{Devices, Hub};
 use crate::cuda::CudaError;
 use crate::cuda::streams::Streams;
 use crate::nccl::allreduce::{DeviceAllReduce, Vector};
 use training::job::Job;
 use training::outcome::EngineError;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 
 /// This rank's GPU, and its end of the data plane.
 pub struct Process<'d, 'p, S> {
     streams: &'d mut S,
-    station: Station,
+    device_rank: DeviceRank,
     all_reduce: DeviceAllReduce<'p>,
     /// Ranks on this GPU.
     share: usize,
@@ -33,11 +33,16 @@ impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
         mut all_reduce: DeviceAllReduce<'p>,
         share: usize,
     ) -> Result<Self, CudaError> {
-        let (seat, compute) = devices.berth(0, 1)?;
+        let (rank_stream, compute) = devices.slot(0, 1)?;
         let streams = &mut devices.streams;
-        let station = Station::new(streams, job, seat, compute)?;
-        all_reduce.prepare(streams, seat.device, Station::fusion_elements(job), station.wire)?;
-        Ok(Process { streams, station, all_reduce, share })
+        let device_rank = DeviceRank::new(streams, job, rank_stream, compute)?;
+        all_reduce.prepare(
+            streams,
+            rank_stream.device,
+            DeviceRank::fusion_elements(job),
+            device_rank.wire,
+        )?;
+        Ok(Process { streams, device_rank, all_reduce, share })
     }
 
     /// Gives everything back. All ranks call this.
@@ -45,7 +50,7 @@ impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
     /// # Errors
     /// What driver or NCCL say.
     pub fn release(self) -> Result<(), EngineError> {
-        self.station.release(self.streams)?;
+        self.device_rank.release(self.streams)?;
         Ok(self.all_reduce.finish(self.streams, &mut ())?)
     }
 }
@@ -53,8 +58,8 @@ impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
 impl<S: Streams> Hub for Process<'_, '_, S> {
     type Streams = S;
 
-    fn station(&mut self, _: Rank) -> (&mut S, &mut Station) {
-        (self.streams, &mut self.station)
+    fn device_rank(&mut self, _: Rank) -> (&mut S, &mut DeviceRank) {
+        (self.streams, &mut self.device_rank)
     }
 
     fn share(&self, _: Rank) -> usize {
@@ -62,16 +67,16 @@ impl<S: Streams> Hub for Process<'_, '_, S> {
     }
 
     fn reduce(&mut self, _: Rank, message: &Message, now: Instant) -> Result<(), EngineError> {
-        let Process { streams, station, all_reduce, .. } = self;
-        let vector = station.pack(*streams, message, now)?;
-        let combine = Combine::of(message.reduction.op);
+        let Process { streams, device_rank, all_reduce, .. } = self;
+        let vector = device_rank.pack(*streams, message, now)?;
+        let combine = ElementOp::of(message.reduction.op);
         // One: data planes that do not pack are refused over NCCL.
         for piece in &vector.pieces {
-            let (data, elements, dtype) = (piece.address, piece.elements, station.wire);
+            let (data, elements, dtype) = (piece.address, piece.elements, device_rank.wire);
             let part = Vector { data, elements, dtype, combine };
-            all_reduce.enqueue(*streams, &station.seat, &part, &mut ())?;
+            all_reduce.enqueue(*streams, &device_rank.rank_stream, &part, &mut ())?;
         }
-        Ok(station.unpack(*streams, message, &vector)?)
+        Ok(device_rank.unpack(*streams, message, &vector)?)
     }
 
     /// Nobody here knows.

@@ -5,22 +5,22 @@ use std::time::Instant;
 
 use algorithms::topology::Rank;
 
-use super::station::{Message, Station};
+use super::device_rank::{DeviceRank, Message};
 use super::{Devices, Hub};
 use crate::cuda::CudaError;
-use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::collective::{Collective, RankStream};
 use crate::cuda::streams::{Stream, Streams};
 use crate::cuda::work::Address;
 use training::job::Job;
 use training::outcome::EngineError;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::programs::of_all_ranks;
 
 /// Ranks and what they have asked for. Whoever asks for a message last puts it on the streams of all.
 pub struct World<'d, 'a, S> {
     job: &'a Job<'a>,
     streams: &'d mut S,
-    stations: Vec<Station>,
+    device_ranks: Vec<DeviceRank>,
     /// By the elements of each piece that they work on.
     collectives: HashMap<Vec<usize>, Collective>,
     /// Of each rank: memory for what collectives put aside, and its bytes.
@@ -37,15 +37,15 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
     pub fn new(devices: &'d mut Devices<S>, job: &'a Job<'a>) -> Result<Self, CudaError> {
         let ranks = job.topology.ranks();
         devices.check_room(job)?;
-        let mut berths = Vec::new();
+        let mut slots = Vec::new();
         for rank in 0..ranks {
-            berths.push(devices.berth(rank, ranks)?);
+            slots.push(devices.slot(rank, ranks)?);
         }
         let streams = &mut devices.streams;
         let (collectives, aside) = (HashMap::new(), vec![(0, 0); ranks]);
         let asked = vec![VecDeque::new(); ranks];
-        let mut world = World { job, streams, stations: Vec::new(), collectives, aside, asked };
-        match world.fill(berths) {
+        let mut world = World { job, streams, device_ranks: Vec::new(), collectives, aside, asked };
+        match world.fill(slots) {
             Ok(()) => Ok(world),
             Err(error) => {
                 // What was wrong first is what counts.
@@ -56,30 +56,30 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
     }
 
     /// Allocates everything, for the largest message that is to be expected, too.
-    fn fill(&mut self, berths: Vec<(Seat, Stream)>) -> Result<(), CudaError> {
-        for (seat, compute) in berths {
-            self.stations.push(Station::new(self.streams, self.job, seat, compute)?);
+    fn fill(&mut self, slots: Vec<(RankStream, Stream)>) -> Result<(), CudaError> {
+        for (rank_stream, compute) in slots {
+            self.device_ranks.push(DeviceRank::new(self.streams, self.job, rank_stream, compute)?);
         }
-        let elements = Station::fusion_elements(self.job);
+        let elements = DeviceRank::fusion_elements(self.job);
         self.plan(&[elements])
     }
 
     /// Puts a message on the streams of all ranks.
     fn enqueue(&mut self, message: &Message, asked: &[Instant]) -> Result<(), CudaError> {
-        let lengths = self.stations[0].lengths(&message.tensors);
+        let lengths = self.device_ranks[0].lengths(&message.tensors);
         self.plan(&lengths)?;
-        let World { streams, stations, .. } = self;
+        let World { streams, device_ranks, .. } = self;
         let mut vectors = Vec::new();
-        for (station, &asked) in stations.iter_mut().zip(asked) {
-            vectors.push(station.pack(*streams, message, asked)?);
+        for (device_rank, &asked) in device_ranks.iter_mut().zip(asked) {
+            vectors.push(device_rank.pack(*streams, message, asked)?);
         }
-        let World { streams, stations, collectives, aside, .. } = self;
+        let World { streams, device_ranks, collectives, aside, .. } = self;
         let data: Vec<Address> =
             vectors.iter().flat_map(|vector| &vector.pieces).map(|piece| piece.address).collect();
         let aside: Vec<Address> = aside.iter().map(|&(address, _)| address).collect();
         collectives[&lengths].enqueue_with(*streams, &data, &aside)?;
-        let mut pairs = stations.iter_mut().zip(&vectors);
-        pairs.try_for_each(|(station, vector)| station.unpack(*streams, message, vector))
+        let mut pairs = device_ranks.iter_mut().zip(&vectors);
+        pairs.try_for_each(|(device_rank, vector)| device_rank.unpack(*streams, message, vector))
     }
 
     /// Plans a collective on pieces of so many elements, unless it was planned before.
@@ -92,25 +92,27 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         let choices = job.data_plane.choices().expect("one of our algorithms");
         let size_bytes = elements * wire.size_bytes();
         let programs = of_all_ranks(choices, size_bytes, job.sizes.segment_bytes);
-        let seats: Vec<Seat> = self.stations.iter().map(|station| station.seat).collect();
-        let planned = Collective::plan(self.streams, &programs, &seats, elements, wire);
+        let rank_streams: Vec<RankStream> =
+            self.device_ranks.iter().map(|device_rank| device_rank.rank_stream).collect();
+        let planned = Collective::plan(self.streams, &programs, &rank_streams, elements, wire);
         let planned = match lengths {
             [_] => planned,
             several => planned.scattered(several, wire.size_bytes()),
         };
-        for ((place, bytes), (&needed, seat)) in
-            self.aside.iter_mut().zip(planned.aside_bytes.iter().zip(&seats))
+        for ((place, bytes), (&needed, rank_stream)) in
+            self.aside.iter_mut().zip(planned.aside_bytes.iter().zip(&rank_streams))
         {
             if needed > *bytes {
                 if std::mem::take(bytes) > 0 {
                     self.streams.release(*place)?;
                 }
-                *place = self.streams.allocate(seat.device, needed)?;
+                *place = self.streams.allocate(rank_stream.device, needed)?;
                 *bytes = needed;
             }
         }
-        let combine = Combine::of(job.op);
-        let collective = Collective::without_aside(self.streams, planned, &seats, wire, combine)?;
+        let combine = ElementOp::of(job.op);
+        let collective =
+            Collective::without_aside(self.streams, planned, &rank_streams, wire, combine)?;
         self.collectives.insert(lengths.to_vec(), collective);
         Ok(())
     }
@@ -123,8 +125,8 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         let streams = self.streams;
         let aside = self.aside.into_iter().filter(|&(_, bytes)| bytes > 0);
         let mut ended = Ok(());
-        for station in self.stations {
-            ended = ended.and(station.release(streams));
+        for device_rank in self.device_ranks {
+            ended = ended.and(device_rank.release(streams));
         }
         for collective in self.collectives.into_values() {
             ended = ended.and(collective.release(streams));
@@ -136,13 +138,16 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
 impl<S: Streams> Hub for World<'_, '_, S> {
     type Streams = S;
 
-    fn station(&mut self, rank: Rank) -> (&mut S, &mut Station) {
-        (self.streams, &mut self.stations[rank])
+    fn device_rank(&mut self, rank: Rank) -> (&mut S, &mut DeviceRank) {
+        (self.streams, &mut self.device_ranks[rank])
     }
 
     fn share(&self, rank: Rank) -> usize {
-        let device = self.stations[rank].seat.device;
-        self.stations.iter().filter(|station| station.seat.device == device).count()
+        let device = self.device_ranks[rank].rank_stream.device;
+        self.device_ranks
+            .iter()
+            .filter(|device_rank| device_rank.rank_stream.device == device)
+            .count()
     }
 
     fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError> {

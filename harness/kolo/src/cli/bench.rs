@@ -38,7 +38,7 @@ use results::row::rounded;
 use results::row::{Kind, Row, SCHEMA, Status};
 use results::statistics::Summary;
 use transports::allreduce::SEGMENT_BYTES;
-use transports::bench::{Bench, PATIENCE, Timed, run as run_bench};
+use transports::bench::{Bench, TIMEOUT, Timed, run as run_bench};
 use transports::data_plane::nccl::{ALL_REDUCE, combinations};
 use transports::data_plane::{DataPlane, spelling};
 use transports::for_dtype;
@@ -133,8 +133,8 @@ pub struct Arguments {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     nccl_proto: Vec<String>,
     /// Over nccl: give up after so many seconds without an answer
-    #[arg(long, value_name = "SECONDS", default_value_t = PATIENCE.as_secs(), value_parser = sizes::whole::<u64>)]
-    patience: u64,
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = sizes::whole::<u64>)]
+    timeout: u64,
     /// Over nccl: measure on GPUs that differ or do not reach each other, too: table and provenance say so
     #[arg(long)]
     force: bool,

@@ -143,13 +143,13 @@ fn text(measured: &[Row], predicted: &[Row]) -> String {
         "step time of each algorithm's fastest setting (ms)\n\
          workload             transport algorithm               ranks   measured  predicted   error\n",
     );
-    let mut told: Vec<(&str, &str, &str, usize)> = Vec::new();
+    let mut reported: Vec<(&str, &str, &str, usize)> = Vec::new();
     for row in predicted.iter().filter(|row| row.status == Status::Ok) {
         let of = (&*row.workload, &*row.transport, &*row.algorithm, row.ranks);
-        let Some(time_us) = fastest(predicted, row).filter(|_| !told.contains(&of)) else {
+        let Some(time_us) = fastest(predicted, row).filter(|_| !reported.contains(&of)) else {
             continue;
         };
-        told.push(of);
+        reported.push(of);
         let (workload, transport, algorithm, ranks) = of;
         let beside = fastest(measured, row);
         let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));

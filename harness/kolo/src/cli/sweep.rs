@@ -17,8 +17,8 @@ use cluster::launch::Launched;
 use measure::calibrate;
 use measure::config::Config;
 use measure::control_sweep;
-use measure::crew;
 use measure::environment::Environment;
+use measure::executor;
 use measure::plan::Plan;
 use measure::precedence::{self, Options, Precedence};
 use measure::summary;
@@ -129,7 +129,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let Some(mut crew) = crew::assemble(&mut plan, &mut launch, arguments.force).map_err(usage)?
+    let Some(mut executor) =
+        executor::assemble(&mut plan, &mut launch, arguments.force).map_err(usage)?
     else {
         return Ok(Exit::Right);
     };
@@ -165,10 +166,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     let progress = progress(&plan);
     let launches = &provenance.launches;
-    let report = run_plan(&plan, &mut store, earlier, launches, &course, &mut *crew, &progress);
+    let report = run_plan(&plan, &mut store, earlier, launches, &course, &mut *executor, &progress);
     progress.finish_and_clear();
     let report = report?;
-    drop(crew);
+    drop(executor);
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| say(sentence));

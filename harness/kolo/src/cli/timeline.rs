@@ -96,7 +96,7 @@ fn text(analysis: &Analysis, most_tensors: usize) -> String {
             messages.tensors_mean,
             messages.tensors_min,
             messages.tensors_max,
-            if messages.told { "" } else { ", taking those for one that overlap in time" },
+            if messages.reported { "" } else { ", taking those for one that overlap in time" },
         )
     });
     line(&mut text, "messages", messages.unwrap_or(UNKNOWN.into()));

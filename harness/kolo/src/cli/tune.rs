@@ -12,8 +12,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, plot, sizes, usage};
 use measure::config::MOST_STEP_MS;
-use measure::crew;
 use measure::environment::{Environment, number};
+use measure::executor;
 use request::Request;
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
@@ -101,8 +101,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     let mut request = Request::of(arguments, &environment)?;
-    let assembled = crew::assemble(&mut request.all, &mut launch, arguments.force);
-    let Some(mut crew) = assembled.map_err(usage)? else { return Ok(Exit::Right) };
+    let assembled = executor::assemble(&mut request.all, &mut launch, arguments.force);
+    let Some(mut executor) = assembled.map_err(usage)? else { return Ok(Exit::Right) };
     request.settle()?;
     request.remark();
     let Request { all, grids, .. } = &request;
@@ -118,7 +118,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let (progress, launches) = (progress(), provenance.launches.clone());
     let mut site = Site {
         all,
-        crew: &mut *crew,
+        executor: &mut *executor,
         store: &mut store,
         launches: &launches,
         progress: &progress,
@@ -134,7 +134,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         tuned.push(Tuned::measure(grid, &mut site, share, rounds)?);
     }
     progress.finish_and_clear();
-    drop(crew);
+    drop(executor);
     let text = write(&request, &tuned, &store, arguments.confirm_script)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));

@@ -238,11 +238,11 @@ fn a_block_that_fails_has_no_row_and_says_why() {
          more --blocks"
     );
     for (variable, reason) in
-        [("WRONG", "rank 0 has a wrong result in "), ("HANG", "no result after 1 s (--patience)")]
+        [("WRONG", "rank 0 has a wrong result in "), ("HANG", "no result after 1 s (--timeout)")]
     {
         let launcher = launcher(variable);
         let output =
-            run(folder.path(), &["--launcher", &launcher, "--blocks", "1", "--patience", "1"]);
+            run(folder.path(), &["--launcher", &launcher, "--blocks", "1", "--timeout", "1"]);
         let printed = text(&output.stdout);
         assert!(!output.status.success());
         assert_eq!(printed.matches(reason).count(), 3, "{printed}");
@@ -374,9 +374,9 @@ fn measurements_are_held_against_the_promise() {
         assert_eq!(comparisons.len(), 1);
         assert_eq!(comparisons[0].finding, Some(expected), "{}", comparisons[0]);
     }
-    let told = verdict(&rows(&[1.1; 4]), "recommended", &[("default".into(), (1.05, 1.15))]);
+    let reported = verdict(&rows(&[1.1; 4]), "recommended", &[("default".into(), (1.05, 1.15))]);
     assert_eq!(
-        told[0].to_string(),
+        reported[0].to_string(),
         "recommended is 1.100 times as fast as default, 95 % interval 1.100 to 1.100, 4 blocks; \
          promised 1.050 to 1.150: agrees"
     );

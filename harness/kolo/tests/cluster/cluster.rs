@@ -49,9 +49,9 @@ impl Cluster {
             ("KOLO".into(), env!("CARGO_BIN_EXE_kolo").into()),
         ];
         cluster.virtual_cluster(&["up", "--nodes", "4"])?;
-        let told = cluster.virtual_cluster(&["env"])?;
+        let reported = cluster.virtual_cluster(&["env"])?;
         let assignments =
-            told.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
+            reported.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
         let plain = |text: &str| text.replace('\\', "");
         let assignments = assignments.map(|(name, value)| (name.to_string(), plain(value)));
         cluster.variables.extend(assignments.collect::<Vec<_>>());
@@ -91,7 +91,7 @@ impl Cluster {
             failures => self.path(&format!("{name}-{failures}")),
         };
         let out = folder.display().to_string();
-        let id = self.sbatch(options, &[config, "--out", &out, "--patience-seconds", "12"])?;
+        let id = self.sbatch(options, &[config, "--out", &out, "--timeout-seconds", "12"])?;
         Ok(Job { cluster: self, id, folder })
     }
 
@@ -114,8 +114,8 @@ impl Cluster {
     /// Bytes that each node has sent so far.
     pub fn sent_bytes(&self) -> Result<BTreeMap<String, u64>, Failure> {
         let of_node = |name: &str| {
-            let told = self.virtual_cluster(&["exec", name, "cat", "/proc/net/dev"])?;
-            let interfaces = told.lines().filter_map(|line| line.split_once(':'));
+            let reported = self.virtual_cluster(&["exec", name, "cat", "/proc/net/dev"])?;
+            let interfaces = reported.lines().filter_map(|line| line.split_once(':'));
             let others = interfaces.filter(|(interface, _)| interface.trim() != "lo");
             let sent = others.map(|(_, counters)| {
                 counters.split_whitespace().nth(8).and_then(|sent| sent.parse::<u64>().ok())

@@ -90,7 +90,7 @@ fn is_complete(folder: &Path) -> Outcome {
 fn whole_sweep(cluster: &Cluster) -> Outcome {
     let start = Instant::now();
     let job = cluster.submit("configs/ci.toml", "whole", &[])?;
-    job.waits_for("tries.csv", 2, Duration::from_secs(30))?;
+    job.waits_for("attempts.csv", 2, Duration::from_secs(30))?;
     println!("  the first case ran {:.1} s after its submission", start.elapsed().as_secs_f64());
     job.ends_with("COMPLETED", Duration::from_secs(240))?;
     let results = Results::read(&job.folder)?;
@@ -134,7 +134,7 @@ fn other_command(cluster: &Cluster) -> Outcome {
 /// by the schedule; control messages and headers are within the tolerance.
 fn bytes_on_the_wire(cluster: &Cluster) -> Outcome {
     const TOLERANCE: f64 = 0.05;
-    // 2 x 4 messages of 4 MiB, see `crew::links`.
+    // 2 x 4 messages of 4 MiB, see `executor::links`.
     const TRIED_BYTES: usize = 8 * (4 << 20);
     for (algorithm, topology) in
         [("ring", Topology::flat(4)), ("hierarchical", Topology::uniform(2, 2))]
@@ -186,13 +186,13 @@ fn promised_elements(algorithm: &str, topology: &Topology, node: usize) -> Resul
 }
 
 /// Something happens to a rank after the first block; the job sees to the rest by itself.
-fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, told: &str) -> Outcome {
+fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, reported: &str) -> Outcome {
     let job = cluster.submit(cluster::FAULTS, name, &[])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     job.signal_rank(rank, signal)?;
     job.ends_with("COMPLETED", Duration::from_secs(120))?;
-    let tries = std::fs::read_to_string(job.folder.join("tries.csv"))?;
-    cluster.check(tries.contains(told), || format!("nobody said {told:?}:\n{tries}"))?;
+    let tries = std::fs::read_to_string(job.folder.join("attempts.csv"))?;
+    cluster.check(tries.contains(reported), || format!("nobody said {reported:?}:\n{tries}"))?;
     is_complete(&job.folder)
 }
 
@@ -267,8 +267,8 @@ fn node_dies(cluster: &Cluster) -> Outcome {
     cluster.virtual_cluster(&["revive", &victim])?;
     ended?;
     let output = job.output();
-    let told = format!("node {victim} is ");
-    let said = output.lines().any(|line| line.contains(&told) && line.ends_with("without it"));
+    let reported = format!("node {victim} is ");
+    let said = output.lines().any(|line| line.contains(&reported) && line.ends_with("without it"));
     cluster.check(said, || format!("nobody said that {victim} is down:\n{output}"))?;
     is_complete(&job.folder)
 }

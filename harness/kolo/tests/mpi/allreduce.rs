@@ -16,7 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use transports::allreduce::{AllReduce, Scheduled, Sizes};
 use transports::execute::execute;
 use transports::for_dtype;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
 use transports::pattern::Pattern;
 use transports::threads::{Links, run_ranks};
@@ -229,7 +229,7 @@ pub fn late_ranks(process: &mut Process) {
         }
         let (mut endpoint, dtype) = (process.endpoint(&comm), DataType::F32);
         let mut buffer = Buffer::of(dtype, &mut memory);
-        execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap();
+        execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap();
         let expected = match (process.rank, first) {
             (0, _) => 2.0,
             (1, (0, 1, _)) => 0.0,
@@ -247,18 +247,18 @@ pub fn bits(process: &mut Process) {
     let schedule = find("recursive-doubling").unwrap().schedule(&Topology::flat(process.ranks));
     let program = Program::compile(&*schedule.unwrap(), process.rank);
     for words in [0, 1, 3, 64, 1025] {
-        for combine in [Combine::And, Combine::Or] {
+        for combine in [ElementOp::And, ElementOp::Or] {
             doing(format!("{combine:?} of {words} words"));
             let of = |rank: usize| -> Vec<i64> {
                 let mut random = process.random(rank as u64);
                 // Few zeros for AND, few ones for OR, so that every rank's count.
                 let word = || {
                     let word = (random.next_u64() & random.next_u64() & random.next_u64()) as i64;
-                    if combine == Combine::And { !word } else { word }
+                    if combine == ElementOp::And { !word } else { word }
                 };
                 std::iter::repeat_with(word).take(words).collect()
             };
-            let pair = |a: i64, b: i64| if combine == Combine::And { a & b } else { a | b };
+            let pair = |a: i64, b: i64| if combine == ElementOp::And { a & b } else { a | b };
             let expected = (1..process.ranks).fold(of(0), |all, rank| {
                 all.into_iter().zip(of(rank)).map(|(a, b)| pair(a, b)).collect()
             });
@@ -297,16 +297,16 @@ fn ring(process: &Process, spoil: impl FnOnce(&mut Memory)) -> Memory {
     spoil(&mut memory);
     doing("ring, 1009 elements");
     let mut buffer = Buffer::of(DataType::F32, &mut memory);
-    execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap();
+    execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap();
     memory
 }
 
-/// The last rank comes too late for the patience of the others.
+/// The last rank comes too late for the timeout of the others.
 pub fn one_falls_silent(process: &mut Process) {
     let is_last = process.rank + 1 == process.ranks;
     ring(process, |_| {
         if is_last {
-            std::thread::sleep(10 * process.waiting.patience);
+            std::thread::sleep(10 * process.waiting.timeout);
         }
     });
 }

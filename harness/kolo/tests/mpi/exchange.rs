@@ -6,7 +6,7 @@ use std::time::Duration;
 use rand::seq::SliceRandom;
 use rand::{Rng, RngCore};
 use transports::mpi::Barrier;
-use transports::transport::{Meeting, Post};
+use transports::transport::{MessageChannel, NonblockingBarrier};
 
 use crate::process::{Process, doing};
 

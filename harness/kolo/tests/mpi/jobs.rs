@@ -9,6 +9,7 @@ use rand::seq::SliceRandom;
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::negotiate::Negotiator;
+use training::outcome;
 use transports::allreduce::Sizes;
 use transports::data_plane::DataPlane;
 use transports::transport::MPI;
@@ -18,7 +19,7 @@ use workloads::workload::{Gradient, Workload};
 
 use crate::process::{Process, doing};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 const PLANES: [&str; 7] =
     ["coordinator", "tree", "tree:2", "point-to-point", "bitvector", "ddp", "packs"];
 
@@ -133,18 +134,18 @@ fn run(
         cycle_time: Duration::from_micros(500),
         cache_capacity: 20,
         sizes: Sizes { segment_bytes: 1000, packing_bytes: 3000 },
-        patience: PATIENCE,
+        timeout: TIMEOUT,
         steps: STEPS,
         seed: process.seed,
         recorder: None,
         fault: None,
     };
-    let (rank, connections) = process.world.connect(members, PATIENCE).unwrap().unwrap();
+    let (rank, connections) = process.world.connect(members, TIMEOUT).unwrap().unwrap();
     let log = engine::run_rank(&job, rank, connections, memory).unwrap();
     let wrong = engine::check(&job, &log, std::iter::once((rank, &*memory)));
     assert_eq!(wrong.count, 0, "{:?}", wrong.first);
     assert_eq!(log.steps.len(), STEPS);
-    let messages = |(tensors, elements): (usize, usize), message: &engine::RankMessage| {
+    let messages = |(tensors, elements): (usize, usize), message: &outcome::RankMessage| {
         (tensors + message.tensors, elements + message.elements)
     };
     let all = (STEPS * workload.gradients.len(), STEPS * workload.elements());

@@ -43,12 +43,12 @@ fn seed(given: Option<&str>) -> u64 {
 
 /// One rank's part.
 fn rank(play: &str, seed: u64) {
-    let patience = match play {
+    let timeout = match play {
         SILENT => 1,
         LARGE => 100,
         _ => 20,
     };
-    let mut process = Process::join(seed, Duration::from_secs(patience));
+    let mut process = Process::join(seed, Duration::from_secs(timeout));
     match play {
         LARGE => allreduce::large(&mut process),
         SILENT => allreduce::one_falls_silent(&mut process),

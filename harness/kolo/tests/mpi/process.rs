@@ -11,7 +11,7 @@ use algorithms::topology::{Rank, Topology};
 use cluster::launch::Launched;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transports::mpi::{Comm, Endpoint, Mail, Waiting, World, set_last_words};
+use transports::mpi::{Comm, Endpoint, Mailbox, Waiting, World, set_last_words};
 
 static DOING: Mutex<(String, Option<Instant>)> = Mutex::new((String::new(), None));
 
@@ -39,7 +39,7 @@ pub struct Process {
 impl Process {
     /// Joins the world. From now on whatever goes wrong here ends the process, in words that name it, and
     /// with it the world; so does a thing that takes several times as long as a rank waits for another.
-    pub fn join(seed: u64, patience: Duration) -> Process {
+    pub fn join(seed: u64, timeout: Duration) -> Process {
         doing("joining");
         let world = World::join().expect("MPI can be joined");
         let (rank, ranks) = (world.rank(), world.comm().ranks());
@@ -51,7 +51,7 @@ impl Process {
             exit(1);
         }));
         set_last_words(move |error| eprintln!("{}: {error}", in_words(rank, ranks)));
-        let limit = 3 * patience;
+        let limit = 3 * timeout;
         std::thread::spawn(move || {
             loop {
                 std::thread::sleep(Duration::from_millis(500));
@@ -62,7 +62,7 @@ impl Process {
                 }
             }
         });
-        let waiting = Waiting { rank, patience, crowded: true, calm: false };
+        let waiting = Waiting { rank, timeout, crowded: true, calm: false };
         Process { world, rank, ranks, seed, waiting, start: Instant::now() }
     }
 
@@ -77,8 +77,8 @@ impl Process {
         Endpoint::new(comm.clone(), self.waiting)
     }
 
-    pub fn mail(&self, comm: &Rc<Comm>) -> Mail {
-        Mail::new(comm.clone(), self.waiting)
+    pub fn mail(&self, comm: &Rc<Comm>) -> Mailbox {
+        Mailbox::new(comm.clone(), self.waiting)
     }
 
     /// Each rank a node of its own; and two nodes, or one of two ranks.

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use algorithms::control::DataType;
-use transports::kernel::{Combine, kernel};
+use transports::kernel::{ElementOp, kernel};
 
 /// What ranks know of each other.
 #[derive(Default)]
@@ -39,7 +39,7 @@ impl<'p> Ring<'p> {
         let (left, right) = (&self.places[(rank + n - 1) % n], &self.places[(rank + 1) % n]);
         let own = self.places[rank].buffer.load(Ordering::Relaxed);
         let theirs = left.buffer.load(Ordering::Acquire);
-        let (size, combine) = (elements / n, kernel(DataType::F32, Combine::Max));
+        let (size, combine) = (elements / n, kernel(DataType::F32, ElementOp::Max));
         let wait = |place: &Place, count: usize| {
             while place.finished.load(Ordering::Acquire) < self.before + count as u64 {
                 std::hint::spin_loop();

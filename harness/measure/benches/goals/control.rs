@@ -12,31 +12,31 @@ use training::negotiate::{NegotiateError, Negotiator};
 use training::pace::Pace;
 use transports::execute::execute;
 use transports::memory::{Buffer, Memory};
-use transports::threads::{BITS, Endpoint, Links, Mail, run_ranks};
+use transports::threads::{BITS, Endpoint, Links, Mailbox, run_ranks};
 use transports::transport::TransportError;
 
 use super::{interleaved, micros};
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const TENSORS: usize = 161;
 
 /// Runs this on every rank, with a plane of its own; the largest value of any rank.
 fn on_ranks(
     plane: &str,
     ranks: usize,
-    run: impl Fn(&mut Negotiator<Endpoint, Mail>) -> Result<f64, NegotiateError> + Sync,
+    run: impl Fn(&mut Negotiator<Endpoint, Mailbox>) -> Result<f64, NegotiateError> + Sync,
 ) -> f64 {
     let tensor = |id: usize| {
         let name = format!("layer{}.{}.conv{}.weight", id / 40, id / 4, id % 4);
         Tensor::new(name, DataType::F32, ReduceOp::Average, &[64, 64, 3, 3])
     };
     let tensors = Arc::new(Tensors::new((0..TENSORS).map(tensor).collect()).unwrap());
-    let bits = Links::new(ranks, PATIENCE).beside();
+    let bits = Links::new(ranks, TIMEOUT).beside();
     let mail = bits.beside();
     let values = run_ranks(&[&bits, &mail], |rank| {
         let settings = Settings::new(rank, ranks);
         let plane = control::find(plane, tensors.clone(), &settings).expect("a known plane");
-        let mut negotiator = Negotiator::new(plane, Mail::new(mail.join(rank)), bits.join(rank));
+        let mut negotiator = Negotiator::new(plane, Mailbox::new(mail.join(rank)), bits.join(rank));
         let value = run(&mut negotiator).map_err(|error| match error {
             NegotiateError::Transport(error) => error,
             other => TransportError::Aborted { by: rank, reason: other.to_string() },
@@ -72,7 +72,7 @@ fn cached_cycle(plane: &str, ranks: usize) -> f64 {
 fn barrier(ranks: usize) -> f64 {
     const TIMES: usize = 10_000;
     let tree = registry::find("tree").unwrap().schedule(&Topology::flat(ranks)).unwrap();
-    let links = Links::new(ranks, PATIENCE);
+    let links = Links::new(ranks, TIMEOUT);
     let times = run_ranks(&[&links], |rank| {
         let program = Program::compile(&*tree, rank);
         let mut endpoint = links.join(rank);

@@ -22,7 +22,7 @@ use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
 use transports::data_plane::DataPlane;
 use transports::execute::execute;
-use transports::kernel::{Combine, kernel};
+use transports::kernel::{ElementOp, kernel};
 use transports::memory::{Buffer, Memory};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
@@ -186,7 +186,7 @@ fn executor() {
                 started.wait();
                 let start = Instant::now();
                 for _ in 0..repetitions {
-                    execute(&mut endpoint, &programs[rank], &mut buffer, Combine::Max).unwrap();
+                    execute(&mut endpoint, &programs[rank], &mut buffer, ElementOp::Max).unwrap();
                 }
                 start.elapsed()
             })
@@ -213,7 +213,7 @@ fn kernels() {
         let at: Vec<*mut u8> =
             memories.iter_mut().map(|memory| memory.elements_mut::<u8>().as_mut_ptr()).collect();
         let others: Vec<*const u8> = at[1..].iter().map(|at| at.cast_const()).collect();
-        let combine = kernel(dtype, Combine::Sum);
+        let combine = kernel(dtype, ElementOp::Sum);
         let rate = |vectors: usize, work: &dyn Fn()| {
             let repetitions = 2000;
             let start = Instant::now();

@@ -158,7 +158,8 @@ pub struct Measure {
     /// No step of a case begins after this time, once it has its minimum.
     pub budget_seconds: f64,
     /// A thread that waits longer than this for another gives up, and the case fails.
-    pub patience_seconds: f64,
+    #[serde(alias = "patience_seconds")]
+    pub timeout_seconds: f64,
     /// Seed of the order of cases, and of the orders of readiness.
     pub seed: u64,
 }
@@ -170,7 +171,7 @@ impl Default for Measure {
             steps_min: 6,
             steps_max: 100,
             budget_seconds: 1.0,
-            patience_seconds: 60.0,
+            timeout_seconds: 60.0,
             seed: 1,
         }
     }
@@ -338,7 +339,7 @@ impl Config {
         within("measure.steps_min", measure.steps_min as f64, 1.0, steps)?;
         within("measure.steps_max", measure.steps_max as f64, measure.steps_min as f64, steps)?;
         within("measure.budget_seconds", measure.budget_seconds, 1e-3, 1e5)?;
-        within("measure.patience_seconds", measure.patience_seconds, 0.0, 1e5)
+        within("measure.timeout_seconds", measure.timeout_seconds, 0.0, 1e5)
     }
 }
 

@@ -11,7 +11,7 @@ use results::usage::context_switches;
 use simulator::network::Reports;
 use training::negotiate::Negotiator;
 use transports::bench::Barrier;
-use transports::threads::{Endpoint, Links, Mail, run_ranks};
+use transports::threads::{Endpoint, Links, Mailbox, run_ranks};
 
 /// What one rank saw of one step.
 #[derive(Default)]
@@ -36,11 +36,11 @@ struct RankLog {
 /// # Errors
 /// That of a rank that failed by itself.
 pub fn run(job: &Job) -> Result<Measured, DriveError> {
-    let patience = Duration::from_secs_f64(job.measure.patience_seconds);
-    let [bits, mail, barrier] = [(); 3].map(|()| Links::new(job.case.ranks, patience));
+    let timeout = Duration::from_secs_f64(job.measure.timeout_seconds);
+    let [bits, mail, barrier] = [(); 3].map(|()| Links::new(job.case.ranks, timeout));
     let stop_at = AtomicUsize::new(usize::MAX);
     let logs = run_ranks(&[&bits, &mail, &barrier], |rank| {
-        let mail = Mail::new(mail.join(rank));
+        let mail = Mailbox::new(mail.join(rank));
         let negotiator = Negotiator::new(job.plane(rank), mail, bits.join(rank));
         run_rank(job, rank, negotiator, Barrier::new(barrier.join(rank)), &stop_at)
     })?;
@@ -65,7 +65,7 @@ pub fn run(job: &Job) -> Result<Measured, DriveError> {
 fn run_rank(
     job: &Job,
     rank: Rank,
-    mut negotiator: Negotiator<Endpoint, Mail>,
+    mut negotiator: Negotiator<Endpoint, Mailbox>,
     mut barrier: Barrier,
     stop_at: &AtomicUsize,
 ) -> Result<RankLog, DriveError> {

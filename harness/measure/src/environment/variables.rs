@@ -80,7 +80,7 @@ pub const VARIABLES: &[Variable] = &[
     unused("HOROVOD_ADASUM_MPI_CHUNK_SIZE", "B", "1073741824", "pieces of Adasum", "there is no Adasum here"),
     unused("HOROVOD_CCL_CACHE", "", "0", "oneCCL remembers operations", "there is no oneCCL here"),
     unused("HOROVOD_THREAD_AFFINITY", "", "", "cores of background threads", "ranks are bound to cores in order"),
-    unused("HOROVOD_GLOO_TIMEOUT_SECONDS", "s", "30", "patience of Gloo", NO_GLOO),
+    unused("HOROVOD_GLOO_TIMEOUT_SECONDS", "s", "30", "timeout of Gloo", NO_GLOO),
     unused("HOROVOD_GLOO_IFACE", "", "", "network interface of Gloo", NO_GLOO),
     unused("HOROVOD_GLOO_RENDEZVOUS_ADDR", "", "", "where ranks meet", NO_GLOO),
     unused("HOROVOD_GLOO_RENDEZVOUS_PORT", "", "", "where ranks meet", NO_GLOO),

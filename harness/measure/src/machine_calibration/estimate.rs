@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::fit::{Line, Lines, SMALL_BYTES, line, lines, median, quantile};
+use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines, median, quantile};
 use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
 use transports::threads;
@@ -218,30 +218,30 @@ fn gb_s(s_per_byte: f64) -> f64 {
 
 /// What messages of one reach cost: lines without what happens to bytes that have arrived.
 struct Fitted {
-    link: Lines,
+    link: LinearFits,
     gamma_s: f64,
     copy_s: Option<f64>,
 }
 
 impl Fitted {
     fn by_receivers(alpha_s: f64, gamma_s: f64, copy_s: f64) -> Fitted {
-        let line = Line { intercept_s: alpha_s, slope_s: 0.0 };
-        Fitted { link: Lines { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
+        let line = LinearFit { intercept_s: alpha_s, slope_s: 0.0 };
+        Fitted { link: LinearFits { small: line, large: line }, gamma_s, copy_s: Some(copy_s) }
     }
 
-    fn by_links(copies: Lines, reduces: Lines) -> Fitted {
+    fn by_links(copies: LinearFits, reduces: LinearFits) -> Fitted {
         let gamma_s = (reduces.large.slope_s - copies.large.slope_s).max(0.0);
         Fitted { link: copies, gamma_s, copy_s: None }
     }
 
     /// Those that messages take: the faster one for their size.
-    fn protocols(&self) -> Vec<(&'static str, Line)> {
-        let Lines { small, large } = self.link;
+    fn protocols(&self) -> Vec<(&'static str, LinearFit)> {
+        let LinearFits { small, large } = self.link;
         let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;
         if has_own {
             vec![("small", small), ("large", large)]
         } else {
-            vec![("large", Line { intercept_s: small.intercept_s, ..large })]
+            vec![("large", LinearFit { intercept_s: small.intercept_s, ..large })]
         }
     }
 }

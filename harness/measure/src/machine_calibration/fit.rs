@@ -5,7 +5,7 @@ pub const SMALL_BYTES: usize = 16 << 10;
 
 /// `intercept_s` + bytes x `slope_s`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Line {
+pub struct LinearFit {
     /// Seconds at no bytes.
     pub intercept_s: f64,
     /// Seconds per byte.
@@ -14,11 +14,11 @@ pub struct Line {
 
 /// What small messages follow, and large ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Lines {
+pub struct LinearFits {
     /// Of messages up to [`SMALL_BYTES`].
-    pub small: Line,
+    pub small: LinearFit,
     /// Of those above.
-    pub large: Line,
+    pub large: LinearFit,
 }
 
 /// The middle one, or the mean of the two in the middle; 0 of nothing.
@@ -43,12 +43,12 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
 /// Lines for points of (bytes, seconds), ascending: through the smallest sizes of their range, with a
 /// slope as most sizes of the range have it, large or not. So one or two sizes that do not fit in a
 /// cache, or met with noise, do not count.
-pub fn lines(points: &[(f64, f64)]) -> Lines {
+pub fn lines(points: &[(f64, f64)]) -> LinearFits {
     let middle = points.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
     let (small, large) = points.split_at(middle);
     let small = line(small);
     let large = if large.is_empty() { small } else { line(large) };
-    Lines { small, large }
+    LinearFits { small, large }
 }
 
 /// So many of the smallest sizes say what the intercept is.
@@ -58,8 +58,8 @@ const SMALLEST: usize = 2;
 const TURNS: usize = 20;
 
 /// The line through points of one range.
-pub fn line(points: &[(f64, f64)]) -> Line {
-    let mut line = Line::default();
+pub fn line(points: &[(f64, f64)]) -> LinearFit {
+    let mut line = LinearFit::default();
     let longest = points.last().map_or(0.0, |&(bytes, _)| bytes);
     let long = points.iter().filter(|&&(bytes, _)| bytes >= longest / LONG);
     let long: Vec<_> = long.collect();
@@ -103,7 +103,7 @@ mod tests {
                 let noise = 1.0 + 0.02 * (random.random::<f64>() - 0.5);
                 (bytes, true_s * noise * if at == wild { 2.0 } else { 1.0 })
             });
-            let Lines { small, large } = lines(&points.collect::<Vec<_>>());
+            let LinearFits { small, large } = lines(&points.collect::<Vec<_>>());
             near(small.intercept_s, 3e-6, 0.02);
             near(small.slope_s, 1e-9, 0.05);
             near(large.slope_s, 2e-10, 0.1);
@@ -114,7 +114,7 @@ mod tests {
     #[test]
     fn noise_makes_nothing_negative() {
         let falling = [(4.0, 3e-6), (64.0, 2e-6), (65536.0, 2e-6), (1e6, 1e-6)];
-        let Lines { small, large } = lines(&falling);
+        let LinearFits { small, large } = lines(&falling);
         for line in [small, large] {
             assert!(line.slope_s >= 0.0 && line.intercept_s >= 0.0, "{line:?}");
             assert!(line.slope_s.is_finite() && line.intercept_s <= 3e-6, "{line:?}");

@@ -8,7 +8,7 @@ use super::runner::{Program, Runner, computation};
 use super::skew::{Ahead, Starts, TIMES, ahead, leave};
 use cluster::launch::Launched;
 use cluster::nodes::cast;
-use transports::bench::{Ended, PATIENCE, run_rank};
+use transports::bench::{Ended, TIMEOUT, run_rank};
 use transports::mpi::{World, give_up};
 use transports::transport::{Connections, MPI, TransportError};
 
@@ -50,7 +50,7 @@ impl Processes {
 
     /// This process's own times; none if it has no part.
     fn own(&mut self, program: &Program) -> Result<Vec<Duration>, TransportError> {
-        let Some((_, connections)) = self.world.connect(&self.members, PATIENCE)? else {
+        let Some((_, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
             return Ok(Vec::new());
         };
         let Connections { data, bits, .. } = connections;
@@ -62,7 +62,7 @@ impl Processes {
     /// When this process leaves barriers by rank 0's clock, and after that by how much that may be wrong; nothing
     /// if it has no part.
     fn own_starts(&mut self) -> Result<Vec<Duration>, TransportError> {
-        let Some((rank, connections)) = self.world.connect(&self.members, PATIENCE)? else {
+        let Some((rank, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
             return Ok(Vec::new());
         };
         let Connections { bits, mut mail, .. } = connections;
@@ -79,15 +79,15 @@ impl Processes {
     fn all(&self, own: &[Duration], count: usize) -> Result<Vec<Vec<f64>>, TransportError> {
         let mut all = vec![Vec::new(); self.world.comm().ranks()];
         for first in (0..count).step_by(AT_ONCE) {
-            let mut told = [0; 8 * AT_ONCE];
-            for (place, time) in told.chunks_mut(8).zip(own.iter().skip(first)) {
+            let mut reported = [0; 8 * AT_ONCE];
+            for (place, time) in reported.chunks_mut(8).zip(own.iter().skip(first)) {
                 place.copy_from_slice(&(time.as_nanos() as u64).to_ne_bytes());
             }
-            let blocks = self.world.comm().all_gather(told)?;
+            let blocks = self.world.comm().all_gather(reported)?;
             for (times, block) in all.iter_mut().zip(&blocks) {
-                let told = block.chunks(8).take(count - first);
+                let reported = block.chunks(8).take(count - first);
                 let ns = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
-                times.extend(told.map(|bytes| ns(bytes) as f64 * 1e-9));
+                times.extend(reported.map(|bytes| ns(bytes) as f64 * 1e-9));
             }
         }
         Ok(all)
@@ -135,9 +135,9 @@ impl Runner for Processes {
     }
 
     fn starts(&mut self) -> Result<Starts, TransportError> {
-        let told = self.own_starts().and_then(|own| self.all(&own, TIMES + 1));
-        let told = told.unwrap_or_else(|error| give_up(&error));
-        let mut left_s: Vec<_> = self.members.iter().map(|&rank| told[rank].clone()).collect();
+        let reported = self.own_starts().and_then(|own| self.all(&own, TIMES + 1));
+        let reported = reported.unwrap_or_else(|error| give_up(&error));
+        let mut left_s: Vec<_> = self.members.iter().map(|&rank| reported[rank].clone()).collect();
         let errors_s = left_s.iter_mut().filter_map(Vec::pop);
         let clock_error_s = errors_s.fold(0.0, f64::max);
         Ok(Starts::of(&left_s, clock_error_s))

@@ -11,7 +11,7 @@ use super::skew::{self, Starts};
 use cluster::launch::Launched;
 use results::provenance::cores;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, PATIENCE, run};
+use transports::bench::{Bench, TIMEOUT, run};
 use transports::data_plane::DataPlane;
 use transports::threads::{self, Links, run_ranks};
 use transports::transport::{MPI, TransportError};
@@ -147,7 +147,7 @@ impl Runner for Threads {
     }
 
     fn starts(&mut self) -> Result<Starts, TransportError> {
-        let (links, clock) = (Links::new(self.0.ranks(), PATIENCE), Instant::now());
+        let (links, clock) = (Links::new(self.0.ranks(), TIMEOUT), Instant::now());
         let left_s = run_ranks(&[&links], |rank| {
             skew::leave(links.join(rank), || clock.elapsed().as_secs_f64())
         })?;

@@ -9,7 +9,7 @@ use algorithms::topology::Rank;
 use super::estimate::Estimate;
 use results::statistics::Summary;
 use transports::bench::Barrier;
-use transports::transport::{Post, Transport, TransportError};
+use transports::transport::{MessageChannel, Transport, TransportError};
 
 /// Barriers that count, and those before them.
 pub(super) const TIMES: usize = 200;
@@ -98,19 +98,19 @@ pub fn leave<T: Transport>(
 /// # Errors
 /// When a rank does not answer.
 pub fn ahead(
-    post: &mut impl Post,
+    post: &mut impl MessageChannel,
     (rank, ranks): (Rank, usize),
     clock_s: impl Fn() -> f64,
 ) -> Result<Ahead, TransportError> {
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     if rank > 0 {
         for _ in 0..QUESTIONS {
-            post.receive(0, &mut told)?;
+            post.receive(0, &mut reported)?;
             post.send(0, clock_s().to_ne_bytes().to_vec().into())?;
         }
-        post.receive(0, &mut told)?;
+        post.receive(0, &mut reported)?;
         post.flush()?;
-        let (by_s, error_s) = told.split_at(size_of::<f64>());
+        let (by_s, error_s) = reported.split_at(size_of::<f64>());
         return Ok(Ahead { by_s: seconds(by_s), error_s: seconds(error_s) });
     }
     for other in 1..ranks {
@@ -118,11 +118,11 @@ pub fn ahead(
         for _ in 0..QUESTIONS {
             let asked_s = clock_s();
             post.send(other, vec![0].into())?;
-            post.receive(other, &mut told)?;
+            post.receive(other, &mut reported)?;
             let answered_s = clock_s();
             if answered_s - asked_s < shortest_s {
                 shortest_s = answered_s - asked_s;
-                by_s = seconds(&told) - (asked_s + answered_s) / 2.0;
+                by_s = seconds(&reported) - (asked_s + answered_s) / 2.0;
             }
         }
         let found = [by_s, shortest_s / 2.0].map(f64::to_ne_bytes).concat();
@@ -142,7 +142,7 @@ mod tests {
 
     use super::super::runner::{Runner, Threads};
     use super::*;
-    use transports::threads::{Links, Mail, run_ranks};
+    use transports::threads::{Links, Mailbox, run_ranks};
 
     #[test]
     fn the_last_rank_counts_and_what_messages_explain_does_not() {
@@ -171,7 +171,7 @@ mod tests {
         let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;
         let found = run_ranks(&[&links], |rank| {
             let clock_s = || start.elapsed().as_secs_f64() + true_s(rank);
-            ahead(&mut Mail::new(links.join(rank)), (rank, 3), clock_s)
+            ahead(&mut Mailbox::new(links.join(rank)), (rank, 3), clock_s)
         });
         for (rank, Ahead { by_s, error_s }) in found.unwrap().into_iter().enumerate() {
             let off_s = (by_s - (true_s(rank) - true_s(0))).abs();

@@ -2,7 +2,7 @@
 
 use algorithms::listed::Listed;
 use measure::config::Config;
-use measure::crew::Local;
+use measure::executor::Local;
 use measure::plan::Plan;
 use measure::sweep::Course;
 use results::provenance::{Launch, Provenance};

@@ -92,7 +92,7 @@ pub struct Messages {
     /// In the largest.
     pub tensors_max: usize,
     /// The file says which tensors went together; otherwise those count that overlap in time.
-    pub told: bool,
+    pub reported: bool,
 }
 
 /// A tensor's negotiations.
@@ -309,13 +309,13 @@ fn overlapping_messages(trace: &Trace) -> Option<Messages> {
     of_sizes(sizes.into_iter(), false)
 }
 
-fn of_sizes(tensors: impl Iterator<Item = usize> + Clone, told: bool) -> Option<Messages> {
+fn of_sizes(tensors: impl Iterator<Item = usize> + Clone, reported: bool) -> Option<Messages> {
     let count = tensors.clone().count();
     Some(Messages {
         count,
         tensors_min: tensors.clone().min()?,
         tensors_max: tensors.clone().max()?,
         tensors_mean: tensors.sum::<usize>() as f64 / count as f64,
-        told,
+        reported,
     })
 }

@@ -97,8 +97,8 @@ fn two_ranks() -> [Vec<Record>; 2] {
         (120, Reduced { packing_ns: 2000, unpacking_ns: 1000 }),
         (125, StepEnded),
     ];
-    let records = |told: &[(u64, Event)]| {
-        told.iter().map(|&(us, event)| Record { time_ns: us * 1000, event }).collect()
+    let records = |reported: &[(u64, Event)]| {
+        reported.iter().map(|&(us, event)| Record { time_ns: us * 1000, event }).collect()
     };
     [records(&rank0), records(&rank1)]
 }
@@ -190,7 +190,7 @@ fn where_the_time_of_a_small_job_went() {
             tensors_mean: 4.0 / 3.0,
             tensors_min: 1,
             tensors_max: 2,
-            told: true,
+            reported: true,
         }),
         tensors: vec![tensor("b", 2, 23.0, 24.0, Some(1)), tensor("w", 2, 10.5, 12.0, Some(1))],
     };
@@ -229,7 +229,7 @@ fn a_file_of_horovod_tells_what_it_can() {
             tensors_mean: 1.5,
             tensors_min: 1,
             tensors_max: 2,
-            told: false,
+            reported: false,
         }),
         tensors: vec![
             tensor("rank 1", 1, 16.0, 16.0, Some(1)),
@@ -352,7 +352,7 @@ fn cases_have_files_of_their_own() {
 }
 
 /// A job of 3 ranks on the engine, and its timeline.
-fn job(plane: &str, patience: Duration) -> (Result<Outcome, EngineError>, Trace) {
+fn job(plane: &str, timeout: Duration) -> (Result<Outcome, EngineError>, Trace) {
     let gradients = (0..12_u64)
         .map(|id| gradient(&format!("layer{id}"), &[id * 37 % 100], 1.0 - id as f64 / 12.0));
     let workload = Workload {
@@ -386,7 +386,7 @@ fn job(plane: &str, patience: Duration) -> (Result<Outcome, EngineError>, Trace)
         cycle_time: Duration::from_micros(500),
         cache_capacity: 1024,
         sizes: Sizes { segment_bytes: 0, packing_bytes: 0 },
-        patience,
+        timeout,
         steps: 3,
         seed: 5,
         recorder: Some(&recorder),

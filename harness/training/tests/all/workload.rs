@@ -303,12 +303,12 @@ fn a_timeline_of_ours_is_a_workload() {
     let Observed { workload, dtype, steps, backward_ms } =
         read(&String::from_utf8(text).unwrap()).unwrap();
     assert_eq!((dtype, steps, backward_ms), (Some(DataType::F16), 3, 0.2));
-    let told: Vec<_> = workload
+    let reported: Vec<_> = workload
         .gradients
         .iter()
         .map(|g| (g.name.as_str(), g.elements(), g.ready_fraction))
         .collect();
-    assert_eq!(told, [("scale", 1, 1.0), ("w", 6, 0.2), ("b \"1\"", 2, 0.0)]);
+    assert_eq!(reported, [("scale", 1, 1.0), ("w", 6, 0.2), ("b \"1\"", 2, 0.0)]);
     assert_eq!(workload.ready_order, [2, 1, 0]);
 }
 

@@ -10,7 +10,7 @@ use mpi::ffi;
 use smallvec::SmallVec;
 
 use super::reduction::{self, Reductions};
-use crate::kernel::Combine;
+use crate::kernel::ElementOp;
 use crate::transport::TransportError;
 
 /// MPI counts with 32 bits: what is longer goes in parts of so many elements, which messages have one of in
@@ -242,7 +242,7 @@ impl Comm {
         &self,
         at: *mut u8,
         elements: usize,
-        (dtype, combine): (DataType, Combine),
+        (dtype, combine): (DataType, ElementOp),
     ) -> Result<(), TransportError> {
         if self.reductions.get().is_none() {
             let made = Reductions::new();

@@ -12,7 +12,7 @@ use algorithms::topology::Rank;
 
 use super::comm::{Comm, Requests};
 use super::wait::Waiting;
-use crate::kernel::Combine;
+use crate::kernel::ElementOp;
 use crate::memory::{Buffer, Memory};
 use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
@@ -279,7 +279,7 @@ impl Transport for Endpoint {
     fn all_reduce(
         &mut self,
         buffer: &mut Buffer<'_>,
-        combine: Combine,
+        combine: ElementOp,
     ) -> Result<(), TransportError> {
         let Some((block, offset, elements)) = buffer.pieces(0..buffer.elements()).next() else {
             return Ok(());

@@ -8,20 +8,20 @@ use algorithms::topology::Rank;
 
 use super::comm::{Comm, Requests};
 use super::wait::Waiting;
-use crate::transport::{Meeting, Post, TransportError};
+use crate::transport::{MessageChannel, NonblockingBarrier, TransportError};
 
 /// One process's messages, over a communicator of their own.
-pub struct Mail {
+pub struct Mailbox {
     comm: Rc<Comm>,
     waiting: Waiting,
     /// What was sent and may not have been taken yet.
     outbox: Vec<(Requests, Arc<[u8]>)>,
 }
 
-impl Mail {
+impl Mailbox {
     /// Messages over a communicator that nothing else uses.
-    pub fn new(comm: Rc<Comm>, waiting: Waiting) -> Mail {
-        Mail { comm, waiting, outbox: Vec::new() }
+    pub fn new(comm: Rc<Comm>, waiting: Waiting) -> Mailbox {
+        Mailbox { comm, waiting, outbox: Vec::new() }
     }
 
     fn forget_what_was_taken(&mut self) -> Result<(), TransportError> {
@@ -37,7 +37,7 @@ impl Mail {
     }
 }
 
-impl Post for Mail {
+impl MessageChannel for Mailbox {
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         self.forget_what_was_taken()?;
         // The receiver does not know how long a message is: a part that is not full is the last one.
@@ -97,7 +97,7 @@ impl Barrier {
     }
 }
 
-impl Meeting for Barrier {
+impl NonblockingBarrier for Barrier {
     fn arrive(&mut self) {
         match self.comm.barrier() {
             Ok(requests) => self.requests = Some(requests),

@@ -6,11 +6,12 @@ use std::ffi::{c_int, c_void};
 use algorithms::control::DataType;
 use mpi::ffi;
 
-use crate::kernel::{Combine, kernel};
+use crate::kernel::{ElementOp, kernel};
 
 /// Types for which the library calls our kernels.
 const HALVES: [DataType; 2] = [DataType::F16, DataType::BF16];
-const COMBINES: [Combine; 4] = [Combine::Sum, Combine::Min, Combine::Max, Combine::Product];
+const COMBINES: [ElementOp; 4] =
+    [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product];
 
 /// Reductions of 16-bit floats, made once.
 pub struct Reductions([[ffi::MPI_Op; COMBINES.len()]; HALVES.len()]);
@@ -39,7 +40,7 @@ impl Reductions {
     }
 
     /// The reduction of a type.
-    pub fn op(&self, dtype: DataType, combine: Combine) -> ffi::MPI_Op {
+    pub fn op(&self, dtype: DataType, combine: ElementOp) -> ffi::MPI_Op {
         let half = HALVES.iter().position(|half| *half == dtype);
         let own = COMBINES.iter().position(|own| *own == combine);
         if let (Some(half), Some(own)) = (half, own) {
@@ -48,12 +49,12 @@ impl Reductions {
         // SAFETY: constants of the library.
         unsafe {
             match combine {
-                Combine::Sum => ffi::RSMPI_SUM,
-                Combine::Min => ffi::RSMPI_MIN,
-                Combine::Max => ffi::RSMPI_MAX,
-                Combine::Product => ffi::RSMPI_PROD,
-                Combine::And => ffi::RSMPI_BAND,
-                Combine::Or => ffi::RSMPI_BOR,
+                ElementOp::Sum => ffi::RSMPI_SUM,
+                ElementOp::Min => ffi::RSMPI_MIN,
+                ElementOp::Max => ffi::RSMPI_MAX,
+                ElementOp::Product => ffi::RSMPI_PROD,
+                ElementOp::And => ffi::RSMPI_BAND,
+                ElementOp::Or => ffi::RSMPI_BOR,
             }
         }
     }

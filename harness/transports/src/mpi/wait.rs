@@ -23,7 +23,7 @@ pub struct Waiting {
     /// Who waits.
     pub rank: Rank,
     /// Then it gives up.
-    pub patience: Duration,
+    pub timeout: Duration,
     /// The node has fewer cores than ranks.
     pub crowded: bool,
     /// There is no hurry.
@@ -56,7 +56,7 @@ impl Waiting {
                 return Ok(there);
             }
             let waited = start.elapsed();
-            if waited > self.patience {
+            if waited > self.timeout {
                 return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
             if self.calm || waited > PATIENT {

@@ -11,13 +11,13 @@ use mpi::environment::Universe;
 
 use super::comm::Comm;
 use super::endpoint::Endpoint;
-use super::mail::{Barrier, Mail};
+use super::mail::{Barrier, Mailbox};
 use super::wait::Waiting;
 use crate::transport::{Connections, TransportError};
 use cluster::nodes::Node;
 
 /// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
-pub const PATIENCE: Duration = Duration::from_secs(3600);
+pub const TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// Room for the cores of a node.
 const MASK_BYTES: usize = 256;
@@ -34,7 +34,7 @@ pub struct World {
 }
 
 /// One process's connections within the world of a case.
-pub type Connected = Connections<Endpoint, Endpoint, Mail, Barrier>;
+pub type Connected = Connections<Endpoint, Endpoint, Mailbox, Barrier>;
 
 /// Communicators of the same ranks, one for each sort of message.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ impl World {
     pub fn connect(
         &mut self,
         members: &[Rank],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Option<(Rank, Connected)>, TransportError> {
         let Some(rank) = members.iter().position(|&member| member == self.rank()) else {
             return Ok(None);
@@ -122,12 +122,12 @@ impl World {
         };
         let here = self.nodes.iter().find(|node| node.ranks.contains(&self.comm.rank()));
         let crowded = here.is_some_and(|node| node.is_crowded(members));
-        let waiting = Waiting { rank, patience, crowded, calm: false };
+        let waiting = Waiting { rank, timeout, crowded, calm: false };
         let connections = Connections {
             data: Endpoint::new(group.data, waiting),
             bits: Endpoint::new(group.bits, waiting),
             last_step: Barrier::new(group.mail.clone()),
-            mail: Mail::new(group.mail, waiting),
+            mail: Mailbox::new(group.mail, waiting),
         };
         Ok(Some((rank, connections)))
     }
@@ -139,13 +139,13 @@ impl World {
     pub fn broadcast(&self, bytes: &mut [u8]) -> Result<(), TransportError> {
         // SAFETY: the bytes stay here until the request is over, or the process is.
         let mut requests = unsafe { self.comm.broadcast(bytes.as_mut_ptr(), bytes.len())? };
-        let waited = self.waiting(PATIENCE).request(&mut requests);
+        let waited = self.waiting(TIMEOUT).request(&mut requests);
         waited.unwrap_or_else(|error| super::give_up(&error));
         Ok(())
     }
 
     /// A process's way to wait for all others.
-    pub fn waiting(&self, patience: Duration) -> Waiting {
-        Waiting { rank: self.rank(), patience, crowded: true, calm: true }
+    pub fn waiting(&self, timeout: Duration) -> Waiting {
+        Waiting { rank: self.rank(), timeout, crowded: true, calm: true }
     }
 }

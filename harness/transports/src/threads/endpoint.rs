@@ -8,7 +8,7 @@ use algorithms::program::{Kind, Op, Program};
 use algorithms::topology::Rank;
 
 use super::Links;
-use super::line::{Line, Message};
+use super::channel::{Channel, Message};
 use crate::memory::Memory;
 use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
@@ -73,22 +73,22 @@ impl Endpoint {
     /// Sends the address and length of bytes that stay where they are until [`Self::is_taken`].
     pub(super) fn post(&mut self, to: Rank, address: *mut (), length: u64) {
         self.posted[to] += 1;
-        let (line, count) = (self.links.line(self.rank, to), self.posted[to]);
-        line.post_aside(count, address, length, self.taken[to]);
+        let (channel, count) = (self.links.channel(self.rank, to), self.posted[to]);
+        channel.post_aside(count, address, length, self.taken[to]);
         self.wake(to);
     }
 
     /// Tells `from` that its oldest message may go.
     pub(super) fn take(&mut self, from: Rank) {
         self.taken[from] += 1;
-        self.links.line(from, self.rank).take(self.taken[from]);
+        self.links.channel(from, self.rank).take(self.taken[from]);
         self.wake(from);
     }
 
     fn wake(&self, peer: Rank) {
         if self.links.parks {
             let thread = || self.links.places[peer].thread.get().expect("who parks has joined");
-            self.links.seats[peer].wake(|| thread().unpark());
+            self.links.parkers[peer].wake(|| thread().unpark());
         }
     }
 
@@ -134,7 +134,7 @@ impl Endpoint {
         loop {
             let sleeps = (waited >= YIELDING || self.calm) && self.links.parks;
             let holds = if sleeps {
-                self.links.seats[self.rank].is_up(|| condition(&self.links))
+                self.links.parkers[self.rank].is_up(|| condition(&self.links))
             } else {
                 condition(&self.links)
             };
@@ -144,7 +144,7 @@ impl Endpoint {
             if self.links.aborted.load(Ordering::SeqCst) {
                 return Err(self.links.abortion());
             }
-            if waited > self.links.patience {
+            if waited > self.links.timeout {
                 let peer = self.links.blame(self.rank, peer());
                 return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
@@ -158,8 +158,8 @@ impl Endpoint {
     }
 
     /// The next message from a rank.
-    pub(super) fn next(&self, from: Rank) -> (&Line, u64) {
-        (self.links.line(from, self.rank), self.taken[from] + 1)
+    pub(super) fn next(&self, from: Rank) -> (&Channel, u64) {
+        (self.links.channel(from, self.rank), self.taken[from] + 1)
     }
 
     /// Waits for the next message of a rank.
@@ -167,9 +167,9 @@ impl Endpoint {
     pub(super) fn arrived(&mut self, from: Rank) -> Result<(), TransportError> {
         self.still_here()?;
         let next = self.taken[from] + 1;
-        let line = self.links.line(from, self.rank);
-        self.wait(|| from, |_| line.is_posted(next))?;
-        self.acknowledged[from] = self.acknowledged[from].max(line.acknowledged(next));
+        let channel = self.links.channel(from, self.rank);
+        self.wait(|| from, |_| channel.is_posted(next))?;
+        self.acknowledged[from] = self.acknowledged[from].max(channel.acknowledged(next));
         Ok(())
     }
 
@@ -179,7 +179,7 @@ impl Endpoint {
     }
 
     fn is_taken(&self, to: Rank, count: u64) -> bool {
-        self.acknowledged[to] >= count || self.links.line(self.rank, to).is_taken(count)
+        self.acknowledged[to] >= count || self.links.channel(self.rank, to).is_taken(count)
     }
 
     pub(super) fn wait_taken(&self, to: Rank, count: u64) -> Result<(), TransportError> {
@@ -208,7 +208,7 @@ impl Endpoint {
             wait_for(to, &|| self.is_taken(to, count));
         }
         for &(from, count) in due {
-            wait_for(from, &|| self.links.line(from, self.rank).is_posted(count));
+            wait_for(from, &|| self.links.channel(from, self.rank).is_posted(count));
         }
         self.links.abortion()
     }
@@ -243,7 +243,8 @@ impl Endpoint {
         }
         let is_put = self.is_put(op, size);
         let links = &*self.links;
-        let (line, count, taken) = (links.line(self.rank, to), self.posted[to] + 1, self.taken[to]);
+        let (channel, count, taken) =
+            (links.channel(self.rank, to), self.posted[to] + 1, self.taken[to]);
         let (view, shape) = (collective.buffer.view(), collective.buffer.shape());
         let last = &mut self.last[to][(count % 2) as usize];
         let mut until = count;
@@ -255,10 +256,10 @@ impl Endpoint {
             // collective before this message. Nobody else reads or writes the range, see
             // `Program::compile_world`.
             unsafe { copy(collective, op, Place::Own, Place::View(view)) };
-            line.post_nothing(count, taken);
+            channel.post_nothing(count, taken);
             until = 0;
-        } else if !line.has_room(*last, &mut self.acknowledged[to]) {
-            line.post_aside(count, view, shape, taken);
+        } else if !channel.has_room(*last, &mut self.acknowledged[to]) {
+            channel.post_aside(count, view, shape, taken);
         } else {
             *last = count;
             let mut message = Message::Address(view, shape);
@@ -266,12 +267,13 @@ impl Endpoint {
                 // SAFETY: there is room; the program lets nobody write the chunks while this send
                 // begins.
                 unsafe {
-                    line.fill(count, |into| copy(collective, op, Place::Own, Place::Bytes(into)));
+                    channel
+                        .fill(count, |into| copy(collective, op, Place::Own, Place::Bytes(into)));
                 }
                 (message, until) = (Message::Bytes(size), 0);
             }
             // SAFETY: there is room.
-            unsafe { line.post(count, message, taken) };
+            unsafe { channel.post(count, message, taken) };
         }
         self.posted[to] = count;
         self.wake(to);
@@ -289,19 +291,19 @@ impl Endpoint {
         let op = &batch[0];
         let from = op.entry.peer();
         self.arrived(from)?;
-        let (line, next) = self.next(from);
+        let (channel, next) = self.next(from);
         if self.is_put(op, size) {
             self.take(from);
             return Ok(1);
         }
-        let (address, shape) = match line.message(next) {
+        let (address, shape) = match channel.message(next) {
             Message::Address(address, shape) => (address, shape),
             Message::Bytes(bytes) => {
                 assert_eq!(bytes, size, "ranks with different buffers");
-                let brought = line.read(next, |bytes| Place::Bytes(bytes.cast_mut()));
+                let result = channel.read(next, |bytes| Place::Bytes(bytes.cast_mut()));
                 // SAFETY: the bytes of a message stay until it is taken. The schedule lets nobody else
                 // write the range meanwhile, see `crate::execute`.
-                unsafe { combine(collective, op, &[brought]) };
+                unsafe { combine(collective, op, &[result]) };
                 self.take(from);
                 return Ok(1);
             }
@@ -310,11 +312,11 @@ impl Endpoint {
         places[0] = self.view(collective, from, (address, shape));
         let mut here = 1;
         for other in batch[1..].iter().take(MOST_MERGED - 1).map(|op| op.entry.peer()) {
-            let (line, next) = self.next(other);
-            if !line.is_posted(next) {
+            let (channel, next) = self.next(other);
+            if !channel.is_posted(next) {
                 break;
             }
-            let Message::Address(address, shape) = line.message(next) else { break };
+            let Message::Address(address, shape) = channel.message(next) else { break };
             places[here] = self.view(collective, other, (address, shape));
             here += 1;
         }
@@ -418,11 +420,11 @@ impl Transport for Endpoint {
                 let from = op.entry.peer();
                 let into = self.aside[index].elements_mut::<u8>().as_mut_ptr();
                 self.arrived(from)?;
-                let (line, next) = self.next(from);
-                let place = match line.message(next) {
+                let (channel, next) = self.next(from);
+                let place = match channel.message(next) {
                     Message::Bytes(bytes) => {
                         assert_eq!(bytes, size, "ranks with different buffers");
-                        line.read(next, |bytes| Place::Bytes(bytes.cast_mut()))
+                        channel.read(next, |bytes| Place::Bytes(bytes.cast_mut()))
                     }
                     Message::Address(address, shape) => {
                         self.view(collective, from, (address, shape))

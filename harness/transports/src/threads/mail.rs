@@ -4,26 +4,26 @@ use std::sync::Arc;
 
 use algorithms::topology::Rank;
 
-use super::line::Message;
+use super::channel::Message;
 use super::{Endpoint, Links};
-use crate::transport::{Post, Transport, TransportError};
+use crate::transport::{MessageChannel, Transport, TransportError};
 
 /// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
 /// control plane has links of its own.
-pub struct Mail {
+pub struct Mailbox {
     endpoint: Endpoint,
     /// What was sent and may not have been taken yet.
     outbox: Vec<(Rank, u64, Arc<[u8]>)>,
 }
 
-impl Mail {
+impl Mailbox {
     /// Messages over an endpoint that nothing else uses.
-    pub fn new(endpoint: Endpoint) -> Mail {
-        Mail { endpoint, outbox: Vec::new() }
+    pub fn new(endpoint: Endpoint) -> Mailbox {
+        Mailbox { endpoint, outbox: Vec::new() }
     }
 }
 
-impl Post for Mail {
+impl MessageChannel for Mailbox {
     fn set_calm(&mut self, calm: bool) {
         self.endpoint.set_calm(calm);
     }
@@ -43,14 +43,15 @@ impl Post for Mail {
     fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError> {
         let endpoint = &self.endpoint;
         let next = |links: &Links| {
-            (0..links.ranks)
-                .find(|&from| links.line(from, endpoint.rank).is_posted(endpoint.taken[from] + 1))
+            (0..links.ranks).find(|&from| {
+                links.channel(from, endpoint.rank).is_posted(endpoint.taken[from] + 1)
+            })
         };
         endpoint.wait(|| expecting, |links| next(links).is_some())?;
         let from = next(&endpoint.links).expect("messages do not go away");
         self.endpoint.arrived(from)?;
-        let (line, next) = self.endpoint.next(from);
-        let Message::Address(address, length) = line.message(next) else {
+        let (channel, next) = self.endpoint.next(from);
+        let Message::Address(address, length) = channel.message(next) else {
             unreachable!("mail is sent by address");
         };
         message.clear();
@@ -70,7 +71,7 @@ impl Post for Mail {
     }
 }
 
-impl Drop for Mail {
+impl Drop for Mailbox {
     /// Others may still be reading: waits for them, or for their leaving.
     fn drop(&mut self) {
         let flushed = if std::thread::panicking() {

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::transport::Meeting;
+use crate::transport::NonblockingBarrier;
 
 /// When each rank of a world arrived.
 pub struct Start {
@@ -21,7 +21,7 @@ impl Start {
 /// One rank's view of it.
 pub struct LastStep(pub Arc<Start>);
 
-impl Meeting for LastStep {
+impl NonblockingBarrier for LastStep {
     fn arrive(&mut self) {
         let mut arrivals = self.0.arrivals.lock().unwrap_or_else(PoisonError::into_inner);
         arrivals.push(Instant::now());

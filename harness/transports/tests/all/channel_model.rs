@@ -11,13 +11,13 @@ use std::sync::Arc;
 use loom::cell::UnsafeCell;
 use loom::thread::{self, Thread, yield_now};
 
-use line::{Line, Message};
-use seat::Seat;
+use channel::{Channel, Message};
+use parker::Parker;
 
-#[path = "../../src/threads/line.rs"]
-mod line;
-#[path = "../../src/threads/seat.rs"]
-mod seat;
+#[path = "../../src/threads/channel.rs"]
+mod channel;
+#[path = "../../src/threads/parker.rs"]
+mod parker;
 
 mod sync {
     pub use loom::cell::UnsafeCell;
@@ -52,22 +52,22 @@ impl Word {
 /// Everything between two ranks, and two words of each for two collectives.
 #[derive(Default)]
 struct World {
-    lines: [Line; 2],
-    seats: [Seat; 2],
+    channels: [Channel; 2],
+    parkers: [Parker; 2],
     words: [[Word; 2]; 2],
 }
 
 impl World {
     fn end(&self, rank: usize) -> End<'_> {
-        let (out, into) = (&self.lines[rank], &self.lines[1 - rank]);
+        let (out, into) = (&self.channels[rank], &self.channels[1 - rank]);
         End { out, into, posted: 0, last: [0; 2], taken: 0, acknowledged: 0 }
     }
 }
 
 /// One rank's end of both lines.
 struct End<'w> {
-    out: &'w Line,
-    into: &'w Line,
+    out: &'w Channel,
+    into: &'w Channel,
     posted: u64,
     last: [u64; 2],
     taken: u64,
@@ -170,8 +170,8 @@ fn check(model: impl Fn() + Send + Sync + 'static) {
 }
 
 /// Sleeps until a condition holds.
-fn doze(seat: &Seat, condition: impl Fn() -> bool) {
-    while !seat.is_up(&condition) {
+fn doze(parker: &Parker, condition: impl Fn() -> bool) {
+    while !parker.is_up(&condition) {
         thread::park();
     }
 }
@@ -254,19 +254,19 @@ fn a_put_lands_in_the_word_that_was_announced() {
 #[test]
 fn nobody_sleeps_for_ever() {
     let send = move |world: &World, receiver: Thread| {
-        let [line, _] = &world.lines;
+        let [channel, _] = &world.channels;
         for count in 1..=2 {
-            line.post_aside(count, std::ptr::null_mut(), 0, 0);
-            world.seats[1].wake(|| receiver.unpark());
-            doze(&world.seats[0], || line.is_taken(count));
+            channel.post_aside(count, std::ptr::null_mut(), 0, 0);
+            world.parkers[1].wake(|| receiver.unpark());
+            doze(&world.parkers[0], || channel.is_taken(count));
         }
     };
     let receive = move |world: &World, sender: Thread| {
-        let [line, _] = &world.lines;
+        let [channel, _] = &world.channels;
         for count in 1..=2 {
-            doze(&world.seats[1], || line.is_posted(count));
-            line.take(count);
-            world.seats[0].wake(|| sender.unpark());
+            doze(&world.parkers[1], || channel.is_posted(count));
+            channel.take(count);
+            world.parkers[0].wake(|| sender.unpark());
         }
     };
     model(send, receive);
@@ -281,12 +281,12 @@ fn who_waits_for_two_ranks_is_woken_by_both() {
         let others = [0, 1].map(|other| {
             let (world, me) = (world.clone(), me.clone());
             thread::spawn(move || {
-                world.lines[other].post_aside(1, std::ptr::null_mut(), 0, 0);
-                world.seats[0].wake(|| me.unpark());
+                world.channels[other].post_aside(1, std::ptr::null_mut(), 0, 0);
+                world.parkers[0].wake(|| me.unpark());
             })
         });
-        for line in &world.lines {
-            doze(&world.seats[0], || line.is_posted(1));
+        for channel in &world.channels {
+            doze(&world.parkers[0], || channel.is_posted(1));
         }
         others.into_iter().for_each(|other| other.join().unwrap());
     });

@@ -12,10 +12,10 @@ use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
 use transports::data_plane::DataPlane;
 use transports::execute::execute;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
-use transports::threads::{Links, Mail, run_ranks};
-use transports::transport::{Post, TransportError};
+use transports::threads::{Links, Mailbox, run_ranks};
+use transports::transport::{MessageChannel, TransportError};
 
 /// Runs one allreduce twice on threads and asserts that every element is right.
 fn check(
@@ -143,7 +143,7 @@ fn delays_do_not_change_results() {
                             let pause = (seed * 31 + rank * 17 + round * 7) % 5 * 100;
                             std::thread::sleep(Duration::from_micros(pause as u64));
                             let mut buffer = Buffer::of(DataType::F32, &mut memory);
-                            execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap();
+                            execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap();
                         }
                         memory.elements::<f32>().to_vec()
                     })
@@ -174,7 +174,7 @@ fn a_silent_rank_is_an_error_on_every_other() {
                 let program = Program::compile(schedule, rank);
                 let mut memory = Memory::new(4000);
                 let mut buffer = Buffer::of(DataType::F32, &mut memory);
-                execute(&mut endpoint, &program, &mut buffer, Combine::Sum).unwrap_err()
+                execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap_err()
             })
         };
         // Rank 2 joins, so that it can be woken, and goes away.
@@ -204,7 +204,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
         let mail = data.beside();
         let ended = run_ranks(&[&data, &mail], |rank| {
             let mut endpoint = data.join(rank);
-            let mut mail = Mail::new(mail.join(rank));
+            let mut mail = Mailbox::new(mail.join(rank));
             if rank == 0 {
                 // Long after the others have given up.
                 std::thread::sleep(Duration::from_secs(1));
@@ -223,7 +223,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
             let program = Program::compile(&*ring, rank);
             let mut memory = Memory::new(4000);
             let mut buffer = Buffer::of(DataType::F32, &mut memory);
-            execute(&mut endpoint, &program, &mut buffer, Combine::Sum)
+            execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum)
         });
         let error = ended.unwrap_err().to_string();
         assert!(error.contains("for rank 0, which does not answer"), "round {round}: {error}");

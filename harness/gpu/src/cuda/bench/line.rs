@@ -6,14 +6,14 @@ use algorithms::topology::Rank;
 
 use super::programs;
 use crate::cuda::CudaError;
-use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::collective::{Collective, RankStream};
 use crate::cuda::packing::{Piece, Tensor, layout, pieces};
 use crate::cuda::streams::Streams;
 use crate::cuda::work::{Address, Values, Work};
 use algorithms::control::Reduction;
 use transports::bench::{Bench, Enqueued};
 use transports::for_dtype;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::Memory;
 use transports::pattern::{Pattern, Wrong};
 
@@ -54,7 +54,7 @@ impl Kind {
 pub struct Line {
     /// Rank of the first seat.
     first: Rank,
-    seats: Vec<Seat>,
+    rank_streams: Vec<RankStream>,
     /// Of the message: elements of each tensor, and their distance from its beginning.
     tensors: Vec<(usize, usize)>,
     /// They are reduced where they lie.
@@ -91,19 +91,19 @@ impl Line {
     /// Allocates everything for all ranks, once it is known that there is room for it.
     pub fn new(
         streams: &mut impl Streams,
-        seats: &[Seat],
+        rank_streams: &[RankStream],
         bench: &Bench,
     ) -> Result<Line, CudaError> {
         let (dtype, kind) = (bench.dtype, Kind::of(bench));
         let elements = if kind == Kind::Scattered { bench.elements() } else { elements(bench) };
         let programs = programs(bench, elements * dtype.size_bytes());
-        let mut streamed = Collective::plan(streams, &programs, seats, elements, dtype);
+        let mut streamed = Collective::plan(streams, &programs, rank_streams, elements, dtype);
         if kind == Kind::Scattered {
             streamed = streamed.scattered(bench.tensors, dtype.size_bytes());
         }
-        let mut line = Line::of(streams, (0, seats), bench, &streamed.aside_bytes)?;
-        let combine = Combine::of(bench.op);
-        line.collective = Some(Collective::new(streams, streamed, seats, dtype, combine)?);
+        let mut line = Line::of(streams, (0, rank_streams), bench, &streamed.aside_bytes)?;
+        let combine = ElementOp::of(bench.op);
+        line.collective = Some(Collective::new(streams, streamed, rank_streams, dtype, combine)?);
         Ok(line)
     }
 
@@ -111,26 +111,34 @@ impl Line {
     /// each will need so many bytes more for what it puts aside.
     pub fn of(
         streams: &mut impl Streams,
-        (first, seats): (Rank, &[Seat]),
+        (first, rank_streams): (Rank, &[RankStream]),
         bench: &Bench,
         aside_bytes: &[usize],
     ) -> Result<Line, CudaError> {
         let (dtype, ranks) = (bench.dtype, bench.topology.ranks());
-        room(streams, seats, bench, aside_bytes)?;
+        room(streams, rank_streams, bench, aside_bytes)?;
         let size_bytes = elements(bench) * dtype.size_bytes();
         let factor = Reduction::from(bench.op).factor_after(ranks);
         let (starts, _) = layout(bench.tensors.iter().copied(), dtype);
         let tensors: Vec<_> = bench.tensors.iter().copied().zip(starts).collect();
         let mut memories = Vec::new();
-        for seat in seats {
+        for rank_stream in rank_streams {
             let scales = factor != 1.0;
-            memories.push(Memories::new(streams, seat, bench, &tensors, size_bytes, scales)?);
+            memories.push(Memories::new(
+                streams,
+                rank_stream,
+                bench,
+                &tensors,
+                size_bytes,
+                scales,
+            )?);
         }
-        let (seats, pattern) = (seats.to_vec(), Pattern::of(ranks, bench.op, bench.seed));
+        let (rank_streams, pattern) =
+            (rank_streams.to_vec(), Pattern::of(ranks, bench.op, bench.seed));
         let (collective, scattered) = (None, Kind::of(bench) == Kind::Scattered);
         Ok(Line {
             first,
-            seats,
+            rank_streams,
             tensors,
             scattered,
             size_bytes,
@@ -170,17 +178,19 @@ impl Line {
 
     /// Writes inputs, and what no result is where results go.
     pub fn fill(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
+        for (rank, (rank_stream, memories)) in
+            self.rank_streams.iter().zip(&self.memories).enumerate()
+        {
             for place in [memories.output, memories.fused] {
                 if place != memories.input {
-                    poison(streams, seat, place, self.size_bytes, poison_of(self.dtype))?;
+                    poison(streams, rank_stream, place, self.size_bytes, poison_of(self.dtype))?;
                 }
             }
             for (first, into, elements) in self.each(memories.input) {
                 let (dtype, pattern) = (self.dtype, &self.pattern);
                 let values = Values::of(pattern, dtype, first, elements);
                 let rank = self.first + rank;
-                streams.launch(seat.stream, &Work::Fill { dtype, into, values, rank })?;
+                streams.launch(rank_stream.stream, &Work::Fill { dtype, into, values, rank })?;
             }
         }
         Ok(())
@@ -203,11 +213,16 @@ impl Line {
 
     /// The part of it before the vectors are reduced.
     pub fn pack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        for (seat, memories) in self.seats.iter().zip(&self.memories) {
+        for (rank_stream, memories) in self.rank_streams.iter().zip(&self.memories) {
             if self.tensors.len() > 1 {
-                streams.launch(seat.stream, &self.moved(memories.pack, 1.0))?;
+                streams.launch(rank_stream.stream, &self.moved(memories.pack, 1.0))?;
             } else if memories.input != memories.output {
-                streams.copy(seat.stream, memories.input, memories.output, self.size_bytes)?;
+                streams.copy(
+                    rank_stream.stream,
+                    memories.input,
+                    memories.output,
+                    self.size_bytes,
+                )?;
             }
         }
         Ok(())
@@ -215,8 +230,8 @@ impl Line {
 
     /// The part of it behind that.
     pub fn unpack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
-        for (seat, memories) in self.seats.iter().zip(&self.memories) {
-            streams.launch(seat.stream, &self.moved(memories.unpack, self.factor))?;
+        for (rank_stream, memories) in self.rank_streams.iter().zip(&self.memories) {
+            streams.launch(rank_stream.stream, &self.moved(memories.unpack, self.factor))?;
         }
         Ok(())
     }
@@ -229,11 +244,13 @@ impl Line {
     /// Compares every rank's result with what it must be.
     pub fn check(&self, streams: &mut impl Streams) -> Result<Wrong, CudaError> {
         let mut wrong = Wrong::default();
-        for (rank, (seat, memories)) in self.seats.iter().zip(&self.memories).enumerate() {
-            self.check_kernel(streams, seat, memories)?;
+        for (rank, (rank_stream, memories)) in
+            self.rank_streams.iter().zip(&self.memories).enumerate()
+        {
+            self.check_kernel(streams, rank_stream, memories)?;
             for (first, got, elements) in self.each(memories.output) {
                 let [count, at] =
-                    self.verdict(streams, seat, memories.verdict, (first, got, elements))?;
+                    self.verdict(streams, rank_stream, memories.verdict, (first, got, elements))?;
                 let rank = self.first + rank;
                 let by_host = self.look(streams, (first, got, elements), rank)?;
                 let name = |number: String| {
@@ -257,15 +274,15 @@ impl Line {
     fn verdict(
         &self,
         streams: &mut impl Streams,
-        seat: &Seat,
+        rank_stream: &RankStream,
         wrong: Address,
         (first, got, elements): (usize, Address, usize),
     ) -> Result<[u64; 2], CudaError> {
         streams.write(wrong, [0, u64::MAX].map(u64::to_ne_bytes).as_flattened())?;
         let (dtype, factor) = (self.dtype, self.factor);
         let values = Values::of(&self.pattern, dtype, first, elements);
-        streams.launch(seat.stream, &Work::Check { dtype, got, wrong, values, factor })?;
-        streams.synchronize(seat.stream)?;
+        streams.launch(rank_stream.stream, &Work::Check { dtype, got, wrong, values, factor })?;
+        streams.synchronize(rank_stream.stream)?;
         let mut words = [0; VERDICT_BYTES];
         streams.read(wrong, &mut words)?;
         let word = |at: usize| u64::from_ne_bytes(std::array::from_fn(|byte| words[at + byte]));
@@ -276,7 +293,7 @@ impl Line {
     fn check_kernel(
         &self,
         streams: &mut impl Streams,
-        seat: &Seat,
+        rank_stream: &RankStream,
         memories: &Memories,
     ) -> Result<(), CudaError> {
         let elements = LOOKED_AT.min(self.size_bytes / self.dtype.size_bytes());
@@ -284,10 +301,11 @@ impl Line {
             return Ok(());
         }
         let (size_bytes, byte) = (elements * self.dtype.size_bytes(), poison_of(self.dtype));
-        let probe = streams.allocate(seat.device, size_bytes)?;
-        let poisoned = poison(streams, seat, probe, size_bytes, byte);
-        let found = poisoned
-            .and_then(|()| self.verdict(streams, seat, memories.verdict, (0, probe, elements)));
+        let probe = streams.allocate(rank_stream.device, size_bytes)?;
+        let poisoned = poison(streams, rank_stream, probe, size_bytes, byte);
+        let found = poisoned.and_then(|()| {
+            self.verdict(streams, rank_stream, memories.verdict, (0, probe, elements))
+        });
         streams.release(probe)?;
         match found? {
             [count, 0] if count == elements as u64 => Ok(()),
@@ -335,7 +353,7 @@ impl Line {
 impl Memories {
     fn new(
         streams: &mut impl Streams,
-        seat: &Seat,
+        rank_stream: &RankStream,
         bench: &Bench,
         tensors: &[(usize, usize)],
         size_bytes: usize,
@@ -343,7 +361,7 @@ impl Memories {
     ) -> Result<Memories, CudaError> {
         let mut allocated = Vec::new();
         let mut allocate = |streams: &mut _, size_bytes| {
-            let address = Streams::allocate(streams, seat.device, size_bytes)?;
+            let address = Streams::allocate(streams, rank_stream.device, size_bytes)?;
             allocated.push(address);
             Ok::<Address, CudaError>(address)
         };
@@ -378,7 +396,7 @@ impl Memories {
 /// Overwrites memory: a little from the host, and the rest from there.
 fn poison(
     streams: &mut impl Streams,
-    seat: &Seat,
+    rank_stream: &RankStream,
     place: Address,
     size_bytes: usize,
     byte: u8,
@@ -389,7 +407,7 @@ fn poison(
     }
     while done < size_bytes {
         let next = done.min(size_bytes - done);
-        streams.copy(seat.stream, place, place + done as u64, next)?;
+        streams.copy(rank_stream.stream, place, place + done as u64, next)?;
         done += next;
     }
     Ok(())
@@ -406,7 +424,7 @@ pub fn elements(bench: &Bench) -> usize {
 /// Whether every device has room for its ranks: the buffers of each, and what is put aside.
 pub fn room(
     streams: &mut impl Streams,
-    seats: &[Seat],
+    rank_streams: &[RankStream],
     bench: &Bench,
     aside_bytes: &[usize],
 ) -> Result<(), CudaError> {
@@ -415,7 +433,12 @@ pub fn room(
     let is_fused = bench.tensors.len() != 1;
     let buffers = 1 + usize::from(!bench.in_place) + usize::from(is_fused);
     for device in 0..streams.devices().len() {
-        let here = || seats.iter().zip(aside_bytes).filter(|(seat, _)| seat.device == device);
+        let here = || {
+            rank_streams
+                .iter()
+                .zip(aside_bytes)
+                .filter(|(rank_stream, _)| rank_stream.device == device)
+        };
         let of_one = (buffers * size_bytes) as u64 + TABLES_BYTES;
         let need = here().map(|(_, &aside)| of_one + aside as u64).sum::<u64>();
         let free = streams.free_bytes(device)?;

@@ -84,7 +84,7 @@ fn what_is_wrong_is_named() {
     let plane = DataPlane::ours(registry::find("ring").unwrap(), &world).unwrap();
     let bench = bench(&plane, &world, &[1000]);
     let mut ranks = ranks(1, 2, 1);
-    let line = Line::new(&mut ranks.streams, &ranks.seats, &bench).unwrap();
+    let line = Line::new(&mut ranks.streams, &ranks.rank_streams, &bench).unwrap();
     line.fill(&mut ranks.streams).unwrap();
     let wrong = line.check(&mut ranks.streams).unwrap();
     assert_eq!(wrong.count, 2000);

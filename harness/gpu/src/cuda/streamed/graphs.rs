@@ -5,11 +5,11 @@ use algorithms::control::{DataType, ReduceOp};
 use super::tests::{orders, programs};
 use super::*;
 use crate::cuda::CudaError;
-use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::collective::{Collective, RankStream};
 use crate::cuda::emulated::{Emulated, Turns};
 use crate::cuda::streams::{Event, Graph, Streams};
 use crate::cuda::work::{Address, Values, Work};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
 const DTYPE: DataType = DataType::I32;
@@ -18,7 +18,7 @@ const OP: ReduceOp = ReduceOp::Sum;
 /// Ranks on two devices, each with a stream, memory, and a mark.
 struct World {
     streams: Emulated,
-    seats: Vec<Seat>,
+    rank_streams: Vec<RankStream>,
     data: Vec<Address>,
     marks: Vec<Event>,
     elements: usize,
@@ -27,43 +27,45 @@ struct World {
 impl World {
     fn new(ranks: usize, elements: usize, turns: Turns, seed: u64) -> World {
         let mut streams = Emulated::new(2, true, turns, seed);
-        let (mut seats, mut data, mut marks) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut rank_streams, mut data, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         for rank in 0..ranks {
             let device = rank % 2;
-            seats.push(Seat { device, stream: streams.stream(device).unwrap() });
+            rank_streams.push(RankStream { device, stream: streams.stream(device).unwrap() });
             data.push(streams.allocate(device, elements * DTYPE.size_bytes()).unwrap());
             marks.push(streams.event(device, false).unwrap());
         }
-        World { streams, seats, data, marks, elements }
+        World { streams, rank_streams, data, marks, elements }
     }
 
     fn collective(&mut self, programs: &[Program], left_out: Option<Why>) -> Collective {
         let size_bytes = DTYPE.size_bytes();
         let streamed =
             Streamed::without(left_out, programs, self.elements, size_bytes, |_, _| true);
-        let combine = Combine::of(OP);
-        Collective::new(&mut self.streams, streamed, &self.seats, DTYPE, combine).unwrap()
+        let combine = ElementOp::of(OP);
+        Collective::new(&mut self.streams, streamed, &self.rank_streams, DTYPE, combine).unwrap()
     }
 
     /// The others begin after the first stream.
     fn fork(&mut self) -> Result<(), CudaError> {
-        let (first, others) = self.seats.split_first().unwrap();
+        let (first, others) = self.rank_streams.split_first().unwrap();
         self.streams.record(first.stream, self.marks[0])?;
-        others.iter().try_for_each(|seat| self.streams.wait(seat.stream, self.marks[0]))
+        others
+            .iter()
+            .try_for_each(|rank_stream| self.streams.wait(rank_stream.stream, self.marks[0]))
     }
 
     /// The first stream goes on after the others.
     fn join(&mut self) -> Result<(), CudaError> {
-        let first = self.seats[0].stream;
-        for rank in 1..self.seats.len() {
-            self.streams.record(self.seats[rank].stream, self.marks[rank])?;
+        let first = self.rank_streams[0].stream;
+        for rank in 1..self.rank_streams.len() {
+            self.streams.record(self.rank_streams[rank].stream, self.marks[rank])?;
             self.streams.wait(first, self.marks[rank])?;
         }
         Ok(())
     }
 
     fn capture(&mut self, collective: &Collective) -> Result<Graph, CudaError> {
-        let first = self.seats[0].stream;
+        let first = self.rank_streams[0].stream;
         self.streams.begin_capture(first)?;
         self.fork()?;
         collective.enqueue(&mut self.streams, &self.data)?;
@@ -73,9 +75,9 @@ impl World {
 
     /// Launches it on fresh data so many times, without waiting in between; returns wrong elements.
     fn launch(&mut self, graph: Graph, rounds: usize, seed: u64) -> u64 {
-        let first = self.seats[0].stream;
+        let first = self.rank_streams[0].stream;
         let mut verdicts = Vec::new();
-        for _ in 0..rounds * self.seats.len() {
+        for _ in 0..rounds * self.rank_streams.len() {
             let verdict = self.streams.allocate(0, 16).unwrap();
             self.streams
                 .write(verdict, [0, u64::MAX].map(u64::to_le_bytes).as_flattened())
@@ -84,25 +86,26 @@ impl World {
         }
         let before = self.streams.synchronized;
         for round in 0..rounds {
-            let pattern = Pattern::of(self.seats.len(), OP, seed + round as u64);
+            let pattern = Pattern::of(self.rank_streams.len(), OP, seed + round as u64);
             let values = Values::of(&pattern, DTYPE, 0, self.elements);
-            for (rank, seat) in self.seats.iter().enumerate() {
+            for (rank, rank_stream) in self.rank_streams.iter().enumerate() {
                 let into = self.data[rank];
                 let fill = Work::Fill { dtype: DTYPE, into, values, rank };
-                self.streams.launch(seat.stream, &fill).unwrap();
+                self.streams.launch(rank_stream.stream, &fill).unwrap();
             }
             self.join().unwrap();
             self.streams.launch_graph(first, graph).unwrap();
             self.fork().unwrap();
-            for (rank, seat) in self.seats.iter().enumerate() {
-                let (got, wrong) = (self.data[rank], verdicts[round * self.seats.len() + rank]);
+            for (rank, rank_stream) in self.rank_streams.iter().enumerate() {
+                let (got, wrong) =
+                    (self.data[rank], verdicts[round * self.rank_streams.len() + rank]);
                 let check = Work::Check { dtype: DTYPE, got, wrong, values, factor: 1.0 };
-                self.streams.launch(seat.stream, &check).unwrap();
+                self.streams.launch(rank_stream.stream, &check).unwrap();
             }
         }
         assert_eq!(self.streams.synchronized, before, "the host waited");
-        for seat in &self.seats {
-            self.streams.synchronize(seat.stream).unwrap();
+        for rank_stream in &self.rank_streams {
+            self.streams.synchronize(rank_stream.stream).unwrap();
         }
         assert!(self.streams.guards_are_whole());
         let mut wrong = 0;
@@ -164,38 +167,39 @@ fn what_cannot_be_captured_is_refused_and_streams_go_on() {
 
     // The ring's ends are known to each other, so that one more task is what nobody waits for.
     let capture = |world: &mut World| {
-        world.streams.begin_capture(world.seats[0].stream).unwrap();
+        world.streams.begin_capture(world.rank_streams[0].stream).unwrap();
         world.fork().unwrap();
         collective.enqueue(&mut world.streams, &world.data).unwrap();
-        world.streams.copy(world.seats[2].stream, world.data[2], world.data[2], 4).unwrap();
+        world.streams.copy(world.rank_streams[2].stream, world.data[2], world.data[2], 4).unwrap();
     };
     capture(&mut world);
-    let refused = said(world.streams.end_capture(world.seats[0].stream));
+    let refused = said(world.streams.end_capture(world.rank_streams[0].stream));
     assert!(refused.contains("UNJOINED (nobody waits for stream 2)"), "{refused}");
 
     capture(&mut world);
-    let refused = world.streams.synchronize(world.seats[1].stream).unwrap_err().to_string();
+    let refused = world.streams.synchronize(world.rank_streams[1].stream).unwrap_err().to_string();
     assert!(refused.contains("cuStreamSynchronize failed: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"));
     world.join().unwrap();
-    let refused = said(world.streams.end_capture(world.seats[0].stream));
+    let refused = said(world.streams.end_capture(world.rank_streams[0].stream));
     assert!(refused.contains("INVALIDATED (cuStreamSynchronize came in between)"), "{refused}");
 
     let outside = world.streams.event(0, false).unwrap();
-    world.streams.record(world.seats[1].stream, outside).unwrap();
-    world.streams.begin_capture(world.seats[0].stream).unwrap();
-    let refused = world.streams.wait(world.seats[0].stream, outside).unwrap_err().to_string();
+    world.streams.record(world.rank_streams[1].stream, outside).unwrap();
+    world.streams.begin_capture(world.rank_streams[0].stream).unwrap();
+    let refused =
+        world.streams.wait(world.rank_streams[0].stream, outside).unwrap_err().to_string();
     assert!(refused.contains("CUDA_ERROR_STREAM_CAPTURE_ISOLATION"), "{refused}");
     assert!(
         world.streams.allocate(0, 4).is_err()
-            && world.streams.begin_capture(world.seats[1].stream).is_err()
+            && world.streams.begin_capture(world.rank_streams[1].stream).is_err()
     );
-    let refused = said(world.streams.end_capture(world.seats[1].stream));
+    let refused = said(world.streams.end_capture(world.rank_streams[1].stream));
     assert!(refused.contains("UNMATCHED (it began on stream 0)"), "{refused}");
-    assert!(world.streams.end_capture(world.seats[0].stream).is_err());
+    assert!(world.streams.end_capture(world.rank_streams[0].stream).is_err());
 
     // What was recorded in a graph is nothing to wait for outside of it.
     let graph = world.capture(&collective).unwrap();
-    let refused = world.streams.wait(world.seats[1].stream, world.marks[0]).unwrap_err();
+    let refused = world.streams.wait(world.rank_streams[1].stream, world.marks[0]).unwrap_err();
     assert!(refused.to_string().contains("CUDA_ERROR_CAPTURED_EVENT"), "{refused}");
     assert_eq!(world.launch(graph, 2, 9), 0);
 }

@@ -8,11 +8,11 @@ use algorithms::topology::Topology;
 use super::races::race;
 use super::*;
 use crate::cuda::CudaError;
-use crate::cuda::collective::{Collective, Seat};
+use crate::cuda::collective::{Collective, RankStream};
 use crate::cuda::emulated::{Emulated, Turns};
 use crate::cuda::streams::Streams;
 use crate::cuda::work::{Values, Work};
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
 /// What is wrong with a collective, on purpose.
@@ -46,10 +46,10 @@ fn wrong(case: &Case, turns: Turns, seed: u64) -> Result<u64, CudaError> {
     let &Case { programs, tensors, dtype, op, .. } = case;
     let elements = tensors.iter().sum();
     let mut streams = Emulated::new(case.devices, case.reaches, turns, seed);
-    let mut seats = Vec::new();
+    let mut rank_streams = Vec::new();
     for rank in 0..programs.len() {
         let device = rank % case.devices;
-        seats.push(Seat { device, stream: streams.stream(device)? });
+        rank_streams.push(RankStream { device, stream: streams.stream(device)? });
     }
     let reaches = |a: Rank, b: Rank| case.reaches || a % case.devices == b % case.devices;
     let left_out = if let Flaw::Without(why) = case.flaw { Some(why) } else { None };
@@ -65,13 +65,14 @@ fn wrong(case: &Case, turns: Turns, seed: u64) -> Result<u64, CudaError> {
     if case.flaw == Flaw::RankByRank {
         streamed.tasks.sort_by_key(|(rank, _)| *rank);
     }
-    let collective = Collective::new(&mut streams, streamed, &seats, dtype, Combine::of(op))?;
+    let collective =
+        Collective::new(&mut streams, streamed, &rank_streams, dtype, ElementOp::of(op))?;
     let (mut data, mut verdicts) = (Vec::new(), Vec::new());
-    for seat in &seats {
+    for rank_stream in &rank_streams {
         for elements in tensors {
-            data.push(streams.allocate(seat.device, elements * dtype.size_bytes())?);
+            data.push(streams.allocate(rank_stream.device, elements * dtype.size_bytes())?);
         }
-        let verdict = [(); 2].map(|()| streams.allocate(seat.device, 16));
+        let verdict = [(); 2].map(|()| streams.allocate(rank_stream.device, 16));
         for verdict in verdict {
             let verdict = verdict?;
             streams.write(verdict, [0, u64::MAX].map(u64::to_le_bytes).as_flattened())?;
@@ -85,23 +86,23 @@ fn wrong(case: &Case, turns: Turns, seed: u64) -> Result<u64, CudaError> {
             Some(Values::of(&pattern, dtype, *next - elements, elements))
         });
         let values: Vec<Values> = firsts.collect();
-        let each = || seats.iter().zip(data.chunks(tensors.len())).enumerate();
-        for (rank, (seat, data)) in each() {
+        let each = || rank_streams.iter().zip(data.chunks(tensors.len())).enumerate();
+        for (rank, (rank_stream, data)) in each() {
             for (&into, &values) in data.iter().zip(&values) {
-                streams.launch(seat.stream, &Work::Fill { dtype, into, values, rank })?;
+                streams.launch(rank_stream.stream, &Work::Fill { dtype, into, values, rank })?;
             }
         }
         collective.enqueue(&mut streams, &data)?;
-        for (rank, (seat, data)) in each() {
+        for (rank, (rank_stream, data)) in each() {
             for (&got, &values) in data.iter().zip(&values) {
                 let wrong = verdicts[2 * rank + round];
                 let check = Work::Check { dtype, got, wrong, values, factor: 1.0 };
-                streams.launch(seat.stream, &check)?;
+                streams.launch(rank_stream.stream, &check)?;
             }
         }
     }
     assert_eq!(streams.synchronized, 0, "the host waited inside a collective");
-    seats.iter().try_for_each(|seat| streams.synchronize(seat.stream))?;
+    rank_streams.iter().try_for_each(|rank_stream| streams.synchronize(rank_stream.stream))?;
     assert!(streams.guards_are_whole());
     let mut wrong = 0;
     for verdict in verdicts {

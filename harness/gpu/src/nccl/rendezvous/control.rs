@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use algorithms::topology::Rank;
 
 use super::Facts;
-use super::line::{Line, Message};
+use super::connection::{Connection, Message};
 use crate::nccl::comm::Watch;
 use crate::nccl::{NcclError, ranks_in_words};
 
@@ -24,7 +24,7 @@ pub struct Control {
     /// Of all processes, in the order of their ranks.
     pub facts: Vec<Facts>,
     ends: Vec<End>,
-    patience: Duration,
+    timeout: Duration,
     /// What was noticed, or told: it cannot be mended.
     broken: Option<Broken>,
 }
@@ -32,7 +32,7 @@ pub struct Control {
 /// One connection.
 struct End {
     peer: Rank,
-    line: Line,
+    connection: Connection,
     inbox: VecDeque<Vec<u8>>,
     /// It has answered a call.
     is_here: bool,
@@ -48,11 +48,18 @@ impl Control {
     pub(super) fn new(
         rank: Rank,
         facts: Vec<Facts>,
-        lines: Vec<(Rank, Line)>,
-        patience: Duration,
+        connections: Vec<(Rank, Connection)>,
+        timeout: Duration,
     ) -> Control {
-        let end = |(peer, line)| End { peer, line, inbox: VecDeque::new(), is_here: false };
-        Control { rank, facts, ends: lines.into_iter().map(end).collect(), patience, broken: None }
+        let end =
+            |(peer, connection)| End { peer, connection, inbox: VecDeque::new(), is_here: false };
+        Control {
+            rank,
+            facts,
+            ends: connections.into_iter().map(end).collect(),
+            timeout,
+            broken: None,
+        }
     }
 
     /// World size.
@@ -156,7 +163,7 @@ impl Control {
     /// Sends to all at the other ends; who is gone is noticed when it is looked for.
     fn send(&mut self, message: &Message) {
         for end in &mut self.ends {
-            let _ = end.line.send(message, TELL);
+            let _ = end.connection.send(message, TELL);
         }
     }
 
@@ -169,7 +176,7 @@ impl Control {
                 return Ok(bytes);
             }
             self.found()?;
-            if begun.elapsed() > self.patience {
+            if begun.elapsed() > self.timeout {
                 let call = format!("rank {} to answer", self.ends[at].peer);
                 let (rank, ranks, waited) = (self.rank, self.ranks(), begun.elapsed());
                 return Err(NcclError::Silent { rank, ranks, call, waited });
@@ -183,7 +190,7 @@ impl Control {
         let mut broken = None;
         for end in &mut self.ends {
             loop {
-                match end.line.receive() {
+                match end.connection.receive() {
                     Ok(Some(Message::Bytes(bytes))) => end.inbox.push_back(bytes),
                     Ok(Some(Message::Gone(rank))) => broken = Some(Broken::Gone(rank)),
                     Ok(Some(Message::GaveUp { by, why, is_silent })) => {
@@ -191,10 +198,10 @@ impl Control {
                         broken = broken.or(Some(Broken::GaveUp { by, why, is_silent }));
                     }
                     Ok(Some(Message::Call)) => {
-                        let _ = end.line.send(&Message::Here, TELL);
+                        let _ = end.connection.send(&Message::Here, TELL);
                     }
                     Ok(Some(Message::Here)) => end.is_here = true,
-                    Ok(None) if !end.line.is_closed => break,
+                    Ok(None) if !end.connection.is_closed => break,
                     // Closed, or beyond understanding.
                     _ => {
                         broken = broken.or(Some(Broken::Gone(end.peer)));

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use super::*;
 use crate::nccl::comm::Watch;
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A port that nobody has, for a moment.
 fn address() -> Address {
@@ -24,14 +24,14 @@ fn facts(host: &str) -> Facts {
 /// Processes that are threads here, on the hosts that are given, and what each of them comes to.
 fn together<R: Send>(
     hosts: &[&str],
-    patience: Duration,
-    part: impl Fn(Result<Control, MeetingError>) -> R + Sync,
+    timeout: Duration,
+    part: impl Fn(Result<Control, RendezvousError>) -> R + Sync,
 ) -> Vec<R> {
     let address = address();
     thread::scope(|scope| {
         let each = hosts.iter().enumerate().map(|(rank, host)| {
             let (started, part) = (started(&address, rank, hosts.len()), &part);
-            scope.spawn(move || part(meet(&started, facts(host), patience)))
+            scope.spawn(move || part(meet(&started, facts(host), timeout)))
         });
         let threads: Vec<_> = each.collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -40,20 +40,20 @@ fn together<R: Send>(
 
 #[test]
 fn neighbours_get_neighbouring_ranks_and_talk() {
-    let ended = together(&["n1", "n2", "n1", "n2"], PATIENCE, |control| {
+    let ended = together(&["n1", "n2", "n1", "n2"], TIMEOUT, |control| {
         let mut control = control.unwrap();
         let own = vec![control.rank as u8; control.rank];
         let gathered = control.gather(own).unwrap();
-        let told = control.broadcast(vec![7, 8]).unwrap();
+        let reported = control.broadcast(vec![7, 8]).unwrap();
         control.barrier().unwrap();
         let hosts: Vec<_> = control.facts.iter().map(|facts| facts.host.clone()).collect();
-        (control.rank, gathered, told, hosts)
+        (control.rank, gathered, reported, hosts)
     });
     let ranks: Vec<_> = ended.iter().map(|ended| ended.0).collect();
     assert_eq!(ranks, [0, 2, 1, 3], "node by node");
-    for (rank, gathered, told, hosts) in ended {
+    for (rank, gathered, reported, hosts) in ended {
         assert_eq!(
-            (told, hosts),
+            (reported, hosts),
             (vec![7, 8], ["n1", "n1", "n2", "n2"].map(String::from).to_vec())
         );
         let all: Vec<Vec<u8>> = (0..4).map(|rank| vec![rank as u8; rank]).collect();
@@ -98,7 +98,7 @@ fn strangers_are_refused_and_counted() {
         let refused = |change: &dyn Fn(&mut Started, &mut Facts)| {
             let (mut started, mut facts) = (started(&address, 1, 3), facts("n1"));
             change(&mut started, &mut facts);
-            let Err(why) = meet(&started, facts, PATIENCE) else { panic!("taken") };
+            let Err(why) = meet(&started, facts, TIMEOUT) else { panic!("taken") };
             why.to_string()
         };
         let said = refused(&|started, _| started.key = "another".into());
@@ -117,7 +117,7 @@ fn strangers_are_refused_and_counted() {
 
 #[test]
 fn who_is_gone_is_noticed_by_all() {
-    let said = together(&["n1"; 3], PATIENCE, |control| {
+    let said = together(&["n1"; 3], TIMEOUT, |control| {
         let mut control = control.unwrap();
         control.barrier().unwrap();
         if control.rank == 1 {
@@ -138,7 +138,7 @@ fn who_is_gone_is_noticed_by_all() {
 
 #[test]
 fn who_gives_up_is_named_with_the_reason() {
-    let said = together(&["n1", "n1", "n2"], PATIENCE, |control| {
+    let said = together(&["n1", "n1", "n2"], TIMEOUT, |control| {
         let mut control = control.unwrap();
         if control.rank == 2 {
             let (call, why) = ("ncclSend".into(), "it does not like it".into());
@@ -151,8 +151,8 @@ fn who_gives_up_is_named_with_the_reason() {
         }
     });
     let why = "rank 2: ncclSend with rank 0 failed: it does not like it";
-    let told = |rank| format!("rank {rank}: rank 2 on n2 gave up: {why}");
-    assert_eq!(said, [told(0), told(1), why.into()]);
+    let reported = |rank| format!("rank {rank}: rank 2 on n2 gave up: {why}");
+    assert_eq!(said, [reported(0), reported(1), why.into()]);
 }
 
 /// Whoever waits in vain asks everybody; rank 1 is there and does nothing.

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 use transports::cast::{compress, decompress};
 use transports::element::Element;
 use transports::for_dtype;
-use transports::kernel::{Combine, kernel, scale};
+use transports::kernel::{ElementOp, kernel, scale};
 use transports::memory::Memory;
 use transports::pattern::Pattern;
 
@@ -30,7 +30,7 @@ fn awkward<T: Element>(random: &mut ChaCha8Rng) -> T {
         return if T::DTYPE.is_integer() {
             T::from_i32(random.random())
         } else {
-            Combine::Product.pair(number, T::power_of_two(exponent * 7, false))
+            ElementOp::Product.pair(number, T::power_of_two(exponent * 7, false))
         };
     }
     let value = special[random.random_range(0..special.len())];
@@ -77,7 +77,12 @@ impl Vector {
     }
 }
 
-fn check_reduce<T: Element>(combine: Combine, elements: usize, offsets: &[usize], in_place: bool) {
+fn check_reduce<T: Element>(
+    combine: ElementOp,
+    elements: usize,
+    offsets: &[usize],
+    in_place: bool,
+) {
     let Some(library) = processor::kernels() else { return };
     let what = format!("{:?} {combine:?} of {elements} at {offsets:?}", T::DTYPE);
     let mut random = ChaCha8Rng::seed_from_u64(elements as u64 + offsets.len() as u64);
@@ -117,7 +122,7 @@ fn reductions_are_those_of_the_processor() {
     let places: [&[usize]; 7] =
         [&[0], &[0, 0], &[1, 1, 1], &[3, 0], &[5, 5, 6], &[7; 9], &[0, 8, 16, 24]];
     for dtype in DataType::ALL {
-        for combine in [Combine::Sum, Combine::Min, Combine::Max, Combine::Product] {
+        for combine in [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product] {
             for (index, offsets) in places.iter().enumerate() {
                 for elements in LENGTHS {
                     for_dtype!(dtype, T => {
@@ -247,7 +252,7 @@ fn check_pattern<T: Element>(op: ReduceOp, ranks: usize, first: usize, elements:
     let (sum, others) = inputs.split_first_mut().unwrap();
     for other in others.iter() {
         let pairs = sum.iter_mut().zip(other);
-        pairs.for_each(|(sum, other)| *sum = Combine::of(op).pair(*sum, *other));
+        pairs.for_each(|(sum, other)| *sum = ElementOp::of(op).pair(*sum, *other));
     }
     let factor = Reduction::from(op).factor_after(ranks);
     if factor != 1.0 {

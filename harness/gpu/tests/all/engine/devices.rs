@@ -110,12 +110,12 @@ fn awkward_settings_are_exact() {
     }
 }
 
-fn with(fault: Fault, plane: &str, patience: Duration) -> Result<u64, EngineError> {
+fn with(fault: Fault, plane: &str, timeout: Duration) -> Result<u64, EngineError> {
     let setting = Setting {
         plane,
         topology: Topology::flat(4),
         threshold: 2000,
-        patience,
+        timeout,
         steps: 4,
         stall_check: Some(StallCheck {
             warn_after: Duration::from_millis(100),
@@ -140,11 +140,11 @@ fn what_goes_wrong_ends_well_or_with_a_name() {
         let error = with(missing, plane, Duration::from_secs(60)).unwrap_err();
         assert!(matches!(error, EngineError::ShutDown { .. }), "{plane}: {error}");
     }
-    let patience = Duration::from_millis(1500);
+    let timeout = Duration::from_millis(1500);
     for plane in ["coordinator", "bitvector", "ddp"] {
         let start = Instant::now();
         let fault = Fault::Death { rank: 2, step: 1, lingers: Duration::from_secs(4) };
-        let error = with(fault, plane, patience).unwrap_err().to_string();
+        let error = with(fault, plane, timeout).unwrap_err().to_string();
         assert!(error.contains("for rank 2, which does not answer"), "{plane}: {error}");
         assert!(start.elapsed() < Duration::from_secs(20), "{plane}");
     }
@@ -155,9 +155,9 @@ fn a_gradient_that_never_becomes_ready_is_named() {
     let mut workload = workload(9);
     workload.gradients[4].ready_fraction = f64::INFINITY;
     for plane in control::NAMES {
-        let patience = Duration::from_millis(200);
+        let timeout = Duration::from_millis(200);
         let on = On::Devices(1, Turns::Lot, 1);
-        let error = try_run(&Setting { plane, patience, on, ..Setting::default() }, &workload);
+        let error = try_run(&Setting { plane, timeout, on, ..Setting::default() }, &workload);
         let error = error.unwrap_err().to_string();
         assert!(error.contains("waits for 1 of its 9 gradients: \"layer4\""), "{plane}: {error}");
     }

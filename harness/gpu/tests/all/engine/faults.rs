@@ -27,7 +27,7 @@ fn a_gradient_that_never_becomes_ready_is_named() {
         for plane in control::NAMES {
             let setting = Setting {
                 plane,
-                patience: Duration::from_millis(200),
+                timeout: Duration::from_millis(200),
                 framework: Framework { groups: groups.clone(), ..Framework::default() },
                 ..Setting::default()
             };
@@ -39,7 +39,7 @@ fn a_gradient_that_never_becomes_ready_is_named() {
 }
 
 /// A job in which something goes wrong on rank 2 of 4.
-fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, EngineError> {
+fn run_with(fault: Fault, plane: &str, timeout: Duration) -> Result<Outcome, EngineError> {
     let setting = Setting {
         plane,
         topology: Topology::flat(4),
@@ -49,7 +49,7 @@ fn run_with(fault: Fault, plane: &str, patience: Duration) -> Result<Outcome, En
         segment_bytes: 0,
         packing_bytes: 0,
         backward: Duration::from_millis(4),
-        patience,
+        timeout,
         steps: 4,
         stall_check: Some(StallCheck {
             warn_after: Duration::from_millis(100),
@@ -99,15 +99,15 @@ fn a_gradient_that_one_rank_lacks_ends_the_job_for_all() {
     }
 }
 
-/// Within the patience all others know, and name it.
+/// Within the timeout all others know, and name it.
 #[test]
 fn a_rank_that_dies_within_a_step_is_named_by_all_others() {
     // Long enough for ranks that only wait for a core not to be taken for dead.
-    let patience = Duration::from_millis(1500);
+    let timeout = Duration::from_millis(1500);
     for plane in ["coordinator", "tree:2", "point-to-point", "bitvector", "ddp"] {
         let start = Instant::now();
         let fault = Fault::Death { rank: 2, step: 1, lingers: Duration::from_secs(4) };
-        let error = run_with(fault, plane, patience).unwrap_err().to_string();
+        let error = run_with(fault, plane, timeout).unwrap_err().to_string();
         assert!(error.contains("for rank 2, which does not answer"), "{plane}: {error}");
         assert!(start.elapsed() < Duration::from_secs(20), "{plane}");
     }

@@ -16,13 +16,13 @@ use gpu::cuda::devices::{self, Found};
 use gpu::cuda::driver::Driver;
 use gpu::cuda::inventory;
 use gpu::nccl::allreduce::DeviceAllReduce;
+use gpu::nccl::assignment::{Assignment, assign, in_provenance};
 use gpu::nccl::bench::Player;
 use gpu::nccl::comm::Communicator;
 use gpu::nccl::facts::Facts;
 use gpu::nccl::library::{Nccl, UniqueId};
 use gpu::nccl::preflight::wrong;
 use gpu::nccl::rendezvous::{Control, meet};
-use gpu::nccl::seat::{Seat, assign, in_provenance};
 use gpu::nccl::started::Started;
 use gpu::nccl::{NAME, NcclError};
 use measure::plan::Placement;
@@ -39,7 +39,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let started = Started::here().map_err(usage)?;
     let launch = Launch::now();
     let facts = Facts::here(&launch, &nccl, &found)?;
-    let mut control = meet(&started, facts, Duration::from_secs(arguments.patience))?;
+    let mut control = meet(&started, facts, Duration::from_secs(arguments.timeout))?;
     let job = Job { arguments, nccl, found, launch };
     let ended = job.play(&mut control);
     ended.map_err(|error| match error.downcast() {
@@ -59,18 +59,18 @@ struct Job<'a> {
 impl Job<'_> {
     fn play(mut self, control: &mut Control) -> Result<Exit> {
         let arguments = self.arguments;
-        let seats = assign(&control.facts).map_err(usage)?;
-        self.launch.forced = wrong(&control.facts, &seats);
+        let assignments = assign(&control.facts).map_err(usage)?;
+        self.launch.forced = wrong(&control.facts, &assignments);
         // All know the same, and come to the same end.
         if let Some(why) = self.launch.refusal(arguments.force) {
             return Err(usage(why));
         }
-        let request = self.request(control, &seats)?;
+        let request = self.request(control, &assignments)?;
         let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
         let planes: Vec<_> = request.names.iter().map(plane).collect();
-        self.launch.gpus = in_provenance(&self.nccl, &self.found, &control.facts, &seats);
+        self.launch.gpus = in_provenance(&self.nccl, &self.found, &control.facts, &assignments);
         self.launch.inventory = (control.rank == 0).then(inventory::before);
-        let ordinal = seats[control.rank].ordinal;
+        let ordinal = assignments[control.rank].ordinal;
         let driving = Driver::take(self.found.clone(), &[ordinal]).map_err(NcclError::from)?;
         let mut measured = self.measure((driving, ordinal), &request, &planes, control)?;
         if control.rank > 0 {
@@ -94,7 +94,7 @@ impl Job<'_> {
     }
 
     /// What is measured, on which GPUs.
-    fn request(&self, control: &Control, seats: &[Seat]) -> Result<Request> {
+    fn request(&self, control: &Control, assignments: &[Assignment]) -> Result<Request> {
         let nodes = nodes(&control.facts);
         let sizes: Vec<usize> = nodes.iter().map(|node| node.ranks.len()).collect();
         let topology = topology(self.arguments, || Topology::new(&sizes)).map_err(usage)?;
@@ -107,12 +107,12 @@ impl Job<'_> {
             )));
         }
         let placement = Placement::among(&nodes, &topology).map_err(usage)?;
-        let oversubscribed = seats.iter().any(|seat| seat.is_shared);
-        let process = |(facts, seat): (&Facts, &Seat)| {
-            let device = Some(facts.about(seat.ordinal));
+        let oversubscribed = assignments.iter().any(|assignment| assignment.is_shared);
+        let process = |(facts, assignment): (&Facts, &Assignment)| {
+            let device = Some(facts.about(assignment.ordinal));
             Process { pid: facts.pid, host: facts.host.clone(), device }
         };
-        let processes = control.facts.iter().zip(seats).map(process).collect();
+        let processes = control.facts.iter().zip(assignments).map(process).collect();
         let placement = Placement { oversubscribed, ..placement };
         // The host's memory holds none of the buffers.
         request(self.arguments, topology, placement, (0, processes)).map_err(usage)
@@ -196,8 +196,8 @@ impl Job<'_> {
         let id = control.broadcast(own)?;
         let id = UniqueId(id.try_into().expect("all run the same program"));
         let place = (control.rank, control.ranks());
-        let patience = Duration::from_secs(self.arguments.patience);
-        tuning.during(|| Communicator::init(&self.nccl, id, place, patience, control))
+        let timeout = Duration::from_secs(self.arguments.timeout);
+        tuning.during(|| Communicator::init(&self.nccl, id, place, timeout, control))
     }
 }
 

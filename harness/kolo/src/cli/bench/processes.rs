@@ -13,18 +13,18 @@ use crate::cli::{Exit, usage};
 use cluster::launch::Launched;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::bench::{Bench, Ended, PATIENCE, Timed, check, run_rank, timed};
+use transports::bench::{Bench, Ended, TIMEOUT, Timed, check, run_rank, timed};
 use transports::data_plane::DataPlane;
 use transports::mpi::{World, give_up};
 use transports::pattern::Wrong;
-use transports::transport::{Connections, Post, TransportError};
+use transports::transport::{Connections, MessageChannel, TransportError};
 
 /// Room for the name of a host.
 const HOST_BYTES: usize = 60;
 
 /// What a rank tells rank 0 of its part in a block.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Reported {
     times: Vec<Duration>,
     context_switches: Option<u64>,
     wrong: Wrong,
@@ -79,9 +79,9 @@ fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> 
     own[..4].copy_from_slice(&std::process::id().to_ne_bytes());
     let length = host.len().min(HOST_BYTES);
     own[4..4 + length].copy_from_slice(&host.as_bytes()[..length]);
-    let process = |told: [u8; 4 + HOST_BYTES]| Process {
-        pid: u32::from_ne_bytes([told[0], told[1], told[2], told[3]]),
-        host: String::from_utf8_lossy(&told[4..]).trim_end_matches('\0').to_string(),
+    let process = |reported: [u8; 4 + HOST_BYTES]| Process {
+        pid: u32::from_ne_bytes([reported[0], reported[1], reported[2], reported[3]]),
+        host: String::from_utf8_lossy(&reported[4..]).trim_end_matches('\0').to_string(),
         device: None,
     };
     Ok(world.comm().all_gather(own)?.into_iter().map(process).collect())
@@ -89,23 +89,24 @@ fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> 
 
 /// One block of one data plane; at rank 0 with what all ranks saw.
 fn together(bench: &Bench, world: &mut World, members: &[Rank]) -> Result<Timed, TransportError> {
-    let connected = world.connect(members, PATIENCE)?;
+    let connected = world.connect(members, TIMEOUT)?;
     let (rank, Connections { data, bits, mut mail, .. }) = connected.expect("a member");
     let Ended { times, context_switches, result } = run_rank(bench, data, bits)?;
     let wrong = if bench.check { check(bench, &[(rank, &result)]) } else { Wrong::default() };
-    let mut told = vec![Told { times, context_switches, wrong }];
+    let mut reported = vec![Reported { times, context_switches, wrong }];
     if rank > 0 {
-        let own = postcard::to_stdvec(&told[0]).expect("plain data");
+        let own = postcard::to_stdvec(&reported[0]).expect("plain data");
         mail.send(0, Arc::from(own))?;
         mail.flush()?;
     } else {
         let mut message = Vec::new();
         for next in 1..members.len() {
             mail.receive(next, &mut message)?;
-            told.push(postcard::from_bytes(&message).expect("all run the same program"));
+            reported.push(postcard::from_bytes(&message).expect("all run the same program"));
         }
     }
-    let wrong = told.iter().map(|told| told.wrong.clone()).fold(Wrong::default(), Wrong::and);
-    let ranks = told.iter().map(|told| (&told.times, told.context_switches));
+    let wrong =
+        reported.iter().map(|reported| reported.wrong.clone()).fold(Wrong::default(), Wrong::and);
+    let ranks = reported.iter().map(|reported| (&reported.times, reported.context_switches));
     Ok(timed(bench, ranks, bench.check.then_some(wrong)))
 }

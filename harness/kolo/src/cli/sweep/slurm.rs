@@ -14,7 +14,7 @@ use cluster::slurm::drive::{Drive, Ended};
 use cluster::slurm::job::Job;
 use cluster::slurm::launch::{Shape, Submission, line, sbatch, step};
 use cluster::slurm::site::Site;
-use cluster::slurm::step::Patience;
+use cluster::slurm::step::Timeouts;
 use cluster::slurm::stop::Stop;
 use cluster::slurm::{SCRIPT, submit, time_limit};
 use gpu::cuda::NAME as CUDA;
@@ -49,8 +49,8 @@ pub struct Flags {
     #[arg(long, requires = "slurm", default_value = "01:00:00", value_parser = limit)]
     time: String,
     /// Wait so long for a step that is to stop; other waits are in proportion
-    #[arg(long, hide = true, default_value_t = 60.0)]
-    patience_seconds: f64,
+    #[arg(long, alias = "patience-seconds", hide = true, default_value_t = 60.0)]
+    timeout_seconds: f64,
 }
 
 impl Flags {
@@ -348,7 +348,7 @@ impl Sweep<'_> {
             ranks_per_node: shape.ranks_per_node,
             folder: &folder,
             program: &program,
-            patience: Patience::of(Duration::from_secs_f64(self.arguments.slurm.patience_seconds)),
+            timeout: Timeouts::of(Duration::from_secs_f64(self.arguments.slurm.timeout_seconds)),
         };
         let ended = drive.run(stop)?;
         if let Err(error) = accounting::of_job(&job.id, job.restarts + 1).keep(&folder) {

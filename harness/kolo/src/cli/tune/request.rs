@@ -83,7 +83,7 @@ impl Topologies {
 
 /// What is to be tuned.
 pub struct Request {
-    /// What a crew is to know: the cases of all grids.
+    /// What a executor is to know: the cases of all grids.
     pub all: Plan,
     /// A grid for each topology.
     pub grids: Vec<Grid>,
@@ -149,7 +149,7 @@ impl Request {
         Ok(Request { all, grids, budget, reference, machine })
     }
 
-    /// Takes over where a crew has put the cases.
+    /// Takes over where a executor has put the cases.
     ///
     /// # Errors
     /// What cannot run here, and why.

@@ -65,9 +65,9 @@ fn what_was_measured_is_predicted() {
     );
     let mut reader = csv::Reader::from_path(sweep.path("predicted/rows.csv")).unwrap();
     let rows: Vec<HashMap<String, String>> = reader.deserialize().map(Result::unwrap).collect();
-    let told = |name: &str, expected: &str| rows.iter().all(|row| row[name] == expected);
-    assert!(!rows.is_empty() && told("source", "simulated") && told("machine", "here"));
-    assert!(told("transport", "threads") && told("policy", "") && told("status", "ok"));
+    let reported = |name: &str, expected: &str| rows.iter().all(|row| row[name] == expected);
+    assert!(!rows.is_empty() && reported("source", "simulated") && reported("machine", "here"));
+    assert!(reported("transport", "threads") && reported("policy", "") && reported("status", "ok"));
     assert!(sweep.path("predicted/provenance.json").exists());
     predict("out").says(2, "predicted exists; results are never overwritten");
     std::fs::remove_dir_all(sweep.path("predicted")).unwrap();

@@ -55,8 +55,8 @@ fn sweep(
     }
     for timeline in fs::read_dir(out.join("timelines")).into_iter().flatten().flatten() {
         let path = timeline.path();
-        let told = kolo(&library, posing, &["timeline", path.to_str().unwrap()]);
-        assert!(told.status.success(), "{}", text(&told.stderr));
+        let reported = kolo(&library, posing, &["timeline", path.to_str().unwrap()]);
+        assert!(reported.status.success(), "{}", text(&reported.stderr));
     }
     let rows = csv::Reader::from_path(out.join("rows.csv"));
     let rows = rows.map_or(Vec::new(), |mut file| file.deserialize().map(Result::unwrap).collect());

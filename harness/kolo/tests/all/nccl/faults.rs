@@ -61,7 +61,7 @@ fn one_gpu_for_two_ranks_is_nccls_own_error() {
 
 #[test]
 fn who_never_joins_is_not_waited_for_for_ever() {
-    let Some(ended) = posing("absent=1", 2, &["--patience", "5"]) else { return };
+    let Some(ended) = posing("absent=1", 2, &["--timeout", "5"]) else { return };
     for ended in &ended {
         assert_said(ended, 1, "s for ncclCommInitRank, and no process is known to be gone");
     }
@@ -80,7 +80,7 @@ fn a_rank_that_is_killed_in_a_collective_is_named_by_all_others() {
 #[test]
 fn a_rank_that_is_stopped_is_named_by_all_others() {
     let Some(world) = World::new() else { return };
-    let more = [&SMALL[..], &["--patience", "10"]].concat();
+    let more = [&SMALL[..], &["--timeout", "10"]].concat();
     let ended = world.with("POSING_NCCL", "stop=1").some_of(3, &[0, 1, 2], Some(1), &more);
     for rank in [0, 2] {
         assert_said(&ended[rank], 1, "did not answer when everybody was asked");
@@ -91,7 +91,7 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
 /// As where NCCL is told to block: nobody can call the rank back, and the others name it.
 #[test]
 fn a_call_that_does_not_return_ends_the_process() {
-    let Some(ended) = posing("stuck=1", 2, &["--patience", "5"]) else { return };
+    let Some(ended) = posing("stuck=1", 2, &["--timeout", "5"]) else { return };
     let words = "rank 1: ncclAllReduce has not returned for 15.0 s";
     let group = "rank 1: a group of sends and receives has not returned for 15.0 s";
     assert_eq!(ended[1].status, Some(1), "{ended:?}");
@@ -104,7 +104,7 @@ fn a_call_that_does_not_return_ends_the_process() {
 #[test]
 fn who_was_not_started_is_named() {
     let Some(world) = World::new() else { return };
-    let ended = world.some_of(3, &[0, 2], None, &["--patience", "5"]);
+    let ended = world.some_of(3, &[0, 2], None, &["--timeout", "5"]);
     assert_said(&ended[0], 1, "2 of 3 processes came, and rank 1 did not");
     assert_eq!(ended[1].status, Some(1), "{ended:?}");
 }

@@ -28,7 +28,7 @@ cycle_time_ms = [0.5]
 [measure]
 steps_per_block = 3
 blocks_max = 2
-patience_seconds = 5
+timeout_seconds = 5
 "#;
 
 /// kolo as so many processes.

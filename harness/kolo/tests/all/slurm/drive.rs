@@ -134,8 +134,8 @@ fn a_controller_that_is_busy_is_asked_again() {
 }
 
 /// Sends a signal once the step has begun; the step ends when its folder holds the file `stop`.
-fn signalled(fakes: &Fakes, signal: Signal, patience_seconds: &str) -> Ended {
-    let child = fakes.begin(patience_seconds);
+fn signalled(fakes: &Fakes, signal: Signal, timeout_seconds: &str) -> Ended {
+    let child = fakes.begin(timeout_seconds);
     kill(Pid::from_raw(child.id() as i32), signal).unwrap();
     Ended::of(child.wait_with_output().unwrap())
 }

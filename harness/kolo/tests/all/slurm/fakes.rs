@@ -117,15 +117,15 @@ impl Fakes {
         Ended::of(self.command(env!("CARGO_BIN_EXE_kolo")).args(arguments).output().unwrap())
     }
 
-    /// `kolo sweep --slurm configs/quick.toml --out out`, with so much patience.
-    pub fn sweep(&self, patience_seconds: &str) -> Command {
+    /// `kolo sweep --slurm configs/quick.toml --out out`, with so much timeout.
+    pub fn sweep(&self, timeout_seconds: &str) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_kolo"));
         command.args([
             "sweep",
             "--slurm",
             "configs/quick.toml",
-            "--patience-seconds",
-            patience_seconds,
+            "--timeout-seconds",
+            timeout_seconds,
         ]);
         command.arg("--out").arg(self.path("out"));
         command
@@ -136,8 +136,8 @@ impl Fakes {
     }
 
     /// Drives until the step has begun.
-    pub fn begin(&self, patience_seconds: &str) -> Child {
-        let mut command = self.sweep(patience_seconds);
+    pub fn begin(&self, timeout_seconds: &str) -> Child {
+        let mut command = self.sweep(timeout_seconds);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let start = Instant::now();
         while !self.path("begun").exists() {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use algorithms::topology::Rank;
 
-use transports::mpi::{PATIENCE, World, give_up};
+use transports::mpi::{TIMEOUT, World, give_up};
 use transports::transport::TransportError;
 
 /// So many nodes are tried: with more it would not be a moment.
@@ -62,7 +62,7 @@ fn exchange(
             world.comm().receive(at, count, peer)?
         }
     };
-    let waited = world.waiting(PATIENCE).request(&mut requests);
+    let waited = world.waiting(TIMEOUT).request(&mut requests);
     waited.unwrap_or_else(|error| give_up(&error));
     Ok(())
 }
@@ -71,15 +71,15 @@ fn exchange(
 /// names.
 pub fn problems(gbit_s: &[f64], hosts: &[&str], expected: Option<f64>) -> Vec<String> {
     let Some(expected) = expected else { return Vec::new() };
-    let told = gbit_s.iter().zip(&hosts[1..]).filter(|(found, _)| **found < expected / 2.0);
-    let told = told.map(|(found, host)| {
+    let reported = gbit_s.iter().zip(&hosts[1..]).filter(|(found, _)| **found < expected / 2.0);
+    let reported = reported.map(|(found, host)| {
         format!(
             "{} reaches {host} with {found:.2} Gbit/s, and the site file says {expected}: another \
              interface than meant? Name it as `interface` there",
             hosts[0]
         )
     });
-    told.collect()
+    reported.collect()
 }
 
 #[cfg(test)]
@@ -91,8 +91,10 @@ mod tests {
         let hosts = ["n1", "n2", "n3"];
         assert_eq!(problems(&[9.0, 6.0], &hosts, Some(10.0)), [""; 0]);
         assert_eq!(problems(&[0.9, 0.9], &hosts, None), [""; 0]);
-        let told = problems(&[9.0, 0.94], &hosts, Some(10.0));
-        assert_eq!(told.len(), 1);
-        assert!(told[0].starts_with("n1 reaches n3 with 0.94 Gbit/s, and the site file says 10"));
+        let reported = problems(&[9.0, 0.94], &hosts, Some(10.0));
+        assert_eq!(reported.len(), 1);
+        assert!(
+            reported[0].starts_with("n1 reaches n3 with 0.94 Gbit/s, and the site file says 10")
+        );
     }
 }

@@ -8,14 +8,14 @@ use algorithms::grouped::Buffer as Packing;
 use smallvec::smallvec;
 
 use crate::cuda::CudaError;
-use crate::cuda::collective::Seat;
+use crate::cuda::collective::RankStream;
 use crate::cuda::packing::{PADDING_BYTES, PIECE_BYTES, Piece, Tensor, layout, pieces};
 use crate::cuda::streams::{Event, Stream, Streams};
 use crate::cuda::work::{Address, Work};
 use algorithms::control::Reduction;
 use training::gradients::Gradients;
 use training::job::Job;
-use transports::kernel::Combine;
+use transports::kernel::ElementOp;
 use transports::memory::Memory;
 use transports::pattern::turn;
 
@@ -41,7 +41,7 @@ pub struct Message {
 }
 
 /// A message on the device.
-pub struct Underway {
+pub struct InFlight {
     /// When it was asked for.
     pub asked: Instant,
     /// Which gradients.
@@ -66,17 +66,17 @@ pub struct Vector {
 }
 
 /// One rank's streams and memory on a device.
-pub struct Station {
+pub struct DeviceRank {
     /// The device, and the stream of messages.
-    pub seat: Seat,
+    pub rank_stream: RankStream,
     /// The stream of passes over the model.
     pub compute: Stream,
     /// Two words of 64 bits, in which passes keep the time.
     pub clock: Address,
     /// Messages in their order.
-    pub underway: VecDeque<Underway>,
+    pub underway: VecDeque<InFlight>,
     /// One that is packed, and not yet unpacked.
-    packed: Option<Underway>,
+    packed: Option<InFlight>,
     dtype: DataType,
     /// The type in which gradients travel.
     pub wire: DataType,
@@ -98,7 +98,7 @@ pub struct Station {
     slabs: Vec<Address>,
 }
 
-impl Station {
+impl DeviceRank {
     /// Bytes that a rank of a job takes on its device, what a collective puts aside left out.
     pub fn need_bytes(job: &Job) -> usize {
         let passes = job.framework.backward_passes_per_step.min(2);
@@ -117,13 +117,13 @@ impl Station {
     pub fn new(
         streams: &mut impl Streams,
         job: &Job,
-        seat: Seat,
+        rank_stream: RankStream,
         compute: Stream,
-    ) -> Result<Station, CudaError> {
+    ) -> Result<DeviceRank, CudaError> {
         let passes = job.framework.backward_passes_per_step;
         let (dtype, wire) = (job.dtype, job.wire());
-        let mut station = Station {
-            seat,
+        let mut device_rank = DeviceRank {
+            rank_stream,
             compute,
             clock: 0,
             underway: VecDeque::new(),
@@ -145,11 +145,11 @@ impl Station {
             table_pieces: lengths(job).map(|elements| most_pieces(elements, dtype)).sum(),
             slabs: Vec::new(),
         };
-        match station.fill(streams, job) {
-            Ok(()) => Ok(station),
+        match device_rank.fill(streams, job) {
+            Ok(()) => Ok(device_rank),
             Err(error) => {
                 // What was wrong first is what counts.
-                let _ = station.release(streams);
+                let _ = device_rank.release(streams);
                 Err(error)
             }
         }
@@ -157,7 +157,7 @@ impl Station {
 
     /// Allocates what messages will need, so that it does not happen while somebody looks at the clock.
     fn fill(&mut self, streams: &mut impl Streams, job: &Job) -> Result<(), CudaError> {
-        self.clock = streams.allocate(self.seat.device, CLOCK_BYTES)?;
+        self.clock = streams.allocate(self.rank_stream.device, CLOCK_BYTES)?;
         self.slabs.push(self.clock);
         self.sums = self.slab(streams, job)?;
         if job.framework.backward_passes_per_step > 1 {
@@ -173,7 +173,7 @@ impl Station {
 
     /// Memory for all gradients.
     fn slab(&mut self, streams: &mut impl Streams, job: &Job) -> Result<Vec<Tensor>, CudaError> {
-        let mut address = streams.allocate(self.seat.device, slab_bytes(job))?;
+        let mut address = streams.allocate(self.rank_stream.device, slab_bytes(job))?;
         self.slabs.push(address);
         let tensor = |elements: usize| {
             let tensor = Tensor { address, elements };
@@ -189,7 +189,7 @@ impl Station {
             if self.fusion_buffer > 0 {
                 streams.release(std::mem::take(&mut self.fusion_buffer))?;
             }
-            self.fusion_buffer = streams.allocate(self.seat.device, bytes)?;
+            self.fusion_buffer = streams.allocate(self.rank_stream.device, bytes)?;
             self.fusion_bytes = bytes;
         }
         Ok(())
@@ -246,7 +246,7 @@ impl Station {
         for (into, from, elements) in [(0, first, elements - first), (elements - first, 0, first)] {
             let into = sum.address + into as Address * size_bytes;
             let from = smallvec![into, later.address + from as Address * size_bytes];
-            let (dtype, combine) = (self.dtype, Combine::Sum);
+            let (dtype, combine) = (self.dtype, ElementOp::Sum);
             streams.launch(self.compute, &Work::Reduce { dtype, combine, into, from, elements })?;
         }
         Ok(())
@@ -275,18 +275,18 @@ impl Station {
         let (tables, counts) = self.write_tables(streams, [&into, &back, &same])?;
         let mut marks = [Event(0); 4];
         for mark in &mut marks {
-            *mark = streams.event(self.seat.device, true)?;
+            *mark = streams.event(self.rank_stream.device, true)?;
         }
         let elements = own.iter().map(|tensor| tensor.elements).sum();
-        streams.record(self.seat.stream, marks[0])?;
+        streams.record(self.rank_stream.stream, marks[0])?;
         if !vector.is_in_place || message.reduction.prescale != 1.0 {
             let (pieces, count, factor) = (tables[0], counts[0], message.reduction.prescale);
             let work = Work::Pack { from: dtype, into: wire, pieces, count, factor };
-            streams.launch(self.seat.stream, &work)?;
+            streams.launch(self.rank_stream.stream, &work)?;
         }
-        streams.record(self.seat.stream, marks[1])?;
+        streams.record(self.rank_stream.stream, marks[1])?;
         let tensors = message.tensors.clone();
-        self.packed = Some(Underway { asked, tensors, elements, marks, tables, counts });
+        self.packed = Some(InFlight { asked, tensors, elements, marks, tables, counts });
         Ok(vector)
     }
 
@@ -300,8 +300,8 @@ impl Station {
         message: &Message,
         vector: &Vector,
     ) -> Result<(), CudaError> {
-        let (dtype, wire, on) = (self.dtype, self.wire, self.seat.stream);
-        let Some(&Underway { marks, tables, counts, .. }) = self.packed.as_ref() else {
+        let (dtype, wire, on) = (self.dtype, self.wire, self.rank_stream.stream);
+        let Some(&InFlight { marks, tables, counts, .. }) = self.packed.as_ref() else {
             return Ok(());
         };
         streams.record(on, marks[2])?;
@@ -320,7 +320,7 @@ impl Station {
     }
 
     /// A message that is over: what it had may be had by others.
-    pub fn finish(&mut self, streams: &mut impl Streams, underway: &Underway) {
+    pub fn finish(&mut self, streams: &mut impl Streams, underway: &InFlight) {
         underway.marks.into_iter().for_each(|mark| streams.give_back(mark));
         self.tables.push(underway.tables[0]);
     }
@@ -380,7 +380,7 @@ impl Station {
     /// Room for three tables.
     fn table(&self, streams: &mut impl Streams) -> Result<Address, CudaError> {
         let words = 3 * PIECE_WORDS * self.table_pieces;
-        streams.mapped(self.seat.device, words * size_of::<u64>())
+        streams.mapped(self.rank_stream.device, words * size_of::<u64>())
     }
 
     /// Gives everything back; waits for what is on the device.
@@ -389,7 +389,7 @@ impl Station {
     /// When some of it failed.
     pub fn release(mut self, streams: &mut impl Streams) -> Result<(), CudaError> {
         let mut ended = streams.synchronize(self.compute);
-        ended = ended.and(streams.synchronize(self.seat.stream));
+        ended = ended.and(streams.synchronize(self.rank_stream.stream));
         for underway in self.underway.drain(..).chain(self.packed.take()).collect::<Vec<_>>() {
             self.finish(streams, &underway);
         }

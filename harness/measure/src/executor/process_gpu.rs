@@ -10,10 +10,10 @@ use gpu::cuda::devices;
 use gpu::cuda::driver::Driver;
 use gpu::nccl::NcclError;
 use gpu::nccl::allreduce::DeviceAllReduce;
+use gpu::nccl::assignment::{Assignment, in_provenance};
 use gpu::nccl::comm::Communicator;
 use gpu::nccl::facts::Facts;
 use gpu::nccl::library::{ID_BYTES, Nccl, UniqueId};
-use gpu::nccl::seat::{Seat, in_provenance};
 use gpu::trainer::{self, Devices};
 use results::provenance::Launch;
 use training::engine::RankMemory;
@@ -26,7 +26,7 @@ use transports::mpi::Connected;
 use transports::transport::Connections;
 
 /// What a process tells of itself, or why it cannot use a GPU.
-pub type Told = Result<Facts, String>;
+pub type Reported = Result<Facts, String>;
 
 /// This process's GPU.
 pub struct Gpu {
@@ -38,15 +38,15 @@ pub struct Gpu {
     share: usize,
     /// Some GPU of the world has several.
     pub is_any_shared: bool,
-    patience: Duration,
+    timeout: Duration,
 }
 
 /// What this process has.
-pub fn look(process: Rank, launch: &Launch) -> Told {
-    let told = || -> Result<Facts, NcclError> {
+pub fn look(process: Rank, launch: &Launch) -> Reported {
+    let reported = || -> Result<Facts, NcclError> {
         Ok(Facts::here(launch, &*Nccl::open()?, &devices::find()?)?)
     };
-    told().map_err(|why| format!("process {process} on {}: {why}", launch.machine.host))
+    reported().map_err(|why| format!("process {process} on {}: {why}", launch.machine.host))
 }
 
 impl Gpu {
@@ -57,21 +57,21 @@ impl Gpu {
     pub fn take(
         process: Rank,
         facts: &[Facts],
-        seats: &[Seat],
-        patience: Duration,
+        assignments: &[Assignment],
+        timeout: Duration,
     ) -> Result<Gpu, NcclError> {
-        let uuid = |process: Rank| &facts[process].gpus[seats[process].ordinal].uuid;
-        let share = (0..seats.len()).filter(|&other| uuid(other) == uuid(process)).count();
+        let uuid = |process: Rank| &facts[process].gpus[assignments[process].ordinal].uuid;
+        let share = (0..assignments.len()).filter(|&other| uuid(other) == uuid(process)).count();
         let nccl = Nccl::open()?;
-        let driver = Driver::take(devices::find()?, &[seats[process].ordinal])?;
+        let driver = Driver::take(devices::find()?, &[assignments[process].ordinal])?;
         let (devices, communicators) = (Devices::new(driver), HashMap::new());
-        let is_any_shared = seats.iter().any(|seat| seat.is_shared);
-        Ok(Gpu { communicators, nccl, devices, share, is_any_shared, patience })
+        let is_any_shared = assignments.iter().any(|assignment| assignment.is_shared);
+        Ok(Gpu { communicators, nccl, devices, share, is_any_shared, timeout })
     }
 
     /// Libraries, and the GPU of each process, in words.
-    pub fn in_provenance(&self, facts: &[Facts], seats: &[Seat]) -> Vec<String> {
-        in_provenance(&self.nccl, &self.devices.streams.found, facts, seats)
+    pub fn in_provenance(&self, facts: &[Facts], assignments: &[Assignment]) -> Vec<String> {
+        in_provenance(&self.nccl, &self.devices.streams.found, facts, assignments)
     }
 
     /// Why a job does not fit, if so.
@@ -108,7 +108,7 @@ impl Gpu {
             let id = UniqueId(data.comm().all_gather(own)?[0]);
             let place = (rank, members.len());
             let joined = tuning
-                .during(|| Communicator::init(&self.nccl, id, place, self.patience, &mut ()))?;
+                .during(|| Communicator::init(&self.nccl, id, place, self.timeout, &mut ()))?;
             self.communicators.insert(key.clone(), Rc::new(joined));
         }
         let (communicator, segment_bytes) =

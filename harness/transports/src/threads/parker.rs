@@ -5,11 +5,11 @@ use super::sync::{AtomicBool, Ordering, fence};
 /// Whether a rank sleeps.
 #[derive(Default)]
 #[repr(align(64))]
-pub struct Seat {
+pub struct Parker {
     parked: AtomicBool,
 }
 
-impl Seat {
+impl Parker {
     /// The rank is about to sleep until a condition holds that others make true. If it holds already,
     /// the rank does not sleep, and this is true.
     pub fn is_up(&self, condition: impl FnOnce() -> bool) -> bool {

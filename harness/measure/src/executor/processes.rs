@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 use super::links;
 use super::preflight::{Facts, problems};
 use super::process_gpu::{self, Gpu};
-use super::{Crew, CrewError, Ended, Local, Order};
+use super::{BlockExecutor, Ended, ExecutorError, Local, Order};
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{DetectorError, FailureDetector, Limits, detector};
 use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
 use gpu::cuda::inventory;
 use gpu::nccl;
+use gpu::nccl::assignment::assign;
 use gpu::nccl::preflight::wrong;
-use gpu::nccl::seat::assign;
 use results::journal::Journal;
 use results::provenance::{Build, Launch, NodeFacts, Subject};
 use training::engine::{self, RankMemory};
@@ -30,9 +30,9 @@ use training::job::Job;
 use training::outcome::Outcome;
 use training::outcome::RankLog;
 use training::timeline::record::Record;
-use transports::mpi::{Mail, PATIENCE, World, give_up, library, set_last_words};
+use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
 use transports::pattern::Wrong;
-use transports::transport::{Post, TransportError, has_processes};
+use transports::transport::{MessageChannel, TransportError, has_processes};
 use workloads::workload::fnv1a;
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
@@ -40,7 +40,7 @@ const ORDER_BYTES: usize = 17;
 
 /// What one process tells of a block.
 #[derive(Serialize, Deserialize)]
-struct Told {
+struct Reported {
     log: RankLog,
     wrong: Wrong,
     records: Vec<Record>,
@@ -49,7 +49,7 @@ struct Told {
 /// All processes of a job, as each of them sees it.
 pub struct Processes {
     world: World,
-    mail: Mail,
+    mail: Mailbox,
     memory: RankMemory,
     /// Rank 0's, for cases on threads or GPUs of its own.
     local: Local,
@@ -67,7 +67,7 @@ impl Processes {
     /// When MPI refuses.
     pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
         let all: Vec<Rank> = (0..world.comm().ranks()).collect();
-        let mail = Mail::new(Rc::new(world.comm().within(&all)?), world.waiting(PATIENCE));
+        let mail = Mailbox::new(Rc::new(world.comm().within(&all)?), world.waiting(TIMEOUT));
         Ok(Processes {
             world,
             mail,
@@ -84,18 +84,18 @@ impl Processes {
     ///
     /// # Errors
     /// The reason, if there is no other case.
-    pub fn take_gpus(&mut self, plan: &mut Plan, launch: &mut Launch) -> Result<(), CrewError> {
+    pub fn take_gpus(&mut self, plan: &mut Plan, launch: &mut Launch) -> Result<(), ExecutorError> {
         let is_over_nccl = |planned: &Planned| planned.case.transport == nccl::NAME;
         if !plan.cases.iter().any(is_over_nccl) {
             return Ok(());
         }
         let ended = self.take_gpu(plan, launch);
-        self.refuse_what_does_not_fit(plan).map_err(|error| CrewError(error.to_string()))?;
+        self.refuse_what_does_not_fit(plan).map_err(|error| ExecutorError(error.to_string()))?;
         let is_shared = self.gpu.as_ref().is_some_and(|gpu| gpu.is_any_shared);
         for planned in plan.cases.iter_mut().filter(|planned| is_over_nccl(planned)) {
             // Cores have little to do there.
             planned.placement.oversubscribed = is_shared;
-            let why = ended.as_ref().err().map(|CrewError(why)| why.clone());
+            let why = ended.as_ref().err().map(|ExecutorError(why)| why.clone());
             planned.left = planned.left.take().or(why);
         }
         match ended {
@@ -113,8 +113,8 @@ impl Processes {
             runs.then(|| gpu.refusal(rank, &plan.job(planned, 0, None))).flatten()
         };
         let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
-        for told in self.share(own)? {
-            for (planned, why) in plan.cases.iter_mut().zip(told) {
+        for reported in self.share(own)? {
+            for (planned, why) in plan.cases.iter_mut().zip(reported) {
                 if let Some(why) = why.filter(|_| planned.data_plane.is_ok()) {
                     planned.data_plane = Err(why);
                 }
@@ -124,19 +124,20 @@ impl Processes {
     }
 
     /// All processes take theirs, or none does.
-    fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), CrewError> {
-        let refuse = |error: TransportError| CrewError(error.to_string());
+    fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), ExecutorError> {
+        let refuse = |error: TransportError| ExecutorError(error.to_string());
         let rank = self.world.rank();
-        let told = self.share(process_gpu::look(rank, launch)).map_err(refuse)?;
-        let facts: Vec<_> = told.into_iter().collect::<Result<_, _>>().map_err(CrewError)?;
-        let seats = assign(&facts).map_err(|why| CrewError(why.to_string()))?;
-        let taken = Gpu::take(rank, &facts, &seats, plan.patience());
+        let reported = self.share(process_gpu::look(rank, launch)).map_err(refuse)?;
+        let facts: Vec<_> =
+            reported.into_iter().collect::<Result<_, _>>().map_err(ExecutorError)?;
+        let assignments = assign(&facts).map_err(|why| ExecutorError(why.to_string()))?;
+        let taken = Gpu::take(rank, &facts, &assignments, plan.timeout());
         let word = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
         let words: Vec<Result<(), String>> = self.share(word).map_err(refuse)?;
-        words.into_iter().collect::<Result<(), String>>().map_err(CrewError)?;
+        words.into_iter().collect::<Result<(), String>>().map_err(ExecutorError)?;
         self.gpu = taken.ok();
-        self.gpu_problems = wrong(&facts, &seats);
-        launch.gpus.extend(self.gpu.iter().flat_map(|gpu| gpu.in_provenance(&facts, &seats)));
+        self.gpu_problems = wrong(&facts, &assignments);
+        launch.gpus.extend(self.gpu.iter().flat_map(|gpu| gpu.in_provenance(&facts, &assignments)));
         launch.inventory.get_or_insert_with(inventory::before);
         Ok(())
     }
@@ -151,21 +152,21 @@ impl Processes {
             self.mail.receive(0, &mut message)?;
             return Ok(postcard::from_bytes(&message).expect("the same program"));
         }
-        let told = self.gather(own)?;
-        let message: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
+        let reported = self.gather(own)?;
+        let message: Arc<[u8]> = postcard::to_stdvec(&reported).expect("plain data").into();
         for process in 1..self.world.comm().ranks() {
             self.mail.send(process, message.clone())?;
         }
         self.mail.flush()?;
-        Ok(told)
+        Ok(reported)
     }
 
     /// Learns what processes run on, and refuses what would make figures worthless.
     ///
     /// # Errors
     /// What is wrong, unless it is forced.
-    pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), CrewError> {
-        let refuse = |error: TransportError| CrewError(error.to_string());
+    pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), ExecutorError> {
+        let refuse = |error: TransportError| ExecutorError(error.to_string());
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let own = Facts {
             machine: launch.machine.clone(),
@@ -188,27 +189,27 @@ impl Processes {
             launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
             verdict[0] = u8::from(launch.refusal(forced).is_some());
         } else {
-            let told = postcard::to_stdvec(&own).expect("plain data");
-            self.mail.send(0, told.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
+            let reported = postcard::to_stdvec(&own).expect("plain data");
+            self.mail.send(0, reported.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
         }
         self.world.broadcast(&mut verdict).map_err(refuse)?;
         match verdict[0] {
             0 => Ok(()),
             // The others do not know why, and have nothing to say.
-            _ => Err(CrewError(launch.refusal(forced).unwrap_or_default())),
+            _ => Err(ExecutorError(launch.refusal(forced).unwrap_or_default())),
         }
     }
 
     /// What each process tells, in order.
     fn gather<T: DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
-        let mut told: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
-        told[0] = Some(own);
+        let mut reported: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
+        reported[0] = Some(own);
         let mut message = Vec::new();
-        while let Some(missing) = told.iter().position(Option::is_none) {
+        while let Some(missing) = reported.iter().position(Option::is_none) {
             let from = self.mail.receive(missing, &mut message)?;
-            told[from] = Some(postcard::from_bytes(&message).expect("the same program"));
+            reported[from] = Some(postcard::from_bytes(&message).expect("the same program"));
         }
-        Ok(told.into_iter().flatten().collect())
+        Ok(reported.into_iter().flatten().collect())
     }
 
     /// From now on a process that is gone, or silent for longer than anybody waits, ends the job. Called by
@@ -217,7 +218,7 @@ impl Processes {
     /// # Errors
     /// When they cannot reach each other.
     pub fn watch(&mut self, plan: &Plan) -> Result<(), TransportError> {
-        let timeout = plan.patience();
+        let timeout = plan.timeout();
         let limits = Limits { timeout, standstill: 2 * timeout + plan.step_time() };
         let world = &self.world;
         let mut job = detector::Job {
@@ -249,10 +250,11 @@ impl Processes {
     /// When rank 0 falls silent.
     pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
         while let Some(order) = self.next_order()? {
-            let told = self.play(plan, order)?;
-            if let Some((_, told)) = told {
-                let told: Arc<[u8]> = postcard::to_stdvec(&told).expect("plain data").into();
-                self.mail.send(0, told)?;
+            let reported = self.play(plan, order)?;
+            if let Some((_, reported)) = reported {
+                let reported: Arc<[u8]> =
+                    postcard::to_stdvec(&reported).expect("plain data").into();
+                self.mail.send(0, reported)?;
                 self.mail.flush()?;
             }
         }
@@ -264,14 +266,14 @@ impl Processes {
     ///
     /// # Errors
     /// Who has another plan than rank 0, or that MPI refuses.
-    pub fn agree_on(&self, plan: &Plan) -> Result<(), CrewError> {
+    pub fn agree_on(&self, plan: &Plan) -> Result<(), ExecutorError> {
         let text = format!("{} {} {}", Build::this().commit, plan.config(), plan.workload_digest());
         let own = fnv1a(text.as_bytes()).to_le_bytes();
         let all =
-            self.world.comm().all_gather(own).map_err(|error| CrewError(error.to_string()))?;
+            self.world.comm().all_gather(own).map_err(|error| ExecutorError(error.to_string()))?;
         match all.iter().position(|other| *other != all[0]) {
             None => Ok(()),
-            Some(rank) => Err(CrewError(format!(
+            Some(rank) => Err(ExecutorError(format!(
                 "process {rank} has another program, configuration or workload than process 0; see \
                  that all nodes read the same files"
             ))),
@@ -297,17 +299,21 @@ impl Processes {
     }
 
     /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
-    fn play(&mut self, plan: &Plan, order: Order) -> Result<Option<(Rank, Told)>, TransportError> {
+    fn play(
+        &mut self,
+        plan: &Plan,
+        order: Order,
+    ) -> Result<Option<(Rank, Reported)>, TransportError> {
         let planned = &plan.cases[order.index];
         let members = &planned.placement.members;
-        let patience = plan.patience();
-        let Some((rank, connections)) = self.world.connect(members, patience)? else {
+        let timeout = plan.timeout();
+        let Some((rank, connections)) = self.world.connect(members, timeout)? else {
             return Ok(None);
         };
         set_members(members);
         // Clocks of timelines begin together, up to the time of a barrier.
         let mut together = connections.data.comm().barrier()?;
-        let waited = self.world.waiting(patience).request(&mut together);
+        let waited = self.world.waiting(timeout).request(&mut together);
         waited.unwrap_or_else(|error| give_up(&error));
         let recorder = plan.recorder(planned);
         let job: Job = plan.job(planned, order.seed, recorder.as_ref());
@@ -324,29 +330,29 @@ impl Processes {
         let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
         set_members(&[]);
         let records = recorder.map(|recorder| recorder.into_records().swap_remove(rank));
-        Ok(Some((rank, Told { log, wrong, records: records.unwrap_or_default() })))
+        Ok(Some((rank, Reported { log, wrong, records: records.unwrap_or_default() })))
     }
 
     /// Rank 0's side of a block.
     fn lead(&mut self, plan: &Plan, order: Order) -> Result<Ended, TransportError> {
         self.tell(Some(order))?;
         let members = plan.cases[order.index].placement.members.clone();
-        let mut told: Vec<Option<Told>> = members.iter().map(|_| None).collect();
+        let mut reported: Vec<Option<Reported>> = members.iter().map(|_| None).collect();
         if let Some((rank, own)) = self.play(plan, order)? {
-            told[rank] = Some(own);
+            reported[rank] = Some(own);
         }
         let mut message = Vec::new();
-        while let Some(missing) = told.iter().position(Option::is_none) {
+        while let Some(missing) = reported.iter().position(Option::is_none) {
             let from = self.mail.receive(members[missing], &mut message)?;
             let rank = members.iter().position(|&member| member == from);
             let read = postcard::from_bytes(&message).expect("all processes run the same program");
-            told[rank.expect("only members tell")] = Some(read);
+            reported[rank.expect("only members tell")] = Some(read);
         }
         let (mut ranks, mut records, mut wrong) = (Vec::new(), Vec::new(), Wrong::default());
-        for told in told.into_iter().flatten() {
-            ranks.push(told.log);
-            records.push(told.records);
-            wrong = wrong.and(told.wrong);
+        for reported in reported.into_iter().flatten() {
+            ranks.push(reported.log);
+            records.push(reported.records);
+            wrong = wrong.and(reported.wrong);
         }
         let planned = &plan.cases[order.index];
         let negotiated = plan.job(planned, order.seed, None).negotiates();
@@ -384,7 +390,7 @@ impl Drop for Processes {
     }
 }
 
-impl Crew for Processes {
+impl BlockExecutor for Processes {
     fn run(&mut self, plan: &Plan, order: Order) -> Ended {
         if !has_processes(&plan.cases[order.index].case.transport) {
             return self.local.run(plan, order);

@@ -41,7 +41,7 @@ pub struct Ended {
 }
 
 /// Who carries out blocks.
-pub trait Crew {
+pub trait BlockExecutor {
     /// Carries out a block.
     fn run(&mut self, plan: &Plan, order: Order) -> Ended;
 
@@ -55,7 +55,7 @@ pub trait Crew {
 /// Why a sweep cannot begin with these processes.
 #[derive(Debug, Error)]
 #[error("{0}")]
-pub struct CrewError(String);
+pub struct ExecutorError(String);
 
 /// Finds out who carries out a plan's blocks, and gives cases over MPI their processes. Returns none once
 /// the sweep is over, in a process that only followed. What is wrong with several processes is refused,
@@ -67,12 +67,12 @@ pub fn assemble(
     plan: &mut Plan,
     launch: &mut Launch,
     forced: bool,
-) -> Result<Option<Box<dyn Crew>>, CrewError> {
+) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
     let needs_mpi = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
     let needs_gpus = plan.cases.iter().any(|planned| planned.case.transport == cuda::NAME);
     match launched {
-        Some(Launched { tasks, .. }) if !needs_mpi => Err(CrewError(format!(
+        Some(Launched { tasks, .. }) if !needs_mpi => Err(ExecutorError(format!(
             "started as {tasks} processes, and no case runs over MPI; start it once, or add \
              --transport {MPI}"
         ))),
@@ -91,11 +91,11 @@ fn join(
     plan: &mut Plan,
     _: &mut Launch,
     _: bool,
-) -> Result<Option<Box<dyn Crew>>, CrewError> {
+) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     let reason = "this program was built without MPI, over which ranks that are processes negotiate; build it \
                   with --features mpi";
     if plan.cases.iter().all(|planned| has_processes(&planned.case.transport)) {
-        return Err(CrewError(reason.into()));
+        return Err(ExecutorError(reason.into()));
     }
     plan.place(Err(reason));
     Ok(Some(Box::new(local)))
@@ -107,13 +107,13 @@ fn join(
     plan: &mut Plan,
     launch: &mut Launch,
     forced: bool,
-) -> Result<Option<Box<dyn Crew>>, CrewError> {
+) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     use transports::mpi::World;
-    let refuse = |error: &dyn ToString| CrewError(error.to_string());
+    let refuse = |error: &dyn ToString| ExecutorError(error.to_string());
     let world = World::join().map_err(|error| refuse(&error))?;
     let ranks = world.comm().ranks();
     if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(ranks)) {
-        return Err(CrewError(problem));
+        return Err(ExecutorError(problem));
     }
     plan.place(Ok(world.nodes()));
     let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;

@@ -10,7 +10,7 @@ use crate::cuda::devices::{Found, Gpu};
 
 /// The GPU of one rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Seat {
+pub struct Assignment {
     /// Its number in the rank's own process.
     pub ordinal: usize,
     /// The rank has it together with others.
@@ -20,7 +20,7 @@ pub struct Seat {
 /// Why ranks cannot have GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
-pub enum SeatError {
+pub enum AssignmentError {
     /// A host has too few.
     #[error(
         "{ranks} ranks on {host} see {} GPU(s) ({}), and NCCL {} wants one for each: start fewer there, look at \
@@ -69,10 +69,10 @@ pub enum SeatError {
 ///
 /// # Errors
 /// Which host has too few, or whose NCCL is another.
-pub fn assign(facts: &[Facts]) -> Result<Vec<Seat>, SeatError> {
+pub fn assign(facts: &[Facts]) -> Result<Vec<Assignment>, AssignmentError> {
     let nccl = facts[0].nccl;
     if let Some(rank) = facts.iter().position(|facts| facts.nccl != nccl) {
-        return Err(SeatError::Versions {
+        return Err(AssignmentError::Versions {
             first: facts[0].host.clone(),
             ours: nccl,
             rank,
@@ -81,24 +81,24 @@ pub fn assign(facts: &[Facts]) -> Result<Vec<Seat>, SeatError> {
         });
     }
     let shares = may_share(facts);
-    let mut seats: Vec<(&str, &Gpu, usize)> = Vec::new();
+    let mut assignments: Vec<(&str, &Gpu, usize)> = Vec::new();
     for own in facts {
         // One machine can have several names, as containers do.
         let users = |gpu: &Gpu| {
-            let same = seats.iter().filter(|(_, taken, _)| taken.uuid == gpu.uuid);
+            let same = assignments.iter().filter(|(_, taken, _)| taken.uuid == gpu.uuid);
             (same.clone().filter(|(host, ..)| *host == own.host).count(), same.count())
         };
         let least = own.gpus.iter().enumerate().min_by_key(|(_, gpu)| users(gpu));
         match least.filter(|(_, gpu)| users(gpu).0 == 0 || shares) {
-            Some((ordinal, gpu)) => seats.push((&own.host, gpu, ordinal)),
+            Some((ordinal, gpu)) => assignments.push((&own.host, gpu, ordinal)),
             None => return Err(too_few(facts, own)),
         }
     }
-    let seat = |&(_, gpu, ordinal): &(&str, &Gpu, usize)| {
-        let together = seats.iter().filter(|(_, other, _)| other.uuid == gpu.uuid).count();
-        Seat { ordinal, is_shared: together > 1 }
+    let assignment = |&(_, gpu, ordinal): &(&str, &Gpu, usize)| {
+        let together = assignments.iter().filter(|(_, other, _)| other.uuid == gpu.uuid).count();
+        Assignment { ordinal, is_shared: together > 1 }
     };
-    Ok(seats.iter().map(seat).collect())
+    Ok(assignments.iter().map(assignment).collect())
 }
 
 /// Whether ranks share GPUs where there are too few: NCCL lets them, and all were told to.
@@ -111,21 +111,26 @@ fn can_share(nccl: i32) -> bool {
 }
 
 /// Of a process for which nothing is left on its host.
-fn too_few(facts: &[Facts], own: &Facts) -> SeatError {
+fn too_few(facts: &[Facts], own: &Facts) -> AssignmentError {
     let here: Vec<&Facts> = facts.iter().filter(|other| other.host == own.host).collect();
     let mut uuids: Vec<_> =
         here.iter().flat_map(|facts| &facts.gpus).map(|gpu| gpu.uuid.clone()).collect();
     uuids.sort();
     uuids.dedup();
-    SeatError::TooFew { host: own.host.clone(), ranks: here.len(), uuids, nccl: own.nccl }
+    AssignmentError::TooFew { host: own.host.clone(), ranks: here.len(), uuids, nccl: own.nccl }
 }
 
 /// This process's libraries, and the GPU of each process, in words.
-pub fn in_provenance(nccl: &Nccl, found: &Found, facts: &[Facts], seats: &[Seat]) -> Vec<String> {
-    let gpu = |(process, (facts, seat)): (usize, (&Facts, &Seat))| {
-        format!("process {process}: {} on {}", facts.about(seat.ordinal), facts.host)
+pub fn in_provenance(
+    nccl: &Nccl,
+    found: &Found,
+    facts: &[Facts],
+    assignments: &[Assignment],
+) -> Vec<String> {
+    let gpu = |(process, (facts, assignment)): (usize, (&Facts, &Assignment))| {
+        format!("process {process}: {} on {}", facts.about(assignment.ordinal), facts.host)
     };
-    let gpus = facts.iter().zip(seats).enumerate().map(gpu);
+    let gpus = facts.iter().zip(assignments).enumerate().map(gpu);
     [nccl.about(), found.about()].into_iter().chain(gpus).collect()
 }
 
@@ -140,7 +145,7 @@ mod tests {
     }
 
     fn ordinals(facts: &[Facts]) -> Vec<usize> {
-        assign(facts).unwrap().iter().map(|seat| seat.ordinal).collect()
+        assign(facts).unwrap().iter().map(|assignment| assignment.ordinal).collect()
     }
 
     #[test]
@@ -157,8 +162,11 @@ mod tests {
         let both = ["0", "1"];
         let ranks = [facts("a", &both), facts("b", &both)];
         assert_eq!(ordinals(&ranks), [0, 1]);
-        let seats = assign(&[&ranks[..], &[facts("c", &both)]].concat()).unwrap();
-        let shared: Vec<_> = seats.iter().map(|seat| (seat.ordinal, seat.is_shared)).collect();
+        let assignments = assign(&[&ranks[..], &[facts("c", &both)]].concat()).unwrap();
+        let shared: Vec<_> = assignments
+            .iter()
+            .map(|assignment| (assignment.ordinal, assignment.is_shared))
+            .collect();
         assert_eq!(shared, [(0, true), (1, false), (0, true)]);
     }
 
@@ -176,7 +184,11 @@ mod tests {
         assert!(said(23_003, [false, false]).ends_with(advice));
         assert!(said(23_003, [true, false]).ends_with(advice));
         let shared = assign(&ranks(23_003, [true, true])).unwrap();
-        assert!(shared.iter().all(|seat| *seat == Seat { ordinal: 0, is_shared: true }));
+        assert!(
+            shared
+                .iter()
+                .all(|assignment| *assignment == Assignment { ordinal: 0, is_shared: true })
+        );
     }
 
     #[test]

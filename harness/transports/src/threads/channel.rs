@@ -17,7 +17,7 @@ pub const CARRIED_BYTES: usize = 1024;
 /// See the head of this file.
 #[derive(Default)]
 #[repr(align(128))]
-pub struct Line {
+pub struct Channel {
     slots: [Slot; 2],
     receiver: Receiver,
 }
@@ -75,7 +75,7 @@ struct Receiver {
     taken: AtomicU64,
 }
 
-impl Line {
+impl Channel {
     #[inline]
     fn slot(&self, count: u64) -> &Slot {
         &self.slots[(count % 2) as usize]

@@ -89,12 +89,15 @@ mod tests {
         all[3].machine.clock_source = "hpet".into();
         all[2].library = "MPICH 4.0.2".into();
         let one = [vec![0, 1, 2, 3]].map(|ranks| Node { ranks, cores: 2 });
-        let told = problems(&one, &all, false, srun);
-        assert_eq!(told.len(), 4, "{told:?}");
-        assert!(told[0].starts_with("Slurm gave this step 2 nodes, and its processes see 1"));
-        assert!(told[1].starts_with("4 processes share 2 core(s) of n1"));
-        assert_eq!(told[2], "the MPI library differs: Open MPI v4.1.4 on n1, MPICH 4.0.2 on n2");
-        assert_eq!(told[3], "the clock source differs: tsc on n1, hpet on n2");
+        let reported = problems(&one, &all, false, srun);
+        assert_eq!(reported.len(), 4, "{reported:?}");
+        assert!(reported[0].starts_with("Slurm gave this step 2 nodes, and its processes see 1"));
+        assert!(reported[1].starts_with("4 processes share 2 core(s) of n1"));
+        assert_eq!(
+            reported[2],
+            "the MPI library differs: Open MPI v4.1.4 on n1, MPICH 4.0.2 on n2"
+        );
+        assert_eq!(reported[3], "the clock source differs: tsc on n1, hpet on n2");
         assert_eq!(problems(&one, &all, true, |_| None).len(), 2, "emulated, by mpirun");
     }
 }

@@ -61,19 +61,19 @@ pub enum Message {
 }
 
 /// A connection.
-pub struct Line {
+pub struct Connection {
     stream: TcpStream,
     read: Vec<u8>,
     /// The other end is gone.
     pub is_closed: bool,
 }
 
-impl Line {
+impl Connection {
     /// Over a connection that is there.
-    pub fn new(stream: TcpStream) -> io::Result<Line> {
+    pub fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        Ok(Line { stream, read: Vec::new(), is_closed: false })
+        Ok(Connection { stream, read: Vec::new(), is_closed: false })
     }
 
     /// Reads what has come, and returns the next whole message, if there is one.

@@ -1,6 +1,6 @@
 //! Blocks that this process carries out alone: a thread for each rank, and GPUs where ranks train on them.
 
-use super::{Crew, CrewError, Ended, Order};
+use super::{BlockExecutor, Ended, ExecutorError, Order};
 use crate::plan::{Placement, Plan};
 use gpu::cuda::driver::Driver;
 use gpu::cuda::inventory;
@@ -25,7 +25,7 @@ impl Local {
     ///
     /// # Errors
     /// The reason, if there is no other case.
-    pub fn on_gpus(plan: &mut Plan, launch: &mut Launch) -> Result<Local, CrewError> {
+    pub fn on_gpus(plan: &mut Plan, launch: &mut Launch) -> Result<Local, ExecutorError> {
         let devices = match Driver::open() {
             Ok(driver) => Some(Devices::new(driver)),
             Err(why) => {
@@ -63,17 +63,17 @@ impl Local {
 }
 
 /// Leaves all cases on GPUs, for that reason.
-fn leave(plan: &mut Plan, why: &CudaError) -> Result<(), CrewError> {
+fn leave(plan: &mut Plan, why: &CudaError) -> Result<(), ExecutorError> {
     let on_gpus = plan.cases.iter_mut().filter(|planned| planned.case.transport == cuda::NAME);
     on_gpus.for_each(|planned| planned.left = Some(why.to_string()));
     if plan.cases.iter().all(|planned| planned.left.is_some()) {
-        Err(CrewError(why.to_string()))
+        Err(ExecutorError(why.to_string()))
     } else {
         Ok(())
     }
 }
 
-impl Crew for Local {
+impl BlockExecutor for Local {
     fn run(&mut self, plan: &Plan, order: Order) -> Ended {
         let planned = &plan.cases[order.index];
         let ranks = planned.case.topology.ranks();
