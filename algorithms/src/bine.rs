@@ -14,9 +14,9 @@
 
 use std::ops::Range;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::Fold;
 use crate::halving_doubling::{Butterfly, HalvingDoubling, there_and_back};
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::Schedule;
 use crate::swing::peer;
 use crate::topology::{Rank, Topology};

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::registry::Volume;
+use crate::algorithm::Volume;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

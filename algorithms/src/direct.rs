@@ -10,7 +10,7 @@
 //!
 //! After the all-pairs algorithms of MSCCL++ (Microsoft).
 
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

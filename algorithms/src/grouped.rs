@@ -13,42 +13,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::registry::{Algorithm, Choice, Unsupported, Volume, compose};
+use crate::algorithm::{Algorithm, Choice, Unsupported, Volume, compose};
+use crate::grouping::{Grouping, Packing};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
 /// How many groups gradients are split into unless the configuration says otherwise.
 pub const DEFAULT_GROUPS: usize = 8;
 
-/// How the tensors of one message become one vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    /// Copied into the fusion buffer and back.
-    Packed,
-    /// Read and written where they lie.
-    Scattered,
-}
-
-/// Tensors are released in groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grouping {
-    /// How a message's tensors become one vector.
-    pub buffer: Buffer,
-}
-
 /// `inner` over groups of tensors.
 pub struct Grouped {
     /// Reduces the vector.
     pub inner: Arc<dyn Algorithm>,
     /// How a message's tensors become one vector.
-    pub buffer: Buffer,
+    pub packing: Packing,
 }
 
 impl Algorithm for Grouped {
     fn name(&self) -> String {
-        let outer = match self.buffer {
-            Buffer::Packed => "grouped",
-            Buffer::Scattered => "grouped-scattered",
+        let outer = match self.packing {
+            Packing::Packed => "grouped",
+            Packing::Scattered => "grouped-scattered",
         };
         compose(outer, &*self.inner)
     }
@@ -70,7 +55,7 @@ impl Algorithm for Grouped {
     }
 
     fn grouping(&self) -> Option<Grouping> {
-        Some(Grouping { buffer: self.buffer })
+        Some(Grouping { packing: self.packing })
     }
 }
 

@@ -14,8 +14,8 @@
 
 use std::ops::Range;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::{Fold, Sequence, folded_steps, folded_volume};
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -13,9 +13,9 @@
 //! After Open MPI's form of Rabenseifner's algorithm (`nbc_iallreduce.c`), where the even rank of a pair
 //! stays active.
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::Fold;
 use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, there_and_back};
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 

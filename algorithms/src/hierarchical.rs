@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::combine::{Across, Sequence, Within};
-use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::ring;
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};

@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -26,6 +26,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod algorithm;
 pub mod auto;
 pub mod bine;
 pub mod combine;
@@ -35,6 +36,7 @@ pub mod direct;
 pub mod double_tree;
 pub mod fusion;
 pub mod grouped;
+pub mod grouping;
 pub mod halving_doubling;
 pub mod halving_doubling_halves;
 pub mod hierarchical;

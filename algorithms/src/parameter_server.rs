@@ -14,7 +14,7 @@
 
 use std::num::NonZeroUsize;
 
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

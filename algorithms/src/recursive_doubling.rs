@@ -10,8 +10,8 @@
 //!
 //! After R. Thakur, R. Rabenseifner and W. Gropp (2005).
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::{Fold, folded_steps, folded_volume};
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

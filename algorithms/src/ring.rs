@@ -11,8 +11,8 @@
 //! After P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 //! workstations", J. Parallel Distrib. Comput. 69 (2009).
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -19,9 +19,9 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use crate::algorithm::{Algorithm, Unsupported};
 use crate::combine::{Across, Sequence, Within};
 use crate::hierarchical::Hierarchical;
-use crate::registry::{Algorithm, Unsupported};
 use crate::ring::{self, Ring};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
@@ -211,9 +211,9 @@ impl<S: Schedule> Schedule for InWorkers<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Volume;
     use crate::combine::Pipelined;
     use crate::listed::Listed;
-    use crate::registry::Volume;
     use crate::schedule::Drawing;
     use crate::verify::{Violation, schedule_moves};
 

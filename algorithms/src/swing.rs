@@ -11,10 +11,10 @@
 //!
 //! After D. De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024.
 
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
 use crate::combine::{Fold, Sequence};
 use crate::halving_doubling::HalvingDoubling;
 use crate::recursive_doubling::{Exchanges, RecursiveDoubling};
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -11,7 +11,7 @@
 //! After R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication
 //! operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
 
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

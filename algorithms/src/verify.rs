@@ -14,9 +14,9 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combine::Pipelined;
 use crate::program::{MOST_RANKS_WITH_PUTS, Program};
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::rehearsal;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
