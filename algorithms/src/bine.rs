@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
-use crate::combine::Fold;
+use crate::combinators::Fold;
 use crate::halving_doubling::{Butterfly, HalvingDoubling, there_and_back};
 use crate::schedule::Schedule;
 use crate::swing::peer;

@@ -10,7 +10,7 @@
 //! The textbook's closed forms (Thakur, Rabenseifner and Gropp 2005; Patarasuk and Yuan 2009) are
 //! this file's tests.
 
-use crate::combine::least_common_multiple;
+use crate::combinators::least_common_multiple;
 use crate::program::Bounds;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Topology;
@@ -196,7 +196,7 @@ pub fn levels(schedule: &dyn Schedule, topology: &Topology, elements: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::combine::Pipelined;
+    use crate::combinators::Pipelined;
     use crate::registry::{ALL, find};
 
     fn cost(name: &str, world: &Topology) -> Cost {

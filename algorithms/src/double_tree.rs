@@ -8,7 +8,7 @@
 //! both directions of its link are busy.
 //!
 //! Cost: 2 ceil(log2 n) steps. A rank sends each chunk once to its parent and once to each child, at
-//! most 2 buffers in all; in segments (see [`crate::combine::Pipelined`]) up and down overlap.
+//! most 2 buffers in all; in segments (see [`crate::combinators::Pipelined`]) up and down overlap.
 //!
 //! After P. Sanders, J. Speck and J. L. Traeff, "Two-tree algorithms for full bandwidth broadcast,
 //! reduction and scan", Parallel Computing 35 (2009), in NCCL's construction.

@@ -6,8 +6,11 @@
 
 use std::sync::Arc;
 
-use crate::control::flaw::{Flaw, Flaws};
-use crate::control::{Response, TensorId, Tensors};
+use crate::control::mutation::{Mutation, Mutations};
+use crate::control::response::Response;
+pub use crate::control::stop::Stop;
+use crate::control::tensor::TensorId;
+use crate::control::tensors::Tensors;
 use crate::topology::Topology;
 
 /// Horovod rounds the threshold to a multiple of this many bytes (64 doubles) per local rank.
@@ -38,43 +41,6 @@ impl Candidate {
     }
 }
 
-/// Why a message holds no more tensors than it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Nothing else was ready.
-    Empty = 0,
-    /// The next one would have gone beyond the threshold.
-    Threshold = 1,
-    /// What else was ready is of another type, reduction, factor or device.
-    Unlike = 2,
-    /// Its group is complete, and groups are not fused.
-    Group = 3,
-    /// It is never fused: an error, or a bucket that was made beforehand.
-    Alone = 4,
-}
-
-impl Stop {
-    /// Every reason.
-    pub const ALL: [Stop; 5] =
-        [Stop::Empty, Stop::Threshold, Stop::Unlike, Stop::Group, Stop::Alone];
-
-    /// The one spelling of its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stop::Empty => "empty",
-            Stop::Threshold => "threshold",
-            Stop::Unlike => "unlike",
-            Stop::Group => "group",
-            Stop::Alone => "alone",
-        }
-    }
-
-    /// The reason of a code on the wire.
-    pub fn from_code(code: u8) -> Option<Stop> {
-        Stop::ALL.get(code as usize).copied()
-    }
-}
-
 /// Which tensors belong together, where groups are not fused with one another
 /// (`HOROVOD_DISABLE_GROUP_FUSION`). A tensor in no group is a group of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -98,9 +64,13 @@ pub struct Fusion {
 
 impl Fusion {
     /// Messages of at most so many bytes; with groups, each group by itself.
-    pub fn new(threshold_bytes: usize, groups: Option<Arc<Groups>>, flaws: Flaws) -> Fusion {
-        let ignored = flaws.has(Flaw::ThresholdIgnored);
-        let groups = groups.filter(|_| !flaws.has(Flaw::GroupsFusedTogether));
+    pub fn new(
+        threshold_bytes: usize,
+        groups: Option<Arc<Groups>>,
+        mutations: Mutations,
+    ) -> Fusion {
+        let ignored = mutations.has(Mutation::ThresholdIgnored);
+        let groups = groups.filter(|_| !mutations.has(Mutation::GroupsFusedTogether));
         let threshold_bytes = if ignored { usize::MAX } else { threshold_bytes };
         Fusion { threshold_bytes, groups }
     }

@@ -7,7 +7,7 @@
 //! all-gather runs the same exchanges backwards.
 //!
 //! Cost for n a power of two: 2 log2 n steps and 2(n - 1) of n chunks sent, the fewest bytes there
-//! are. Otherwise ranks beyond the power of two are folded (see [`crate::combine::Fold`]): two steps
+//! are. Otherwise ranks beyond the power of two are folded (see [`crate::combinators::Fold`]): two steps
 //! and two buffers more for the busiest rank. For medium and large buffers.
 //!
 //! After R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
@@ -15,7 +15,7 @@
 use std::ops::Range;
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
-use crate::combine::{Fold, Sequence, folded_steps, folded_volume};
+use crate::combinators::{Fold, Sequence, folded_steps, folded_volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -3,7 +3,7 @@
 //!
 //! For n = q + m ranks, q = 2^L, [`crate::halving_doubling`] has the even rank of each of m pairs send
 //! its whole buffer, which the odd one adds. Here the pair exchanges halves, each of the two adds the
-//! half that it got, and the even rank sends its sum (see [`crate::combine::Fold::in_halves`]). The
+//! half that it got, and the even rank sends its sum (see [`crate::combinators::Fold::in_halves`]). The
 //! odd one then takes part in the inner schedule, and hands the result back at the end.
 //!
 //! Cost for n a power of two: that of halving-doubling. Otherwise three steps more than for q ranks
@@ -14,7 +14,7 @@
 //! stays active.
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
-use crate::combine::Fold;
+use crate::combinators::Fold;
 use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, there_and_back};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};

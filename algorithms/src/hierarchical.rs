@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use crate::algorithm::{Algorithm, Unsupported, Volume, across_nodes, compose};
-use crate::combine::{Across, Sequence, Within};
+use crate::combinators::{Across, Sequence, Within};
 use crate::ring;
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};

@@ -13,7 +13,7 @@
 //! algorithm for all-gather and reduce-scatter operations at scale", 2025.
 
 use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
-use crate::combine::Sequence;
+use crate::combinators::Sequence;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -5,13 +5,13 @@
 //! values on both sides, so all ranks end with the same bits.
 //!
 //! Cost for n a power of two: log2 n steps, the whole buffer sent in each. Otherwise ranks beyond the
-//! power of two are folded (see [`crate::combine::Fold`]): two steps and two buffers more. The fewest
+//! power of two are folded (see [`crate::combinators::Fold`]): two steps and two buffers more. The fewest
 //! steps there are, for small buffers.
 //!
 //! After R. Thakur, R. Rabenseifner and W. Gropp (2005).
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
-use crate::combine::{Fold, folded_steps, folded_volume};
+use crate::combinators::{Fold, folded_steps, folded_volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -12,7 +12,7 @@
 //! workstations", J. Parallel Distrib. Comput. 69 (2009).
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
-use crate::combine::Sequence;
+use crate::combinators::Sequence;
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -20,7 +20,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use crate::algorithm::{Algorithm, Unsupported};
-use crate::combine::{Across, Sequence, Within};
+use crate::combinators::{Across, Sequence, Within};
 use crate::hierarchical::Hierarchical;
 use crate::ring::{self, Ring};
 use crate::schedule::{Action, Move, Part, Schedule};
@@ -212,7 +212,7 @@ impl<S: Schedule> Schedule for InWorkers<S> {
 mod tests {
     use super::*;
     use crate::algorithm::Volume;
-    use crate::combine::Pipelined;
+    use crate::combinators::Pipelined;
     use crate::listed::Listed;
     use crate::schedule::Drawing;
     use crate::verify::{Violation, schedule_moves};
@@ -225,9 +225,10 @@ mod tests {
     fn promised(nodes: usize, servers: usize, local_size: usize) -> Vec<Volume> {
         let layout = Layout { servers, workers: nodes / servers };
         let of = |rank: usize| {
-            let moved = match layout.serves(rank / local_size) {
-                true => nodes,
-                false => 2 * (local_size - 1) * servers + servers,
+            let moved = if layout.serves(rank / local_size) {
+                nodes
+            } else {
+                2 * (local_size - 1) * servers + servers
             };
             Volume { sent: moved, received: moved }
         };
@@ -292,10 +293,10 @@ mod tests {
             }
         }
         let why = schedule_moves(&Same(listed, whole), &promised(3, 3, 1)).unwrap_err();
-        assert!(matches!(why, Violation::Lacking { part: 2, .. }), "{why}");
+        assert!(matches!(why, Violation::MissingPart { part: 2, .. }), "{why}");
         let all = Listed::of(&*schedule(NAME, &Topology::flat(3)).unwrap());
         let why = schedule_moves(&all, &promised(3, 3, 1)).unwrap_err();
-        assert!(matches!(why, Violation::Lacking { .. }), "{why}");
+        assert!(matches!(why, Violation::MissingPart { .. }), "{why}");
     }
 
     #[test]

@@ -33,10 +33,10 @@ pub mod events;
 pub mod goal;
 pub mod machine;
 pub mod nccl;
+mod paths;
 mod radix_heap;
 pub mod rounds;
 mod sharing;
-mod ways;
 
 use std::fmt;
 
@@ -130,8 +130,8 @@ pub struct Waiting {
     pub step: usize,
     /// Messages that it expects in this step.
     pub expected: usize,
-    /// Those that came.
-    pub came: usize,
+    /// Messages that it got.
+    pub received: usize,
 }
 
 impl fmt::Display for Blocked {
@@ -139,9 +139,9 @@ impl fmt::Display for Blocked {
         const MOST: usize = 4;
         write!(f, "the schedule never ends: ")?;
         for (index, waiting) in self.0.iter().take(MOST).enumerate() {
-            let Waiting { rank, step, expected, came } = waiting;
+            let Waiting { rank, step, expected, received } = waiting;
             let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {came}")?;
+            write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {received}")?;
         }
         match self.0.len().saturating_sub(MOST) {
             0 => Ok(()),

@@ -7,12 +7,12 @@
 //! `swing-latency` exchanges the whole buffer: log2 n steps. `swing` is a reduce-scatter and an
 //! all-gather: in step s a rank sends its partner every chunk that the partner's later partners can
 //! still reach; 2 log2 n steps, 2(n - 1) of n chunks, in several messages per step as those chunks are
-//! not contiguous. For n that is no power of two both are folded (see [`crate::combine::Fold`]).
+//! not contiguous. For n that is no power of two both are folded (see [`crate::combinators::Fold`]).
 //!
 //! After D. De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024.
 
 use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
-use crate::combine::{Fold, Sequence};
+use crate::combinators::{Fold, Sequence};
 use crate::halving_doubling::HalvingDoubling;
 use crate::recursive_doubling::{Exchanges, RecursiveDoubling};
 use crate::schedule::{Action, Move, Part, Schedule};

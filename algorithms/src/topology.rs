@@ -2,9 +2,13 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::str::FromStr;
 
 /// One participant of a collective, numbered from 0.
 pub type Rank = usize;
+
+/// The largest number in the text of a topology: of nodes, and of ranks on a node.
+const MAX: usize = 4096;
 
 /// How ranks are placed on nodes.
 ///
@@ -91,9 +95,82 @@ impl fmt::Display for Topology {
     }
 }
 
+impl FromStr for Topology {
+    type Err = ParseTopologyError;
+
+    /// `2x4` is 2 nodes of 4 ranks, `3+1` a node of 3 ranks and one of 1, `5` five nodes of 1 rank. Each
+    /// number is from 1 to 4096 and may have white space around it.
+    fn from_str(text: &str) -> Result<Topology, ParseTopologyError> {
+        let error = || ParseTopologyError { text: text.to_string() };
+        let number = |part: &str| match part.trim().parse() {
+            Ok(number @ 1..=MAX) => Ok(number),
+            _ => Err(error()),
+        };
+        let topology = match text.split_once('x') {
+            Some((nodes, local_size)) => Topology::uniform(number(nodes)?, number(local_size)?),
+            None if text.contains('+') => {
+                Topology::new(&text.split('+').map(number).collect::<Result<Vec<_>, _>>()?)
+            }
+            None => Topology::flat(number(text)?),
+        };
+        Ok(topology)
+    }
+}
+
+/// A text is no topology.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseTopologyError {
+    /// The text.
+    pub text: String,
+}
+
+impl fmt::Display for ParseTopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "\"{}\" is no topology; write nodes x ranks per node (2x4), the ranks of each node (3+1), \
+             or a number of ranks (5), each number from 1 to {MAX}",
+            self.text
+        )
+    }
+}
+
+impl std::error::Error for ParseTopologyError {}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn topologies_are_parsed() {
+        for (text, expected) in [
+            ("2x4", Topology::uniform(2, 4)),
+            ("3+1", Topology::new(&[3, 1])),
+            ("5", Topology::flat(5)),
+            ("2+2", Topology::uniform(2, 2)),
+            (" 2 x 4 ", Topology::uniform(2, 4)),
+            (" 3 + 1", Topology::new(&[3, 1])),
+            ("4096", Topology::flat(4096)),
+            ("1x4096", Topology::uniform(1, 4096)),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn other_texts_are_refused_and_the_error_says_what_is_accepted() {
+        for text in ["", "0", "2x0", "x", "1+", "-3", "2x2x2", "2x2+1", "4097", "99999999999"] {
+            let error = text.parse::<Topology>().unwrap_err();
+            assert_eq!(error, ParseTopologyError { text: text.into() });
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "\"{text}\" is no topology; write nodes x ranks per node (2x4), the ranks of \
+                     each node (3+1), or a number of ranks (5), each number from 1 to 4096"
+                )
+            );
+        }
+    }
 
     #[test]
     fn ranks_fill_nodes_in_order() {

@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use super::error::ControlError;
 use super::message::{Items, Writer, name_horovod, responses_horovod};
 use super::queue::Queue;
-use super::{ControlError, Response, TensorId, Tensors};
+use super::response::Response;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// Responses in order, and whether all ranks stop after them.

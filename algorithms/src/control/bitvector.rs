@@ -16,15 +16,19 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::cache::ResponseCache;
-use super::coordinator::Ending;
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::hash::FastMap;
+use super::mutation::{Mutation, Mutations};
 use super::negotiation::Negotiation;
+use super::plane::{Bitwise, ControlPlane, Effect, Event};
 use super::queue::Queue;
-use super::{
-    Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Settings, StallCheck,
-    TensorId, Tensors,
-};
+use super::report::Report;
+use super::response::Response;
+use super::settings::Settings;
+use super::shutdown::Shutdown;
+use super::stall::StallCheck;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
 use crate::topology::Rank;
 
@@ -45,7 +49,7 @@ pub struct BitVector {
     cache: ResponseCache,
     negotiation: Negotiation,
     fusion: Fusion,
-    ending: Ending,
+    shutdown: Shutdown,
     stage: Stage,
     now: Duration,
     /// Settings that all ranks must have, compared in the first cycle.
@@ -59,7 +63,7 @@ pub struct BitVector {
     words: Vec<u64>,
     waiting: Waiting,
     memo: Memo,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 /// What the plane waits for.
@@ -103,13 +107,13 @@ struct Memo {
 impl BitVector {
     /// The plane of one rank.
     pub fn new(tensors: Arc<Tensors>, settings: &Settings) -> BitVector {
-        let Settings { cache_capacity, fusion_threshold_bytes, flaws, .. } = *settings;
+        let Settings { cache_capacity, fusion_threshold_bytes, mutations, .. } = *settings;
         BitVector {
             queue: Queue::new(tensors.clone()),
-            cache: ResponseCache::new(cache_capacity, tensors.names(), flaws),
+            cache: ResponseCache::new(cache_capacity, tensors.names(), mutations),
             negotiation: Negotiation::new(tensors.clone(), settings, None),
-            fusion: Fusion::new(fusion_threshold_bytes, settings.groups.clone(), flaws),
-            ending: Ending::new(flaws),
+            fusion: Fusion::new(fusion_threshold_bytes, settings.groups.clone(), mutations),
+            shutdown: Shutdown::new(mutations),
             stage: Stage::Idle,
             now: Duration::ZERO,
             settings: [
@@ -124,7 +128,7 @@ impl BitVector {
             waiting: Waiting { since: FastMap::default(), check: settings.stall_check },
             memo: Memo::default(),
             tensors,
-            flaws,
+            mutations,
         }
     }
 
@@ -136,7 +140,7 @@ impl BitVector {
         self.words.clear();
         self.words.resize((self.cache.len() + STATUS_BITS).div_ceil(64), 0);
         let Self { tensors, cache, waiting, words, uncached, invalid, .. } = self;
-        let (now, lax) = (self.now, self.flaws.has(Flaw::InvalidTakenForHit));
+        let (now, lax) = (self.now, self.mutations.has(Mutation::InvalidTakenForHit));
         // Bits come mostly in ascending order: one word is gathered in a register.
         let (mut at, mut word) = (0, ALL_CLEAR);
         for &id in &self.drained {
@@ -167,7 +171,7 @@ impl BitVector {
                 *word &= !bit;
             }
         };
-        raise(&mut self.words[0], self.ending.raised(), NO_SHUT_DOWN);
+        raise(&mut self.words[0], self.shutdown.raised(), NO_SHUT_DOWN);
         raise(&mut self.words[0], !self.uncached.is_empty(), NO_UNCACHED);
         raise(&mut self.words[0], !self.invalid.is_empty(), NO_INVALID);
         if self.is_first {
@@ -197,7 +201,7 @@ impl BitVector {
                 self.same_length(self.words.len(), words)?;
                 self.same_settings(&words[words.len() - if self.is_first { 4 } else { 0 }..])?;
                 self.is_first = false;
-                if words[0] & NO_INVALID != 0 || self.flaws.has(Flaw::OrSkipped) {
+                if words[0] & NO_INVALID != 0 || self.mutations.has(Mutation::OrSkipped) {
                     return self.settle(words, out);
                 }
                 let mut invalid = vec![0; self.cache.len().div_ceil(64)];
@@ -220,10 +224,10 @@ impl BitVector {
 
     fn same_length(&self, expected_words: usize, words: &[u64]) -> Result<(), ControlError> {
         let (rank, found_words) = (self.negotiation.rank(), words.len());
-        match expected_words == found_words {
-            true => Ok(()),
-            false => Err(ControlError::CachesDiffer { rank, expected_words, found_words }),
+        if expected_words != found_words {
+            return Err(ControlError::CachesDiffer { rank, expected_words, found_words });
         }
+        Ok(())
     }
 
     /// An AND of values and of their complements is that of one value if all have it.
@@ -245,9 +249,10 @@ impl BitVector {
     ) -> Result<Option<Answer>, ControlError> {
         let common = &words[..(self.cache.len() + STATUS_BITS).div_ceil(64)];
         let has_uncached = words[0] & NO_UNCACHED == 0;
-        let is_slow = match self.flaws.has(Flaw::UncachedElsewhereIgnored) {
-            true => !self.uncached.is_empty(),
-            false => has_uncached,
+        let is_slow = if self.mutations.has(Mutation::UncachedElsewhereIgnored) {
+            !self.uncached.is_empty()
+        } else {
+            has_uncached
         };
         let all_common = self.words.iter().zip(common).all(|(own, common)| own & !common == 0);
         if !(all_common && self.waiting.since.is_empty()) {
@@ -261,10 +266,10 @@ impl BitVector {
             let answer = self.negotiation.request(uncached, ready, shut_down, now, out)?;
             return Ok(self.remembered(answer));
         }
-        if self.memo.words != common || self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+        if self.memo.words != common || self.mutations.has(Mutation::BitsInOrderOfReadiness) {
             let common_bits = bits(common, STATUS_BITS);
             let mut ready: Vec<_> = common_bits.map(|bit| self.cache.tensor(bit)).collect();
-            if self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+            if self.mutations.has(Mutation::BitsInOrderOfReadiness) {
                 ready.sort_by_key(|&id| self.drained.iter().position(|&it| it as TensorId == id));
             }
             let ready = ready.into_iter().map(Candidate::reduce).collect();
@@ -274,7 +279,7 @@ impl BitVector {
             self.memo.uses = 0;
         }
         // Using the same entries again in the same order changes nothing, if nothing else came between.
-        if self.memo.uses != self.cache.uses() && !self.flaws.has(Flaw::HitsAreNotUses) {
+        if self.memo.uses != self.cache.uses() && !self.mutations.has(Mutation::HitsAreNotUses) {
             bits(common, STATUS_BITS).for_each(|bit| self.cache.touch(bit));
             self.memo.uses = self.cache.uses();
         }
@@ -297,7 +302,7 @@ impl BitVector {
                 Some(bit) if is_set(common, bit + STATUS_BITS) => {
                     self.waiting.since.remove(&name);
                 }
-                Some(_) if self.flaws.has(Flaw::RequeueDropped) => {}
+                Some(_) if self.mutations.has(Mutation::RequeueDropped) => {}
                 Some(_) => {
                     self.queue.put_back(id as TensorId);
                     self.waiting.since.entry(name).or_insert(self.now);
@@ -312,13 +317,13 @@ impl BitVector {
     /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
     fn remembered(&mut self, answer: Option<Answer>) -> Option<Answer> {
         let remembers = |response: &&Response| {
-            response.error.is_none() || self.flaws.has(Flaw::ErrorsRemembered)
+            response.error.is_none() || self.mutations.has(Mutation::ErrorsRemembered)
         };
         let mut ids: Vec<TensorId> = Vec::new();
         for response in answer.as_ref()?.responses.iter().filter(remembers) {
             ids.extend(&*response.tensors);
         }
-        if self.flaws.has(Flaw::UsesInAnotherOrder) {
+        if self.mutations.has(Mutation::UsesInAnotherOrder) {
             ids.reverse();
         }
         ids.iter().for_each(|&id| self.cache.put(self.tensors.name_of(id), id));
@@ -334,11 +339,11 @@ impl ControlPlane for BitVector {
     }
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
-        self.ending.check(self.negotiation.rank())?;
+        self.shutdown.check(self.negotiation.rank())?;
         let answer = match event {
             Event::Ready(ids) => return self.queue.push(ids),
             Event::ShutDown => {
-                self.ending.wanted = true;
+                self.shutdown.is_wanted = true;
                 return Ok(());
             }
             Event::Cycle(_) if self.stage != Stage::Idle || self.negotiation.running => {
@@ -347,14 +352,14 @@ impl ControlPlane for BitVector {
             Event::Cycle(now) => {
                 self.negotiation.report.cycles += 1;
                 self.now = now;
-                self.ending.wanted |= self.negotiation.look_for_stalls(now, out);
+                self.shutdown.is_wanted |= self.negotiation.look_for_stalls(now, out);
                 if self.cache.capacity() > 0 {
                     self.ask(out);
                     return Ok(());
                 }
                 // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
                 self.queue.drain(&mut self.drained);
-                let wanted = self.ending.raised();
+                let wanted = self.shutdown.raised();
                 self.negotiation.request(&self.drained, Vec::new(), wanted, now, out)?
             }
             Event::Combined(words) => self.combined(words, out)?,
@@ -367,7 +372,7 @@ impl ControlPlane for BitVector {
             return Ok(());
         };
         self.cache.renumber();
-        self.ending.carry_out(answer, &mut self.queue, &mut self.negotiation.report, out);
+        self.shutdown.end_cycle(answer, &mut self.queue, &mut self.negotiation.report, out);
         Ok(())
     }
 

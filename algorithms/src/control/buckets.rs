@@ -13,14 +13,18 @@
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::coordinator::Ending;
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::message::{Items, Writer};
+use super::mutation::{Mutation, Mutations};
+use super::plane::{ControlPlane, Effect, Event};
 use super::queue::Queue;
-use super::{
-    ControlError, ControlPlane, Effect, Event, Report, Response, Settings, TensorId, Tensors,
-};
-use crate::fusion::Stop;
+use super::report::Report;
+use super::response::Response;
+use super::settings::Settings;
+use super::shutdown::Shutdown;
+use super::stop::Stop;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// DDP's name in configurations and CSV files; a cap in MiB may follow.
@@ -41,7 +45,7 @@ pub struct Buckets {
     rank: Rank,
     ranks: usize,
     queue: Queue,
-    ending: Ending,
+    shutdown: Shutdown,
     buckets: Vec<Arc<[TensorId]>>,
     /// Of each name: ready in this step.
     is_ready: Vec<bool>,
@@ -54,7 +58,7 @@ pub struct Buckets {
     in_cycle: bool,
     drained: Vec<u32>,
     report: Report,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 impl Buckets {
@@ -67,9 +71,10 @@ impl Buckets {
     ) -> Buckets {
         let all = 0..tensors.len();
         let is_ddp = base == DDP;
-        let buckets = match is_ddp {
-            true => closed(&tensors, all.collect(), |_| usize::MAX),
-            false => packs(&tensors, all.rev(), size_bytes),
+        let buckets = if is_ddp {
+            closed(&tensors, all.collect(), |_| usize::MAX)
+        } else {
+            packs(&tensors, all.rev(), size_bytes)
         };
         Buckets {
             base: if is_ddp { DDP } else { PACKS },
@@ -77,7 +82,7 @@ impl Buckets {
             rank: settings.rank,
             ranks: settings.ranks,
             queue: Queue::new(tensors.clone()),
-            ending: Ending::new(settings.flaws),
+            shutdown: Shutdown::new(settings.mutations),
             buckets,
             is_ready: vec![false; tensors.names()],
             done: 0,
@@ -87,7 +92,7 @@ impl Buckets {
             drained: Vec::new(),
             report: Report::default(),
             tensors,
-            flaws: settings.flaws,
+            mutations: settings.mutations,
         }
     }
 
@@ -132,8 +137,8 @@ impl Buckets {
 
     fn end_cycle(&mut self, out: &mut Vec<Effect>) {
         self.in_cycle = false;
-        let answer = Answer { responses: Vec::new(), shut_down: self.ending.raised() };
-        self.ending.carry_out(answer, &mut self.queue, &mut self.report, out);
+        let answer = Answer { responses: Vec::new(), shut_down: self.shutdown.raised() };
+        self.shutdown.end_cycle(answer, &mut self.queue, &mut self.report, out);
     }
 
     /// Rank 0, after the first step: the order in which it saw tensors, for all.
@@ -150,7 +155,7 @@ impl Buckets {
     }
 
     fn rebuild(&mut self, order: Vec<TensorId>) {
-        if self.flaws.has(Flaw::OrderNotRebuilt) {
+        if self.mutations.has(Mutation::OrderNotRebuilt) {
             return;
         }
         let cap = |bucket: usize| match (self.size_bytes, bucket) {
@@ -200,10 +205,10 @@ impl ControlPlane for Buckets {
     }
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
-        self.ending.check(self.rank)?;
+        self.shutdown.check(self.rank)?;
         match event {
             Event::Ready(ids) => return self.queue.push(ids),
-            Event::ShutDown => self.ending.wanted = true,
+            Event::ShutDown => self.shutdown.is_wanted = true,
             Event::Cycle(_) if self.in_cycle => return Err(self.unexpected("Cycle")),
             Event::Cycle(_) => {
                 self.report.cycles += 1;

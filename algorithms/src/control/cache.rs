@@ -5,8 +5,8 @@
 //! new one inherits its bit. Erasing leaves a hole until bits are numbered anew, the least recently used
 //! first (Horovod's `ResponseCache`).
 
-use super::TensorId;
-use super::flaw::{Flaw, Flaws};
+use super::mutation::{Mutation, Mutations};
+use super::tensor::TensorId;
 
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
@@ -22,12 +22,12 @@ pub struct ResponseCache {
     now: u64,
     holes: usize,
     evictions: usize,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 impl ResponseCache {
     /// An empty cache for so many names.
-    pub fn new(capacity: usize, names: usize, flaws: Flaws) -> ResponseCache {
+    pub fn new(capacity: usize, names: usize, mutations: Mutations) -> ResponseCache {
         ResponseCache {
             capacity,
             tensors: Vec::new(),
@@ -37,7 +37,7 @@ impl ResponseCache {
             now: 0,
             holes: 0,
             evictions: 0,
-            flaws,
+            mutations,
         }
     }
 
@@ -102,7 +102,7 @@ impl ResponseCache {
                 let used = self.used.iter().enumerate().filter(|(_, used)| **used > 0);
                 let oldest = used.min_by_key(|(_, used)| **used);
                 let (bit, _) = oldest.expect("a full cache has entries");
-                if !self.flaws.has(Flaw::EvictedKeepsItsBit) {
+                if !self.mutations.has(Mutation::EvictedKeepsItsBit) {
                     self.bit_of[self.names[bit] as usize] = 0;
                 }
                 self.evictions += 1;
@@ -124,7 +124,7 @@ impl ResponseCache {
 
     /// Numbers bits anew if something was erased: the least recently used gets bit 0.
     pub fn renumber(&mut self) {
-        if self.holes == 0 || self.flaws.has(Flaw::RenumberingLost) {
+        if self.holes == 0 || self.mutations.has(Mutation::RenumberingLost) {
             return;
         }
         let in_use = self.bits_by_use();
@@ -199,7 +199,7 @@ mod tests {
             capacity in 1_usize..6,
             uses in proptest::collection::vec((0_usize..9, 0..5), 0..60),
         ) {
-            let mut cache = ResponseCache::new(capacity, 9, Flaws::default());
+            let mut cache = ResponseCache::new(capacity, 9, Mutations::default());
             let mut listed = Listed::default();
             for (name, what) in uses {
                 let bit = cache.bit(name);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn capacity_zero_holds_nothing() {
-        let mut cache = ResponseCache::new(0, 3, Flaws::default());
+        let mut cache = ResponseCache::new(0, 3, Mutations::default());
         cache.put(1, 1);
         assert!(cache.is_empty() && cache.bit(1).is_none());
     }

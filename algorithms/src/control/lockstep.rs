@@ -5,9 +5,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Stalled, TensorId,
-};
+use super::error::ControlError;
+use super::plane::{Bitwise, ControlPlane, Effect, Event};
+use super::report::Report;
+use super::response::Response;
+use super::stall::Stalled;
+use super::tensor::TensorId;
 use crate::topology::Rank;
 
 /// A world of control planes.
@@ -16,7 +19,7 @@ pub struct Lockstep {
     /// What ranks ask to be combined, as far as they have asked, and how many have.
     bits: Option<(Bitwise, Vec<u64>)>,
     asked: usize,
-    mail: VecDeque<Mail>,
+    in_flight: VecDeque<InFlight>,
     effects: Vec<Effect>,
     has_ended: Vec<bool>,
     /// What each rank executed in the last cycle.
@@ -27,8 +30,8 @@ pub struct Lockstep {
     rank_0: Duration,
 }
 
-/// A message under way; to a rank, or to all others.
-struct Mail {
+/// A message in flight, to one rank or to all others.
+struct InFlight {
     from: Rank,
     to: Option<Rank>,
     message: Arc<[u8]>,
@@ -40,7 +43,7 @@ impl Lockstep {
         Lockstep {
             bits: None,
             asked: 0,
-            mail: VecDeque::new(),
+            in_flight: VecDeque::new(),
             effects: Vec::new(),
             has_ended: vec![false; planes.len()],
             executed: vec![Vec::new(); planes.len()],
@@ -63,7 +66,7 @@ impl Lockstep {
     /// # Errors
     /// When one of them is ready already.
     pub fn ready(&mut self, rank: Rank, tensors: &[TensorId]) -> Result<(), ControlError> {
-        self.give(rank, Event::Ready(tensors))
+        self.deliver_timed(rank, Event::Ready(tensors))
     }
 
     /// A rank wants all to stop.
@@ -71,7 +74,7 @@ impl Lockstep {
     /// # Errors
     /// When they have.
     pub fn shut_down(&mut self, rank: Rank) -> Result<(), ControlError> {
-        self.give(rank, Event::ShutDown)
+        self.deliver_timed(rank, Event::ShutDown)
     }
 
     /// One cycle of all ranks; returns what each executes.
@@ -97,17 +100,17 @@ impl Lockstep {
         for rank in 0..self.planes.len() {
             let ready = ready(rank);
             if !ready.is_empty() {
-                self.give(rank, Event::Ready(ready))?;
+                self.deliver_timed(rank, Event::Ready(ready))?;
             }
-            self.give(rank, Event::Cycle(now))?;
-            self.deliver()?;
+            self.deliver_timed(rank, Event::Cycle(now))?;
+            self.deliver_all()?;
         }
         while self.asked == self.planes.len() {
             self.asked = 0;
             let (_, combined) = self.bits.take().expect("ranks have asked");
             for rank in 0..self.planes.len() {
-                self.give(rank, Event::Combined(&combined))?;
-                self.deliver()?;
+                self.deliver_timed(rank, Event::Combined(&combined))?;
+                self.deliver_all()?;
             }
         }
         match self.has_ended.iter().position(|ended| !ended) {
@@ -136,26 +139,26 @@ impl Lockstep {
         self.stopped == self.planes.len()
     }
 
-    /// Delivers what is under way, and what is sent for that.
-    fn deliver(&mut self) -> Result<(), ControlError> {
+    /// Delivers all messages in flight, and those sent in response.
+    fn deliver_all(&mut self) -> Result<(), ControlError> {
         // Messages to rank 0 that follow each other are timed together: a look at the clock may take as long as
         // one of them.
         let mut since = None;
-        while let Some(Mail { from, to, message }) = self.mail.pop_front() {
+        while let Some(InFlight { from, to, message }) = self.in_flight.pop_front() {
             let arrived = Event::Arrived { from, message: &message };
             match to {
                 Some(0) => {
                     since.get_or_insert_with(&mut self.clock);
-                    self.give_untimed(0, arrived)?;
+                    self.deliver_untimed(0, arrived)?;
                 }
-                Some(to) => self.give(to, arrived)?,
+                Some(to) => self.deliver_timed(to, arrived)?,
                 None => {
                     for to in (0..self.planes.len()).filter(|&to| to != from) {
-                        self.give(to, arrived)?;
+                        self.deliver_timed(to, arrived)?;
                     }
                 }
             }
-            let goes_on = self.mail.front().is_some_and(|mail| mail.to == Some(0));
+            let goes_on = self.in_flight.front().is_some_and(|message| message.to == Some(0));
             if let Some(start) = since.take_if(|_| !goes_on) {
                 self.rank_0 += (self.clock)() - start;
             }
@@ -163,25 +166,25 @@ impl Lockstep {
         Ok(())
     }
 
-    fn give(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
+    fn deliver_timed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         let start = (rank == 0).then(&mut self.clock);
-        let given = self.give_untimed(rank, event);
+        let result = self.deliver_untimed(rank, event);
         if let Some(start) = start {
             self.rank_0 += (self.clock)() - start;
         }
-        given
+        result
     }
 
-    fn give_untimed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
+    fn deliver_untimed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         self.planes[rank].on(event, &mut self.effects)?;
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Send { to, message } => {
-                    self.mail.push_back(Mail { from: rank, to: Some(to), message });
+                    self.in_flight.push_back(InFlight { from: rank, to: Some(to), message });
                 }
                 Effect::Broadcast(message) => {
-                    self.mail.push_back(Mail { from: rank, to: None, message });
+                    self.in_flight.push_back(InFlight { from: rank, to: None, message });
                 }
                 Effect::Bitwise(bitwise, words) => self.combine(bitwise, words),
                 Effect::Execute(response) => self.executed[rank].push(response),

@@ -15,8 +15,8 @@
 
 use std::fmt;
 
-use super::{DataType, Device, Operation, ReduceOp, Tensor};
-use crate::fusion::Stop;
+use super::stop::Stop;
+use super::tensor::{DataType, Device, Operation, ReduceOp, Tensor};
 use crate::topology::Rank;
 
 const VERSION: u8 = 2;

@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{self, Answer};
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::message::{Writer, requests_horovod};
+use super::mutation::{Mutation, Mutations};
+use super::plane::Effect;
 use super::queue::Queue;
+use super::report::Report;
+use super::settings::Settings;
 use super::table::Complete;
 use super::tally::Tally;
-use super::{ControlError, Effect, Report, Settings, Tensors};
+use super::tensors::Tensors;
 use crate::fusion::Candidate;
 use crate::topology::Rank;
 
@@ -33,7 +37,7 @@ pub(super) struct Negotiation {
     counted: usize,
     /// Rank 0 only: tensors that need no counting.
     cached: Vec<Candidate>,
-    flaws: Flaws,
+    mutations: Mutations,
     pub(super) report: Report,
 }
 
@@ -43,7 +47,7 @@ impl Negotiation {
         settings: &Settings,
         radix: Option<usize>,
     ) -> Negotiation {
-        let &Settings { rank, ranks, flaws, .. } = settings;
+        let &Settings { rank, ranks, mutations, .. } = settings;
         let children = match radix {
             None if rank == 0 => 1..ranks,
             None => 0..0,
@@ -58,7 +62,7 @@ impl Negotiation {
             counted: 0,
             tally: Tally::new(tensors, settings, children),
             cached: Vec::new(),
-            flaws,
+            mutations,
             report: Report::default(),
         }
     }
@@ -157,7 +161,7 @@ impl Negotiation {
         }
         let missing = self.tally.children.len() - self.counted;
         let is_root = self.tally.rank == 0;
-        if missing > usize::from(self.flaws.has(Flaw::SubtreeNotAwaited) && !is_root) {
+        if missing > usize::from(self.mutations.has(Mutation::SubtreeNotAwaited) && !is_root) {
             return Ok(None);
         }
         self.counted = 0;

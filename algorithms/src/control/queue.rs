@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{ControlError, TensorId, Tensors};
+use super::error::ControlError;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 
 /// Tensors in the order in which they became ready; Horovod's tensor queue and tensor table.
 pub(super) struct Queue {

@@ -2,7 +2,7 @@
 
 use std::ops::AddAssign;
 
-use crate::fusion::Stop;
+use super::stop::Stop;
 
 /// What one rank's plane did since it was last asked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flaw::{Flaw, Flaws};
 use super::hash::FastMap;
 use super::message::{Malformed, decode_request, request_name};
-use super::{Operation, Tensor, TensorId, Tensors};
+use super::mutation::{Mutation, Mutations};
+use super::tensor::{Operation, Tensor, TensorId};
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// Requests of others that are remembered before the table forgets those that nobody waits for.
@@ -32,7 +33,7 @@ pub(super) struct Table {
     guess: usize,
     /// Rows with some reporters, but not all.
     open: usize,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 /// A request that is not this rank's.
@@ -98,7 +99,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Table {
-    pub(super) fn new(tensors: Arc<Tensors>, reporters: usize, flaws: Flaws) -> Table {
+    pub(super) fn new(tensors: Arc<Tensors>, reporters: usize, mutations: Mutations) -> Table {
         let names = if reporters > 0 { tensors.names() } else { 0 };
         Table {
             reporters,
@@ -110,7 +111,7 @@ impl Table {
             tensors,
             guess: 0,
             open: 0,
-            flaws,
+            mutations,
         }
     }
 
@@ -173,7 +174,8 @@ impl Table {
         if let Some(error) = asked.error {
             self.rows[at].disagree(Some((0, error.to_string())));
         }
-        let early = usize::from(self.flaws.has(Flaw::ReadyOneRankEarly) && self.reporters > 1);
+        let early =
+            usize::from(self.mutations.has(Mutation::ReadyOneRankEarly) && self.reporters > 1);
         if (self.rows[at].count as usize) < self.reporters - early {
             return Ok(None);
         }
@@ -187,7 +189,7 @@ impl Table {
         self.reported[at * words..(at + 1) * words].fill(0);
         self.open -= 1;
         let row = std::mem::take(&mut self.rows[at]);
-        let error = row.error.filter(|_| !self.flaws.has(Flaw::MismatchIgnored));
+        let error = row.error.filter(|_| !self.mutations.has(Mutation::MismatchIgnored));
         Some(Complete {
             tensor: row.own? as TensorId,
             rank: row.first?.0 as Rank,
@@ -209,7 +211,7 @@ impl Table {
         }
         let tensor = decode_request(body)?;
         if self.foreign.len() >= MOST_REMEMBERED && self.open == 0 {
-            *self = Table::new(self.tensors.clone(), self.reporters, self.flaws);
+            *self = Table::new(self.tensors.clone(), self.reporters, self.mutations);
         }
         let row = known.unwrap_or_else(|| match self.by_name.get(tensor.name.as_str()) {
             Some(&row) => row as usize,

@@ -5,9 +5,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::error::ControlError;
 use super::message::{Items, Malformed};
+use super::plane::Effect;
+use super::response::Response;
+use super::settings::Settings;
+use super::stall::{StallCheck, Stalled};
 use super::table::{Asked, Complete, Open, Refused, Table};
-use super::{ControlError, Effect, Response, Settings, StallCheck, Stalled, TensorId, Tensors};
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
 use crate::topology::Rank;
 
@@ -32,13 +38,17 @@ pub(super) struct Tally {
 impl Tally {
     /// A rank's count of these children's requests and its own.
     pub(super) fn new(tensors: Arc<Tensors>, settings: &Settings, children: Range<Rank>) -> Tally {
-        let &Settings { rank, flaws, .. } = settings;
+        let &Settings { rank, mutations, .. } = settings;
         // A leaf counts nothing.
         let reporters = if children.is_empty() && rank != 0 { 0 } else { 1 + children.len() };
         Tally {
             rank,
-            fusion: Fusion::new(settings.fusion_threshold_bytes, settings.groups.clone(), flaws),
-            table: Table::new(tensors.clone(), reporters, flaws),
+            fusion: Fusion::new(
+                settings.fusion_threshold_bytes,
+                settings.groups.clone(),
+                mutations,
+            ),
+            table: Table::new(tensors.clone(), reporters, mutations),
             tensors,
             children,
             complete: Vec::new(),

@@ -142,18 +142,18 @@ fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
 }
 
 impl Nccl {
-    /// The fastest way for an allreduce of so many bytes per rank; by one pattern, if it is given.
+    /// The fastest pattern and protocol for an allreduce of so many bytes per rank; by one pattern, if it is given.
     pub fn choice(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Choice {
         let patterns = [Pattern::Ring, Pattern::Tree].into_iter();
         let patterns = patterns.filter(|&pattern| only.is_none_or(|only| only == pattern));
-        let ways = patterns.flat_map(|pattern| {
-            Protocol::ALL.map(|protocol| self.way(pattern, protocol, ranks, size_bytes))
+        let choices = patterns.flat_map(|pattern| {
+            Protocol::ALL.map(|protocol| self.estimate(pattern, protocol, ranks, size_bytes))
         });
-        ways.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
+        choices.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
     }
 
-    /// What one way takes.
-    pub fn way(
+    /// The time of one pattern and protocol.
+    pub fn estimate(
         &self,
         pattern: Pattern,
         protocol: Protocol,
@@ -199,10 +199,12 @@ impl Nccl {
                 let overhead = if is_simple { 3.0 * overhead } else { overhead };
                 let latency = base + (steps - far) * inside.max(overhead) + far * between;
                 let has_long_chunks = size_bytes / (self.between.count * ranks) as f64 >= 64.0;
-                let factor = match is_simple && nodes > 1 && has_long_chunks {
-                    false => 1.0,
-                    true if self.generation < Generation::Ampere => 1.9,
-                    true => 1.4,
+                let factor = if !(is_simple && nodes > 1 && has_long_chunks) {
+                    1.0
+                } else if self.generation < Generation::Ampere {
+                    1.9
+                } else {
+                    1.4
                 };
                 latency * factor
             }
@@ -315,7 +317,8 @@ mod tests {
 
     #[test]
     fn a_flat_ring_of_all_of_summit_is_slow() {
-        let ring = SUMMIT.way(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
+        let ring =
+            SUMMIT.estimate(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
         assert!((ring.time_us() / 547e3 - 1.0).abs() < 0.01, "{ring:?}");
     }
 

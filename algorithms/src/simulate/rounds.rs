@@ -13,7 +13,7 @@ use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
 use super::sharing::{Flow, NOTHING, Sharing};
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
-use crate::combine::least_common_multiple;
+use crate::combinators::least_common_multiple;
 use crate::schedule::{Part, Schedule};
 
 /// One collective on a buffer of `size_bytes` per rank. All ranks begin at 0; or each at its own time, if
@@ -62,7 +62,7 @@ struct World<'m> {
 #[derive(Clone, Copy)]
 struct Inbox {
     first: u32,
-    came: u32,
+    received: u32,
     expected: u32,
 }
 
@@ -118,7 +118,7 @@ impl<'m> World<'m> {
             clocks: (0..period).map(start).collect(),
             capacities: machine.capacities(),
             messages: Vec::new(),
-            inboxes: vec![Inbox { first: NONE, came: 0, expected: 0 }; period],
+            inboxes: vec![Inbox { first: NONE, received: 0, expected: 0 }; period],
             part: Part::default(),
             shared: Shared::default(),
             inbox: Vec::new(),
@@ -224,16 +224,16 @@ impl<'m> World<'m> {
             let begins = sender.send(&message.load, self.machine);
             message.first_byte = begins.latency(message.alpha_s);
             let inbox = &mut self.inboxes[message.to as usize % self.period];
-            inbox.came += 1;
+            inbox.received += 1;
             message.next = std::mem::replace(&mut inbox.first, index as u32);
         }
         let mut waiting = Vec::new();
         for rank in 0..self.period {
-            let Inbox { first, came, expected } = self.inboxes[rank];
-            self.inboxes[rank] = Inbox { first: NONE, came: 0, expected: 0 };
-            if came != expected {
-                let (expected, came) = (expected as usize, came as usize);
-                waiting.push(Waiting { rank, step, expected, came });
+            let Inbox { first, received, expected } = self.inboxes[rank];
+            self.inboxes[rank] = Inbox { first: NONE, received: 0, expected: 0 };
+            if received != expected {
+                let (expected, received) = (expected as usize, received as usize);
+                waiting.push(Waiting { rank, step, expected, received });
             }
             let next = |index: u32| self.messages.get(index as usize).map(|message| message.next);
             self.inbox.clear();
@@ -242,7 +242,7 @@ impl<'m> World<'m> {
                     .take_while(|&index| index != NONE)
                     .map(|index| index as usize),
             );
-            if came > 1 {
+            if received > 1 {
                 // As they arrive; at once: the nearest sender ahead first.
                 let messages = &self.messages;
                 self.inbox.sort_unstable_by(|&a, &b| {

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::super::flaw::Flaws;
-use super::super::{
-    DataType, Device, Operation, ReduceOp, Settings, StallCheck, Tensor, TensorId, Tensors,
-};
+use super::super::mutation::Mutations;
+use super::super::settings::Settings;
+use super::super::stall::StallCheck;
+use super::super::tensor::{DataType, Device, Operation, ReduceOp, Tensor, TensorId};
+use super::super::tensors::Tensors;
 use crate::fusion::Groups;
 use crate::topology::Rank;
 
@@ -211,7 +212,12 @@ impl Plan {
     }
 
     /// What a rank's plane is told at the start, given its numbering.
-    pub fn settings(&self, rank: Rank, numbering: &[(usize, usize)], flaws: Flaws) -> Settings {
+    pub fn settings(
+        &self,
+        rank: Rank,
+        numbering: &[(usize, usize)],
+        mutations: Mutations,
+    ) -> Settings {
         let ids = |names: &Vec<usize>| -> Vec<TensorId> {
             let versions = names.iter().flat_map(|&name| {
                 (0..self.versions[name].len()).map(move |version| (name, version))
@@ -229,7 +235,7 @@ impl Plan {
             cache_capacity: self.cache_capacity,
             groups: groups.map(|groups| Groups::new(groups).into()),
             stall_check: stall,
-            flaws,
+            mutations,
             ..Settings::new(rank, self.ranks)
         }
     }
