@@ -9,11 +9,14 @@ use crate::topology::{Rank, Topology};
 
 /// A function from a topology to a schedule.
 pub trait Algorithm: Send + Sync {
-    /// The one spelling of its name.
+    /// Its name, in the one spelling used in configurations, CSV files and legends.
     fn name(&self) -> String;
 
-    /// The schedule for a topology, or why there is none: the world is beyond the algorithm's
-    /// [`Algorithm::limit`], or [`Algorithm::formula`] refuses it.
+    /// The schedule for a topology.
+    ///
+    /// # Errors
+    /// When there are more ranks than [`Algorithm::limit`] allows, or when [`Algorithm::formula`] refuses
+    /// the topology.
     fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         match self.limit() {
             Some(limit) if topology.ranks() > limit.ranks => {
@@ -23,24 +26,30 @@ pub trait Algorithm: Send + Sync {
         }
     }
 
-    /// The schedule for a topology within the limit, or why there is none. Who wants a schedule
-    /// calls [`Algorithm::schedule`], of an inner algorithm as well.
+    /// The schedule for a topology within the limit: what an algorithm implements. Callers use
+    /// [`Algorithm::schedule`], for an inner algorithm as well.
+    ///
+    /// # Errors
+    /// When the algorithm has no schedule for the topology.
     fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
 
-    /// The number of steps that the file's header promises; [`crate::verify`] counts.
+    /// The number of steps that the algorithm promises; [`crate::verify`] checks it.
     fn steps(&self, topology: &Topology) -> usize;
 
-    /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
+    /// The volume that the algorithm promises for `rank`; [`crate::verify`] checks it.
     fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
 
-    /// The largest world that it makes sense for. There is none where no step asks more of a rank in
-    /// a larger world, save logarithmically; an inner algorithm's limit is on its own world.
+    /// The largest world for which it makes sense; none if the work of a rank per step grows at most
+    /// logarithmically with the world. The limit of an inner algorithm is on its own world.
     fn limit(&self) -> Option<Limit> {
         None
     }
 
-    /// Which schedule is for buffers of which size: ascending, the first from 0 bytes on. One, unless
-    /// the algorithm chooses among others.
+    /// The schedules by size of buffer: ascending, the first from 0 bytes on. There is one, unless the
+    /// algorithm chooses among others.
+    ///
+    /// # Errors
+    /// As [`Algorithm::schedule`].
     fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
         let schedule = self.schedule(topology)?;
         Ok(vec![Choice { from_bytes: 0, name: self.name(), schedule }])
@@ -56,7 +65,7 @@ pub trait Algorithm: Send + Sync {
 pub struct Choice {
     /// The smallest size, per rank.
     pub from_bytes: usize,
-    /// Name of the algorithm whose schedule it is.
+    /// The name of the algorithm whose schedule it is.
     pub name: String,
     /// The schedule.
     pub schedule: Box<dyn Schedule>,
@@ -65,11 +74,11 @@ pub struct Choice {
 /// The largest world that an algorithm makes sense for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// That many ranks, and no more.
+    /// The largest number of ranks.
     pub ranks: usize,
-    /// What becomes too much beyond.
+    /// What becomes too much in a larger world.
     pub because: &'static str,
-    /// What to use there.
+    /// What to use in a larger world.
     pub instead: &'static str,
 }
 
@@ -91,7 +100,7 @@ pub struct Volume {
     pub received: usize,
 }
 
-/// An algorithm has no schedule for a topology; says why and what would do.
+/// An algorithm has no schedule for a topology. The text says why, and what would work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsupported(pub String);
 
@@ -103,10 +112,10 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// What runs inside `hierarchical`, `grouped`, ... when no inner algorithm is named.
+/// The inner algorithm of `hierarchical`, `grouped`, ... if the name gives none.
 pub const DEFAULT_INNER: &str = "ring";
 
-/// The name of an outer algorithm over an inner one; the default inner one is left out.
+/// The name of an outer algorithm over an inner one: `outer:inner`, or `outer` over the default one.
 pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
     match inner.name() {
         inner if inner == DEFAULT_INNER => outer.to_string(),
@@ -114,7 +123,7 @@ pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
     }
 }
 
-/// The schedule of an algorithm that has one rank on each node, for `hierarchical` and the like.
+/// The schedule of an inner algorithm over one rank of each node, for `hierarchical` and `leader`.
 pub(crate) fn across_nodes(
     inner: &dyn Algorithm,
     topology: &Topology,

@@ -1,9 +1,9 @@
-//! Control planes: how ranks agree which tensors to reduce next, and in which order.
+//! Control planes: how ranks agree on the tensors to reduce next, and on their order.
 //!
-//! Gradients become ready in another order on every rank, but all ranks must run the same
-//! collectives in the same order. A control plane settles that, cycle by cycle. It is a state
-//! machine without I/O: events come in, effects go out, and whoever drives it (a test, a simulator,
-//! the engine over a transport) performs the effects.
+//! Gradients become ready in a different order on every rank, but all ranks must run the same
+//! collectives in the same order. A control plane decides that order, cycle by cycle. It is a state
+//! machine without I/O: it takes events and returns effects, which its driver performs (a test, a
+//! simulator, or the engine over a transport).
 //!
 //! ```text
 //! Ready(tensors) ...         tensors that became ready since the last cycle

@@ -54,7 +54,7 @@ impl TwoTrees {
         self.n.next_power_of_two().trailing_zeros() as usize
     }
 
-    /// The name of a rank in a tree.
+    /// The number of a rank in a tree.
     fn rename(&self, rank: Rank, tree: usize) -> Rank {
         match tree {
             0 => rank,
@@ -63,7 +63,7 @@ impl TwoTrees {
         }
     }
 
-    /// The rank of a name in a tree.
+    /// The rank of a number in a tree.
     fn rank(&self, name: Rank, tree: usize) -> Rank {
         match tree {
             0 => name,

@@ -25,7 +25,7 @@ pub fn effective_threshold_bytes(threshold_bytes: usize, topology: &Topology) ->
     }
 }
 
-/// What is to be fused: a tensor that is ready everywhere, or an error about one, which travels alone.
+/// A tensor that is ready on all ranks, to be fused; or an error about one, which is not fused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The tensor.
@@ -41,7 +41,7 @@ impl Candidate {
     }
 }
 
-/// Which tensors belong together, where groups are not fused with one another
+/// The groups of tensors, where groups are not fused with one another
 /// (`HOROVOD_DISABLE_GROUP_FUSION`). A tensor in no group is a group of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
@@ -55,7 +55,7 @@ impl Groups {
     }
 }
 
-/// The rule by which a rank fuses.
+/// The fusion rule of a rank.
 #[derive(Clone, Debug)]
 pub struct Fusion {
     threshold_bytes: usize,
@@ -63,7 +63,7 @@ pub struct Fusion {
 }
 
 impl Fusion {
-    /// Messages of at most so many bytes; with groups, each group by itself.
+    /// Messages of at most `threshold_bytes`; with groups, each group by itself.
     pub fn new(
         threshold_bytes: usize,
         groups: Option<Arc<Groups>>,
@@ -75,8 +75,8 @@ impl Fusion {
         Fusion { threshold_bytes, groups }
     }
 
-    /// Merges what ranks agree on by their caches, and what is new, into messages: in this order; or, with
-    /// groups, first the groups in the order in which the new tensors, then the cached ones, name them.
+    /// Merges cached and new tensors into messages, in this order. With groups, the groups come first, in the
+    /// order of the new tensors, then of the cached ones.
     pub fn messages(
         &self,
         cached: Vec<Candidate>,
@@ -107,8 +107,8 @@ impl Fusion {
     }
 }
 
-/// Merges candidates into messages of at most `threshold_bytes`. The first tensor of a message is
-/// never refused, so a tensor larger than the threshold travels alone.
+/// Merges candidates into messages of at most `threshold_bytes`. A tensor that is larger than the threshold
+/// is a message of its own.
 pub fn fuse(candidates: &[Candidate], tensors: &Tensors, threshold_bytes: usize) -> Vec<Response> {
     let mut is_taken = vec![false; candidates.len()];
     let mut messages = Vec::new();

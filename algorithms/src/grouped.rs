@@ -18,12 +18,12 @@ use crate::grouping::{Grouping, Packing};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
-/// How many groups gradients are split into unless the configuration says otherwise.
+/// The default number of groups of gradients.
 pub const DEFAULT_GROUPS: usize = 8;
 
 /// `inner` over groups of tensors.
 pub struct Grouped {
-    /// Reduces the vector.
+    /// The algorithm that reduces the vector.
     pub inner: Arc<dyn Algorithm>,
     /// How a message's tensors become one vector.
     pub packing: Packing,
@@ -60,8 +60,8 @@ impl Algorithm for Grouped {
 }
 
 /// Splits `tensors` tensors, in their order of definition, into at most `groups` groups as evenly
-/// as possible: the first `tensors % groups` have one more. Fewer tensors than groups give one
-/// group each.
+/// as possible: the first `tensors % groups` have one more. With fewer tensors than groups, each tensor
+/// is a group.
 pub fn split(tensors: usize, groups: usize) -> Vec<Range<usize>> {
     let groups = groups.clamp(1, tensors.max(1));
     let bound = |group: usize| group * (tensors / groups) + group.min(tensors % groups);

@@ -9,7 +9,7 @@ pub enum Packing {
     Scattered,
 }
 
-/// Tensors are released in groups.
+/// An algorithm whose tensors become ready in groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grouping {
     /// How a message's tensors become one vector.

@@ -15,11 +15,11 @@
 
 use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::combinators::Fold;
-use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, there_and_back};
+use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, reduce_scatter_all_gather};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of halves at doubling distances, and within the pairs of the fold.
+/// Recursive halving and doubling, with exchanges of halves in the pairs of the fold.
 pub struct HalvingDoublingHalves;
 
 impl Algorithm for HalvingDoublingHalves {
@@ -29,7 +29,7 @@ impl Algorithm for HalvingDoublingHalves {
 
     fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
-        Ok(Box::new(Fold::in_halves(ranks, there_and_back(ranks, BUTTERFLY))))
+        Ok(Box::new(Fold::in_halves(ranks, reduce_scatter_all_gather(ranks, BUTTERFLY))))
     }
 
     fn steps(&self, topology: &Topology) -> usize {

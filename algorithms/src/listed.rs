@@ -15,7 +15,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Writes down another schedule.
+    /// The moves of another schedule.
     pub fn of(schedule: &dyn Schedule) -> Listed {
         let (ranks, chunks) = (schedule.ranks(), schedule.chunks());
         let part = |step, rank| {

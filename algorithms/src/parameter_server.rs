@@ -20,7 +20,7 @@ use crate::topology::{Rank, Topology};
 
 /// Servers among the ranks.
 pub struct ParameterServer {
-    /// How many, evenly over the ranks; if not said, the first rank of every node.
+    /// The number of servers, evenly over the ranks; if `None`, the first rank of every node serves.
     pub servers: Option<NonZeroUsize>,
 }
 

@@ -15,7 +15,7 @@ use crate::combinators::{Fold, folded_steps, folded_volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of the whole buffer at doubling distances.
+/// Recursive doubling.
 pub struct RecursiveDoubling;
 
 impl Algorithm for RecursiveDoubling {
@@ -39,7 +39,7 @@ impl Algorithm for RecursiveDoubling {
     }
 }
 
-/// log2 q steps, in each of which everybody swaps everything with one peer.
+/// log2 q steps, in each of which every rank exchanges its whole buffer with one peer.
 pub struct Exchanges {
     ranks: usize,
     peer: fn(Rank, usize, usize) -> Rank,

@@ -36,7 +36,7 @@ pub struct Entry {
 
 enum Build {
     Plain(fn() -> Arc<dyn Algorithm>),
-    /// Has no schedule of its own, but chooses among those of the others.
+    /// Chooses among the schedules of the others.
     Choosing,
     /// Works over another algorithm: `name:inner`, ring by default.
     Over(fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>),
@@ -97,7 +97,7 @@ impl Entry {
         Entry { name, about, build: Build::Numbered(build) }
     }
 
-    /// Whether it has no schedule of its own, but chooses among those of the others.
+    /// Whether it chooses among the schedules of the others.
     pub fn chooses(&self) -> bool {
         matches!(self.build, Build::Choosing)
     }
@@ -215,14 +215,14 @@ fn candidate(name: String) -> Candidate {
     Candidate { name, algorithm }
 }
 
-/// No such algorithm; its text says what is wrong with the name and lists those that exist.
+/// There is no such algorithm. The text says what is wrong with the name and lists the algorithms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
-    /// What was asked for.
+    /// The name.
     pub name: String,
-    /// The part of it that is wrong: all of it, or what stands between colons.
+    /// The part of it that is wrong: all of it, or a part between colons.
     pub part: String,
-    /// What is wrong with the part after a colon; nothing when the name itself does not exist.
+    /// What is wrong with the part after a colon; `None` when there is no algorithm of the name.
     pub why: Option<String>,
 }
 

@@ -43,29 +43,29 @@ use std::fmt;
 use crate::schedule::Schedule;
 use crate::topology::Rank;
 
-/// When a collective is over, and why then.
+/// When a collective ends, and what its time consists of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When the last rank is done, and what it waited for on the way; ranks begin at 0 unless told otherwise.
+    /// When the last rank ends, with the parts of its time; ranks begin at 0 unless starts are given.
     pub end: Moment,
-    /// When each rank is done, for those that were looked at: the others do the same.
+    /// When each simulated rank ends; the others behave like these.
     pub ends_s: Vec<f64>,
-    /// Messages that were looked at.
+    /// Messages that were simulated.
     pub transfers: usize,
 }
 
-/// A point in virtual time, and what the time before it went into, along the path that led there.
+/// A point in virtual time, and the parts of the time until then, along the critical path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
     /// Seconds since the start.
     pub at_s: f64,
-    /// Seconds that first bytes were on their way.
+    /// Seconds of latency: from the sending of a first byte to its arrival.
     pub latency_s: f64,
-    /// Seconds in which bytes followed each other, on links that nobody else used.
+    /// Seconds of bandwidth, on links without contention.
     pub bandwidth_s: f64,
-    /// Seconds more because others used them.
+    /// Further seconds because of contention.
     pub contention_s: f64,
-    /// Seconds of processors: combining, copying, handing messages over.
+    /// Seconds of processor time: reducing, copying, and posting messages.
     pub reduction_s: f64,
 }
 
@@ -75,7 +75,7 @@ impl Moment {
         Moment { at_s, ..Moment::default() }
     }
 
-    /// As many times another one more.
+    /// The sum with `times` times another one.
     pub fn plus(self, times: f64, other: Moment) -> Moment {
         Moment {
             at_s: self.at_s + times * other.at_s,
@@ -91,7 +91,7 @@ impl Moment {
         Moment { at_s: self.at_s - self.latency_s, latency_s: 0.0, ..self }
     }
 
-    /// The later of two; the first if they are at the same time.
+    /// The later of two; this one if they are equal.
     fn later(self, other: Moment) -> Moment {
         if other.at_s > self.at_s { other } else { self }
     }
@@ -102,7 +102,7 @@ impl Moment {
         self
     }
 
-    /// Bytes that take `alone` by themselves and `shared` in company.
+    /// Adds a transfer of `alone` seconds without contention and `shared` seconds with it.
     fn bytes(mut self, alone: f64, shared: f64) -> Moment {
         self.at_s += shared;
         self.bandwidth_s += alone;
@@ -117,7 +117,7 @@ impl Moment {
     }
 }
 
-/// A schedule that never ends: what ranks wait for in vain.
+/// A schedule that never ends: the ranks that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked(pub Vec<Waiting>);
 
@@ -130,20 +130,20 @@ pub struct Waiting {
     pub step: usize,
     /// Messages that it expects in this step.
     pub expected: usize,
-    /// Messages that it got.
+    /// Messages that it received.
     pub received: usize,
 }
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 4;
+        const MAX: usize = 4;
         write!(f, "the schedule never ends: ")?;
-        for (index, waiting) in self.0.iter().take(MOST).enumerate() {
+        for (index, waiting) in self.0.iter().take(MAX).enumerate() {
             let Waiting { rank, step, expected, received } = waiting;
             let comma = if index == 0 { "" } else { ", " };
             write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {received}")?;
         }
-        match self.0.len().saturating_sub(MOST) {
+        match self.0.len().saturating_sub(MAX) {
             0 => Ok(()),
             more => write!(f, ", and {more} more ranks wait"),
         }

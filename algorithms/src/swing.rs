@@ -18,7 +18,7 @@ use crate::recursive_doubling::{Exchanges, RecursiveDoubling};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of the whole buffer at swinging distances.
+/// The `swing-latency` algorithm.
 pub struct SwingLatency;
 
 impl Algorithm for SwingLatency {
@@ -40,7 +40,7 @@ impl Algorithm for SwingLatency {
     }
 }
 
-/// Reduce-scatter and all-gather at swinging distances.
+/// The `swing` algorithm.
 pub struct Swing;
 
 impl Algorithm for Swing {
@@ -81,7 +81,7 @@ pub fn peer(rank: Rank, step: usize, ranks: usize) -> Rank {
     (rank as i64 + signed).rem_euclid(ranks as i64) as Rank
 }
 
-/// The chunks that a rank is responsible for from a step on: its own, and those of whomever it can
+/// The chunks for which a rank is responsible from a step on: its own, and those of all ranks that it can
 /// still reach.
 fn reach(rank: Rank, step: usize, ranks: usize) -> Vec<usize> {
     let mut chunks = vec![rank];

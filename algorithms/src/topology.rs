@@ -43,7 +43,7 @@ impl Topology {
         Topology::new(&vec![local_size; nodes])
     }
 
-    /// One rank per node: nothing is near, nothing is far.
+    /// One rank per node.
     ///
     /// # Panics
     /// When `ranks` is zero.

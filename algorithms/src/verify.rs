@@ -20,12 +20,12 @@ pub use violation::Violation;
 
 use crate::algorithm::{Algorithm, Volume};
 use crate::combinators::Pipelined;
-use crate::program::{MOST_RANKS_WITH_PUTS, Program};
+use crate::program::{MAX_RANKS_WITH_PUTS, Program};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 use contributors::Contributors;
 
-/// What a proof has looked at.
+/// The size of a proof.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Proof {
     /// Steps of the schedule.
@@ -45,8 +45,8 @@ pub fn algorithm(algorithm: &dyn Algorithm, topology: &Topology) -> Result<Proof
     pipelined(algorithm, topology, 1, 1)
 }
 
-/// The same for an algorithm that is pipelined in segments, see [`Pipelined`]: as many bytes, and the
-/// steps that are promised there.
+/// The same for an algorithm that is pipelined in segments: the same bytes, in the number of steps that
+/// [`Pipelined`] promises.
 ///
 /// # Errors
 /// As [`algorithm`].
@@ -74,7 +74,7 @@ pub fn pipelined(
     let ranks = topology.ranks();
     let programs: Vec<_> = (0..ranks).map(|rank| Program::compile(&schedule, rank)).collect();
     execution::programs(&programs)?;
-    if ranks <= MOST_RANKS_WITH_PUTS {
+    if ranks <= MAX_RANKS_WITH_PUTS {
         execution::programs(&Program::compile_world(&schedule))?;
     }
     Ok(proof)
@@ -150,7 +150,7 @@ pub fn schedule_moves(schedule: &dyn Schedule, promised: &[Volume]) -> Result<Pr
     Ok(proof)
 }
 
-/// Remembers that a chunk is written in this step; refuses a second write unless both reduce.
+/// Records that a chunk is written in this step. A second write is an error unless both reduce.
 fn note_write(last: &mut Option<(usize, Action)>, step: usize, action: Action) -> Result<(), ()> {
     match last.replace((step, action)) {
         Some((before, other)) if before == step => {
@@ -160,7 +160,7 @@ fn note_write(last: &mut Option<(usize, Action)>, step: usize, action: Action) -
     }
 }
 
-/// Each receive of `to` meets the send of the same position between the two ranks.
+/// Checks that each receive of `to` matches the send of the same position between the two ranks.
 fn match_receives(step: usize, to: Rank, part: &Part, parts: &[Part]) -> Result<(), Violation> {
     for (index, receive) in part.receives.iter().enumerate() {
         let from = receive.peer();
@@ -177,7 +177,7 @@ fn match_receives(step: usize, to: Rank, part: &Part, parts: &[Part]) -> Result<
     Ok(())
 }
 
-/// No send is left over once all receives have met theirs.
+/// Checks that no send is without a receive.
 fn match_sends(step: usize, parts: &[Part]) -> Result<(), Violation> {
     for (from, part) in parts.iter().enumerate() {
         for (index, sent) in part.sends.iter().enumerate() {

@@ -42,7 +42,7 @@ const NO_UNCACHED: u64 = 1 << 1;
 const NO_INVALID: u64 = 1 << 2;
 const ALL_CLEAR: u64 = (1 << STATUS_BITS) - 1;
 
-/// Combines bits; asks rank 0 only for what is new.
+/// Negotiates cached tensors by bit vectors, and new ones by rank 0.
 pub struct BitVector {
     tensors: Arc<Tensors>,
     queue: Queue,
@@ -55,11 +55,11 @@ pub struct BitVector {
     /// Settings that all ranks must have, compared in the first cycle.
     settings: [(&'static str, usize); 2],
     is_first: bool,
-    /// What was drained in this cycle; of that, tensors without a bit, and the bits that are invalid.
+    /// The tensors drained in this cycle; of these, the ones without a bit, and the bits that are invalid.
     drained: Vec<u32>,
     uncached: Vec<u32>,
     invalid: Vec<usize>,
-    /// What this rank put into the AND.
+    /// The words of this rank in the AND.
     words: Vec<u64>,
     waiting: Waiting,
     memo: Memo,
@@ -83,7 +83,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// True for a tensor that has waited for so long that rank 0 must hear of it.
+    /// True for a tensor that has waited for so long that rank 0 must negotiate it.
     #[inline]
     fn is_stalled(&self, name: usize, now: Duration) -> bool {
         if self.since.is_empty() {
@@ -94,13 +94,13 @@ impl Waiting {
     }
 }
 
-/// The messages of the last cycle without rank 0. Training repeats itself: the same bits of the same cache
-/// make the same messages.
+/// The messages of the last cycle without rank 0. Training steps repeat: the same bits of the same cache
+/// give the same messages.
 #[derive(Default)]
 struct Memo {
     words: Vec<u64>,
     responses: Vec<Response>,
-    /// Uses of the cache when these messages had been its last ones.
+    /// The use count of the cache after these messages, if they were its last uses.
     uses: u64,
 }
 
@@ -132,7 +132,7 @@ impl BitVector {
         }
     }
 
-    /// Sorts what became ready into cached, invalid and uncached, and asks all ranks for their bits.
+    /// Sorts the tensors that became ready into cached, invalid and uncached, and starts the AND.
     fn ask(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         self.uncached.clear();
@@ -189,7 +189,7 @@ impl BitVector {
         out.push(Effect::Bitwise(bitwise, words));
     }
 
-    /// All ranks' bits are there: those of the AND, or those of the OR.
+    /// Handles the result of the AND, or of the OR.
     fn combined(
         &mut self,
         words: &[u64],
@@ -230,7 +230,7 @@ impl BitVector {
         Ok(())
     }
 
-    /// An AND of values and of their complements is that of one value if all have it.
+    /// The AND of a value and of its complement are unchanged exactly if all ranks have the same value.
     fn same_settings(&self, words: &[u64]) -> Result<(), ControlError> {
         for ((what, own), anded) in self.settings.into_iter().zip(words.chunks(2)) {
             if anded != [own as u64, !(own as u64)] {
@@ -241,7 +241,7 @@ impl BitVector {
         Ok(())
     }
 
-    /// Acts on the AND: returns what all ranks do now, or goes on to ask rank 0.
+    /// Acts on the AND: returns the responses, or starts the negotiation by rank 0.
     fn settle(
         &mut self,
         words: &[u64],
@@ -314,7 +314,7 @@ impl BitVector {
         }
     }
 
-    /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
+    /// Caches the tensors of rank 0's answer, in its order. Errors are not cached.
     fn remembered(&mut self, answer: Option<Answer>) -> Option<Answer> {
         let remembers = |response: &&Response| {
             response.error.is_none() || self.mutations.has(Mutation::ErrorsRemembered)
@@ -357,7 +357,7 @@ impl ControlPlane for BitVector {
                     self.ask(out);
                     return Ok(());
                 }
-                // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
+                // As Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 negotiates in every cycle.
                 self.queue.drain(&mut self.drained);
                 let wanted = self.shutdown.raised();
                 self.negotiation.request(&self.drained, Vec::new(), wanted, now, out)?

@@ -1,6 +1,5 @@
-//! Static buckets: tensors are assigned to messages beforehand, so that nothing is negotiated. What
-//! frameworks' own libraries do, which know the model; all ranks must register the same tensors in the
-//! same order.
+//! Static buckets: tensors are assigned to messages in advance, and nothing is negotiated. Frameworks' own
+//! libraries do this, since they know the model. All ranks must register the same tensors in the same order.
 //!
 //! `ddp` is torch DistributedDataParallel: the first step reduces one bucket of each kind of tensor; then
 //! buckets are rebuilt in the order in which rank 0 saw tensors become ready. A bucket closes at the first
@@ -30,13 +29,13 @@ use crate::topology::Rank;
 /// DDP's name in configurations and CSV files; a cap in MiB may follow.
 pub const DDP: &str = "ddp";
 
-/// The packs'; a size in MiB may follow.
+/// The name of packs; a size in MiB may follow.
 pub const PACKS: &str = "packs";
 
 const FIRST_CAP_BYTES: usize = 1 << 20;
 const CAP_BYTES: usize = 25 << 20;
 
-/// Reduces what was put together beforehand.
+/// Reduces static buckets.
 pub struct Buckets {
     base: &'static str,
     /// From the name.
@@ -47,13 +46,13 @@ pub struct Buckets {
     queue: Queue,
     shutdown: Shutdown,
     buckets: Vec<Arc<[TensorId]>>,
-    /// Of each name: ready in this step.
+    /// For each name: ready in this step.
     is_ready: Vec<bool>,
     /// Buckets reduced in this step.
     done: usize,
-    /// Tensors in the order in which they became ready in the first step; none afterwards.
+    /// Tensors in the order in which they became ready in the first step; `None` afterwards.
     observed: Option<Vec<TensorId>>,
-    /// The order of rank 0, if it comes before this rank needs it.
+    /// The order of rank 0, if it arrives before this rank needs it.
     early: Option<Vec<TensorId>>,
     in_cycle: bool,
     drained: Vec<u32>,
@@ -100,7 +99,7 @@ impl Buckets {
         ControlError::Unexpected { rank: self.rank, event }
     }
 
-    /// Reduces every bucket that is complete, and whose predecessors are.
+    /// Reduces every bucket that is complete and whose predecessors are complete.
     fn cycle(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         for &id in &self.drained {
@@ -126,7 +125,7 @@ impl Buckets {
                 Some(observed) if self.rank == 0 => self.announce(observed, out),
                 Some(_) => match self.early.take() {
                     Some(order) => self.rebuild(order),
-                    // The cycle ends when rank 0's order is here.
+                    // The cycle ends when the order of rank 0 arrives.
                     None => return,
                 },
                 None => {}

@@ -11,14 +11,14 @@ use super::tensor::TensorId;
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
     capacity: usize,
-    /// Of each bit: its tensor, and the number of that one's name.
+    /// For each bit: its tensor, and the number of the tensor's name.
     tensors: Vec<u32>,
     names: Vec<u32>,
-    /// Of each bit: when it was used last; times are counted, not measured. 0: a hole.
+    /// For each bit: the use count when it was last used; 0 for a hole.
     used: Vec<u64>,
-    /// Of each name, plus one; 0 for none.
+    /// For each name: its bit plus one; 0 for none.
     bit_of: Vec<u32>,
-    /// Uses so far.
+    /// The use count so far.
     now: u64,
     holes: usize,
     evictions: usize,
@@ -26,7 +26,7 @@ pub struct ResponseCache {
 }
 
 impl ResponseCache {
-    /// An empty cache for so many names.
+    /// An empty cache for `names` names.
     pub fn new(capacity: usize, names: usize, mutations: Mutations) -> ResponseCache {
         ResponseCache {
             capacity,
@@ -41,7 +41,7 @@ impl ResponseCache {
         }
     }
 
-    /// How many tensors it may hold.
+    /// The capacity in tensors.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -56,7 +56,7 @@ impl ResponseCache {
         self.tensors.is_empty()
     }
 
-    /// Entries that had to make room since this was last asked.
+    /// Returns and resets the number of evicted entries.
     pub fn take_evictions(&mut self) -> usize {
         std::mem::take(&mut self.evictions)
     }
@@ -73,7 +73,7 @@ impl ResponseCache {
         self.tensors[bit] as TensorId
     }
 
-    /// How often entries were used so far.
+    /// The use count so far.
     pub fn uses(&self) -> u64 {
         self.now
     }
@@ -114,7 +114,7 @@ impl ResponseCache {
         self.touch(bit);
     }
 
-    /// Forgets the tensor of a bit.
+    /// Erases the tensor of a bit.
     pub fn erase(&mut self, bit: usize) {
         if std::mem::take(&mut self.used[bit]) > 0 {
             self.bit_of[self.names[bit] as usize] = 0;
@@ -137,7 +137,7 @@ impl ResponseCache {
         self.holes = 0;
     }
 
-    /// Every bit's tensor, from the least recently used to the most; what must be alike on all ranks.
+    /// The tensor of every bit, from the least recently used to the most. It must be equal on all ranks.
     pub fn contents(&self) -> Vec<(usize, TensorId)> {
         self.bits_by_use().into_iter().map(|bit| (bit, self.tensor(bit))).collect()
     }

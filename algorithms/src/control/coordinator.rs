@@ -1,5 +1,5 @@
-//! The coordinator: every cycle, every rank tells rank 0 what became ready; rank 0 counts, and answers
-//! with what is ready everywhere.
+//! The coordinator: every cycle, every rank sends rank 0 the tensors that became ready; rank 0 counts, and
+//! answers with those that are ready on all ranks.
 //!
 //! As a star it is Horovod's original plane (v0.13.3 to v0.16.1), and to this day its slow path: a gather
 //! of request lists and a broadcast of responses in every cycle, idle ones too. The work of rank 0 grows
@@ -22,13 +22,13 @@ use crate::topology::Rank;
 /// The star's name in configurations and CSV files.
 pub const NAME: &str = "coordinator";
 
-/// The tree's; its radix may follow, as in `tree:4`.
+/// The tree's name; its radix may follow, as in `tree:4`.
 pub const TREE: &str = "tree";
 
-/// A rank's children in a tree, unless the name says so.
+/// The default radix: a rank has at most this many children.
 pub const RADIX: usize = 4;
 
-/// Asks rank 0 in every cycle.
+/// Negotiates by rank 0 in every cycle.
 pub struct Coordinator {
     name: String,
     queue: Queue,
@@ -38,12 +38,12 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// The plane of one rank, in which every rank talks to rank 0.
+    /// The plane of one rank in a star: every rank sends to rank 0.
     pub fn star(tensors: Arc<Tensors>, settings: &Settings) -> Coordinator {
         Coordinator::new(NAME.into(), None, tensors, settings)
     }
 
-    /// The plane of one rank, in which nobody hears from more than `radix` others.
+    /// The plane of one rank in a tree: every rank has at most `radix` children.
     pub fn tree(tensors: Arc<Tensors>, settings: &Settings, radix: usize) -> Coordinator {
         Coordinator::new(format!("{TREE}:{radix}"), Some(radix), tensors, settings)
     }

@@ -1,5 +1,5 @@
-//! All ranks of a world in one thread, cycle by cycle and without I/O: what a control plane costs by
-//! itself, up to whole machines. Messages are delivered at once, in the order of ranks.
+//! All ranks of a world in one thread, cycle by cycle and without I/O, to measure the cost of a control
+//! plane by itself. Messages are delivered at once, in the order of ranks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use crate::topology::Rank;
 /// A world of control planes.
 pub struct Lockstep {
     planes: Vec<Box<dyn ControlPlane>>,
-    /// What ranks ask to be combined, as far as they have asked, and how many have.
+    /// The bitwise reduction of the words of the ranks so far, and the number of those ranks.
     bits: Option<(Bitwise, Vec<u64>)>,
     asked: usize,
     in_flight: VecDeque<InFlight>,
     effects: Vec<Effect>,
     has_ended: Vec<bool>,
-    /// What each rank executed in the last cycle.
+    /// The responses that each rank executed in the last cycle.
     executed: Vec<Vec<Response>>,
     warnings: Vec<Stalled>,
     stopped: usize,
@@ -38,7 +38,7 @@ struct InFlight {
 }
 
 impl Lockstep {
-    /// A world of these planes, rank by rank.
+    /// A world of these planes, in the order of ranks.
     pub fn new(planes: Vec<Box<dyn ControlPlane>>) -> Lockstep {
         Lockstep {
             bits: None,
@@ -55,7 +55,7 @@ impl Lockstep {
         }
     }
 
-    /// A world that measures by this clock how long rank 0 takes.
+    /// Measures the time of rank 0 by this clock.
     pub fn with_clock(mut self, clock: impl FnMut() -> Duration + 'static) -> Lockstep {
         self.clock = Box::new(clock);
         self
@@ -69,10 +69,10 @@ impl Lockstep {
         self.deliver_timed(rank, Event::Ready(tensors))
     }
 
-    /// A rank wants all to stop.
+    /// A rank wants all ranks to shut down.
     ///
     /// # Errors
-    /// When they have.
+    /// When all ranks have shut down.
     pub fn shut_down(&mut self, rank: Rank) -> Result<(), ControlError> {
         self.deliver_timed(rank, Event::ShutDown)
     }
@@ -119,17 +119,17 @@ impl Lockstep {
         }
     }
 
-    /// What a rank did since this was last asked.
+    /// Returns and resets the report of a rank.
     pub fn take_report(&mut self, rank: Rank) -> Report {
         self.planes[rank].take_report()
     }
 
-    /// Warnings since this was last asked.
+    /// Returns and clears the warnings.
     pub fn take_warnings(&mut self) -> Vec<Stalled> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Time that rank 0 took since this was last asked, by the clock that was given.
+    /// Returns and resets the time of rank 0, by the clock of [`Lockstep::with_clock`].
     pub fn take_rank_0(&mut self) -> Duration {
         std::mem::take(&mut self.rank_0)
     }
@@ -141,8 +141,8 @@ impl Lockstep {
 
     /// Delivers all messages in flight, and those sent in response.
     fn deliver_all(&mut self) -> Result<(), ControlError> {
-        // Messages to rank 0 that follow each other are timed together: a look at the clock may take as long as
-        // one of them.
+        // Consecutive messages to rank 0 are timed together: reading the clock may take as long as one of
+        // them.
         let mut since = None;
         while let Some(InFlight { from, to, message }) = self.in_flight.pop_front() {
             let arrived = Event::Arrived { from, message: &message };
@@ -197,10 +197,10 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Combines what a rank gives with what those before it gave.
+    /// Reduces the words of a rank with those of the ranks before it.
     ///
     /// # Panics
-    /// If ranks ask for different things: planes that run in step do not.
+    /// If ranks ask for different reductions.
     fn combine(&mut self, bitwise: Bitwise, words: Vec<u64>) {
         self.asked += 1;
         let Some((other, combined)) = &mut self.bits else {

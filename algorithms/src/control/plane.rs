@@ -10,16 +10,16 @@ use super::stall::Stalled;
 use super::tensor::TensorId;
 use crate::topology::Rank;
 
-/// What happens to a control plane.
+/// An input of a control plane.
 #[derive(Clone, Copy, Debug)]
 pub enum Event<'a> {
-    /// These tensors of this rank may be reduced; they enter together, or none of them does.
+    /// These tensors of this rank are ready. They are taken together, or none of them is.
     Ready(&'a [TensorId]),
-    /// This rank wants all ranks to stop, once what they agree on in this cycle is done.
+    /// This rank wants all ranks to shut down after the responses of this cycle.
     ShutDown,
-    /// A cycle begins at this time since the start, the only notion of time.
+    /// A cycle begins, at this time since the start. Planes have no other clock.
     Cycle(Duration),
-    /// What all ranks asked for with [`Effect::Bitwise`], combined.
+    /// The result of [`Effect::Bitwise`] over all ranks.
     Combined(&'a [u64]),
     /// A message from another rank.
     Arrived {
@@ -30,69 +30,68 @@ pub enum Event<'a> {
     },
 }
 
-/// How bits of all ranks are combined.
+/// A bitwise reduction over all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bitwise {
-    /// A bit is set if it is on all ranks.
+    /// A bit is set if it is set on all ranks.
     And,
-    /// A bit is set if it is on some rank.
+    /// A bit is set if it is set on any rank.
     Or,
 }
 
-/// What a control plane wants done, in this order.
+/// What the driver of a control plane has to do, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Bring this message to a rank.
+    /// Send this message to a rank.
     Send {
         /// The receiver.
         to: Rank,
         /// Its bytes.
         message: Arc<[u8]>,
     },
-    /// Bring this message to every other rank.
+    /// Send this message to every other rank.
     Broadcast(Arc<[u8]>),
-    /// Combine these words over all ranks and give them back as [`Event::Combined`].
+    /// Reduce these words over all ranks; the result is [`Event::Combined`].
     Bitwise(Bitwise, Vec<u64>),
-    /// Do this now; the same on every rank.
+    /// Execute this response; it is the same on every rank.
     Execute(Response),
-    /// Tell the user.
+    /// Warn the user of a stalled tensor.
     Warn(Stalled),
-    /// All ranks stop after what they were told to execute; these tensors of this rank will not be
-    /// reduced.
+    /// All ranks stop after the responses so far. These tensors of this rank will not be reduced.
     Stop(Vec<TensorId>),
     /// The cycle is over for this rank.
     EndCycle,
 }
 
-/// One rank's part in agreeing what is reduced next.
+/// The control plane of one rank.
 pub trait ControlPlane: Send {
-    /// The one spelling of its name.
+    /// Its name, as in configurations and CSV files.
     fn name(&self) -> String;
 
-    /// Takes one event and appends what is to be done. `out` is the driver's, to be reused.
+    /// Handles one event and appends the effects to `out`, which the driver may reuse.
     ///
     /// # Errors
-    /// When a message is malformed, names an unknown tensor, or when the driver breaks the rules
-    /// (a tensor ready twice, which leaves the plane as it was). After any other error the plane is of
-    /// no use.
+    /// When a message is malformed or names an unknown tensor, or when an event is not allowed now. A
+    /// tensor that becomes ready twice leaves the plane as it was; after any other error the plane cannot
+    /// be used any more.
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError>;
 
-    /// What it has done since this was last asked.
+    /// Returns the report since the last call, and resets it.
     fn take_report(&mut self) -> Report;
 
-    /// False for a plane that has nothing to negotiate and wants to be asked as soon as a tensor is
-    /// ready, whatever the cycle time.
+    /// False for a plane that does not negotiate: its cycles begin as soon as a tensor is ready, whatever
+    /// the cycle time.
     fn is_paced(&self) -> bool {
         true
     }
 
-    /// Those whose messages it needs to go on with the cycle; none between cycles, and none while it waits
-    /// for a bitwise collective of all ranks.
+    /// The ranks whose messages it needs to continue the cycle; none between cycles, and none while it
+    /// waits for a bitwise reduction.
     fn waits_for(&self) -> Vec<Rank> {
         Vec::new()
     }
 
-    /// What ranks must hold alike between cycles: the tensor of each bit, in order of use.
+    /// The state that must be equal on all ranks between cycles: the tensor of each bit, in order of use.
     fn agreed(&self) -> Vec<(usize, TensorId)> {
         Vec::new()
     }

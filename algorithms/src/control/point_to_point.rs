@@ -26,7 +26,7 @@ use crate::topology::Rank;
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "point-to-point";
 
-/// Asks rank 0 in every cycle, tensor by tensor.
+/// Negotiates by rank 0 in every cycle, with a message per tensor.
 pub struct PointToPoint {
     queue: Queue,
     tally: Tally,
@@ -34,9 +34,9 @@ pub struct PointToPoint {
     drained: Vec<u32>,
     /// Between this rank's requests and the end of the answer.
     running: bool,
-    /// Rank 0: who has said in this cycle that this was all.
+    /// Rank 0: for each child, whether it has sent all its requests of this cycle.
     is_done: Vec<bool>,
-    /// How many have not.
+    /// The number of children that have not.
     missing: usize,
     /// Rank 0: messages of the next cycle.
     early: Vec<(Rank, Box<[u8]>)>,
@@ -83,7 +83,7 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// Rank 0: the answer, once everybody has said that this was all.
+    /// Rank 0: the answer, once all children have sent all their requests.
     fn answered(&mut self, out: &mut Vec<Effect>) -> Option<Answer> {
         if self.missing > usize::from(self.mutations.has(Mutation::EndNotAwaited)) {
             return None;

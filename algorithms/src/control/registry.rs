@@ -17,7 +17,7 @@ pub const NAMES: [&str; 6] = [
     buckets::PACKS,
 ];
 
-/// The control plane of that name for one rank, or `None` for an unknown name.
+/// The control plane of one rank by its name; `None` for an unknown name.
 pub fn find(
     name: &str,
     tensors: Arc<Tensors>,
@@ -47,7 +47,7 @@ pub fn find(
     })
 }
 
-/// The one spelling of a control plane's name, or `None` for an unknown one.
+/// The canonical spelling of a control plane's name (`tree` is `tree:4`); `None` for an unknown name.
 pub fn spelling(name: &str) -> Option<String> {
     find(name, Arc::default(), &Settings::new(0, 1)).map(|plane| plane.name())
 }

@@ -17,13 +17,13 @@ pub struct Settings {
     /// Fused messages hold at most this many bytes, unless a single tensor is larger; 0 turns
     /// fusion off. See [`crate::fusion::effective_threshold_bytes`].
     pub fusion_threshold_bytes: usize,
-    /// Responses that the bit-vector plane remembers; 0: none, rank 0 is asked in every cycle.
+    /// Capacity of the response cache of the bit-vector plane; with 0 every cycle is negotiated by rank 0.
     pub cache_capacity: usize,
     /// Groups that are not fused with one another (`HOROVOD_DISABLE_GROUP_FUSION`).
     pub groups: Option<Arc<Groups>>,
-    /// Whether to look for tensors that some ranks wait for in vain.
+    /// When to report stalled tensors; never if `None`.
     pub stall_check: Option<StallCheck>,
-    /// None but in tests of tests.
+    /// A mutation, in mutation tests only.
     pub mutations: Mutations,
 }
 

@@ -9,9 +9,9 @@ use super::report::Report;
 
 /// Whether this rank wants to shut down, and whether all ranks have.
 pub(super) struct Shutdown {
-    /// This rank wants all to stop.
+    /// This rank wants all ranks to shut down.
     pub(super) is_wanted: bool,
-    /// They have.
+    /// All ranks have shut down.
     is_over: bool,
     mutations: Mutations,
 }
@@ -21,7 +21,7 @@ impl Shutdown {
         Shutdown { is_wanted: false, is_over: false, mutations }
     }
 
-    /// Whether this rank tells the others that it wants to stop.
+    /// Whether this rank sends the others its wish to shut down.
     pub(super) fn raised(&self) -> bool {
         self.is_wanted && !self.mutations.has(Mutation::ShutDownNotRaised)
     }
@@ -30,7 +30,7 @@ impl Shutdown {
         if self.is_over { Err(ControlError::ShutDown { rank }) } else { Ok(()) }
     }
 
-    /// Ends the cycle with these responses, after which their tensors may become ready anew.
+    /// Ends the cycle with these responses, after which their tensors may become ready again.
     pub(super) fn end_cycle(
         &mut self,
         answer: Answer,

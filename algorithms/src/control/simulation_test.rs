@@ -33,7 +33,7 @@ use crate::topology::Rank;
 /// What happened in a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WorldSummary {
-    /// Events given to planes.
+    /// Events delivered to planes.
     pub events: usize,
     /// Messages executed on rank 0.
     pub messages: usize,
@@ -42,9 +42,9 @@ pub struct WorldSummary {
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The world.
+    /// The seed.
     pub seed: u64,
-    /// Its plane, ranks and fault.
+    /// The plane, ranks and fault of its world.
     pub world: String,
     /// What was found, and what was expected.
     pub what: String,
@@ -106,7 +106,7 @@ struct SimulatedRank {
     /// Name and version of each of the rank's tensors.
     numbering: Vec<(usize, usize)>,
     step: usize,
-    /// What is still to become ready in this step, the next first.
+    /// The tensors that are still to become ready in this step, the next first.
     coming: VecDeque<Vec<TensorId>>,
     /// Names that are ready, and those that are left in this step.
     ready: Vec<bool>,
@@ -117,7 +117,7 @@ struct SimulatedRank {
     asked: Option<usize>,
     in_cycle: bool,
     log: Vec<Executed>,
-    /// What all ranks must hold alike, after each cycle.
+    /// A hash of the state that must be equal on all ranks, after each cycle.
     agreed: Vec<u64>,
     stopped: Option<Vec<TensorId>>,
     is_dead: bool,
@@ -195,13 +195,13 @@ impl<'p> World<'p> {
         self.scheduled += 1;
     }
 
-    /// How long something takes: mostly short, at times long.
+    /// A random delay: mostly short, at times long.
     fn delay(&mut self) -> Time {
         let most = if self.random.once_in(30) { 5 * CYCLE as usize } else { self.plan.delay };
         1 + self.random.below(most) as Time
     }
 
-    /// What a rank makes ready in its next step, in which order and together with what.
+    /// Draws the tensors of a rank's next step, their order, and which become ready together.
     fn begin_step(&mut self, rank: Rank) {
         let (plan, step) = (self.plan, self.ranks[rank].step);
         let Some(names) = plan.steps.get(step) else { return };

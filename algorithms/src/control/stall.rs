@@ -5,24 +5,24 @@ use std::time::Duration;
 
 use crate::topology::Rank;
 
-/// A tensor that some ranks wait for, and others have not made ready.
+/// A tensor that is ready on some ranks and not on others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stalled {
     /// The tensor.
     pub name: String,
-    /// Who has not made it ready; in a tree, some rank in each of these ranks' subtrees.
+    /// The ranks on which it is not ready; in a tree, ranks whose subtrees contain such a rank.
     pub missing: Vec<Rank>,
-    /// Since the first rank made it ready.
+    /// The time since it became ready on the first rank.
     pub waited: Duration,
-    /// It has waited for so long that all ranks shut down.
+    /// Whether all ranks shut down because of it.
     pub shuts_down: bool,
 }
 
 impl fmt::Display for Stalled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 6;
-        let some: Vec<_> = self.missing.iter().take(MOST).map(Rank::to_string).collect();
-        let more = if self.missing.len() > MOST { ", ..." } else { "" };
+        const MAX: usize = 6;
+        let some: Vec<_> = self.missing.iter().take(MAX).map(Rank::to_string).collect();
+        let more = if self.missing.len() > MAX { ", ..." } else { "" };
         write!(
             f,
             "tensor \"{}\" has been waiting for {:.1} s: not ready on rank{} {}{more} ({} of them)",
@@ -36,17 +36,17 @@ impl fmt::Display for Stalled {
     }
 }
 
-/// When somebody is told that a tensor waits for some ranks.
+/// When a tensor that waits for some ranks is reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StallCheck {
-    /// A tensor that waits for longer is reported, again and again after as long.
+    /// A tensor that waits for longer is reported, and again after every such interval.
     pub warn_after: Duration,
     /// A tensor that waits for longer ends the job.
     pub shut_down_after: Option<Duration>,
 }
 
 impl Default for StallCheck {
-    /// Horovod's.
+    /// Horovod's defaults: a warning after a minute, and no shutdown.
     fn default() -> StallCheck {
         StallCheck { warn_after: Duration::from_secs(60), shut_down_after: None }
     }

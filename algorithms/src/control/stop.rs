@@ -1,17 +1,17 @@
 //! Why the fusion of tensors into a message stopped.
 
-/// Why a message holds no more tensors than it does.
+/// Why no more tensors were fused into a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// Nothing else was ready.
     Empty = 0,
-    /// The next one would have gone beyond the threshold.
+    /// The next one would have exceeded the threshold.
     Threshold = 1,
-    /// What else was ready is of another type, reduction, factor or device.
+    /// The others that were ready are of another type, reduction, factor or device.
     Unlike = 2,
     /// Its group is complete, and groups are not fused.
     Group = 3,
-    /// It is never fused: an error, or a bucket that was made beforehand.
+    /// It is never fused: an error, or a static bucket.
     Alone = 4,
 }
 
@@ -20,7 +20,7 @@ impl Stop {
     pub const ALL: [Stop; 5] =
         [Stop::Empty, Stop::Threshold, Stop::Unlike, Stop::Group, Stop::Alone];
 
-    /// The one spelling of its name.
+    /// Its name in CSV files.
     pub fn name(self) -> &'static str {
         match self {
             Stop::Empty => "empty",

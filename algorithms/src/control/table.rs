@@ -1,4 +1,4 @@
-//! Who has asked for which tensor: the coordinator's message table.
+//! The coordinator's message table: which reporters have requested which tensor.
 //!
 //! Most requests are, byte by byte, what this rank would send itself: they are counted after one comparison
 //! with the tensor that was registered after the last one, or a look-up. A request with other bytes is
@@ -14,7 +14,7 @@ use super::tensor::{Operation, Tensor, TensorId};
 use super::tensors::Tensors;
 use crate::topology::Rank;
 
-/// Requests of others that are remembered before the table forgets those that nobody waits for.
+/// The number of other ranks' requests that the table keeps before it drops those that are not pending.
 const MOST_REMEMBERED: usize = 1 << 16;
 
 /// Counts requests from several reporters: ranks, or children in a tree.
@@ -27,7 +27,7 @@ pub(super) struct Table {
     by_body: FastMap<Box<[u8]>, u32>,
     by_name: FastMap<Box<str>, u32>,
     rows: Vec<Row>,
-    /// A bit for each reporter that has asked, row by row.
+    /// A bit for each reporter that has requested it, row by row.
     reported: Vec<u64>,
     /// The request that is expected next.
     guess: usize,
@@ -43,31 +43,31 @@ struct Foreign {
     tensor: Tensor,
 }
 
-/// What is known of a name.
+/// The state of a name.
 #[derive(Clone, Default)]
 struct Row {
-    /// The request that came first, and from whom; the others must agree with it.
+    /// The first request, and its rank; the others must agree with it.
     first: Option<(u32, u32)>,
     count: u32,
-    /// This rank's own tensor of that name, once it has asked.
+    /// This rank's own tensor of that name, once it is requested.
     own: Option<u32>,
     since: Duration,
-    /// The disagreement of the earliest check that fails for anybody.
+    /// The mismatch of the earliest check that fails for any rank.
     error: Option<Box<(usize, String)>>,
 }
 
-/// A tensor that all reporters have asked for.
+/// A tensor that all reporters have requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complete {
     /// This rank's own.
     pub(super) tensor: TensorId,
-    /// Whose request came first.
+    /// The rank of the first request.
     pub(super) rank: Rank,
-    /// What is wrong.
+    /// The mismatch, if any.
     pub(super) error: Option<String>,
 }
 
-/// A tensor that some reporters have asked for, but not all.
+/// A tensor that some reporters have requested, but not all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Open {
     pub(super) name: String,
@@ -79,19 +79,19 @@ pub(super) struct Open {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Refused {
     Malformed(Malformed),
-    /// The reporter has asked for this tensor before.
+    /// The reporter has requested this tensor before.
     Twice(String),
 }
 
-/// One request that is to be counted.
+/// A request to be counted.
 #[derive(Clone, Copy)]
 pub(super) struct Asked<'a> {
-    /// Who reports it, from 0; this rank is 0.
+    /// The number of the reporter; this rank is 0.
     pub(super) reporter: usize,
-    /// Whose request it is.
+    /// The rank that requests it.
     pub(super) rank: Rank,
     pub(super) body: &'a [u8],
-    /// What is known to be wrong with it.
+    /// A mismatch that is already known.
     pub(super) error: Option<&'a str>,
     /// This rank's tensor, if it is its own request.
     pub(super) own: Option<TensorId>,
@@ -138,7 +138,7 @@ impl Table {
         }
     }
 
-    /// Counts a request; returns the tensor once all reporters have asked for it.
+    /// Counts a request; returns the tensor once all reporters have requested it.
     #[inline]
     pub(super) fn count(&mut self, asked: Asked) -> Result<Option<Complete>, Refused> {
         let request = match self.body(self.guess) {
@@ -182,7 +182,7 @@ impl Table {
         Ok(self.complete(at))
     }
 
-    /// A row is over, and may begin anew. None for a tensor that this rank has not asked for.
+    /// Completes a row, which may begin again. `None` for a tensor that this rank has not requested.
     fn complete(&mut self, at: usize) -> Option<Complete> {
         self.rows[at].own?;
         let words = self.reporters.div_ceil(64);
@@ -229,7 +229,7 @@ impl Table {
         Ok(first + request)
     }
 
-    /// Rows that wait for some reporter for longer than that.
+    /// Rows that have waited for some reporter for longer than `due`.
     pub(super) fn open(&self, now: Duration, longer_than: Duration) -> Vec<Open> {
         let words = self.reporters.div_ceil(64);
         let open = |(at, row): (usize, &Row)| {
@@ -256,10 +256,10 @@ impl Row {
     }
 }
 
-/// What is compared, and how it is shown.
+/// A property that is compared, and how it is shown.
 type Check = (&'static str, fn(&Tensor) -> String);
 
-/// What ranks must agree on, in the order of Horovod's checks.
+/// The properties on which ranks must agree, in the order of Horovod's checks.
 const CHECKS: [Check; 6] = [
     ("data types", |tensor| tensor.dtype.name().into()),
     ("operations", |tensor| tensor.operation.name().into()),
@@ -269,7 +269,7 @@ const CHECKS: [Check; 6] = [
     ("devices", |tensor| tensor.device.name().into()),
 ];
 
-/// Ranks may gather vectors of different lengths: the first dimension is each rank's own.
+/// Ranks may gather tensors of different lengths: the first dimension may differ.
 fn shape_to_agree_on(tensor: &Tensor) -> String {
     match (tensor.operation, &tensor.shape[..]) {
         (Operation::AllGather, [_, rest @ ..]) => format!("[any, {rest:?}]"),
@@ -277,7 +277,7 @@ fn shape_to_agree_on(tensor: &Tensor) -> String {
     }
 }
 
-/// The first difference between two ranks' ideas of a tensor, and the number of its check.
+/// The first mismatch between the tensors of two ranks, and the number of its check.
 #[cold]
 fn disagreement(first: (Rank, &Tensor), other: (Rank, &Tensor)) -> Option<(usize, String)> {
     let ((rank, tensor), (other_rank, other)) = (first, other);

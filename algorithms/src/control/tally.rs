@@ -1,5 +1,5 @@
-//! What a rank counts, its own requests and those of the ranks that report to it, until a tensor is complete.
-//! Rank 0's is the coordinator's: it fuses what is complete, and tells who keeps the others waiting.
+//! Counts requests, a rank's own and those of the ranks that report to it, until a tensor is complete. On
+//! rank 0 it also fuses complete tensors and reports stalls.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
 use crate::topology::Rank;
 
-/// One rank's count, over cycles.
+/// The count of one rank, over cycles.
 pub(super) struct Tally {
     pub(super) tensors: Arc<Tensors>,
     pub(super) rank: Rank,
     /// Those that report to this rank.
     pub(super) children: Range<Rank>,
-    /// Who has asked for what; empty at a leaf.
+    /// The requests of the reporters; empty on a leaf.
     table: Table,
-    /// What all of them have asked for, and is not yet passed on.
+    /// The tensors that all reporters have requested and that are not yet passed on.
     pub(super) complete: Vec<Complete>,
-    /// Somebody wants all ranks to stop.
+    /// A rank wants all ranks to shut down.
     pub(super) shut_down: bool,
     fusion: Fusion,
     stall_check: Option<StallCheck>,
@@ -36,7 +36,7 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// A rank's count of these children's requests and its own.
+    /// A count of the requests of these children and of the rank itself.
     pub(super) fn new(tensors: Arc<Tensors>, settings: &Settings, children: Range<Rank>) -> Tally {
         let &Settings { rank, mutations, .. } = settings;
         // A leaf counts nothing.
@@ -63,7 +63,7 @@ impl Tally {
         self.children.is_empty() && self.rank != 0
     }
 
-    /// A cycle begins with these requests of this rank, which a leaf only passes on.
+    /// Begins a cycle with these requests of this rank. A leaf only passes them on.
     pub(super) fn begin(
         &mut self,
         ids: &[u32],
@@ -101,7 +101,7 @@ impl Tally {
         Ok(count)
     }
 
-    /// Counts what is ready in all of a child's subtree.
+    /// Counts the tensors that are ready in all of a child's subtree.
     pub(super) fn subtree(&mut self, from: Rank, message: &[u8]) -> Result<(), ControlError> {
         let refuse = |malformed| ControlError::Malformed { from, malformed };
         let mut items = Items::ready(message).map_err(refuse)?;
@@ -114,7 +114,7 @@ impl Tally {
         Ok(())
     }
 
-    /// A child's number among those that report; this rank's own is 0.
+    /// The number of a child among the reporters; this rank is 0.
     fn reporter(&self, child: Rank) -> usize {
         child - self.children.start + 1
     }
@@ -131,15 +131,15 @@ impl Tally {
         Ok(())
     }
 
-    /// Rank 0: what is complete, fused, after what all ranks agreed on by other means.
+    /// Rank 0: the complete tensors, fused, after those that all ranks agreed on by their caches.
     pub(super) fn fused(&mut self, cached: Vec<Candidate>) -> Vec<Response> {
         let candidate = |done: Complete| Candidate { tensor: done.tensor, error: done.error };
         let new = self.complete.drain(..).map(candidate).collect();
         self.fusion.messages(cached, new, &self.tensors)
     }
 
-    /// Rank 0, at the beginning of a cycle: now and then it tells who is missing for what. Returns true if
-    /// all must shut down for that.
+    /// Rank 0, at the beginning of a cycle: warns of stalled tensors from time to time. Returns true if all
+    /// ranks must shut down because of one.
     pub(super) fn look_for_stalls(&mut self, now: Duration, out: &mut Vec<Effect>) -> bool {
         let Some(check) = self.stall_check.filter(|_| self.rank == 0) else { return false };
         let due = check.shut_down_after.unwrap_or(check.warn_after).min(check.warn_after);

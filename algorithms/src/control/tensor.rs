@@ -64,7 +64,7 @@ impl DataType {
     }
 }
 
-/// How parts are combined, with Horovod's codes.
+/// A reduction operation, with Horovod's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ReduceOp {
@@ -109,7 +109,7 @@ impl ReduceOp {
     }
 }
 
-/// What is to be done with a tensor. Planes negotiate both; the engine carries out allreduces.
+/// The collective operation on a tensor. Planes negotiate both; the engine executes allreduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Every rank gets the reduction of all ranks' tensors.
@@ -128,7 +128,7 @@ impl Operation {
     }
 }
 
-/// Where a tensor lies. There is one process per device, so no more is to be told.
+/// Where a tensor lies. There is one process per device, so it has no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
     /// In the memory of the host.
@@ -147,16 +147,16 @@ impl Device {
     }
 }
 
-/// What a rank knows of a tensor before it is ready: all that ranks must agree on.
+/// The properties of a tensor on which ranks must agree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Unique among the tensors that are ready on a rank; ties the tensors of different ranks together.
+    /// Unique among the tensors that are ready on a rank; identifies the tensor on all ranks.
     pub name: String,
-    /// What is to be done.
+    /// The collective operation.
     pub operation: Operation,
     /// Element type.
     pub dtype: DataType,
-    /// Reduction.
+    /// Reduction operation.
     pub op: ReduceOp,
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,

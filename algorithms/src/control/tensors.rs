@@ -8,16 +8,16 @@ use super::hash::FastMap;
 use super::message;
 use super::tensor::{Tensor, TensorId};
 
-/// The tensors of one rank, registered once; from then on they go by number. A name may be registered
-/// several times, with another shape or type each: only one of them can be ready at a time.
+/// The tensors of one rank, registered once and then known by number. A name may be registered several
+/// times, with different shapes or types: only one of them can be ready at a time.
 #[derive(Clone, Debug, Default)]
 pub struct Tensors {
     list: Vec<Tensor>,
     numbers: FastMap<String, u32>,
-    /// Of each name: its tensors.
+    /// For each name: its tensors.
     versions: Vec<Vec<TensorId>>,
-    /// Of each tensor: the number of its name, its size in bytes, its kind, and its request. Tensors of
-    /// one kind may be reduced by one and the same call.
+    /// For each tensor: the number of its name, its size in bytes, its kind, and its request. Tensors of
+    /// one kind may be fused.
     names: Vec<u32>,
     sizes: Vec<usize>,
     kinds: Vec<u32>,
@@ -27,7 +27,10 @@ pub struct Tensors {
 }
 
 impl Tensors {
-    /// Registers tensors in order. An error names a tensor that comes twice, alike in everything.
+    /// Registers tensors in order.
+    ///
+    /// # Errors
+    /// [`ControlError::RegisteredTwice`] when two tensors are equal in everything.
     pub fn new(list: Vec<Tensor>) -> Result<Tensors, ControlError> {
         let mut tensors = Tensors::default();
         let mut kinds = HashMap::new();
@@ -58,8 +61,7 @@ impl Tensors {
         self.sizes[id]
     }
 
-    /// True if two tensors may be reduced by one and the same call: same operation, type, reduction,
-    /// factors and device.
+    /// True if two tensors may be fused: same operation, type, reduction, factors and device.
     pub fn may_fuse(&self, a: TensorId, b: TensorId) -> bool {
         self.kinds[a] == self.kinds[b]
     }
@@ -69,7 +71,7 @@ impl Tensors {
         self.kinds[id] as usize
     }
 
-    /// How many there are.
+    /// The number of tensors.
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -84,7 +86,7 @@ impl Tensors {
         &self.list[id]
     }
 
-    /// How many names there are.
+    /// The number of names.
     pub fn names(&self) -> usize {
         self.versions.len()
     }
@@ -105,7 +107,7 @@ impl Tensors {
         self.numbers.get(name).map(|&number| number as usize)
     }
 
-    /// A tensor's request, as it goes over the wire.
+    /// A tensor's encoded request.
     #[inline]
     pub fn request(&self, id: TensorId) -> &[u8] {
         let Range { start, end } = self.requests[id];

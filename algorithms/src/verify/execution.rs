@@ -39,7 +39,7 @@ pub fn programs(programs: &[Program]) -> Result<(), Violation> {
     orders.try_for_each(|order| Execution::new(programs).run(order))
 }
 
-/// Where one rank is in its program.
+/// The progress of one rank in its program.
 #[derive(Clone, Default)]
 struct Progress {
     begun: usize,
@@ -60,7 +60,7 @@ struct Execution<'a> {
     taken: Vec<u32>,
     held: Contributors,
     chunks: usize,
-    /// Of each chunk of each rank: sends begun and not taken, which may be reading it.
+    /// For each chunk of each rank: sends begun and not taken, which may be reading it.
     readers: Vec<u32>,
     /// For each chunk of each rank, since it was last written: the rank that took it last, and the
     /// number of the message.

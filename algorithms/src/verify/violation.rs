@@ -7,7 +7,7 @@ use crate::algorithm::{Unsupported, Volume};
 use crate::schedule::{Action, Move};
 use crate::topology::Rank;
 
-/// Why a schedule is refused. Its text names step, rank and chunk.
+/// Why a schedule or program is refused. The text names step, rank and chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are named and Display says what they mean")]
@@ -16,25 +16,25 @@ pub enum Violation {
     Unsupported(Unsupported),
     /// A move names itself, or a rank or chunk that does not exist.
     InvalidMove { step: usize, rank: Rank, entry: Move, ranks: usize, chunks: usize },
-    /// A send whose receiver expects nothing (more).
+    /// A send without a matching receive.
     NotExpected { step: usize, from: Rank, to: Rank, sent: Move },
-    /// A receive whose sender sends nothing (more).
+    /// A receive without a matching send.
     NotSent { step: usize, from: Rank, to: Rank, expected: Move },
     /// The two ends of a transfer disagree.
     Disagree { step: usize, from: Rank, to: Rank, sent: Move, expected: Move },
     /// Two transfers of a step write one chunk, and not both are reductions.
     WrittenTwice { step: usize, rank: Rank, chunk: usize },
-    /// A reduction adds somebody a second time.
+    /// A reduction adds the part of a rank a second time.
     ReducedTwice { step: usize, from: Rank, rank: Rank, chunk: usize, part: Rank },
-    /// Somebody's part never arrived.
+    /// The part of a rank is missing at the end.
     MissingPart { steps: usize, rank: Rank, chunk: usize, part: Rank },
-    /// The result is right, but costs something else than promised.
+    /// The result is right, but the volume is not the promised one.
     Volume { rank: Rank, promised: Volume, found: Volume },
     /// A program overwrites a chunk that another rank may still be reading.
     Overwritten { step: usize, rank: Rank, by: Rank, chunk: usize },
-    /// A program puts a chunk into a rank that has not handed it over.
+    /// A program puts a chunk into a rank that has not sent it since it was last written.
     NotHandedOver { step: usize, rank: Rank, by: Rank, chunk: usize },
-    /// The result is right, but takes another number of steps than promised.
+    /// The result is right, but the number of steps is not the promised one.
     Steps { promised: usize, found: usize },
     /// The compiled programs wait for one another.
     Blocked { step: usize, rank: Rank, peer: Rank, chunks: Range<usize>, sending: bool },

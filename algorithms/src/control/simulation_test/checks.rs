@@ -69,8 +69,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// For whom a rank waits: inside a cycle for a message or a collective, and between cycles for whoever
-    /// has not made ready what it has.
+    /// The ranks for which a rank waits: inside a cycle for a message or a reduction, and between cycles for
+    /// those on which its tensors are not ready.
     fn waits_for(&self, rank: Rank) -> Vec<Rank> {
         let state = &self.ranks[rank];
         if self.bits[rank].is_some() {
@@ -127,7 +127,8 @@ impl World<'_> {
         self.check_warnings()
     }
 
-    /// A stall is reported by name, with who is missing, and ends the world; nothing else is reported.
+    /// Checks that a stall is reported with name and missing rank and shuts down all ranks, and that nothing
+    /// else is reported.
     fn check_warnings(&self) -> Result<(), String> {
         let Fault::Stall { name, rank, .. } = self.plan.fault else {
             let stops = self.ranks.iter().any(|state| state.stopped.is_some());
