@@ -1,5 +1,4 @@
-//! What an algorithm is: a function from a topology to a schedule, with the steps and volumes that it
-//! promises.
+//! The trait of algorithms: functions from a topology to a schedule, with promised steps and volumes.
 
 use std::fmt;
 

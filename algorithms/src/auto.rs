@@ -1,12 +1,11 @@
-//! The algorithm that suits a buffer's size and the world: chosen among candidates, in
-//! [`crate::registry`] all registered ones.
+//! Chooses an algorithm by the size of the buffer, among candidates for a topology.
 //!
-//! Candidates are those that no other one beats in the coefficients of [`Cost`]: whatever the machine,
-//! one of them is the best. For a machine of known alpha, beta and gamma each takes a time that grows
-//! linearly with the buffer, so the choice is the lower envelope of a few straight lines. Where
-//! candidates have been measured, the measurements choose instead.
+//! The choice is among the candidates that no other one beats in every coefficient of [`Cost`]: on every
+//! machine, one of them is the best. With alpha, beta and gamma given, the time of each is a linear
+//! function of the size, so the choice is the lower envelope of a few straight lines. If there are
+//! measurements, these decide instead.
 //!
-//! Cost: that of whatever is chosen. Where no size is given, it is the choice for large buffers.
+//! Cost: that of the chosen algorithm. Without a size it is that of the choice for large buffers.
 
 use std::sync::Arc;
 
@@ -39,8 +38,8 @@ enum By {
     Measurement(Vec<(usize, Candidate)>),
 }
 
-/// A cluster of nodes with NVLink inside and InfiniBand between them, in round numbers: assumed, for
-/// whoever has measured nothing.
+/// A cluster of nodes with NVLink inside and InfiniBand between them, in round numbers: assumed where
+/// nothing is measured.
 pub const ASSUMED: Machine = Machine {
     inside: Link { alpha_s: 2e-6, beta_s: 1.0 / 50e9 },
     between: Link { alpha_s: 5e-6, beta_s: 1.0 / 10e9 },

@@ -1,5 +1,5 @@
-//! Schedules made of schedules: one phase after another, one schedule on many groups, one schedule
-//! in segments that follow each other.
+//! Schedules made of schedules: phases in sequence, a schedule on many groups of ranks, a schedule
+//! pipelined in segments.
 
 use std::ops::Range;
 

@@ -1,14 +1,14 @@
-//! What a schedule costs in the alpha-beta-gamma model, counted from the schedule itself.
+//! The cost of a schedule in the alpha-beta-gamma model, counted from the schedule itself.
 //!
-//! A message of m bytes takes alpha + m beta, on a link inside a node or between nodes; combining m
+//! A message of m bytes takes alpha + m beta, on a link inside a node or between nodes; reducing m
 //! bytes takes m gamma. Steps follow each other, a rank sends and receives at the same time (full
 //! duplex), messages of one step share a link but start together, and the ranks of a node share its
-//! link to the others. So the time of an allreduce of S bytes is, see [`Cost::time`], a sum over
-//! inside and between of `latencies` x alpha + `sent` x S beta, and (`reduced` + `exchanged`) x S gamma;
-//! besides, each message costs its sender's processor an overhead (o in LogP).
+//! link to other nodes. The time of an allreduce of S bytes ([`Cost::time`]) is the sum over links inside
+//! and between nodes of `latencies` x alpha + `sent` x S beta, plus (`reduced` + `exchanged`) x S gamma,
+//! plus an overhead of the sender's processor per message (o in LogP).
 //!
-//! The textbook's closed forms (Thakur, Rabenseifner and Gropp 2005; Patarasuk and Yuan 2009) are
-//! this file's tests.
+//! The unit tests check the closed forms of Thakur, Rabenseifner and Gropp (2005) and of Patarasuk and
+//! Yuan (2009).
 
 use crate::combinators::least_common_multiple;
 use crate::program::Bounds;

@@ -1,4 +1,4 @@
-//! Direct algorithms: everybody talks to everybody, in one step or two.
+//! Direct algorithms: every rank exchanges with every other, in one step or two.
 //!
 //! `one-shot`: every rank sends its whole buffer to every other, and each adds what it gets. One
 //! step, (n - 1) buffers sent: for tiny buffers inside a node. Ranks add in different orders, so

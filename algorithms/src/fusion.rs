@@ -1,8 +1,8 @@
-//! Tensor fusion: which ready tensors travel together in one message.
+//! Tensor fusion: which ready tensors share one message.
 //!
 //! Horovod's greedy rule (`FuseResponses` in its controller), with its look-ahead: a response that
-//! does not fit the message being filled is set aside, and the next ones may still join, as long as
-//! what was set aside would fit too.
+//! does not fit the message being filled is skipped, and the next ones may still join, as long as the
+//! skipped ones would fit, too.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! A schedule written down move by move, for small worlds: to look at, to change, to test with.
+//! A schedule as a list of moves, for small worlds: to inspect, to change, to test with.
 
 use crate::schedule::{Part, Schedule};
 use crate::topology::Rank;

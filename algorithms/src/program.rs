@@ -1,9 +1,9 @@
-//! One rank's schedule as a flat list of operations, each with what it has to wait for.
+//! One rank's schedule as a flat list of operations with dependencies.
 //!
-//! A schedule says "all moves of a step read the state before it". An executor that waited for
-//! whole steps would idle; so [`Program::compile`] works out, chunk by chunk, what each operation
-//! really depends on, as two numbers. The program knows chunks, not elements, hence one program
-//! serves every length; see [`Bounds`].
+//! All moves of a schedule's step read the state before the step. An executor that waited for whole steps
+//! would idle, so [`Program::compile`] computes the dependencies of each operation chunk by chunk, as two
+//! numbers. A program is in terms of chunks, not elements, so it serves buffers of every length; see
+//! [`Bounds`].
 
 use std::ops::Range;
 
@@ -112,11 +112,11 @@ impl Program {
     /// The programs of all ranks, with puts: copies that the sender writes itself, where ranks can write each
     /// other's memory.
     ///
-    /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the very rank
-    /// that puts, in one message of just these chunks, and to nobody else. That rank has taken them
-    /// before its own send begins, because they were combined with, copied or put into the chunks that
-    /// it sends; so nobody reads or writes the receiver's chunks any more, and the receiver has long
-    /// begun. Both ends must agree, hence the whole world at once: for small worlds.
+    /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the rank that puts, in
+    /// one message of exactly these chunks, and to no other rank. That rank has taken them before its own
+    /// send begins, because they were reduced with, copied or put into the chunks that it sends. So no rank
+    /// reads or writes the receiver's chunks any more, and the receiver has begun. Both ends must agree, so
+    /// the whole world is compiled at once: for small worlds.
     pub fn compile_world(schedule: &dyn Schedule) -> Vec<Program> {
         let ranks = schedule.ranks();
         let mut programs: Vec<_> =
@@ -129,7 +129,7 @@ impl Program {
             }
         }
         for to in 0..ranks {
-            // Of each chunk: to whom alone it was sent since it was last written, if so.
+            // For each chunk: the only send of it since it was last written, if there is just one.
             let mut reader: Vec<Reader> = vec![Reader::None; schedule.chunks()];
             let (mut received, mut from_each) = (0, vec![0; ranks]);
             for at in 0..programs[to].ops.len() {

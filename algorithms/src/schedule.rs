@@ -1,9 +1,8 @@
-//! A schedule says which rank sends which chunk to whom, in which step.
+//! A schedule: which rank sends which chunks to which rank, in which step.
 //!
-//! It is a formula, not a list: [`Schedule::part`] answers for *one rank in one step*, so that a
-//! ring over 27,600 ranks (1.5 billion transfers) costs nothing until somebody asks. Buffers are
-//! cut into [`Schedule::chunks`] chunks; bytes, element types and uneven ends are the business of
-//! whoever runs a schedule.
+//! It is a formula, not a list: [`Schedule::part`] computes the moves of *one rank in one step*, so a
+//! ring over 27,600 ranks (1.5 billion transfers) takes no memory. Buffers are cut into
+//! [`Schedule::chunks`] chunks; bytes, element types and uneven chunks are left to the executor.
 
 use std::fmt;
 use std::ops::Range;

@@ -1,32 +1,31 @@
-//! How long a collective takes on a machine, in virtual time: another reader of schedules.
+//! How long a collective takes on a machine, in virtual time.
 //!
 //! | engine | does | for |
 //! |---|---|---|
-//! | [`crate::cost`] | adds up the slowest rank of every step | single numbers, bounds |
-//! | [`rounds`] | each rank's own clock, step by step; of ranks that do the same it looks at one | whole machines |
-//! | [`events`] | every message by itself, in the order of time | what steps hide |
+//! | [`crate::cost`] | sums the slowest rank of every step | coefficients, bounds |
+//! | [`rounds`] | the clock of each rank, step by step; of ranks that do the same, one | whole machines |
+//! | [`events`] | every message, in the order of time | overlap and contention across steps |
 //!
-//! None of them knows an algorithm: they see [`crate::schedule::Schedule`] and a [`machine::Machine`].
+//! They depend on no algorithm, only on a [`crate::schedule::Schedule`] and a [`machine::Machine`].
 //!
-//! **What all agree on.** A rank begins a step when it has received and combined everything of the step
-//! before; it does not wait for others to begin theirs (receives are posted ahead). Its messages leave one
-//! after another through one of its two ports, one to its own node and one to the network; what arrives
-//! for a step passes the receiving port in the order of arrival, once the steps before are served; and is
-//! then combined, one message at a time, while the next one arrives. So a message of m bytes that begins at
-//! t is there at t + alpha + m beta if nothing is in its way, and done kappa + m gamma later.
+//! **Common assumptions.** A rank begins a step when it has received and reduced all messages of the step
+//! before; it does not wait for other ranks (receives are posted ahead). Its messages leave one after
+//! another through two ports, one to its own node and one to the network. Messages of a step pass the
+//! receiving port in the order of arrival, after those of earlier steps, and are then reduced one at a
+//! time, while the next one arrives. Without contention a message of m bytes that begins at t has arrived
+//! at t + alpha + m beta, and is reduced kappa + m gamma later.
 //!
-//! **Where they differ.**
-//! - What the ranks of a node share ([`machine::Shared`]: network cards, the node's way to the network, the
-//!   bus between sockets) is divided evenly among the messages of a step by [`rounds`], max-min fairly, and
-//!   passes one message after another, whatever its step, in [`events`]. With one rank to a node nothing is
-//!   shared, and both
-//!   agree to the last digits.
-//! - [`crate::cost`] lets no rank be ahead of the others, so it charges every step of a ring the slowest
-//!   link, where the others find the mean of all links around the ring; and it combines only after the
-//!   last message of a step. With one rank to a node and gamma = 0 it agrees for whatever is the
-//!   same for all ranks (messages of a step share a link there, and queue here).
+//! **Differences.**
+//! - The capacities that the ranks of a node share ([`machine::Shared`]: network cards, the node's link to
+//!   the network, the bus between sockets) are divided max-min fairly among the messages of a step by
+//!   [`rounds`]; in [`events`] messages pass them one after another, whatever their step. With one rank
+//!   per node nothing is shared, and both agree to the last digits.
+//! - In [`crate::cost`] no rank is ahead of the others, so every step of a ring costs the slowest link,
+//!   where the others give the mean over all links of the ring; and reducing begins after the last message
+//!   of a step. With one rank per node and gamma = 0 it agrees for schedules in which all ranks do the
+//!   same. (The messages of a step share a link there, and queue here.)
 //!
-//! Chunks are taken to be equally long (bytes over chunks, as a fraction).
+//! Chunks are assumed to have equal length: bytes over chunks, as a fraction.
 
 mod clock;
 pub mod events;

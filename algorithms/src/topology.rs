@@ -1,4 +1,4 @@
-//! Where ranks live: nodes, and the ranks on each of them.
+//! The placement of ranks on nodes.
 
 use std::fmt;
 use std::ops::Range;

@@ -2,10 +2,10 @@
 //!
 //! Instead of numbers, each chunk of each rank holds the set of ranks whose part it contains. A
 //! reduction unites two sets, which must be disjoint; a copy replaces one. At the end every chunk of
-//! every rank must hold everybody; ranks that only serve others ([`Schedule::contributes`]) begin with
-//! empty sets, and may end with any. On the way the two ends of each transfer must agree, no chunk is
-//! written twice in a step unless both writes are reductions, and each rank must move exactly the
-//! volume that the algorithm's header promises. The idea is that of msccl-tools' checker.
+//! every rank must hold all ranks. Ranks that do not contribute ([`Schedule::contributes`]) begin with
+//! empty sets, and may end with any. In every step the two ends of each transfer must agree, no chunk is
+//! written twice unless both writes are reductions, and each rank must move exactly the volume that the
+//! algorithm promises. The idea is that of msccl-tools' checker.
 //!
 //! Matched steps imply freedom from deadlock for an executor that posts a whole step before it
 //! waits. The executor here posts further ahead, so [`algorithm`] also runs the compiled programs under

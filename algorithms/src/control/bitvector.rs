@@ -6,7 +6,7 @@
 //! something uncached, or something invalid: cached under this name, but in another shape or type. Only
 //! then a second collective, an OR, finds the invalid entries, which all ranks erase. Without uncached
 //! tensors rank 0 is not involved: all ranks fuse the common bits, in ascending order, by themselves.
-//! Otherwise the cycle goes on as the coordinator's does, with the common cached tensors in front.
+//! Otherwise the cycle continues as the coordinator's, with the common cached tensors first.
 //!
 //! The first contribution of Romero et al., "Accelerating Collective Communication in Data Parallel
 //! Training across Deep Learning Frameworks", NSDI 2022; Horovod v0.16.2 (pull request 902).
@@ -133,7 +133,7 @@ impl BitVector {
     }
 
     /// Sorts the tensors that became ready into cached, invalid and uncached, and starts the AND.
-    fn ask(&mut self, out: &mut Vec<Effect>) {
+    fn begin_and(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         self.uncached.clear();
         self.invalid.clear();
@@ -264,7 +264,7 @@ impl BitVector {
             let shut_down = words[0] & NO_SHUT_DOWN == 0;
             let (uncached, now) = (&self.uncached, self.now);
             let answer = self.negotiation.request(uncached, ready, shut_down, now, out)?;
-            return Ok(self.remembered(answer));
+            return Ok(self.cached(answer));
         }
         if self.memo.words != common || self.mutations.has(Mutation::BitsInOrderOfReadiness) {
             let common_bits = bits(common, STATUS_BITS);
@@ -315,12 +315,12 @@ impl BitVector {
     }
 
     /// Caches the tensors of rank 0's answer, in its order. Errors are not cached.
-    fn remembered(&mut self, answer: Option<Answer>) -> Option<Answer> {
-        let remembers = |response: &&Response| {
+    fn cached(&mut self, answer: Option<Answer>) -> Option<Answer> {
+        let is_cached = |response: &&Response| {
             response.error.is_none() || self.mutations.has(Mutation::ErrorsRemembered)
         };
         let mut ids: Vec<TensorId> = Vec::new();
-        for response in answer.as_ref()?.responses.iter().filter(remembers) {
+        for response in answer.as_ref()?.responses.iter().filter(is_cached) {
             ids.extend(&*response.tensors);
         }
         if self.mutations.has(Mutation::UsesInAnotherOrder) {
@@ -354,7 +354,7 @@ impl ControlPlane for BitVector {
                 self.now = now;
                 self.shutdown.is_wanted |= self.negotiation.look_for_stalls(now, out);
                 if self.cache.capacity() > 0 {
-                    self.ask(out);
+                    self.begin_and(out);
                     return Ok(());
                 }
                 // As Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 negotiates in every cycle.
@@ -365,7 +365,7 @@ impl ControlPlane for BitVector {
             Event::Combined(words) => self.combined(words, out)?,
             Event::Arrived { from, message } => {
                 let answer = self.negotiation.arrived(from, message, &self.queue, out)?;
-                self.remembered(answer)
+                self.cached(answer)
             }
         };
         let Some(answer) = answer else {

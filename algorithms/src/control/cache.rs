@@ -1,9 +1,9 @@
-//! The response cache: which tensors all ranks have agreed on before, each with a bit.
+//! The response cache: the tensors that all ranks have agreed on before, each with a bit.
 //!
-//! Every rank holds the same cache, because entries are made, refreshed and erased only by what all ranks
-//! do in the same order. When it is full the least recently used entry makes room, and the
-//! new one inherits its bit. Erasing leaves a hole until bits are numbered anew, the least recently used
-//! first (Horovod's `ResponseCache`).
+//! Every rank holds the same cache, because entries are inserted, refreshed and erased only by operations
+//! that all ranks execute in the same order. When it is full the least recently used entry is evicted, and
+//! the new one takes its bit. An erased entry leaves a hole until bits are renumbered, the least recently
+//! used first (Horovod's `ResponseCache`).
 
 use super::mutation::{Mutation, Mutations};
 use super::tensor::TensorId;

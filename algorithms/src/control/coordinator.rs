@@ -1,11 +1,10 @@
 //! The coordinator: every cycle, every rank sends rank 0 the tensors that became ready; rank 0 counts, and
 //! answers with those that are ready on all ranks.
 //!
-//! As a star it is Horovod's original plane (v0.13.3 to v0.16.1), and to this day its slow path: a gather
-//! of request lists and a broadcast of responses in every cycle, idle ones too. The work of rank 0 grows
-//! with ranks x tensors. As a tree of some radix, ranks pass on what is ready in all of their
-//! subtree, and no rank hears from more than `radix` others; after Kurth et al., "Exascale Deep Learning
-//! for Climate Analytics", SC 2018.
+//! As a star it is Horovod's original plane (v0.13.3 to v0.16.1), and still its slow path: a gather of
+//! request lists and a broadcast of responses in every cycle, even idle ones. The work of rank 0 grows with
+//! ranks x tensors. As a tree, each rank has at most `radix` children and passes on the tensors that are
+//! ready in all of its subtree; after Kurth et al., "Exascale Deep Learning for Climate Analytics", SC 2018.
 
 use std::sync::Arc;
 

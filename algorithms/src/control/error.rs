@@ -15,7 +15,7 @@ pub enum ControlError {
     /// A tensor became ready again before it was reduced.
     ReadyTwice { name: String },
     /// A rank requests a tensor that it has requested before.
-    AskedTwice { from: Rank, name: String },
+    RequestedTwice { from: Rank, name: String },
     /// A message cannot be read.
     Malformed { from: Rank, malformed: Malformed },
     /// A response names a tensor that this rank never registered, or that is not ready on it.
@@ -43,7 +43,7 @@ impl fmt::Display for ControlError {
                 "tensor \"{name}\" became ready again before it was reduced; wait for its \
                  completion, or use another name"
             ),
-            ControlError::AskedTwice { from, name } => write!(
+            ControlError::RequestedTwice { from, name } => write!(
                 f,
                 "rank {from} asks for tensor \"{name}\" a second time, before the first was \
                  answered; do all ranks run the same build?"

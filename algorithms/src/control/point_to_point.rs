@@ -1,12 +1,12 @@
 //! The coordinator of the first Horovod (up to v0.13.2, that of the 2018 paper): a message to rank 0 for
-//! every tensor that became ready, and one that says that these were all; then a message to every rank for
-//! every response, and one that ends the cycle.
+//! every tensor that became ready, and one that ends the list; then a message to every rank for every
+//! response, and one that ends the cycle.
 //!
 //! With n tensors and r responses in a cycle rank 0 receives (n + 1)(P - 1) messages and sends
-//! (r + 1)(P - 1). It counts them as they come. Bytes are taken as those of lists of one; the last messages
-//! are empty. Horovod has replaced it by collectives ([`super::coordinator`]),
-//! which are trees inside, since it did not work beyond some 10,000 GPUs. Its background loop slept for the
-//! whole cycle time before each cycle; here cycles are paced alike for all planes.
+//! (r + 1)(P - 1). It counts requests as they arrive. Message sizes are those of lists of one; the last
+//! messages are empty. Horovod replaced this plane by collectives ([`super::coordinator`]), which are trees
+//! internally, since it did not scale beyond some 10,000 GPUs. Its background loop slept for the whole cycle
+//! time before each cycle; here all planes have the same pace.
 
 use std::sync::Arc;
 
@@ -126,7 +126,7 @@ impl PointToPoint {
     }
 
     /// Other ranks: sends what is ready to rank 0, one by one.
-    fn ask(&mut self, out: &mut Vec<Effect>) {
+    fn send_requests(&mut self, out: &mut Vec<Effect>) {
         let Tally { tensors, complete, shut_down, .. } = &mut self.tally;
         let mut send = |list: Writer, bytes_horovod| {
             let message = list.finish();
@@ -168,7 +168,7 @@ impl ControlPlane for PointToPoint {
                 self.queue.drain(&mut self.drained);
                 self.tally.begin(&self.drained, self.shutdown.raised(), now)?;
                 if rank != 0 {
-                    self.ask(out);
+                    self.send_requests(out);
                     return Ok(());
                 }
                 for (from, message) in std::mem::take(&mut self.early) {

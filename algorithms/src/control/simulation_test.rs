@@ -14,6 +14,7 @@
 
 mod checks;
 mod plan;
+mod random;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -21,7 +22,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use plan::{Fault, Plan, Random};
+pub use plan::{Fault, Plan};
+pub use random::Random;
 
 use super::mutation::Mutations;
 use super::plane::{Bitwise, ControlPlane, Effect, Event};

@@ -1,8 +1,8 @@
 //! The coordinator's message table: which reporters have requested which tensor.
 //!
-//! Most requests are, byte by byte, what this rank would send itself: they are counted after one comparison
-//! with the tensor that was registered after the last one, or a look-up. A request with other bytes is
-//! read, and compared field by field with the one that came first.
+//! Most requests have the bytes that this rank would send itself. They are counted after one comparison with
+//! the tensor registered after the last one, or a look-up. A request with other bytes is decoded, and
+//! compared field by field with the first request of the name.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// The number of other ranks' requests that the table keeps before it drops those that are not pending.
-const MOST_REMEMBERED: usize = 1 << 16;
+const MAX_FOREIGN: usize = 1 << 16;
 
 /// Counts requests from several reporters: ranks, or children in a tree.
 pub(super) struct Table {
@@ -69,7 +69,7 @@ pub(super) struct Complete {
 
 /// A tensor that some reporters have requested, but not all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct Pending {
     pub(super) name: String,
     pub(super) missing: Vec<usize>,
     pub(super) waited: Duration,
@@ -77,7 +77,7 @@ pub(super) struct Open {
 
 /// Why a request is not counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum Rejection {
     Malformed(Malformed),
     /// The reporter has requested this tensor before.
     Twice(String),
@@ -85,7 +85,7 @@ pub(super) enum Refused {
 
 /// A request to be counted.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct Request<'a> {
     /// The number of the reporter; this rank is 0.
     pub(super) reporter: usize,
     /// The rank that requests it.
@@ -140,38 +140,38 @@ impl Table {
 
     /// Counts a request; returns the tensor once all reporters have requested it.
     #[inline]
-    pub(super) fn count(&mut self, asked: Asked) -> Result<Option<Complete>, Refused> {
-        let request = match self.body(self.guess) {
-            Some(body) if body == asked.body => self.guess,
-            _ => self.look_up(asked.body).map_err(Refused::Malformed)?,
+    pub(super) fn count(&mut self, request: Request) -> Result<Option<Complete>, Rejection> {
+        let id = match self.body(self.guess) {
+            Some(body) if body == request.body => self.guess,
+            _ => self.look_up(request.body).map_err(Rejection::Malformed)?,
         };
-        self.guess = request + 1;
-        let at = self.row(request);
-        let word = at * self.reporters.div_ceil(64) + asked.reporter / 64;
-        let (word, bit) = (&mut self.reported[word], 1 << (asked.reporter % 64));
+        self.guess = id + 1;
+        let at = self.row(id);
+        let word = at * self.reporters.div_ceil(64) + request.reporter / 64;
+        let (word, bit) = (&mut self.reported[word], 1 << (request.reporter % 64));
         if *word & bit != 0 {
-            return Err(Refused::Twice(self.tensor(request).name.clone()));
+            return Err(Rejection::Twice(self.tensor(id).name.clone()));
         }
         *word |= bit;
         let row = &mut self.rows[at];
         row.count += 1;
-        if let Some(own) = asked.own {
+        if let Some(own) = request.own {
             row.own = Some(own as u32);
         }
         match row.first {
             None => {
-                row.first = Some((asked.rank as u32, request as u32));
-                row.since = asked.now;
+                row.first = Some((request.rank as u32, id as u32));
+                row.since = request.now;
                 self.open += 1;
             }
-            Some((rank, first)) if first != request as u32 => {
+            Some((rank, first)) if first != id as u32 => {
                 let first = (rank as Rank, self.tensor(first as usize));
-                let found = disagreement(first, (asked.rank, self.tensor(request)));
+                let found = disagreement(first, (request.rank, self.tensor(id)));
                 self.rows[at].disagree(found);
             }
             Some(_) => {}
         }
-        if let Some(error) = asked.error {
+        if let Some(error) = request.error {
             self.rows[at].disagree(Some((0, error.to_string())));
         }
         let early =
@@ -210,7 +210,7 @@ impl Table {
             return Ok(first + request as usize);
         }
         let tensor = decode_request(body)?;
-        if self.foreign.len() >= MOST_REMEMBERED && self.open == 0 {
+        if self.foreign.len() >= MAX_FOREIGN && self.open == 0 {
             *self = Table::new(self.tensors.clone(), self.reporters, self.mutations);
         }
         let row = known.unwrap_or_else(|| match self.by_name.get(tensor.name.as_str()) {
@@ -230,7 +230,7 @@ impl Table {
     }
 
     /// Rows that have waited for some reporter for longer than `due`.
-    pub(super) fn open(&self, now: Duration, longer_than: Duration) -> Vec<Open> {
+    pub(super) fn open(&self, now: Duration, longer_than: Duration) -> Vec<Pending> {
         let words = self.reporters.div_ceil(64);
         let open = |(at, row): (usize, &Row)| {
             let (_, first) = row.first?;
@@ -239,7 +239,7 @@ impl Table {
             let has = |reporter: &usize| reported[reporter / 64] >> (reporter % 64) & 1 == 1;
             let missing = (0..self.reporters).filter(|reporter| !has(reporter)).collect();
             let name = self.tensor(first as usize).name.clone();
-            (waited > longer_than).then_some(Open { name, missing, waited })
+            (waited > longer_than).then_some(Pending { name, missing, waited })
         };
         self.rows.iter().enumerate().filter_map(open).collect()
     }

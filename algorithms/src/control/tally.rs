@@ -11,7 +11,7 @@ use super::plane::Effect;
 use super::response::Response;
 use super::settings::Settings;
 use super::stall::{StallCheck, Stalled};
-use super::table::{Asked, Complete, Open, Refused, Table};
+use super::table::{Complete, Pending, Rejection, Request, Table};
 use super::tensor::TensorId;
 use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
@@ -80,8 +80,8 @@ impl Tally {
         }
         for id in ids {
             let body = tensors.request(id);
-            let asked = Asked { reporter: 0, rank, body, error: None, own: Some(id), now };
-            self.count(rank, asked, 0)?;
+            let request = Request { reporter: 0, rank, body, error: None, own: Some(id), now };
+            self.count(rank, request, 0)?;
         }
         Ok(())
     }
@@ -94,8 +94,8 @@ impl Tally {
         self.shut_down |= items.shut_down;
         let mut count = 0;
         while let Some((at, body)) = items.next_request().map_err(refuse)? {
-            let asked = Asked { reporter, rank: from, body, error: None, own: None, now };
-            self.count(from, asked, at)?;
+            let request = Request { reporter, rank: from, body, error: None, own: None, now };
+            self.count(from, request, at)?;
             count += 1;
         }
         Ok(count)
@@ -109,7 +109,7 @@ impl Tally {
         self.shut_down |= items.shut_down;
         while let Some(item) = items.next_subtree().map_err(refuse)? {
             let (rank, body, error) = (item.rank, item.body, item.error);
-            self.count(from, Asked { reporter, rank, body, error, own: None, now }, 0)?;
+            self.count(from, Request { reporter, rank, body, error, own: None, now }, 0)?;
         }
         Ok(())
     }
@@ -119,10 +119,10 @@ impl Tally {
         child - self.children.start + 1
     }
 
-    fn count(&mut self, from: Rank, asked: Asked, at: usize) -> Result<(), ControlError> {
-        let counted = self.table.count(asked).map_err(|refused| match refused {
-            Refused::Twice(name) => ControlError::AskedTwice { from, name },
-            Refused::Malformed(malformed) => {
+    fn count(&mut self, from: Rank, request: Request, at: usize) -> Result<(), ControlError> {
+        let counted = self.table.count(request).map_err(|rejection| match rejection {
+            Rejection::Twice(name) => ControlError::RequestedTwice { from, name },
+            Rejection::Malformed(malformed) => {
                 let malformed = Malformed { at: malformed.at + at, ..malformed };
                 ControlError::Malformed { from, malformed }
             }
@@ -156,7 +156,7 @@ impl Tally {
             .open(now, due)
             .into_iter()
             .map(|open| {
-                let Open { name, missing, waited } = open;
+                let Pending { name, missing, waited } = open;
                 let missing = missing.into_iter().map(rank_of).collect();
                 let shuts_down = check.shut_down_after.is_some_and(|most| waited > most);
                 Stalled { name, missing, waited, shuts_down }

@@ -45,17 +45,17 @@ struct World<'w> {
     locations: Vec<Location>,
     paths: Vec<Paths>,
     capacities: Vec<f64>,
-    /// When each capacity of each node is free again.
+    /// When each capacity of each node becomes free.
     free_s: Vec<f64>,
     queue: RadixHeap<Event>,
     messages: Vec<Message>,
-    /// Places in `messages` that are free.
+    /// Free indices in `messages`.
     spare: Vec<u32>,
     part: Part,
     transfers: usize,
 }
 
-/// One rank's progress.
+/// The progress of one rank.
 struct Rank {
     step: usize,
     expected: usize,
@@ -65,21 +65,21 @@ struct Rank {
     early: Vec<u32>,
 }
 
-/// Where a rank is.
+/// The location of a rank.
 #[derive(Clone, Copy)]
 struct Location {
     node: u32,
     local: u32,
 }
 
-/// Where a message is.
+/// The location of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// At what its receiver has for itself; before others at the same time.
+    /// At its receiver; handled before others at the same time.
     Receiver = 0,
-    /// At what the sender's node shares.
+    /// At the shared capacities of the sender's node.
     Out = 1,
-    /// At what the receiver's node shares.
+    /// At the shared capacities of the receiver's node.
     In = 2,
 }
 
@@ -99,7 +99,7 @@ impl Event {
         Event { order: [joined(of.to, of.step), joined(distance, last)], message }
     }
 
-    /// Who receives it, and in which step: known without a look at the message.
+    /// The receiver and the step, without access to the message.
     fn receiver(self) -> [usize; 2] {
         [(self.order[0] >> 32) as usize, self.order[0] as u32 as usize]
     }
@@ -265,7 +265,8 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A message goes through what a node shares, on the way out or in; returns when its first byte leaves.
+    /// Passes a message through the shared capacities of a node, out (0) or in (1); returns when its first byte
+    /// leaves them.
     fn pass(&mut self, at_s: f64, index: u32, direction: usize) -> Moment {
         let message = &self.messages[index as usize];
         let location = self.locations[[message.from, message.to][direction] as usize];
@@ -284,7 +285,7 @@ impl<'w> World<'w> {
         moment
     }
 
-    /// Lets a message of the current step in and combines it.
+    /// Receives a message of the current step and reduces it.
     fn take(&mut self, rank: usize, index: u32) {
         let message = self.messages[index as usize];
         self.spare.push(index);
