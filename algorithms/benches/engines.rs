@@ -1,7 +1,7 @@
 //! One allreduce of 64 MB in virtual time: on all of Summit's 4,600 nodes of 6 by rounds, and message by
 //! message.
 
-use algorithms::combine::Pipelined;
+use algorithms::combinators::Pipelined;
 use algorithms::registry::{ALL, find};
 use algorithms::simulate::machine::{Link, Machine, Shared};
 use algorithms::simulate::{events, rounds};

@@ -1,33 +1,45 @@
-//! The algorithm that suits a buffer's size and the world: chosen from all registered ones.
+//! Chooses an algorithm by the size of the buffer, among candidates for a topology.
 //!
-//! Candidates are those that no other one beats in the coefficients of [`Cost`]: whatever the machine,
-//! one of them is the best. For a machine of known alpha, beta and gamma each takes a time that grows
-//! linearly with the buffer, so the choice is the lower envelope of a few straight lines. Where
-//! candidates have been measured, the measurements choose instead.
+//! The choice is among the candidates that no other one beats in every coefficient of [`Cost`]: on every
+//! machine, one of them is the best. With alpha, beta and gamma given, the time of each is a linear
+//! function of the size, so the choice is the lower envelope of a few straight lines. If there are
+//! measurements, these decide instead.
 //!
-//! Cost: that of whatever is chosen. Where no size is given, it is the choice for large buffers.
+//! Cost: that of the chosen algorithm. Without a size it is that of the choice for large buffers.
 
 use std::sync::Arc;
 
+use crate::algorithm::{Algorithm, Choice, Unsupported, Volume};
 use crate::cost::{Cost, Link, Machine};
-use crate::registry::{self, Algorithm, Choice, Unsupported, Volume};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
+/// An algorithm among which to choose.
+#[derive(Clone)]
+pub struct Candidate {
+    /// The name under which it is registered.
+    pub name: String,
+    /// The algorithm.
+    pub algorithm: Arc<dyn Algorithm>,
+}
+
 /// Chooses by size.
-#[derive(Default)]
 pub struct Auto {
     by: By,
 }
 
 enum By {
-    Cost(Machine),
-    /// Names of algorithms, each with the smallest size in bytes that it is for; ascending from 0.
-    Measurement(Vec<(usize, String)>),
+    Cost {
+        /// What to choose among on a topology.
+        candidates: fn(&Topology) -> Vec<Candidate>,
+        machine: Machine,
+    },
+    /// Each with the smallest size in bytes that it is for; ascending from 0.
+    Measurement(Vec<(usize, Candidate)>),
 }
 
-/// A cluster of nodes with NVLink inside and InfiniBand between them, in round numbers: assumed, for
-/// whoever has measured nothing.
+/// A cluster of nodes with NVLink inside and InfiniBand between them, in round numbers: assumed where
+/// nothing is measured.
 pub const ASSUMED: Machine = Machine {
     inside: Link { alpha_s: 2e-6, beta_s: 1.0 / 50e9 },
     between: Link { alpha_s: 5e-6, beta_s: 1.0 / 10e9 },
@@ -35,39 +47,35 @@ pub const ASSUMED: Machine = Machine {
     overhead_s: 5e-7,
 };
 
-impl Default for By {
-    fn default() -> By {
-        By::Cost(ASSUMED)
-    }
-}
-
 impl Auto {
-    /// Chooses by cost on this machine.
-    pub fn on(machine: Machine) -> Auto {
-        Auto { by: By::Cost(machine) }
+    /// Chooses by cost on this machine among the candidates that there are on a topology.
+    pub fn by_cost(candidates: fn(&Topology) -> Vec<Candidate>, machine: Machine) -> Auto {
+        Auto { by: By::Cost { candidates, machine } }
     }
 
-    /// Chooses as measurements say: names of algorithms, each with the smallest size in bytes that it
-    /// is for, ascending.
+    /// Chooses as measurements say: algorithms, each with the smallest size in bytes that it is for,
+    /// ascending.
     ///
     /// # Panics
     /// When the first size is not 0.
-    pub fn measured(table: Vec<(usize, String)>) -> Auto {
+    pub fn by_measurement(table: Vec<(usize, Candidate)>) -> Auto {
         assert_eq!(table.first().map(|(from_bytes, _)| *from_bytes), Some(0), "sizes start at 0");
         Auto { by: By::Measurement(table) }
     }
 
-    fn table(&self, topology: &Topology) -> Vec<(usize, String)> {
+    fn table(&self, topology: &Topology) -> Vec<(usize, Candidate)> {
         match &self.by {
             By::Measurement(table) => table.clone(),
-            By::Cost(machine) => envelope(&candidates(topology), machine),
+            By::Cost { candidates, machine } => {
+                envelope(&pareto_front(candidates(topology), topology), machine)
+            }
         }
     }
 
     fn for_large(&self, topology: &Topology) -> Arc<dyn Algorithm> {
         let table = self.table(topology);
-        let (_, name) = table.last().expect("there is a choice for every size");
-        registry::find(name).expect("choices are registered")
+        let (_, candidate) = table.last().expect("there is a choice for every size");
+        candidate.algorithm.clone()
     }
 }
 
@@ -89,65 +97,50 @@ impl Algorithm for Auto {
     }
 
     fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
-        let choice = |(from_bytes, name): (usize, String)| {
-            let algorithm = registry::find(&name).expect("choices are registered");
+        let choice = |(from_bytes, Candidate { name, algorithm })| {
             Ok(Choice { from_bytes, name, schedule: algorithm.schedule(topology)? })
         };
         self.table(topology).into_iter().map(choice).collect()
     }
 }
 
-/// The algorithms that may be the best for some size on some machine, with what they cost, as they are
-/// registered.
-pub fn candidates(topology: &Topology) -> Vec<(String, Cost)> {
-    let mut front: Vec<(String, Cost)> = Vec::new();
-    for name in names(topology) {
-        let algorithm = registry::find(&name).expect("registered");
-        let Ok(schedule) = algorithm.schedule(topology) else { continue };
+/// The candidates that no other one beats in every coefficient of [`Cost`], with their cost.
+pub fn pareto_front(candidates: Vec<Candidate>, topology: &Topology) -> Vec<(Candidate, Cost)> {
+    let mut front: Vec<(Candidate, Cost)> = Vec::new();
+    for candidate in candidates {
+        let Ok(schedule) = candidate.algorithm.schedule(topology) else { continue };
         let cost = Cost::of(&*schedule, topology);
-        let beats = |a: &Cost, b: &Cost| a.is_at_most(b) && !b.is_at_most(a);
-        if front.iter().all(|(_, other)| !beats(other, &cost)) {
-            front.retain(|(_, other)| !beats(&cost, other));
-            front.push((name, cost));
+        let dominates = |a: &Cost, b: &Cost| a.is_at_most(b) && !b.is_at_most(a);
+        if front.iter().all(|(_, other)| !dominates(other, &cost)) {
+            front.retain(|(_, other)| !dominates(&cost, other));
+            front.push((candidate, cost));
         }
     }
     front
 }
 
-/// Everything registered that neither groups nor chooses; over nodes of several ranks also what runs
-/// over others.
-fn names(topology: &Topology) -> Vec<String> {
-    let plain = || registry::ALL.iter().filter(|entry| !entry.takes_inner() && !entry.chooses());
-    let mut names: Vec<_> = plain().map(|entry| entry.name.to_string()).collect();
-    if topology.nodes() > 1 && topology.ranks() > topology.nodes() {
-        for outer in ["hierarchical", "leader"] {
-            names.extend(plain().map(|inner| format!("{outer}:{}", inner.name)));
-        }
-    }
-    names
-}
-
 /// The lower envelope of the candidates' times over size.
-fn envelope(candidates: &[(String, Cost)], machine: &Machine) -> Vec<(usize, String)> {
+fn envelope(candidates: &[(Candidate, Cost)], machine: &Machine) -> Vec<(usize, Candidate)> {
     let line = |cost: &Cost| (cost.latency(machine), cost.seconds_per_byte(machine));
-    let lines: Vec<_> = candidates.iter().map(|(name, cost)| (line(cost), name)).collect();
+    let lines: Vec<_> =
+        candidates.iter().map(|(candidate, cost)| (line(cost), candidate)).collect();
     // The least latency; of those the fewest seconds per byte.
     let first = lines.iter().min_by(|(a, _), (b, _)| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    let (mut current, name) = *first.expect("some algorithm supports every world");
-    let mut table = vec![(0, name.to_string())];
-    // What meets the current line next is better from there on.
+    let (mut current, candidate) = *first.expect("some algorithm supports every world");
+    let mut table = vec![(0, candidate.clone())];
+    // The flatter line that crosses the current one first is the best from there on.
     let next = |(latency, slope): (f64, f64)| {
         let flatter = lines.iter().filter(move |((_, other), _)| *other < slope * (1.0 - 1e-9));
-        let meets =
-            flatter.map(move |(line, name)| ((line.0 - latency) / (slope - line.1), line, name));
-        meets.min_by(|(a, la, _), (b, lb, _)| a.total_cmp(b).then(la.1.total_cmp(&lb.1)))
+        let crossings = flatter
+            .map(move |(line, candidate)| ((line.0 - latency) / (slope - line.1), line, candidate));
+        crossings.min_by(|(a, la, _), (b, lb, _)| a.total_cmp(b).then(la.1.total_cmp(&lb.1)))
     };
-    while let Some((size_bytes, &line, name)) = next(current) {
+    while let Some((size_bytes, &line, candidate)) = next(current) {
         current = line;
-        table.push((size_bytes.ceil() as usize, name.to_string()));
+        table.push((size_bytes.ceil() as usize, (*candidate).clone()));
     }
     // Of choices for the same size the last one is the better.
-    let begins = |table: &[(usize, String)], at: usize| table.get(at + 1).map(|next| next.0);
+    let begins = |table: &[(usize, Candidate)], at: usize| table.get(at + 1).map(|next| next.0);
     let kept = |&at: &usize| begins(&table, at) != Some(table[at].0);
     (0..table.len()).filter(kept).map(|at| table[at].clone()).collect()
 }
@@ -155,11 +148,11 @@ fn envelope(candidates: &[(String, Cost)], machine: &Machine) -> Vec<(usize, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::verify;
+    use crate::{registry, verify};
 
     fn best(topology: &Topology, size_bytes: usize, machine: &Machine) -> f64 {
-        let times = names(topology).into_iter().filter_map(|name| {
-            let schedule = registry::find(&name).unwrap().schedule(topology).ok()?;
+        let times = registry::eligible(topology).into_iter().filter_map(|candidate| {
+            let schedule = candidate.algorithm.schedule(topology).ok()?;
             Some(Cost::of(&*schedule, topology).time(size_bytes, machine))
         });
         times.fold(f64::INFINITY, f64::min)
@@ -191,7 +184,7 @@ mod tests {
                 Topology::uniform(1, 8),
                 Topology::new(&[3, 1, 2]),
             ] {
-                let auto = Auto::on(machine);
+                let auto = registry::auto_by_cost(machine);
                 let choices = auto.choices(&world).unwrap();
                 assert!(choices[0].from_bytes == 0);
                 assert!(choices.is_sorted_by(|a, b| a.from_bytes < b.from_bytes));
@@ -213,7 +206,7 @@ mod tests {
     #[test]
     fn small_buffers_get_few_steps_and_large_ones_few_bytes() {
         let names = |world: &Topology| {
-            let choices = Auto::default().choices(world).unwrap();
+            let choices = registry::auto_by_cost(ASSUMED).choices(world).unwrap();
             choices.into_iter().map(|choice| choice.name).collect::<Vec<_>>()
         };
         assert_eq!(names(&Topology::flat(8)), ["one-shot", "two-shot"]);
@@ -224,7 +217,7 @@ mod tests {
 
     #[test]
     fn measurements_overrule_the_model() {
-        let auto = Auto::measured(vec![(0, "tree".into()), (1024, "ring".into())]);
+        let auto = registry::auto_by_measurement(vec![(0, "tree".into()), (1024, "ring".into())]);
         let choices = auto.choices(&Topology::flat(4)).unwrap();
         let found: Vec<_> = choices.iter().map(|c| (c.from_bytes, &*c.name)).collect();
         assert_eq!(found, [(0, "tree"), (1024, "ring")]);

@@ -14,14 +14,14 @@
 
 use std::ops::Range;
 
-use crate::combine::Fold;
-use crate::halving_doubling::{Butterfly, HalvingDoubling, there_and_back};
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
+use crate::combinators::Fold;
+use crate::halving_doubling::{Butterfly, HalvingDoubling, reduce_scatter_all_gather};
 use crate::schedule::Schedule;
 use crate::swing::peer;
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of halves at swinging distances.
+/// Recursive halving and doubling with the distances of Swing.
 pub struct Bine;
 
 impl Algorithm for Bine {
@@ -31,7 +31,10 @@ impl Algorithm for Bine {
 
     fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let butterfly = Butterfly { peer, window };
-        Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), butterfly))))
+        Ok(Box::new(Fold::new(
+            topology.ranks(),
+            reduce_scatter_all_gather(topology.ranks(), butterfly),
+        )))
     }
 
     fn steps(&self, topology: &Topology) -> usize {

@@ -1,16 +1,16 @@
-//! What a schedule costs in the alpha-beta-gamma model, counted from the schedule itself.
+//! The cost of a schedule in the alpha-beta-gamma model, counted from the schedule itself.
 //!
-//! A message of m bytes takes alpha + m beta, on a link inside a node or between nodes; combining m
+//! A message of m bytes takes alpha + m beta, on a link inside a node or between nodes; reducing m
 //! bytes takes m gamma. Steps follow each other, a rank sends and receives at the same time (full
 //! duplex), messages of one step share a link but start together, and the ranks of a node share its
-//! link to the others. So the time of an allreduce of S bytes is, see [`Cost::time`], a sum over
-//! inside and between of `latencies` x alpha + `sent` x S beta, and (`reduced` + `exchanged`) x S gamma;
-//! besides, each message costs its sender's processor an overhead (o in LogP).
+//! link to other nodes. The time of an allreduce of S bytes ([`Cost::time`]) is the sum over links inside
+//! and between nodes of `latencies` x alpha + `sent` x S beta, plus (`reduced` + `exchanged`) x S gamma,
+//! plus an overhead of the sender's processor per message (o in LogP).
 //!
-//! The textbook's closed forms (Thakur, Rabenseifner and Gropp 2005; Patarasuk and Yuan 2009) are
-//! this file's tests.
+//! The unit tests check the closed forms of Thakur, Rabenseifner and Gropp (2005) and of Patarasuk and
+//! Yuan (2009).
 
-use crate::combine::least_common_multiple;
+use crate::combinators::least_common_multiple;
 use crate::program::Bounds;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Topology;
@@ -18,28 +18,27 @@ use crate::topology::Topology;
 /// The coefficients of an allreduce's time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Cost {
-    /// On links inside nodes, the busiest rank's.
+    /// Links inside nodes, for the busiest rank.
     pub inside: Level,
-    /// On links between nodes, the busiest node's.
+    /// Links between nodes, for the busiest node.
     pub between: Level,
-    /// Buffers that the busiest rank combines, step by step: how often S gamma is paid.
+    /// Buffers that the busiest rank reduces, summed over steps: the factor of S gamma.
     pub reduced: f64,
-    /// Buffers that the busiest rank receives while it sends the very chunks, step by step: in place,
-    /// such exchanges take a copy, which is taken to cost as much as combining.
+    /// Buffers that the busiest rank receives in the step in which it sends the same chunks, summed over
+    /// steps. In place, such an exchange needs a copy, which is assumed to cost as much as reducing.
     pub exchanged: f64,
-    /// Messages that the busiest rank sends, step by step: how often the overhead is paid.
+    /// Messages that the busiest rank sends, summed over steps: the factor of the overhead.
     pub messages: f64,
-    /// Messages that a rank sends, on average: what counts where ranks share processors.
+    /// Messages that a rank sends on average; relevant where ranks share processors.
     pub messages_mean: f64,
 }
 
-/// What is paid on one kind of link.
+/// The coefficients of one kind of link.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Level {
-    /// Steps in which this is the slowest kind of link that anything travels on: how often alpha is
-    /// paid.
+    /// Steps in which this is the slowest kind of link in use: the factor of alpha.
     pub latencies: f64,
-    /// Buffers that pass the busiest link, step by step: how often S beta is paid.
+    /// Buffers over the busiest link, summed over steps: the factor of S beta.
     pub sent: f64,
 }
 
@@ -50,9 +49,9 @@ pub struct Machine {
     pub inside: Link,
     /// Between nodes.
     pub between: Link,
-    /// Seconds per byte combined.
+    /// Seconds per byte reduced.
     pub gamma_s: f64,
-    /// Seconds of a rank's processor per message that it sends.
+    /// Seconds of processor time per message sent.
     pub overhead_s: f64,
 }
 
@@ -129,9 +128,9 @@ impl Cost {
         cost
     }
 
-    /// What no point-to-point allreduce of n ranks, each on a node of its own, can do without, each by
-    /// itself: ceil(log2 n) latencies, 2(n - 1)/n buffers sent, (n - 1)/n combined (Chan et al. 2007),
-    /// 2(n - 1) messages in all, one per latency. No algorithm reaches all of them.
+    /// Lower bounds of each coefficient for a point-to-point allreduce of n ranks, each on a node of its own:
+    /// ceil(log2 n) latencies, 2(n - 1)/n buffers sent, (n - 1)/n reduced (Chan et al. 2007), 2(n - 1)
+    /// messages in all, one per latency. No algorithm reaches all of them.
     pub fn bound(ranks: usize) -> Cost {
         let others = (ranks - 1) as f64 / ranks as f64;
         let latencies = f64::from(ranks.next_power_of_two().ilog2());
@@ -145,26 +144,26 @@ impl Cost {
         }
     }
 
-    /// Seconds for an allreduce of so many bytes per rank: [`Self::latency`] and what grows with size.
+    /// Seconds for an allreduce of `size_bytes` per rank: [`Self::latency`], and a part that grows linearly.
     pub fn time(&self, size_bytes: usize, machine: &Machine) -> f64 {
         self.latency(machine) + size_bytes as f64 * self.seconds_per_byte(machine)
     }
 
-    /// Seconds for an allreduce of nothing.
+    /// Seconds for an allreduce of an empty buffer.
     pub fn latency(&self, machine: &Machine) -> f64 {
         self.inside.latencies * machine.inside.alpha_s
             + self.between.latencies * machine.between.alpha_s
             + self.messages * machine.overhead_s
     }
 
-    /// Seconds that each further byte per rank takes.
+    /// Seconds per byte of the buffer.
     pub fn seconds_per_byte(&self, machine: &Machine) -> f64 {
         self.inside.sent * machine.inside.beta_s
             + self.between.sent * machine.between.beta_s
             + (self.reduced + self.exchanged) * machine.gamma_s
     }
 
-    /// No coefficient is larger than the other's: on no machine whatsoever is it slower.
+    /// True if no coefficient is larger than the other's, so that it is slower on no machine.
     pub fn is_at_most(&self, other: &Cost) -> bool {
         let coefficients = |cost: &Cost| {
             let Cost { inside, between, reduced, exchanged, messages, messages_mean } = *cost;
@@ -175,7 +174,7 @@ impl Cost {
     }
 }
 
-/// Elements that all ranks together send inside nodes, and between nodes, for a buffer of `elements`.
+/// The elements that all ranks together send inside nodes, and between nodes, for a buffer of `elements`.
 pub fn levels(schedule: &dyn Schedule, topology: &Topology, elements: usize) -> [usize; 2] {
     let bounds = Bounds::new(elements, schedule.chunks());
     let (mut sent, mut part) = ([0; 2], Part::default());
@@ -196,7 +195,7 @@ pub fn levels(schedule: &dyn Schedule, topology: &Topology, elements: usize) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::combine::Pipelined;
+    use crate::combinators::Pipelined;
     use crate::registry::{ALL, find};
 
     fn cost(name: &str, world: &Topology) -> Cost {

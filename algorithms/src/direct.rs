@@ -1,4 +1,4 @@
-//! Direct algorithms: everybody talks to everybody, in one step or two.
+//! Direct algorithms: every rank exchanges with every other, in one step or two.
 //!
 //! `one-shot`: every rank sends its whole buffer to every other, and each adds what it gets. One
 //! step, (n - 1) buffers sent: for tiny buffers inside a node. Ranks add in different orders, so
@@ -10,14 +10,14 @@
 //!
 //! After the all-pairs algorithms of MSCCL++ (Microsoft).
 
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Everything to everybody.
+/// The `one-shot` algorithm.
 pub struct OneShot;
 
-/// A chunk to its owner, and back to everybody.
+/// The `two-shot` algorithm.
 pub struct TwoShot;
 
 impl Algorithm for OneShot {
@@ -38,7 +38,7 @@ impl Algorithm for OneShot {
         Volume { sent: others, received: others }
     }
 
-    /// Nearly a buffer per rank: beyond a large node anything else sends less, in few steps more.
+    /// A rank sends n - 1 buffers. Beyond a large node every other algorithm sends less, in few steps more.
     fn limit(&self) -> Option<Limit> {
         Some(Limit {
             ranks: 64,
@@ -66,7 +66,7 @@ impl Algorithm for TwoShot {
         Volume { sent: 2 * others, received: 2 * others }
     }
 
-    /// A message to every other rank at once: no machine connects more of them all to all.
+    /// A rank sends a message to every other rank at once; no larger machine connects all ranks directly.
     fn limit(&self) -> Option<Limit> {
         Some(Limit {
             ranks: 1024,

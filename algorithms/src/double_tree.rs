@@ -8,12 +8,12 @@
 //! both directions of its link are busy.
 //!
 //! Cost: 2 ceil(log2 n) steps. A rank sends each chunk once to its parent and once to each child, at
-//! most 2 buffers in all; in segments (see [`crate::combine::Pipelined`]) up and down overlap.
+//! most 2 buffers in all; in segments (see [`crate::combinators::Pipelined`]) up and down overlap.
 //!
 //! After P. Sanders, J. Speck and J. L. Traeff, "Two-tree algorithms for full bandwidth broadcast,
 //! reduction and scan", Parallel Computing 35 (2009), in NCCL's construction.
 
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -54,7 +54,7 @@ impl TwoTrees {
         self.n.next_power_of_two().trailing_zeros() as usize
     }
 
-    /// The name of a rank in a tree.
+    /// The number of a rank in a tree.
     fn rename(&self, rank: Rank, tree: usize) -> Rank {
         match tree {
             0 => rank,
@@ -63,7 +63,7 @@ impl TwoTrees {
         }
     }
 
-    /// The rank of a name in a tree.
+    /// The rank of a number in a tree.
     fn rank(&self, name: Rank, tree: usize) -> Rank {
         match tree {
             0 => name,

@@ -1,13 +1,16 @@
-//! Tensor fusion: which ready tensors travel together in one message.
+//! Tensor fusion: which ready tensors share one message.
 //!
 //! Horovod's greedy rule (`FuseResponses` in its controller), with its look-ahead: a response that
-//! does not fit the message being filled is set aside, and the next ones may still join, as long as
-//! what was set aside would fit too.
+//! does not fit the message being filled is skipped, and the next ones may still join, as long as the
+//! skipped ones would fit, too.
 
 use std::sync::Arc;
 
-use crate::control::flaw::{Flaw, Flaws};
-use crate::control::{Response, TensorId, Tensors};
+use crate::control::mutation::{Mutation, Mutations};
+use crate::control::response::Response;
+pub use crate::control::stop::Stop;
+use crate::control::tensor::TensorId;
+use crate::control::tensors::Tensors;
 use crate::topology::Topology;
 
 /// Horovod rounds the threshold to a multiple of this many bytes (64 doubles) per local rank.
@@ -22,7 +25,7 @@ pub fn effective_threshold_bytes(threshold_bytes: usize, topology: &Topology) ->
     }
 }
 
-/// What is to be fused: a tensor that is ready everywhere, or an error about one, which travels alone.
+/// A tensor that is ready on all ranks, to be fused; or an error about one, which is not fused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// The tensor.
@@ -38,44 +41,7 @@ impl Candidate {
     }
 }
 
-/// Why a message holds no more tensors than it does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stop {
-    /// Nothing else was ready.
-    Empty = 0,
-    /// The next one would have gone beyond the threshold.
-    Threshold = 1,
-    /// What else was ready is of another type, reduction, factor or device.
-    Unlike = 2,
-    /// Its group is complete, and groups are not fused.
-    Group = 3,
-    /// It is never fused: an error, or a bucket that was made beforehand.
-    Alone = 4,
-}
-
-impl Stop {
-    /// Every reason.
-    pub const ALL: [Stop; 5] =
-        [Stop::Empty, Stop::Threshold, Stop::Unlike, Stop::Group, Stop::Alone];
-
-    /// The one spelling of its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stop::Empty => "empty",
-            Stop::Threshold => "threshold",
-            Stop::Unlike => "unlike",
-            Stop::Group => "group",
-            Stop::Alone => "alone",
-        }
-    }
-
-    /// The reason of a code on the wire.
-    pub fn from_code(code: u8) -> Option<Stop> {
-        Stop::ALL.get(code as usize).copied()
-    }
-}
-
-/// Which tensors belong together, where groups are not fused with one another
+/// The groups of tensors, where groups are not fused with one another
 /// (`HOROVOD_DISABLE_GROUP_FUSION`). A tensor in no group is a group of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
@@ -89,7 +55,7 @@ impl Groups {
     }
 }
 
-/// The rule by which a rank fuses.
+/// The fusion rule of a rank.
 #[derive(Clone, Debug)]
 pub struct Fusion {
     threshold_bytes: usize,
@@ -97,16 +63,20 @@ pub struct Fusion {
 }
 
 impl Fusion {
-    /// Messages of at most so many bytes; with groups, each group by itself.
-    pub fn new(threshold_bytes: usize, groups: Option<Arc<Groups>>, flaws: Flaws) -> Fusion {
-        let ignored = flaws.has(Flaw::ThresholdIgnored);
-        let groups = groups.filter(|_| !flaws.has(Flaw::GroupsFusedTogether));
+    /// Messages of at most `threshold_bytes`; with groups, each group by itself.
+    pub fn new(
+        threshold_bytes: usize,
+        groups: Option<Arc<Groups>>,
+        mutations: Mutations,
+    ) -> Fusion {
+        let ignored = mutations.has(Mutation::ThresholdIgnored);
+        let groups = groups.filter(|_| !mutations.has(Mutation::GroupsFusedTogether));
         let threshold_bytes = if ignored { usize::MAX } else { threshold_bytes };
         Fusion { threshold_bytes, groups }
     }
 
-    /// Merges what ranks agree on by their caches, and what is new, into messages: in this order; or, with
-    /// groups, first the groups in the order in which the new tensors, then the cached ones, name them.
+    /// Merges cached and new tensors into messages, in this order. With groups, the groups come first, in the
+    /// order of the new tensors, then of the cached ones.
     pub fn messages(
         &self,
         cached: Vec<Candidate>,
@@ -137,8 +107,8 @@ impl Fusion {
     }
 }
 
-/// Merges candidates into messages of at most `threshold_bytes`. The first tensor of a message is
-/// never refused, so a tensor larger than the threshold travels alone.
+/// Merges candidates into messages of at most `threshold_bytes`. A tensor that is larger than the threshold
+/// is a message of its own.
 pub fn fuse(candidates: &[Candidate], tensors: &Tensors, threshold_bytes: usize) -> Vec<Response> {
     let mut is_taken = vec![false; candidates.len()];
     let mut messages = Vec::new();

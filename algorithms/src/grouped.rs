@@ -13,42 +13,27 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::registry::{Algorithm, Choice, Unsupported, Volume, compose};
+use crate::algorithm::{Algorithm, Choice, Unsupported, Volume, compose};
+use crate::grouping::{Grouping, Packing};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
-/// How many groups gradients are split into unless the configuration says otherwise.
+/// The default number of groups of gradients.
 pub const DEFAULT_GROUPS: usize = 8;
-
-/// How the tensors of one message become one vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Buffer {
-    /// Copied into the fusion buffer and back.
-    Packed,
-    /// Read and written where they lie.
-    Scattered,
-}
-
-/// Tensors are released in groups.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Grouping {
-    /// How a message's tensors become one vector.
-    pub buffer: Buffer,
-}
 
 /// `inner` over groups of tensors.
 pub struct Grouped {
-    /// Reduces the vector.
+    /// The algorithm that reduces the vector.
     pub inner: Arc<dyn Algorithm>,
     /// How a message's tensors become one vector.
-    pub buffer: Buffer,
+    pub packing: Packing,
 }
 
 impl Algorithm for Grouped {
     fn name(&self) -> String {
-        let outer = match self.buffer {
-            Buffer::Packed => "grouped",
-            Buffer::Scattered => "grouped-scattered",
+        let outer = match self.packing {
+            Packing::Packed => "grouped",
+            Packing::Scattered => "grouped-scattered",
         };
         compose(outer, &*self.inner)
     }
@@ -70,13 +55,13 @@ impl Algorithm for Grouped {
     }
 
     fn grouping(&self) -> Option<Grouping> {
-        Some(Grouping { buffer: self.buffer })
+        Some(Grouping { packing: self.packing })
     }
 }
 
 /// Splits `tensors` tensors, in their order of definition, into at most `groups` groups as evenly
-/// as possible: the first `tensors % groups` have one more. Fewer tensors than groups give one
-/// group each.
+/// as possible: the first `tensors % groups` have one more. With fewer tensors than groups, each tensor
+/// is a group.
 pub fn split(tensors: usize, groups: usize) -> Vec<Range<usize>> {
     let groups = groups.clamp(1, tensors.max(1));
     let bound = |group: usize| group * (tensors / groups) + group.min(tensors % groups);

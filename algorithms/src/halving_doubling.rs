@@ -7,19 +7,19 @@
 //! all-gather runs the same exchanges backwards.
 //!
 //! Cost for n a power of two: 2 log2 n steps and 2(n - 1) of n chunks sent, the fewest bytes there
-//! are. Otherwise ranks beyond the power of two are folded (see [`crate::combine::Fold`]): two steps
+//! are. Otherwise ranks beyond the power of two are folded (see [`crate::combinators::Fold`]): two steps
 //! and two buffers more for the busiest rank. For medium and large buffers.
 //!
 //! After R. Rabenseifner, "Optimization of collective reduction operations", ICCS 2004.
 
 use std::ops::Range;
 
-use crate::combine::{Fold, Sequence, folded_steps, folded_volume};
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
+use crate::combinators::{Fold, Sequence, folded_steps, folded_volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of halves at doubling distances.
+/// Recursive halving and doubling.
 pub struct HalvingDoubling;
 
 impl Algorithm for HalvingDoubling {
@@ -28,7 +28,10 @@ impl Algorithm for HalvingDoubling {
     }
 
     fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        Ok(Box::new(Fold::new(topology.ranks(), there_and_back(topology.ranks(), BUTTERFLY))))
+        Ok(Box::new(Fold::new(
+            topology.ranks(),
+            reduce_scatter_all_gather(topology.ranks(), BUTTERFLY),
+        )))
     }
 
     fn steps(&self, topology: &Topology) -> usize {
@@ -51,15 +54,15 @@ fn peer(rank: Rank, step: usize, _ranks: usize) -> Rank {
     rank ^ (1 << step)
 }
 
-/// The chunks that a rank still works on after so many steps: each step keeps the upper half where
-/// the rank's bit of that step is set.
+/// The window of chunks of a rank after `steps` steps: each step keeps the upper half if the rank's bit
+/// of that step is set.
 fn window(rank: Rank, steps: usize, ranks: usize) -> Range<usize> {
     let first = (0..steps).map(|step| (rank >> step & 1) * (ranks >> (step + 1))).sum();
     first..first + (ranks >> steps)
 }
 
-/// Who meets whom in a step, and what a rank still works on after some steps, in a world of a power
-/// of two. Partners share a window before a step and have one half of it each afterwards.
+/// The partners of each step, and the window of chunks of a rank after some steps, in a world of a power
+/// of two. Partners have the same window before a step and one half of it each afterwards.
 #[derive(Clone, Copy)]
 pub struct Butterfly {
     /// `peer(rank, step, ranks)`, mutual.
@@ -69,7 +72,7 @@ pub struct Butterfly {
 }
 
 /// Reduce-scatter and all-gather along a butterfly, over the power of two that `ranks` folds to.
-pub fn there_and_back(ranks: usize, butterfly: Butterfly) -> Sequence {
+pub fn reduce_scatter_all_gather(ranks: usize, butterfly: Butterfly) -> Sequence {
     let ranks = Fold::<Phase>::active(ranks);
     let phase = |action| Box::new(Phase { ranks, butterfly, action });
     Sequence::new(vec![phase(Action::Reduce), phase(Action::Copy)])

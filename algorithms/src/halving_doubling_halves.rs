@@ -3,7 +3,7 @@
 //!
 //! For n = q + m ranks, q = 2^L, [`crate::halving_doubling`] has the even rank of each of m pairs send
 //! its whole buffer, which the odd one adds. Here the pair exchanges halves, each of the two adds the
-//! half that it got, and the even rank sends its sum (see [`crate::combine::Fold::in_halves`]). The
+//! half that it got, and the even rank sends its sum (see [`crate::combinators::Fold::in_halves`]). The
 //! odd one then takes part in the inner schedule, and hands the result back at the end.
 //!
 //! Cost for n a power of two: that of halving-doubling. Otherwise three steps more than for q ranks
@@ -13,13 +13,13 @@
 //! After Open MPI's form of Rabenseifner's algorithm (`nbc_iallreduce.c`), where the even rank of a pair
 //! stays active.
 
-use crate::combine::Fold;
-use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, there_and_back};
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
+use crate::combinators::Fold;
+use crate::halving_doubling::{BUTTERFLY, HalvingDoubling, reduce_scatter_all_gather};
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of halves at doubling distances, and within the pairs of the fold.
+/// Recursive halving and doubling, with exchanges of halves in the pairs of the fold.
 pub struct HalvingDoublingHalves;
 
 impl Algorithm for HalvingDoublingHalves {
@@ -29,7 +29,7 @@ impl Algorithm for HalvingDoublingHalves {
 
     fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
         let ranks = topology.ranks();
-        Ok(Box::new(Fold::in_halves(ranks, there_and_back(ranks, BUTTERFLY))))
+        Ok(Box::new(Fold::in_halves(ranks, reduce_scatter_all_gather(ranks, BUTTERFLY))))
     }
 
     fn steps(&self, topology: &Topology) -> usize {

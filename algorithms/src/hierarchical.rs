@@ -2,7 +2,7 @@
 //! inside each node.
 //!
 //! With g ranks on each of k nodes the buffer is cut into g shards. A ring inside the node leaves
-//! shard l on local rank l; then, for each l by itself, the ranks l of all nodes allreduce shard l
+//! shard l on local rank l; then, for each l, the ranks l of all nodes allreduce shard l
 //! with any inner algorithm; a second ring inside the node hands the finished shards round. Each
 //! byte crosses the network once per node instead of once per rank.
 //!
@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use crate::combine::{Across, Sequence, Within};
-use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
+use crate::algorithm::{Algorithm, Unsupported, Volume, across_nodes, compose};
+use crate::combinators::{Across, Sequence, Within};
 use crate::ring;
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};

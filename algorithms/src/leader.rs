@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume, across_nodes, compose};
+use crate::algorithm::{Algorithm, Unsupported, Volume, across_nodes, compose};
+use crate::combinators::Sequence;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -119,7 +119,13 @@ impl Schedule for AmongLeaders {
     fn part(&self, rank: Rank, step: usize, part: &mut Part) {
         if self.topology.local_rank(rank) == 0 {
             let leader = |node: Rank| self.topology.node(node).start;
-            crate::combine::renamed(&*self.inner, self.topology.node_of(rank), step, part, leader);
+            crate::combinators::renamed(
+                &*self.inner,
+                self.topology.node_of(rank),
+                step,
+                part,
+                leader,
+            );
         }
     }
 

@@ -1,4 +1,4 @@
-//! A schedule written down move by move, for small worlds: to look at, to change, to test with.
+//! A schedule as a list of moves, for small worlds: to inspect, to change, to test with.
 
 use crate::schedule::{Part, Schedule};
 use crate::topology::Rank;
@@ -15,7 +15,7 @@ pub struct Listed {
 }
 
 impl Listed {
-    /// Writes down another schedule.
+    /// The moves of another schedule.
     pub fn of(schedule: &dyn Schedule) -> Listed {
         let (ranks, chunks) = (schedule.ranks(), schedule.chunks());
         let part = |step, rank| {

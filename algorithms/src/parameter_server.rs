@@ -14,13 +14,13 @@
 
 use std::num::NonZeroUsize;
 
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
 /// Servers among the ranks.
 pub struct ParameterServer {
-    /// How many, evenly over the ranks; if not said, the first rank of every node.
+    /// The number of servers, evenly over the ranks; if `None`, the first rank of every node serves.
     pub servers: Option<NonZeroUsize>,
 }
 

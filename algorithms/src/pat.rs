@@ -12,8 +12,8 @@
 //! After NCCL 2.23, which has it for reduce-scatter and all-gather, and S. Jeaugey, "PAT: a new
 //! algorithm for all-gather and reduce-scatter operations at scale", 2025.
 
-use crate::combine::Sequence;
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
+use crate::combinators::Sequence;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 

@@ -1,58 +1,57 @@
-//! One rank's schedule as a flat list of operations, each with what it has to wait for.
+//! One rank's schedule as a flat list of operations with dependencies.
 //!
-//! A schedule says "all moves of a step read the state before it". An executor that waited for
-//! whole steps would idle; so [`Program::compile`] works out, chunk by chunk, what each operation
-//! really depends on, as two numbers. The program knows chunks, not elements, hence one program
-//! serves every length; see [`Bounds`].
+//! All moves of a schedule's step read the state before the step. An executor that waited for whole steps
+//! would idle, so [`Program::compile`] computes the dependencies of each operation chunk by chunk, as two
+//! numbers. A program is in terms of chunks, not elements, so it serves buffers of every length; see
+//! [`Bounds`].
 
 use std::ops::Range;
 
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::Rank;
 
-/// Up to so many ranks [`crate::verify`] rehearses programs with puts, too.
-pub const MOST_RANKS_WITH_PUTS: usize = 16;
+/// The largest world whose programs with puts [`crate::verify`] checks.
+pub const MAX_RANKS_WITH_PUTS: usize = 16;
 
-/// Which end of a transfer.
+/// The end of a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The rank's chunks go out.
+    /// The rank sends its chunks.
     Send,
-    /// Chunks come in.
+    /// The rank receives chunks.
     Receive,
 }
 
 /// One send or receive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Which end.
+    /// Send or receive.
     pub kind: Kind,
     /// The move itself.
     pub entry: Move,
     /// The schedule's step.
     pub step: u32,
-    /// So many of this rank's receives must be over before this operation begins.
+    /// The number of receives of this rank that must be finished before this operation begins.
     pub after_receives: u32,
-    /// So many of this rank's sends must have been taken by their receivers before this receive
-    /// may write.
+    /// The number of sends of this rank that their receivers must have taken before this receive may write.
     pub after_sends: u32,
-    /// An exchange: in this very step a peer reads chunks that this receive writes. What arrives
-    /// must be put aside, and written once the rank's own sends are taken.
+    /// In the same step a peer reads chunks that this receive writes. The received values must be staged,
+    /// and written once the rank's own sends are taken.
     pub staged: bool,
-    /// The sender may write these chunks straight into the receiver's buffer, as soon as its send
-    /// begins; see [`Program::compile_world`]. The same at both ends.
+    /// The sender may write these chunks directly into the receiver's buffer when its send begins; see
+    /// [`Program::compile_world`]. Set at both ends.
     pub put: bool,
 }
 
-/// What one rank does in one collective, in the order in which it begins operations.
+/// The operations of one rank in one collective, in the order in which they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Into how many chunks the buffer is cut.
     pub chunks: usize,
     /// Sends and receives in order; within a step sends come first.
     pub ops: Vec<Op>,
-    /// The receives among `ops` once more. They are finished in this order, which fixes the order
-    /// of summation whatever the transport.
+    /// The receives among `ops`. They finish in this order, which fixes the order of summation for every
+    /// transport.
     pub receives: Vec<Op>,
     /// Number of sends.
     pub sends: usize,
@@ -62,7 +61,7 @@ impl Program {
     /// The program of one rank.
     ///
     /// # Panics
-    /// When the rank only serves others: an executor has no memory for it.
+    /// When the rank does not contribute: see [`Schedule::contributes`].
     pub fn compile(schedule: &dyn Schedule, rank: Rank) -> Program {
         assert!(schedule.contributes(rank), "rank {rank} only serves others");
         let mut program = Program { chunks: schedule.chunks(), ..Program::default() };
@@ -110,14 +109,14 @@ impl Program {
         program
     }
 
-    /// The programs of all ranks, with puts: copies that a sender may write itself, where ranks can
-    /// write each other's memory.
+    /// The programs of all ranks, with puts: copies that the sender writes itself, where ranks can write each
+    /// other's memory.
     ///
-    /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the very rank
-    /// that puts, in one message of just these chunks, and to nobody else. That rank has taken them
-    /// before its own send begins, because they were combined with, copied or put into the chunks that
-    /// it sends; so nobody reads or writes the receiver's chunks any more, and the receiver has long
-    /// begun. Both ends must agree, hence the whole world at once: for small worlds.
+    /// A put is safe if, since the receiver last wrote the chunks, it has sent them to the rank that puts, in
+    /// one message of exactly these chunks, and to no other rank. That rank has taken them before its own
+    /// send begins, because they were reduced with, copied or put into the chunks that it sends. So no rank
+    /// reads or writes the receiver's chunks any more, and the receiver has begun. Both ends must agree, so
+    /// the whole world is compiled at once: for small worlds.
     pub fn compile_world(schedule: &dyn Schedule) -> Vec<Program> {
         let ranks = schedule.ranks();
         let mut programs: Vec<_> =
@@ -130,7 +129,7 @@ impl Program {
             }
         }
         for to in 0..ranks {
-            // Of each chunk: to whom alone it was sent since it was last written, if so.
+            // For each chunk: the only send of it since it was last written, if there is just one.
             let mut reader: Vec<Reader> = vec![Reader::None; schedule.chunks()];
             let (mut received, mut from_each) = (0, vec![0; ranks]);
             for at in 0..programs[to].ops.len() {
@@ -165,10 +164,10 @@ impl Program {
         programs
     }
 
-    /// The receives to be finished together, from the `done`-th on: one; or, if it reduces, all that
-    /// follow it in its step and reduce the same chunks, so that those are written once; or, if it is
-    /// staged, all staged ones that follow it in its step. (Were those finished one by one, ranks that
-    /// exchange with several peers could wait for each other in a circle.)
+    /// The receives that finish together, from the `done`-th on. A plain receive finishes alone. A reduction
+    /// finishes with all that follow it in its step and reduce the same chunks, so that the chunks are
+    /// written once. A staged receive finishes with all staged ones that follow it in its step; one by one,
+    /// ranks that exchange with several peers could deadlock.
     pub fn batch(&self, done: usize) -> &[Op] {
         let rest = &self.receives[done..];
         let first = &rest[0];
@@ -182,14 +181,14 @@ impl Program {
 }
 
 impl Op {
-    /// Both reduce the same chunks.
+    /// True if both reduce the same chunks.
     pub fn merges_with(&self, other: &Op) -> bool {
         let reduce = |op: &Op| op.entry.action == Action::Reduce;
         reduce(self) && reduce(other) && self.entry.chunks() == other.entry.chunks()
     }
 }
 
-/// Which send reads a chunk of a rank.
+/// The sends that read a chunk of a rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reader {
     None,

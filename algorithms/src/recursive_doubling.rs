@@ -5,17 +5,17 @@
 //! values on both sides, so all ranks end with the same bits.
 //!
 //! Cost for n a power of two: log2 n steps, the whole buffer sent in each. Otherwise ranks beyond the
-//! power of two are folded (see [`crate::combine::Fold`]): two steps and two buffers more. The fewest
+//! power of two are folded (see [`crate::combinators::Fold`]): two steps and two buffers more. The fewest
 //! steps there are, for small buffers.
 //!
 //! After R. Thakur, R. Rabenseifner and W. Gropp (2005).
 
-use crate::combine::{Fold, folded_steps, folded_volume};
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
+use crate::combinators::{Fold, folded_steps, folded_volume};
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of the whole buffer at doubling distances.
+/// Recursive doubling.
 pub struct RecursiveDoubling;
 
 impl Algorithm for RecursiveDoubling {
@@ -39,7 +39,7 @@ impl Algorithm for RecursiveDoubling {
     }
 }
 
-/// log2 q steps, in each of which everybody swaps everything with one peer.
+/// log2 q steps, in each of which every rank exchanges its whole buffer with one peer.
 pub struct Exchanges {
     ranks: usize,
     peer: fn(Rank, usize, usize) -> Rank,

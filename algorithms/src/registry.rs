@@ -4,11 +4,14 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::auto::Auto;
+use crate::algorithm::{Algorithm, DEFAULT_INNER};
+use crate::auto::{self, Auto, Candidate};
 use crate::bine::Bine;
+use crate::cost::{Cost, Machine};
 use crate::direct::{OneShot, TwoShot};
 use crate::double_tree::DoubleTree;
-use crate::grouped::{Buffer, Grouped, Grouping};
+use crate::grouped::Grouped;
+use crate::grouping::Packing;
 use crate::halving_doubling::HalvingDoubling;
 use crate::halving_doubling_halves::HalvingDoublingHalves;
 use crate::hierarchical::Hierarchical;
@@ -17,107 +20,10 @@ use crate::parameter_server::ParameterServer;
 use crate::pat::Pat;
 use crate::recursive_doubling::RecursiveDoubling;
 use crate::ring::Ring;
-use crate::schedule::Schedule;
 use crate::swing::{Swing, SwingLatency};
-use crate::topology::{Rank, Topology};
+use crate::topology::Topology;
 use crate::torus::Torus;
 use crate::tree::Tree;
-
-/// A function from a topology to a schedule.
-pub trait Algorithm: Send + Sync {
-    /// The one spelling of its name.
-    fn name(&self) -> String;
-
-    /// The schedule for a topology, or why there is none: the world is beyond the algorithm's
-    /// [`Algorithm::limit`], or [`Algorithm::formula`] refuses it.
-    fn schedule(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported> {
-        match self.limit() {
-            Some(limit) if topology.ranks() > limit.ranks => {
-                Err(limit.exceeded(&self.name(), topology.ranks()))
-            }
-            _ => self.formula(topology),
-        }
-    }
-
-    /// The schedule for a topology within the limit, or why there is none. Who wants a schedule
-    /// calls [`Algorithm::schedule`], of an inner algorithm as well.
-    fn formula(&self, topology: &Topology) -> Result<Box<dyn Schedule>, Unsupported>;
-
-    /// The number of steps that the file's header promises; [`crate::verify`] counts.
-    fn steps(&self, topology: &Topology) -> usize;
-
-    /// What the file's header promises that `rank` sends and receives; [`crate::verify`] counts.
-    fn volume(&self, topology: &Topology, rank: Rank) -> Volume;
-
-    /// The largest world that it makes sense for. There is none where no step asks more of a rank in
-    /// a larger world, save logarithmically; an inner algorithm's limit is on its own world.
-    fn limit(&self) -> Option<Limit> {
-        None
-    }
-
-    /// Which schedule is for buffers of which size: ascending, the first from 0 bytes on. One, unless
-    /// the algorithm chooses among others.
-    fn choices(&self, topology: &Topology) -> Result<Vec<Choice>, Unsupported> {
-        let schedule = self.schedule(topology)?;
-        Ok(vec![Choice { from_bytes: 0, name: self.name(), schedule }])
-    }
-
-    /// Whether tensors are released in groups, and how a group is reduced.
-    fn grouping(&self) -> Option<Grouping> {
-        None
-    }
-}
-
-/// The schedule for buffers from some size on.
-pub struct Choice {
-    /// The smallest size, per rank.
-    pub from_bytes: usize,
-    /// Name of the algorithm whose schedule it is.
-    pub name: String,
-    /// The schedule.
-    pub schedule: Box<dyn Schedule>,
-}
-
-/// The largest world that an algorithm makes sense for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limit {
-    /// That many ranks, and no more.
-    pub ranks: usize,
-    /// What becomes too much beyond.
-    pub because: &'static str,
-    /// What to use there.
-    pub instead: &'static str,
-}
-
-impl Limit {
-    fn exceeded(&self, name: &str, found: usize) -> Unsupported {
-        let Limit { ranks, because, instead } = self;
-        Unsupported(format!(
-            "{name} is for at most {ranks} ranks, but there are {found}: {because}; use {instead}"
-        ))
-    }
-}
-
-/// What one rank moves in one allreduce, in chunks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Volume {
-    /// Chunks that the rank sends, over all steps.
-    pub sent: usize,
-    /// Chunks that the rank receives, over all steps.
-    pub received: usize,
-}
-
-/// An algorithm has no schedule for a topology; says why and what would do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsupported(pub String);
-
-impl fmt::Display for Unsupported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unsupported {}
 
 /// One line of the registry.
 pub struct Entry {
@@ -130,7 +36,7 @@ pub struct Entry {
 
 enum Build {
     Plain(fn() -> Arc<dyn Algorithm>),
-    /// Has no schedule of its own, but chooses among those of the others.
+    /// Chooses among the schedules of the others.
     Choosing,
     /// Works over another algorithm: `name:inner`, ring by default.
     Over(fn(Arc<dyn Algorithm>) -> Arc<dyn Algorithm>),
@@ -158,12 +64,9 @@ pub const ALL: &[Entry] = &[
     Entry::choosing("auto", "whichever of the others suits the size and the world"),
     Entry::over("hierarchical", "reduce-scatter inside nodes, INNER across them, all-gather inside", |inner| Arc::new(Hierarchical { inner })),
     Entry::over("leader", "to the first rank of each node, INNER among those, and back", |inner| Arc::new(Leader { inner })),
-    Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Packed })),
-    Entry::over("grouped-scattered", "tensors released in groups, reduced where they lie, INNER", |inner| Arc::new(Grouped { inner, buffer: Buffer::Scattered })),
+    Entry::over("grouped", "tensors released in groups, packed into the fusion buffer, INNER", |inner| Arc::new(Grouped { inner, packing: Packing::Packed })),
+    Entry::over("grouped-scattered", "tensors released in groups, reduced where they lie, INNER", |inner| Arc::new(Grouped { inner, packing: Packing::Scattered })),
 ];
-
-/// What runs inside `hierarchical`, `grouped`, ... when no inner algorithm is named.
-pub const DEFAULT_INNER: &str = "ring";
 
 impl Entry {
     const fn plain(
@@ -194,7 +97,7 @@ impl Entry {
         Entry { name, about, build: Build::Numbered(build) }
     }
 
-    /// Whether it has no schedule of its own, but chooses among those of the others.
+    /// Whether it chooses among the schedules of the others.
     pub fn chooses(&self) -> bool {
         matches!(self.build, Build::Choosing)
     }
@@ -211,11 +114,18 @@ impl Entry {
 }
 
 /// The algorithm of that name: `ring`, `hierarchical`, `hierarchical:tree`, `parameter-server:4`, ...
+/// `auto` is the one for [`auto::ASSUMED`].
+///
+/// # Errors
+/// When there is no such algorithm, or when the part after a colon does not suit it.
 pub fn find(name: &str) -> Result<Arc<dyn Algorithm>, UnknownAlgorithm> {
-    find_with(name, &|| Arc::new(Auto::default()))
+    find_with(name, &|| Arc::new(auto_by_cost(auto::ASSUMED)))
 }
 
-/// As [`find`], with another `auto` than the one for an assumed machine.
+/// As [`find`], with `auto` made by the given function.
+///
+/// # Errors
+/// As [`find`].
 pub fn find_with(
     name: &str,
     auto: &dyn Fn() -> Arc<dyn Algorithm>,
@@ -245,16 +155,14 @@ pub fn find_with(
                 return Err(unknown(named, Some("groups can only be outermost".into())));
             }
             let built = build(inner);
-            match chooses && built.grouping().is_none() {
-                true => Err(unknown(
-                    named,
-                    Some(format!(
-                        "{named} chooses by size, which {outer} hides from it; by itself it considers \
+            if chooses && built.grouping().is_none() {
+                let why = format!(
+                    "{named} chooses by size, which {outer} hides from it; by itself it considers \
                      {outer}, too"
-                    )),
-                )),
-                false => Ok(built),
+                );
+                return Err(unknown(named, Some(why)));
             }
+            Ok(built)
         }
         (Build::Numbered(build), None) => Ok(build(None)),
         (Build::Numbered(build), Some(number)) => match number.parse() {
@@ -267,31 +175,54 @@ pub fn find_with(
     }
 }
 
-/// The name of an outer algorithm over an inner one; the default inner one is left out.
-pub(crate) fn compose(outer: &str, inner: &dyn Algorithm) -> String {
-    match inner.name() {
-        inner if inner == DEFAULT_INNER => outer.to_string(),
-        inner => format!("{outer}:{inner}"),
+/// `auto` that chooses by cost on this machine.
+pub fn auto_by_cost(machine: Machine) -> Auto {
+    Auto::by_cost(eligible, machine)
+}
+
+/// `auto` that chooses as measurements say: names of algorithms, each with the smallest size in bytes
+/// that it is for, ascending from 0.
+///
+/// # Panics
+/// When the first size is not 0, or when a name is not registered.
+pub fn auto_by_measurement(table: Vec<(usize, String)>) -> Auto {
+    let entry = |(from_bytes, name)| (from_bytes, candidate(name));
+    Auto::by_measurement(table.into_iter().map(entry).collect())
+}
+
+/// The algorithms of which one is the best for some size on some machine, by name and with their
+/// cost: see [`auto::pareto_front`].
+pub fn candidates(topology: &Topology) -> Vec<(String, Cost)> {
+    let front = auto::pareto_front(eligible(topology), topology);
+    front.into_iter().map(|(candidate, cost)| (candidate.name, cost)).collect()
+}
+
+/// Every algorithm among which `auto` may choose: all that neither group nor choose; on nodes of
+/// several ranks also `hierarchical` and `leader` over each of them.
+pub(crate) fn eligible(topology: &Topology) -> Vec<Candidate> {
+    let plain = || ALL.iter().filter(|entry| !entry.takes_inner() && !entry.chooses());
+    let mut names: Vec<_> = plain().map(|entry| entry.name.to_string()).collect();
+    if topology.nodes() > 1 && topology.ranks() > topology.nodes() {
+        for outer in ["hierarchical", "leader"] {
+            names.extend(plain().map(|inner| format!("{outer}:{}", inner.name)));
+        }
     }
+    names.into_iter().map(candidate).collect()
 }
 
-/// The schedule of an algorithm that has one rank on each node, for `hierarchical` and the like.
-pub(crate) fn across_nodes(
-    inner: &dyn Algorithm,
-    topology: &Topology,
-) -> Result<Box<dyn Schedule>, Unsupported> {
-    let schedule = inner.schedule(&Topology::flat(topology.nodes()));
-    schedule.map_err(|Unsupported(why)| Unsupported(format!("across nodes, {why}")))
+fn candidate(name: String) -> Candidate {
+    let algorithm = find(&name).unwrap_or_else(|error| panic!("{error}"));
+    Candidate { name, algorithm }
 }
 
-/// No such algorithm; its text says what is wrong with the name and lists those that exist.
+/// There is no such algorithm. The text says what is wrong with the name and lists the algorithms.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownAlgorithm {
-    /// What was asked for.
+    /// The name.
     pub name: String,
-    /// The part of it that is wrong: all of it, or what stands between colons.
+    /// The part of it that is wrong: all of it, or a part between colons.
     pub part: String,
-    /// What is wrong with the part after a colon; nothing when the name itself does not exist.
+    /// What is wrong with the part after a colon; `None` when there is no algorithm of the name.
     pub why: Option<String>,
 }
 

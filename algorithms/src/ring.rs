@@ -11,8 +11,8 @@
 //! After P. Patarasuk and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
 //! workstations", J. Parallel Distrib. Comput. 69 (2009).
 
-use crate::combine::Sequence;
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
+use crate::combinators::Sequence;
 use crate::schedule::{Action, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -39,30 +39,30 @@ impl Algorithm for Ring {
     }
 }
 
-/// Leaves rank r of n holding chunk r, complete.
+/// A reduce-scatter around a ring: rank r of n ends with chunk r reduced over all ranks.
 ///
-/// Chunk c sets out from rank c + 1 and is home after n - 1 hops: in step s, rank r sends on the
-/// chunk s + 1 behind its own.
-pub fn reduce_scatter(n: usize) -> PassAlong {
-    PassAlong { n, lag: 1, action: Action::Reduce }
+/// Chunk c starts at rank c + 1 and reaches rank c after n - 1 hops: in step s, rank r sends the chunk
+/// s + 1 behind its own.
+pub fn reduce_scatter(n: usize) -> RingPass {
+    RingPass { n, lag: 1, action: Action::Reduce }
 }
 
-/// Gives every rank every chunk, when rank r of n holds chunk r to begin with.
+/// An all-gather around a ring: every rank gets every chunk, if rank r of n begins with chunk r.
 ///
-/// In step s, rank r sends on the chunk s behind its own: first its own, then whatever it received
-/// in the step before.
-pub fn all_gather(n: usize) -> PassAlong {
-    PassAlong { n, lag: 0, action: Action::Copy }
+/// In step s, rank r sends the chunk s behind its own: first its own, then the one that it received in the
+/// step before.
+pub fn all_gather(n: usize) -> RingPass {
+    RingPass { n, lag: 0, action: Action::Copy }
 }
 
 /// n - 1 steps around the ring; in step s, rank r sends chunk r - s - lag (mod n) to rank r + 1.
-pub struct PassAlong {
+pub struct RingPass {
     n: usize,
     lag: usize,
     action: Action,
 }
 
-impl Schedule for PassAlong {
+impl Schedule for RingPass {
     fn ranks(&self) -> usize {
         self.n
     }

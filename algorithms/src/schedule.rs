@@ -1,21 +1,20 @@
-//! A schedule says which rank sends which chunk to whom, in which step.
+//! A schedule: which rank sends which chunks to which rank, in which step.
 //!
-//! It is a formula, not a list: [`Schedule::part`] answers for *one rank in one step*, so that a
-//! ring over 27,600 ranks (1.5 billion transfers) costs nothing until somebody asks. Buffers are
-//! cut into [`Schedule::chunks`] chunks; bytes, element types and uneven ends are the business of
-//! whoever runs a schedule.
+//! It is a formula, not a list: [`Schedule::part`] computes the moves of *one rank in one step*, so a
+//! ring over 27,600 ranks (1.5 billion transfers) takes no memory. Buffers are cut into
+//! [`Schedule::chunks`] chunks; bytes, element types and uneven chunks are left to the executor.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::topology::Rank;
 
-/// What the receiver does with what arrives.
+/// What the receiver does with the chunks that it gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// Combines it with its own chunk.
+    /// Reduces them with its own chunks.
     Reduce,
-    /// Overwrites its own chunk.
+    /// Overwrites its own chunks.
     Copy,
 }
 
@@ -95,18 +94,19 @@ pub trait Schedule: Send + Sync {
 
     /// Appends what `rank` sends and receives in `step` to `part`.
     ///
-    /// The k-th send from a to b in a step meets the k-th receive at b from a in that step.
+    /// The k-th send from a to b in a step matches the k-th receive at b from a in that step.
     fn part(&self, rank: Rank, step: usize, part: &mut Part);
 
-    /// Whether the rank's buffer counts: what is in it goes into the result, and the result into it. One
-    /// that only serves others has nothing to begin with. The default says that all buffers count, and
-    /// no other schedule can be compiled into a program.
+    /// Whether the rank contributes its buffer to the result and gets the result. A rank that does not is a
+    /// server without data of its own. By default all ranks contribute; only such schedules can be compiled
+    /// into programs.
     fn contributes(&self, _rank: Rank) -> bool {
         true
     }
 
-    /// Turning the world by this many ranks changes nothing but the names of chunks. It divides
-    /// the world size. The default claims nothing; a ring claims 1. Simulators use it.
+    /// A symmetry: adding this number to every rank, modulo the world size, changes only the numbers of
+    /// chunks. It divides the world size. The default is the world size, which is no symmetry; for a ring it
+    /// is 1. Simulators use it to look at fewer ranks.
     fn rotation(&self) -> usize {
         self.ranks()
     }

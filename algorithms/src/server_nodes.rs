@@ -19,28 +19,28 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use crate::combine::{Across, Sequence, Within};
+use crate::algorithm::{Algorithm, Unsupported};
+use crate::combinators::{Across, Sequence, Within};
 use crate::hierarchical::Hierarchical;
-use crate::registry::{Algorithm, Unsupported};
 use crate::ring::{self, Ring};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Its name where schedules in virtual time are named; `:K` may follow.
+/// Its name in simulations; `:K` may follow.
 pub const NAME: &str = "server-nodes";
 
-/// A server takes a message from every worker node at once: as many as of a parameter server's ranks.
+/// A server receives a message from every worker node at once; the limit is that of a parameter server.
 const MOST_NODES: usize = 1024;
 
-/// Nodes that serve.
+/// Parameter servers on nodes of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerNodes {
-    /// How many; if not said, as many as there are worker nodes.
+    /// The number of servers; if `None`, as many as there are worker nodes.
     pub count: Option<NonZeroUsize>,
 }
 
 impl ServerNodes {
-    /// `server-nodes` or `server-nodes:K`; none if the name is of something else.
+    /// Parses `server-nodes` or `server-nodes:K`; `None` for another name.
     ///
     /// # Errors
     /// When what follows the name is no number of at least 1.
@@ -57,8 +57,8 @@ impl ServerNodes {
         (base == NAME).then(|| count.transpose().map(|count| ServerNodes { count }))
     }
 
-    /// The schedule of workers and servers together: of more ranks than there are workers, unless those are
-    /// on one node.
+    /// The schedule of workers and servers together. It has more ranks than there are workers, unless those
+    /// are on one node.
     ///
     /// # Errors
     /// When nodes differ in size, are too many, or cannot share the servers evenly.
@@ -94,7 +94,7 @@ impl ServerNodes {
     }
 }
 
-/// Where nodes stand: so many workers, then a server, and so on.
+/// The order of nodes: some workers, then a server, and so on.
 #[derive(Clone, Copy)]
 struct Layout {
     servers: usize,
@@ -211,9 +211,9 @@ impl<S: Schedule> Schedule for InWorkers<S> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::combine::Pipelined;
+    use crate::algorithm::Volume;
+    use crate::combinators::Pipelined;
     use crate::listed::Listed;
-    use crate::registry::Volume;
     use crate::schedule::Drawing;
     use crate::verify::{Violation, schedule_moves};
 
@@ -225,9 +225,10 @@ mod tests {
     fn promised(nodes: usize, servers: usize, local_size: usize) -> Vec<Volume> {
         let layout = Layout { servers, workers: nodes / servers };
         let of = |rank: usize| {
-            let moved = match layout.serves(rank / local_size) {
-                true => nodes,
-                false => 2 * (local_size - 1) * servers + servers,
+            let moved = if layout.serves(rank / local_size) {
+                nodes
+            } else {
+                2 * (local_size - 1) * servers + servers
             };
             Volume { sent: moved, received: moved }
         };
@@ -292,10 +293,10 @@ mod tests {
             }
         }
         let why = schedule_moves(&Same(listed, whole), &promised(3, 3, 1)).unwrap_err();
-        assert!(matches!(why, Violation::Lacking { part: 2, .. }), "{why}");
+        assert!(matches!(why, Violation::MissingPart { part: 2, .. }), "{why}");
         let all = Listed::of(&*schedule(NAME, &Topology::flat(3)).unwrap());
         let why = schedule_moves(&all, &promised(3, 3, 1)).unwrap_err();
-        assert!(matches!(why, Violation::Lacking { .. }), "{why}");
+        assert!(matches!(why, Violation::MissingPart { .. }), "{why}");
     }
 
     #[test]

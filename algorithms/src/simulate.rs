@@ -1,71 +1,70 @@
-//! How long a collective takes on a machine, in virtual time: another reader of schedules.
+//! How long a collective takes on a machine, in virtual time.
 //!
 //! | engine | does | for |
 //! |---|---|---|
-//! | [`crate::cost`] | adds up the slowest rank of every step | single numbers, bounds |
-//! | [`rounds`] | each rank's own clock, step by step; of ranks that do the same it looks at one | whole machines |
-//! | [`events`] | every message by itself, in the order of time | what steps hide |
+//! | [`crate::cost`] | sums the slowest rank of every step | coefficients, bounds |
+//! | [`rounds`] | the clock of each rank, step by step; of ranks that do the same, one | whole machines |
+//! | [`events`] | every message, in the order of time | overlap and contention across steps |
 //!
-//! None of them knows an algorithm: they see [`crate::schedule::Schedule`] and a [`machine::Machine`].
+//! They depend on no algorithm, only on a [`crate::schedule::Schedule`] and a [`machine::Machine`].
 //!
-//! **What all agree on.** A rank begins a step when it has received and combined everything of the step
-//! before; it does not wait for others to begin theirs (receives are posted ahead). Its messages leave one
-//! after another through one of its two ports, one to its own node and one to the network; what arrives
-//! for a step passes the receiving port in the order of arrival, once the steps before are served; and is
-//! then combined, one message at a time, while the next one arrives. So a message of m bytes that begins at
-//! t is there at t + alpha + m beta if nothing is in its way, and done kappa + m gamma later.
+//! **Common assumptions.** A rank begins a step when it has received and reduced all messages of the step
+//! before; it does not wait for other ranks (receives are posted ahead). Its messages leave one after
+//! another through two ports, one to its own node and one to the network. Messages of a step pass the
+//! receiving port in the order of arrival, after those of earlier steps, and are then reduced one at a
+//! time, while the next one arrives. Without contention a message of m bytes that begins at t has arrived
+//! at t + alpha + m beta, and is reduced kappa + m gamma later.
 //!
-//! **Where they differ.**
-//! - What the ranks of a node share ([`machine::Shared`]: network cards, the node's way to the network, the
-//!   bus between sockets) is divided evenly among the messages of a step by [`rounds`], max-min fairly, and
-//!   passes one message after another, whatever its step, in [`events`]. With one rank to a node nothing is
-//!   shared, and both
-//!   agree to the last digits.
-//! - [`crate::cost`] lets no rank be ahead of the others, so it charges every step of a ring the slowest
-//!   link, where the others find the mean of all links around the ring; and it combines only after the
-//!   last message of a step. With one rank to a node and gamma = 0 it agrees for whatever is the
-//!   same for all ranks (messages of a step share a link there, and queue here).
+//! **Differences.**
+//! - The capacities that the ranks of a node share ([`machine::Shared`]: network cards, the node's link to
+//!   the network, the bus between sockets) are divided max-min fairly among the messages of a step by
+//!   [`rounds`]; in [`events`] messages pass them one after another, whatever their step. With one rank
+//!   per node nothing is shared, and both agree to the last digits.
+//! - In [`crate::cost`] no rank is ahead of the others, so every step of a ring costs the slowest link,
+//!   where the others give the mean over all links of the ring; and reducing begins after the last message
+//!   of a step. With one rank per node and gamma = 0 it agrees for schedules in which all ranks do the
+//!   same. (The messages of a step share a link there, and queue here.)
 //!
-//! Chunks are taken to be equally long (bytes over chunks, as a fraction).
+//! Chunks are assumed to have equal length: bytes over chunks, as a fraction.
 
 mod clock;
 pub mod events;
 pub mod goal;
 pub mod machine;
 pub mod nccl;
+mod paths;
 mod radix_heap;
 pub mod rounds;
 mod sharing;
-mod ways;
 
 use std::fmt;
 
 use crate::schedule::Schedule;
 use crate::topology::Rank;
 
-/// When a collective is over, and why then.
+/// When a collective ends, and what its time consists of.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// When the last rank is done, and what it waited for on the way; ranks begin at 0 unless told otherwise.
+    /// When the last rank ends, with the parts of its time; ranks begin at 0 unless starts are given.
     pub end: Moment,
-    /// When each rank is done, for those that were looked at: the others do the same.
+    /// When each simulated rank ends; the others behave like these.
     pub ends_s: Vec<f64>,
-    /// Messages that were looked at.
+    /// Messages that were simulated.
     pub transfers: usize,
 }
 
-/// A point in virtual time, and what the time before it went into, along the path that led there.
+/// A point in virtual time, and the parts of the time until then, along the critical path.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Moment {
     /// Seconds since the start.
     pub at_s: f64,
-    /// Seconds that first bytes were on their way.
+    /// Seconds of latency: from the sending of a first byte to its arrival.
     pub latency_s: f64,
-    /// Seconds in which bytes followed each other, on links that nobody else used.
+    /// Seconds of bandwidth, on links without contention.
     pub bandwidth_s: f64,
-    /// Seconds more because others used them.
+    /// Further seconds because of contention.
     pub contention_s: f64,
-    /// Seconds of processors: combining, copying, handing messages over.
+    /// Seconds of processor time: reducing, copying, and posting messages.
     pub reduction_s: f64,
 }
 
@@ -75,7 +74,7 @@ impl Moment {
         Moment { at_s, ..Moment::default() }
     }
 
-    /// As many times another one more.
+    /// The sum with `times` times another one.
     pub fn plus(self, times: f64, other: Moment) -> Moment {
         Moment {
             at_s: self.at_s + times * other.at_s,
@@ -91,7 +90,7 @@ impl Moment {
         Moment { at_s: self.at_s - self.latency_s, latency_s: 0.0, ..self }
     }
 
-    /// The later of two; the first if they are at the same time.
+    /// The later of two; this one if they are equal.
     fn later(self, other: Moment) -> Moment {
         if other.at_s > self.at_s { other } else { self }
     }
@@ -102,7 +101,7 @@ impl Moment {
         self
     }
 
-    /// Bytes that take `alone` by themselves and `shared` in company.
+    /// Adds a transfer of `alone` seconds without contention and `shared` seconds with it.
     fn bytes(mut self, alone: f64, shared: f64) -> Moment {
         self.at_s += shared;
         self.bandwidth_s += alone;
@@ -117,7 +116,7 @@ impl Moment {
     }
 }
 
-/// A schedule that never ends: what ranks wait for in vain.
+/// A schedule that never ends: the ranks that wait.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked(pub Vec<Waiting>);
 
@@ -130,20 +129,20 @@ pub struct Waiting {
     pub step: usize,
     /// Messages that it expects in this step.
     pub expected: usize,
-    /// Those that came.
-    pub came: usize,
+    /// Messages that it received.
+    pub received: usize,
 }
 
 impl fmt::Display for Blocked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const MOST: usize = 4;
+        const MAX: usize = 4;
         write!(f, "the schedule never ends: ")?;
-        for (index, waiting) in self.0.iter().take(MOST).enumerate() {
-            let Waiting { rank, step, expected, came } = waiting;
+        for (index, waiting) in self.0.iter().take(MAX).enumerate() {
+            let Waiting { rank, step, expected, received } = waiting;
             let comma = if index == 0 { "" } else { ", " };
-            write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {came}")?;
+            write!(f, "{comma}rank {rank} expects {expected} in step {step} and gets {received}")?;
         }
-        match self.0.len().saturating_sub(MOST) {
+        match self.0.len().saturating_sub(MAX) {
             0 => Ok(()),
             more => write!(f, ", and {more} more ranks wait"),
         }

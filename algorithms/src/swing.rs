@@ -7,18 +7,18 @@
 //! `swing-latency` exchanges the whole buffer: log2 n steps. `swing` is a reduce-scatter and an
 //! all-gather: in step s a rank sends its partner every chunk that the partner's later partners can
 //! still reach; 2 log2 n steps, 2(n - 1) of n chunks, in several messages per step as those chunks are
-//! not contiguous. For n that is no power of two both are folded (see [`crate::combine::Fold`]).
+//! not contiguous. For n that is no power of two both are folded (see [`crate::combinators::Fold`]).
 //!
 //! After D. De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", NSDI 2024.
 
-use crate::combine::{Fold, Sequence};
+use crate::algorithm::{Algorithm, Limit, Unsupported, Volume};
+use crate::combinators::{Fold, Sequence};
 use crate::halving_doubling::HalvingDoubling;
 use crate::recursive_doubling::{Exchanges, RecursiveDoubling};
-use crate::registry::{Algorithm, Limit, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
-/// Exchanges of the whole buffer at swinging distances.
+/// The `swing-latency` algorithm.
 pub struct SwingLatency;
 
 impl Algorithm for SwingLatency {
@@ -40,7 +40,7 @@ impl Algorithm for SwingLatency {
     }
 }
 
-/// Reduce-scatter and all-gather at swinging distances.
+/// The `swing` algorithm.
 pub struct Swing;
 
 impl Algorithm for Swing {
@@ -81,7 +81,7 @@ pub fn peer(rank: Rank, step: usize, ranks: usize) -> Rank {
     (rank as i64 + signed).rem_euclid(ranks as i64) as Rank
 }
 
-/// The chunks that a rank is responsible for from a step on: its own, and those of whomever it can
+/// The chunks for which a rank is responsible from a step on: its own, and those of all ranks that it can
 /// still reach.
 fn reach(rank: Rank, step: usize, ranks: usize) -> Vec<usize> {
     let mut chunks = vec![rank];

@@ -1,4 +1,4 @@
-//! Where ranks live: nodes, and the ranks on each of them.
+//! The placement of ranks on nodes.
 
 use std::fmt;
 use std::ops::Range;
@@ -43,7 +43,7 @@ impl Topology {
         Topology::new(&vec![local_size; nodes])
     }
 
-    /// One rank per node: nothing is near, nothing is far.
+    /// One rank per node.
     ///
     /// # Panics
     /// When `ranks` is zero.

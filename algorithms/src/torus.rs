@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::hierarchical::Hierarchical;
-use crate::registry::{Algorithm, Unsupported, Volume};
 use crate::ring::Ring;
 use crate::schedule::Schedule;
 use crate::topology::{Rank, Topology};

@@ -11,7 +11,7 @@
 //! After R. Thakur, R. Rabenseifner and W. Gropp, "Optimization of collective communication
 //! operations in MPICH", Int. J. High Perform. Comput. Appl. 19 (2005).
 
-use crate::registry::{Algorithm, Unsupported, Volume};
+use crate::algorithm::{Algorithm, Unsupported, Volume};
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -42,7 +42,7 @@ struct UpAndDown {
     n: usize,
 }
 
-/// Who meets whom at one level of the tree.
+/// The transfers at one level of the tree.
 enum Edge {
     Parent(Rank),
     Child(Rank),
@@ -54,7 +54,7 @@ impl UpAndDown {
         self.n.next_power_of_two().trailing_zeros() as usize
     }
 
-    /// At level k, ranks that are odd multiples of 2^k meet their parents 2^k below.
+    /// At level k, ranks that are odd multiples of 2^k exchange with their parents, 2^k below.
     fn edge(&self, rank: Rank, level: usize) -> Option<Edge> {
         let distance = 1 << level;
         if rank % (2 * distance) == distance {

@@ -1,10 +1,13 @@
-//! What rank 0 tells the others to do.
+//! The answer of rank 0 to the requests of a cycle.
 
 use std::sync::Arc;
 
+use super::error::ControlError;
 use super::message::{Items, Writer, name_horovod, responses_horovod};
 use super::queue::Queue;
-use super::{ControlError, Response, TensorId, Tensors};
+use super::response::Response;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// Responses in order, and whether all ranks stop after them.
@@ -14,7 +17,7 @@ pub(super) struct Answer {
     pub(super) shut_down: bool,
 }
 
-/// The message that says so, with names for numbers.
+/// Encodes responses, with names for numbers.
 pub(super) fn write(responses: &[Response], shut_down: bool, tensors: &Tensors) -> Vec<u8> {
     let mut answer = Writer::responses(shut_down, responses.len());
     for response in responses {
@@ -25,7 +28,7 @@ pub(super) fn write(responses: &[Response], shut_down: bool, tensors: &Tensors) 
     answer.finish()
 }
 
-/// Reads a message of `from`, on a rank whose tensors these are.
+/// Decodes a message of `from` on a rank with these tensors.
 pub(super) fn read(
     (from, message): (Rank, &[u8]),
     rank: Rank,
@@ -53,8 +56,7 @@ pub(super) fn read(
     Ok(Answer { responses, shut_down: items.shut_down })
 }
 
-/// Bytes that Horovod would send to each of so many ranks for this message, as a list; as in
-/// [`responses_horovod`].
+/// The bytes that Horovod would send to each of `ranks` ranks for this message, by [`responses_horovod`].
 pub(super) fn horovod_bytes(message: &[u8], ranks: usize) -> usize {
     let Ok(mut items) = Items::responses(message) else { return 0 };
     let responses = std::iter::from_fn(|| items.next_response().ok().flatten());

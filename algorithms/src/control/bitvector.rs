@@ -6,7 +6,7 @@
 //! something uncached, or something invalid: cached under this name, but in another shape or type. Only
 //! then a second collective, an OR, finds the invalid entries, which all ranks erase. Without uncached
 //! tensors rank 0 is not involved: all ranks fuse the common bits, in ascending order, by themselves.
-//! Otherwise the cycle goes on as the coordinator's does, with the common cached tensors in front.
+//! Otherwise the cycle continues as the coordinator's, with the common cached tensors first.
 //!
 //! The first contribution of Romero et al., "Accelerating Collective Communication in Data Parallel
 //! Training across Deep Learning Frameworks", NSDI 2022; Horovod v0.16.2 (pull request 902).
@@ -16,15 +16,19 @@ use std::time::Duration;
 
 use super::answer::Answer;
 use super::cache::ResponseCache;
-use super::coordinator::Ending;
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::hash::FastMap;
+use super::mutation::{Mutation, Mutations};
 use super::negotiation::Negotiation;
+use super::plane::{Bitwise, ControlPlane, Effect, Event};
 use super::queue::Queue;
-use super::{
-    Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Settings, StallCheck,
-    TensorId, Tensors,
-};
+use super::report::Report;
+use super::response::Response;
+use super::settings::Settings;
+use super::shutdown::Shutdown;
+use super::stall::StallCheck;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
 use crate::topology::Rank;
 
@@ -38,28 +42,28 @@ const NO_UNCACHED: u64 = 1 << 1;
 const NO_INVALID: u64 = 1 << 2;
 const ALL_CLEAR: u64 = (1 << STATUS_BITS) - 1;
 
-/// Combines bits; asks rank 0 only for what is new.
+/// Negotiates cached tensors by bit vectors, and new ones by rank 0.
 pub struct BitVector {
     tensors: Arc<Tensors>,
     queue: Queue,
     cache: ResponseCache,
     negotiation: Negotiation,
     fusion: Fusion,
-    ending: Ending,
+    shutdown: Shutdown,
     stage: Stage,
     now: Duration,
     /// Settings that all ranks must have, compared in the first cycle.
     settings: [(&'static str, usize); 2],
     is_first: bool,
-    /// What was drained in this cycle; of that, tensors without a bit, and the bits that are invalid.
+    /// The tensors drained in this cycle; of these, the ones without a bit, and the bits that are invalid.
     drained: Vec<u32>,
     uncached: Vec<u32>,
     invalid: Vec<usize>,
-    /// What this rank put into the AND.
+    /// The words of this rank in the AND.
     words: Vec<u64>,
     waiting: Waiting,
     memo: Memo,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 /// What the plane waits for.
@@ -79,7 +83,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// True for a tensor that has waited for so long that rank 0 must hear of it.
+    /// True for a tensor that has waited for so long that rank 0 must negotiate it.
     #[inline]
     fn is_stalled(&self, name: usize, now: Duration) -> bool {
         if self.since.is_empty() {
@@ -90,26 +94,26 @@ impl Waiting {
     }
 }
 
-/// The messages of the last cycle without rank 0. Training repeats itself: the same bits of the same cache
-/// make the same messages.
+/// The messages of the last cycle without rank 0. Training steps repeat: the same bits of the same cache
+/// give the same messages.
 #[derive(Default)]
 struct Memo {
     words: Vec<u64>,
     responses: Vec<Response>,
-    /// Uses of the cache when these messages had been its last ones.
+    /// The use count of the cache after these messages, if they were its last uses.
     uses: u64,
 }
 
 impl BitVector {
     /// The plane of one rank.
     pub fn new(tensors: Arc<Tensors>, settings: &Settings) -> BitVector {
-        let Settings { cache_capacity, fusion_threshold_bytes, flaws, .. } = *settings;
+        let Settings { cache_capacity, fusion_threshold_bytes, mutations, .. } = *settings;
         BitVector {
             queue: Queue::new(tensors.clone()),
-            cache: ResponseCache::new(cache_capacity, tensors.names(), flaws),
+            cache: ResponseCache::new(cache_capacity, tensors.names(), mutations),
             negotiation: Negotiation::new(tensors.clone(), settings, None),
-            fusion: Fusion::new(fusion_threshold_bytes, settings.groups.clone(), flaws),
-            ending: Ending::new(flaws),
+            fusion: Fusion::new(fusion_threshold_bytes, settings.groups.clone(), mutations),
+            shutdown: Shutdown::new(mutations),
             stage: Stage::Idle,
             now: Duration::ZERO,
             settings: [
@@ -124,19 +128,19 @@ impl BitVector {
             waiting: Waiting { since: FastMap::default(), check: settings.stall_check },
             memo: Memo::default(),
             tensors,
-            flaws,
+            mutations,
         }
     }
 
-    /// Sorts what became ready into cached, invalid and uncached, and asks all ranks for their bits.
-    fn ask(&mut self, out: &mut Vec<Effect>) {
+    /// Sorts the tensors that became ready into cached, invalid and uncached, and starts the AND.
+    fn begin_and(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         self.uncached.clear();
         self.invalid.clear();
         self.words.clear();
         self.words.resize((self.cache.len() + STATUS_BITS).div_ceil(64), 0);
         let Self { tensors, cache, waiting, words, uncached, invalid, .. } = self;
-        let (now, lax) = (self.now, self.flaws.has(Flaw::InvalidTakenForHit));
+        let (now, lax) = (self.now, self.mutations.has(Mutation::InvalidTakenForHit));
         // Bits come mostly in ascending order: one word is gathered in a register.
         let (mut at, mut word) = (0, ALL_CLEAR);
         for &id in &self.drained {
@@ -167,7 +171,7 @@ impl BitVector {
                 *word &= !bit;
             }
         };
-        raise(&mut self.words[0], self.ending.raised(), NO_SHUT_DOWN);
+        raise(&mut self.words[0], self.shutdown.raised(), NO_SHUT_DOWN);
         raise(&mut self.words[0], !self.uncached.is_empty(), NO_UNCACHED);
         raise(&mut self.words[0], !self.invalid.is_empty(), NO_INVALID);
         if self.is_first {
@@ -185,7 +189,7 @@ impl BitVector {
         out.push(Effect::Bitwise(bitwise, words));
     }
 
-    /// All ranks' bits are there: those of the AND, or those of the OR.
+    /// Handles the result of the AND, or of the OR.
     fn combined(
         &mut self,
         words: &[u64],
@@ -197,7 +201,7 @@ impl BitVector {
                 self.same_length(self.words.len(), words)?;
                 self.same_settings(&words[words.len() - if self.is_first { 4 } else { 0 }..])?;
                 self.is_first = false;
-                if words[0] & NO_INVALID != 0 || self.flaws.has(Flaw::OrSkipped) {
+                if words[0] & NO_INVALID != 0 || self.mutations.has(Mutation::OrSkipped) {
                     return self.settle(words, out);
                 }
                 let mut invalid = vec![0; self.cache.len().div_ceil(64)];
@@ -220,13 +224,13 @@ impl BitVector {
 
     fn same_length(&self, expected_words: usize, words: &[u64]) -> Result<(), ControlError> {
         let (rank, found_words) = (self.negotiation.rank(), words.len());
-        match expected_words == found_words {
-            true => Ok(()),
-            false => Err(ControlError::CachesDiffer { rank, expected_words, found_words }),
+        if expected_words != found_words {
+            return Err(ControlError::CachesDiffer { rank, expected_words, found_words });
         }
+        Ok(())
     }
 
-    /// An AND of values and of their complements is that of one value if all have it.
+    /// The AND of a value and of its complement are unchanged exactly if all ranks have the same value.
     fn same_settings(&self, words: &[u64]) -> Result<(), ControlError> {
         for ((what, own), anded) in self.settings.into_iter().zip(words.chunks(2)) {
             if anded != [own as u64, !(own as u64)] {
@@ -237,7 +241,7 @@ impl BitVector {
         Ok(())
     }
 
-    /// Acts on the AND: returns what all ranks do now, or goes on to ask rank 0.
+    /// Acts on the AND: returns the responses, or starts the negotiation by rank 0.
     fn settle(
         &mut self,
         words: &[u64],
@@ -245,9 +249,10 @@ impl BitVector {
     ) -> Result<Option<Answer>, ControlError> {
         let common = &words[..(self.cache.len() + STATUS_BITS).div_ceil(64)];
         let has_uncached = words[0] & NO_UNCACHED == 0;
-        let is_slow = match self.flaws.has(Flaw::UncachedElsewhereIgnored) {
-            true => !self.uncached.is_empty(),
-            false => has_uncached,
+        let is_slow = if self.mutations.has(Mutation::UncachedElsewhereIgnored) {
+            !self.uncached.is_empty()
+        } else {
+            has_uncached
         };
         let all_common = self.words.iter().zip(common).all(|(own, common)| own & !common == 0);
         if !(all_common && self.waiting.since.is_empty()) {
@@ -259,12 +264,12 @@ impl BitVector {
             let shut_down = words[0] & NO_SHUT_DOWN == 0;
             let (uncached, now) = (&self.uncached, self.now);
             let answer = self.negotiation.request(uncached, ready, shut_down, now, out)?;
-            return Ok(self.remembered(answer));
+            return Ok(self.cached(answer));
         }
-        if self.memo.words != common || self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+        if self.memo.words != common || self.mutations.has(Mutation::BitsInOrderOfReadiness) {
             let common_bits = bits(common, STATUS_BITS);
             let mut ready: Vec<_> = common_bits.map(|bit| self.cache.tensor(bit)).collect();
-            if self.flaws.has(Flaw::BitsInOrderOfReadiness) {
+            if self.mutations.has(Mutation::BitsInOrderOfReadiness) {
                 ready.sort_by_key(|&id| self.drained.iter().position(|&it| it as TensorId == id));
             }
             let ready = ready.into_iter().map(Candidate::reduce).collect();
@@ -274,7 +279,7 @@ impl BitVector {
             self.memo.uses = 0;
         }
         // Using the same entries again in the same order changes nothing, if nothing else came between.
-        if self.memo.uses != self.cache.uses() && !self.flaws.has(Flaw::HitsAreNotUses) {
+        if self.memo.uses != self.cache.uses() && !self.mutations.has(Mutation::HitsAreNotUses) {
             bits(common, STATUS_BITS).for_each(|bit| self.cache.touch(bit));
             self.memo.uses = self.cache.uses();
         }
@@ -297,7 +302,7 @@ impl BitVector {
                 Some(bit) if is_set(common, bit + STATUS_BITS) => {
                     self.waiting.since.remove(&name);
                 }
-                Some(_) if self.flaws.has(Flaw::RequeueDropped) => {}
+                Some(_) if self.mutations.has(Mutation::RequeueDropped) => {}
                 Some(_) => {
                     self.queue.put_back(id as TensorId);
                     self.waiting.since.entry(name).or_insert(self.now);
@@ -309,16 +314,16 @@ impl BitVector {
         }
     }
 
-    /// Caches what rank 0 answered, in the order of the answer; errors are not remembered.
-    fn remembered(&mut self, answer: Option<Answer>) -> Option<Answer> {
-        let remembers = |response: &&Response| {
-            response.error.is_none() || self.flaws.has(Flaw::ErrorsRemembered)
+    /// Caches the tensors of rank 0's answer, in its order. Errors are not cached.
+    fn cached(&mut self, answer: Option<Answer>) -> Option<Answer> {
+        let is_cached = |response: &&Response| {
+            response.error.is_none() || self.mutations.has(Mutation::ErrorsRemembered)
         };
         let mut ids: Vec<TensorId> = Vec::new();
-        for response in answer.as_ref()?.responses.iter().filter(remembers) {
+        for response in answer.as_ref()?.responses.iter().filter(is_cached) {
             ids.extend(&*response.tensors);
         }
-        if self.flaws.has(Flaw::UsesInAnotherOrder) {
+        if self.mutations.has(Mutation::UsesInAnotherOrder) {
             ids.reverse();
         }
         ids.iter().for_each(|&id| self.cache.put(self.tensors.name_of(id), id));
@@ -334,11 +339,11 @@ impl ControlPlane for BitVector {
     }
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
-        self.ending.check(self.negotiation.rank())?;
+        self.shutdown.check(self.negotiation.rank())?;
         let answer = match event {
             Event::Ready(ids) => return self.queue.push(ids),
             Event::ShutDown => {
-                self.ending.wanted = true;
+                self.shutdown.is_wanted = true;
                 return Ok(());
             }
             Event::Cycle(_) if self.stage != Stage::Idle || self.negotiation.running => {
@@ -347,27 +352,27 @@ impl ControlPlane for BitVector {
             Event::Cycle(now) => {
                 self.negotiation.report.cycles += 1;
                 self.now = now;
-                self.ending.wanted |= self.negotiation.look_for_stalls(now, out);
+                self.shutdown.is_wanted |= self.negotiation.look_for_stalls(now, out);
                 if self.cache.capacity() > 0 {
-                    self.ask(out);
+                    self.begin_and(out);
                     return Ok(());
                 }
-                // Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 is asked in every cycle.
+                // As Horovod with HOROVOD_CACHE_CAPACITY=0: rank 0 negotiates in every cycle.
                 self.queue.drain(&mut self.drained);
-                let wanted = self.ending.raised();
+                let wanted = self.shutdown.raised();
                 self.negotiation.request(&self.drained, Vec::new(), wanted, now, out)?
             }
             Event::Combined(words) => self.combined(words, out)?,
             Event::Arrived { from, message } => {
                 let answer = self.negotiation.arrived(from, message, &self.queue, out)?;
-                self.remembered(answer)
+                self.cached(answer)
             }
         };
         let Some(answer) = answer else {
             return Ok(());
         };
         self.cache.renumber();
-        self.ending.carry_out(answer, &mut self.queue, &mut self.negotiation.report, out);
+        self.shutdown.end_cycle(answer, &mut self.queue, &mut self.negotiation.report, out);
         Ok(())
     }
 

@@ -1,6 +1,5 @@
-//! Static buckets: tensors are assigned to messages beforehand, so that nothing is negotiated. What
-//! frameworks' own libraries do, which know the model; all ranks must register the same tensors in the
-//! same order.
+//! Static buckets: tensors are assigned to messages in advance, and nothing is negotiated. Frameworks' own
+//! libraries do this, since they know the model. All ranks must register the same tensors in the same order.
 //!
 //! `ddp` is torch DistributedDataParallel: the first step reduces one bucket of each kind of tensor; then
 //! buckets are rebuilt in the order in which rank 0 saw tensors become ready. A bucket closes at the first
@@ -13,26 +12,30 @@
 use std::sync::Arc;
 
 use super::answer::Answer;
-use super::coordinator::Ending;
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::message::{Items, Writer};
+use super::mutation::{Mutation, Mutations};
+use super::plane::{ControlPlane, Effect, Event};
 use super::queue::Queue;
-use super::{
-    ControlError, ControlPlane, Effect, Event, Report, Response, Settings, TensorId, Tensors,
-};
-use crate::fusion::Stop;
+use super::report::Report;
+use super::response::Response;
+use super::settings::Settings;
+use super::shutdown::Shutdown;
+use super::stop::Stop;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// DDP's name in configurations and CSV files; a cap in MiB may follow.
 pub const DDP: &str = "ddp";
 
-/// The packs'; a size in MiB may follow.
+/// The name of packs; a size in MiB may follow.
 pub const PACKS: &str = "packs";
 
 const FIRST_CAP_BYTES: usize = 1 << 20;
 const CAP_BYTES: usize = 25 << 20;
 
-/// Reduces what was put together beforehand.
+/// Reduces static buckets.
 pub struct Buckets {
     base: &'static str,
     /// From the name.
@@ -41,20 +44,20 @@ pub struct Buckets {
     rank: Rank,
     ranks: usize,
     queue: Queue,
-    ending: Ending,
+    shutdown: Shutdown,
     buckets: Vec<Arc<[TensorId]>>,
-    /// Of each name: ready in this step.
+    /// For each name: ready in this step.
     is_ready: Vec<bool>,
     /// Buckets reduced in this step.
     done: usize,
-    /// Tensors in the order in which they became ready in the first step; none afterwards.
+    /// Tensors in the order in which they became ready in the first step; `None` afterwards.
     observed: Option<Vec<TensorId>>,
-    /// The order of rank 0, if it comes before this rank needs it.
+    /// The order of rank 0, if it arrives before this rank needs it.
     early: Option<Vec<TensorId>>,
     in_cycle: bool,
     drained: Vec<u32>,
     report: Report,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 impl Buckets {
@@ -67,9 +70,10 @@ impl Buckets {
     ) -> Buckets {
         let all = 0..tensors.len();
         let is_ddp = base == DDP;
-        let buckets = match is_ddp {
-            true => closed(&tensors, all.collect(), |_| usize::MAX),
-            false => packs(&tensors, all.rev(), size_bytes),
+        let buckets = if is_ddp {
+            closed(&tensors, all.collect(), |_| usize::MAX)
+        } else {
+            packs(&tensors, all.rev(), size_bytes)
         };
         Buckets {
             base: if is_ddp { DDP } else { PACKS },
@@ -77,7 +81,7 @@ impl Buckets {
             rank: settings.rank,
             ranks: settings.ranks,
             queue: Queue::new(tensors.clone()),
-            ending: Ending::new(settings.flaws),
+            shutdown: Shutdown::new(settings.mutations),
             buckets,
             is_ready: vec![false; tensors.names()],
             done: 0,
@@ -87,7 +91,7 @@ impl Buckets {
             drained: Vec::new(),
             report: Report::default(),
             tensors,
-            flaws: settings.flaws,
+            mutations: settings.mutations,
         }
     }
 
@@ -95,7 +99,7 @@ impl Buckets {
         ControlError::Unexpected { rank: self.rank, event }
     }
 
-    /// Reduces every bucket that is complete, and whose predecessors are.
+    /// Reduces every bucket that is complete and whose predecessors are complete.
     fn cycle(&mut self, out: &mut Vec<Effect>) {
         self.queue.drain(&mut self.drained);
         for &id in &self.drained {
@@ -121,7 +125,7 @@ impl Buckets {
                 Some(observed) if self.rank == 0 => self.announce(observed, out),
                 Some(_) => match self.early.take() {
                     Some(order) => self.rebuild(order),
-                    // The cycle ends when rank 0's order is here.
+                    // The cycle ends when the order of rank 0 arrives.
                     None => return,
                 },
                 None => {}
@@ -132,8 +136,8 @@ impl Buckets {
 
     fn end_cycle(&mut self, out: &mut Vec<Effect>) {
         self.in_cycle = false;
-        let answer = Answer { responses: Vec::new(), shut_down: self.ending.raised() };
-        self.ending.carry_out(answer, &mut self.queue, &mut self.report, out);
+        let answer = Answer { responses: Vec::new(), shut_down: self.shutdown.raised() };
+        self.shutdown.end_cycle(answer, &mut self.queue, &mut self.report, out);
     }
 
     /// Rank 0, after the first step: the order in which it saw tensors, for all.
@@ -150,7 +154,7 @@ impl Buckets {
     }
 
     fn rebuild(&mut self, order: Vec<TensorId>) {
-        if self.flaws.has(Flaw::OrderNotRebuilt) {
+        if self.mutations.has(Mutation::OrderNotRebuilt) {
             return;
         }
         let cap = |bucket: usize| match (self.size_bytes, bucket) {
@@ -200,10 +204,10 @@ impl ControlPlane for Buckets {
     }
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
-        self.ending.check(self.rank)?;
+        self.shutdown.check(self.rank)?;
         match event {
             Event::Ready(ids) => return self.queue.push(ids),
-            Event::ShutDown => self.ending.wanted = true,
+            Event::ShutDown => self.shutdown.is_wanted = true,
             Event::Cycle(_) if self.in_cycle => return Err(self.unexpected("Cycle")),
             Event::Cycle(_) => {
                 self.report.cycles += 1;

@@ -1,33 +1,33 @@
-//! The response cache: which tensors all ranks have agreed on before, each with a bit.
+//! The response cache: the tensors that all ranks have agreed on before, each with a bit.
 //!
-//! Every rank holds the same cache, because entries are made, refreshed and erased only by what all ranks
-//! do in the same order. When it is full the least recently used entry makes room, and the
-//! new one inherits its bit. Erasing leaves a hole until bits are numbered anew, the least recently used
-//! first (Horovod's `ResponseCache`).
+//! Every rank holds the same cache, because entries are inserted, refreshed and erased only by operations
+//! that all ranks execute in the same order. When it is full the least recently used entry is evicted, and
+//! the new one takes its bit. An erased entry leaves a hole until bits are renumbered, the least recently
+//! used first (Horovod's `ResponseCache`).
 
-use super::TensorId;
-use super::flaw::{Flaw, Flaws};
+use super::mutation::{Mutation, Mutations};
+use super::tensor::TensorId;
 
 /// Up to `capacity` tensors, each with a bit.
 pub struct ResponseCache {
     capacity: usize,
-    /// Of each bit: its tensor, and the number of that one's name.
+    /// For each bit: its tensor, and the number of the tensor's name.
     tensors: Vec<u32>,
     names: Vec<u32>,
-    /// Of each bit: when it was used last; times are counted, not measured. 0: a hole.
+    /// For each bit: the use count when it was last used; 0 for a hole.
     used: Vec<u64>,
-    /// Of each name, plus one; 0 for none.
+    /// For each name: its bit plus one; 0 for none.
     bit_of: Vec<u32>,
-    /// Uses so far.
+    /// The use count so far.
     now: u64,
     holes: usize,
     evictions: usize,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 impl ResponseCache {
-    /// An empty cache for so many names.
-    pub fn new(capacity: usize, names: usize, flaws: Flaws) -> ResponseCache {
+    /// An empty cache for `names` names.
+    pub fn new(capacity: usize, names: usize, mutations: Mutations) -> ResponseCache {
         ResponseCache {
             capacity,
             tensors: Vec::new(),
@@ -37,11 +37,11 @@ impl ResponseCache {
             now: 0,
             holes: 0,
             evictions: 0,
-            flaws,
+            mutations,
         }
     }
 
-    /// How many tensors it may hold.
+    /// The capacity in tensors.
     pub fn capacity(&self) -> usize {
         self.capacity
     }
@@ -56,7 +56,7 @@ impl ResponseCache {
         self.tensors.is_empty()
     }
 
-    /// Entries that had to make room since this was last asked.
+    /// Returns and resets the number of evicted entries.
     pub fn take_evictions(&mut self) -> usize {
         std::mem::take(&mut self.evictions)
     }
@@ -73,7 +73,7 @@ impl ResponseCache {
         self.tensors[bit] as TensorId
     }
 
-    /// How often entries were used so far.
+    /// The use count so far.
     pub fn uses(&self) -> u64 {
         self.now
     }
@@ -102,7 +102,7 @@ impl ResponseCache {
                 let used = self.used.iter().enumerate().filter(|(_, used)| **used > 0);
                 let oldest = used.min_by_key(|(_, used)| **used);
                 let (bit, _) = oldest.expect("a full cache has entries");
-                if !self.flaws.has(Flaw::EvictedKeepsItsBit) {
+                if !self.mutations.has(Mutation::EvictedKeepsItsBit) {
                     self.bit_of[self.names[bit] as usize] = 0;
                 }
                 self.evictions += 1;
@@ -114,7 +114,7 @@ impl ResponseCache {
         self.touch(bit);
     }
 
-    /// Forgets the tensor of a bit.
+    /// Erases the tensor of a bit.
     pub fn erase(&mut self, bit: usize) {
         if std::mem::take(&mut self.used[bit]) > 0 {
             self.bit_of[self.names[bit] as usize] = 0;
@@ -124,7 +124,7 @@ impl ResponseCache {
 
     /// Numbers bits anew if something was erased: the least recently used gets bit 0.
     pub fn renumber(&mut self) {
-        if self.holes == 0 || self.flaws.has(Flaw::RenumberingLost) {
+        if self.holes == 0 || self.mutations.has(Mutation::RenumberingLost) {
             return;
         }
         let in_use = self.bits_by_use();
@@ -137,7 +137,7 @@ impl ResponseCache {
         self.holes = 0;
     }
 
-    /// Every bit's tensor, from the least recently used to the most; what must be alike on all ranks.
+    /// The tensor of every bit, from the least recently used to the most. It must be equal on all ranks.
     pub fn contents(&self) -> Vec<(usize, TensorId)> {
         self.bits_by_use().into_iter().map(|bit| (bit, self.tensor(bit))).collect()
     }
@@ -199,7 +199,7 @@ mod tests {
             capacity in 1_usize..6,
             uses in proptest::collection::vec((0_usize..9, 0..5), 0..60),
         ) {
-            let mut cache = ResponseCache::new(capacity, 9, Flaws::default());
+            let mut cache = ResponseCache::new(capacity, 9, Mutations::default());
             let mut listed = Listed::default();
             for (name, what) in uses {
                 let bit = cache.bit(name);
@@ -236,7 +236,7 @@ mod tests {
 
     #[test]
     fn capacity_zero_holds_nothing() {
-        let mut cache = ResponseCache::new(0, 3, Flaws::default());
+        let mut cache = ResponseCache::new(0, 3, Mutations::default());
         cache.put(1, 1);
         assert!(cache.is_empty() && cache.bit(1).is_none());
     }

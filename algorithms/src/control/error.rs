@@ -1,4 +1,4 @@
-//! Why a control plane cannot go on.
+//! Errors of control planes.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::topology::Rank;
 #[non_exhaustive]
 #[allow(missing_docs, reason = "the fields are named and Display says what they mean")]
 pub enum ControlError {
-    /// Two tensors of one rank are alike in everything.
+    /// Two tensors of one rank are equal in everything.
     RegisteredTwice { name: String },
     /// A tensor became ready again before it was reduced.
     ReadyTwice { name: String },
-    /// A rank asks for a tensor that it has asked for before.
-    AskedTwice { from: Rank, name: String },
+    /// A rank requests a tensor that it has requested before.
+    RequestedTwice { from: Rank, name: String },
     /// A message cannot be read.
     Malformed { from: Rank, malformed: Malformed },
     /// A response names a tensor that this rank never registered, or that is not ready on it.
@@ -24,7 +24,7 @@ pub enum ControlError {
     SettingsDiffer { rank: Rank, what: &'static str, own: usize },
     /// The bit vectors of different ranks have different lengths: their caches differ.
     CachesDiffer { rank: Rank, expected_words: usize, found_words: usize },
-    /// An event that makes no sense now.
+    /// An event that is not allowed now.
     Unexpected { rank: Rank, event: &'static str },
     /// All ranks have shut down.
     ShutDown { rank: Rank },
@@ -43,7 +43,7 @@ impl fmt::Display for ControlError {
                 "tensor \"{name}\" became ready again before it was reduced; wait for its \
                  completion, or use another name"
             ),
-            ControlError::AskedTwice { from, name } => write!(
+            ControlError::RequestedTwice { from, name } => write!(
                 f,
                 "rank {from} asks for tensor \"{name}\" a second time, before the first was \
                  answered; do all ranks run the same build?"

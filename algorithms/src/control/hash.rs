@@ -1,5 +1,5 @@
-//! A fast hash for names that nobody chooses in order to slow us down: the multiply-and-rotate hash that
-//! compilers use for their symbols.
+//! A fast hash for trusted names: the multiply-and-rotate hash that compilers use for symbols. It does not
+//! resist collision attacks.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};

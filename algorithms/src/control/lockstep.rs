@@ -1,25 +1,28 @@
-//! All ranks of a world in one thread, cycle by cycle and without I/O: what a control plane costs by
-//! itself, up to whole machines. Messages are delivered at once, in the order of ranks.
+//! All ranks of a world in one thread, cycle by cycle and without I/O, to measure the cost of a control
+//! plane by itself. Messages are delivered at once, in the order of ranks.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{
-    Bitwise, ControlError, ControlPlane, Effect, Event, Report, Response, Stalled, TensorId,
-};
+use super::error::ControlError;
+use super::plane::{Bitwise, ControlPlane, Effect, Event};
+use super::report::Report;
+use super::response::Response;
+use super::stall::Stalled;
+use super::tensor::TensorId;
 use crate::topology::Rank;
 
 /// A world of control planes.
 pub struct Lockstep {
     planes: Vec<Box<dyn ControlPlane>>,
-    /// What ranks ask to be combined, as far as they have asked, and how many have.
+    /// The bitwise reduction of the words of the ranks so far, and the number of those ranks.
     bits: Option<(Bitwise, Vec<u64>)>,
     asked: usize,
-    mail: VecDeque<Mail>,
+    in_flight: VecDeque<InFlight>,
     effects: Vec<Effect>,
     has_ended: Vec<bool>,
-    /// What each rank executed in the last cycle.
+    /// The responses that each rank executed in the last cycle.
     executed: Vec<Vec<Response>>,
     warnings: Vec<Stalled>,
     stopped: usize,
@@ -27,20 +30,20 @@ pub struct Lockstep {
     rank_0: Duration,
 }
 
-/// A message under way; to a rank, or to all others.
-struct Mail {
+/// A message in flight, to one rank or to all others.
+struct InFlight {
     from: Rank,
     to: Option<Rank>,
     message: Arc<[u8]>,
 }
 
 impl Lockstep {
-    /// A world of these planes, rank by rank.
+    /// A world of these planes, in the order of ranks.
     pub fn new(planes: Vec<Box<dyn ControlPlane>>) -> Lockstep {
         Lockstep {
             bits: None,
             asked: 0,
-            mail: VecDeque::new(),
+            in_flight: VecDeque::new(),
             effects: Vec::new(),
             has_ended: vec![false; planes.len()],
             executed: vec![Vec::new(); planes.len()],
@@ -52,7 +55,7 @@ impl Lockstep {
         }
     }
 
-    /// A world that measures by this clock how long rank 0 takes.
+    /// Measures the time of rank 0 by this clock.
     pub fn with_clock(mut self, clock: impl FnMut() -> Duration + 'static) -> Lockstep {
         self.clock = Box::new(clock);
         self
@@ -63,15 +66,15 @@ impl Lockstep {
     /// # Errors
     /// When one of them is ready already.
     pub fn ready(&mut self, rank: Rank, tensors: &[TensorId]) -> Result<(), ControlError> {
-        self.give(rank, Event::Ready(tensors))
+        self.deliver_timed(rank, Event::Ready(tensors))
     }
 
-    /// A rank wants all to stop.
+    /// A rank wants all ranks to shut down.
     ///
     /// # Errors
-    /// When they have.
+    /// When all ranks have shut down.
     pub fn shut_down(&mut self, rank: Rank) -> Result<(), ControlError> {
-        self.give(rank, Event::ShutDown)
+        self.deliver_timed(rank, Event::ShutDown)
     }
 
     /// One cycle of all ranks; returns what each executes.
@@ -97,17 +100,17 @@ impl Lockstep {
         for rank in 0..self.planes.len() {
             let ready = ready(rank);
             if !ready.is_empty() {
-                self.give(rank, Event::Ready(ready))?;
+                self.deliver_timed(rank, Event::Ready(ready))?;
             }
-            self.give(rank, Event::Cycle(now))?;
-            self.deliver()?;
+            self.deliver_timed(rank, Event::Cycle(now))?;
+            self.deliver_all()?;
         }
         while self.asked == self.planes.len() {
             self.asked = 0;
             let (_, combined) = self.bits.take().expect("ranks have asked");
             for rank in 0..self.planes.len() {
-                self.give(rank, Event::Combined(&combined))?;
-                self.deliver()?;
+                self.deliver_timed(rank, Event::Combined(&combined))?;
+                self.deliver_all()?;
             }
         }
         match self.has_ended.iter().position(|ended| !ended) {
@@ -116,17 +119,17 @@ impl Lockstep {
         }
     }
 
-    /// What a rank did since this was last asked.
+    /// Returns and resets the report of a rank.
     pub fn take_report(&mut self, rank: Rank) -> Report {
         self.planes[rank].take_report()
     }
 
-    /// Warnings since this was last asked.
+    /// Returns and clears the warnings.
     pub fn take_warnings(&mut self) -> Vec<Stalled> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Time that rank 0 took since this was last asked, by the clock that was given.
+    /// Returns and resets the time of rank 0, by the clock of [`Lockstep::with_clock`].
     pub fn take_rank_0(&mut self) -> Duration {
         std::mem::take(&mut self.rank_0)
     }
@@ -136,26 +139,26 @@ impl Lockstep {
         self.stopped == self.planes.len()
     }
 
-    /// Delivers what is under way, and what is sent for that.
-    fn deliver(&mut self) -> Result<(), ControlError> {
-        // Messages to rank 0 that follow each other are timed together: a look at the clock may take as long as
-        // one of them.
+    /// Delivers all messages in flight, and those sent in response.
+    fn deliver_all(&mut self) -> Result<(), ControlError> {
+        // Consecutive messages to rank 0 are timed together: reading the clock may take as long as one of
+        // them.
         let mut since = None;
-        while let Some(Mail { from, to, message }) = self.mail.pop_front() {
+        while let Some(InFlight { from, to, message }) = self.in_flight.pop_front() {
             let arrived = Event::Arrived { from, message: &message };
             match to {
                 Some(0) => {
                     since.get_or_insert_with(&mut self.clock);
-                    self.give_untimed(0, arrived)?;
+                    self.deliver_untimed(0, arrived)?;
                 }
-                Some(to) => self.give(to, arrived)?,
+                Some(to) => self.deliver_timed(to, arrived)?,
                 None => {
                     for to in (0..self.planes.len()).filter(|&to| to != from) {
-                        self.give(to, arrived)?;
+                        self.deliver_timed(to, arrived)?;
                     }
                 }
             }
-            let goes_on = self.mail.front().is_some_and(|mail| mail.to == Some(0));
+            let goes_on = self.in_flight.front().is_some_and(|message| message.to == Some(0));
             if let Some(start) = since.take_if(|_| !goes_on) {
                 self.rank_0 += (self.clock)() - start;
             }
@@ -163,25 +166,25 @@ impl Lockstep {
         Ok(())
     }
 
-    fn give(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
+    fn deliver_timed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         let start = (rank == 0).then(&mut self.clock);
-        let given = self.give_untimed(rank, event);
+        let result = self.deliver_untimed(rank, event);
         if let Some(start) = start {
             self.rank_0 += (self.clock)() - start;
         }
-        given
+        result
     }
 
-    fn give_untimed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
+    fn deliver_untimed(&mut self, rank: Rank, event: Event) -> Result<(), ControlError> {
         self.planes[rank].on(event, &mut self.effects)?;
         let mut effects = std::mem::take(&mut self.effects);
         for effect in effects.drain(..) {
             match effect {
                 Effect::Send { to, message } => {
-                    self.mail.push_back(Mail { from: rank, to: Some(to), message });
+                    self.in_flight.push_back(InFlight { from: rank, to: Some(to), message });
                 }
                 Effect::Broadcast(message) => {
-                    self.mail.push_back(Mail { from: rank, to: None, message });
+                    self.in_flight.push_back(InFlight { from: rank, to: None, message });
                 }
                 Effect::Bitwise(bitwise, words) => self.combine(bitwise, words),
                 Effect::Execute(response) => self.executed[rank].push(response),
@@ -194,10 +197,10 @@ impl Lockstep {
         Ok(())
     }
 
-    /// Combines what a rank gives with what those before it gave.
+    /// Reduces the words of a rank with those of the ranks before it.
     ///
     /// # Panics
-    /// If ranks ask for different things: planes that run in step do not.
+    /// If ranks ask for different reductions.
     fn combine(&mut self, bitwise: Bitwise, words: Vec<u64>) {
         self.asked += 1;
         let Some((other, combined)) = &mut self.bits else {

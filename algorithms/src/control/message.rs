@@ -1,27 +1,28 @@
-//! What control planes send, in a compact binary form of our own: requests ("these are ready here"),
-//! readiness ("these are ready in all of my subtree"), responses ("do this"), and an order of tensors.
+//! The messages of control planes, in a compact binary format: requests (tensors that are ready on a
+//! rank), readiness (tensors that are ready in a subtree), responses (tensors to reduce), and an order of
+//! tensors.
 //!
 //! ```text
 //! message   = version kind flags count item*      one byte each; count as varint; flags: 1 shut down
 //! request   = length body                         body: name dtype op bits [prescale postscale] dims dim*
-//! ready     = rank error length body              whose request stands for the subtree's; what is wrong
-//! response  = stop names name* error              an empty error means: do it
+//! ready     = rank error length body              the request of one rank of the subtree; a mismatch, if any
+//! response  = stop names name* error              an empty error: reduce the tensors
 //! order     = name
 //! name      = length bytes                        UTF-8; error likewise
 //! ```
 //! Integers are unsigned LEB128 varints, floating-point factors 8 bytes little-endian and present
 //! only if the bits say so (1: scaled, 2: allgather, 4: GPU). Horovod sends the same contents as
-//! FlatBuffers, of the size that `*_horovod` tell.
+//! FlatBuffers; the functions `*_horovod` give their size.
 
 use std::fmt;
 
-use super::{DataType, Device, Operation, ReduceOp, Tensor};
-use crate::fusion::Stop;
+use super::stop::Stop;
+use super::tensor::{DataType, Device, Operation, ReduceOp, Tensor};
 use crate::topology::Rank;
 
 const VERSION: u8 = 2;
 
-/// What a message is.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Requests = 1,
@@ -47,10 +48,10 @@ const SCALED: u8 = 1;
 const ALL_GATHER: u8 = 2;
 const GPU: u8 = 4;
 
-/// Why bytes are no message.
+/// Why bytes cannot be read as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// Position of the first byte that makes no sense.
+    /// The position of the first byte that is wrong.
     pub at: usize,
     /// What was expected there.
     pub expected: &'static str,
@@ -82,6 +83,9 @@ pub(super) fn encode_request(bytes: &mut Vec<u8>, tensor: &Tensor) {
 }
 
 /// Reads the body of a request, which is all of the bytes.
+///
+/// # Errors
+/// When the bytes are no request.
 pub fn decode_request(body: &[u8]) -> Result<Tensor, Malformed> {
     let mut reader = Reader { bytes: body, at: 0 };
     let name = reader.text()?.to_string();
@@ -260,22 +264,34 @@ impl<'a> Items<'a> {
         Ok(Items { reader, left, shut_down: flags & SHUT_DOWN != 0 })
     }
 
-    /// A list of requests.
+    /// Reads a list of requests.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with the header of such a message.
     pub fn requests(bytes: &'a [u8]) -> Result<Items<'a>, Malformed> {
         Items::open(bytes, Kind::Requests)
     }
 
-    /// A list of what is ready in a subtree.
+    /// Reads a list of what is ready in a subtree.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with the header of such a message.
     pub fn ready(bytes: &'a [u8]) -> Result<Items<'a>, Malformed> {
         Items::open(bytes, Kind::Ready)
     }
 
-    /// A list of responses.
+    /// Reads a list of responses.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with the header of such a message.
     pub fn responses(bytes: &'a [u8]) -> Result<Items<'a>, Malformed> {
         Items::open(bytes, Kind::Responses)
     }
 
-    /// An order of tensors.
+    /// Reads an order of tensors.
+    ///
+    /// # Errors
+    /// When the bytes do not begin with the header of such a message.
     pub fn order(bytes: &'a [u8]) -> Result<Items<'a>, Malformed> {
         Items::open(bytes, Kind::Order)
     }
@@ -294,7 +310,10 @@ impl<'a> Items<'a> {
         }
     }
 
-    /// The next request's body, unread, and where it begins.
+    /// The next request: the position of its body, and the body, not decoded. `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are no request, or when more follow after the last one.
     pub fn next_request(&mut self) -> Result<Option<(usize, &'a [u8])>, Malformed> {
         self.next(|reader| {
             let body = reader.block("a request")?;
@@ -302,7 +321,10 @@ impl<'a> Items<'a> {
         })
     }
 
-    /// What is ready in a subtree next.
+    /// The next tensor that is ready in a subtree. `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are no such item, or when more follow after the last one.
     pub fn next_subtree(&mut self) -> Result<Option<Subtree<'a>>, Malformed> {
         self.next(|reader| {
             let rank = reader.varint()? as Rank;
@@ -311,7 +333,10 @@ impl<'a> Items<'a> {
         })
     }
 
-    /// The next response.
+    /// The next response. `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are no response, or when more follow after the last one.
     pub fn next_response(&mut self) -> Result<Option<NamedResponse<'a>>, Malformed> {
         self.next(|reader| {
             let stop = reader.byte("why fusion stopped")?;
@@ -324,7 +349,10 @@ impl<'a> Items<'a> {
         })
     }
 
-    /// The next name of an order.
+    /// The next name of an order. `None` at the end.
+    ///
+    /// # Errors
+    /// When the bytes are no name, or when more follow after the last one.
     pub fn next_name(&mut self) -> Result<Option<&'a str>, Malformed> {
         self.next(Reader::text)
     }

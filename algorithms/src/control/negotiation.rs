@@ -1,31 +1,35 @@
-//! The exchange between all ranks and rank 0: requests go up, the answer comes down. In a star every rank
-//! talks to rank 0 itself; in a tree of some radix a rank passes on what is ready in all of its subtree.
+//! The negotiation between all ranks and rank 0: requests go up, the answer comes down. In a star every
+//! rank sends to rank 0; in a tree a rank passes on the tensors that are ready in all of its subtree.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::answer::{self, Answer};
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::message::{Writer, requests_horovod};
+use super::mutation::{Mutation, Mutations};
+use super::plane::Effect;
 use super::queue::Queue;
+use super::report::Report;
+use super::settings::Settings;
 use super::table::Complete;
 use super::tally::Tally;
-use super::{ControlError, Effect, Report, Settings, Tensors};
+use super::tensors::Tensors;
 use crate::fusion::Candidate;
 use crate::topology::Rank;
 
 /// Horovod sends the length of a message in a collective of its own.
 const LENGTH_BYTES: usize = 4;
 
-/// One rank's end of it.
+/// One rank's part in the negotiation.
 pub(super) struct Negotiation {
     tally: Tally,
     ranks: usize,
-    /// How many children a rank has in the tree; none in a star.
+    /// The radix of the tree; `None` in a star.
     radix: Option<usize>,
     /// Between this rank's requests and the answer.
     pub(super) running: bool,
-    /// In this cycle the parent has been told.
+    /// Whether the requests of this cycle have been sent to the parent.
     has_passed_on: bool,
     /// Lists that have arrived and cannot be counted yet.
     early: Vec<Option<Box<[u8]>>>,
@@ -33,7 +37,7 @@ pub(super) struct Negotiation {
     counted: usize,
     /// Rank 0 only: tensors that need no counting.
     cached: Vec<Candidate>,
-    flaws: Flaws,
+    mutations: Mutations,
     pub(super) report: Report,
 }
 
@@ -43,7 +47,7 @@ impl Negotiation {
         settings: &Settings,
         radix: Option<usize>,
     ) -> Negotiation {
-        let &Settings { rank, ranks, flaws, .. } = settings;
+        let &Settings { rank, ranks, mutations, .. } = settings;
         let children = match radix {
             None if rank == 0 => 1..ranks,
             None => 0..0,
@@ -58,7 +62,7 @@ impl Negotiation {
             counted: 0,
             tally: Tally::new(tensors, settings, children),
             cached: Vec::new(),
-            flaws,
+            mutations,
             report: Report::default(),
         }
     }
@@ -93,8 +97,8 @@ impl Negotiation {
         Some(above / self.radix.unwrap_or(self.ranks))
     }
 
-    /// Passes this rank's requests on, once all below it have passed on theirs. `cached` are tensors that
-    /// all ranks have agreed on by other means. Returns the answer if nobody else is needed for it.
+    /// Sends this rank's requests to its parent, once all its children have sent theirs. `cached` are tensors
+    /// that all ranks have agreed on by their caches. Returns the answer if no other rank is needed for it.
     pub(super) fn request(
         &mut self,
         ids: &[u32],
@@ -150,14 +154,14 @@ impl Negotiation {
         answer::read((from, message), *rank, tensors, queue).map(Some)
     }
 
-    /// Counts what has arrived from children, in their order; passes on or answers after the last.
+    /// Counts the lists that arrived from children, in their order; passes on or answers after the last.
     fn go_on(&mut self, out: &mut Vec<Effect>) -> Result<Option<Answer>, ControlError> {
         while let Some(list) = self.early.get_mut(self.counted).and_then(Option::take) {
             self.count_list(&list)?;
         }
         let missing = self.tally.children.len() - self.counted;
         let is_root = self.tally.rank == 0;
-        if missing > usize::from(self.flaws.has(Flaw::SubtreeNotAwaited) && !is_root) {
+        if missing > usize::from(self.mutations.has(Mutation::SubtreeNotAwaited) && !is_root) {
             return Ok(None);
         }
         self.counted = 0;
@@ -204,7 +208,7 @@ impl Negotiation {
         out.push(Effect::Send { to, message: message.into() });
     }
 
-    /// Rank 0: what is ready everywhere, fused, for all ranks.
+    /// Rank 0: the tensors that are ready on all ranks, fused.
     fn answer(&mut self, out: &mut Vec<Effect>) -> Answer {
         let responses = self.tally.fused(std::mem::take(&mut self.cached));
         let shut_down = self.tally.shut_down;
@@ -214,7 +218,7 @@ impl Negotiation {
         Answer { responses, shut_down }
     }
 
-    /// Sends the answer to all below.
+    /// Sends the answer to all children.
     fn hand_down(&mut self, message: &[u8], out: &mut Vec<Effect>) {
         let children = self.tally.children.clone();
         let bytes_horovod = LENGTH_BYTES + answer::horovod_bytes(message, self.ranks);

@@ -1,63 +1,67 @@
 //! The coordinator of the first Horovod (up to v0.13.2, that of the 2018 paper): a message to rank 0 for
-//! every tensor that became ready, and one that says that these were all; then a message to every rank for
-//! every response, and one that ends the cycle.
+//! every tensor that became ready, and one that ends the list; then a message to every rank for every
+//! response, and one that ends the cycle.
 //!
 //! With n tensors and r responses in a cycle rank 0 receives (n + 1)(P - 1) messages and sends
-//! (r + 1)(P - 1). It counts them as they come. Bytes are taken as those of lists of one; the last messages
-//! are empty. Horovod has replaced it by collectives ([`super::coordinator`]),
-//! which are trees inside, since it did not work beyond some 10,000 GPUs. Its background loop slept for the
-//! whole cycle time before each cycle; here cycles are paced alike for all planes.
+//! (r + 1)(P - 1). It counts requests as they arrive. Message sizes are those of lists of one; the last
+//! messages are empty. Horovod replaced this plane by collectives ([`super::coordinator`]), which are trees
+//! internally, since it did not scale beyond some 10,000 GPUs. Its background loop slept for the whole cycle
+//! time before each cycle; here all planes have the same pace.
 
 use std::sync::Arc;
 
 use super::answer::{self, Answer};
-use super::coordinator::Ending;
-use super::flaw::{Flaw, Flaws};
+use super::error::ControlError;
 use super::message::{Writer, requests_horovod};
+use super::mutation::{Mutation, Mutations};
+use super::plane::{ControlPlane, Effect, Event};
 use super::queue::Queue;
+use super::report::Report;
+use super::settings::Settings;
+use super::shutdown::Shutdown;
 use super::tally::Tally;
-use super::{ControlError, ControlPlane, Effect, Event, Report, Settings, Tensors};
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "point-to-point";
 
-/// Asks rank 0 in every cycle, tensor by tensor.
+/// Negotiates by rank 0 in every cycle, with a message per tensor.
 pub struct PointToPoint {
     queue: Queue,
     tally: Tally,
-    ending: Ending,
+    shutdown: Shutdown,
     drained: Vec<u32>,
     /// Between this rank's requests and the end of the answer.
     running: bool,
-    /// Rank 0: who has said in this cycle that this was all.
+    /// Rank 0: for each child, whether it has sent all its requests of this cycle.
     is_done: Vec<bool>,
-    /// How many have not.
+    /// The number of children that have not.
     missing: usize,
     /// Rank 0: messages of the next cycle.
     early: Vec<(Rank, Box<[u8]>)>,
-    /// Other ranks: what they were told so far.
+    /// Other ranks: the responses of this cycle so far.
     answer: Answer,
-    flaws: Flaws,
+    mutations: Mutations,
     report: Report,
 }
 
 impl PointToPoint {
     /// The plane of one rank.
     pub fn new(tensors: Arc<Tensors>, settings: &Settings) -> PointToPoint {
-        let &Settings { rank, ranks, flaws, .. } = settings;
+        let &Settings { rank, ranks, mutations, .. } = settings;
         let children = if rank == 0 { 1..ranks } else { 0..0 };
         PointToPoint {
             queue: Queue::new(tensors.clone()),
             is_done: vec![false; children.len()],
             missing: children.len(),
             tally: Tally::new(tensors, settings, children),
-            ending: Ending::new(flaws),
+            shutdown: Shutdown::new(mutations),
             drained: Vec::new(),
             running: false,
             early: Vec::new(),
             answer: Answer::default(),
-            flaws,
+            mutations,
             report: Report::default(),
         }
     }
@@ -79,9 +83,9 @@ impl PointToPoint {
         Ok(())
     }
 
-    /// Rank 0: the answer, once everybody has said that this was all.
+    /// Rank 0: the answer, once all children have sent all their requests.
     fn answered(&mut self, out: &mut Vec<Effect>) -> Option<Answer> {
-        if self.missing > usize::from(self.flaws.has(Flaw::EndNotAwaited)) {
+        if self.missing > usize::from(self.mutations.has(Mutation::EndNotAwaited)) {
             return None;
         }
         self.is_done.fill(false);
@@ -92,14 +96,14 @@ impl PointToPoint {
         for response in responses.chunks(1) {
             let message = answer::write(response, false, &self.tally.tensors);
             let bytes_horovod = answer::horovod_bytes(&message, self.is_done.len() + 1);
-            self.tell(message, bytes_horovod, out);
+            self.broadcast(message, bytes_horovod, out);
         }
-        self.tell(answer::write(&[], shut_down, &self.tally.tensors), 0, out);
+        self.broadcast(answer::write(&[], shut_down, &self.tally.tensors), 0, out);
         Some(Answer { responses, shut_down })
     }
 
     /// Rank 0: sends a message to all.
-    fn tell(&mut self, message: Vec<u8>, bytes_horovod: usize, out: &mut Vec<Effect>) {
+    fn broadcast(&mut self, message: Vec<u8>, bytes_horovod: usize, out: &mut Vec<Effect>) {
         let others = self.tally.children.len();
         if others > 0 {
             self.report.sent(others, message.len(), bytes_horovod);
@@ -108,12 +112,12 @@ impl PointToPoint {
     }
 
     /// Other ranks: a message of rank 0, a response or the end of the answer.
-    fn told(&mut self, message: &[u8]) -> Result<Option<Answer>, ControlError> {
+    fn response(&mut self, message: &[u8]) -> Result<Option<Answer>, ControlError> {
         let Tally { rank, tensors, .. } = &self.tally;
-        let told = answer::read((0, message), *rank, tensors, &self.queue)?;
-        let is_over = told.responses.is_empty();
-        self.answer.responses.extend(told.responses);
-        self.answer.shut_down |= told.shut_down;
+        let received = answer::read((0, message), *rank, tensors, &self.queue)?;
+        let is_over = received.responses.is_empty();
+        self.answer.responses.extend(received.responses);
+        self.answer.shut_down |= received.shut_down;
         if !is_over {
             return Ok(None);
         }
@@ -122,7 +126,7 @@ impl PointToPoint {
     }
 
     /// Other ranks: sends what is ready to rank 0, one by one.
-    fn ask(&mut self, out: &mut Vec<Effect>) {
+    fn send_requests(&mut self, out: &mut Vec<Effect>) {
         let Tally { tensors, complete, shut_down, .. } = &mut self.tally;
         let mut send = |list: Writer, bytes_horovod| {
             let message = list.finish();
@@ -147,11 +151,11 @@ impl ControlPlane for PointToPoint {
 
     fn on(&mut self, event: Event<'_>, out: &mut Vec<Effect>) -> Result<(), ControlError> {
         let rank = self.tally.rank;
-        self.ending.check(rank)?;
+        self.shutdown.check(rank)?;
         let answer = match event {
             Event::Ready(ids) => return self.queue.push(ids),
             Event::ShutDown => {
-                self.ending.wanted = true;
+                self.shutdown.is_wanted = true;
                 return Ok(());
             }
             Event::Combined(_) => return Err(self.unexpected("Combined")),
@@ -160,11 +164,11 @@ impl ControlPlane for PointToPoint {
                 self.running = true;
                 self.report.cycles += 1;
                 self.report.slow_cycles += 1;
-                self.ending.wanted |= self.tally.look_for_stalls(now, out);
+                self.shutdown.is_wanted |= self.tally.look_for_stalls(now, out);
                 self.queue.drain(&mut self.drained);
-                self.tally.begin(&self.drained, self.ending.raised(), now)?;
+                self.tally.begin(&self.drained, self.shutdown.raised(), now)?;
                 if rank != 0 {
-                    self.ask(out);
+                    self.send_requests(out);
                     return Ok(());
                 }
                 for (from, message) in std::mem::take(&mut self.early) {
@@ -181,18 +185,18 @@ impl ControlPlane for PointToPoint {
                         self.answered(out)
                     }
                     (true, false) => {
-                        if !self.flaws.has(Flaw::EarlyRequestLost) {
+                        if !self.mutations.has(Mutation::EarlyRequestLost) {
                             self.early.push((from, message.into()));
                         }
                         None
                     }
-                    (false, true) if from == 0 && rank != 0 => self.told(message)?,
+                    (false, true) if from == 0 && rank != 0 => self.response(message)?,
                     _ => return Err(self.unexpected("an answer")),
                 }
             }
         };
         if let Some(answer) = answer {
-            self.ending.carry_out(answer, &mut self.queue, &mut self.report, out);
+            self.shutdown.end_cycle(answer, &mut self.queue, &mut self.report, out);
         }
         Ok(())
     }

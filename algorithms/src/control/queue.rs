@@ -1,16 +1,18 @@
-//! What is ready on a rank and not yet carried out.
+//! The tensors that are ready on a rank and not yet executed.
 
 use std::sync::Arc;
 
-use super::{ControlError, TensorId, Tensors};
+use super::error::ControlError;
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 
 /// Tensors in the order in which they became ready; Horovod's tensor queue and tensor table.
 pub(super) struct Queue {
     tensors: Arc<Tensors>,
     waiting: Vec<u32>,
-    /// Of each name: the tensor that is ready and not yet carried out.
+    /// For each name: the tensor that is ready and not yet executed.
     pending: Vec<u32>,
-    /// How many of them there are.
+    /// The number of such tensors.
     count: usize,
 }
 
@@ -22,8 +24,8 @@ impl Queue {
         Queue { tensors, waiting: Vec::new(), pending, count: 0 }
     }
 
-    /// Adds all of these tensors, or none: where Horovod keeps those before a duplicate, an error leaves
-    /// the queue as it was.
+    /// Adds all of these tensors, or none: an error leaves the queue unchanged. (Horovod keeps those before a
+    /// duplicate.)
     pub(super) fn push(&mut self, ids: &[TensorId]) -> Result<(), ControlError> {
         for (at, &id) in ids.iter().enumerate() {
             let place = &mut self.pending[self.tensors.name_of(id)];
@@ -39,13 +41,13 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes everything out into `into`, whose memory is kept for the next time.
+    /// Moves all waiting tensors to `into`, whose memory is reused.
     pub(super) fn drain(&mut self, into: &mut Vec<u32>) {
         into.clear();
         std::mem::swap(&mut self.waiting, into);
     }
 
-    /// Puts back, at the end, what this cycle could not settle.
+    /// Puts back, at the end, a tensor that this cycle did not settle.
     pub(super) fn put_back(&mut self, id: TensorId) {
         self.waiting.push(id as u32);
     }
@@ -55,7 +57,7 @@ impl Queue {
         Some(self.pending[name]).filter(|&id| id != NOTHING).map(|id| id as TensorId)
     }
 
-    /// These tensors are carried out, and may become ready anew.
+    /// These tensors are executed, and may become ready again.
     pub(super) fn finish_all(&mut self, ids: &[TensorId]) {
         if ids.len() == self.count {
             self.pending.fill(NOTHING);
@@ -70,7 +72,7 @@ impl Queue {
         self.count -= 1;
     }
 
-    /// All that is ready and was not carried out.
+    /// All tensors that are ready and not executed.
     pub(super) fn unfinished(&self) -> Vec<TensorId> {
         (0..self.pending.len()).filter_map(|name| self.pending(name)).collect()
     }

@@ -1,44 +1,44 @@
-//! What a control plane did, in numbers that add up over ranks and cycles.
+//! Counters of a control plane, which add up over ranks and cycles.
 
 use std::ops::AddAssign;
 
-use crate::fusion::Stop;
+use super::stop::Stop;
 
-/// What one rank's plane did since it was last asked.
+/// Counters of one rank's plane since the last report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Cycles.
+    /// Number of cycles.
     pub cycles: usize,
-    /// Those in which rank 0 was asked.
+    /// Cycles in which rank 0 negotiated.
     pub slow_cycles: usize,
-    /// Tensors that were cached when they were drained, those that came back to the queue counted anew.
+    /// Tensors that were cached when the queue was drained. One that goes back to the queue counts again.
     pub hits: usize,
-    /// Tensors that were not.
+    /// Tensors that were not cached.
     pub misses: usize,
     /// Tensors that were cached in another shape or type, or have been waiting for too long.
     pub invalid: usize,
-    /// Cache entries that had to make room.
+    /// Cache entries that were evicted.
     pub evictions: usize,
-    /// Messages agreed on, by the reason why no more was fused: positions are those of [`Stop::ALL`].
+    /// Messages by the reason why no more tensors were fused, in the order of [`Stop::ALL`].
     pub stops: [usize; Stop::ALL.len()],
     /// Control messages that this rank sent; a broadcast counts for every receiver.
     pub messages_sent: usize,
-    /// Control messages that it got.
+    /// Control messages that this rank received.
     pub messages_received: usize,
     /// Bytes sent, in our format.
     pub bytes_wire_sent: usize,
     /// Bytes received, in our format.
     pub bytes_wire_received: usize,
-    /// Bytes that Horovod would have sent for the same, by the formulas in [`super::message`].
+    /// Bytes that Horovod would have sent instead, by the formulas in [`super::message`].
     pub bytes_horovod_sent: usize,
-    /// Bitwise collectives.
+    /// Number of bitwise reductions.
     pub bitwise: usize,
     /// Bytes of this rank's vectors in them.
     pub bitwise_bytes: usize,
 }
 
 impl Report {
-    /// So many messages of this many bytes each left this rank, in our format and in Horovod's.
+    /// Counts `messages` sent messages of `bytes` each, of `bytes_horovod` in Horovod's format.
     pub(super) fn sent(&mut self, messages: usize, bytes: usize, bytes_horovod: usize) {
         self.messages_sent += messages;
         self.bytes_wire_sent += messages * bytes;

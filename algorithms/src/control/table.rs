@@ -1,20 +1,21 @@
-//! Who has asked for which tensor: the coordinator's message table.
+//! The coordinator's message table: which reporters have requested which tensor.
 //!
-//! Most requests are, byte by byte, what this rank would send itself: they are counted after one comparison
-//! with the tensor that was registered after the last one, or a look-up. A request with other bytes is
-//! read, and compared field by field with the one that came first.
+//! Most requests have the bytes that this rank would send itself. They are counted after one comparison with
+//! the tensor registered after the last one, or a look-up. A request with other bytes is decoded, and
+//! compared field by field with the first request of the name.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::flaw::{Flaw, Flaws};
 use super::hash::FastMap;
 use super::message::{Malformed, decode_request, request_name};
-use super::{Operation, Tensor, TensorId, Tensors};
+use super::mutation::{Mutation, Mutations};
+use super::tensor::{Operation, Tensor, TensorId};
+use super::tensors::Tensors;
 use crate::topology::Rank;
 
-/// Requests of others that are remembered before the table forgets those that nobody waits for.
-const MOST_REMEMBERED: usize = 1 << 16;
+/// The number of other ranks' requests that the table keeps before it drops those that are not pending.
+const MAX_FOREIGN: usize = 1 << 16;
 
 /// Counts requests from several reporters: ranks, or children in a tree.
 pub(super) struct Table {
@@ -26,13 +27,13 @@ pub(super) struct Table {
     by_body: FastMap<Box<[u8]>, u32>,
     by_name: FastMap<Box<str>, u32>,
     rows: Vec<Row>,
-    /// A bit for each reporter that has asked, row by row.
+    /// A bit for each reporter that has requested it, row by row.
     reported: Vec<u64>,
     /// The request that is expected next.
     guess: usize,
     /// Rows with some reporters, but not all.
     open: usize,
-    flaws: Flaws,
+    mutations: Mutations,
 }
 
 /// A request that is not this rank's.
@@ -42,33 +43,33 @@ struct Foreign {
     tensor: Tensor,
 }
 
-/// What is known of a name.
+/// The state of a name.
 #[derive(Clone, Default)]
 struct Row {
-    /// The request that came first, and from whom; the others must agree with it.
+    /// The first request, and its rank; the others must agree with it.
     first: Option<(u32, u32)>,
     count: u32,
-    /// This rank's own tensor of that name, once it has asked.
+    /// This rank's own tensor of that name, once it is requested.
     own: Option<u32>,
     since: Duration,
-    /// The disagreement of the earliest check that fails for anybody.
+    /// The mismatch of the earliest check that fails for any rank.
     error: Option<Box<(usize, String)>>,
 }
 
-/// A tensor that all reporters have asked for.
+/// A tensor that all reporters have requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Complete {
     /// This rank's own.
     pub(super) tensor: TensorId,
-    /// Whose request came first.
+    /// The rank of the first request.
     pub(super) rank: Rank,
-    /// What is wrong.
+    /// The mismatch, if any.
     pub(super) error: Option<String>,
 }
 
-/// A tensor that some reporters have asked for, but not all.
+/// A tensor that some reporters have requested, but not all.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Open {
+pub(super) struct Pending {
     pub(super) name: String,
     pub(super) missing: Vec<usize>,
     pub(super) waited: Duration,
@@ -76,21 +77,21 @@ pub(super) struct Open {
 
 /// Why a request is not counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum Rejection {
     Malformed(Malformed),
-    /// The reporter has asked for this tensor before.
+    /// The reporter has requested this tensor before.
     Twice(String),
 }
 
-/// One request that is to be counted.
+/// A request to be counted.
 #[derive(Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// Who reports it, from 0; this rank is 0.
+pub(super) struct Request<'a> {
+    /// The number of the reporter; this rank is 0.
     pub(super) reporter: usize,
-    /// Whose request it is.
+    /// The rank that requests it.
     pub(super) rank: Rank,
     pub(super) body: &'a [u8],
-    /// What is known to be wrong with it.
+    /// A mismatch that is already known.
     pub(super) error: Option<&'a str>,
     /// This rank's tensor, if it is its own request.
     pub(super) own: Option<TensorId>,
@@ -98,7 +99,7 @@ pub(super) struct Asked<'a> {
 }
 
 impl Table {
-    pub(super) fn new(tensors: Arc<Tensors>, reporters: usize, flaws: Flaws) -> Table {
+    pub(super) fn new(tensors: Arc<Tensors>, reporters: usize, mutations: Mutations) -> Table {
         let names = if reporters > 0 { tensors.names() } else { 0 };
         Table {
             reporters,
@@ -110,7 +111,7 @@ impl Table {
             tensors,
             guess: 0,
             open: 0,
-            flaws,
+            mutations,
         }
     }
 
@@ -137,57 +138,58 @@ impl Table {
         }
     }
 
-    /// Counts a request; returns the tensor once all reporters have asked for it.
+    /// Counts a request; returns the tensor once all reporters have requested it.
     #[inline]
-    pub(super) fn count(&mut self, asked: Asked) -> Result<Option<Complete>, Refused> {
-        let request = match self.body(self.guess) {
-            Some(body) if body == asked.body => self.guess,
-            _ => self.look_up(asked.body).map_err(Refused::Malformed)?,
+    pub(super) fn count(&mut self, request: Request) -> Result<Option<Complete>, Rejection> {
+        let id = match self.body(self.guess) {
+            Some(body) if body == request.body => self.guess,
+            _ => self.look_up(request.body).map_err(Rejection::Malformed)?,
         };
-        self.guess = request + 1;
-        let at = self.row(request);
-        let word = at * self.reporters.div_ceil(64) + asked.reporter / 64;
-        let (word, bit) = (&mut self.reported[word], 1 << (asked.reporter % 64));
+        self.guess = id + 1;
+        let at = self.row(id);
+        let word = at * self.reporters.div_ceil(64) + request.reporter / 64;
+        let (word, bit) = (&mut self.reported[word], 1 << (request.reporter % 64));
         if *word & bit != 0 {
-            return Err(Refused::Twice(self.tensor(request).name.clone()));
+            return Err(Rejection::Twice(self.tensor(id).name.clone()));
         }
         *word |= bit;
         let row = &mut self.rows[at];
         row.count += 1;
-        if let Some(own) = asked.own {
+        if let Some(own) = request.own {
             row.own = Some(own as u32);
         }
         match row.first {
             None => {
-                row.first = Some((asked.rank as u32, request as u32));
-                row.since = asked.now;
+                row.first = Some((request.rank as u32, id as u32));
+                row.since = request.now;
                 self.open += 1;
             }
-            Some((rank, first)) if first != request as u32 => {
+            Some((rank, first)) if first != id as u32 => {
                 let first = (rank as Rank, self.tensor(first as usize));
-                let found = disagreement(first, (asked.rank, self.tensor(request)));
+                let found = disagreement(first, (request.rank, self.tensor(id)));
                 self.rows[at].disagree(found);
             }
             Some(_) => {}
         }
-        if let Some(error) = asked.error {
+        if let Some(error) = request.error {
             self.rows[at].disagree(Some((0, error.to_string())));
         }
-        let early = usize::from(self.flaws.has(Flaw::ReadyOneRankEarly) && self.reporters > 1);
+        let early =
+            usize::from(self.mutations.has(Mutation::ReadyOneRankEarly) && self.reporters > 1);
         if (self.rows[at].count as usize) < self.reporters - early {
             return Ok(None);
         }
         Ok(self.complete(at))
     }
 
-    /// A row is over, and may begin anew. None for a tensor that this rank has not asked for.
+    /// Completes a row, which may begin again. `None` for a tensor that this rank has not requested.
     fn complete(&mut self, at: usize) -> Option<Complete> {
         self.rows[at].own?;
         let words = self.reporters.div_ceil(64);
         self.reported[at * words..(at + 1) * words].fill(0);
         self.open -= 1;
         let row = std::mem::take(&mut self.rows[at]);
-        let error = row.error.filter(|_| !self.flaws.has(Flaw::MismatchIgnored));
+        let error = row.error.filter(|_| !self.mutations.has(Mutation::MismatchIgnored));
         Some(Complete {
             tensor: row.own? as TensorId,
             rank: row.first?.0 as Rank,
@@ -208,8 +210,8 @@ impl Table {
             return Ok(first + request as usize);
         }
         let tensor = decode_request(body)?;
-        if self.foreign.len() >= MOST_REMEMBERED && self.open == 0 {
-            *self = Table::new(self.tensors.clone(), self.reporters, self.flaws);
+        if self.foreign.len() >= MAX_FOREIGN && self.open == 0 {
+            *self = Table::new(self.tensors.clone(), self.reporters, self.mutations);
         }
         let row = known.unwrap_or_else(|| match self.by_name.get(tensor.name.as_str()) {
             Some(&row) => row as usize,
@@ -227,8 +229,8 @@ impl Table {
         Ok(first + request)
     }
 
-    /// Rows that wait for some reporter for longer than that.
-    pub(super) fn open(&self, now: Duration, longer_than: Duration) -> Vec<Open> {
+    /// Rows that have waited for some reporter for longer than `due`.
+    pub(super) fn open(&self, now: Duration, longer_than: Duration) -> Vec<Pending> {
         let words = self.reporters.div_ceil(64);
         let open = |(at, row): (usize, &Row)| {
             let (_, first) = row.first?;
@@ -237,7 +239,7 @@ impl Table {
             let has = |reporter: &usize| reported[reporter / 64] >> (reporter % 64) & 1 == 1;
             let missing = (0..self.reporters).filter(|reporter| !has(reporter)).collect();
             let name = self.tensor(first as usize).name.clone();
-            (waited > longer_than).then_some(Open { name, missing, waited })
+            (waited > longer_than).then_some(Pending { name, missing, waited })
         };
         self.rows.iter().enumerate().filter_map(open).collect()
     }
@@ -254,10 +256,10 @@ impl Row {
     }
 }
 
-/// What is compared, and how it is shown.
+/// A property that is compared, and how it is shown.
 type Check = (&'static str, fn(&Tensor) -> String);
 
-/// What ranks must agree on, in the order of Horovod's checks.
+/// The properties on which ranks must agree, in the order of Horovod's checks.
 const CHECKS: [Check; 6] = [
     ("data types", |tensor| tensor.dtype.name().into()),
     ("operations", |tensor| tensor.operation.name().into()),
@@ -267,7 +269,7 @@ const CHECKS: [Check; 6] = [
     ("devices", |tensor| tensor.device.name().into()),
 ];
 
-/// Ranks may gather vectors of different lengths: the first dimension is each rank's own.
+/// Ranks may gather tensors of different lengths: the first dimension may differ.
 fn shape_to_agree_on(tensor: &Tensor) -> String {
     match (tensor.operation, &tensor.shape[..]) {
         (Operation::AllGather, [_, rest @ ..]) => format!("[any, {rest:?}]"),
@@ -275,7 +277,7 @@ fn shape_to_agree_on(tensor: &Tensor) -> String {
     }
 }
 
-/// The first difference between two ranks' ideas of a tensor, and the number of its check.
+/// The first mismatch between the tensors of two ranks, and the number of its check.
 #[cold]
 fn disagreement(first: (Rank, &Tensor), other: (Rank, &Tensor)) -> Option<(usize, String)> {
     let ((rank, tensor), (other_rank, other)) = (first, other);

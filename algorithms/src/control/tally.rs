@@ -1,27 +1,33 @@
-//! What a rank counts, its own requests and those of the ranks that report to it, until a tensor is complete.
-//! Rank 0's is the coordinator's: it fuses what is complete, and tells who keeps the others waiting.
+//! Counts requests, a rank's own and those of the ranks that report to it, until a tensor is complete. On
+//! rank 0 it also fuses complete tensors and reports stalls.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::error::ControlError;
 use super::message::{Items, Malformed};
-use super::table::{Asked, Complete, Open, Refused, Table};
-use super::{ControlError, Effect, Response, Settings, StallCheck, Stalled, TensorId, Tensors};
+use super::plane::Effect;
+use super::response::Response;
+use super::settings::Settings;
+use super::stall::{StallCheck, Stalled};
+use super::table::{Complete, Pending, Rejection, Request, Table};
+use super::tensor::TensorId;
+use super::tensors::Tensors;
 use crate::fusion::{Candidate, Fusion};
 use crate::topology::Rank;
 
-/// One rank's count, over cycles.
+/// The count of one rank, over cycles.
 pub(super) struct Tally {
     pub(super) tensors: Arc<Tensors>,
     pub(super) rank: Rank,
     /// Those that report to this rank.
     pub(super) children: Range<Rank>,
-    /// Who has asked for what; empty at a leaf.
+    /// The requests of the reporters; empty on a leaf.
     table: Table,
-    /// What all of them have asked for, and is not yet passed on.
+    /// The tensors that all reporters have requested and that are not yet passed on.
     pub(super) complete: Vec<Complete>,
-    /// Somebody wants all ranks to stop.
+    /// A rank wants all ranks to shut down.
     pub(super) shut_down: bool,
     fusion: Fusion,
     stall_check: Option<StallCheck>,
@@ -30,15 +36,19 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// A rank's count of these children's requests and its own.
+    /// A count of the requests of these children and of the rank itself.
     pub(super) fn new(tensors: Arc<Tensors>, settings: &Settings, children: Range<Rank>) -> Tally {
-        let &Settings { rank, flaws, .. } = settings;
+        let &Settings { rank, mutations, .. } = settings;
         // A leaf counts nothing.
         let reporters = if children.is_empty() && rank != 0 { 0 } else { 1 + children.len() };
         Tally {
             rank,
-            fusion: Fusion::new(settings.fusion_threshold_bytes, settings.groups.clone(), flaws),
-            table: Table::new(tensors.clone(), reporters, flaws),
+            fusion: Fusion::new(
+                settings.fusion_threshold_bytes,
+                settings.groups.clone(),
+                mutations,
+            ),
+            table: Table::new(tensors.clone(), reporters, mutations),
             tensors,
             children,
             complete: Vec::new(),
@@ -53,7 +63,7 @@ impl Tally {
         self.children.is_empty() && self.rank != 0
     }
 
-    /// A cycle begins with these requests of this rank, which a leaf only passes on.
+    /// Begins a cycle with these requests of this rank. A leaf only passes them on.
     pub(super) fn begin(
         &mut self,
         ids: &[u32],
@@ -70,8 +80,8 @@ impl Tally {
         }
         for id in ids {
             let body = tensors.request(id);
-            let asked = Asked { reporter: 0, rank, body, error: None, own: Some(id), now };
-            self.count(rank, asked, 0)?;
+            let request = Request { reporter: 0, rank, body, error: None, own: Some(id), now };
+            self.count(rank, request, 0)?;
         }
         Ok(())
     }
@@ -84,14 +94,14 @@ impl Tally {
         self.shut_down |= items.shut_down;
         let mut count = 0;
         while let Some((at, body)) = items.next_request().map_err(refuse)? {
-            let asked = Asked { reporter, rank: from, body, error: None, own: None, now };
-            self.count(from, asked, at)?;
+            let request = Request { reporter, rank: from, body, error: None, own: None, now };
+            self.count(from, request, at)?;
             count += 1;
         }
         Ok(count)
     }
 
-    /// Counts what is ready in all of a child's subtree.
+    /// Counts the tensors that are ready in all of a child's subtree.
     pub(super) fn subtree(&mut self, from: Rank, message: &[u8]) -> Result<(), ControlError> {
         let refuse = |malformed| ControlError::Malformed { from, malformed };
         let mut items = Items::ready(message).map_err(refuse)?;
@@ -99,20 +109,20 @@ impl Tally {
         self.shut_down |= items.shut_down;
         while let Some(item) = items.next_subtree().map_err(refuse)? {
             let (rank, body, error) = (item.rank, item.body, item.error);
-            self.count(from, Asked { reporter, rank, body, error, own: None, now }, 0)?;
+            self.count(from, Request { reporter, rank, body, error, own: None, now }, 0)?;
         }
         Ok(())
     }
 
-    /// A child's number among those that report; this rank's own is 0.
+    /// The number of a child among the reporters; this rank is 0.
     fn reporter(&self, child: Rank) -> usize {
         child - self.children.start + 1
     }
 
-    fn count(&mut self, from: Rank, asked: Asked, at: usize) -> Result<(), ControlError> {
-        let counted = self.table.count(asked).map_err(|refused| match refused {
-            Refused::Twice(name) => ControlError::AskedTwice { from, name },
-            Refused::Malformed(malformed) => {
+    fn count(&mut self, from: Rank, request: Request, at: usize) -> Result<(), ControlError> {
+        let counted = self.table.count(request).map_err(|rejection| match rejection {
+            Rejection::Twice(name) => ControlError::RequestedTwice { from, name },
+            Rejection::Malformed(malformed) => {
                 let malformed = Malformed { at: malformed.at + at, ..malformed };
                 ControlError::Malformed { from, malformed }
             }
@@ -121,15 +131,15 @@ impl Tally {
         Ok(())
     }
 
-    /// Rank 0: what is complete, fused, after what all ranks agreed on by other means.
+    /// Rank 0: the complete tensors, fused, after those that all ranks agreed on by their caches.
     pub(super) fn fused(&mut self, cached: Vec<Candidate>) -> Vec<Response> {
         let candidate = |done: Complete| Candidate { tensor: done.tensor, error: done.error };
         let new = self.complete.drain(..).map(candidate).collect();
         self.fusion.messages(cached, new, &self.tensors)
     }
 
-    /// Rank 0, at the beginning of a cycle: now and then it tells who is missing for what. Returns true if
-    /// all must shut down for that.
+    /// Rank 0, at the beginning of a cycle: warns of stalled tensors from time to time. Returns true if all
+    /// ranks must shut down because of one.
     pub(super) fn look_for_stalls(&mut self, now: Duration, out: &mut Vec<Effect>) -> bool {
         let Some(check) = self.stall_check.filter(|_| self.rank == 0) else { return false };
         let due = check.shut_down_after.unwrap_or(check.warn_after).min(check.warn_after);
@@ -146,7 +156,7 @@ impl Tally {
             .open(now, due)
             .into_iter()
             .map(|open| {
-                let Open { name, missing, waited } = open;
+                let Pending { name, missing, waited } = open;
                 let missing = missing.into_iter().map(rank_of).collect();
                 let shuts_down = check.shut_down_after.is_some_and(|most| waited > most);
                 Stalled { name, missing, waited, shuts_down }

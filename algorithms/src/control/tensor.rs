@@ -1,13 +1,6 @@
-//! Tensors as a control plane knows them: what ranks must agree on before they reduce, and the tensors
-//! of one rank, each with a number and with its request ready for the wire.
+//! A tensor as a control plane knows it: what ranks must agree on before they reduce it.
 
-use std::collections::HashMap;
-use std::ops::Range;
-
-use super::hash::FastMap;
-use super::{ControlError, message};
-
-/// A tensor's number on this rank: its position in [`Tensors`].
+/// A tensor's number on this rank: its position in [`super::Tensors`].
 pub type TensorId = usize;
 
 /// Element types, with Horovod's codes on the wire where Horovod has one.
@@ -71,7 +64,7 @@ impl DataType {
     }
 }
 
-/// How parts are combined, with Horovod's codes.
+/// A reduction operation, with Horovod's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum ReduceOp {
@@ -116,7 +109,7 @@ impl ReduceOp {
     }
 }
 
-/// What is to be done with a tensor. Planes negotiate both; the engine carries out allreduces.
+/// The collective operation on a tensor. Planes negotiate both; the engine executes allreduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
     /// Every rank gets the reduction of all ranks' tensors.
@@ -135,7 +128,7 @@ impl Operation {
     }
 }
 
-/// Where a tensor lies. There is one process per device, so no more is to be told.
+/// Where a tensor lies. There is one process per device, so it has no number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Device {
     /// In the memory of the host.
@@ -154,16 +147,16 @@ impl Device {
     }
 }
 
-/// What a rank knows of a tensor before it is ready: all that ranks must agree on.
+/// The properties of a tensor on which ranks must agree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// Unique among the tensors that are ready on a rank; ties the tensors of different ranks together.
+    /// Unique among the tensors that are ready on a rank; identifies the tensor on all ranks.
     pub name: String,
-    /// What is to be done.
+    /// The collective operation.
     pub operation: Operation,
     /// Element type.
     pub dtype: DataType,
-    /// Reduction.
+    /// Reduction operation.
     pub op: ReduceOp,
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
@@ -198,110 +191,5 @@ impl Tensor {
     /// Size in bytes.
     pub fn size_bytes(&self) -> usize {
         self.elements() * self.dtype.size_bytes()
-    }
-}
-
-/// The tensors of one rank, registered once; from then on they go by number. A name may be registered
-/// several times, with another shape or type each: only one of them can be ready at a time.
-#[derive(Clone, Debug, Default)]
-pub struct Tensors {
-    list: Vec<Tensor>,
-    numbers: FastMap<String, u32>,
-    /// Of each name: its tensors.
-    versions: Vec<Vec<TensorId>>,
-    /// Of each tensor: the number of its name, its size in bytes, its kind, and its request. Tensors of
-    /// one kind may be reduced by one and the same call.
-    names: Vec<u32>,
-    sizes: Vec<usize>,
-    kinds: Vec<u32>,
-    requests: Vec<Range<u32>>,
-    /// The requests of all tensors, back to back.
-    bytes: Vec<u8>,
-}
-
-impl Tensors {
-    /// Registers tensors in order. An error names a tensor that comes twice, alike in everything.
-    pub fn new(list: Vec<Tensor>) -> Result<Tensors, ControlError> {
-        let mut tensors = Tensors::default();
-        let mut kinds = HashMap::new();
-        for (id, tensor) in list.iter().enumerate() {
-            let next = tensors.versions.len() as u32;
-            let name = *tensors.numbers.entry(tensor.name.clone()).or_insert(next);
-            tensors.versions.resize_with(tensors.numbers.len(), Vec::new);
-            let versions = &mut tensors.versions[name as usize];
-            if versions.iter().any(|&other| list[other] == *tensor) {
-                return Err(ControlError::RegisteredTwice { name: tensor.name.clone() });
-            }
-            versions.push(id);
-            let scales = (tensor.prescale.to_bits(), tensor.postscale.to_bits());
-            let kind = (tensor.operation, tensor.dtype, tensor.op, scales, tensor.device);
-            let next = kinds.len() as u32;
-            tensors.kinds.push(*kinds.entry(kind).or_insert(next));
-            tensors.names.push(name);
-            tensors.sizes.push(tensor.size_bytes());
-            let start = tensors.bytes.len() as u32;
-            message::encode_request(&mut tensors.bytes, tensor);
-            tensors.requests.push(start..tensors.bytes.len() as u32);
-        }
-        Ok(Tensors { list, ..tensors })
-    }
-
-    /// Size of a tensor in bytes.
-    pub fn size_bytes(&self, id: TensorId) -> usize {
-        self.sizes[id]
-    }
-
-    /// True if two tensors may be reduced by one and the same call: same operation, type, reduction,
-    /// factors and device.
-    pub fn may_fuse(&self, a: TensorId, b: TensorId) -> bool {
-        self.kinds[a] == self.kinds[b]
-    }
-
-    /// The number of a tensor's kind, from 0.
-    pub fn kind(&self, id: TensorId) -> usize {
-        self.kinds[id] as usize
-    }
-
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.list.len()
-    }
-
-    /// True when there is none.
-    pub fn is_empty(&self) -> bool {
-        self.list.is_empty()
-    }
-
-    /// The tensor of a number.
-    pub fn get(&self, id: TensorId) -> &Tensor {
-        &self.list[id]
-    }
-
-    /// How many names there are.
-    pub fn names(&self) -> usize {
-        self.versions.len()
-    }
-
-    /// The tensors of a name.
-    pub fn versions(&self, name: usize) -> &[TensorId] {
-        &self.versions[name]
-    }
-
-    /// The number of a tensor's name.
-    #[inline]
-    pub fn name_of(&self, id: TensorId) -> usize {
-        self.names[id] as usize
-    }
-
-    /// The number of a name.
-    pub fn find(&self, name: &str) -> Option<usize> {
-        self.numbers.get(name).map(|&number| number as usize)
-    }
-
-    /// A tensor's request, as it goes over the wire.
-    #[inline]
-    pub fn request(&self, id: TensorId) -> &[u8] {
-        let Range { start, end } = self.requests[id];
-        &self.bytes[start as usize..end as usize]
     }
 }

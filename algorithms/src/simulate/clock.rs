@@ -4,30 +4,30 @@ use super::Moment;
 use super::machine::{Level, Machine, Reduction};
 use crate::schedule::{Action, Part};
 
-/// What one rank's clock is at.
+/// The clock of one rank.
 #[derive(Clone, Copy)]
 pub(super) struct Clock {
-    /// Everything of the steps so far is received and combined.
+    /// When all messages of the steps so far are received and reduced.
     pub now: Moment,
-    /// The processor has handed over all messages.
+    /// When the processor has posted all messages.
     handed_over_s: f64,
-    /// Ports, to the own node and to the network, have nothing more to send, or to let in.
+    /// When each port (to the own node, to the network) has sent, or received, all its messages.
     sent: [Moment; 2],
     let_in: [Moment; 2],
-    /// Everything that came is combined.
+    /// When all received messages are reduced.
     combined: Moment,
-    /// It sends something in this step.
+    /// Whether it sends in this step.
     is_sending: bool,
 }
 
-/// What a clock needs to know of a message.
+/// The properties of a message that a clock needs.
 #[derive(Clone, Copy)]
 pub(super) struct Load {
     pub level: Level,
     pub action: Action,
     pub bytes: f64,
     pub kappa_s: f64,
-    /// Seconds that its bytes take alone, and as they share the way.
+    /// Seconds that its bytes take without contention, and with it.
     pub alone_s: f64,
     pub shared_s: f64,
 }
@@ -63,7 +63,7 @@ impl Clock {
         begins
     }
 
-    /// Lets a message in whose first byte is there, and combines it.
+    /// Receives a message whose first byte has arrived, and reduces it.
     pub fn take(&mut self, first_byte: Moment, load: &Load, machine: &Machine) {
         let port = &mut self.let_in[port(load.level)];
         let here = first_byte.later(*port).bytes(load.alone_s, load.shared_s);

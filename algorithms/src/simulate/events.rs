@@ -7,15 +7,15 @@
 
 use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
+use super::paths::Paths;
 use super::radix_heap::RadixHeap;
-use super::ways::Ways;
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
 use crate::schedule::{Action, Part, Schedule};
 
 /// As [`super::rounds::simulate`], message by message.
 ///
 /// # Errors
-/// When a rank expects other messages than come.
+/// When a rank expects messages that are never sent, or gets others.
 ///
 /// # Panics
 /// When the ranks fill neither a part of one node nor whole nodes, or `starts_s` is for other ranks.
@@ -28,10 +28,10 @@ pub fn simulate(
     let machine = machine.for_buffer(size_bytes);
     let mut world = World::new(schedule, &machine, size_bytes, starts_s);
     for rank in 0..schedule.ranks() {
-        world.go_on(rank);
+        world.advance(rank);
     }
     while let Some((at_s, event)) = world.queue.pop() {
-        world.happens(at_s, event);
+        world.handle(at_s, event);
     }
     world.outcome()
 }
@@ -42,48 +42,48 @@ struct World<'w> {
     chunk_bytes: f64,
     steps: usize,
     ranks: Vec<Rank>,
-    seats: Vec<Seat>,
-    ways: Vec<Ways>,
+    locations: Vec<Location>,
+    paths: Vec<Paths>,
     capacities: Vec<f64>,
-    /// When each capacity of each node is free again.
+    /// When each capacity of each node becomes free.
     free_s: Vec<f64>,
     queue: RadixHeap<Event>,
     messages: Vec<Message>,
-    /// Places in `messages` that are free.
+    /// Free indices in `messages`.
     spare: Vec<u32>,
     part: Part,
     transfers: usize,
 }
 
-/// One rank's progress.
+/// The progress of one rank.
 struct Rank {
     step: usize,
     expected: usize,
-    came: usize,
+    received: usize,
     clock: Clock,
-    /// Messages for later steps, as they came.
+    /// Messages for later steps, in the order of arrival.
     early: Vec<u32>,
 }
 
-/// Where a rank is.
+/// The location of a rank.
 #[derive(Clone, Copy)]
-struct Seat {
+struct Location {
     node: u32,
     local: u32,
 }
 
-/// Where a message is.
+/// The location of a message.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// At what its receiver has for itself; before others at the same time.
+    /// At its receiver; handled before others at the same time.
     Receiver = 0,
-    /// At what the sender's node shares.
+    /// At the shared capacities of the sender's node.
     Out = 1,
-    /// At what the receiver's node shares.
+    /// At the shared capacities of the receiver's node.
     In = 2,
 }
 
-/// A message comes to a place.
+/// A message arrives at a place.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Event {
     /// At the same time: receiver and step, then distance of the sender, position and place.
@@ -99,7 +99,7 @@ impl Event {
         Event { order: [joined(of.to, of.step), joined(distance, last)], message }
     }
 
-    /// Who receives it, and in which step: known without a look at the message.
+    /// The receiver and the step, without access to the message.
     fn receiver(self) -> [usize; 2] {
         [(self.order[0] >> 32) as usize, self.order[0] as u32 as usize]
     }
@@ -119,10 +119,10 @@ struct Message {
     from: u32,
     to: u32,
     position: u32,
-    /// It shares the way as if it were alone on the slowest of what it passes.
+    /// It takes as long as it would alone on the slowest capacity that it passes.
     load: Load,
     alpha_s: f64,
-    /// What led here.
+    /// When it is here, and what that time consists of.
     moment: Moment,
 }
 
@@ -138,15 +138,16 @@ impl<'w> World<'w> {
         assert!(starts_s.is_empty() || starts_s.len() == ranks, "a start for every rank");
         let rank = |rank: usize| {
             let clock = Clock::start(starts_s.get(rank).copied().unwrap_or(0.0));
-            Rank { step: 0, expected: 0, came: 0, clock, early: Vec::new() }
+            Rank { step: 0, expected: 0, received: 0, clock, early: Vec::new() }
         };
         let capacities = machine.capacities();
         let (size, locals) = (machine.local_size, machine.local_size.min(ranks));
-        let seat = |rank: usize| Seat { node: (rank / size) as u32, local: (rank % size) as u32 };
+        let location =
+            |rank: usize| Location { node: (rank / size) as u32, local: (rank % size) as u32 };
         World {
             steps: schedule.steps(),
-            seats: (0..ranks).map(seat).collect(),
-            ways: (0..locals).map(|local| Ways::new(machine, &capacities, local)).collect(),
+            locations: (0..ranks).map(location).collect(),
+            paths: (0..locals).map(|local| Paths::new(machine, &capacities, local)).collect(),
             schedule,
             machine,
             chunk_bytes: chunk_bytes(schedule, size_bytes),
@@ -161,8 +162,8 @@ impl<'w> World<'w> {
         }
     }
 
-    /// A rank begins its step, and further ones as long as it has to wait for nothing.
-    fn go_on(&mut self, rank: usize) {
+    /// A rank begins its step, and the next ones until it has to wait.
+    fn advance(&mut self, rank: usize) {
         let mut part = std::mem::take(&mut self.part);
         while self.ranks[rank].step < self.steps {
             let step = self.ranks[rank].step;
@@ -174,9 +175,9 @@ impl<'w> World<'w> {
                 self.send(rank, send.peer(), bytes, send.action, position);
             }
             self.ranks[rank].expected = part.receives.len();
-            self.ranks[rank].came = 0;
+            self.ranks[rank].received = 0;
             self.take_early(rank);
-            if self.ranks[rank].came < self.ranks[rank].expected {
+            if self.ranks[rank].received < self.ranks[rank].expected {
                 break;
             }
             self.ranks[rank].step += 1;
@@ -185,12 +186,14 @@ impl<'w> World<'w> {
     }
 
     fn send(&mut self, from: usize, to: usize, bytes: f64, action: Action, position: usize) {
-        let [a, b] = [from, to].map(|rank| self.seats[rank]);
-        let [a_ways, b_ways] = [a, b].map(|seat| &self.ways[seat.local as usize]);
-        let (level, least) = match a.node == b.node {
-            false => (Level::Network, a_ways.out.least.min(b_ways.into.least)),
-            true if a_ways.socket == b_ways.socket => (Level::Socket, f64::INFINITY),
-            true => (Level::Bus, a_ways.bus.least),
+        let [a, b] = [from, to].map(|rank| self.locations[rank]);
+        let [a_paths, b_paths] = [a, b].map(|location| &self.paths[location.local as usize]);
+        let (level, least) = if a.node != b.node {
+            (Level::Network, a_paths.out.least.min(b_paths.into.least))
+        } else if a_paths.socket == b_paths.socket {
+            (Level::Socket, f64::INFINITY)
+        } else {
+            (Level::Bus, a_paths.bus.least)
         };
         let protocol = self.machine.link(level).protocol(bytes);
         let least_s = bytes / least;
@@ -200,9 +203,10 @@ impl<'w> World<'w> {
         let sender = &mut self.ranks[from];
         let begins = sender.clock.send(&load, self.machine);
         // Others may use what limits it, too, if its node has several ranks.
-        let (place, moment) = match least_s > 0.0 && self.machine.local_size > 1 {
-            true => (Place::Out, begins),
-            false => (Place::Receiver, begins.latency(protocol.alpha_s)),
+        let (place, moment) = if least_s > 0.0 && self.machine.local_size > 1 {
+            (Place::Out, begins)
+        } else {
+            (Place::Receiver, begins.latency(protocol.alpha_s))
         };
         let message = Message {
             step: sender.step as u32,
@@ -224,27 +228,27 @@ impl<'w> World<'w> {
                 self.messages.len() as u32 - 1
             }
         };
-        self.comes(index, place);
+        self.enqueue(index, place);
     }
 
-    fn comes(&mut self, index: u32, place: Place) {
+    fn enqueue(&mut self, index: u32, place: Place) {
         let message = &self.messages[index as usize];
         let event = Event::new(index, message, place, self.ranks.len() as u32);
         self.queue.push(message.moment.at_s, event);
     }
 
-    fn happens(&mut self, at_s: f64, event: Event) {
+    fn handle(&mut self, at_s: f64, event: Event) {
         let index = event.message;
         match event.place() {
             Place::Out => {
                 let moment = self.pass(at_s, index, 0);
                 let message = &mut self.messages[index as usize];
                 message.moment = moment.latency(message.alpha_s);
-                self.comes(index, Place::In);
+                self.enqueue(index, Place::In);
             }
             Place::In => {
                 self.messages[index as usize].moment = self.pass(at_s, index, 1);
-                self.comes(index, Place::Receiver);
+                self.enqueue(index, Place::Receiver);
             }
             Place::Receiver => {
                 let [rank, step] = event.receiver();
@@ -253,24 +257,25 @@ impl<'w> World<'w> {
                     return;
                 }
                 self.take(rank, index);
-                if self.ranks[rank].came == self.ranks[rank].expected {
+                if self.ranks[rank].received == self.ranks[rank].expected {
                     self.ranks[rank].step += 1;
-                    self.go_on(rank);
+                    self.advance(rank);
                 }
             }
         }
     }
 
-    /// A message goes through what a node shares, on the way out or in; returns when its first byte leaves.
+    /// Passes a message through the shared capacities of a node, out (0) or in (1); returns when its first byte
+    /// leaves them.
     fn pass(&mut self, at_s: f64, index: u32, direction: usize) -> Moment {
         let message = &self.messages[index as usize];
-        let seat = self.seats[[message.from, message.to][direction] as usize];
-        let ways = &self.ways[seat.local as usize];
-        let Some(way) = ways.way(message.load.level, direction) else { return message.moment };
-        let node = seat.node as usize * self.capacities.len();
+        let location = self.locations[[message.from, message.to][direction] as usize];
+        let paths = &self.paths[location.local as usize];
+        let Some(path) = paths.path(message.load.level, direction) else { return message.moment };
+        let node = location.node as usize * self.capacities.len();
         let free = |number: usize| self.free_s[node + number];
-        let begins_s = way.passes.numbers().map(free).fold(at_s, f64::max);
-        for number in way.passes.numbers() {
+        let begins_s = path.passes.numbers().map(free).fold(at_s, f64::max);
+        for number in path.passes.numbers() {
             let bytes_s = message.load.bytes / self.capacities[number];
             self.free_s[node + number] = begins_s + bytes_s;
         }
@@ -280,16 +285,16 @@ impl<'w> World<'w> {
         moment
     }
 
-    /// Lets a message of the current step in and combines it.
+    /// Receives a message of the current step and reduces it.
     fn take(&mut self, rank: usize, index: u32) {
         let message = self.messages[index as usize];
         self.spare.push(index);
         let rank = &mut self.ranks[rank];
-        rank.came += 1;
+        rank.received += 1;
         rank.clock.take(message.moment, &message.load, self.machine);
     }
 
-    /// Takes what came for the step that begins, in the order in which it came.
+    /// Takes the messages that arrived early for the step that begins, in the order of arrival.
     fn take_early(&mut self, rank: usize) {
         if self.ranks[rank].early.is_empty() {
             return;
@@ -311,11 +316,12 @@ impl<'w> World<'w> {
         let waiting: Vec<Waiting> = (self.ranks.iter().enumerate())
             .filter(|(_, rank)| rank.step < steps || !rank.early.is_empty())
             .map(|(index, rank)| {
-                let (expected, came) = match rank.step < steps {
-                    true => (rank.expected, rank.came),
-                    false => (0, rank.early.len()),
+                let (expected, received) = if rank.step < steps {
+                    (rank.expected, rank.received)
+                } else {
+                    (0, rank.early.len())
                 };
-                Waiting { rank: index, step: rank.step, expected, came }
+                Waiting { rank: index, step: rank.step, expected, received }
             })
             .collect();
         if !waiting.is_empty() {

@@ -1,9 +1,9 @@
 //! A schedule in the GOAL language of LogGOPSim (Hoefler, Siebert and Lumsdaine 2009): what each rank sends,
-//! receives and computes, and what has to be over before.
+//! receives and computes, with dependencies.
 //!
-//! A step's sends require that everything of the step before has arrived and is combined, as in
-//! [`super::rounds`]. Combining is a `calc` in nanoseconds. Chunks are as long as they are in a real buffer,
-//! and what is empty is left out.
+//! The sends of a step depend on the receives and reductions of the step before, as in [`super::rounds`]. A
+//! reduction is a `calc` in nanoseconds. Chunks have the lengths that they have in a real buffer, and empty
+//! ones are left out.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Goal<'s> {
     pub elements: usize,
     /// Bytes of an element.
     pub element_bytes: usize,
-    /// Nanoseconds to combine a byte.
+    /// Nanoseconds to reduce a byte.
     pub gamma_ns: f64,
 }
 

@@ -1,4 +1,4 @@
-//! A machine as the engines see it: nodes of equal size, what links cost, and what ranks share.
+//! The machine model of the simulators: nodes of equal size, the costs of links, and shared capacities.
 //!
 //! Times are in seconds, sizes in bytes, capacities in bytes per second.
 
@@ -14,55 +14,55 @@ pub struct Machine {
     pub local_size: usize,
     /// Ranks per socket.
     pub socket_size: usize,
-    /// Between ranks of a socket.
+    /// The link between ranks of a socket.
     pub socket: Link,
-    /// Between sockets of a node.
+    /// The link between sockets of a node.
     pub bus: Link,
     /// Between nodes.
     pub network: Link,
-    /// What the ranks of a node share.
+    /// Capacities that the ranks of a node share.
     pub shared: Shared,
-    /// What happens to bytes that have arrived.
+    /// The cost of processing received bytes.
     pub reduction: Reduction,
-    /// The same for buffers of some sizes, ascending: those between two are in between, by the logarithm of
-    /// their size, and those beyond are as the outermost. Empty where the size does not matter.
+    /// The same for buffers of given sizes, ascending. Between two sizes it is interpolated over the logarithm
+    /// of the size; beyond the outermost it is constant. Empty where the size does not matter.
     pub reduction_by_buffer: Vec<(f64, Reduction)>,
-    /// Seconds that each message keeps its sender, before anything leaves.
+    /// Seconds of its sender's processor that each message takes before its first byte is sent.
     pub overhead_s: f64,
 }
 
-/// A kind of link, with the protocols there are; a message takes the one that is the fastest for its size.
+/// A kind of link, with its protocols. A message uses the fastest one for its size.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link(pub Vec<Protocol>);
 
-/// One way to send a message.
+/// A protocol for sending a message.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Protocol {
-    /// Seconds until the first byte is there.
+    /// Seconds until the first byte arrives.
     pub alpha_s: f64,
     /// Seconds per byte.
     pub beta_s: f64,
-    /// Seconds for each message at its receiver, whatever its size (a kernel's primitive).
+    /// Seconds per message at its receiver, independent of its size (a kernel's primitive).
     pub kappa_s: f64,
 }
 
-/// What happens to bytes that have arrived. A rank whose memory others read meanwhile may take longer.
+/// The cost of processing received bytes. It may be higher on a rank whose memory others read meanwhile.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reduction {
-    /// At a rank that sends in the same step.
+    /// On a rank that sends in the same step.
     pub sending: Rates,
-    /// At one that only receives.
+    /// On a rank that only receives.
     pub silent: Rates,
 }
 
 impl Reduction {
-    /// Whether a rank sends makes no difference.
+    /// The same rates whether or not a rank sends.
     pub fn alike(gamma_s: f64, copy_s: f64) -> Reduction {
         let rates = Rates { gamma_s, copy_s };
         Reduction { sending: rates, silent: rates }
     }
 
-    /// This share of the way to another one.
+    /// Interpolates to another one: 0 is this one, 1 the other.
     fn towards(&self, other: &Reduction, share: f64) -> Reduction {
         let between = |a: f64, b: f64| a + share * (b - a);
         let rates = |a: Rates, b: Rates| Rates {
@@ -76,19 +76,19 @@ impl Reduction {
     }
 }
 
-/// Of a rank's processor.
+/// Rates of a rank's processor.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
-    /// Seconds per byte combined.
+    /// Seconds per byte reduced.
     pub gamma_s: f64,
-    /// Seconds per byte that is only put where it belongs.
+    /// Seconds per byte copied.
     pub copy_s: f64,
 }
 
-/// Capacities that the ranks of a node share, each direction by itself; `None` does not limit.
+/// Capacities that the ranks of a node share, per direction, in bytes per second; `None` is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Shared {
-    /// Of each socket's way to the other sockets.
+    /// Of each socket's link to the other sockets.
     pub bus: Option<f64>,
     /// Network cards of a node; local rank r uses card r x cards / ranks, rounded down.
     pub nics: usize,
@@ -98,12 +98,12 @@ pub struct Shared {
     pub node: Option<f64>,
 }
 
-/// Which kind of link connects two ranks.
+/// The kind of link between two ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// Inside a socket.
     Socket,
-    /// Between sockets of a node.
+    /// The link between sockets of a node.
     Bus,
     /// Between nodes.
     Network,
@@ -115,7 +115,7 @@ impl Link {
         Link(vec![Protocol { alpha_s, beta_s, kappa_s: 0.0 }])
     }
 
-    /// The fastest protocol for a message of so many bytes.
+    /// The fastest protocol for a message of `bytes`.
     pub fn protocol(&self, bytes: f64) -> &Protocol {
         let time =
             |protocol: &Protocol| protocol.alpha_s + protocol.kappa_s + bytes * protocol.beta_s;
@@ -130,7 +130,7 @@ impl Link {
 }
 
 impl Machine {
-    /// A machine of single ranks on one network, that combines at `gamma_s`.
+    /// A machine with one rank per node on one network. Reducing a byte takes `gamma_s`.
     pub fn flat(alpha_s: f64, beta_s: f64, gamma_s: f64) -> Machine {
         let link = Link::plain(alpha_s, beta_s);
         Machine {
@@ -146,7 +146,7 @@ impl Machine {
         }
     }
 
-    /// The machine as buffers of that size see it: what happens to their bytes is `reduction`.
+    /// The machine for buffers of this size: `reduction` holds the rates for it.
     pub fn for_buffer(&self, bytes: f64) -> Cow<'_, Machine> {
         let all = &self.reduction_by_buffer;
         let reduction = match all.partition_point(|&(size, _)| size < bytes) {
@@ -161,7 +161,7 @@ impl Machine {
         Cow::Owned(Machine { reduction, reduction_by_buffer: Vec::new(), ..self.clone() })
     }
 
-    /// Where `ranks` ranks live on it.
+    /// The topology of `ranks` ranks on it.
     ///
     /// # Panics
     /// When they fill neither a part of one node nor whole nodes.
@@ -184,7 +184,7 @@ impl Machine {
         }
     }
 
-    /// What that kind of link costs.
+    /// The link of this kind.
     pub fn link(&self, level: Level) -> &Link {
         match level {
             Level::Socket => &self.socket,
@@ -201,7 +201,7 @@ impl Machine {
         self.local_size.div_ceil(self.socket_size)
     }
 
-    /// What a node's ranks share: so many capacities, numbered from `node` times that.
+    /// The shared capacities of a node.
     pub(super) fn capacities(&self) -> Vec<f64> {
         let Shared { bus, nics, nic, node } = self.shared;
         let unlimited = |capacity: Option<f64>| capacity.unwrap_or(f64::INFINITY);
@@ -211,8 +211,8 @@ impl Machine {
         all
     }
 
-    /// What a message passes on its way out of its sender's node, and on its way into its receiver's: numbers
-    /// into [`Machine::capacities`] of that node.
+    /// The capacities that a message passes out of its sender's node, and into its receiver's: indices into
+    /// [`Machine::capacities`] of that node.
     pub(super) fn passes(&self, from: Rank, to: Rank, level: Level) -> [Passes; 2] {
         let nics = self.shared.nics;
         let card =
@@ -225,7 +225,7 @@ impl Machine {
         }
     }
 
-    /// The same machine for [`cost::Cost::time`], with the protocols for messages of so many bytes.
+    /// The same machine for [`cost::Cost::time`], with the protocols for messages of `message_bytes`.
     pub fn closed_form(&self, message_bytes: f64) -> cost::Machine {
         let link = |link: &Link| {
             let Protocol { alpha_s, beta_s, kappa_s } = *link.protocol(message_bytes);
@@ -247,7 +247,7 @@ pub(super) struct Passes([usize; 2]);
 impl Passes {
     const NONE: Passes = Passes([usize::MAX; 2]);
 
-    /// Their numbers.
+    /// Their indices.
     pub fn numbers(self) -> impl Iterator<Item = usize> {
         self.0.into_iter().filter(|&number| number != usize::MAX)
     }

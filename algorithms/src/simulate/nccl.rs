@@ -1,36 +1,36 @@
-//! What NCCL itself expects an allreduce to take, and so which algorithm and protocol it chooses.
+//! NCCL's own model of the time of an allreduce, by which it chooses algorithm and protocol.
 //!
-//! Constants and formulas of NCCL 2.30.7, `src/graph/tuning.cc` (commit 5067397c), for rings and trees; not
-//! for what network cards or switches reduce (CollNet, NVLS). Times are in microseconds and bandwidths in
-//! GB/s there, and here. It is a model of NCCL's authors, not a measurement.
+//! Constants and formulas of NCCL 2.30.7, `src/graph/tuning.cc` (commit 5067397c), for rings and trees, but
+//! not for reductions in network cards or switches (CollNet, NVLS). As there, times are in microseconds and
+//! bandwidths in GB/s. It is a model by NCCL's authors, not a measurement.
 
 use super::Moment;
 
-/// What NCCL found on a node.
+/// The properties of nodes that NCCL detects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Nccl {
     /// GPUs per node.
     pub local_size: usize,
-    /// Rings or trees inside one node.
+    /// Channels inside one node.
     pub inside: Channels,
-    /// Those that leave it.
+    /// Channels between nodes.
     pub between: Channels,
-    /// Its limits and latencies go by generation.
+    /// The generation of the GPUs, which sets limits and latencies.
     pub generation: Generation,
     /// Microseconds that the network card adds.
     pub card_us: f64,
 }
 
-/// So many at once, each over other links.
+/// Channels: rings or trees that run in parallel over different links.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Channels {
-    /// How many.
+    /// The number of channels.
     pub count: usize,
-    /// Of each.
+    /// The bandwidth of each, in GB/s.
     pub gb_s: f64,
 }
 
-/// Of GPUs.
+/// A generation of GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "names of products")]
 pub enum Generation {
@@ -40,7 +40,7 @@ pub enum Generation {
     Blackwell,
 }
 
-/// How chunks travel: with a flag in every 8 bytes, in every 128, or behind a fence.
+/// NCCL's protocols: a flag in every 8 bytes (LL), a flag in every 128 bytes (LL128), or a fence (Simple).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "NCCL's names")]
 pub enum Protocol {
@@ -49,7 +49,7 @@ pub enum Protocol {
     Simple,
 }
 
-/// Which way chunks go.
+/// NCCL's algorithms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "NCCL's names")]
 pub enum Pattern {
@@ -57,16 +57,16 @@ pub enum Pattern {
     Tree,
 }
 
-/// One way that NCCL may choose.
+/// A choice of NCCL, with its time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Choice {
     /// Ring or tree.
     pub pattern: Pattern,
-    /// Which flags.
+    /// The protocol.
     pub protocol: Protocol,
-    /// Microseconds before bandwidth counts.
+    /// Latency in microseconds.
     pub latency_us: f64,
-    /// Microseconds of bytes.
+    /// Size over bandwidth, in microseconds.
     pub bandwidth_us: f64,
 }
 
@@ -78,7 +78,7 @@ struct Limits {
     tree_simple: [f64; 3],
 }
 
-/// A tree falls short of the model between 64 B x 2^4 and 2^20, by protocol.
+/// NCCL's correction factors of a tree's bandwidth by protocol and size, in octaves of 64 B.
 const TREE_SHORTFALL: [[f64; 23]; 3] = [
     [
         1.0, 1.0, 1.0, 1.0, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8,
@@ -129,7 +129,7 @@ impl Protocol {
     const ALL: [Protocol; 3] = [Protocol::LL, Protocol::LL128, Protocol::Simple];
 }
 
-/// Microseconds of a start, of an NVLink hop, of a network hop, by protocol.
+/// Microseconds of the start, of an NVLink hop and of a network hop.
 fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
     match (pattern, protocol) {
         (Pattern::Tree, Protocol::LL) => (6.8, 0.6, 5.0),
@@ -142,18 +142,19 @@ fn latencies_us(pattern: Pattern, protocol: Protocol) -> (f64, f64, f64) {
 }
 
 impl Nccl {
-    /// The fastest way for an allreduce of so many bytes per rank; by one pattern, if it is given.
+    /// The fastest pattern and protocol for an allreduce of `size_bytes` per rank; of one pattern, if `only` is
+    /// given.
     pub fn choice(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Choice {
         let patterns = [Pattern::Ring, Pattern::Tree].into_iter();
         let patterns = patterns.filter(|&pattern| only.is_none_or(|only| only == pattern));
-        let ways = patterns.flat_map(|pattern| {
-            Protocol::ALL.map(|protocol| self.way(pattern, protocol, ranks, size_bytes))
+        let choices = patterns.flat_map(|pattern| {
+            Protocol::ALL.map(|protocol| self.estimate(pattern, protocol, ranks, size_bytes))
         });
-        ways.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
+        choices.min_by(|a, b| a.time_us().total_cmp(&b.time_us())).expect("there are three or six")
     }
 
-    /// What one way takes.
-    pub fn way(
+    /// The time of one pattern and protocol.
+    pub fn estimate(
         &self,
         pattern: Pattern,
         protocol: Protocol,
@@ -199,10 +200,12 @@ impl Nccl {
                 let overhead = if is_simple { 3.0 * overhead } else { overhead };
                 let latency = base + (steps - far) * inside.max(overhead) + far * between;
                 let has_long_chunks = size_bytes / (self.between.count * ranks) as f64 >= 64.0;
-                let factor = match is_simple && nodes > 1 && has_long_chunks {
-                    false => 1.0,
-                    true if self.generation < Generation::Ampere => 1.9,
-                    true => 1.4,
+                let factor = if !(is_simple && nodes > 1 && has_long_chunks) {
+                    1.0
+                } else if self.generation < Generation::Ampere {
+                    1.9
+                } else {
+                    1.4
                 };
                 latency * factor
             }
@@ -247,7 +250,7 @@ impl Nccl {
         }
     }
 
-    /// The same as a time, with what it goes into.
+    /// The time of [`Nccl::choice`], with its parts.
     pub fn time(&self, only: Option<Pattern>, ranks: usize, size_bytes: f64) -> Moment {
         let choice = self.choice(only, ranks, size_bytes);
         let bandwidth_s = 1e-6 * choice.bandwidth_us;
@@ -256,7 +259,7 @@ impl Nccl {
 }
 
 impl Choice {
-    /// All of it.
+    /// The whole time in microseconds.
     pub fn time_us(&self) -> f64 {
         self.latency_us + self.bandwidth_us
     }
@@ -315,7 +318,8 @@ mod tests {
 
     #[test]
     fn a_flat_ring_of_all_of_summit_is_slow() {
-        let ring = SUMMIT.way(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
+        let ring =
+            SUMMIT.estimate(Pattern::Ring, Protocol::Simple, 27_600, 64.0 * f64::from(1 << 20));
         assert!((ring.time_us() / 547e3 - 1.0).abs() < 0.01, "{ring:?}");
     }
 

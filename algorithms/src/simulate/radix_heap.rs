@@ -1,4 +1,4 @@
-//! A queue of events in the order of time, for times that never go back (Ahuja et al. 1990).
+//! A monotone priority queue of events by time (Ahuja et al. 1990).
 //!
 //! An event lies in the bucket of the highest bit in which its time differs from the time of the event that
 //! was taken last, so it moves at most once per bit, and no comparison looks at far-away events. The bits

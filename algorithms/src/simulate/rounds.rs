@@ -1,11 +1,11 @@
 //! Each rank's own clock, step by step: a (max,+) recurrence over the schedule.
 //!
-//! Where turning the world by some ranks changes nothing ([`Schedule::rotation`], and whole nodes of the
-//! machine), ranks that far apart do the same at the same time, so it looks at those of one turn: 6 of the
+//! Where a shift of all ranks changes nothing ([`Schedule::rotation`], in whole nodes of the machine), ranks
+//! that far apart do the same at the same time, so only the ranks of one period are simulated: 6 of the
 //! 27,600 ranks of a ring on nodes of 6.
 //!
-//! Bytes that share a capacity do so with the other bytes of their step; who shares with whom is worked
-//! out once for every pattern of peers and sizes.
+//! Messages share capacities with the other messages of their step. The rates are computed once for every
+//! pattern of peers and sizes.
 
 use std::collections::HashMap;
 
@@ -13,14 +13,14 @@ use super::clock::{Clock, Load};
 use super::machine::{Level, Machine};
 use super::sharing::{Flow, NOTHING, Sharing};
 use super::{Blocked, Moment, Outcome, Waiting, chunk_bytes};
-use crate::combine::least_common_multiple;
+use crate::combinators::least_common_multiple;
 use crate::schedule::{Part, Schedule};
 
-/// One collective on a buffer of `size_bytes` per rank. All ranks begin at 0; or each at its own time, if
-/// `starts_s` has one for each.
+/// Simulates one collective on a buffer of `size_bytes` per rank. Rank r begins at `starts_s[r]`, or at 0 if
+/// `starts_s` is empty.
 ///
 /// # Errors
-/// When a rank expects other messages than come.
+/// When a rank expects messages that are never sent, or gets others.
 ///
 /// # Panics
 /// When the ranks fill neither a part of one node nor whole nodes, or `starts_s` is for other ranks.
@@ -44,14 +44,14 @@ pub fn simulate(
 
 struct World<'m> {
     machine: &'m Machine,
-    /// Ranks that are looked at; rank r does what rank r mod `period` does.
+    /// The number of simulated ranks; rank r does what rank r mod `period` does.
     period: usize,
     chunk_bytes: f64,
     clocks: Vec<Clock>,
     capacities: Vec<f64>,
-    /// Of the current step, in the order of senders.
+    /// The messages of the current step, in the order of senders.
     messages: Vec<Message>,
-    /// The first message for each rank, and how many it expects.
+    /// For each rank: its first message, and the number that it expects.
     inboxes: Vec<Inbox>,
     part: Part,
     shared: Shared,
@@ -62,7 +62,7 @@ struct World<'m> {
 #[derive(Clone, Copy)]
 struct Inbox {
     first: u32,
-    came: u32,
+    received: u32,
     expected: u32,
 }
 
@@ -73,26 +73,26 @@ const NONE: u32 = u32::MAX;
 struct Message {
     from: u32,
     to: u32,
-    /// How far its sender is behind its receiver: the same for ranks that do the same.
+    /// The distance from its sender to its receiver: the same for ranks that do the same.
     distance: u32,
-    /// The next one for the same rank.
+    /// The next message for the same rank.
     next: u32,
     load: Load,
     alpha_s: f64,
-    /// Its first byte is there, once that is known.
+    /// When its first byte arrives, once known.
     first_byte: Moment,
 }
 
-/// What sharing needs, kept from step to step.
+/// The state of sharing, kept from step to step.
 #[derive(Default)]
 struct Shared {
     sharing: Sharing,
     flows: Vec<Flow>,
-    /// Which messages the flows are.
+    /// The message of each flow.
     of: Vec<usize>,
     /// Messages per port, out and in.
     ports: Vec<[f32; 2]>,
-    /// Rates of patterns that were worked out.
+    /// Cached rates of patterns.
     known: HashMap<u64, Vec<f64>>,
 }
 
@@ -118,7 +118,7 @@ impl<'m> World<'m> {
             clocks: (0..period).map(start).collect(),
             capacities: machine.capacities(),
             messages: Vec::new(),
-            inboxes: vec![Inbox { first: NONE, came: 0, expected: 0 }; period],
+            inboxes: vec![Inbox { first: NONE, received: 0, expected: 0 }; period],
             part: Part::default(),
             shared: Shared::default(),
             inbox: Vec::new(),
@@ -126,7 +126,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Collects what ranks send in a step.
+    /// Collects the messages of a step.
     fn send(&mut self, schedule: &dyn Schedule, step: usize) {
         self.messages.clear();
         for rank in 0..self.period {
@@ -160,7 +160,7 @@ impl<'m> World<'m> {
         self.transfers += self.messages.len();
     }
 
-    /// Slows down what shares a capacity.
+    /// Slows down the messages that share a capacity.
     fn share(&mut self) {
         let (machine, period) = (self.machine, self.period);
         let per_node = self.capacities.len();
@@ -216,7 +216,7 @@ impl<'m> World<'m> {
         }
     }
 
-    /// Brings the messages of a step on their way and lets their receivers combine them.
+    /// Sends the messages of a step and lets their receivers reduce them.
     fn receive(&mut self, step: usize) -> Result<(), Blocked> {
         for index in 0..self.messages.len() {
             let message = &mut self.messages[index];
@@ -224,16 +224,16 @@ impl<'m> World<'m> {
             let begins = sender.send(&message.load, self.machine);
             message.first_byte = begins.latency(message.alpha_s);
             let inbox = &mut self.inboxes[message.to as usize % self.period];
-            inbox.came += 1;
+            inbox.received += 1;
             message.next = std::mem::replace(&mut inbox.first, index as u32);
         }
         let mut waiting = Vec::new();
         for rank in 0..self.period {
-            let Inbox { first, came, expected } = self.inboxes[rank];
-            self.inboxes[rank] = Inbox { first: NONE, came: 0, expected: 0 };
-            if came != expected {
-                let (expected, came) = (expected as usize, came as usize);
-                waiting.push(Waiting { rank, step, expected, came });
+            let Inbox { first, received, expected } = self.inboxes[rank];
+            self.inboxes[rank] = Inbox { first: NONE, received: 0, expected: 0 };
+            if received != expected {
+                let (expected, received) = (expected as usize, received as usize);
+                waiting.push(Waiting { rank, step, expected, received });
             }
             let next = |index: u32| self.messages.get(index as usize).map(|message| message.next);
             self.inbox.clear();
@@ -242,7 +242,7 @@ impl<'m> World<'m> {
                     .take_while(|&index| index != NONE)
                     .map(|index| index as usize),
             );
-            if came > 1 {
+            if received > 1 {
                 // As they arrive; at once: the nearest sender ahead first.
                 let messages = &self.messages;
                 self.inbox.sort_unstable_by(|&a, &b| {
@@ -261,7 +261,7 @@ impl<'m> World<'m> {
     }
 }
 
-/// One more word of a pattern's fingerprint.
+/// Adds a word to the fingerprint of a pattern.
 fn mixed(pattern: u64, word: u64) -> u64 {
     (pattern.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

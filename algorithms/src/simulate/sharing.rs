@@ -1,23 +1,23 @@
-//! How fast messages go that begin together and share capacities: max-min fairly, by progressive filling.
+//! Rates of messages that begin together and share capacities: max-min fair, by progressive filling.
 //!
-//! All rates grow alike until a capacity is used up; what passes it keeps its rate, and the rest go on
-//! (Bertsekas and Gallager 1992, section 6.5).
+//! All rates grow equally until a capacity is used up; the messages that pass it keep their rates, and the
+//! others continue to grow (Bertsekas and Gallager 1992, section 6.5).
 
-/// A message on its way.
+/// A message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// Bytes per second if it were alone.
+    /// Its rate without contention, in bytes per second.
     pub limit: f64,
     /// Capacities that it passes, `NOTHING` in unused places.
     pub passes: [u32; 4],
-    /// How much of its time it takes of each: less than 1 if its port has others to send meanwhile.
+    /// The share of the time in which it uses each: below 1 if its port sends other messages meanwhile.
     pub weights: [f32; 4],
 }
 
 /// No capacity.
 pub(super) const NOTHING: u32 = u32::MAX;
 
-/// Shares capacities; keeps its memory.
+/// Computes rates; keeps its buffers between calls.
 #[derive(Default)]
 pub(super) struct Sharing {
     left: Vec<f64>,

@@ -134,7 +134,7 @@ fn what_arrives_at_the_same_moment_is_taken_alike_on_all_nodes() {
         ..Machine::flat(0.0, 0.0, 8.6e-10)
     };
     let schedule = registry::find("two-shot").unwrap().schedule(&machine.topology(8)).unwrap();
-    let schedule = crate::combine::Pipelined::new(schedule, 4);
+    let schedule = crate::combinators::Pipelined::new(schedule, 4);
     let one_turn = rounds::simulate(&schedule, &machine, 6.2e8, &[]).unwrap();
     let all = events::simulate(&schedule, &machine, 6.2e8, &[]).unwrap();
     for (rank, end_s) in all.ends_s.iter().enumerate() {

@@ -1,64 +1,20 @@
 //! The small world that a seed stands for: planes, tensors, training steps, and what goes wrong.
 
-use std::ops::Range;
 use std::time::Duration;
 
-use super::super::flaw::Flaws;
-use super::super::{
-    DataType, Device, Operation, ReduceOp, Settings, StallCheck, Tensor, TensorId, Tensors,
-};
+use super::super::mutation::Mutations;
+use super::super::settings::Settings;
+use super::super::stall::StallCheck;
+use super::super::tensor::{DataType, Device, Operation, ReduceOp, Tensor, TensorId};
+use super::super::tensors::Tensors;
+use super::random::Random;
 use crate::fusion::Groups;
 use crate::topology::Rank;
 
-/// Random numbers (SplitMix64).
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// The numbers of a seed.
-    pub fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.0;
-        word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        word ^ word >> 31
-    }
-
-    /// One below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
-        ((u128::from(self.next()) * limit as u128) >> 64) as usize
-    }
-
-    /// True once in `times`.
-    pub fn once_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    /// One of a range.
-    pub fn within(&mut self, range: Range<usize>) -> usize {
-        range.start + self.below(range.len())
-    }
-
-    fn pick<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len())]
-    }
-
-    /// Shuffles.
-    pub fn shuffle<T>(&mut self, list: &mut [T]) {
-        for at in (1..list.len()).rev() {
-            list.swap(at, self.below(at + 1));
-        }
-    }
-}
-
-/// What goes wrong.
+/// The fault that is injected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing.
+    /// None.
     None,
     /// In this step a rank has another version of this name than the others.
     Mismatch {
@@ -69,7 +25,7 @@ pub enum Fault {
         /// The rank.
         rank: Rank,
     },
-    /// In this step this name never becomes ready on a rank; all shut down for that.
+    /// In this step this name never becomes ready on a rank, so all ranks shut down.
     Stall {
         /// The step.
         step: usize,
@@ -78,34 +34,34 @@ pub enum Fault {
         /// The rank.
         rank: Rank,
     },
-    /// A rank wants all to shut down after so many events of its own.
+    /// A rank wants all ranks to shut down after a number of its events.
     ShutDown {
         /// The rank.
         rank: Rank,
-        /// Its events before.
+        /// The number of its events before.
         after: usize,
     },
-    /// A rank dies after so many events of its own.
+    /// A rank dies after a number of its events.
     Death {
         /// The rank.
         rank: Rank,
-        /// Its events before.
+        /// The number of its events before.
         after: usize,
     },
 }
 
-/// See the head of this file.
+/// What happens in a world.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Control plane.
     pub plane: String,
     /// World size.
     pub ranks: usize,
-    /// Every version of every name; a name's number is that of its tensors' position in here.
+    /// Every version of every name, by the number of the name.
     pub versions: Vec<Vec<Tensor>>,
-    /// Of each step: names and the number of the version that is reduced, in the order of definition.
+    /// For each step: names and the version that is reduced, in the order of definition.
     pub steps: Vec<Vec<(usize, usize)>>,
-    /// Names that belong together.
+    /// Groups of names.
     pub groups: Option<Vec<Vec<usize>>>,
     /// Whether every rank sees gradients in an order of its own.
     pub shuffled: bool,
@@ -113,13 +69,13 @@ pub struct Plan {
     pub fusion_threshold_bytes: usize,
     /// As in [`Settings`].
     pub cache_capacity: usize,
-    /// What goes wrong.
+    /// The fault that is injected.
     pub fault: Fault,
-    /// The longest that a message is under way; at times much longer.
+    /// The largest delay of a message; at times it is much larger.
     pub delay: usize,
 }
 
-/// Planes, those with more to go wrong more often.
+/// Control planes; more complex ones occur more often.
 const PLANES: [&str; 13] = [
     "bitvector",
     "bitvector",
@@ -196,8 +152,8 @@ impl Plan {
         matches!(self.fault, Fault::Mismatch { step: at, name: other, .. } if (at, other) == (step, name))
     }
 
-    /// A rank's own registration: every rank numbers the same tensors in another way, but where planes
-    /// need one order. Returns the tensors, and the name and version of each.
+    /// The registration of a rank: every rank numbers the same tensors differently, unless the plane needs the
+    /// same order. Returns the tensors, and the name and version of each.
     pub fn tensors(&self, rank: Rank) -> (Tensors, Vec<(usize, usize)>) {
         let mut all: Vec<(usize, usize)> = (0..self.versions.len())
             .flat_map(|name| (0..self.versions[name].len()).map(move |version| (name, version)))
@@ -210,8 +166,13 @@ impl Plan {
         (Tensors::new(list.collect()).expect("versions differ"), all)
     }
 
-    /// What a rank's plane is told at the start, given its numbering.
-    pub fn settings(&self, rank: Rank, numbering: &[(usize, usize)], flaws: Flaws) -> Settings {
+    /// The settings of a rank's plane, given its numbering.
+    pub fn settings(
+        &self,
+        rank: Rank,
+        numbering: &[(usize, usize)],
+        mutations: Mutations,
+    ) -> Settings {
         let ids = |names: &Vec<usize>| -> Vec<TensorId> {
             let versions = names.iter().flat_map(|&name| {
                 (0..self.versions[name].len()).map(move |version| (name, version))
@@ -229,13 +190,13 @@ impl Plan {
             cache_capacity: self.cache_capacity,
             groups: groups.map(|groups| Groups::new(groups).into()),
             stall_check: stall,
-            flaws,
+            mutations,
             ..Settings::new(rank, self.ranks)
         }
     }
 }
 
-/// What can be reduced under one name.
+/// The versions of one name.
 fn versions(random: &mut Random, name: usize, is_static: bool) -> Vec<Tensor> {
     let count = if !is_static && random.once_in(3) { 2 } else { 1 };
     let dtype = random.pick(&[DataType::F32, DataType::F32, DataType::F16]);

@@ -1,14 +1,20 @@
-//! Rehearsals of control planes: small worlds under a virtual clock and a network that delays messages and
-//! reorders them between pairs of ranks, in which tensors mismatch or never come, and ranks shut down or die. All of it
-//! follows from a seed, so a failure is a seed.
+//! Simulation tests of control planes: small worlds under a virtual clock and a network that delays
+//! messages and reorders them between pairs of ranks, in which tensors mismatch or never become ready, and
+//! ranks shut down or die. A seed determines all of it, so a failure is reproduced by its seed. (Worlds
+//! are drawn at random, not enumerated: this is no model check.)
 //!
-//! What must hold: all ranks carry out the same messages in the same order; each tensor once a step, in a
-//! message that the threshold and the groups allow; an error exactly where ranks disagree, with the same
-//! text everywhere, which names both; caches alike after every cycle; no hang; after a death every rank
-//! waits, if it waits, for the dead one in the end; after a shutdown nothing is lost or done twice.
+//! What must hold:
+//! - All ranks execute the same messages in the same order.
+//! - Each tensor is reduced once a step, in a message that the threshold and the groups allow.
+//! - There is an error exactly where ranks disagree, with the same text on every rank, which names both.
+//! - Caches are equal after every cycle.
+//! - No rank hangs. After a death every rank that waits, waits for the dead rank, directly or through
+//!   others.
+//! - After a shutdown nothing is lost or done twice.
 
 mod checks;
 mod plan;
+mod random;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -16,27 +22,31 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use plan::{Fault, Plan, Random};
+pub use plan::{Fault, Plan};
+pub use random::Random;
 
-use super::flaw::Flaws;
-use super::{Bitwise, ControlPlane, Effect, Event, Response, TensorId, find};
+use super::mutation::Mutations;
+use super::plane::{Bitwise, ControlPlane, Effect, Event};
+use super::registry::find;
+use super::response::Response;
+use super::tensor::TensorId;
 use crate::topology::Rank;
 
-/// What a rehearsal has seen.
+/// What happened in a world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rehearsed {
-    /// Events given to planes.
+pub struct WorldSummary {
+    /// Events delivered to planes.
     pub events: usize,
-    /// Messages carried out on rank 0.
+    /// Messages executed on rank 0.
     pub messages: usize,
 }
 
 /// What went wrong.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The world.
+    /// The seed.
     pub seed: u64,
-    /// Its plane, ranks and fault.
+    /// The plane, ranks and fault of its world.
     pub world: String,
     /// What was found, and what was expected.
     pub what: String,
@@ -50,17 +60,20 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Runs the world of a seed. `flaws` are those of each rank's plane.
+/// Runs the world of a seed. `mutations` gives the mutation of each rank's plane.
 ///
 /// # Errors
-/// The first thing that must not be.
-pub fn rehearse(seed: u64, flaws: impl Fn(Rank) -> Flaws) -> Result<Rehearsed, Failure> {
+/// The first violation that is found.
+pub fn run_world(
+    seed: u64,
+    mutations: impl Fn(Rank) -> Mutations,
+) -> Result<WorldSummary, Failure> {
     let mut random = Random::new(seed);
     let plan = Plan::new(&mut random);
-    let mut world = World::new(&plan, random, flaws);
+    let mut world = World::new(&plan, random, mutations);
     let ended = world.run().and_then(|()| world.compare());
-    let rehearsed = Rehearsed { events: world.events, messages: world.members[0].log.len() };
-    ended.map(|()| rehearsed).map_err(|what| Failure {
+    let summary = WorldSummary { events: world.events, messages: world.ranks[0].log.len() };
+    ended.map(|()| summary).map_err(|what| Failure {
         seed,
         world: format!("{}, {} ranks, {:?}", plan.plane, plan.ranks, plan.fault),
         what,
@@ -73,12 +86,12 @@ type Time = u64;
 /// From the beginning of one cycle to that of the next.
 const CYCLE: Time = 1000;
 
-/// A world in which nothing happens for so many cycles hangs.
-const PATIENCE: Time = 300 * CYCLE;
+/// A world in which no rank executes anything for this long hangs.
+const HANG_TIMEOUT: Time = 300 * CYCLE;
 
-/// What happens to whom.
+/// What happens next, and on which rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Happens {
+enum Occurrence {
     /// The next tensors of its step become ready on a rank.
     Ready(Rank),
     Cycle(Rank),
@@ -87,15 +100,15 @@ enum Happens {
     Arrives(Rank, Rank),
 }
 
-/// One message that was carried out: names, and the error.
-type Done = (Vec<usize>, Option<Arc<str>>);
+/// One message that was executed: names, and the error.
+type Executed = (Vec<usize>, Option<Arc<str>>);
 
-struct Member {
+struct SimulatedRank {
     plane: Box<dyn ControlPlane>,
     /// Name and version of each of the rank's tensors.
     numbering: Vec<(usize, usize)>,
     step: usize,
-    /// What is still to become ready in this step, the next first.
+    /// The tensors that are still to become ready in this step, the next first.
     coming: VecDeque<Vec<TensorId>>,
     /// Names that are ready, and those that are left in this step.
     ready: Vec<bool>,
@@ -105,8 +118,8 @@ struct Member {
     /// Cycles that were over when the rank asked for a shutdown.
     asked: Option<usize>,
     in_cycle: bool,
-    log: Vec<Done>,
-    /// What all ranks must hold alike, after each cycle.
+    log: Vec<Executed>,
+    /// A hash of the state that must be equal on all ranks, after each cycle.
     agreed: Vec<u64>,
     stopped: Option<Vec<TensorId>>,
     is_dead: bool,
@@ -118,13 +131,13 @@ struct Member {
 struct World<'p> {
     plan: &'p Plan,
     random: Random,
-    members: Vec<Member>,
-    queue: BinaryHeap<Reverse<(Time, usize, Happens)>>,
+    ranks: Vec<SimulatedRank>,
+    queue: BinaryHeap<Reverse<(Time, usize, Occurrence)>>,
     scheduled: usize,
     now: Time,
     progress: Time,
-    /// Messages under way, by sender and receiver, and when the last one arrives.
-    mail: Vec<(VecDeque<Arc<[u8]>>, Time)>,
+    /// Messages in flight from each sender to each receiver, and when the last one arrives.
+    in_flight: Vec<(VecDeque<Arc<[u8]>>, Time)>,
     bits: Vec<Option<(Bitwise, Vec<u64>)>>,
     combined: Vec<VecDeque<Arc<[u64]>>>,
     warned: Vec<(String, Vec<Rank>)>,
@@ -133,11 +146,11 @@ struct World<'p> {
 }
 
 impl<'p> World<'p> {
-    fn new(plan: &'p Plan, random: Random, flaws: impl Fn(Rank) -> Flaws) -> World<'p> {
-        let member = |rank| {
+    fn new(plan: &'p Plan, random: Random, mutations: impl Fn(Rank) -> Mutations) -> World<'p> {
+        let state = |rank| {
             let (tensors, numbering) = plan.tensors(rank);
-            let settings = plan.settings(rank, &numbering, flaws(rank));
-            Member {
+            let settings = plan.settings(rank, &numbering, mutations(rank));
+            SimulatedRank {
                 plane: find(&plan.plane, tensors.into(), &settings).expect("plans name planes"),
                 numbering,
                 step: 0,
@@ -159,12 +172,12 @@ impl<'p> World<'p> {
         let mut world = World {
             plan,
             random,
-            members: (0..ranks).map(member).collect(),
+            ranks: (0..ranks).map(state).collect(),
             queue: BinaryHeap::new(),
             scheduled: 0,
             now: 0,
             progress: 0,
-            mail: (0..ranks * ranks).map(|_| Default::default()).collect(),
+            in_flight: (0..ranks * ranks).map(|_| Default::default()).collect(),
             bits: vec![None; ranks],
             combined: vec![VecDeque::new(); ranks],
             warned: Vec::new(),
@@ -174,28 +187,28 @@ impl<'p> World<'p> {
         for rank in 0..ranks {
             world.begin_step(rank);
             let first = world.random.below(CYCLE as usize) as Time;
-            world.schedule(first, Happens::Cycle(rank));
+            world.schedule(first, Occurrence::Cycle(rank));
         }
         world
     }
 
-    fn schedule(&mut self, at: Time, happens: Happens) {
-        self.queue.push(Reverse((at, self.scheduled, happens)));
+    fn schedule(&mut self, at: Time, occurrence: Occurrence) {
+        self.queue.push(Reverse((at, self.scheduled, occurrence)));
         self.scheduled += 1;
     }
 
-    /// How long something takes: mostly short, at times long.
+    /// A random delay: mostly short, at times long.
     fn delay(&mut self) -> Time {
         let most = if self.random.once_in(30) { 5 * CYCLE as usize } else { self.plan.delay };
         1 + self.random.below(most) as Time
     }
 
-    /// What a rank makes ready in its next step, in which order and together with what.
+    /// Draws the tensors of a rank's next step, their order, and which become ready together.
     fn begin_step(&mut self, rank: Rank) {
-        let (plan, step) = (self.plan, self.members[rank].step);
+        let (plan, step) = (self.plan, self.ranks[rank].step);
         let Some(names) = plan.steps.get(step) else { return };
         let never = |name| plan.fault == Fault::Stall { step, name, rank };
-        let numbering = &self.members[rank].numbering;
+        let numbering = &self.ranks[rank].numbering;
         let id = |name: usize| {
             let version = plan.version(step, name, rank).expect("it takes part");
             numbering.iter().position(|&of| of == (name, version)).expect("it is registered")
@@ -225,140 +238,145 @@ impl<'p> World<'p> {
         if plan.shuffled {
             self.random.shuffle(&mut coming);
         }
-        let member = &mut self.members[rank];
-        member.left = names.len();
-        member.coming = coming.into();
-        if !member.coming.is_empty() {
+        let state = &mut self.ranks[rank];
+        state.left = names.len();
+        state.coming = coming.into();
+        if !state.coming.is_empty() {
             let at = self.now + self.delay();
-            self.schedule(at, Happens::Ready(rank));
+            self.schedule(at, Occurrence::Ready(rank));
         }
     }
 
     fn run(&mut self) -> Result<(), String> {
-        while let Some(Reverse((at, _, happens))) = self.queue.pop() {
+        while let Some(Reverse((at, _, occurrence))) = self.queue.pop() {
             self.now = at;
             if self.is_over() {
                 return Ok(());
             }
-            if self.now > self.progress + PATIENCE {
+            if self.now > self.progress + HANG_TIMEOUT {
                 return self.stuck();
             }
-            self.happens(happens)?;
+            self.handle(occurrence)?;
         }
         if self.is_over() { Ok(()) } else { self.stuck() }
     }
 
-    /// Every rank has stopped, is dead, or has carried out all steps.
+    /// Every rank has stopped, is dead, or has executed all steps.
     fn is_over(&self) -> bool {
         let steps = self.plan.steps.len();
-        self.members.iter().all(|member| member.is_over() || member.step == steps)
+        self.ranks.iter().all(|state| state.is_over() || state.step == steps)
     }
 
-    fn happens(&mut self, happens: Happens) -> Result<(), String> {
-        match happens {
-            Happens::Ready(rank) => {
-                let Some(ids) = self.members[rank].coming.pop_front() else { return Ok(()) };
-                if self.members[rank].is_over() {
+    fn handle(&mut self, occurrence: Occurrence) -> Result<(), String> {
+        match occurrence {
+            Occurrence::Ready(rank) => {
+                let Some(ids) = self.ranks[rank].coming.pop_front() else { return Ok(()) };
+                if self.ranks[rank].is_over() {
                     return Ok(());
                 }
                 for &id in &ids {
-                    let (name, _) = self.members[rank].numbering[id];
-                    self.members[rank].ready[name] = true;
+                    let (name, _) = self.ranks[rank].numbering[id];
+                    self.ranks[rank].ready[name] = true;
                 }
-                self.give(rank, Event::Ready(&ids))?;
-                if !self.members[rank].coming.is_empty() {
+                self.deliver(rank, Event::Ready(&ids))?;
+                if !self.ranks[rank].coming.is_empty() {
                     let at = self.now + if self.random.once_in(3) { 0 } else { self.delay() };
-                    self.schedule(at, Happens::Ready(rank));
+                    self.schedule(at, Occurrence::Ready(rank));
                 }
                 Ok(())
             }
-            Happens::Cycle(rank) => {
-                let member = &mut self.members[rank];
-                if member.is_over() {
+            Occurrence::Cycle(rank) => {
+                let state = &mut self.ranks[rank];
+                if state.is_over() {
                     return Ok(());
                 }
-                member.in_cycle = true;
-                member.last_time = self.now;
-                member.in_time.clone_from(&member.ready);
+                state.in_cycle = true;
+                state.last_time = self.now;
+                state.in_time.clone_from(&state.ready);
                 if let Fault::ShutDown { rank: who, after } = self.plan.fault
                     && who == rank
-                    && member.events >= after
+                    && state.events >= after
                 {
-                    member.asked.get_or_insert(member.agreed.len());
-                    self.give(rank, Event::ShutDown)?;
+                    state.asked.get_or_insert(state.agreed.len());
+                    self.deliver(rank, Event::ShutDown)?;
                 }
-                self.give(rank, Event::Cycle(Duration::from_micros(self.now)))
+                self.deliver(rank, Event::Cycle(Duration::from_micros(self.now)))
             }
-            Happens::Combined(rank) => {
+            Occurrence::Combined(rank) => {
                 let words = self.combined[rank].pop_front().expect("it was scheduled with it");
-                self.give(rank, Event::Combined(&words))
+                self.deliver(rank, Event::Combined(&words))
             }
-            Happens::Arrives(from, to) => {
+            Occurrence::Arrives(from, to) => {
                 let pair = from * self.plan.ranks + to;
-                let message = self.mail[pair].0.pop_front().expect("it was scheduled with it");
-                self.give(to, Event::Arrived { from, message: &message })
+                let message = self.in_flight[pair].0.pop_front().expect("it was scheduled with it");
+                self.deliver(to, Event::Arrived { from, message: &message })
             }
         }
     }
 
-    /// Gives one event to one rank and carries out what it wants.
-    fn give(&mut self, rank: Rank, event: Event) -> Result<(), String> {
-        let member = &mut self.members[rank];
+    /// Delivers one event to one rank and performs the effects.
+    fn deliver(&mut self, rank: Rank, event: Event) -> Result<(), String> {
+        let state = &mut self.ranks[rank];
         if let Fault::Death { rank: who, after } = self.plan.fault
             && who == rank
-            && member.events >= after
+            && state.events >= after
         {
-            member.is_dead = true;
+            state.is_dead = true;
         }
-        if member.is_dead || member.stopped.is_some() {
+        if state.is_dead || state.stopped.is_some() {
             return Ok(());
         }
-        member.events += 1;
+        state.events += 1;
         self.events += 1;
         let mut effects = std::mem::take(&mut self.effects);
-        let given = member.plane.on(event, &mut effects);
-        given.map_err(|error| format!("rank {rank} refuses to go on: {error}"))?;
+        let result = state.plane.on(event, &mut effects);
+        result.map_err(|error| format!("rank {rank} refuses to go on: {error}"))?;
         for effect in effects.drain(..) {
-            self.carry_out(rank, effect)?;
+            self.perform(rank, effect)?;
         }
         self.effects = effects;
         Ok(())
     }
 
-    fn carry_out(&mut self, rank: Rank, effect: Effect) -> Result<(), String> {
-        if !self.members[rank].in_cycle {
+    fn perform(&mut self, rank: Rank, effect: Effect) -> Result<(), String> {
+        if !self.ranks[rank].in_cycle {
             return Err(format!("rank {rank} acts outside a cycle: {effect:?}"));
         }
         match effect {
-            Effect::Send { to, message } => self.post(rank, to, message),
+            Effect::Send { to, message } => self.send(rank, to, message),
             Effect::Broadcast(message) => {
                 for to in (0..self.plan.ranks).filter(|&to| to != rank) {
-                    self.post(rank, to, message.clone());
+                    self.send(rank, to, message.clone());
                 }
             }
-            Effect::Bitwise(bitwise, words) => return self.ask(rank, bitwise, words),
+            Effect::Bitwise(bitwise, words) => return self.begin_bitwise(rank, bitwise, words),
             Effect::Execute(response) => return self.execute(rank, &response),
             Effect::Warn(stalled) => self.warned.push((stalled.name, stalled.missing)),
             Effect::Stop(unfinished) => {
                 self.progress = self.now;
-                self.members[rank].stopped = Some(unfinished);
+                self.ranks[rank].stopped = Some(unfinished);
             }
             Effect::EndCycle => self.end_cycle(rank),
         }
         Ok(())
     }
 
-    fn post(&mut self, from: Rank, to: Rank, message: Arc<[u8]>) {
+    fn send(&mut self, from: Rank, to: Rank, message: Arc<[u8]>) {
         let delay = self.delay();
-        let (mail, last) = &mut self.mail[from * self.plan.ranks + to];
+        let (in_flight, last) = &mut self.in_flight[from * self.plan.ranks + to];
         // Messages of a pair arrive in their order.
         *last = (*last).max(self.now + delay);
         let at = *last;
-        mail.push_back(message);
-        self.schedule(at, Happens::Arrives(from, to));
+        in_flight.push_back(message);
+        self.schedule(at, Occurrence::Arrives(from, to));
     }
 
-    fn ask(&mut self, rank: Rank, bitwise: Bitwise, words: Vec<u64>) -> Result<(), String> {
+    fn begin_bitwise(
+        &mut self,
+        rank: Rank,
+        bitwise: Bitwise,
+        words: Vec<u64>,
+    ) -> Result<(), String> {
         if self.bits[rank].replace((bitwise, words)).is_some() {
             return Err(format!("rank {rank} asks for a second collective within the first"));
         }
@@ -382,24 +400,24 @@ impl<'p> World<'p> {
         for rank in 0..self.plan.ranks {
             self.combined[rank].push_back(combined.clone());
             let at = self.now + self.delay();
-            self.schedule(at, Happens::Combined(rank));
+            self.schedule(at, Occurrence::Combined(rank));
         }
         Ok(())
     }
 
     fn execute(&mut self, rank: Rank, response: &Response) -> Result<(), String> {
         self.progress = self.now;
-        let (plan, member) = (self.plan, &mut self.members[rank]);
-        let of = |&id: &TensorId| member.numbering[id];
+        let (plan, state) = (self.plan, &mut self.ranks[rank]);
+        let of = |&id: &TensorId| state.numbering[id];
         let names: Vec<usize> = response.tensors.iter().map(of).map(|(name, _)| name).collect();
         for (name, version) in response.tensors.iter().map(of) {
-            if !std::mem::take(&mut member.ready[name]) {
+            if !std::mem::take(&mut state.ready[name]) {
                 return Err(format!("rank {rank} reduces name {name}, which is not ready"));
             }
-            if plan.version(member.step, name, rank) != Some(version) {
+            if plan.version(state.step, name, rank) != Some(version) {
                 return Err(format!("rank {rank} reduces another version of name {name}"));
             }
-            if response.error.is_some() != plan.is_mismatched(member.step, name) {
+            if response.error.is_some() != plan.is_mismatched(state.step, name) {
                 return Err(format!("name {name}: error {:?}", response.error));
             }
         }
@@ -410,37 +428,37 @@ impl<'p> World<'p> {
             }
         }
         self.check_size(rank, response, &names)?;
-        let member = &mut self.members[rank];
-        member.left -= names.len();
-        member.log.push((names, response.error.clone()));
-        if member.left == 0 {
-            member.step += 1;
+        let state = &mut self.ranks[rank];
+        state.left -= names.len();
+        state.log.push((names, response.error.clone()));
+        if state.left == 0 {
+            state.step += 1;
             self.begin_step(rank);
         }
         Ok(())
     }
 
     fn end_cycle(&mut self, rank: Rank) {
-        let member = &mut self.members[rank];
-        member.in_cycle = false;
-        let numbering = &member.numbering;
+        let state = &mut self.ranks[rank];
+        state.in_cycle = false;
+        let numbering = &state.numbering;
         let mut hash = 0_u64;
-        for (bit, id) in member.plane.agreed() {
+        for (bit, id) in state.plane.agreed() {
             let (name, version) = numbering[id];
             for part in [bit, name, version] {
                 hash = (hash.rotate_left(7) ^ part as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             }
         }
-        member.agreed.push(hash);
-        let next = if member.plane.is_paced() { CYCLE } else { CYCLE / 10 };
-        let late = member.last_time + next;
+        state.agreed.push(hash);
+        let next = if state.plane.is_paced() { CYCLE } else { CYCLE / 10 };
+        let late = state.last_time + next;
         let jitter = self.random.below(50) as Time;
-        self.schedule(late.max(self.now + 1) + jitter, Happens::Cycle(rank));
+        self.schedule(late.max(self.now + 1) + jitter, Occurrence::Cycle(rank));
     }
 }
 
-impl Member {
-    /// It has nothing more to do.
+impl SimulatedRank {
+    /// It has stopped or is dead.
     fn is_over(&self) -> bool {
         self.is_dead || self.stopped.is_some()
     }

@@ -1,19 +1,21 @@
-//! Runs compiled programs without data: sets of contributors instead of numbers, a rendezvous
-//! instead of a network, and the order in which ranks get on chosen to hurt.
+//! Runs compiled programs without data and in adversarial orders: sets of contributors instead of
+//! numbers, a rendezvous instead of a network.
 //!
-//! The rules are those of the strictest transport: a receiver reads the sender's chunks at the
-//! moment it takes them, and a send is over only then; a put writes the receiver's chunks at the
-//! moment it begins. Nobody may write a chunk while somebody may still read it, and a put needs a
-//! chunk that its receiver has handed to the putter since it was last written. If a program waited
-//! for too little, that is found out; if it waited for too much, nobody could go on.
+//! The rules are those of the strictest transport: a receiver reads the sender's chunks when it takes
+//! them, and a send is over only then; a put writes the receiver's chunks when it begins. No rank may
+//! write a chunk that another rank may still read, and a put needs a chunk that its receiver has sent to
+//! the rank that puts since it was last written. A program that waits for too little violates these
+//! rules in some order; one that waits for too much blocks. The orders are a fixed set, not all
+//! interleavings, so this is a test and no model check.
 
+use super::contributors::Contributors;
+use super::violation::Violation;
 use crate::program::{Kind, Op, Program};
 use crate::topology::Rank;
-use crate::verify::{Contributors, Violation};
 
-/// Orders in which ranks are given their turn, each until it can go no further.
+/// The order in which ranks execute operations, each until it blocks.
 #[derive(Clone, Copy)]
-enum Turns {
+enum Order {
     Ascending,
     Descending,
     /// Every rank one operation at a time.
@@ -22,32 +24,35 @@ enum Turns {
     Starving(Rank),
 }
 
-/// Worlds up to this size are rehearsed with each rank starving in turn.
-const MOST_STARVING: usize = 8;
+/// Worlds up to this size are run with each rank starving in turn.
+const MAX_STARVING: usize = 8;
 
-/// Every rank's program ends, and ends with an allreduce, in several hostile orders.
-pub fn rehearse(programs: &[Program]) -> Result<(), Violation> {
+/// Checks that the programs of all ranks end, and end with an allreduce, in several adversarial orders.
+///
+/// # Errors
+/// The first violation that is found.
+pub fn programs(programs: &[Program]) -> Result<(), Violation> {
     let ranks = programs.len();
-    let starving = (0..if ranks <= MOST_STARVING { ranks } else { 0 }).map(Turns::Starving);
-    let mut turns =
-        [Turns::Ascending, Turns::Descending, Turns::OneByOne].into_iter().chain(starving);
-    turns.try_for_each(|turns| Stage::new(programs).run(turns))
+    let starving = (0..if ranks <= MAX_STARVING { ranks } else { 0 }).map(Order::Starving);
+    let mut orders =
+        [Order::Ascending, Order::Descending, Order::OneByOne].into_iter().chain(starving);
+    orders.try_for_each(|order| Execution::new(programs).run(order))
 }
 
-/// Where one rank is in its program.
+/// The progress of one rank in its program.
 #[derive(Clone, Default)]
 struct Progress {
     begun: usize,
     received: usize,
-    /// Sends begun, in order: to whom, and the how-manieth to that rank.
+    /// Sends begun, in order: the receiver, and the number of the message to it, from 1.
     sent: Vec<(Rank, u32)>,
-    /// So many of the first of them are known to have been taken.
-    settled: usize,
+    /// The number of sends, from the first on, that are known to have been taken.
+    completed: usize,
     /// Staged values taken but not yet written.
-    aside: Vec<Vec<u64>>,
+    staged: Vec<Vec<u64>>,
 }
 
-struct Stage<'a> {
+struct Execution<'a> {
     programs: &'a [Program],
     progress: Vec<Progress>,
     /// Sends begun from a to b, and taken by b.
@@ -55,20 +60,20 @@ struct Stage<'a> {
     taken: Vec<u32>,
     held: Contributors,
     chunks: usize,
-    /// Of each chunk of each rank: sends begun and not taken, which may be reading it.
+    /// For each chunk of each rank: sends begun and not taken, which may be reading it.
     readers: Vec<u32>,
-    /// Who took it last, or had it put there last, since it was last written, and as the how-manieth
-    /// message of this rank.
+    /// For each chunk of each rank, since it was last written: the rank that took it last, and the
+    /// number of the message.
     handed: Vec<Option<(Rank, u32)>>,
-    /// Memory of values that were read and written, to be used again.
+    /// Buffers of values, to be used again.
     spare: Vec<Vec<u64>>,
 }
 
-impl<'a> Stage<'a> {
-    fn new(programs: &'a [Program]) -> Stage<'a> {
+impl<'a> Execution<'a> {
+    fn new(programs: &'a [Program]) -> Execution<'a> {
         let ranks = programs.len();
         let chunks = programs.first().map_or(1, |program| program.chunks);
-        Stage {
+        Execution {
             chunks,
             readers: vec![0; ranks * chunks],
             handed: vec![None; ranks * chunks],
@@ -81,29 +86,29 @@ impl<'a> Stage<'a> {
         }
     }
 
-    fn run(mut self, turns: Turns) -> Result<(), Violation> {
+    fn run(mut self, order: Order) -> Result<(), Violation> {
         let ranks = self.programs.len();
         loop {
-            let mut moved = false;
+            let mut progressed = false;
             for turn in 0..ranks {
-                let rank = match turns {
-                    Turns::Descending => ranks - 1 - turn,
-                    // The starving rank last, and only if nobody else could do anything.
-                    Turns::Starving(starving) => (starving + 1 + turn) % ranks,
-                    Turns::Ascending | Turns::OneByOne => turn,
+                let rank = match order {
+                    Order::Descending => ranks - 1 - turn,
+                    // The starving rank comes last, and only if no other rank could go on.
+                    Order::Starving(starving) => (starving + 1 + turn) % ranks,
+                    Order::Ascending | Order::OneByOne => turn,
                 };
-                let starves = matches!(turns, Turns::Starving(starving) if starving == rank);
-                if starves && moved {
+                let starves = matches!(order, Order::Starving(starving) if starving == rank);
+                if starves && progressed {
                     continue;
                 }
                 while self.advance(rank)? {
-                    moved = true;
-                    if starves || matches!(turns, Turns::OneByOne) {
+                    progressed = true;
+                    if starves || matches!(order, Order::OneByOne) {
                         break;
                     }
                 }
             }
-            if !moved {
+            if !progressed {
                 break;
             }
         }
@@ -114,7 +119,7 @@ impl<'a> Stage<'a> {
         self.held.complete(steps.map(|op| op.step as usize + 1).max().unwrap_or(0))
     }
 
-    /// Lets `rank` do the next thing it can; false when it has to wait or is done.
+    /// Executes the next operation of `rank`; false if it has to wait or is done.
     fn advance(&mut self, rank: Rank) -> Result<bool, Violation> {
         let program = &self.programs[rank];
         let progress = &self.progress[rank];
@@ -134,7 +139,7 @@ impl<'a> Stage<'a> {
                     } else {
                         self.chunks_of(rank, op).for_each(|slot| self.readers[slot] += 1);
                     }
-                    // What was put needs nobody to take it.
+                    // A put is not taken by its receiver.
                     let count = if op.put { 0 } else { self.posted[pair] };
                     self.progress[rank].sent.push((to, count));
                 }
@@ -152,7 +157,7 @@ impl<'a> Stage<'a> {
         let batch = program.batch(self.progress[rank].received);
         if !batch[0].staged {
             let op = &batch[0];
-            if !self.arrived(rank, op) || !self.settled(rank, op.after_sends as usize) {
+            if !self.arrived(rank, op) || !self.sends_taken(rank, op.after_sends as usize) {
                 return Ok(false);
             }
             let from = op.entry.peer();
@@ -166,20 +171,20 @@ impl<'a> Stage<'a> {
             self.progress[rank].received += 1;
             return Ok(true);
         }
-        if let Some(op) = batch.get(self.progress[rank].aside.len()) {
+        if let Some(op) = batch.get(self.progress[rank].staged.len()) {
             if !self.arrived(rank, op) {
                 return Ok(false);
             }
             let values = self.take(rank, op);
-            self.progress[rank].aside.push(values);
+            self.progress[rank].staged.push(values);
             return Ok(true);
         }
         let wanted = batch.iter().map(|op| op.after_sends).max().unwrap_or(0);
-        if !self.settled(rank, wanted as usize) {
+        if !self.sends_taken(rank, wanted as usize) {
             return Ok(false);
         }
-        let aside = std::mem::take(&mut self.progress[rank].aside);
-        for (op, values) in batch.iter().zip(aside) {
+        let staged = std::mem::take(&mut self.progress[rank].staged);
+        for (op, values) in batch.iter().zip(staged) {
             self.write(rank, op.entry.peer(), op, values)?;
         }
         self.progress[rank].received += batch.len();
@@ -197,16 +202,16 @@ impl<'a> Stage<'a> {
     }
 
     /// The first `sends` sends of `rank` have been taken.
-    fn settled(&mut self, rank: Rank, sends: usize) -> bool {
+    fn sends_taken(&mut self, rank: Rank, sends: usize) -> bool {
         let taken = &self.taken[rank * self.programs.len()..];
         let progress = &mut self.progress[rank];
-        while let Some(&(to, count)) = progress.sent.get(progress.settled)
-            && progress.settled < sends
+        while let Some(&(to, count)) = progress.sent.get(progress.completed)
+            && progress.completed < sends
             && taken[to] >= count
         {
-            progress.settled += 1;
+            progress.completed += 1;
         }
-        progress.settled >= sends
+        progress.completed >= sends
     }
 
     /// Takes the sender's chunks as they are now.
@@ -270,7 +275,7 @@ impl<'a> Stage<'a> {
             let received = self.held.receive(rank, chunk, op.entry.action, value);
             received.map_err(|part| {
                 let step = op.step as usize;
-                Violation::AddedTwice { step, from, rank, chunk, part }
+                Violation::ReducedTwice { step, from, rank, chunk, part }
             })?;
         }
         values.clear();
@@ -278,7 +283,10 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// `rank` is through its program and all it sent was taken, or what it waits for.
+    /// Checks that `rank` has executed its program and that all its sends were taken.
+    ///
+    /// # Errors
+    /// The operation on which it is blocked.
     fn ended(&self, rank: Rank) -> Result<(), Violation> {
         let program = &self.programs[rank];
         let progress = &self.progress[rank];
@@ -289,7 +297,7 @@ impl<'a> Stage<'a> {
             chunks: op.entry.chunks(),
             sending,
         };
-        if let Some(op) = program.receives.get(progress.received + progress.aside.len()) {
+        if let Some(op) = program.receives.get(progress.received + progress.staged.len()) {
             return Err(blocked(op, self.arrived(rank, op)));
         }
         let sends = program.ops.iter().filter(|op| op.kind == Kind::Send);

@@ -1,7 +1,8 @@
 //! The verifier refuses every small mutation of every registered algorithm.
 
+use algorithms::algorithm::{Algorithm, Unsupported, Volume};
 use algorithms::listed::Listed;
-use algorithms::registry::{ALL, Algorithm, Unsupported, Volume, find};
+use algorithms::registry::{ALL, find};
 use algorithms::schedule::{Part, Schedule};
 use algorithms::topology::{Rank, Topology};
 use algorithms::verify::{self, Violation, schedule_moves};
@@ -50,7 +51,7 @@ fn a_dropped_transfer_is_refused() {
         vec![mutant]
     });
     refusals.iter().for_each(says_step_rank_and_chunk);
-    assert!(refusals.iter().any(|why| matches!(why, Violation::Lacking { .. })));
+    assert!(refusals.iter().any(|why| matches!(why, Violation::MissingPart { .. })));
 }
 
 #[test]
@@ -66,7 +67,7 @@ fn a_doubled_transfer_is_refused() {
         vec![mutant]
     });
     refusals.iter().for_each(says_step_rank_and_chunk);
-    assert!(refusals.iter().any(|why| matches!(why, Violation::AddedTwice { .. })));
+    assert!(refusals.iter().any(|why| matches!(why, Violation::ReducedTwice { .. })));
     assert!(refusals.iter().any(|why| matches!(why, Violation::WrittenTwice { .. })));
 }
 

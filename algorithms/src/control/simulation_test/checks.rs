@@ -1,7 +1,8 @@
-//! What must hold of a rehearsed world.
+//! What must hold in a simulated world.
 
-use super::super::{Response, Tensor, TensorId};
-use super::{Fault, Member, World};
+use super::super::response::Response;
+use super::super::tensor::{Tensor, TensorId};
+use super::{Fault, SimulatedRank, World};
 use crate::topology::Rank;
 
 impl World<'_> {
@@ -12,9 +13,9 @@ impl World<'_> {
         names: &[usize],
     ) -> Result<(), String> {
         let plan = self.plan;
-        let negotiates = self.members[rank].plane.is_paced();
+        let negotiates = self.ranks[rank].plane.is_paced();
         let tensor = |&id: &TensorId| {
-            let (name, version) = self.members[rank].numbering[id];
+            let (name, version) = self.ranks[rank].numbering[id];
             &plan.versions[name][version]
         };
         let bytes: usize = response.tensors.iter().map(|id| tensor(id).size_bytes()).sum();
@@ -40,13 +41,13 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Nothing happens any more, or only idle cycles: is somebody to blame?
+    /// Nothing happens any more but idle cycles: checks that all ranks wait for a dead one.
     pub(super) fn stuck(&mut self) -> Result<(), String> {
         let waits: Vec<(Rank, Vec<Rank>)> = (0..self.plan.ranks)
-            .filter(|&rank| !self.members[rank].is_over())
+            .filter(|&rank| !self.ranks[rank].is_over())
             .map(|rank| (rank, self.waits_for(rank)))
             .collect();
-        let Some(dead) = self.members.iter().position(|member| member.is_dead) else {
+        let Some(dead) = self.ranks.iter().position(|state| state.is_dead) else {
             let say = |(rank, waits): &(Rank, Vec<Rank>)| format!("rank {rank} for {waits:?}");
             let waits: Vec<_> = waits.iter().map(say).collect();
             return Err(format!("nothing goes on; waiting: {}", waits.join(", ")));
@@ -68,56 +69,56 @@ impl World<'_> {
         Ok(())
     }
 
-    /// For whom a rank waits: inside a cycle for a message or a collective, and between cycles for whoever
-    /// has not made ready what it has.
+    /// The ranks for which a rank waits: inside a cycle for a message or a reduction, and between cycles for
+    /// those on which its tensors are not ready.
     fn waits_for(&self, rank: Rank) -> Vec<Rank> {
-        let member = &self.members[rank];
+        let state = &self.ranks[rank];
         if self.bits[rank].is_some() {
             return (0..self.plan.ranks).filter(|&other| self.bits[other].is_none()).collect();
         }
-        if member.in_cycle {
-            return member.plane.waits_for();
+        if state.in_cycle {
+            return state.plane.waits_for();
         }
         (0..self.plan.ranks)
-            .filter(|&other| self.members[other].step < member.step || self.members[other].is_dead)
+            .filter(|&other| self.ranks[other].step < state.step || self.ranks[other].is_dead)
             .collect()
     }
 
-    /// At the end: did all ranks do the same?
+    /// At the end: checks that all ranks did the same.
     pub(super) fn compare(&self) -> Result<(), String> {
-        let first = self.members.iter().max_by_key(|member| member.log.len()).expect("a rank");
+        let first = self.ranks.iter().max_by_key(|state| state.log.len()).expect("a rank");
         let dies = matches!(self.plan.fault, Fault::Death { .. });
-        for (rank, member) in self.members.iter().enumerate() {
-            let cycles = member.agreed.len().min(self.members[0].agreed.len());
+        for (rank, state) in self.ranks.iter().enumerate() {
+            let cycles = state.agreed.len().min(self.ranks[0].agreed.len());
             if let Some(cycle) =
-                (0..cycles).find(|&cycle| member.agreed[cycle] != self.members[0].agreed[cycle])
+                (0..cycles).find(|&cycle| state.agreed[cycle] != self.ranks[0].agreed[cycle])
             {
                 return Err(format!("caches of ranks 0 and {rank} differ after cycle {cycle}"));
             }
-            let same = member.log.len().min(first.log.len());
-            if let Some(at) = (0..same).find(|&at| member.log[at] != first.log[at]) {
-                let (mine, other) = (&member.log[at], &first.log[at]);
+            let same = state.log.len().min(first.log.len());
+            if let Some(at) = (0..same).find(|&at| state.log[at] != first.log[at]) {
+                let (mine, other) = (&state.log[at], &first.log[at]);
                 return Err(format!("message {at}: {mine:?} on rank {rank}, elsewhere {other:?}"));
             }
-            if !dies && member.log.len() != first.log.len() {
-                return Err(format!("rank {rank} carried out fewer messages than others"));
+            if !dies && state.log.len() != first.log.len() {
+                return Err(format!("rank {rank} executed fewer messages than others"));
             }
-            if member.asked.is_some_and(|asked| member.agreed.len() > asked + 1) {
+            if state.asked.is_some_and(|asked| state.agreed.len() > asked + 1) {
                 return Err(format!("rank {rank} goes on after its shutdown"));
             }
-            if let Some(unfinished) = &member.stopped {
-                let is_ready = |id: &TensorId| member.ready[member.numbering[*id].0];
-                let ready = member.ready.iter().filter(|ready| **ready).count();
+            if let Some(unfinished) = &state.stopped {
+                let is_ready = |id: &TensorId| state.ready[state.numbering[*id].0];
+                let ready = state.ready.iter().filter(|ready| **ready).count();
                 if unfinished.len() != ready || !unfinished.iter().all(is_ready) {
                     return Err(format!("rank {rank} stops and loses a tensor"));
                 }
             }
         }
         for name in 0..self.plan.versions.len() {
-            let is_lost = |member: &Member| {
-                member.stopped.is_some() && member.in_time[name] && member.ready[name]
+            let is_lost = |state: &SimulatedRank| {
+                state.stopped.is_some() && state.in_time[name] && state.ready[name]
             };
-            if self.members.iter().all(is_lost) {
+            if self.ranks.iter().all(is_lost) {
                 return Err(format!(
                     "name {name} was ready everywhere and is lost by the shutdown"
                 ));
@@ -126,10 +127,11 @@ impl World<'_> {
         self.check_warnings()
     }
 
-    /// A stall is reported by name, with who is missing, and ends the world; nothing else is reported.
+    /// Checks that a stall is reported with name and missing rank and shuts down all ranks, and that nothing
+    /// else is reported.
     fn check_warnings(&self) -> Result<(), String> {
         let Fault::Stall { name, rank, .. } = self.plan.fault else {
-            let stops = self.members.iter().any(|member| member.stopped.is_some());
+            let stops = self.ranks.iter().any(|state| state.stopped.is_some());
             let asked = matches!(self.plan.fault, Fault::ShutDown { .. });
             return if stops && !asked { Err("shut down for nothing".into()) } else { Ok(()) };
         };
@@ -143,10 +145,12 @@ impl World<'_> {
             group.iter().any(|name| *warned == format!("layer{name}.weight"))
                 && (missing.contains(&rank) || self.plan.plane.starts_with("tree"))
         };
-        match self.warned.iter().any(is_it) {
-            true if self.members.iter().all(|member| member.stopped.is_some()) => Ok(()),
-            true => Err("a stall was reported, but not all ranks shut down".into()),
-            false => Err(format!("nobody was told that rank {rank} lacks name {name}")),
+        if !self.warned.iter().any(is_it) {
+            return Err(format!("no warning says that name {name} is not ready on rank {rank}"));
         }
+        if !self.ranks.iter().all(|state| state.stopped.is_some()) {
+            return Err("a stall was reported, but not all ranks shut down".into());
+        }
+        Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! The engines agree wherever what they assume is the same, on machines, algorithms and sizes at random.
 
-use algorithms::combine::Pipelined;
+use algorithms::algorithm::Volume;
+use algorithms::combinators::Pipelined;
 use algorithms::cost::Cost;
 use algorithms::listed::Listed;
-use algorithms::registry::{self, Volume};
+use algorithms::registry;
 use algorithms::schedule::{Action, Move, Part, Schedule};
 use algorithms::simulate::machine::{Link, Machine, Protocol, Rates, Reduction, Shared};
 use algorithms::simulate::{Outcome, events, rounds};

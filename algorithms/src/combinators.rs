@@ -1,9 +1,9 @@
-//! Schedules made of schedules: one phase after another, one schedule on many groups, one schedule
-//! in segments that follow each other.
+//! Schedules made of schedules: phases in sequence, a schedule on many groups of ranks, a schedule
+//! pipelined in segments.
 
 use std::ops::Range;
 
-use crate::registry::Volume;
+use crate::algorithm::Volume;
 use crate::schedule::{Action, Move, Part, Schedule};
 use crate::topology::{Rank, Topology};
 
@@ -11,10 +11,10 @@ use crate::topology::{Rank, Topology};
 pub struct Sequence(Vec<Box<dyn Schedule>>);
 
 impl Sequence {
-    /// The given phases, in order.
+    /// These phases, in order.
     ///
     /// # Panics
-    /// When there is none, or when they differ in ranks or chunks.
+    /// When there is no phase, or when phases differ in ranks or chunks.
     pub fn new(phases: Vec<Box<dyn Schedule>>) -> Sequence {
         assert!(!phases.is_empty(), "a sequence needs a phase");
         for phase in &phases[1..] {
@@ -56,7 +56,7 @@ impl Schedule for Sequence {
     }
 }
 
-/// The same schedule inside every node, each of its chunks standing for `scale` chunks.
+/// The same schedule inside every node. Each of its chunks is `scale` chunks of the whole schedule.
 pub struct Within<S> {
     topology: Topology,
     inner: S,
@@ -67,7 +67,7 @@ impl<S: Schedule> Within<S> {
     /// `inner` over the local ranks of every node.
     ///
     /// # Panics
-    /// When the nodes are not all of the size of `inner`'s world.
+    /// When a node has another number of ranks than `inner`.
     pub fn new(topology: &Topology, inner: S, scale: usize) -> Within<S> {
         assert_eq!(topology.local_size(), Some(inner.ranks()), "nodes of another size");
         Within { topology: topology.clone(), inner, scale }
@@ -105,7 +105,7 @@ impl<S: Schedule> Schedule for Within<S> {
     }
 }
 
-/// The same schedule across nodes, once for every local rank l: the ranks l of all nodes share the
+/// The same schedule across nodes, once for every local rank l: the ranks l of all nodes reduce the
 /// l-th part of the buffer.
 pub struct Across<S> {
     local_size: usize,
@@ -147,11 +147,11 @@ impl<S: Schedule> Schedule for Across<S> {
     }
 }
 
-/// Any world on a schedule for a power of two: ranks beyond it come in pairs, of which only one takes
-/// part.
+/// A schedule for a power of two on a world of any size: of each pair of ranks in excess of the power of
+/// two only one takes part.
 ///
-/// With q = 2^floor(log2 n) and n - q pairs (0, 1), (2, 3), ..., the odd rank of a pair first gets the
-/// sum of both, and in the end hands the even one the result. The odd ones and those without a
+/// With q = 2^floor(log2 n) there are n - q pairs (0, 1), (2, 3), .... The odd rank of a pair first gets the
+/// sum of both, and sends the result to the even one at the end. The odd ranks and those without a
 /// partner are the q ranks of the inner schedule.
 pub struct Fold<S> {
     ranks: usize,
@@ -202,8 +202,8 @@ impl<S: Schedule> Fold<S> {
         if self.before() == 2 && !self.inner.chunks().is_multiple_of(2) { 2 } else { 1 }
     }
 
-    /// What the even rank of a pair sends to the odd one, and the odd one to it, in a step before or
-    /// after the inner schedule.
+    /// The chunks that the even rank of a pair sends to the odd one, and the odd one to the even one, in a
+    /// step before or after the inner schedule.
     fn within_pair(&self, step: usize) -> (Range<usize>, Range<usize>, Action) {
         let all = self.chunks();
         match step {
@@ -250,8 +250,7 @@ impl<S: Schedule> Schedule for Fold<S> {
     }
 }
 
-/// What a rank moves in a folded schedule of `chunks` chunks, if the active ranks each move
-/// `inner`.
+/// The volume of a rank in a folded schedule of `chunks` chunks whose active ranks each move `inner`.
 pub fn folded_volume(ranks: usize, rank: Rank, chunks: usize, inner: Volume) -> Volume {
     let pairs = ranks - (1 << ranks.ilog2());
     match (rank < 2 * pairs, rank.is_multiple_of(2)) {
@@ -261,17 +260,16 @@ pub fn folded_volume(ranks: usize, rank: Rank, chunks: usize, inner: Volume) -> 
     }
 }
 
-/// Steps of a folded schedule whose inner one takes `inner` steps.
+/// The number of steps of a folded schedule whose inner schedule has `inner` steps.
 pub fn folded_steps(ranks: usize, inner: usize) -> usize {
     inner + if ranks.is_power_of_two() { 0 } else { 2 }
 }
 
-/// The same schedule on `segments` parts of the buffer, each part a step behind the one before, so
-/// that a step works on a part that is still in the cache, and one part travels while another is
-/// combined.
+/// The same schedule on `segments` segments of the buffer, each a step behind the one before. A step
+/// works on a segment that is still in the cache, and one segment is sent while another is reduced.
 ///
-/// What a part does next comes `lag` steps later: 1, unless ranks are to send some parts ahead of what
-/// they wait for.
+/// The next step of a segment comes `lag` steps later. With a lag above 1 ranks send other segments while
+/// they wait for one.
 ///
 /// Segment k is chunks `k * c .. (k + 1) * c`, where c is the number of chunks of `inner`: ranges of
 /// chunks stay contiguous.
@@ -282,7 +280,7 @@ pub struct Pipelined<S> {
 }
 
 impl<S: Schedule> Pipelined<S> {
-    /// `inner` on each of so many segments: s steps become s + `segments` - 1.
+    /// `inner` on each of `segments` segments: s steps become s + `segments` - 1.
     ///
     /// # Panics
     /// When there is no segment.
