@@ -17,7 +17,7 @@ test: tools
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	KOLO_SOAK_SECONDS=60 $(CARGO) test --locked --workspace
-	$(CARGO) test --locked -p algorithms --features flaws --test rehearsals
+	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	@for part in mpi mpich cluster; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	$(MAKE) quick

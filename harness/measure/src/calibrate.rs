@@ -3,9 +3,10 @@
 
 use std::time::Duration;
 
-use algorithms::auto::candidates;
+use algorithms::algorithm::{Algorithm, Choice};
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::registry;
+use algorithms::registry::candidates;
 use algorithms::topology::Topology;
 
 use transports::allreduce::Sizes;
@@ -115,7 +116,7 @@ pub fn prepared(
     topology: &Topology,
     table: &Table,
 ) -> (std::sync::Arc<dyn Algorithm>, Result<Vec<Choice>, String>) {
-    let auto = || std::sync::Arc::new(algorithms::auto::Auto::measured(table.clone())) as _;
+    let auto = || std::sync::Arc::new(registry::auto_by_measurement(table.clone())) as _;
     let algorithm = registry::find_with(name, &auto).expect("the name was checked");
     let choices = algorithm.choices(topology).map_err(|why| why.to_string());
     (algorithm, choices)

@@ -7,7 +7,8 @@ use std::fmt::Display;
 use std::slice;
 use std::time::Duration;
 
-use algorithms::registry::{self, DEFAULT_INNER};
+use algorithms::algorithm::DEFAULT_INNER;
+use algorithms::registry;
 use algorithms::topology::Topology;
 use clap::builder::PossibleValuesParser;
 use results::provenance::Override;

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
+use algorithms::algorithm::Choice;
 use algorithms::control::Report;
 use algorithms::cost::levels;
-use algorithms::registry::Choice;
 use algorithms::topology::Topology;
 
 use crate::plan::{Plan, Planned};

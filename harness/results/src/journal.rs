@@ -145,7 +145,7 @@ mod tests {
     fn a_file_of_an_older_version_goes_on_under_the_new_name() {
         let folder = tempdir().unwrap();
         let before = folder.path().join(ATTEMPTS_BEFORE);
-        std::fs::write(&before, "case,block,launch,broken\nring,0,3,rank 1 is gone\n").unwrap();
+        fs::write(&before, "case,block,launch,broken\nring,0,3,rank 1 is gone\n").unwrap();
         assert_eq!(last_launches(folder.path()), (3, 3));
         let journal = Journal::open(folder.path(), &Earlier::default(), false).unwrap();
         assert!(!before.exists() && folder.path().join(ATTEMPTS).exists());

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use algorithms::algorithm::Algorithm;
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::registry::{self, Algorithm, UnknownAlgorithm};
+use algorithms::registry::{self, UnknownAlgorithm};
 
 /// That of `names` which `found` differs from in the fewest letters, two that changed places counting as one;
 /// none if there are more than `most` of them.

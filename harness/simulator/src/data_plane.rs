@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use algorithms::combine::Pipelined;
-use algorithms::registry::Choice;
+use algorithms::algorithm::Choice;
+use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
 use algorithms::server_nodes::{self, ServerNodes};
 use algorithms::simulate::machine::Machine;

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use algorithms::algorithm::Algorithm;
 use algorithms::control::{
     Bitwise, ControlError, ControlPlane, DataType, Effect, Event, Report, Response, Stalled,
     TensorId,
 };
 use algorithms::program::Program;
 use algorithms::recursive_doubling::RecursiveDoubling;
-use algorithms::registry::Algorithm;
 use algorithms::topology::Topology;
 use thiserror::Error;
 

@@ -3,9 +3,9 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use algorithms::algorithm::Choice;
 use algorithms::control::{DataType, Reduction};
-use algorithms::grouped::Buffer as Packing;
-use algorithms::registry::Choice;
+use algorithms::grouping::Packing;
 
 use crate::execute::execute;
 use crate::for_dtype;
@@ -68,7 +68,7 @@ impl<'s, T: Transport> Scheduled<'s, T> {
     /// tensors are packed into a fusion buffer, or not. The buffer is given so that it can be used
     /// again, see [`Self::into_fusion_buffer`].
     ///
-    /// [`Algorithm::choices`]: algorithms::registry::Algorithm::choices
+    /// [`Algorithm::choices`]: algorithms::algorithm::Algorithm::choices
     pub fn new(
         transport: T,
         choices: &'s [Choice],

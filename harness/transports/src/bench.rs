@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use algorithms::algorithm::Algorithm;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::program::Program;
-use algorithms::registry::Algorithm;
 use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
 

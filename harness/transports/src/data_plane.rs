@@ -4,8 +4,9 @@ pub mod nccl;
 
 use std::sync::Arc;
 
-use algorithms::grouped::{Buffer as Packing, Grouping};
-use algorithms::registry::{self, Algorithm, Choice};
+use algorithms::algorithm::{Algorithm, Choice};
+use algorithms::grouping::{Grouping, Packing};
+use algorithms::registry;
 use algorithms::topology::Topology;
 
 use self::nccl::{self as nccl_plane, Native};
@@ -58,7 +59,7 @@ impl DataPlane {
             _ => {
                 let algorithm = registry::find(name).expect("the name was checked");
                 let grouping = algorithm.grouping();
-                let is_scattered = grouping.is_some_and(|it| it.buffer == Packing::Scattered);
+                let is_scattered = grouping.is_some_and(|it| it.packing == Packing::Scattered);
                 if transport == transport::NCCL && is_scattered {
                     Err(format!(
                         "{name} works on tensors where they lie, which transport {transport} does not yet"
@@ -104,7 +105,7 @@ impl DataPlane {
     ) -> Scheduled<'_, T> {
         match self {
             DataPlane::Ours { choices, .. } => {
-                let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.buffer);
+                let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.packing);
                 Scheduled::new(transport, choices, sizes, packing, fusion_buffer)
             }
             DataPlane::Vendor | DataPlane::Nccl(_) => {

@@ -3,7 +3,7 @@
 //! The rules that make it safe to let other ranks touch a buffer while this rank works on it are all
 //! in the program: a send begins only after the receives it depends on, a receive writes only after
 //! the sends that read what it overwrites have been taken, and a put goes only where the receiver has
-//! handed those chunks over. `algorithms::rehearsal` tries every registered algorithm's programs for
+//! handed those chunks over. `algorithms::verify::programs` tries every registered algorithm's programs for
 //! a violation, in hostile orders.
 
 use algorithms::program::Program;

@@ -1,8 +1,8 @@
 //! One rank's programs: which one runs depends on the size of the buffer.
 
-use algorithms::combine::Pipelined;
+use algorithms::algorithm::Choice;
+use algorithms::combinators::Pipelined;
 use algorithms::program::Program;
-use algorithms::registry::Choice;
 use algorithms::schedule::{Part, Schedule};
 use algorithms::topology::Rank;
 
@@ -165,13 +165,13 @@ fn ops(schedule: &dyn Schedule) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use algorithms::auto::Auto;
-    use algorithms::registry::Algorithm;
+    use algorithms::algorithm::Algorithm;
+    use algorithms::registry;
     use algorithms::topology::Topology;
 
     #[test]
     fn each_size_has_the_program_of_its_choice_and_segments() {
-        let auto = Auto::measured(vec![(0, "tree".into()), (1000, "ring".into())]);
+        let auto = registry::auto_by_measurement(vec![(0, "tree".into()), (1000, "ring".into())]);
         let choices = auto.choices(&Topology::flat(4)).unwrap();
         let mut programs = Programs::new(1, &choices, 1000, true);
         let (tree, ring) = (1, 4);

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use algorithms::control::{DataType, TensorId};
-use algorithms::grouped::Buffer as Packing;
+use algorithms::grouping::Packing;
 use smallvec::smallvec;
 
 use crate::cuda::CudaError;
@@ -400,7 +400,7 @@ impl DeviceRank {
 }
 
 fn is_scattered(job: &Job) -> bool {
-    job.data_plane.grouping().is_some_and(|grouping| grouping.buffer == Packing::Scattered)
+    job.data_plane.grouping().is_some_and(|grouping| grouping.packing == Packing::Scattered)
 }
 
 fn lengths<'j>(job: &Job<'j>) -> impl Iterator<Item = usize> + use<'j> {

@@ -38,7 +38,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     );
     println!(
         "\nalgorithms (INNER is {} unless named, as in hierarchical:tree)",
-        registry::DEFAULT_INNER
+        algorithms::algorithm::DEFAULT_INNER
     );
     for entry in ALL {
         let limit = registry::find(entry.name)?.limit();

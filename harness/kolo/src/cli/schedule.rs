@@ -1,6 +1,6 @@
 //! `kolo schedule`.
 
-use algorithms::combine::Pipelined;
+use algorithms::combinators::Pipelined;
 use algorithms::schedule::Drawing;
 use algorithms::simulate::goal::Goal;
 use algorithms::topology::Topology;

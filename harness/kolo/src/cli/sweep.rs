@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-use algorithms::registry::Choice;
+use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 

@@ -3,9 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
-use algorithms::control::flaw::Flaws;
-use algorithms::control::rehearsal::{Failure, Rehearsed, rehearse};
-use algorithms::registry::{ALL, DEFAULT_INNER};
+use algorithms::algorithm::DEFAULT_INNER;
+use algorithms::control::mutation::Mutations;
+use algorithms::control::simulation_test::{Failure, WorldSummary, run_world};
+use algorithms::registry::ALL;
 use algorithms::topology::Topology;
 use algorithms::verify::{self, Violation};
 use anyhow::Result;
@@ -56,17 +57,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// Rehearses control planes in the worlds of these seeds.
 fn rehearsals(first: u64, worlds: u64) -> Exit {
     let start = Instant::now();
-    let rehearsed = |seed| rehearse(seed, |_| Flaws::default());
-    let sum = |a: Rehearsed, b: Rehearsed| Rehearsed {
+    let rehearsed = |seed| run_world(seed, |_| Mutations::default());
+    let sum = |a: WorldSummary, b: WorldSummary| WorldSummary {
         events: a.events + b.events,
         messages: a.messages + b.messages,
     };
     let seeds = first..first.saturating_add(worlds);
-    let all: Result<Rehearsed, Failure> =
-        seeds.into_par_iter().map(rehearsed).try_reduce(Rehearsed::default, |a, b| Ok(sum(a, b)));
+    let all: Result<WorldSummary, Failure> = seeds
+        .into_par_iter()
+        .map(rehearsed)
+        .try_reduce(WorldSummary::default, |a, b| Ok(sum(a, b)));
     let seconds = start.elapsed().as_secs_f64();
     match all {
-        Ok(Rehearsed { events, messages }) => {
+        Ok(WorldSummary { events, messages }) => {
             println!(
                 "control planes         rehearsed in {worlds} worlds, {events} events, {messages} \
                  messages, {seconds:.2} s"

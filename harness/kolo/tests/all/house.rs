@@ -215,10 +215,10 @@ fn block(marker: &str) -> String {
 fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
-    for folder in ["control/rehearsal", "simulate"] {
+    for folder in ["control/simulation_test", "simulate", "verify"] {
         fs::create_dir_all(source.join(folder)).unwrap();
     }
-    for folder in ["", "control", "control/rehearsal", "simulate"] {
+    for folder in ["", "control", "control/simulation_test", "simulate", "verify"] {
         for path in files(&format!("algorithms/src/{folder}"), ".rs") {
             fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
         }
@@ -229,7 +229,7 @@ fn the_walk_through_adds_an_algorithm() {
         assert!(text.contains(from), "{name}: {from}");
         fs::write(source.join(name), text.replacen(from, &to, 1)).unwrap();
     };
-    change("lib.rs", "pub mod combine;", "pub mod chain;\npub mod combine;".into());
+    change("lib.rs", "pub mod combinators;", "pub mod chain;\npub mod combinators;".into());
     let list = "pub const ALL: &[Entry] = &[\n";
     change("registry.rs", list, format!("{list}{}", block("algorithms/src/registry.rs")));
     fs::write(

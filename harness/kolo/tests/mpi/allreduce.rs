@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use algorithms::algorithm::Choice;
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::{Buffer as Packing, split};
+use algorithms::grouped::split;
+use algorithms::grouping::Packing;
 use algorithms::listed::Listed;
 use algorithms::program::Program;
-use algorithms::registry::{ALL, Choice, find};
+use algorithms::registry::{ALL, find};
 use algorithms::schedule::{Action, Move, Part};
 use algorithms::topology::Topology;
 use rand::seq::{IndexedRandom, SliceRandom};

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicIsize, Ordering};
 use std::time::{Duration, Instant};
 
-use algorithms::combine::Pipelined;
+use algorithms::combinators::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::program::Program;
 use algorithms::registry;

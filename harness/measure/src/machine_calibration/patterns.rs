@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use algorithms::algorithm::Choice;
 use algorithms::listed::Listed;
-use algorithms::registry::{self, Choice};
+use algorithms::registry;
 use algorithms::schedule::{Action, Move, Part};
 use algorithms::topology::{Rank, Topology};
 

@@ -4,9 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
+use algorithms::algorithm::Choice;
 use algorithms::control::{DataType, ReduceOp};
-use algorithms::grouped::{Buffer as Packing, split};
-use algorithms::registry::{ALL, Choice, find};
+use algorithms::grouped::split;
+use algorithms::grouping::Packing;
+use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
 use transports::allreduce::{AllReduce, Scheduled, Sizes};
 use transports::memory::{Buffer, Memory};

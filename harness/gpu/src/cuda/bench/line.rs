@@ -1,7 +1,7 @@
 //! One line of a table: every rank's memory, and what is done to it.
 
 use algorithms::control::DataType;
-use algorithms::grouped::Buffer as Packing;
+use algorithms::grouping::Packing;
 use algorithms::topology::Rank;
 
 use super::programs;
@@ -41,7 +41,7 @@ enum Kind {
 
 impl Kind {
     fn of(bench: &Bench) -> Kind {
-        let buffer = bench.data_plane.grouping().map(|grouping| grouping.buffer);
+        let buffer = bench.data_plane.grouping().map(|grouping| grouping.packing);
         match (bench.tensors.len(), buffer) {
             (1, _) => Kind::One,
             (_, Some(Packing::Scattered)) => Kind::Scattered,

@@ -1,4 +1,4 @@
-use algorithms::combine::Pipelined;
+use algorithms::combinators::Pipelined;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::program::Program;
 use algorithms::registry::{self, ALL};

@@ -1,6 +1,6 @@
 use std::collections::{BTreeSet, VecDeque};
 
-use algorithms::combine::Pipelined;
+use algorithms::combinators::Pipelined;
 use algorithms::registry::{self, ALL};
 use algorithms::schedule::{Move, Part, Schedule};
 use algorithms::topology::Topology;
