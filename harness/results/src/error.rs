@@ -30,6 +30,7 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: io::Error,
     },
     /// The system refuses before anything is written.
@@ -38,6 +39,7 @@ pub enum RecordError {
         /// The file or folder.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: io::Error,
     },
     /// A complete line cannot be read.
