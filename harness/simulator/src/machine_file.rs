@@ -127,7 +127,8 @@ impl MachineFile {
         if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
             return MachineFile::read(&path);
         }
-        let names = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
+        let files = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
+        let names = files.iter().map(|file| file.trim_end_matches(".toml").to_string()).collect();
         let instead = "the path of a file that `kolo calibrate` has written";
         Err(ConfigError::at(asked)(ConfigProblem::Missing { kind: "machine", names, instead }))
     }

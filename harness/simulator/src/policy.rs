@@ -4,8 +4,8 @@ use algorithms::control;
 use algorithms::control::buckets::{DDP, PACKS};
 use serde::{Deserialize, Serialize};
 
-use super::config::within;
 use super::data_plane::{self, Overlap};
+use results::toml_file::{Invalid, within};
 use results::units::MIB;
 use workloads::groups::Groups;
 
