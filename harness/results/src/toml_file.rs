@@ -72,8 +72,7 @@ impl ConfigError {
 /// # Errors
 /// When the file cannot be read, is no TOML, or a key or type is wrong; the text names file and line.
 pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    let unreadable =
-        |cause| ConfigProblem::Unreadable { cause, advice: advice::on_toml(path) };
+    let unreadable = |cause| ConfigProblem::Unreadable { cause, advice: advice::on_toml(path) };
     let text = std::fs::read_to_string(path).map_err(unreadable).map_err(ConfigError::at(path))?;
     let malformed = |error: toml::de::Error| {
         let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);

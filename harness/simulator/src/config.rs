@@ -217,8 +217,9 @@ impl Config {
         for (index, policy) in self.policy.iter().enumerate() {
             policy.check()?;
             if self.policy[..index].iter().any(|other| other.name == policy.name) {
-                let found = format!("\"{}\" for two policies", policy.name);
-                return Err(Invalid::value("policy.name", found, "a name of its own for each"));
+                let key = format!("policy \"{}\"", policy.name);
+                let twice = Invalid::value(key, "given twice", "once");
+                return Err(twice.with_advice("give each policy a name of its own"));
             }
         }
         if let Some(crossover) = &self.crossover {
@@ -291,7 +292,7 @@ mod tests {
             (
                 "name = \"ddp\"",
                 "name = \"horovod-coordinator\"",
-                "policy.name is \"horovod-coordinator\" for two policies, expected a name of its own",
+                "policy \"horovod-coordinator\" is given twice, expected once; give each policy",
             ),
         ] {
             assert!(SUMMIT.contains(from), "{from}");

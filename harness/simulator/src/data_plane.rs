@@ -65,7 +65,9 @@ pub enum DataPlaneError {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// The machine file has no parameters of NCCL.
-    #[error("machine {machine} has no [nccl]; choose an algorithm of this repository, such as ring")]
+    #[error(
+        "machine {machine} has no [nccl]; choose an algorithm of this repository, such as ring"
+    )]
     NoNccl {
         /// The machine.
         machine: String,

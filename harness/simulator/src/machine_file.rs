@@ -10,12 +10,12 @@ use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 pub use tables::{
     Control, GenerationName, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
     SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
+use thiserror::Error;
 
 use results::shipped::{beside_or_shipped, find};
 use results::toml_file::{ConfigError, ConfigProblem, Invalid, advice, read_toml, within};
@@ -317,7 +317,10 @@ mod tests {
         let after = network + SUMMIT[network..].find("[shared]").unwrap();
         let without_network = format!("{}{}", &SUMMIT[..network], &SUMMIT[after..]);
         let problem = read(&without_network).unwrap_err();
-        assert!(problem.starts_with("network is missing, expected [network.NAME] with alpha_us"), "{problem}");
+        assert!(
+            problem.starts_with("network is missing, expected [network.NAME] with alpha_us"),
+            "{problem}"
+        );
         for (from, to, expected) in [
             (
                 "node_gb_s = { value = 23",

@@ -194,6 +194,11 @@ mod tests {
              packs, which do not negotiate, know priorities"
         );
         let slow = Policy { slowdown: 1.1, ..policy("packs") };
-        assert!(slow.check().unwrap_err().to_string().contains("slowdown is 1.1, expected 1 with priority"));
+        assert!(
+            slow.check()
+                .unwrap_err()
+                .to_string()
+                .contains("slowdown is 1.1, expected 1 with priority")
+        );
     }
 }

@@ -254,7 +254,8 @@ impl Training {
         let config = Config::plain(simulate, model, vec![policy]);
         let plan = Plan::new(config, path).map_err(|error| refuse(error.into()))?;
         let (case, result) = plan.run(|| ()).swap_remove(0);
-        let simulated = tabulate::throughputs(&case, &result.map_err(|error| refuse(error.into()))?);
+        let simulated =
+            tabulate::throughputs(&case, &result.map_err(|error| refuse(error.into()))?);
         let simulated = Summary::of(&simulated).expect("there is a seed").p50;
         Ok(Compared {
             point: self.name.clone(),
@@ -352,7 +353,10 @@ mod tests {
                      data_plane = \"ring\"\nsource = \"s\"\n";
         std::fs::write(&path, point).unwrap();
         let error = Points::read(&path).unwrap_err();
-        assert_eq!(error.problem.to_string(), "allreduce \"a\" is without a result, expected time_us or busbw_gb_s");
+        assert_eq!(
+            error.problem.to_string(),
+            "allreduce \"a\" is without a result, expected time_us or busbw_gb_s"
+        );
         std::fs::write(&path, format!("{point}time_us = 3\n")).unwrap();
         let why = Points::read(&path).unwrap().compare(&path).unwrap_err().to_string();
         assert!(why.contains("machines/m.toml"), "{why}");

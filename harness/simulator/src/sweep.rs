@@ -166,10 +166,7 @@ impl Plan {
         let workload = self.workload(model);
         let missing = || CaseError::NoControl { machine: self.machine.name.clone() };
         let control = self.machine.control.as_ref().ok_or_else(missing)?;
-        let framework = Framework {
-            compression: model.compression,
-            ..Framework::default()
-        };
+        let framework = Framework { compression: model.compression, ..Framework::default() };
         let tensors = framework.tensors(workload, DataType::F32, ReduceOp::Average);
         let tensors = Arc::new(Tensors::new(tensors)?);
         let groups = policy.groups.as_ref().map_or(Ok(Vec::new()), |groups| groups.of(workload))?;

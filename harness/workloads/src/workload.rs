@@ -342,9 +342,9 @@ impl Table {
             Err(error) => {
                 self.line = error.position().map_or(self.line + 1, csv::Position::line);
                 let problem = match *error.kind() {
-                    csv::ErrorKind::UnequalLengths { expected_len: expected, len: found, .. } => {
-                        TableError::Fields { found, expected }
-                    }
+                    csv::ErrorKind::UnequalLengths {
+                        expected_len: expected, len: found, ..
+                    } => TableError::Fields { found, expected },
                     _ => error.into(),
                 };
                 Err(self.malformed(problem))

@@ -98,9 +98,7 @@ impl Job {
             None => Ok(None),
             Some(text) => match text.parse::<u32>() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => {
-                    Err(refuse(JobProblem::Number { variable: name.into(), found: text }))
-                }
+                Err(_) => Err(refuse(JobProblem::Number { variable: name.into(), found: text })),
             },
         };
         let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));

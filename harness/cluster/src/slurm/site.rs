@@ -333,8 +333,14 @@ mod tests {
             ("link_gbit_s = -1", "test.toml: link_gbit_s is -1, expected a number above 0"),
             ("link_gbit_s = nan", "test.toml: link_gbit_s is NaN, expected a number above 0"),
             ("modules = [\"a; rm\"]", "test.toml: an element of modules is \"a; rm\", expected"),
-            ("sbatch = [\"-C gpu\"]", "test.toml: an element of sbatch is \"-C gpu\", expected a long option"),
-            ("[environment]\n\"A B\" = \"1\"", "test.toml: a variable of environment is \"A B\", expected a name"),
+            (
+                "sbatch = [\"-C gpu\"]",
+                "test.toml: an element of sbatch is \"-C gpu\", expected a long option",
+            ),
+            (
+                "[environment]\n\"A B\" = \"1\"",
+                "test.toml: a variable of environment is \"A B\", expected a name",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(expected), "{error}\nexpected {expected}");
@@ -360,7 +366,9 @@ mod tests {
     #[test]
     fn a_site_that_does_not_exist_is_refused_with_those_that_do() {
         let error = Site::named("nowhere").unwrap_err().to_string();
-        assert!(error.starts_with("configs/sites/nowhere.toml: there is no such site; choose from "));
+        assert!(
+            error.starts_with("configs/sites/nowhere.toml: there is no such site; choose from ")
+        );
         assert!(error.contains("generic"), "{error}");
     }
 }

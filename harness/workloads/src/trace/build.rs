@@ -310,9 +310,8 @@ impl<'v> Fields<'v> {
     }
 
     fn number(&self, key: &'static str, expected: &'static str) -> Result<Option<f64>, EventError> {
-        let number = |value: &Value| {
-            value.as_f64().ok_or_else(|| EventError::value(key, value, expected))
-        };
+        let number =
+            |value: &Value| value.as_f64().ok_or_else(|| EventError::value(key, value, expected));
         self.get(key).map(number).transpose()
     }
 
