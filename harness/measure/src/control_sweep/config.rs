@@ -229,6 +229,9 @@ impl Config {
     }
 
     /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no TOML, or a value is refused.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let config: Config = read_toml(path)?;
         config.check().map_err(ConfigError::at(path))?;

@@ -110,6 +110,9 @@ pub struct Builder {
 
 impl Builder {
     /// Takes the next event; the error says what was found and expected.
+    ///
+    /// # Errors
+    /// When it is no event, or a field of it is missing or has a wrong value.
     pub fn event(&mut self, event: &Value) -> Result<(), EventError> {
         let fields = Fields::of(event)?;
         self.phase(&fields)?;
