@@ -14,7 +14,7 @@ use super::machine_file::MachineFile;
 use super::policy::Policy;
 use super::sweep::{CaseError, Plan, PlanError};
 use super::tabulate;
-use results::statistics::Summary;
+use results::statistics::{Summary, median};
 use results::toml_file::{ConfigError, Invalid, read_toml};
 use results::units::bus_factor;
 
@@ -309,15 +309,15 @@ pub fn text(compared: &[Compared]) -> String {
             let _ = writeln!(text, "    {}", one.why);
         }
     }
-    let mut errors: Vec<f64> =
+    let errors: Vec<f64> =
         compared.iter().filter(|one| !one.fitted).map(|one| one.error.abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    if let Some(median) = errors.get(errors.len() / 2) {
+    let count = errors.len();
+    if let Some(median) = median(errors) {
         let met = compared.iter().filter(|one| !one.fitted && one.verdict == "met").count();
         let _ = writeln!(
             text,
             "{met} of {} points that nothing was fitted to are met; median error {:.1} %",
-            errors.len(),
+            count,
             100.0 * median
         );
     }
