@@ -12,6 +12,7 @@
 //! fit into caches, so that each size that was measured has rates of its own.
 
 use std::collections::BTreeMap;
+use training::back_end::RankKind;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -20,7 +21,6 @@ use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines};
 use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
 use results::statistics::{median, quantile};
-use transports::threads;
 
 /// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
 /// machine files, which know one rate of combining.
@@ -160,7 +160,7 @@ impl Curves<'_> {
     }
 
     fn is_threads(&self) -> bool {
-        self.calibration.transport == threads::NAME
+        self.calibration.back_end.rank_kind() == RankKind::Thread
     }
 
     /// On threads, what small messages take whatever their size.

@@ -191,7 +191,7 @@ fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
     let (error_low, error_high) = error.p50_interval.unwrap_or((error.min, error.max));
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
-        transport: runner.transport().into(),
+        transport: runner.back_end().name().into(),
         nodes: topology.nodes(),
         ranks: topology.ranks(),
         algorithm: name.into(),
