@@ -177,7 +177,7 @@ pub struct PointError {
     pub name: String,
     /// Why.
     #[source]
-    pub cause: PointCause,
+    pub cause: Box<PointCause>,
 }
 
 /// What is wrong with a published point.
@@ -195,7 +195,7 @@ pub enum PointCause {
 
 impl PointError {
     fn at(kind: &'static str, name: &str) -> impl Fn(PointCause) -> PointError {
-        move |cause| PointError { kind, name: name.into(), cause }
+        move |cause| PointError { kind, name: name.into(), cause: cause.into() }
     }
 }
 

@@ -234,7 +234,7 @@ pub struct TruthError {
     pub surface: String,
     /// Why.
     #[source]
-    pub cause: TruthCause,
+    pub cause: Box<TruthCause>,
 }
 
 /// What is wrong with a surface.
@@ -254,7 +254,8 @@ pub enum TruthCause {
 
 impl Known {
     fn new(truth: &Truth, config: &Config, path: &Path) -> Result<Known, TruthError> {
-        let refuse = |cause| TruthError { surface: truth.to_string(), cause };
+        let refuse =
+            |cause: TruthCause| TruthError { surface: truth.to_string(), cause: cause.into() };
         let machine = MachineFile::read(&MachineFile::path(&truth.machine, path));
         let machine = machine.map_err(|error| refuse(error.into()))?;
         let workload = Workload::read(&workload_path(&truth.workload, path));
