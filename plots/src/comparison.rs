@@ -21,6 +21,8 @@ pub(crate) struct Published {
 }
 
 impl Published {
+    /// # Errors
+    /// When a column is missing or its field cannot be read.
     pub fn of(fields: &Fields) -> Result<Published, PlotError> {
         let verdict = fields.one_of("verdict", &["met", "missed"], "met or missed")?;
         Ok(Published {
@@ -57,6 +59,8 @@ pub(crate) struct Prediction {
 }
 
 impl Prediction {
+    /// # Errors
+    /// When a column is missing or its field cannot be read.
     pub fn of(fields: &Fields) -> Result<Prediction, PlotError> {
         Ok(Prediction {
             transport: fields.text("transport")?,

@@ -64,11 +64,17 @@ impl Fields<'_> {
     }
 
     /// Any text.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn text(&self, column: &'static str) -> Result<String, PlotError> {
         self.get(column).map(str::to_string)
     }
 
     /// One of some words. `expected` lists them for the error.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn one_of(
         &self,
         column: &'static str,
@@ -83,6 +89,9 @@ impl Fields<'_> {
     }
 
     /// `true` or `false`. `None` if the field is empty.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn truth(&self, column: &'static str) -> Result<Option<bool>, PlotError> {
         match self.get(column)? {
             "" => Ok(None),
@@ -93,6 +102,9 @@ impl Fields<'_> {
     }
 
     /// A count, size or time: finite and at least 0. `None` if the field is empty.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn number(&self, column: &'static str) -> Result<Option<f64>, PlotError> {
         let found = self.get(column)?;
         if found.is_empty() {
@@ -105,6 +117,9 @@ impl Fields<'_> {
     }
 
     /// A finite number that must not be missing.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn signed(&self, column: &'static str) -> Result<f64, PlotError> {
         let found = self.get(column)?;
         let number = found.parse::<f64>().ok().filter(|number| number.is_finite());
@@ -112,6 +127,9 @@ impl Fields<'_> {
     }
 
     /// A number above 0 that must not be missing.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn positive(&self, column: &'static str) -> Result<f64, PlotError> {
         match self.number(column)? {
             Some(number) if number > 0.0 => Ok(number),
@@ -120,6 +138,9 @@ impl Fields<'_> {
     }
 
     /// A value and its interval, from three columns.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
     pub fn estimate(
         &self,
         value: &'static str,

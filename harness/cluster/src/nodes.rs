@@ -1,6 +1,7 @@
-//! The nodes of a job, and which of its processes play the ranks of a case.
+//! The nodes of a job, and which of its processes act as the ranks of a case.
 
 use algorithms::topology::{Rank, Topology};
+use thiserror::Error;
 
 /// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
 pub const EMULATED: &str = "KOLO_EMULATED";
@@ -28,12 +29,27 @@ impl Node {
     }
 }
 
-/// The processes that play the ranks of a topology, and whether nodes are only posed: its nodes are
-/// real if there are as many with room for its ranks.
+/// A topology has more ranks than the job has processes.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "topology {topology} takes {} processes, but the job has {processes} on {nodes} {}; start more, or \
+     leave this topology out", topology.ranks(), if *nodes == 1 { "node" } else { "nodes" }
+)]
+pub struct TooFewProcesses {
+    /// The topology.
+    pub topology: Topology,
+    /// Processes of the job.
+    pub processes: usize,
+    /// Their nodes.
+    pub nodes: usize,
+}
+
+/// The processes that act as the ranks of a topology, and whether its nodes are emulated: they are real if
+/// the job has as many nodes with room for their ranks.
 ///
 /// # Errors
-/// When there are too few processes: how many there are, and how many it takes.
-pub fn cast(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), String> {
+/// When there are too few processes.
+pub fn cast(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), TooFewProcesses> {
     let wanted: Vec<usize> = (0..topology.nodes()).map(|node| topology.node(node).len()).collect();
     let fits = wanted.len() <= nodes.len()
         && wanted.iter().zip(nodes).all(|(wanted, node)| *wanted <= node.ranks.len());
@@ -44,13 +60,11 @@ pub fn cast(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), St
     let all: Vec<Rank> = nodes.iter().flat_map(|node| &node.ranks).copied().collect();
     match all.get(..topology.ranks()) {
         Some(members) => Ok((members.to_vec(), true)),
-        None => Err(format!(
-            "{topology} takes {} processes, and there are {} on {} node(s); start more, or leave \
-             it out",
-            topology.ranks(),
-            all.len(),
-            nodes.len()
-        )),
+        None => Err(TooFewProcesses {
+            topology: topology.clone(),
+            processes: all.len(),
+            nodes: nodes.len(),
+        }),
     }
 }
 
@@ -69,8 +83,8 @@ mod tests {
         assert_eq!(on("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
         assert_eq!(on("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
         assert_eq!(on("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
-        let error =
-            "3x2 takes 6 processes, and there are 5 on 2 node(s); start more, or leave it out";
-        assert_eq!(on("3x2"), Err(error.into()));
+        let error = "topology 3x2 takes 6 processes, but the job has 5 on 2 nodes; start more, or leave \
+                     this topology out";
+        assert_eq!(on("3x2").unwrap_err().to_string(), error);
     }
 }

@@ -9,6 +9,7 @@ use algorithms::registry;
 use algorithms::registry::candidates;
 use algorithms::topology::Topology;
 
+use results::statistics::median;
 use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
 use transports::data_plane::DataPlane;
@@ -49,13 +50,13 @@ pub fn table(
     for size_bytes in SIZES.into_iter().filter(|&size| size == SIZES[0] || size / 2 <= most_bytes) {
         let mut rounds = vec![Vec::new(); names.len()];
         for _ in 0..if size_bytes > SMALL_BYTES { ROUNDS } else { ROUNDS_OF_SMALL } {
-            for (name, times) in names.iter().zip(&mut rounds) {
-                times.push(time(name, topology, sizes, size_bytes)?);
+            for (name, times_s) in names.iter().zip(&mut rounds) {
+                times_s.push(time_s(name, topology, sizes, size_bytes)?);
             }
         }
-        let times: Vec<Duration> = rounds.into_iter().map(median).collect();
-        let Some(fastest) = times.iter().min().map(|time| time.as_secs_f64()) else { continue };
-        let is_fast = |at: usize| times[at].as_secs_f64() <= fastest * ALIKE;
+        let times_s: Vec<f64> = rounds.into_iter().filter_map(median).collect();
+        let Some(fastest_s) = times_s.iter().copied().min_by(f64::total_cmp) else { continue };
+        let is_fast = |at: usize| times_s[at] <= fastest_s * ALIKE;
         let before = table.last().and_then(|(_, name)| names.iter().position(|n| n == name));
         if !before.is_some_and(is_fast)
             && let Some(name) = (0..names.len()).find(|&at| is_fast(at)).map(|at| &names[at])
@@ -64,27 +65,20 @@ pub fn table(
             table.push((from_bytes, name.clone()));
         }
         if size_bytes >= LARGE_BYTES {
-            let most = fastest * FAR_BEHIND;
-            let mut near = times.iter().map(|time| time.as_secs_f64() <= most);
+            let mut near = times_s.iter().map(|&time_s| time_s <= fastest_s * FAR_BEHIND);
             names.retain(|_| near.next().unwrap_or(true));
         }
     }
     Ok(table)
 }
 
-/// The middle one, or the one above.
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
-/// The median time of an allreduce.
-fn time(
+/// The median time of an allreduce, in seconds.
+fn time_s(
     name: &str,
     topology: &Topology,
     sizes: Sizes,
     size_bytes: usize,
-) -> Result<Duration, TransportError> {
+) -> Result<f64, TransportError> {
     let algorithm = registry::find(name).expect("candidates are registered");
     let data_plane = DataPlane::ours(algorithm, topology).expect("candidates support the world");
     let repetitions = ((16 << 20) / size_bytes).clamp(8, 100);
@@ -101,7 +95,8 @@ fn time(
         check: false,
         seed: 0,
     })?;
-    Ok(median(timed.times))
+    let times_s = timed.times.iter().map(Duration::as_secs_f64).collect();
+    Ok(median(times_s).expect("there is a repetition"))
 }
 
 /// An algorithm and its schedules in a world; if it chooses, then as `table` says.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, read_toml};
+use results::toml_file::{ConfigError, Invalid, at_least_1, not_empty, read_toml, within};
 use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
@@ -136,9 +136,12 @@ impl Default for Measure {
 
 impl Config {
     /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no TOML, or a value is refused.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let config: Config = read_toml(path)?;
-        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        config.check().map_err(ConfigError::at(path))?;
         Ok(config)
     }
 
@@ -178,21 +181,21 @@ impl Config {
         Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
     }
 
+    /// Refuses values that make no sense.
+    ///
     /// # Errors
-    /// What is wrong, which key.
-    pub fn check(&self) -> Result<(), String> {
+    /// The key, what was found, what was expected.
+    pub fn check(&self) -> Result<(), Invalid> {
         let axes = &self.sweep;
-        for (key, empty) in [
-            ("transport", axes.transport.is_empty()),
-            ("topology", axes.topology.is_empty()),
-            ("control_plane", axes.control_plane.is_empty()),
-            ("algorithm", axes.algorithm.is_empty()),
-            ("fusion_threshold_mib", axes.fusion_threshold_mib.is_empty()),
-            ("cycle_time_ms", axes.cycle_time_ms.is_empty()),
+        for (key, length) in [
+            ("sweep.transport", axes.transport.len()),
+            ("sweep.topology", axes.topology.len()),
+            ("sweep.control_plane", axes.control_plane.len()),
+            ("sweep.algorithm", axes.algorithm.len()),
+            ("sweep.fusion_threshold_mib", axes.fusion_threshold_mib.len()),
+            ("sweep.cycle_time_ms", axes.cycle_time_ms.len()),
         ] {
-            if empty {
-                return Err(format!("sweep.{key} is empty; give at least one value"));
-            }
+            not_empty(key, length)?;
         }
         for name in &axes.transport {
             one_of("sweep.transport", name, &back_ends::names())?;
@@ -203,19 +206,20 @@ impl Config {
             }
         }
         for name in &axes.algorithm {
-            data_plane::spelling(name).map_err(|error| format!("sweep.algorithm: {error}"))?;
+            data_plane::spelling(name)
+                .map_err(|error| Invalid::because("sweep.algorithm", error))?;
         }
         for text in &axes.topology {
-            text.parse::<Topology>().map_err(|error| format!("sweep.topology: {error}"))?;
+            text.parse::<Topology>().map_err(|error| Invalid::because("sweep.topology", error))?;
         }
         let dtype =
-            parse_dtype(&self.data.dtype).map_err(|error| format!("data.dtype: {error}"))?;
-        let op = parse_op(&self.data.op).map_err(|error| format!("data.op: {error}"))?;
-        check_op(dtype, op).map_err(|error| format!("data.op: {error}"))?;
+            parse_dtype(&self.data.dtype).map_err(|error| Invalid::because("data.dtype", error))?;
+        let op = parse_op(&self.data.op).map_err(|error| Invalid::because("data.op", error))?;
+        check_op(dtype, op).map_err(|error| Invalid::because("data.op", error))?;
         self.framework.check(dtype, op)?;
         for varied in axes.varied() {
             let checked = varied.apply(&self.framework).check(dtype, op);
-            checked.map_err(|problem| format!("sweep.compression: {problem}"))?;
+            checked.map_err(|problem| Invalid::because("sweep.compression", problem))?;
         }
         let numbers = [
             ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
@@ -234,45 +238,38 @@ impl Config {
         let thresholds =
             thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, most_mib));
         for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
-            if !(0.0..=most).contains(&value) {
-                return Err(format!("{key} is {value}, expected 0 to {most}"));
-            }
+            within(key, value, 0.0, most)?;
         }
         if self.measure.budget_seconds == 0.0 {
-            return Err("measure.budget_seconds is 0, expected more; to measure as little as \
-                        possible, make blocks_max as small as blocks_min"
-                .into());
+            let least = "to measure as little as possible, make blocks_max as small as blocks_min";
+            return Err(Invalid::value("measure.budget_seconds", 0, "more").with_advice(least));
         }
         for (key, value) in [
             ("sweep.groups", axes.groups),
             ("measure.steps_per_block", self.measure.steps_per_block),
             ("measure.blocks_min", self.measure.blocks_min),
         ] {
-            if value == 0 {
-                return Err(format!("{key} is 0, expected at least 1"));
-            }
+            at_least_1(key, value)?;
         }
         let Measure { blocks_min, blocks_max, .. } = self.measure;
         if blocks_max < blocks_min {
-            return Err(format!(
-                "measure.blocks_max is {blocks_max}, expected at least blocks_min ({blocks_min})"
-            ));
+            let expected = format!("at least blocks_min ({blocks_min})");
+            return Err(Invalid::value("measure.blocks_max", blocks_max, expected));
         }
         let mut names: Vec<_> = self.cases().iter().map(Case::to_string).collect();
         names.sort();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(format!("case {} comes twice; remove the repeated value", pair[0])),
+            Some(pair) => {
+                let twice = Invalid::value(format!("case {}", pair[0]), "given twice", "once");
+                Err(twice.with_advice("remove the repeated value"))
+            }
             None => Ok(()),
         }
     }
 }
 
-fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), String> {
-    if names.contains(&name) {
-        Ok(())
-    } else {
-        Err(format!("{key} \"{name}\" is unknown; choose from {}", names.join(", ")))
-    }
+fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), Invalid> {
+    if names.contains(&name) { Ok(()) } else { Err(Invalid::name(key, name, names)) }
 }
 
 #[cfg(test)]
@@ -333,16 +330,20 @@ cycle_time_ms = [1, 2.5]
             (
                 "\"coordinator\"",
                 "\"boss\"",
-                "test.toml: sweep.control_plane \"boss\" is unknown; choose from coordinator, \
+                "test.toml: sweep.control_plane is \"boss\", expected one of coordinator, \
                  tree, point-to-point, bitvector, ddp, packs",
             ),
             ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
-            ("[1, 2.5]", "[]", "test.toml: sweep.cycle_time_ms is empty; give at least one value"),
+            (
+                "[1, 2.5]",
+                "[]",
+                "test.toml: sweep.cycle_time_ms is empty, expected at least one value",
+            ),
             (
                 "\"hierarchical:ring\"",
                 "\"ring\"",
-                "test.toml: case threads/2x2/bitvector/ring/0.5MiB/1ms comes twice; remove",
+                "test.toml: case threads/2x2/bitvector/ring/0.5MiB/1ms is given twice, expected once; remove",
             ),
             (
                 "[sweep]",

@@ -129,12 +129,18 @@ pub fn cycle_time(ms: f64) -> Duration {
 }
 
 /// A number from 0 to `most`; the error says that it was expected.
+///
+/// # Errors
+/// When the text is no number from 0 to `most`.
 pub fn number(text: &str, most: f64) -> Result<f64, String> {
     let number = text.trim().parse().ok().filter(|number| (0.0..=most).contains(number));
     number.ok_or_else(|| format!("expected a number from 0 to {most}"))
 }
 
 /// A whole number from 0 to `most`; the error says that it was expected.
+///
+/// # Errors
+/// When the text is no whole number from 0 to `most`.
 pub fn whole_number(text: &str, most: usize) -> Result<usize, String> {
     let number = text.trim().parse().ok().filter(|&number| number <= most);
     number.ok_or_else(|| format!("expected a whole number from 0 to {most}"))

@@ -17,8 +17,9 @@ pub mod runner;
 pub mod skew;
 pub mod write;
 
-use fit::{SMALL_BYTES, quantile};
+use fit::SMALL_BYTES;
 use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
+use results::statistics::quantile;
 use runner::{Program, Runner};
 use training::back_end::{BackEndRef, RankKind};
 use transports::data_plane::DataPlane;
@@ -84,9 +85,10 @@ impl Point {
     }
 
     /// Seconds of a step, or of one message more in a burst.
-    fn step_s(&self, samples: &mut [Vec<f64>; 2], share: f64) -> f64 {
+    fn step_s(&self, samples: &[Vec<f64>; 2], share: f64) -> f64 {
         // What is not measured takes nothing: no steps.
-        let [few, many] = samples.each_mut().map(|samples| quantile(samples, share));
+        let quantile = |samples: &Vec<f64>| quantile(samples.clone(), share).unwrap_or(0.0);
+        let [few, many] = samples.each_ref().map(quantile);
         let steps = self.lengths.map(|length| length as f64);
         let difference = (many - few) / (steps[1] - steps[0]);
         if difference > 0.0 { difference } else { many / steps[1] }
@@ -157,7 +159,7 @@ impl Calibration {
                 Shape::ThereAndBack => "copied by who sends nothing",
                 Shape::Burst => "in a burst",
             };
-            let step_us = point.step_s(&mut point.samples.clone(), self.quantile) * 1e6;
+            let step_us = point.step_s(&point.samples, self.quantile) * 1e6;
             let (bytes, samples) = (point.bytes, point.samples[1].len());
             format!("{}, {bytes} bytes {what}: {step_us:.3} us ({samples} times)", point.reach)
         };
@@ -213,10 +215,9 @@ pub fn repeat(
     before: &[f64],
     effort: &Effort,
 ) -> Result<Vec<f64>, TransportError> {
-    let repetitions = match quantile(&mut before.to_vec(), effort.quantile) {
-        0.0 => 1,
-        seconds => ((effort.block_s / seconds) as usize).clamp(1, MOST_REPETITIONS),
-    };
+    let seconds = quantile(before.to_vec(), effort.quantile).filter(|&seconds| seconds > 0.0);
+    let fitting = |seconds| ((effort.block_s / seconds) as usize).clamp(1, MOST_REPETITIONS);
+    let repetitions = seconds.map_or(1, fitting);
     let warmup = repetitions.min(5);
     runner.time(&Program { plane, size_bytes, segment_bytes, warmup, repetitions })
 }

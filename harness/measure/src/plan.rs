@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::back_ends::has_processes;
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
-use cluster::nodes::{EMULATED, Node, cast};
+use cluster::nodes::{EMULATED, Node, TooFewProcesses, cast};
 use results::provenance::{Subject, cores};
 use training::back_end::RankKind;
 use training::job::Job;
@@ -67,7 +67,7 @@ impl Placement {
     ///
     /// # Errors
     /// When there are too few processes: how many there are, and how many it takes.
-    pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, String> {
+    pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, TooFewProcesses> {
         let (members, is_posed) = cast(nodes, topology)?;
         let is_emulated = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
         let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
@@ -113,7 +113,7 @@ impl Plan {
                 registry::find(&case.algorithm).ok().and_then(|algorithm| algorithm.grouping());
             let by_algorithm = by_algorithm.map(|_| config.sweep.groups);
             let groups = framework.groups(&workload, by_algorithm);
-            let problem = unchecked.or(groups.as_ref().err().cloned());
+            let problem = unchecked.or(groups.as_ref().err().map(ToString::to_string));
             let data_plane = problem.map_or(data_plane, Err);
             let (groups, placement) =
                 (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
@@ -153,9 +153,9 @@ impl Plan {
     pub fn place(&mut self, nodes: Result<&[Node], &str>) {
         for planned in self.cases.iter_mut().filter(|planned| has_processes(planned.case.transport))
         {
-            let placed = nodes
-                .map_err(str::to_string)
-                .and_then(|nodes| Placement::among(nodes, &planned.case.topology));
+            let placed = nodes.map_err(str::to_string).and_then(|nodes| {
+                Placement::among(nodes, &planned.case.topology).map_err(|error| error.to_string())
+            });
             match placed {
                 Ok(placement) => planned.placement = placement,
                 Err(reason) => planned.left = Some(reason),

@@ -9,7 +9,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// The folder is not to be written to.
+    /// The folder exists, and results are never overwritten.
     #[error(
         "{} exists; results are never overwritten: add --resume to go on with it, or name another \
          folder with --out", folder.display()
@@ -18,26 +18,28 @@ pub enum RecordError {
         /// The folder.
         folder: PathBuf,
     },
-    /// Somebody else is at it.
+    /// Another process writes to the folder.
     #[error("{} is in use by another kolo; wait for it to end", folder.display())]
     InUse {
         /// The folder.
         folder: PathBuf,
     },
-    /// The system refuses.
+    /// A file cannot be read or written.
     #[error("{}: {cause}; what was written before is safe", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: io::Error,
     },
-    /// The system refuses before anything is written.
+    /// A file cannot be written, and nothing was written before.
     #[error("{} cannot be written: {cause}; name another with --out", path.display())]
     Unwritable {
         /// The file or folder.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: io::Error,
     },
     /// A complete line cannot be read.
@@ -67,7 +69,7 @@ impl RecordError {
         move |cause| RecordError::Io { path, cause }
     }
 
-    /// The same, where there is nothing yet that could be safe.
+    /// The same error before anything was written.
     pub fn at_first(self) -> RecordError {
         match self {
             RecordError::Io { path, cause } => RecordError::Unwritable { path, cause },

@@ -25,6 +25,9 @@ pub fn check_writable(path: &Path) -> Result<(), RecordError> {
 }
 
 /// Writes a whole file at once: beside it first, then in its place.
+///
+/// # Errors
+/// When the system refuses.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     write_streamed(path, |out| out.write_all(bytes))
 }

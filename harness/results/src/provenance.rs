@@ -288,6 +288,9 @@ impl Provenance {
     }
 
     /// Reads a folder's, and refuses to go on with another sweep's results.
+    ///
+    /// # Errors
+    /// As [`Self::read`], or when the folder holds the results of another sweep.
     pub fn resume(
         path: &Path,
         subject: &impl Subject,
@@ -319,6 +322,9 @@ impl Provenance {
     }
 
     /// Writes the file.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let text = serde_json::to_string_pretty(self).expect("provenance is plain data");
         write_whole(path, (text + "\n").as_bytes())

@@ -86,6 +86,9 @@ pub struct Earlier {
 impl Store {
     /// A new folder, which says from the first moment what it is about to hold. A folder that a kill
     /// has left without provenance holds nothing and counts as new.
+    ///
+    /// # Errors
+    /// When the folder exists already, is in use, or cannot be written.
     pub fn create(folder: &Path, provenance: &Provenance) -> Result<Store, RecordError> {
         if folder.join(PROVENANCE).exists() || (folder.exists() && !is_stillborn(folder)) {
             return Err(RecordError::Exists { folder: folder.into() });
@@ -98,6 +101,9 @@ impl Store {
 
     /// A folder of an earlier launch; a block counts if it has `steps` samples all messages
     /// that these count, and a line for each rank.
+    ///
+    /// # Errors
+    /// When the folder is in use, or a file of it cannot be read.
     pub fn resume(folder: &Path, steps: usize) -> Result<(Store, Earlier), RecordError> {
         let mut store = Store::open(folder)?;
         let mut earlier = Earlier::default();
@@ -170,16 +176,25 @@ impl Store {
     }
 
     /// A finished case.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn append_row(&mut self, row: &Row) -> Result<(), RecordError> {
         self.rows.append(std::slice::from_ref(row))
     }
 
     /// Finished cases, with one write.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn append_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
         self.rows.append(rows)
     }
 
     /// A finished block. Its samples come last: with them it is complete.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
         self.ranks.append(&block.ranks)?;
@@ -190,6 +205,9 @@ impl Store {
     }
 
     /// Writes a whole file at once: beside it first, then in its place.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
         write_whole(&self.folder.join(name), bytes)
     }
@@ -293,12 +311,18 @@ pub struct Appended {
 
 impl Appended {
     /// A file that is there, or a new one.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
     }
 
     /// Appends lines of CSV, below a header if the file is empty.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
         let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
         self.append_bytes(&csv_bytes(lines, empty))
@@ -345,6 +369,9 @@ impl Appended {
     }
 
     /// All complete lines; what was cut off is told.
+    ///
+    /// # Errors
+    /// When the system refuses, or a complete line cannot be read.
     pub fn read<T: DeserializeOwned + Serialize + Default>(
         &mut self,
         dropped: &mut Vec<String>,

@@ -36,12 +36,12 @@ impl Summary {
         let (&min, &max) = (sorted.first()?, sorted.last()?);
         Some(Summary {
             samples: sorted.len(),
-            p50: quantile(&sorted, 0.5),
+            p50: quantile_of_sorted(&sorted, 0.5),
             p50_interval: interval(&sorted, 0.5),
             mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
             min,
             max,
-            p99: interval(&sorted, 0.99).map(|_| quantile(&sorted, 0.99)),
+            p99: interval(&sorted, 0.99).map(|_| quantile_of_sorted(&sorted, 0.99)),
         })
     }
 
@@ -63,13 +63,18 @@ impl Summary {
 }
 
 /// Median of values in any order; `None` if there is none.
-pub fn median(mut values: Vec<f64>) -> Option<f64> {
+pub fn median(values: Vec<f64>) -> Option<f64> {
+    quantile(values, 0.5)
+}
+
+/// Nearest-rank quantile of values in any order, as [`median`] for a share of 0.5; `None` if there is none.
+pub fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
-    (!values.is_empty()).then(|| quantile(&values, 0.5))
+    (!values.is_empty()).then(|| quantile_of_sorted(&values, share))
 }
 
 /// Nearest-rank quantile of sorted samples; the median of an even number is the mean of two.
-fn quantile(sorted: &[f64], q: f64) -> f64 {
+fn quantile_of_sorted(sorted: &[f64], q: f64) -> f64 {
     let n = sorted.len();
     if q == 0.5 && n.is_multiple_of(2) {
         return (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0;
@@ -138,6 +143,13 @@ mod tests {
         assert_eq!(Summary::of(&[]), None);
         let ten: Vec<f64> = (1..=10).map(f64::from).collect();
         assert_eq!(Summary::of(&ten).unwrap().p50_interval, Some((2.0, 9.0)));
+    }
+
+    #[test]
+    fn quantiles_are_samples_and_the_median_may_lie_between_two() {
+        assert_eq!((median(Vec::new()), quantile(Vec::new(), 0.2)), (None, None));
+        assert_eq!((median(vec![3.0, 1.0]), quantile(vec![3.0, 1.0], 0.5)), (Some(2.0), Some(2.0)));
+        assert_eq!(quantile(vec![5.0, 4.0, 3.0, 2.0, 1.0], 0.2), Some(1.0));
     }
 
     #[test]

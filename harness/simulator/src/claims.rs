@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use super::config::{Case, Config, Model};
 use super::data_plane::DataPlane;
-use super::sweep::Plan;
+use super::sweep::{CaseError, Plan};
 use super::training::{self, Drive};
 use results::statistics::Summary;
+use results::toml_file::{Invalid, within};
 
 /// A published ratio.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -74,28 +75,23 @@ impl Claim {
     ///
     /// # Errors
     /// The key, what was found, what was expected.
-    pub fn check(&self, config: &Config) -> Result<(), String> {
+    pub fn check(&self, config: &Config) -> Result<(), Invalid> {
         let key = |field: &str| format!("claim \"{}\": {field}", self.name);
         let known: Vec<&str> = config.policy.iter().map(|policy| policy.name.as_str()).collect();
         for (field, name) in [("policy", Some(&self.policy)), ("against", self.against.as_ref())] {
             if let Some(name) = name.filter(|name| !known.contains(&name.as_str())) {
-                let known = known.join(", ");
-                return Err(format!("{} \"{name}\" is no policy; choose from {known}", key(field)));
+                return Err(Invalid::name(key(field), name, known));
             }
         }
         if !(self.published > 0.0 && self.published < 1e3) {
-            return Err(format!(
-                "{} is {}, expected a ratio above 0",
-                key("published"),
-                self.published
-            ));
+            let expected = "a ratio above 0 and below 1000";
+            return Err(Invalid::value(key("published"), self.published, expected));
         }
-        if !(0.0..1.0).contains(&self.tolerance) {
-            return Err(format!("{} is {}, expected 0 to 1", key("tolerance"), self.tolerance));
-        }
+        within(&key("tolerance"), self.tolerance, 0.0, 1.0)?;
         match &self.workload {
             Some(name) if !config.model.iter().any(|model| model.workload == *name) => {
-                Err(format!("{} \"{name}\" is no model of this configuration", key("workload")))
+                let models = config.model.iter().map(|model| &model.workload);
+                Err(Invalid::name(key("workload"), name, models))
             }
             _ => Ok(()),
         }
@@ -118,7 +114,7 @@ enum Change {
 ///
 /// # Errors
 /// When a case cannot be simulated.
-pub fn compare(plan: &Plan) -> Result<Vec<Compared>, String> {
+pub fn compare(plan: &Plan) -> Result<Vec<Compared>, CaseError> {
     let pairs: Vec<(&Claim, &Model)> = (plan.config.claim.iter())
         .flat_map(|claim| {
             let is_for = |model: &&Model| {
@@ -130,12 +126,12 @@ pub fn compare(plan: &Plan) -> Result<Vec<Compared>, String> {
     pairs.par_iter().with_max_len(1).map(|(claim, model)| one(plan, claim, model)).collect()
 }
 
-fn one(plan: &Plan, claim: &Claim, model: &Model) -> Result<Compared, String> {
+fn one(plan: &Plan, claim: &Claim, model: &Model) -> Result<Compared, CaseError> {
     let seeds = plan.config.simulate.seeds;
     let ratios = ratios(plan, claim, model, &Change::None, seeds)?;
     let nominal = Summary::of(&ratios).expect("there is a seed");
     let few = 3.min(seeds);
-    let median = |change: &Change| -> Result<f64, String> {
+    let median = |change: &Change| -> Result<f64, CaseError> {
         let ratios = self::ratios(plan, claim, model, change, few)?;
         Ok(Summary::of(&ratios).expect("there is a seed").p50)
     };
@@ -195,7 +191,7 @@ fn ratios(
     model: &Model,
     change: &Change,
     seeds: usize,
-) -> Result<Vec<f64>, String> {
+) -> Result<Vec<f64>, CaseError> {
     let changed = plan.changed(change);
     let simulate = &plan.config.simulate;
     let (name, ranks) = match &claim.against {
@@ -205,7 +201,7 @@ fn ratios(
     let is_it = |other: &&Model| other.workload == model.workload;
     let model =
         changed.config.model.iter().find(is_it).expect("the model is of this configuration");
-    let side = |policy: &str, ranks: usize| -> Result<(Case, DataPlane), String> {
+    let side = |policy: &str, ranks: usize| -> Result<(Case, DataPlane), CaseError> {
         let policy = changed.config.policy(policy).expect("the configuration was checked");
         let segment_bytes = policy.segment_bytes();
         let data = DataPlane::new(
@@ -217,7 +213,7 @@ fn ratios(
         )?;
         Ok((Case { model, policy, ranks }, data))
     };
-    let per_rank = |(case, data): &(Case, DataPlane), seed: u64| -> Result<f64, String> {
+    let per_rank = |(case, data): &(Case, DataPlane), seed: u64| -> Result<f64, CaseError> {
         let job = changed.job(case, data, seed, Drive::Classes)?;
         let steps = training::simulate(&job, simulate.warmup_steps + simulate.steps)?;
         let counted = &steps[simulate.warmup_steps..];
@@ -233,8 +229,8 @@ fn ratios(
 fn would_have_to_be(
     plan: &Plan,
     claim: &Claim,
-    median: &impl Fn(&Change) -> Result<f64, String>,
-) -> Result<String, String> {
+    median: &impl Fn(&Change) -> Result<f64, CaseError>,
+) -> Result<String, CaseError> {
     let mut text = String::new();
     let rank0_ns = plan.machine.control.as_ref().map_or(0.0, |control| control.rank0_ns.value);
     let compares = claim.against.is_some();
@@ -267,8 +263,8 @@ fn solve(
     target: f64,
     least: f64,
     most: f64,
-    value: impl Fn(f64) -> Result<f64, String>,
-) -> Result<Option<f64>, String> {
+    value: impl Fn(f64) -> Result<f64, CaseError>,
+) -> Result<Option<f64>, CaseError> {
     let (mut low, mut high) = (least, most);
     let rises = value(high)? > value(low)?;
     let is_above = |found: f64| (found > target) == rises;

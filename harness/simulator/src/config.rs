@@ -9,8 +9,7 @@ use super::claims::Claim;
 use super::data_plane::{Engine, check_name};
 use super::jitter::Jitter;
 use super::policy::Policy;
-use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::toml_file::{ConfigError, Invalid, not_empty, read_toml, within};
 use workloads::framework::Compression;
 
 /// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
@@ -174,7 +173,7 @@ impl Config {
     /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let config: Config = read_toml(path)?;
-        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        config.check().map_err(ConfigError::at(path))?;
         Ok(config)
     }
 
@@ -192,17 +191,15 @@ impl Config {
         self.policy.iter().find(|policy| policy.name == name)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         let Simulate { ranks, base_ranks, seeds, steps, warmup_steps, .. } = &self.simulate;
         if ranks.is_empty() || !ranks.is_sorted_by(|a, b| a < b) {
-            return Err(format!(
-                "simulate.ranks is {ranks:?}, expected world sizes in ascending order"
-            ));
+            let expected = "world sizes in ascending order";
+            return Err(Invalid::value("simulate.ranks", format!("{ranks:?}"), expected));
         }
         if !ranks.contains(base_ranks) {
-            return Err(format!(
-                "simulate.base_ranks is {base_ranks}, which is not in simulate.ranks"
-            ));
+            let expected = format!("one of simulate.ranks ({ranks:?})");
+            return Err(Invalid::value("simulate.base_ranks", base_ranks, expected));
         }
         within("simulate.seeds", *seeds as f64, 1.0, 1000.0)?;
         within("simulate.steps", *steps as f64, 1.0, 1000.0)?;
@@ -220,36 +217,29 @@ impl Config {
         for (index, policy) in self.policy.iter().enumerate() {
             policy.check()?;
             if self.policy[..index].iter().any(|other| other.name == policy.name) {
-                return Err(format!("policy \"{}\" comes twice", policy.name));
+                let key = format!("policy \"{}\"", policy.name);
+                let twice = Invalid::value(key, "given twice", "once");
+                return Err(twice.with_advice("give each policy a name of its own"));
             }
         }
-        if let Some(Crossover { size_log2: (from, to), algorithm, ranks, .. }) = &self.crossover {
-            not_empty("crossover.algorithm", algorithm.len())?;
-            for name in algorithm {
-                check_name(name).map_err(|why| format!("crossover.algorithm: {why}"))?;
-            }
-            not_empty("crossover.ranks", ranks.len())?;
-            within("crossover.size_log2", f64::from(*from), 0.0, f64::from(*to))?;
-            within("crossover.size_log2", f64::from(*to), 0.0, 34.0)?;
+        if let Some(crossover) = &self.crossover {
+            crossover.check()?;
         }
         self.claim.iter().try_for_each(|claim| claim.check(self))
     }
 }
 
-/// Refuses a number beyond these ends.
-///
-/// # Errors
-/// The key, what was found, what was expected.
-pub(super) fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), String> {
-    if (least..=most).contains(&found) {
-        Ok(())
-    } else {
-        Err(format!("{key} is {found}, expected {least} to {most}"))
+impl Crossover {
+    fn check(&self) -> Result<(), Invalid> {
+        let (from, to) = self.size_log2;
+        not_empty("crossover.algorithm", self.algorithm.len())?;
+        for name in &self.algorithm {
+            check_name(name).map_err(|cause| Invalid::because("crossover.algorithm", cause))?;
+        }
+        not_empty("crossover.ranks", self.ranks.len())?;
+        within("crossover.size_log2", f64::from(from), 0.0, f64::from(to))?;
+        within("crossover.size_log2", f64::from(to), 0.0, 34.0)
     }
-}
-
-fn not_empty(key: &str, length: usize) -> Result<(), String> {
-    if length == 0 { Err(format!("{key} is empty, expected at least one")) } else { Ok(()) }
 }
 
 #[cfg(test)]
@@ -263,7 +253,7 @@ mod tests {
         let path = folder.path().join("sweep.toml");
         std::fs::write(&path, text).unwrap();
         assert!(Config::is_at(&path));
-        Config::read(&path).map_err(|error| error.problem)
+        Config::read(&path).map_err(|error| error.problem.to_string())
     }
 
     #[test]
@@ -282,7 +272,7 @@ mod tests {
             (
                 "base_ranks = 6",
                 "base_ranks = 7",
-                "simulate.base_ranks is 7, which is not in simulate.ranks",
+                "simulate.base_ranks is 7, expected one of simulate.ranks ([6, ",
             ),
             ("ranks = [6,", "ranks = [7, 6,", "simulate.ranks is [7, 6, "),
             ("seeds = ", "seeds = 0 # ", "simulate.seeds is 0, expected 1 to 1000"),
@@ -290,7 +280,7 @@ mod tests {
             (
                 "\"coordinator\"",
                 "\"star\"",
-                "policy \"horovod-coordinator\": control_plane \"star\" is unknown; choose from coordinator",
+                "policy \"horovod-coordinator\": control_plane is \"star\", expected one of coordinator",
             ),
             (
                 "cycle_time_ms = 5",
@@ -302,7 +292,7 @@ mod tests {
             (
                 "name = \"ddp\"",
                 "name = \"horovod-coordinator\"",
-                "policy \"horovod-coordinator\" comes twice",
+                "policy \"horovod-coordinator\" is given twice, expected once; give each policy",
             ),
         ] {
             assert!(SUMMIT.contains(from), "{from}");

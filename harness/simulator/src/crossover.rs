@@ -53,7 +53,7 @@ fn of_world(crossover: &Crossover, file: &MachineFile, name: &str, ranks: usize)
         let data = match &data {
             Ok(data) => data,
             Err(why) => {
-                return Row { status: Status::Unsupported, reason: why.clone(), ..blank };
+                return Row { status: Status::Unsupported, reason: why.to_string(), ..blank };
             }
         };
         let time = data.time(size_bytes as f64);

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use algorithms::algorithm::Choice;
+use algorithms::algorithm::{Choice, Unsupported};
 use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
 use algorithms::server_nodes::{self, ServerNodes};
@@ -13,9 +13,10 @@ use algorithms::simulate::nccl::{Nccl, Pattern};
 use algorithms::simulate::{Blocked, Moment, Outcome, events, rounds};
 use algorithms::topology::Topology;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
-use super::machine_file::MachineFile;
-use results::names::algorithm;
+use super::machine_file::{MachineFile, Misfit};
+use results::names::{AlgorithmError, algorithm};
 
 /// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
 /// does; rings were all there was before version 2.4. Any other name is an algorithm's, or
@@ -29,11 +30,53 @@ const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
 ///
 /// # Errors
 /// What is wrong with it, and which one is meant or which there are.
-pub fn check_name(name: &str) -> Result<(), String> {
+pub fn check_name(name: &str) -> Result<(), DataPlaneError> {
     match ServerNodes::find(name) {
-        Some(servers) => servers.map(drop),
+        Some(servers) => servers.map(drop).map_err(DataPlaneError::servers),
         None if NATIVE.contains(&name) => Ok(()),
-        None => algorithm(name, &NATIVE).map(drop),
+        None => Ok(algorithm(name, &NATIVE).map(drop)?),
+    }
+}
+
+/// Why there is no data plane of a name on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DataPlaneError {
+    /// No algorithm has that name.
+    #[error(transparent)]
+    Algorithm(#[from] AlgorithmError),
+    /// The ranks do not fit on the machine.
+    #[error(transparent)]
+    Misfit(#[from] Misfit),
+    /// The ranks and the servers beside them do not fit on the machine.
+    #[error("with {}: {cause}", server_nodes::NAME)]
+    ServersMisfit {
+        /// Why not.
+        #[source]
+        cause: Misfit,
+    },
+    /// The number of servers cannot be read.
+    #[error("{problem}")]
+    Servers {
+        /// What was found and what was expected.
+        problem: String,
+    },
+    /// The algorithm has no schedule for these ranks.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// The machine file has no parameters of NCCL.
+    #[error(
+        "machine {machine} has no [nccl]; choose an algorithm of this repository, such as ring"
+    )]
+    NoNccl {
+        /// The machine.
+        machine: String,
+    },
+}
+
+impl DataPlaneError {
+    fn servers(problem: impl ToString) -> DataPlaneError {
+        DataPlaneError::Servers { problem: problem.to_string() }
     }
 }
 
@@ -128,9 +171,9 @@ impl DataPlane {
         ranks: usize,
         segment_bytes: f64,
         engine: Engine,
-    ) -> Result<DataPlane, String> {
+    ) -> Result<DataPlane, DataPlaneError> {
         if let Some(misfit) = file.misfit(ranks) {
-            return Err(misfit);
+            return Err(misfit.into());
         }
         let pattern = match name {
             NCCL => Some(None),
@@ -139,19 +182,15 @@ impl DataPlane {
             _ => None,
         };
         if let Some(pattern) = pattern {
-            let nccl = file.nccl().ok_or_else(|| {
-                format!(
-                    "machine {} has no [nccl]; name an algorithm of our own, such as ring",
-                    file.name
-                )
-            })?;
+            let missing = || DataPlaneError::NoNccl { machine: file.name.clone() };
+            let nccl = file.nccl().ok_or_else(missing)?;
             return Ok(DataPlane { ranks, kind: Kind::Nccl(nccl, pattern) });
         }
         let machine = file.machine();
         let choices = choices(name, &machine.topology(ranks))?;
         let with_servers = choices.iter().map(|choice| choice.schedule.ranks()).max();
         if let Some(misfit) = file.misfit(with_servers.unwrap_or(ranks)) {
-            return Err(format!("with {}, {misfit}", server_nodes::NAME));
+            return Err(DataPlaneError::ServersMisfit { cause: misfit });
         }
         let (name, known) = (name.to_string(), Mutex::default());
         let scheduled = Scheduled { name, machine, segment_bytes, engine, known };
@@ -200,13 +239,12 @@ impl DataPlane {
 }
 
 /// The schedules for buffers of these ranks, by size; some are of larger worlds, in which others serve them.
-fn choices(name: &str, ranks: &Topology) -> Result<Vec<Choice>, String> {
+fn choices(name: &str, ranks: &Topology) -> Result<Vec<Choice>, DataPlaneError> {
     if let Some(servers) = ServerNodes::find(name) {
-        let schedule = servers?.schedule(ranks).map_err(|why| why.to_string())?;
+        let schedule = servers.map_err(DataPlaneError::servers)?.schedule(ranks)?;
         return Ok(vec![Choice { from_bytes: 0, name: name.into(), schedule }]);
     }
-    let algorithm = algorithm(name, &NATIVE)?;
-    algorithm.choices(ranks).map_err(|why| why.to_string())
+    Ok(algorithm(name, &NATIVE)?.choices(ranks)?)
 }
 
 /// On a curve of measured sizes.
@@ -385,19 +423,19 @@ mod tests {
             ("server-nodes:5", 768, "server-nodes:5 needs a multiple of 5 nodes"),
             ("rign", 6, "algorithm \"rign\" is unknown"),
             ("one-shot", 600, "one-shot is for at most 64 ranks"),
-            ("nccl", 7, "7 ranks leave a node of summit half empty"),
-            ("ring", 1 << 20, "summit has 27648 ranks"),
+            ("nccl", 7, "7 ranks do not fill nodes of machine summit evenly"),
+            ("ring", 1 << 20, "machine summit has 27648 ranks"),
         ] {
             let Err(problem) = DataPlane::new(name, &summit(), ranks, 0.0, Engine::Rounds) else {
                 panic!("{name}")
             };
-            assert!(problem.starts_with(expected), "{problem}");
+            assert!(problem.to_string().starts_with(expected), "{problem}");
         }
         let without = MachineFile { nccl: None, ..summit() };
         let Err(problem) = DataPlane::new(NCCL, &without, 6, 0.0, Engine::Rounds) else { panic!() };
         assert_eq!(
-            problem,
-            "machine summit has no [nccl]; name an algorithm of our own, such as ring"
+            problem.to_string(),
+            "machine summit has no [nccl]; choose an algorithm of this repository, such as ring"
         );
     }
 }

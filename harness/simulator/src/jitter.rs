@@ -5,6 +5,8 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gumbel, LogNormal, Normal};
 use serde::{Deserialize, Serialize};
 
+use results::toml_file::{Invalid, within};
+
 /// How ranks differ from each other and from step to step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -51,20 +53,21 @@ impl Jitter {
     ///
     /// # Errors
     /// The key, what was found, what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        if !(0.0..=1.0).contains(&self.cv()) {
-            return Err(format!("jitter.cv is {}, expected 0 to 1", self.cv()));
+    pub fn check(&self) -> Result<(), Invalid> {
+        within("jitter.cv", self.cv(), 0.0, 1.0)?;
+        within("jitter.straggler", self.straggler, 1.0, 100.0)?;
+        let is_empirical = self.law == Law::Empirical;
+        if is_empirical && self.factors.is_empty() {
+            let expected = "measured factors, from which jitter.law = \"empirical\" draws";
+            return Err(Invalid::value("jitter.factors", "empty", expected));
         }
-        if !(1.0..=100.0).contains(&self.straggler) {
-            return Err(format!("jitter.straggler is {}, expected 1 to 100", self.straggler));
+        if !is_empirical && !self.factors.is_empty() {
+            let expected = "empty unless jitter.law is \"empirical\"";
+            return Err(Invalid::value("jitter.factors", "given", expected));
         }
-        if (self.law == Law::Empirical) == self.factors.is_empty() {
-            return Err("jitter.factors and jitter.law = \"empirical\" go together".into());
-        }
-        match self.factors.iter().find(|factor| !(LEAST..=100.0).contains(*factor)) {
-            Some(factor) => Err(format!("jitter.factors has {factor}, expected {LEAST} to 100")),
-            None => Ok(()),
-        }
+        self.factors
+            .iter()
+            .try_for_each(|&factor| within("an element of jitter.factors", factor, LEAST, 100.0))
     }
 
     /// Each rank's factor in a step. The same seed, step and world give the same; the last rank is the
@@ -152,14 +155,14 @@ mod tests {
     fn what_makes_no_sense_is_refused() {
         for (wrong, expected) in [
             (jitter(Law::Normal, -0.1), "jitter.cv is -0.1, expected 0 to 1"),
-            (jitter(Law::Empirical, 0.0), "jitter.factors and jitter.law"),
+            (jitter(Law::Empirical, 0.0), "jitter.factors is empty, expected measured factors"),
             (Jitter { straggler: 0.5, ..Jitter::default() }, "jitter.straggler is 0.5"),
             (
                 Jitter { law: Law::Empirical, factors: vec![0.0], ..Jitter::default() },
-                "jitter.factors has 0",
+                "an element of jitter.factors is 0, expected 0.5 to 100",
             ),
         ] {
-            let problem = wrong.check().unwrap_err();
+            let problem = wrong.check().unwrap_err().to_string();
             assert!(problem.starts_with(expected), "{problem}");
         }
     }

@@ -15,11 +15,10 @@ pub use tables::{
     SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
+use thiserror::Error;
 
 use results::shipped::{beside_or_shipped, find};
-use results::toml_file::ConfigError;
-use results::toml_file::advice;
-use results::toml_file::read_toml;
+use results::toml_file::{ConfigError, ConfigProblem, Invalid, advice, read_toml, within};
 
 /// The folder of the machine files that ship with the repository.
 pub const FOLDER: &str = "configs/machines";
@@ -55,6 +54,47 @@ pub struct MachineFile {
     pub nccl: Option<NcclFile>,
 }
 
+/// Why a world does not fit on a machine.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Misfit {
+    /// It has no ranks.
+    #[error("found 0 ranks, expected at least 1")]
+    NoRanks,
+    /// The machine has fewer ranks.
+    #[error(
+        "machine {machine} has {} ranks ({nodes} nodes of {local_size}), but {ranks} were asked for",
+        nodes * local_size
+    )]
+    TooMany {
+        /// The machine.
+        machine: String,
+        /// Its nodes.
+        nodes: usize,
+        /// Ranks on each of them.
+        local_size: usize,
+        /// Ranks that were asked for.
+        ranks: usize,
+    },
+    /// The last node would not be full.
+    #[error(
+        "{ranks} ranks do not fill nodes of machine {machine} evenly; use a multiple of {local_size}"
+    )]
+    Uneven {
+        /// The machine.
+        machine: String,
+        /// Ranks on each of its nodes.
+        local_size: usize,
+        /// Ranks that were asked for.
+        ranks: usize,
+    },
+}
+
+fn missing_link(level: &str, why: &str) -> Invalid {
+    let expected = format!("[{level}.NAME] with alpha_us and bandwidth_gb_s");
+    Invalid::value(level, "missing", expected).with_advice(why)
+}
+
 impl MachineFile {
     /// Reads and checks a machine file.
     ///
@@ -62,7 +102,7 @@ impl MachineFile {
     /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<MachineFile, ConfigError> {
         let file: MachineFile = read_toml(path)?;
-        file.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        file.check().map_err(ConfigError::at(path))?;
         Ok(file)
     }
 
@@ -87,13 +127,10 @@ impl MachineFile {
         if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
             return MachineFile::read(&path);
         }
-        let names = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
-        let problem = format!(
-            "no such machine file; in {FOLDER} there are {}; name one of them, or the file that `kolo \
-             calibrate` has written",
-            advice::listed(&names)
-        );
-        Err(ConfigError { path: asked.into(), problem })
+        let files = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
+        let names = files.iter().map(|file| file.trim_end_matches(".toml").to_string()).collect();
+        let instead = "the path of a file that `kolo calibrate` has written";
+        Err(ConfigError::at(asked)(ConfigProblem::Missing { kind: "machine", names, instead }))
     }
 
     /// Every parameter by its key, in the order of the file; to list them, or to change one.
@@ -113,29 +150,22 @@ impl MachineFile {
         all
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         let Node { ranks, ranks_per_socket, nodes, .. } = self.node;
         for (key, found) in
             [("ranks", ranks), ("ranks_per_socket", ranks_per_socket), ("nodes", nodes)]
         {
-            if !(1..=1_000_000).contains(&found) {
-                return Err(format!("node.{key} is {found}, expected 1 to 1000000"));
-            }
+            within(&format!("node.{key}"), found as f64, 1.0, 1e6)?;
         }
         if ranks_per_socket > ranks {
-            return Err(format!(
-                "node.ranks_per_socket is {ranks_per_socket}, but a node has {ranks} ranks"
-            ));
+            let expected = format!("at most node.ranks ({ranks})");
+            return Err(Invalid::value("node.ranks_per_socket", ranks_per_socket, expected));
         }
         if ranks_per_socket < ranks && self.bus.is_none() {
-            return Err("bus is missing: a node has several sockets; add [bus.NAME] with \
-                        alpha_us and bandwidth_gb_s"
-                .into());
+            return Err(missing_link("bus", "there are several sockets in a node"));
         }
         if nodes > 1 && self.network.is_none() {
-            return Err("network is missing: there are several nodes; add [network.NAME] with \
-                        alpha_us and bandwidth_gb_s"
-                .into());
+            return Err(missing_link("network", "there are several nodes"));
         }
         for (level, protocols) in [
             ("socket", Some(&self.socket)),
@@ -143,15 +173,14 @@ impl MachineFile {
             ("network", self.network.as_ref()),
         ] {
             if protocols.is_some_and(Protocols::is_empty) {
-                return Err(format!("{level} has no protocol; add [{level}.NAME]"));
+                let advice = format!("add [{level}.NAME]");
+                return Err(Invalid::value(level, "empty", "a protocol").with_advice(advice));
             }
         }
         if let Some(found) = self.reduction.by_buffer.keys().find(|key| buffer_bytes(key).is_none())
         {
-            return Err(format!(
-                "reduction.by_buffer.{found}: expected the size of a buffer in bytes, as in \
-                 [reduction.by_buffer.1048576]"
-            ));
+            let expected = "the size of a buffer in bytes, as in [reduction.by_buffer.1048576]";
+            return Err(Invalid::value("a key of reduction.by_buffer", found, expected));
         }
         self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
     }
@@ -198,19 +227,18 @@ impl MachineFile {
     }
 
     /// Why so many ranks do not fit on it, if they do not.
-    pub fn misfit(&self, ranks: usize) -> Option<String> {
+    pub fn misfit(&self, ranks: usize) -> Option<Misfit> {
         let Node { ranks: local_size, nodes, .. } = self.node;
         let all = local_size * nodes;
         match ranks {
-            0 => Some("there are no ranks".into()),
-            _ if ranks > all => Some(format!(
-                "{} has {all} ranks ({nodes} nodes of {local_size}), but there are {ranks}",
-                self.name
-            )),
-            _ if ranks > local_size && !ranks.is_multiple_of(local_size) => Some(format!(
-                "{ranks} ranks leave a node of {} half empty; use a multiple of {local_size}",
-                self.name
-            )),
+            0 => Some(Misfit::NoRanks),
+            _ if ranks > all => {
+                let machine = self.name.clone();
+                Some(Misfit::TooMany { machine, nodes, local_size, ranks })
+            }
+            _ if ranks > local_size && !ranks.is_multiple_of(local_size) => {
+                Some(Misfit::Uneven { machine: self.name.clone(), local_size, ranks })
+            }
             _ => None,
         }
     }
@@ -226,7 +254,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("machine.toml");
         std::fs::write(&path, text).unwrap();
-        MachineFile::read(&path).map_err(|error| error.problem)
+        MachineFile::read(&path).map_err(|error| error.problem.to_string())
     }
 
     #[test]
@@ -257,12 +285,12 @@ mod tests {
         assert_eq!(machine.shared.node, Some(23e9));
         assert_eq!(summit.misfit(27_600), None);
         assert_eq!(
-            summit.misfit(27_654).unwrap(),
-            "summit has 27648 ranks (4608 nodes of 6), but there are 27654"
+            summit.misfit(27_654).unwrap().to_string(),
+            "machine summit has 27648 ranks (4608 nodes of 6), but 27654 were asked for"
         );
         assert_eq!(
-            summit.misfit(20).unwrap(),
-            "20 ranks leave a node of summit half empty; use a multiple of 6"
+            summit.misfit(20).unwrap().to_string(),
+            "20 ranks do not fill nodes of machine summit evenly; use a multiple of 6"
         );
     }
 
@@ -289,7 +317,10 @@ mod tests {
         let after = network + SUMMIT[network..].find("[shared]").unwrap();
         let without_network = format!("{}{}", &SUMMIT[..network], &SUMMIT[after..]);
         let problem = read(&without_network).unwrap_err();
-        assert!(problem.starts_with("network is missing: there are several nodes"), "{problem}");
+        assert!(
+            problem.starts_with("network is missing, expected [network.NAME] with alpha_us"),
+            "{problem}"
+        );
         for (from, to, expected) in [
             (
                 "node_gb_s = { value = 23",
@@ -301,17 +332,17 @@ mod tests {
             (
                 "[shared]",
                 "[reduction.by_buffer.1MiB]\ncombine_gb_s = { value = 1, source = \"a test\" }\n[shared]",
-                "reduction.by_buffer.1MiB: expected the size of a buffer in bytes",
+                "a key of reduction.by_buffer is 1MiB, expected the size of a buffer in bytes",
             ),
             (
                 "ranks_per_socket = 3",
                 "ranks_per_socket = 7",
-                "node.ranks_per_socket is 7, but a node has 6 ranks",
+                "node.ranks_per_socket is 7, expected at most node.ranks (6)",
             ),
             (
                 "node_gb_s = { value = 23",
                 "node_gb_s = { low = 24, high = 25, value = 23",
-                "shared.node_gb_s is 23, which is not between its low 24 and high 25",
+                "shared.node_gb_s is 23, expected a value between its low 24 and high 25",
             ),
         ] {
             assert!(SUMMIT.contains(from), "{from}");

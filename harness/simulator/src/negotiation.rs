@@ -28,6 +28,7 @@ use algorithms::control::{
 
 use super::machine_file::Control;
 use crate::network::{Pattern, depth};
+use results::names::UnknownName;
 
 /// A control plane's state machines, and what a cycle of theirs costs.
 pub struct Negotiation {
@@ -70,21 +71,21 @@ impl Negotiation {
         settings: &Settings,
         (ranks, driven): (usize, usize),
         control: &Control,
-    ) -> Result<Negotiation, String> {
+    ) -> Result<Negotiation, UnknownName> {
+        let unknown = || UnknownName {
+            kind: "control plane",
+            name: name.into(),
+            names: control::NAMES.to_vec(),
+        };
         let plane = |rank: usize, ranks: usize| {
             control::find(name, tensors.clone(), &Settings { rank, ranks, ..settings.clone() })
-                .ok_or_else(|| {
-                    format!(
-                        "control plane \"{name}\" is unknown; choose from {}",
-                        control::NAMES.join(", ")
-                    )
-                })
+                .ok_or_else(unknown)
         };
         let one = plane(0, 1)?;
         let pattern = one.is_paced().then(|| Pattern::of(&one.name()));
         // Static buckets need nobody else to know what is next.
         let driven = if pattern.is_none() { 1 } else { driven };
-        let planes: Result<Vec<Box<dyn ControlPlane>>, String> =
+        let planes: Result<Vec<Box<dyn ControlPlane>>, UnknownName> =
             (0..driven).map(|rank| plane(rank, driven)).collect();
         let cost = Cost {
             alpha_s: control.alpha_us.value * 1e-6,

@@ -4,8 +4,8 @@ use algorithms::control;
 use algorithms::control::buckets::{DDP, PACKS};
 use serde::{Deserialize, Serialize};
 
-use super::config::within;
 use super::data_plane::{self, Overlap};
+use results::toml_file::{Invalid, within};
 use results::units::MIB;
 use workloads::groups::Groups;
 
@@ -136,45 +136,36 @@ impl Policy {
     ///
     /// # Errors
     /// The key, what was found, what was expected.
-    pub fn check(&self) -> Result<(), String> {
-        let key = |field: &str| format!("policy \"{}\": {field}", self.name);
+    pub fn check(&self) -> Result<(), Invalid> {
+        self.check_keys().map_err(|problem| problem.below(&format!("policy \"{}\": ", self.name)))
+    }
+
+    fn check_keys(&self) -> Result<(), Invalid> {
         if control::spelling(&self.control_plane).is_none() {
-            return Err(format!(
-                "{} \"{}\" is unknown; choose from {}",
-                key("control_plane"),
-                self.control_plane,
-                control::NAMES.join(", ")
-            ));
+            return Err(Invalid::name("control_plane", &self.control_plane, control::NAMES));
         }
         data_plane::check_name(&self.data_plane)
-            .map_err(|why| format!("{}: {why}", key("data_plane")))?;
-        within(&key("cycle_time_ms"), self.cycle_time_ms, 0.0, 1e4)?;
-        within(&key("fusion_threshold_mib"), self.fusion_threshold_mib, 0.0, 1e6)?;
-        within(&key("segment_kib"), self.segment_kib, 0.0, 1e9)?;
-        within(&key("partition_mib"), self.partition_mib, 0.0, 1e6)?;
-        within(&key("slowdown"), self.slowdown, 1.0, 10.0)?;
-        within(
-            &key("backward_passes_per_step"),
-            self.backward_passes_per_step as f64,
-            1.0,
-            65536.0,
-        )?;
+            .map_err(|cause| Invalid::because("data_plane", cause))?;
+        within("cycle_time_ms", self.cycle_time_ms, 0.0, 1e4)?;
+        within("fusion_threshold_mib", self.fusion_threshold_mib, 0.0, 1e6)?;
+        within("segment_kib", self.segment_kib, 0.0, 1e9)?;
+        within("partition_mib", self.partition_mib, 0.0, 1e6)?;
+        within("slowdown", self.slowdown, 1.0, 10.0)?;
+        let passes = self.backward_passes_per_step as f64;
+        within("backward_passes_per_step", passes, 1.0, 65536.0)?;
         let plane = self.control_plane.split(':').next().unwrap_or_default();
         if self.priority && ![DDP, PACKS].contains(&plane) {
-            return Err(format!(
-                "{} needs a control plane that asks nobody, {DDP} or {PACKS}, but it is \"{plane}\"",
-                key("priority")
-            ));
+            let expected = format!("false for control plane \"{plane}\"");
+            let advice = format!("only {DDP} and {PACKS}, which do not negotiate, know priorities");
+            return Err(Invalid::value("priority", true, expected).with_advice(advice));
         }
         if self.priority && self.slowdown != 1.0 {
-            return Err(format!(
-                "{} is {}, expected 1 with priority: it is not known which layers would be slower",
-                key("slowdown"),
-                self.slowdown
-            ));
+            let unknown = "it is not known which layers would be slower";
+            let expected = format!("1 with priority, since {unknown}");
+            return Err(Invalid::value("slowdown", self.slowdown, expected));
         }
         match &self.groups {
-            Some(groups) => groups.check().map_err(|why| format!("{} {why}", key("groups"))),
+            Some(groups) => groups.check().map_err(|cause| Invalid::because("groups", cause)),
             None => Ok(()),
         }
     }
@@ -196,12 +187,18 @@ mod tests {
     #[test]
     fn priorities_need_a_plane_that_asks_nobody() {
         let policy = |plane: &str| Policy { priority: true, ..Policy::new("a", plane, "ring") };
-        assert_eq!(policy("ddp:1").check(), Ok(()));
+        policy("ddp:1").check().unwrap();
         assert_eq!(
-            policy("tree:4").check().unwrap_err(),
-            "policy \"a\": priority needs a control plane that asks nobody, ddp or packs, but it is \"tree\""
+            policy("tree:4").check().unwrap_err().to_string(),
+            "policy \"a\": priority is true, expected false for control plane \"tree\"; only ddp and \
+             packs, which do not negotiate, know priorities"
         );
         let slow = Policy { slowdown: 1.1, ..policy("packs") };
-        assert!(slow.check().unwrap_err().contains("slowdown is 1.1, expected 1 with priority"));
+        assert!(
+            slow.check()
+                .unwrap_err()
+                .to_string()
+                .contains("slowdown is 1.1, expected 1 with priority")
+        );
     }
 }

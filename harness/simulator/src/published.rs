@@ -6,16 +6,16 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::config::{Config, Model, Simulate};
 use super::data_plane::{DataPlane, Engine};
 use super::machine_file::MachineFile;
 use super::policy::Policy;
-use super::sweep::Plan;
+use super::sweep::{CaseError, Plan, PlanError};
 use super::tabulate;
-use results::statistics::Summary;
-use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::statistics::{Summary, median};
+use results::toml_file::{ConfigError, Invalid, read_toml};
 use results::units::bus_factor;
 
 /// Published points, as written in TOML.
@@ -144,10 +144,14 @@ impl Points {
             .iter()
             .find(|point| point.time_us.is_some() == point.busbw_gb_s.is_some());
         match wrong {
-            Some(point) => Err(ConfigError {
-                path: path.into(),
-                problem: format!("allreduce \"{}\" needs either time_us or busbw_gb_s", point.name),
-            }),
+            Some(point) => {
+                let (found, expected) = match point.time_us {
+                    Some(_) => ("both time_us and busbw_gb_s", "one of them"),
+                    None => ("without a result", "time_us or busbw_gb_s"),
+                };
+                let key = format!("allreduce \"{}\"", point.name);
+                Err(ConfigError::at(path)(Invalid::value(key, found, expected)))
+            }
             None => Ok(points),
         }
     }
@@ -156,22 +160,55 @@ impl Points {
     ///
     /// # Errors
     /// When a machine or workload cannot be read, or there is no such data plane.
-    pub fn compare(&self, path: &Path) -> Result<Vec<Compared>, String> {
+    pub fn compare(&self, path: &Path) -> Result<Vec<Compared>, PointError> {
         let allreduces = self.allreduce.par_iter().map(|point| point.compare(path));
         let trainings = self.training.par_iter().map(|point| point.compare(path));
         allreduces.chain(trainings).collect()
     }
 }
 
+/// Why a published point cannot be compared.
+#[derive(Debug, Error)]
+#[error("{kind} \"{name}\": {cause}")]
+pub struct PointError {
+    /// The point's table.
+    pub kind: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Why.
+    #[source]
+    pub cause: Box<PointCause>,
+}
+
+/// What is wrong with a published point.
+#[derive(Debug, Error)]
+#[error(transparent)]
+#[non_exhaustive]
+pub enum PointCause {
+    /// The machine file cannot be read.
+    Machine(#[from] ConfigError),
+    /// The machine file or the workload cannot be read.
+    Plan(#[from] PlanError),
+    /// It cannot be simulated.
+    Case(#[from] CaseError),
+}
+
+impl PointError {
+    fn at(kind: &'static str, name: &str) -> impl Fn(PointCause) -> PointError {
+        move |cause| PointError { kind, name: name.into(), cause: cause.into() }
+    }
+}
+
 impl AllReduce {
-    fn compare(&self, path: &Path) -> Result<Compared, String> {
+    fn compare(&self, path: &Path) -> Result<Compared, PointError> {
+        let refuse = PointError::at("allreduce", &self.name);
         let machine = MachineFile::read(&MachineFile::path(&self.machine, path));
-        let machine = machine.map_err(|error| error.to_string())?;
-        let refuse = |why: String| format!("allreduce \"{}\": {why}", self.name);
+        let machine = machine.map_err(|error| refuse(error.into()))?;
         let segment_bytes = 512.0 * 1024.0;
         let data =
             DataPlane::new(&self.data_plane, &machine, self.ranks, segment_bytes, Engine::Rounds);
-        let time_us = 1e6 * data.map_err(refuse)?.time(self.size_bytes).at_s;
+        let data = data.map_err(|error| refuse(CaseError::from(error).into()))?;
+        let time_us = 1e6 * data.time(self.size_bytes).at_s;
         let (unit, published, simulated) = match self.time_us {
             Some(published) => ("us", published, time_us),
             None => {
@@ -195,8 +232,8 @@ impl AllReduce {
 }
 
 impl Training {
-    fn compare(&self, path: &Path) -> Result<Compared, String> {
-        let refuse = |why: String| format!("training \"{}\": {why}", self.name);
+    fn compare(&self, path: &Path) -> Result<Compared, PointError> {
+        let refuse = PointError::at("training", &self.name);
         let step_ms = 1e3 * self.batch as f64 / self.single_samples_s;
         let model = Model {
             workload: self.workload.clone(),
@@ -215,9 +252,10 @@ impl Training {
         };
         let simulate = Simulate { seeds: 5, ..Simulate::new(&self.machine, vec![self.ranks]) };
         let config = Config::plain(simulate, model, vec![policy]);
-        let plan = Plan::new(config, path).map_err(|error| refuse(error.to_string()))?;
+        let plan = Plan::new(config, path).map_err(|error| refuse(error.into()))?;
         let (case, result) = plan.run(|| ()).swap_remove(0);
-        let simulated = tabulate::throughputs(&case, &result.map_err(refuse)?);
+        let simulated =
+            tabulate::throughputs(&case, &result.map_err(|error| refuse(error.into()))?);
         let simulated = Summary::of(&simulated).expect("there is a seed").p50;
         Ok(Compared {
             point: self.name.clone(),
@@ -271,15 +309,15 @@ pub fn text(compared: &[Compared]) -> String {
             let _ = writeln!(text, "    {}", one.why);
         }
     }
-    let mut errors: Vec<f64> =
+    let errors: Vec<f64> =
         compared.iter().filter(|one| !one.fitted).map(|one| one.error.abs()).collect();
-    errors.sort_by(f64::total_cmp);
-    if let Some(median) = errors.get(errors.len() / 2) {
+    let count = errors.len();
+    if let Some(median) = median(errors) {
         let met = compared.iter().filter(|one| !one.fitted && one.verdict == "met").count();
         let _ = writeln!(
             text,
             "{met} of {} points that nothing was fitted to are met; median error {:.1} %",
-            errors.len(),
+            count,
             100.0 * median
         );
     }
@@ -315,9 +353,12 @@ mod tests {
                      data_plane = \"ring\"\nsource = \"s\"\n";
         std::fs::write(&path, point).unwrap();
         let error = Points::read(&path).unwrap_err();
-        assert_eq!(error.problem, "allreduce \"a\" needs either time_us or busbw_gb_s");
+        assert_eq!(
+            error.problem.to_string(),
+            "allreduce \"a\" is without a result, expected time_us or busbw_gb_s"
+        );
         std::fs::write(&path, format!("{point}time_us = 3\n")).unwrap();
-        let why = Points::read(&path).unwrap().compare(&path).unwrap_err();
+        let why = Points::read(&path).unwrap().compare(&path).unwrap_err().to_string();
         assert!(why.contains("machines/m.toml"), "{why}");
     }
 }

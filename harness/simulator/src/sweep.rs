@@ -5,19 +5,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use algorithms::control::{DataType, ReduceOp, Settings, TensorId, Tensors};
+use algorithms::control::{ControlError, DataType, ReduceOp, Settings, TensorId, Tensors};
 use algorithms::fusion;
 use rayon::prelude::*;
+use thiserror::Error;
 
 use super::config::{Case, Config, Model};
-use super::data_plane::DataPlane;
+use super::data_plane::{DataPlane, DataPlaneError};
 use super::machine_file::MachineFile;
 use super::policy::Policy;
-use super::training::{self, Compute, Drive, Job, Step};
+use super::training::{self, Compute, Drive, Job, Step, TrainingError};
 use results::provenance::Subject;
 use results::toml_file::ConfigError;
 use results::units::MIB;
 use workloads::framework::Framework;
+use workloads::groups::GroupsError;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
 
@@ -43,7 +45,7 @@ pub struct Simulated {
 }
 
 /// Why there is no plan.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Error)]
 #[error(transparent)]
 pub enum PlanError {
     /// The machine file.
@@ -53,7 +55,34 @@ pub enum PlanError {
 }
 
 /// Data planes by name, segment and ranks, each of them worked out once.
-type DataPlanes = BTreeMap<(String, u64, usize), Result<DataPlane, String>>;
+type DataPlanes = BTreeMap<(String, u64, usize), Result<DataPlane, DataPlaneError>>;
+
+/// Why a case cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum CaseError {
+    /// There is no data plane of that name on the machine.
+    #[error(transparent)]
+    DataPlane(#[from] DataPlaneError),
+    /// The machine file has no parameters of control planes.
+    #[error(
+        "machine {machine} has no [control], so the cost of negotiations is unknown; add it, or run \
+         `kolo calibrate`"
+    )]
+    NoControl {
+        /// The machine.
+        machine: String,
+    },
+    /// Two gradients have one name.
+    #[error(transparent)]
+    Tensors(#[from] ControlError),
+    /// The gradients cannot be split into groups.
+    #[error("groups: {0}")]
+    Groups(#[from] GroupsError),
+    /// The training steps cannot be simulated.
+    #[error(transparent)]
+    Training(#[from] TrainingError),
+}
 
 impl Plan {
     /// Reads machine and workloads of a configuration that lies at `path`.
@@ -74,7 +103,7 @@ impl Plan {
     }
 
     /// Every case with what it came to, in the order of the configuration.
-    pub fn run(&self, progress: impl Fn() + Sync) -> Vec<(Case<'_>, Result<Simulated, String>)> {
+    pub fn run(&self, progress: impl Fn() + Sync) -> Vec<(Case<'_>, Result<Simulated, CaseError>)> {
         let data = self.data_planes();
         let cases = self.config.cases();
         let run = |case: &Case| {
@@ -99,7 +128,7 @@ impl Plan {
         planes
     }
 
-    fn simulate(&self, case: &Case, data: &DataPlanes) -> Result<Simulated, String> {
+    fn simulate(&self, case: &Case, data: &DataPlanes) -> Result<Simulated, CaseError> {
         let simulate = &self.config.simulate;
         let data = data[&key(case.policy, case.ranks)].as_ref().map_err(Clone::clone)?;
         let drive =
@@ -132,23 +161,15 @@ impl Plan {
         data: &'j DataPlane,
         seed: u64,
         drive: Drive,
-    ) -> Result<Job<'j>, String> {
+    ) -> Result<Job<'j>, CaseError> {
         let Case { model, policy, ranks } = *case;
         let workload = self.workload(model);
-        let control = self.machine.control.as_ref().ok_or_else(|| {
-            format!(
-                "machine {} has no [control]: what negotiations cost is not known",
-                self.machine.name
-            )
-        })?;
-        let framework = Framework {
-            compression: model.compression,
-            groups: policy.groups.clone(),
-            ..Framework::default()
-        };
+        let missing = || CaseError::NoControl { machine: self.machine.name.clone() };
+        let control = self.machine.control.as_ref().ok_or_else(missing)?;
+        let framework = Framework { compression: model.compression, ..Framework::default() };
         let tensors = framework.tensors(workload, DataType::F32, ReduceOp::Average);
-        let tensors = Arc::new(Tensors::new(tensors).map_err(|error| error.to_string())?);
-        let groups = framework.groups(workload, None)?;
+        let tensors = Arc::new(Tensors::new(tensors)?);
+        let groups = policy.groups.as_ref().map_or(Ok(Vec::new()), |groups| groups.of(workload))?;
         let ready = ready(workload, &groups);
         let fusion_groups = policy.disable_group_fusion.then(|| fusion::Groups::new(groups).into());
         Ok(Job {

@@ -4,21 +4,21 @@
 use algorithms::topology::Topology;
 
 use super::config::Case;
-use super::sweep::{Plan, Simulated};
+use super::sweep::{CaseError, Plan, Simulated};
 use super::training::Step;
 use results::row::rounded;
 use results::row::{Kind, Row, SCHEMA, Source, Status};
 use results::statistics::Summary;
 
 /// Rows of cases, in their order.
-pub fn rows(plan: &Plan, cases: &[(Case<'_>, Result<Simulated, String>)]) -> Vec<Row> {
+pub fn rows(plan: &Plan, cases: &[(Case<'_>, Result<Simulated, CaseError>)]) -> Vec<Row> {
     let base_ranks = plan.config.simulate.base_ranks;
-    let row = |(case, result): &(Case, Result<Simulated, String>)| {
+    let row = |(case, result): &(Case, Result<Simulated, CaseError>)| {
         let blank = blank(plan, case);
         let simulated = match result {
             Ok(simulated) => simulated,
             Err(reason) => {
-                let reason = reason.clone();
+                let reason = reason.to_string();
                 return Row { status: Status::Unsupported, reason, ..blank };
             }
         };

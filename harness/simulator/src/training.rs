@@ -21,6 +21,8 @@ use std::sync::Arc;
 use algorithms::control::{ControlError, Settings, TensorId, Tensors};
 use priority::Priority;
 use progress::Progress;
+use results::names::UnknownName;
+use thiserror::Error;
 
 use super::data_plane::{DataPlane, Overlap};
 use super::jitter::Jitter;
@@ -143,11 +145,31 @@ struct World<'j> {
     priority: Option<Priority>,
 }
 
+/// Why training steps cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum TrainingError {
+    /// No control plane has that name.
+    #[error(transparent)]
+    Plane(#[from] UnknownName),
+    /// The control plane cannot go on.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// Priorities were asked for, and the control plane has none.
+    #[error(
+        "control plane \"{plane}\" negotiates in cycles and knows no priorities; use ddp or packs"
+    )]
+    Priority {
+        /// The control plane.
+        plane: String,
+    },
+}
+
 /// Simulates so many steps, one after another.
 ///
 /// # Errors
 /// An unknown control plane, or one that refuses to go on.
-pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, String> {
+pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
     let driven = match job.drive {
         Drive::All => job.ranks,
         Drive::Classes => job.ranks.min(4),
@@ -155,18 +177,15 @@ pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, String> {
     let worlds = (job.ranks, driven);
     let mut negotiation =
         Negotiation::new(job.plane, &job.tensors, &job.settings, worlds, job.control)?;
-    let idle_s = negotiation.idle_s().map_err(|error| error.to_string())?;
+    let idle_s = negotiation.idle_s()?;
     if job.needed.is_some() && negotiation.is_paced() {
-        return Err(format!(
-            "control plane \"{}\" agrees in cycles, which know no priorities",
-            job.plane
-        ));
+        return Err(TrainingError::Priority { plane: job.plane.into() });
     }
     let priority = job.needed.as_deref().map(|needed| Priority::new(job, needed));
     let mut world = World { job, negotiation, next_cycle_s: 0.0, idle_s, priority };
     let (mut start_s, mut all) = (0.0, Vec::new());
     for number in 0..steps {
-        let step = world.step(start_s, number).map_err(|error| error.to_string())?;
+        let step = world.step(start_s, number)?;
         start_s += step.time;
         all.push(step);
     }

@@ -106,6 +106,9 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
     }
 
     /// One cycle: tells the plane what became ready, all at once, and appends what all ranks do now.
+    ///
+    /// # Errors
+    /// When the control plane cannot go on, or a message does not arrive in time.
     pub fn cycle(
         &mut self,
         ready: &[TensorId],
@@ -156,6 +159,9 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
     }
 
     /// Everything that was sent has been read; the memory of messages may go.
+    ///
+    /// # Errors
+    /// When a message is not read in time.
     pub fn flush(&mut self) -> Result<(), NegotiateError> {
         Ok(self.mail.flush()?)
     }

@@ -116,7 +116,7 @@ pub fn spelling(name: &str) -> Result<String, String> {
         return Ok(native.to_string());
     }
     let native = [MPI_ALLREDUCE, nccl_plane::ALL_REDUCE, nccl_plane::HIERARCHICAL];
-    algorithm(name, &native).map(|algorithm| algorithm.name())
+    algorithm(name, &native).map(|algorithm| algorithm.name()).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

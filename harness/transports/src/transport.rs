@@ -67,22 +67,40 @@ pub trait Transport {
     fn prepare(&mut self, program: &Program, most_bytes: usize);
 
     /// Posts sends and receives of one step that may begin together. Waits for no receive.
+    ///
+    /// # Errors
+    /// When a peer is gone, or the library refuses.
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
     /// Waits for what receives of the same chunks in one step bring, and combines or copies it into
     /// the buffer, in their order: one receive, or several that reduce.
+    ///
+    /// # Errors
+    /// When a peer is gone, or nothing arrives within the timeout.
     fn receive(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
     /// First half of an exchange: takes what these receives of one step bring and puts it aside.
+    ///
+    /// # Errors
+    /// When a peer is gone, or nothing arrives within the timeout.
     fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
     /// Second half, once this rank's own sends are settled: combines or copies what was put aside.
+    ///
+    /// # Errors
+    /// When a peer is gone.
     fn unstage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
     /// Waits until this rank's first `sends` sends of the collective may be overwritten.
+    ///
+    /// # Errors
+    /// When a receiver is gone, or does not finish within the timeout.
     fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
 
     /// The collective is over, well or not: afterwards no other rank touches this rank's buffer.
+    ///
+    /// # Errors
+    /// `ended` if that is one; else when a peer is gone, or does not finish within the timeout.
     fn finish(
         &mut self,
         collective: &Collective,

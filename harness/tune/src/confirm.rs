@@ -90,6 +90,7 @@ pub enum ConfirmError {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: std::io::Error,
     },
     /// A line is not what it should be.
@@ -100,8 +101,69 @@ pub enum ConfirmError {
         /// The line, from 1.
         line: u64,
         /// What was found and what was expected.
-        problem: String,
+        #[source]
+        problem: LineError,
     },
+}
+
+/// What is wrong with a line that confirm.py has printed.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// It is no CSV.
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+    /// It is longer or shorter than the header.
+    #[error("{found} fields, expected {expected} as in the header")]
+    Fields {
+        /// Fields of the line.
+        found: u64,
+        /// Fields of the header.
+        expected: u64,
+    },
+    /// A column is missing.
+    #[error("column \"{column}\" is missing; found \"{found}\"")]
+    Column {
+        /// The column.
+        column: &'static str,
+        /// The header.
+        found: String,
+    },
+    /// A field cannot be read.
+    #[error("{column} is \"{found}\", expected {expected}")]
+    Field {
+        /// Its column.
+        column: &'static str,
+        /// The field.
+        found: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A block has a setting twice.
+    #[error(
+        "block {block} has \"{setting}\" twice, first in line {first}; keep the rows of one run"
+    )]
+    Twice {
+        /// The block.
+        block: usize,
+        /// The setting.
+        setting: String,
+        /// The line of the first.
+        first: u64,
+    },
+    /// Rows are of different world sizes.
+    #[error("ranks is {found}, expected {expected} as in line {first}; keep the rows of one run")]
+    Ranks {
+        /// Ranks of the row.
+        found: usize,
+        /// Ranks of the first row.
+        expected: usize,
+        /// The line of the first row.
+        first: u64,
+    },
+    /// There are only comments.
+    #[error("no rows; the comments in the file say why blocks have no result")]
+    NoRows,
 }
 
 /// Columns that are read.
@@ -126,13 +188,14 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, ConfirmError> {
     };
     let malformed = |line, problem| ConfirmError::Malformed { path: path.into(), line, problem };
     let refused = |error: csv::Error| {
-        let problem = match error.kind() {
-            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                format!("{len} fields, expected {expected_len} as in the header")
+        let line = line_of(error.position());
+        let problem = match *error.kind() {
+            csv::ErrorKind::UnequalLengths { expected_len: expected, len: found, .. } => {
+                LineError::Fields { found, expected }
             }
-            _ => error.to_string(),
+            _ => error.into(),
         };
-        malformed(line_of(error.position()), problem)
+        malformed(line, problem)
     };
     let mut reader = csv::Reader::from_reader(rows_only.as_bytes());
     let header = reader.headers().map_err(refused)?.clone();
@@ -141,7 +204,7 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, ConfirmError> {
     for (column, name) in columns.iter_mut().zip(COLUMNS) {
         *column = header.iter().position(|field| field == name).ok_or_else(|| {
             let found = header.iter().collect::<Vec<_>>().join(",");
-            malformed(first_line, format!("column \"{name}\" is missing; found \"{found}\""))
+            malformed(first_line, LineError::Column { column: name, found })
         })?;
     }
     let mut rows: Vec<(u64, Measured)> = Vec::new();
@@ -154,45 +217,39 @@ pub fn read(path: &Path) -> Result<Vec<Measured>, ConfirmError> {
         rows.push((line, row));
     }
     if rows.is_empty() {
-        Err(malformed(
-            first_line,
-            "no rows; the comments in the file say why blocks have no result".into(),
-        ))
+        Err(malformed(first_line, LineError::NoRows))
     } else {
         Ok(rows.into_iter().map(|(_, row)| row).collect())
     }
 }
 
-fn measured([block, setting, step_ms, ranks]: [&str; 4]) -> Result<Measured, String> {
-    let whole = |name: &str, text: &str| {
-        text.parse().map_err(|_| format!("{name} is \"{text}\", expected a whole number"))
-    };
+fn measured([block, setting, step_ms, ranks]: [&str; 4]) -> Result<Measured, LineError> {
+    let wrong =
+        |column, found: &str, expected| LineError::Field { column, found: found.into(), expected };
+    let whole =
+        |column, text: &str| text.parse().map_err(|_| wrong(column, text, "a whole number"));
     let time: Option<f64> = step_ms.parse().ok();
     let time = time.filter(|time| time.is_finite() && *time > 0.0);
     Ok(Measured {
         block: whole("block", block)?,
         setting: setting.into(),
-        step_ms: time
-            .ok_or_else(|| format!("step_ms is \"{step_ms}\", expected a time above 0"))?,
+        step_ms: time.ok_or_else(|| wrong("step_ms", step_ms, "a time above 0"))?,
         ranks: whole("ranks", ranks)?,
     })
 }
 
 /// A row fits to those above it.
-fn among(rows: &[(u64, Measured)], row: &Measured) -> Result<(), String> {
+fn among(rows: &[(u64, Measured)], row: &Measured) -> Result<(), LineError> {
     let is_same =
         |other: &&(u64, Measured)| other.1.block == row.block && other.1.setting == row.setting;
     if let Some((line, _)) = rows.iter().find(is_same) {
-        return Err(format!(
-            "block {} has \"{}\" twice, first in line {line}; keep the rows of one run",
-            row.block, row.setting
-        ));
+        let setting = row.setting.clone();
+        return Err(LineError::Twice { block: row.block, setting, first: *line });
     }
     match rows.first() {
-        Some((line, first)) if first.ranks != row.ranks => Err(format!(
-            "ranks is {}, expected {} as in line {line}; keep the rows of one run",
-            row.ranks, first.ranks
-        )),
+        Some((line, first)) if first.ranks != row.ranks => {
+            Err(LineError::Ranks { found: row.ranks, expected: first.ranks, first: *line })
+        }
         _ => Ok(()),
     }
 }

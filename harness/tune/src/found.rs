@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use statrs::distribution::{ContinuousCDF, Normal};
 
 use super::search::Task;
-use super::surface::Observed;
+use super::surface::{BlockError, Observed};
 
 /// Who gains less than this does not gain, in practice.
 pub const MARGIN: f64 = 0.02;
@@ -72,7 +72,7 @@ pub struct Found {
     /// Logarithm of each measured setting's step time, drift taken out.
     pub(super) levels: BTreeMap<usize, f64>,
     /// Settings that cannot be measured, and why.
-    pub failed: BTreeMap<usize, String>,
+    pub failed: BTreeMap<usize, BlockError>,
     /// Expected step time of each setting in seconds, from the model and all of these blocks.
     pub expected_s: Vec<f64>,
     /// Settings in the order in which they seem to be best; none if nothing could be measured.

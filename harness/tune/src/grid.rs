@@ -6,6 +6,7 @@ use super::answer::LEAST_ROUNDS;
 use super::search::Task;
 use super::space::{Present, Space};
 use measure::plan::Plan;
+use thiserror::Error;
 
 /// A grid of settings, some of the cases that a executor knows.
 pub struct Grid {
@@ -15,6 +16,24 @@ pub struct Grid {
     pub space: Space,
     /// The place of each among all cases.
     index: Vec<usize>,
+}
+
+/// Why the settings of a grid cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum SettleError {
+    /// The job has too few processes.
+    #[error("{reason}; name another with --topology")]
+    Placement {
+        /// What was found and what was expected.
+        reason: String,
+    },
+    /// A data plane does not run on these ranks.
+    #[error("{reason}")]
+    DataPlane {
+        /// Why not.
+        reason: String,
+    },
 }
 
 impl Grid {
@@ -38,21 +57,22 @@ impl Grid {
         self.index[setting]
     }
 
-    /// Takes over where ranks run, once processes have been given to all cases. What cannot run here, and
-    /// why, is an error.
+    /// Takes over where ranks run, once processes have been given to all cases.
     ///
     /// # Errors
-    /// The reason.
-    pub fn settle(&mut self, all: &Plan) -> Result<(), String> {
+    /// When a setting cannot run here.
+    pub fn settle(&mut self, all: &Plan) -> Result<(), SettleError> {
         for (planned, &at) in self.plan.cases.iter_mut().zip(&self.index) {
             planned.placement = all.cases[at].placement.clone();
             planned.left = all.cases[at].left.clone();
         }
         if let Some((reason, _)) = self.plan.left().first() {
-            return Err(format!("{reason}; name another with --topology"));
+            return Err(SettleError::Placement { reason: reason.to_string() });
         }
         let mut planes = self.plan.cases.iter().map(|planned| planned.data_plane.as_ref());
-        planes.find_map(Result::err).map_or(Ok(()), |reason| Err(reason.clone()))
+        planes
+            .find_map(Result::err)
+            .map_or(Ok(()), |reason| Err(SettleError::DataPlane { reason: reason.clone() }))
     }
 
     /// What a search of it is about.

@@ -13,9 +13,10 @@ use super::grid::Grid;
 use super::model::{Costs, training_job};
 use super::tuned::Tuned;
 use results::names;
-use simulator::data_plane::{DataPlane, Engine};
+use simulator::data_plane::{DataPlane, DataPlaneError, Engine};
 use simulator::jitter::Jitter;
 use simulator::machine_file::MachineFile;
+use simulator::sweep::CaseError;
 use simulator::training::{self, Job};
 
 /// Algorithms that may stand in the place of a library's own.
@@ -121,7 +122,7 @@ impl Larger {
         tuned: &Tuned,
         machine: &MachineFile,
         up_to: usize,
-    ) -> Result<Option<Larger>, String> {
+    ) -> Result<Option<Larger>, CaseError> {
         let Some(answer) = &tuned.answer else { return Ok(None) };
         let (choice, default) = (answer.choice, grid.space.defaults[0]);
         let case = &grid.plan.cases[choice].case;
@@ -138,7 +139,7 @@ impl Larger {
         models.extend(ends.iter().map(|machine| (machine, nearest)));
         let all: Vec<usize> = (0..grid.plan.cases.len()).collect();
         let doubled = std::iter::successors(Some(here), |ranks| Some(2 * ranks));
-        let size = |ranks: usize| -> Result<Size, String> {
+        let size = |ranks: usize| -> Result<Size, CaseError> {
             let times_s = step_times(grid, models[0], &all, ranks)?;
             let best = all.iter().copied().min_by(|&a, &b| times_s[a].total_cmp(&times_s[b]));
             let best = best.unwrap_or(choice);
@@ -170,7 +171,7 @@ impl StandIn {
         machine: &MachineFile,
         ranks: usize,
         measured: &[(f64, f64)],
-    ) -> Result<StandIn, String> {
+    ) -> Result<StandIn, CaseError> {
         let data = DataPlane::new(algorithm, machine, ranks, 0.0, Engine::Rounds)?;
         let pieces = pieces(algorithm, ranks)?;
         let factors: Vec<(f64, f64)> = measured
@@ -186,7 +187,7 @@ impl StandIn {
     }
 
     /// What messages take between so many ranks.
-    fn data_plane(&self, machine: &MachineFile, ranks: usize) -> Result<DataPlane, String> {
+    fn data_plane(&self, machine: &MachineFile, ranks: usize) -> Result<DataPlane, CaseError> {
         let data = DataPlane::new(self.algorithm, machine, ranks, 0.0, Engine::Rounds)?;
         let pieces = pieces(self.algorithm, ranks)?;
         let mut most_s: f64 = 0.0;
@@ -216,9 +217,9 @@ impl StandIn {
 }
 
 /// Into how many pieces an algorithm cuts a message.
-fn pieces(algorithm: &str, ranks: usize) -> Result<f64, String> {
+fn pieces(algorithm: &str, ranks: usize) -> Result<f64, DataPlaneError> {
     let algorithm = names::algorithm(algorithm, &[])?;
-    let schedule = algorithm.schedule(&Topology::flat(ranks)).map_err(|why| why.to_string())?;
+    let schedule = algorithm.schedule(&Topology::flat(ranks))?;
     Ok(schedule.chunks() as f64)
 }
 
@@ -228,10 +229,10 @@ fn step_times(
     (machine, stand_in): Model,
     settings: &[usize],
     ranks: usize,
-) -> Result<Vec<f64>, String> {
+) -> Result<Vec<f64>, CaseError> {
     let data = stand_in.data_plane(machine, ranks)?;
-    let control =
-        machine.control.as_ref().ok_or_else(|| format!("{} has no [control]", machine.name))?;
+    let missing = || CaseError::NoControl { machine: machine.name.clone() };
+    let control = machine.control.as_ref().ok_or_else(missing)?;
     let jitter = Jitter { cv: Some(0.0), ..Jitter::default() };
     let seconds = |&setting: &usize| {
         let parts = (control, &data, &jitter);

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use algorithms::control::{Settings, Tensors};
+use algorithms::control::{ControlError, Settings, Tensors};
 use rayon::prelude::*;
 
 use super::found::Blocks;
@@ -117,11 +117,11 @@ pub fn training_job<'j>(
     Planned { case, framework, groups, .. }: &'j Planned,
     (control, data, jitter): (&'j Control, &'j DataPlane, &'j Jitter),
     blocking: bool,
-) -> Result<Job<'j>, String> {
+) -> Result<Job<'j>, ControlError> {
     let times = plan.config.times();
     let tensors = framework.tensors(&plan.workload, plan.config.dtype(), plan.config.op());
     Ok(Job {
-        tensors: Arc::new(Tensors::new(tensors).map_err(|error| error.to_string())?),
+        tensors: Arc::new(Tensors::new(tensors)?),
         ready: ready(&plan.workload, groups),
         compute: Compute {
             forward_s: times.forward.as_secs_f64(),

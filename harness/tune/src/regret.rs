@@ -14,28 +14,29 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::answer::{Answer, Verdict};
 use super::found::{Blocks, Found};
 use super::model::{expected, training_job};
 use super::search::{Task, search};
-use super::space::{self, Pins, Space};
-use super::surface::{Observed, Surface};
+use super::space::{self, Pins, PinsError, Space};
+use super::surface::{BlockError, Observed, Surface};
 use measure::config::{self, Measure, Step};
 use measure::plan::Plan;
 use results::error::RecordError;
 use results::provenance::Subject;
 use results::statistics::median;
-use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::toml_file::{ConfigError, Invalid, read_toml};
 use results::units::MIB;
 use simulator::data_plane::{DataPlane, Engine};
 use simulator::jitter::Jitter;
 use simulator::machine_file::MachineFile;
+use simulator::sweep::CaseError;
 use simulator::training;
 use transports::threads;
-use workloads::workload::Workload;
 use workloads::workload::workload_path;
+use workloads::workload::{Workload, WorkloadError};
 
 /// Steps that Horovod's autotune takes by its own schedule with two switches, as in builds for CPUs: 21
 /// evaluations of 50 steps for each of 4 combinations.
@@ -159,11 +160,11 @@ impl Config {
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let config: Config = read_toml(path)?;
-        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        config.check().map_err(ConfigError::at(path))?;
         Ok(config)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         let Noise { memory, disturbed, disturbance, .. } = self.noise;
         let least_steps = self.steps_per_block.saturating_sub(1);
         let least_ranks = self.surface.iter().map(|surface| surface.ranks).min().unwrap_or(0);
@@ -183,7 +184,7 @@ impl Config {
             ("noise.disturbance", disturbance > 1.0, disturbance, "more than 1"),
         ] {
             if !is_right {
-                return Err(format!("{key} is {found}, expected {expected}"));
+                return Err(Invalid::value(key, found, expected));
             }
         }
         Ok(())
@@ -193,10 +194,10 @@ impl Config {
     ///
     /// # Errors
     /// A surface that cannot be made, and why.
-    pub fn run(&self, path: &Path, progress: impl Fn() + Sync) -> Result<Vec<Run>, String> {
+    pub fn run(&self, path: &Path, progress: impl Fn() + Sync) -> Result<Vec<Run>, TruthError> {
         let known = |truth: &Truth| Known::new(truth, self, path);
         let surfaces: Vec<Known> =
-            self.surface.par_iter().map(known).collect::<Result<_, String>>()?;
+            self.surface.par_iter().map(known).collect::<Result<_, TruthError>>()?;
         let cases: Vec<(&Known, u64)> = surfaces
             .iter()
             .flat_map(|surface| (0..self.runs).map(move |seed| (surface, seed)))
@@ -225,22 +226,50 @@ impl Subject for Config {
     }
 }
 
+/// Why the truth of a surface cannot be worked out.
+#[derive(Debug, Error)]
+#[error("surface {surface}: {cause}")]
+pub struct TruthError {
+    /// The surface: workload, ranks, machine and data plane.
+    pub surface: String,
+    /// Why.
+    #[source]
+    pub cause: Box<TruthCause>,
+}
+
+/// What is wrong with a surface.
+#[derive(Debug, Error)]
+#[error(transparent)]
+#[non_exhaustive]
+pub enum TruthCause {
+    /// The machine file cannot be read.
+    Machine(#[from] ConfigError),
+    /// The workload cannot be read.
+    Workload(#[from] WorkloadError),
+    /// The fixed settings contradict each other.
+    Pins(#[from] PinsError),
+    /// A setting cannot be simulated.
+    Case(#[from] CaseError),
+}
+
 impl Known {
-    fn new(truth: &Truth, config: &Config, path: &Path) -> Result<Known, String> {
-        let refuse = |error: &dyn std::fmt::Display| format!("surface {truth}: {error}");
+    fn new(truth: &Truth, config: &Config, path: &Path) -> Result<Known, TruthError> {
+        let refuse =
+            |cause: TruthCause| TruthError { surface: truth.to_string(), cause: cause.into() };
         let machine = MachineFile::read(&MachineFile::path(&truth.machine, path));
-        let machine = machine.map_err(|error| refuse(&error))?;
+        let machine = machine.map_err(|error| refuse(error.into()))?;
         let workload = Workload::read(&workload_path(&truth.workload, path));
-        let workload = workload.map_err(|error| refuse(&error))?;
+        let workload = workload.map_err(|error| refuse(error.into()))?;
         let segment_bytes = 0.0;
         let data =
             DataPlane::new(&truth.data_plane, &machine, truth.ranks, segment_bytes, Engine::Rounds);
-        let data = data.map_err(|error| refuse(&error))?;
+        let data = data.map_err(|error| refuse(CaseError::from(error).into()))?;
         let per_node = machine.node.ranks.min(truth.ranks);
         let topology = format!("{}x{per_node}", truth.ranks / per_node);
         let pins = Pins { hierarchical: Some(space::Switch::Off), ..Pins::default() };
         let bytes = workload.elements() * 4;
-        let axes = space::axes(threads::NAME, &topology, bytes, &pins)?;
+        let axes = space::axes(threads::NAME, &topology, bytes, &pins);
+        let axes = axes.map_err(|error| refuse(error.into()))?;
         let measure = Measure {
             warmup_steps: 1,
             steps_per_block: config.steps_per_block - 1,
@@ -256,10 +285,11 @@ impl Known {
         };
         let plan = Plan::new(sweep, workload);
         let space = Space::of(&plan);
-        let control = machine.control.as_ref().ok_or_else(|| refuse(&"it has no [control]"))?;
+        let missing = || CaseError::NoControl { machine: machine.name.clone() };
+        let control = machine.control.as_ref().ok_or_else(|| refuse(missing().into()))?;
         let measured_cv = control.compute_cv.as_ref().map(|cv| cv.value);
         let jitter = Jitter { cv: Some(measured_cv.unwrap_or(0.02)), ..Jitter::default() };
-        let simulate = |setting: usize| -> Result<(f64, f64), String> {
+        let simulate = |setting: usize| -> Result<(f64, f64), CaseError> {
             let (mut times, mut negotiating, mut cycles) = (0.0, 0.0, 0);
             for seed in 0..SEEDS {
                 let planned = &plan.cases[setting];
@@ -273,9 +303,9 @@ impl Known {
             }
             Ok((times / (SEEDS as usize * STEPS) as f64, negotiating / cycles.max(1) as f64))
         };
-        let all: Result<Vec<(f64, f64)>, String> =
+        let all: Result<Vec<(f64, f64)>, CaseError> =
             (0..plan.cases.len()).into_par_iter().map(simulate).collect();
-        let (times, negotiation_s) = all.map_err(|error| refuse(&error))?.into_iter().unzip();
+        let (times, negotiation_s) = all.map_err(|error| refuse(error.into()))?.into_iter().unzip();
         let truth = truth.clone();
         Ok(Known { truth, plan, space, times, data, machine, negotiation_s })
     }
@@ -432,7 +462,7 @@ impl Noisy<'_> {
 }
 
 impl Surface for Noisy<'_> {
-    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
         self.used += 1;
         let Noise { drift, memory, block, disturbed, disturbance, cost } = self.config.noise;
         let innovation = self.normal(drift * (1.0 - memory * memory).sqrt());
@@ -505,7 +535,7 @@ mod tests {
     fn a_surface_that_cannot_be_made_is_named() {
         let mut config = config(1);
         config.surface[0].ranks = 7;
-        let problem = config.run(&path(), || ()).unwrap_err();
+        let problem = config.run(&path(), || ()).unwrap_err().to_string();
         assert!(
             problem.starts_with("surface alexnet on 7 ranks of p100-25gbe-tcp, ring: "),
             "{problem}"
@@ -517,7 +547,7 @@ mod tests {
         let refused = |change: fn(&mut Config)| {
             let mut config = config(1);
             change(&mut config);
-            config.check().unwrap_err()
+            config.check().unwrap_err().to_string()
         };
         assert_eq!(refused(|config| config.runs = 0), "runs is 0, expected at least 1");
         assert!(refused(|config| config.surface.clear()).starts_with("surface.ranks is 0"));

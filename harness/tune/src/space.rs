@@ -1,14 +1,17 @@
 //! Settings that may be chosen: a grid with Horovod's defaults and first points in it.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use super::found::Point;
 use measure::back_ends;
 use measure::config::{Axes, Case, Config};
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
+use results::names::UnknownName;
 use results::units::MIB;
 use results::units::mib;
 use transports::data_plane;
@@ -81,7 +84,7 @@ impl Pins {
     ///
     /// # Errors
     /// Which of them it contradicts.
-    pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), String> {
+    pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), PinsError> {
         let cache = if plane == CACHED { Switch::On } else { Switch::Off };
         let differs = [
             ("--fusion-threshold-mb", self.fusion_threshold_mb.is_some_and(|pinned| pinned != mib)),
@@ -91,11 +94,7 @@ impl Pins {
         ];
         match differs.iter().find(|(_, differs)| *differs) {
             None => Ok(()),
-            Some((pin, _)) => Err(format!(
-                "--check compares with what the environment says ({mib} MiB, {ms} ms, cache {}), which {pin} \
-                 leaves out; leave one of the two out",
-                if cache == Switch::On { "on" } else { "off" }
-            )),
+            Some((pin, _)) => Err(PinsError::LeavesOut { pin, mib, ms, cache }),
         }
     }
 }
@@ -109,6 +108,53 @@ pub enum Switch {
     Off,
 }
 
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if *self == Switch::On { "on" } else { "off" })
+    }
+}
+
+/// Why fixed settings contradict each other.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum PinsError {
+    /// They exclude the settings to compare with.
+    #[error(
+        "--check compares with the settings of the environment ({mib} MiB, {ms} ms, cache {cache}), which \
+         {pin} excludes; leave one of the two options out"
+    )]
+    LeavesOut {
+        /// The option that excludes them.
+        pin: &'static str,
+        /// Fusion threshold of the environment.
+        mib: f64,
+        /// Its cycle time.
+        ms: f64,
+        /// Its response cache.
+        cache: Switch,
+    },
+    /// The fusion threshold exceeds the largest buffer.
+    #[error(
+        "--fusion-threshold-mb is {pinned}, expected at most --max-buffer-mb ({most}); leave one of the \
+         two out"
+    )]
+    AboveMost {
+        /// The fusion threshold in MiB.
+        pinned: f64,
+        /// The largest buffer in MiB.
+        most: f64,
+    },
+    /// No back end has that name.
+    #[error(transparent)]
+    Transport(#[from] UnknownName),
+    /// The back end has no hierarchical allreduce.
+    #[error("{reason}")]
+    Hierarchical {
+        /// What the back end says.
+        reason: String,
+    },
+}
+
 /// What is varied for gradients of so many bytes.
 ///
 /// # Errors
@@ -118,14 +164,11 @@ pub fn axes(
     topology: &str,
     gradient_bytes: usize,
     pins: &Pins,
-) -> Result<Axes, String> {
+) -> Result<Axes, PinsError> {
     let most = pins.max_buffer_mb.unwrap_or(f64::INFINITY);
     let thresholds = match pins.fusion_threshold_mb {
         Some(pinned) if pinned > most => {
-            return Err(format!(
-                "the fusion threshold is fixed to {pinned} MiB, but buffers are to have at most {most} \
-                 MiB; leave one of the two out"
-            ));
+            return Err(PinsError::AboveMost { pinned, most });
         }
         Some(pinned) => vec![pinned],
         // The smallest that holds everything is as good as any above it; defaults are always there.
@@ -143,13 +186,13 @@ pub fn axes(
         Some(Switch::On) => &[CACHED],
         Some(Switch::Off) => &[UNCACHED],
     };
-    let unknown = || {
-        let names = back_ends::names().join(", ");
-        format!("transport \"{transport}\" is unknown; choose from {names}")
-    };
+    let unknown =
+        || UnknownName { kind: "transport", name: transport.into(), names: back_ends::names() };
     let back_end = back_ends::find(transport).ok_or_else(unknown)?;
     let hierarchical = pins.hierarchical.map(|switch| switch == Switch::On);
-    let algorithms = back_end.horovod_planes(hierarchical, topology.starts_with("1x"))?;
+    let algorithms = back_end
+        .horovod_planes(hierarchical, topology.starts_with("1x"))
+        .map_err(|reason| PinsError::Hierarchical { reason })?;
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     Ok(Axes {
         transport: vec![transport.into()],
@@ -381,11 +424,12 @@ mod tests {
             names(&pinned, &space.defaults),
             ["threads/1x2/coordinator/ring/48MiB/1ms", "threads/1x2/coordinator/ring/48MiB/5ms"]
         );
-        let refused = |pins: Pins, transport: &str| axes(transport, "1x2", 1, &pins).unwrap_err();
+        let refused =
+            |pins: Pins, transport: &str| axes(transport, "1x2", 1, &pins).unwrap_err().to_string();
         let both = Pins { max_buffer_mb: Some(16.0), ..pins.clone() };
         assert!(
             refused(both, threads::NAME)
-                .contains("fixed to 48 MiB, but buffers are to have at most 16")
+                .contains("--fusion-threshold-mb is 48, expected at most --max-buffer-mb (16)")
         );
         let hierarchical = Pins { hierarchical: Some(Switch::On), ..Pins::default() };
         assert!(refused(hierarchical.clone(), MPI).contains("needs NCCL"));

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 use rand::RngCore;
+use thiserror::Error;
 
 use super::grid::Grid;
 use measure::executor::{BlockExecutor, Ended, Order};
@@ -28,13 +29,34 @@ pub struct Observed {
     pub negotiation_s: f64,
 }
 
+/// Why a block has no result.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// It could not be run.
+    #[error("{reason}")]
+    Failed {
+        /// What the executor of blocks says.
+        reason: String,
+    },
+    /// Reduced data differ from the exact result.
+    #[error("{elements} elements of the result are wrong")]
+    Wrong {
+        /// How many elements.
+        elements: usize,
+    },
+    /// All its steps were warm-up.
+    #[error("no step was measured")]
+    NoStep,
+}
+
 /// Measures settings, which it knows by number.
 pub trait Surface {
     /// Measures a block. `Err` within: why the setting cannot be measured, which is then left out.
     ///
     /// # Errors
     /// When results cannot be written.
-    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError>;
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError>;
 
     /// How many more blocks fit into the budget.
     fn blocks_left(&self) -> usize;
@@ -79,7 +101,7 @@ impl<'m, 's> Measured<'m, 's> {
     /// When they cannot be written.
     pub fn finish(
         self,
-        failed: &BTreeMap<usize, String>,
+        failed: &BTreeMap<usize, BlockError>,
     ) -> Result<BTreeMap<usize, Row>, RecordError> {
         let (plan, launches) = (&self.grid.plan, self.site.launches);
         let mut rows = BTreeMap::new();
@@ -90,7 +112,7 @@ impl<'m, 's> Measured<'m, 's> {
         }
         for (&setting, why) in failed {
             let row = blank(plan, &plan.cases[setting], launches);
-            rows.insert(setting, Row { status: Status::Failed, reason: why.clone(), ..row });
+            rows.insert(setting, Row { status: Status::Failed, reason: why.to_string(), ..row });
         }
         for row in rows.values() {
             self.site.store.append_row(row)?;
@@ -125,7 +147,7 @@ impl<'m, 's> Measured<'m, 's> {
 }
 
 impl Surface for Measured<'_, '_> {
-    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
         let Site { all, executor, store, launches, progress, blocks } = &mut *self.site;
         let plan = &self.grid.plan;
         let planned = &plan.cases[setting];
@@ -136,7 +158,7 @@ impl Surface for Measured<'_, '_> {
             executor.run(all, Order { index: self.grid.index(setting), seed });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(why) => return Ok(Err(why)),
+            Err(reason) => return Ok(Err(BlockError::Failed { reason })),
         };
         let block = block_of(plan, planned, (number, *blocks, launches.len()), &outcome);
         store.append_block(&block)?;
@@ -168,10 +190,10 @@ fn observed(
     planned: &Planned,
     block: &Block,
     outcome: &Outcome,
-) -> Result<Observed, String> {
+) -> Result<Observed, BlockError> {
     let wrong: usize = block.samples.iter().map(|sample| sample.wrong).sum();
     if wrong > 0 {
-        return Err(format!("{wrong} elements are wrong"));
+        return Err(BlockError::Wrong { elements: wrong });
     }
     let element_bytes = planned.framework.wire(plan.config.dtype()).size_bytes();
     let warmup = plan.config.measure.warmup_steps;
@@ -195,6 +217,6 @@ fn observed(
         })
         .collect();
     let negotiation_s = median(negotiations).unwrap_or_default();
-    let step = summary(&[block], |sample| sample.time_us).ok_or("no step was measured")?;
+    let step = summary(&[block], |sample| sample.time_us).ok_or(BlockError::NoStep)?;
     Ok(Observed { step_s: step.p50 * 1e-6, messages, negotiation_s })
 }

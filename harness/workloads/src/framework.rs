@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::groups::Groups;
 use crate::workload::Workload;
 use algorithms::control::Reduction;
+use results::toml_file::{Invalid, within};
 
 /// The options, under Horovod's names.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -91,41 +92,40 @@ impl Compression {
 /// More passes than this are taken for a mistake.
 const MOST_PASSES: usize = 65536;
 
+/// The key that errors name.
+const PREDIVIDE: &str = "gradient_predivide_factor";
+
 impl Framework {
     /// Refuses options that contradict themselves or the gradients' type and reduction.
     ///
     /// # Errors
     /// The key, what was found, what was expected.
-    pub fn check(&self, dtype: DataType, op: ReduceOp) -> Result<(), String> {
+    pub fn check(&self, dtype: DataType, op: ReduceOp) -> Result<(), Invalid> {
+        self.check_keys(dtype, op).map_err(|problem| problem.below("framework."))
+    }
+
+    fn check_keys(&self, dtype: DataType, op: ReduceOp) -> Result<(), Invalid> {
         let passes = self.backward_passes_per_step;
-        if !(1..=MOST_PASSES).contains(&passes) {
-            return Err(format!(
-                "framework.backward_passes_per_step is {passes}, expected 1 to {MOST_PASSES}"
-            ));
-        }
+        within("backward_passes_per_step", passes as f64, 1.0, MOST_PASSES as f64)?;
         if passes > 1 && !matches!(op, ReduceOp::Sum | ReduceOp::Average) {
-            return Err(format!(
-                "framework.backward_passes_per_step is {passes}, which adds gradients up, but data.op \
-                 is {}; use sum or average",
-                op.name()
-            ));
+            let expected = format!("1, since data.op is {}", op.name());
+            return Err(Invalid::value("backward_passes_per_step", passes, expected)
+                .with_advice("gradients of several passes are summed: use sum or average"));
         }
         if self.average_aggregated_gradients && dtype.is_integer() {
-            return Err(format!(
-                "framework.average_aggregated_gradients would have to round {}; leave it out, or use \
-                 a floating-point type",
-                dtype.name()
-            ));
+            let expected = format!("false, since the average of {} would be rounded", dtype.name());
+            return Err(Invalid::value("average_aggregated_gradients", true, expected)
+                .with_advice("leave it out, or use a floating-point type"));
         }
         for (key, factor) in [
-            ("gradient_predivide_factor", self.gradient_predivide_factor),
+            (PREDIVIDE, self.gradient_predivide_factor),
             ("prescale_factor", self.prescale_factor),
             ("postscale_factor", self.postscale_factor),
         ] {
-            check_factor(factor, key, dtype, op).map_err(|why| format!("framework.{key} {why}"))?;
+            check_factor(factor, key, dtype, op)?;
         }
         match &self.groups {
-            Some(groups) => groups.check().map_err(|why| format!("framework.groups {why}")),
+            Some(groups) => groups.check().map_err(|cause| Invalid::because("groups", cause)),
             None => Ok(()),
         }
     }
@@ -165,31 +165,29 @@ impl Framework {
         &self,
         workload: &Workload,
         by_algorithm: Option<usize>,
-    ) -> Result<Vec<Vec<TensorId>>, String> {
+    ) -> Result<Vec<Vec<TensorId>>, Invalid> {
         match self.groups.clone().or(by_algorithm.map(Groups::Even)) {
             Some(groups) => {
-                groups.of(workload).map_err(|problem| format!("framework.groups {problem}"))
+                groups.of(workload).map_err(|cause| Invalid::because("framework.groups", cause))
             }
             None => Ok(Vec::new()),
         }
     }
 }
 
-fn check_factor(factor: f64, key: &str, dtype: DataType, op: ReduceOp) -> Result<(), String> {
+fn check_factor(factor: f64, key: &str, dtype: DataType, op: ReduceOp) -> Result<(), Invalid> {
     if !(factor.is_normal() && factor > 0.0) {
-        return Err(format!("is {factor}, expected a number above 0"));
+        return Err(Invalid::value(key, factor, "a number above 0"));
     }
-    let averages = key == "gradient_predivide_factor";
+    let averages = key == PREDIVIDE;
     let fits = op == ReduceOp::Average || (op == ReduceOp::Sum && !averages);
     if factor == 1.0 || (fits && !dtype.is_integer()) {
         Ok(())
     } else {
-        Err(format!(
-            "is {factor}, but gradients are {} and data.op is {}; use {} of a floating-point type",
-            dtype.name(),
-            op.name(),
-            if averages { "the average" } else { "the sum or average" }
-        ))
+        let expected = format!("1 for the {} of {}", op.name(), dtype.name());
+        let ops = if averages { "the average" } else { "the sum or average" };
+        Err(Invalid::value(key, factor, expected)
+            .with_advice(format!("other factors need {ops} of a floating-point type")))
     }
 }
 
@@ -202,7 +200,7 @@ mod tests {
         let check = |text: &str, dtype, op| -> Result<(), String> {
             let framework: Framework =
                 toml::from_str(text).map_err(|error| error.message().to_string())?;
-            framework.check(dtype, op)
+            framework.check(dtype, op).map_err(|problem| problem.to_string())
         };
         use DataType::{F32, I32};
         use ReduceOp::{Average, Max, Sum};
@@ -232,13 +230,13 @@ mod tests {
                 "backward_passes_per_step = 2",
                 F32,
                 Max,
-                "framework.backward_passes_per_step is 2, which adds gradients up, but data.op is max",
+                "framework.backward_passes_per_step is 2, expected 1, since data.op is max; gradients of",
             ),
             (
                 "average_aggregated_gradients = true",
                 I32,
                 Sum,
-                "framework.average_aggregated_gradients would have to round i32; leave it out",
+                "framework.average_aggregated_gradients is true, expected false, since the average of i32",
             ),
             (
                 "compression = \"fp8\"",
@@ -269,16 +267,16 @@ mod tests {
                 "gradient_predivide_factor = 2",
                 F32,
                 Sum,
-                "framework.gradient_predivide_factor is 2, but gradients are f32 and data.op is sum; \
-                 use the average of a floating-point type",
+                "framework.gradient_predivide_factor is 2, expected 1 for the sum of f32; other \
+                 factors need the average of a floating-point type",
             ),
             (
                 "prescale_factor = 2",
                 I32,
                 Sum,
-                "framework.prescale_factor is 2, but gradients are i32 and data.op is sum; use the sum",
+                "framework.prescale_factor is 2, expected 1 for the sum of i32; other factors need the sum",
             ),
-            ("groups = 0", F32, Sum, "framework.groups is 0, expected at least 1"),
+            ("groups = 0", F32, Sum, "framework.groups: found 0 groups, expected at least 1"),
             (
                 "groups = 1.5",
                 F32,
@@ -289,13 +287,13 @@ mod tests {
                 "groups = \"rows\"",
                 F32,
                 Sum,
-                "framework.groups \"rows\" is unknown; choose \"layers\"",
+                "framework.groups: \"rows\" is unknown, expected \"layers\", a number of groups",
             ),
             (
                 "groups = [[\"a\"], [\"a\"]]",
                 F32,
                 Sum,
-                "framework.groups names gradient \"a\" twice",
+                "framework.groups: gradient \"a\" is listed twice",
             ),
             (
                 "passes = 2",

@@ -10,6 +10,7 @@ use std::fmt;
 use algorithms::control::{TensorId, Tensors};
 use algorithms::grouped::split;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::workload::Workload;
 
@@ -28,29 +29,65 @@ pub enum Groups {
 /// The rule by which gradients whose names are equal up to the last dot form a group.
 const LAYERS: &str = "layers";
 
+/// Why gradients cannot be split into groups.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum GroupsError {
+    /// No groups were asked for.
+    #[error("found 0 groups, expected at least 1; leave the key out for no groups")]
+    Zero,
+    /// No rule has that name.
+    #[error(
+        "\"{name}\" is unknown, expected \"{LAYERS}\", a number of groups, or a list of lists of names"
+    )]
+    UnknownRule {
+        /// The name.
+        name: String,
+    },
+    /// A list holds an empty list.
+    #[error("a group is empty, expected at least one gradient in each")]
+    EmptyGroup,
+    /// A gradient is listed twice.
+    #[error("gradient \"{name}\" is listed twice, expected at most once")]
+    Twice {
+        /// The gradient.
+        name: String,
+    },
+    /// The workload has no gradient of that name.
+    #[error(
+        "workload {workload} has no gradient \"{name}\"; its {count} gradients begin with \"{first}\""
+    )]
+    UnknownGradient {
+        /// The gradient that is listed.
+        name: String,
+        /// The workload.
+        workload: String,
+        /// How many gradients it has.
+        count: usize,
+        /// The first of them.
+        first: String,
+    },
+}
+
 impl Groups {
     /// Refuses what no workload can have.
     ///
     /// # Errors
-    /// What was found and what was expected.
-    pub fn check(&self) -> Result<(), String> {
+    /// For 0 groups, an unknown rule, an empty group, or a gradient in two groups.
+    pub fn check(&self) -> Result<(), GroupsError> {
         match self {
-            Groups::Even(0) => Err("is 0, expected at least 1; leave it out for no groups".into()),
-            Groups::Named(name) if name != LAYERS => Err(format!(
-                "\"{name}\" is unknown; choose \"{LAYERS}\", a number of groups, or a list of lists \
-                 of names"
-            )),
+            Groups::Even(0) => Err(GroupsError::Zero),
+            Groups::Named(name) if name != LAYERS => {
+                Err(GroupsError::UnknownRule { name: name.clone() })
+            }
             Groups::Listed(lists) if lists.iter().any(Vec::is_empty) => {
-                Err("has an empty list; a group needs at least one gradient".into())
+                Err(GroupsError::EmptyGroup)
             }
             Groups::Listed(lists) => {
                 let mut names: Vec<&String> = lists.iter().flatten().collect();
                 names.sort();
                 match names.windows(2).find(|pair| pair[0] == pair[1]) {
-                    Some(pair) => Err(format!(
-                        "names gradient \"{}\" twice; a gradient belongs to one group",
-                        pair[0]
-                    )),
+                    Some(pair) => Err(GroupsError::Twice { name: pair[0].clone() }),
                     None => Ok(()),
                 }
             }
@@ -61,8 +98,8 @@ impl Groups {
     /// The gradients of each group, by their positions in the workload.
     ///
     /// # Errors
-    /// As [`Self::check`], or a name that is no gradient's.
-    pub fn of(&self, workload: &Workload) -> Result<Vec<Vec<TensorId>>, String> {
+    /// As [`Self::check`], or for a name that is no gradient's.
+    pub fn of(&self, workload: &Workload) -> Result<Vec<Vec<TensorId>>, GroupsError> {
         self.check()?;
         let gradients = &workload.gradients;
         match self {
@@ -98,19 +135,16 @@ fn layers(workload: &Workload) -> Vec<Vec<TensorId>> {
     layers
 }
 
-fn listed(lists: &[Vec<String>], workload: &Workload) -> Result<Vec<Vec<TensorId>>, String> {
+fn listed(lists: &[Vec<String>], workload: &Workload) -> Result<Vec<Vec<TensorId>>, GroupsError> {
     let gradients = workload.gradients.iter().enumerate();
     let mut left: HashMap<&str, TensorId> =
         gradients.map(|(id, gradient)| (gradient.name.as_str(), id)).collect();
     let mut id = |name: &String| {
-        left.remove(name.as_str()).ok_or_else(|| {
-            format!(
-                "names gradient \"{name}\", which {} does not have; its {} gradients begin with \
-                 \"{}\"",
-                workload.name,
-                workload.gradients.len(),
-                workload.gradients.first().map_or("", |first| &first.name),
-            )
+        left.remove(name.as_str()).ok_or_else(|| GroupsError::UnknownGradient {
+            name: name.clone(),
+            workload: workload.name.clone(),
+            count: workload.gradients.len(),
+            first: workload.gradients.first().map_or(String::new(), |first| first.name.clone()),
         })
     };
     let groups = lists.iter().map(|names| names.iter().map(&mut id).collect());
@@ -260,18 +294,18 @@ mod tests {
     #[test]
     fn mistakes_say_what_was_expected() {
         for (groups, expected) in [
-            (Groups::Even(0), "is 0, expected at least 1"),
-            (Groups::Named("layer".into()), "\"layer\" is unknown; choose \"layers\", a number"),
-            (listed(&[&["scale"], &[]]), "has an empty list; a group needs"),
-            (listed(&[&["scale", "scale"]]), "names gradient \"scale\" twice; a gradient"),
-            (listed(&[&["scale"], &["scale"]]), "names gradient \"scale\" twice; a gradient"),
+            (Groups::Even(0), "found 0 groups, expected at least 1"),
+            (Groups::Named("layer".into()), "\"layer\" is unknown, expected \"layers\", a number"),
+            (listed(&[&["scale"], &[]]), "a group is empty, expected at least one"),
+            (listed(&[&["scale", "scale"]]), "gradient \"scale\" is listed twice"),
+            (listed(&[&["scale"], &["scale"]]), "gradient \"scale\" is listed twice"),
             (
                 listed(&[&["fc.weight", "fc.wieght"]]),
-                "names gradient \"fc.wieght\", which five does not have; its 5 gradients begin with \
+                "workload five has no gradient \"fc.wieght\"; its 5 gradients begin with \
                  \"conv.weight\"",
             ),
         ] {
-            let error = groups.of(&workload()).unwrap_err();
+            let error = groups.of(&workload()).unwrap_err().to_string();
             assert!(error.starts_with(expected), "{error}");
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use algorithms::control::{DataType, ReduceOp, Tensor};
 use thiserror::Error;
 
+use self::from_timeline::TimelineGap;
 use crate::trace::read::TimelineError;
 use results::shipped::{beside_or_shipped, find};
 use results::toml_file::advice;
@@ -61,18 +62,20 @@ pub enum WorkloadError {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: std::io::Error,
     },
     /// The timeline is not there, or is none.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
-    /// The timeline does not tell what a workload needs.
+    /// The timeline lacks what a workload needs.
     #[error("{}: {problem}", path.display())]
-    Untold {
+    Incomplete {
         /// The file.
         path: PathBuf,
         /// What is missing, and what to do.
-        problem: String,
+        #[source]
+        problem: TimelineGap,
     },
     /// A line is not what it should be.
     #[error("{}:{line}: {problem}", path.display())]
@@ -82,8 +85,91 @@ pub enum WorkloadError {
         /// The line, from 1.
         line: u64,
         /// What was found and what was expected.
-        problem: String,
+        #[source]
+        problem: TableError,
     },
+}
+
+/// What is wrong with a line of a list of gradients, or of their ready times.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TableError {
+    /// The line is no CSV.
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+    /// A line is longer or shorter than the first.
+    #[error("{found} fields, expected {expected} as in the first line")]
+    Fields {
+        /// Fields of the line.
+        found: u64,
+        /// Fields of the first line.
+        expected: u64,
+    },
+    /// A column is missing.
+    #[error("column \"{column}\" is missing; found {found}")]
+    Column {
+        /// The column.
+        column: String,
+        /// The first line.
+        found: String,
+    },
+    /// A field cannot be read.
+    #[error("{column} is \"{found}\", expected {expected}")]
+    Field {
+        /// Its column.
+        column: String,
+        /// The field.
+        found: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A number lies out of its range.
+    #[error("{column} is {found}, expected {expected}")]
+    Value {
+        /// Its column.
+        column: &'static str,
+        /// The number.
+        found: String,
+        /// What was expected.
+        expected: String,
+    },
+    /// Another gradient has that index.
+    #[error("gradient {index} is \"{expected}\", found \"{found}\"")]
+    Name {
+        /// The gradient's index.
+        index: usize,
+        /// Its name.
+        expected: String,
+        /// The name in this line.
+        found: String,
+    },
+    /// Two gradients have one name.
+    #[error("gradient \"{name}\" is defined twice; give each gradient a name of its own")]
+    DefinedTwice {
+        /// The name.
+        name: String,
+    },
+    /// A gradient becomes ready twice.
+    #[error("gradient \"{name}\" is ready twice, expected one line for each gradient")]
+    ReadyTwice {
+        /// The gradient.
+        name: String,
+    },
+    /// A gradient is missing among the ready times.
+    #[error("gradient \"{name}\" never becomes ready; add a line for it")]
+    NeverReady {
+        /// The gradient.
+        name: String,
+    },
+    /// The list is empty.
+    #[error("no gradients; expected one line for each")]
+    Empty,
+}
+
+impl TableError {
+    fn value(column: &'static str, found: impl ToString, expected: impl Into<String>) -> Self {
+        TableError::Value { column, found: found.to_string(), expected: expected.into() }
+    }
 }
 
 /// Which models there are where one was looked for, and beside the program; empty if there are none.
@@ -118,23 +204,22 @@ impl Workload {
             let index: usize = row.number(0, "a number, counting from 0")?;
             if index != gradients.len() {
                 let next = gradients.len();
-                return Err(row.malformed(format!("index is {index}, expected {next}")));
+                return Err(row.malformed(TableError::value("index", index, next.to_string())));
             }
             let shape = row.shape(2)?;
             let elements: u64 = row.number(3, "a number of elements")?;
             if shape.iter().product::<u64>() != elements {
-                let shape = row.field(2);
-                let problem = format!("elements is {elements}, but the shape {shape} has another");
-                return Err(row.malformed(problem));
+                let expected = format!("the product of the shape {}", row.field(2));
+                return Err(row.malformed(TableError::value("elements", elements, expected)));
             }
             let name = row.field(1).to_string();
             if gradients.iter().any(|gradient| gradient.name == name) {
-                return Err(row.malformed(format!("gradient \"{name}\" comes twice")));
+                return Err(row.malformed(TableError::DefinedTwice { name }));
             }
             gradients.push(Gradient { name, shape, ready_fraction: f64::NAN });
         }
         if gradients.is_empty() {
-            return Err(table.malformed("no gradients; expected one line for each".into()));
+            return Err(table.malformed(TableError::Empty));
         }
         let ready = path.with_extension("ready.csv");
         let ready_assumed = !ready.exists();
@@ -187,19 +272,20 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
         let fraction: f64 = row.number(4, "a fraction between 0 and 1")?;
         let count = gradients.len();
         let Some(gradient) = gradients.get_mut(index) else {
-            return Err(row.malformed(format!("index is {index}, but there are {count} gradients")));
+            let expected = format!("less than {count}, the number of gradients");
+            return Err(row.malformed(TableError::value("index", index, expected)));
         };
         if gradient.name != row.field(2) {
-            let problem =
-                format!("gradient {index} is \"{}\", found \"{}\"", gradient.name, row.field(2));
-            return Err(row.malformed(problem));
+            let (expected, found) = (gradient.name.clone(), row.field(2).to_string());
+            return Err(row.malformed(TableError::Name { index, expected, found }));
         }
         if !(before..=1.0).contains(&fraction) {
-            let problem = format!("bwd_flop_frac is {fraction}, expected {before} to 1");
-            return Err(row.malformed(problem));
+            let expected = format!("{before} to 1");
+            return Err(row.malformed(TableError::value("bwd_flop_frac", fraction, expected)));
         }
         if !gradient.ready_fraction.is_nan() {
-            return Err(row.malformed(format!("gradient \"{}\" is ready twice", gradient.name)));
+            let name = gradient.name.clone();
+            return Err(row.malformed(TableError::ReadyTwice { name }));
         }
         gradient.ready_fraction = fraction;
         before = fraction;
@@ -207,7 +293,7 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
     }
     match gradients.iter().find(|gradient| gradient.ready_fraction.is_nan()) {
         Some(missing) => {
-            Err(table.malformed(format!("gradient \"{}\" never becomes ready", missing.name)))
+            Err(table.malformed(TableError::NeverReady { name: missing.name.clone() }))
         }
         None => Ok(order),
     }
@@ -233,13 +319,12 @@ impl Table {
         let file = fs::File::open(path).map_err(unreadable)?;
         let mut reader = csv::Reader::from_reader(file);
         let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };
-        let header = reader.headers().map_err(|error| malformed(error.to_string()))?;
+        let header = reader.headers().map_err(|error| malformed(error.into()))?;
         let column = |name: &&str| {
-            let found = header.iter().collect::<Vec<_>>().join(",");
-            header
-                .iter()
-                .position(|field| field == *name)
-                .ok_or_else(|| malformed(format!("column \"{name}\" is missing; found {found}")))
+            header.iter().position(|field| field == *name).ok_or_else(|| {
+                let found = header.iter().collect::<Vec<_>>().join(",");
+                malformed(TableError::Column { column: name.to_string(), found })
+            })
         };
         let columns = names.iter().map(column).collect::<Result<_, _>>()?;
         let names = names.iter().map(|name| name.to_string()).collect();
@@ -256,18 +341,18 @@ impl Table {
             }
             Err(error) => {
                 self.line = error.position().map_or(self.line + 1, csv::Position::line);
-                let problem = match error.kind() {
-                    csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
-                        format!("{len} fields, expected {expected_len} as in the first line")
-                    }
-                    _ => error.to_string(),
+                let problem = match *error.kind() {
+                    csv::ErrorKind::UnequalLengths {
+                        expected_len: expected, len: found, ..
+                    } => TableError::Fields { found, expected },
+                    _ => error.into(),
                 };
                 Err(self.malformed(problem))
             }
         }
     }
 
-    fn malformed(&self, problem: String) -> WorkloadError {
+    fn malformed(&self, problem: TableError) -> WorkloadError {
         WorkloadError::Malformed { path: self.path.clone(), line: self.line, problem }
     }
 }
@@ -277,28 +362,29 @@ impl Row<'_> {
         &self.record[self.table.columns[column]]
     }
 
-    fn malformed(&self, problem: String) -> WorkloadError {
+    fn malformed(&self, problem: TableError) -> WorkloadError {
         self.table.malformed(problem)
     }
 
     fn number<N: std::str::FromStr>(
         &self,
         column: usize,
-        expected: &str,
+        expected: &'static str,
     ) -> Result<N, WorkloadError> {
-        let (name, found) = (&self.table.names[column], self.field(column));
-        found
-            .parse()
-            .map_err(|_| self.malformed(format!("{name} is \"{found}\", expected {expected}")))
+        self.field(column).parse().map_err(|_| self.unread(column, expected))
+    }
+
+    fn unread(&self, column: usize, expected: &'static str) -> WorkloadError {
+        let (column, found) = (self.table.names[column].clone(), self.field(column).to_string());
+        self.malformed(TableError::Field { column, found, expected })
     }
 
     /// `64x3x7x7`, or nothing for a scalar.
     fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
         let field = self.field(column);
         let dims = field.split('x').filter(|_| !field.is_empty());
-        dims.map(|dim| dim.parse().ok()).collect::<Option<_>>().ok_or_else(|| {
-            self.malformed(format!("shape is \"{field}\", expected dimensions such as 64x3x7x7"))
-        })
+        let dims = dims.map(|dim| dim.parse().ok()).collect::<Option<_>>();
+        dims.ok_or_else(|| self.unread(column, "dimensions such as 64x3x7x7"))
     }
 }
 
@@ -350,7 +436,7 @@ mod tests {
             (
                 SHAPES.replace("2x3,6", "2x3,7"),
                 READY.to_string(),
-                "tiny.csv:2: elements is 7, but the shape 2x3 has another",
+                "tiny.csv:2: elements is 7, expected the product of the shape 2x3",
             ),
             (
                 SHAPES.replace("2x3", "2*3"),
@@ -360,7 +446,8 @@ mod tests {
             (
                 SHAPES.replace("conv.bias", "conv.weight"),
                 READY.to_string(),
-                "tiny.csv:3: gradient \"conv.weight\" comes twice",
+                "tiny.csv:3: gradient \"conv.weight\" is defined twice; give each gradient a name of its \
+                 own",
             ),
             (
                 SHAPES.replace("1,conv", "5,conv"),
@@ -395,7 +482,7 @@ mod tests {
             (
                 SHAPES.to_string(),
                 READY.replace("1,0,conv.weight,6,1.0\n", ""),
-                "tiny.ready.csv:2: gradient \"conv.weight\" never becomes ready",
+                "tiny.ready.csv:2: gradient \"conv.weight\" never becomes ready; add a line for it",
             ),
             (
                 SHAPES.to_string(),

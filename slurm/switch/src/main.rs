@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
+use thiserror::Error;
 
 use links::Shape;
 use switch::Switch;
@@ -53,17 +54,27 @@ fn main() -> Result<()> {
     Ok(())
 }
 
+/// A text that is no rate.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("expected a whole number above 0 with a unit: 100mbit, 1gbit or 10gbit")]
+struct RateError;
+
 /// `100mbit`, `1gbit`: as the kernel's `tc` writes rates, in powers of 1000.
-fn bits_per_s(text: &str) -> Result<u64, String> {
+fn bits_per_s(text: &str) -> Result<u64, RateError> {
     let units = [("kbit", 1_000), ("mbit", 1_000_000), ("gbit", 1_000_000_000)];
     let rate = units.iter().find_map(|&(unit, scale)| {
         text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(scale).filter(|&rate| rate > 0)
     });
-    rate.ok_or_else(|| format!("\"{text}\" is no rate; write 100mbit, 1gbit or 10gbit"))
+    rate.ok_or(RateError)
 }
 
+/// A text that is no delay.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("expected a whole number with a unit, up to 10s: 50us or 1ms")]
+struct DelayError;
+
 /// `50us`, `1ms`: up to 10 s.
-fn delay(text: &str) -> Result<Duration, String> {
+fn delay(text: &str) -> Result<Duration, DelayError> {
     let units = [("us", 1), ("ms", 1_000), ("s", 1_000_000)];
     let delay_us = units.iter().find_map(|&(unit, scale)| {
         text.strip_suffix(unit)?
@@ -72,8 +83,7 @@ fn delay(text: &str) -> Result<Duration, String> {
             .checked_mul(scale)
             .filter(|&us| us <= 10_000_000)
     });
-    let delay = delay_us.map(Duration::from_micros);
-    delay.ok_or_else(|| format!("\"{text}\" is no delay up to 10 s; write 50us or 1ms"))
+    delay_us.map(Duration::from_micros).ok_or(DelayError)
 }
 
 #[cfg(test)]

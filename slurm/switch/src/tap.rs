@@ -33,6 +33,9 @@ pub struct Tap(File);
 
 impl Tap {
     /// Creates the interface `name` in the network namespace of this process.
+    ///
+    /// # Errors
+    /// When the system refuses, as without the capability to administer networks.
     pub fn create(name: &str) -> Result<Tap, TapError> {
         let open =
             OpenOptions::new().read(true).write(true).custom_flags(libc::O_NONBLOCK).open(DEVICE);
@@ -57,11 +60,17 @@ impl Tap {
     }
 
     /// Reads one frame; `WouldBlock` if there is none, another error if the interface is gone.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn read(&self, frame: &mut [u8]) -> io::Result<usize> {
         (&self.0).read(frame)
     }
 
     /// Hands one frame to the interface.
+    ///
+    /// # Errors
+    /// When the system refuses.
     pub fn write(&self, frame: &[u8]) -> io::Result<()> {
         (&self.0).write(frame).map(drop)
     }

@@ -84,6 +84,9 @@ fn once(command: &[&str]) -> Result<String, AskError> {
 }
 
 /// The answer in what a client left.
+///
+/// # Errors
+/// When there is no such client, or it failed.
 pub fn read(command: &[&str], output: std::io::Result<Output>) -> Result<String, AskError> {
     let failed = |said: String| AskError::Failed { command: line(command), said };
     let output = match output {

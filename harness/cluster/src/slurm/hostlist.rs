@@ -17,7 +17,43 @@ pub struct HostlistError {
     /// The list.
     pub list: String,
     /// What was found, what was expected.
-    pub problem: String,
+    #[source]
+    pub problem: HostlistProblem,
+}
+
+/// What is wrong with a node list.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum HostlistProblem {
+    /// Two commas follow each other, or a comma ends the list.
+    #[error("a name is empty; write names separated by single commas")]
+    EmptyName,
+    /// A bracket has no partner.
+    #[error("'{bracket}' at character {place} has no partner")]
+    Bracket {
+        /// The bracket.
+        bracket: char,
+        /// Its place, from 1.
+        place: usize,
+    },
+    /// A bracket is open where the list ends.
+    #[error("a '[' is not closed")]
+    Open,
+    /// What is between brackets is no range.
+    #[error("\"{range}\" is no range; write a number (7) or two (001-003)")]
+    Range {
+        /// What was found.
+        range: String,
+    },
+    /// A range ends before it begins.
+    #[error("the range \"{range}\" runs backwards; write the smaller number first")]
+    Backwards {
+        /// The range.
+        range: String,
+    },
+    /// There are more than [`MOST_NODES`].
+    #[error("it names more than {MOST_NODES} nodes")]
+    TooMany,
 }
 
 /// The names of a list, in its order. Zeros that pad a range's first number pad all of it.
@@ -25,14 +61,14 @@ pub struct HostlistError {
 /// # Errors
 /// When brackets, ranges or names make no sense, or there are more than [`MOST_NODES`].
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
-    let refuse = |problem: String| HostlistError { list: list.into(), problem };
+    let refuse = |problem| HostlistError { list: list.into(), problem };
     let mut names = Vec::new();
     if list.is_empty() {
         return Ok(names);
     }
     for item in split(list).map_err(refuse)? {
         if item.is_empty() {
-            return Err(refuse("a name is empty; write names separated by single commas".into()));
+            return Err(refuse(HostlistProblem::EmptyName));
         }
         names.extend(expand_item(item, MOST_NODES - names.len()).map_err(refuse)?);
     }
@@ -40,14 +76,14 @@ pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
 }
 
 /// Cuts at the commas outside of brackets.
-fn split(list: &str) -> Result<Vec<&str>, String> {
+fn split(list: &str) -> Result<Vec<&str>, HostlistProblem> {
     let (mut items, mut start, mut inside) = (Vec::new(), 0, false);
     for (at, character) in list.char_indices() {
         match (character, inside) {
             ('[', false) => inside = true,
             (']', true) => inside = false,
             ('[', true) | (']', false) => {
-                return Err(format!("'{character}' at character {} has no partner", at + 1));
+                return Err(HostlistProblem::Bracket { bracket: character, place: at + 1 });
             }
             (',', false) => {
                 items.push(&list[start..at]);
@@ -57,11 +93,11 @@ fn split(list: &str) -> Result<Vec<&str>, String> {
         }
     }
     items.push(&list[start..]);
-    if inside { Err("a '[' is not closed".into()) } else { Ok(items) }
+    if inside { Err(HostlistProblem::Open) } else { Ok(items) }
 }
 
 /// The names of `m[1-2]x[0-1]`: the last bracket changes fastest.
-fn expand_item(item: &str, most: usize) -> Result<Vec<String>, String> {
+fn expand_item(item: &str, most: usize) -> Result<Vec<String>, HostlistProblem> {
     let (mut names, mut rest) = (vec![String::new()], item);
     while let Some((text, after)) = rest.split_once('[') {
         let (ranges, after) = after.split_once(']').expect("brackets were paired");
@@ -73,29 +109,25 @@ fn expand_item(item: &str, most: usize) -> Result<Vec<String>, String> {
         rest = after;
     }
     names.iter_mut().for_each(|name| name.push_str(rest));
-    if names.len() > most { Err(too_many()) } else { Ok(names) }
+    if names.len() > most { Err(HostlistProblem::TooMany) } else { Ok(names) }
 }
 
 /// The numbers of `001-003,7`.
-fn expand_ranges(ranges: &str, most: usize) -> Result<Vec<String>, String> {
+fn expand_ranges(ranges: &str, most: usize) -> Result<Vec<String>, HostlistProblem> {
     let mut numbers = Vec::new();
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        let wrong = || format!("\"{range}\" is no range; write a number (7) or two (001-003)");
+        let wrong = || HostlistProblem::Range { range: range.into() };
         let (from, to) = (number(first).ok_or_else(wrong)?, number(last).ok_or_else(wrong)?);
         if to < from {
-            return Err(format!("the range \"{range}\" runs backwards"));
+            return Err(HostlistProblem::Backwards { range: range.into() });
         }
         if to - from >= (most - numbers.len().min(most)) as u64 {
-            return Err(too_many());
+            return Err(HostlistProblem::TooMany);
         }
         numbers.extend((from..=to).map(|value| format!("{value:0width$}", width = first.len())));
     }
     Ok(numbers)
-}
-
-fn too_many() -> String {
-    format!("it names more than {MOST_NODES} nodes")
 }
 
 fn number(digits: &str) -> Option<u64> {

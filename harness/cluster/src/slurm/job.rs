@@ -8,6 +8,7 @@ use jiff::tz::TimeZone;
 use thiserror::Error;
 
 use super::ask::{AskError, ask};
+use super::hostlist::HostlistError;
 use super::{hostlist, time_limit};
 
 /// The job.
@@ -43,7 +44,31 @@ pub struct JobError {
     /// Its number.
     pub id: String,
     /// What was found, what was expected.
-    pub problem: String,
+    #[source]
+    pub problem: JobProblem,
+}
+
+/// What is wrong with the variables of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum JobProblem {
+    /// No variable names the nodes.
+    #[error(
+        "SLURM_JOB_NODELIST is not set, so its nodes are unknown; start this from its batch script or \
+         salloc"
+    )]
+    NoNodes,
+    /// The list of nodes cannot be read.
+    #[error("SLURM_JOB_NODELIST: {0}")]
+    Nodes(#[from] HostlistError),
+    /// A variable holds no number.
+    #[error("{variable} is \"{found}\", expected a number")]
+    Number {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        found: String,
+    },
 }
 
 impl Job {
@@ -64,21 +89,16 @@ impl Job {
         ask: impl Fn(&[&str]) -> Result<String, AskError>,
     ) -> Result<Option<Job>, JobError> {
         let Some(id) = variable("SLURM_JOB_ID") else { return Ok(None) };
-        let refuse = |problem: String| JobError { id: id.clone(), problem };
+        let refuse = |problem| JobError { id: id.clone(), problem };
         let Some(list) = variable("SLURM_JOB_NODELIST") else {
-            return Err(refuse(
-                "SLURM_JOB_NODELIST is not set, so its nodes are unknown; start this from its \
-                 batch script or salloc"
-                    .into(),
-            ));
+            return Err(refuse(JobProblem::NoNodes));
         };
-        let nodes = hostlist::expand(&list)
-            .map_err(|error| refuse(format!("SLURM_JOB_NODELIST: {error}")))?;
+        let nodes = hostlist::expand(&list).map_err(|error| refuse(error.into()))?;
         let number = |name: &str| match variable(name) {
             None => Ok(None),
             Some(text) => match text.parse::<u32>() {
                 Ok(number) => Ok(Some(number)),
-                Err(_) => Err(refuse(format!("{name} is \"{text}\", expected a number"))),
+                Err(_) => Err(refuse(JobProblem::Number { variable: name.into(), found: text })),
             },
         };
         let array = variable("SLURM_ARRAY_JOB_ID").zip(variable("SLURM_ARRAY_TASK_ID"));

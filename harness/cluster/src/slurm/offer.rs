@@ -55,7 +55,7 @@ pub enum Verdict {
     Fits,
     /// The file says nothing about it; what it means for a sweep.
     Reported(String),
-    /// Nobody here can say.
+    /// It cannot be checked here; why.
     Unknown(String),
     /// The file is wrong; what to do.
     Contradicts(String),
@@ -190,7 +190,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             verdict: match site.cpus_per_node {
                 None => Verdict::Reported(String::new()),
                 Some(count) if cpus == [count] => Verdict::Fits,
-                Some(_) => Verdict::Contradicts("correct it".into()),
+                Some(_) => Verdict::Contradicts("write the number that Slurm reports".into()),
             },
         },
         Finding {
@@ -212,7 +212,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
             verdict: match site.gpus_per_node {
                 0 if most > 0 => Verdict::Reported("jobs do not ask for them".into()),
                 count if count <= most => Verdict::Fits,
-                _ => Verdict::Contradicts(format!("at most {most} can be had")),
+                _ => Verdict::Contradicts(format!("a node has at most {most}")),
             },
         },
     ]
@@ -234,14 +234,14 @@ fn policy(site: &Site, name: &str, partitions: &Result<String, AskError>) -> Vec
             Some(name) if slurm == "ALL" || slurm.split(',').any(|allowed| allowed == name) => {
                 Verdict::Fits
             }
-            Some(_) => Verdict::Contradicts("the partition does not take it".into()),
+            Some(_) => Verdict::Contradicts("the partition does not allow it".into()),
         };
         let (site, slurm) = (value.clone().unwrap_or("-".into()), format!("{slurm} allowed"));
         Finding { key, site, slurm, verdict }
     };
     let limit = field(shown, "MaxTime").unwrap_or("?");
     let meaning = match time_limit::parse(limit) {
-        Ok(Some(seconds)) if seconds < 3600 => "give --time; the script asks for an hour",
+        Ok(Some(seconds)) if seconds < 3600 => "give --time, since the script asks for an hour",
         _ => "",
     };
     vec![
@@ -280,11 +280,11 @@ fn preemption(answers: &Answers, partition: Option<&str>) -> Vec<Finding> {
     let of_partition = of_partition.and_then(|shown| field(shown, "PreemptMode"));
     let mode = of_partition.or(setting(config, "PreemptMode")).unwrap_or("?");
     let after = match mode.to_ascii_uppercase() {
-        mode if mode.contains("REQUEUE") => "a job that is preempted comes back and goes on",
+        mode if mode.contains("REQUEUE") => "a preempted job is requeued and resumes",
         mode if mode.contains("CANCEL") => {
-            "a job that is preempted is gone: submit again, with its folder as --out"
+            "a preempted job is cancelled: submit it again with the same --out"
         }
-        mode if mode.contains("SUSPEND") => "a job may be suspended; times then say nothing",
+        mode if mode.contains("SUSPEND") => "a job may be suspended, which makes its times useless",
         _ => "",
     };
     let requeue = setting(config, "JobRequeue").unwrap_or("?");
@@ -342,7 +342,7 @@ fn unchecked(site: &Site) -> Vec<Finding> {
         ("link_gbit_s", site.link_gbit_s.map(|rate| rate.to_string())),
     ];
     let finding = |(key, value): (&'static str, Option<String>)| {
-        let verdict = Verdict::Unknown("Slurm does not know".into());
+        let verdict = Verdict::Unknown("Slurm has no such setting".into());
         Some(Finding { key, site: value?, slurm: "-".into(), verdict })
     };
     keys.into_iter().filter_map(finding).collect()

@@ -8,8 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::nodes::{INTERFACE, LINK_GBIT_S};
 use results::shipped::find;
-use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::toml_file::{ConfigError, ConfigProblem, Invalid, at_least_1, read_toml};
 
 /// The site where nobody names one; it asks for nothing special.
 pub const GENERIC: &str = "generic";
@@ -178,13 +177,12 @@ impl Site {
                 Ok(site)
             }
             None if name == GENERIC => Ok(Site::default()),
-            None => Err(ConfigError {
-                path: format!("{FOLDER}/{name}.toml").into(),
-                problem: format!(
-                    "no such site; there are: {}. Name one of them, or the path of a site file",
-                    Site::names().join(", ")
-                ),
-            }),
+            None => {
+                let path = format!("{FOLDER}/{name}.toml");
+                let (names, instead) = (Site::names(), "the path of a site file");
+                let missing = ConfigProblem::Missing { kind: "site", names, instead };
+                Err(ConfigError::at(Path::new(&path))(missing))
+            }
         }
     }
 
@@ -211,20 +209,18 @@ impl Site {
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let asked = path.display().to_string();
         site.origin = Origin { name, asked, path: Some(path.into()) };
-        site.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        site.check().map_err(ConfigError::at(path))?;
         Ok(site)
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         for (key, value) in [
             ("ranks_per_node", Some(self.ranks_per_node)),
             ("cpus_per_rank", Some(self.cpus_per_rank)),
             ("cpus_per_node", self.cpus_per_node),
             ("nics_per_node", self.nics_per_node),
         ] {
-            if value == Some(0) {
-                return Err(format!("{key} is 0, expected at least 1"));
-            }
+            at_least_1(key, value.unwrap_or(1))?;
         }
         for (key, value) in [
             ("partition", &self.partition),
@@ -233,26 +229,25 @@ impl Site {
             ("interface", &self.interface),
         ] {
             if value.as_ref().is_some_and(|value| value.trim().is_empty()) {
-                return Err(format!("{key} is empty; leave it out, or name one"));
+                return Err(Invalid::value(key, "empty", "a name").with_advice("or leave it out"));
             }
         }
         if let Some(rate) = self.link_gbit_s.filter(|rate| !(rate.is_finite() && *rate > 0.0)) {
-            return Err(format!("link_gbit_s is {rate}, expected a number above 0"));
+            return Err(Invalid::value("link_gbit_s", rate, "a number above 0"));
         }
         if let Some(module) = self.modules.iter().find(|name| !is_module(name)) {
-            return Err(format!(
-                "modules: \"{module}\" is no module; write names as `module load` takes them, such \
-                 as \"openmpi/4.1.4\""
-            ));
+            let expected = "a name as `module load` takes it, such as \"openmpi/4.1.4\"";
+            return Err(Invalid::value("an element of modules", quoted(module), expected));
         }
         if let Some(option) = self.sbatch.iter().find(|option| !option.starts_with("--")) {
-            return Err(format!(
-                "sbatch: \"{option}\" is no option; write each as on a line of #SBATCH, such as \
-                 \"--constraint=gpu\""
-            ));
+            let expected = "a long option, such as \"--constraint=gpu\"";
+            return Err(Invalid::value("an element of sbatch", quoted(option), expected));
         }
         match self.environment.keys().find(|name| !is_variable(name)) {
-            Some(name) => Err(format!("environment: \"{name}\" is no name of a variable")),
+            Some(name) => {
+                let expected = "a name of letters, digits and underscores";
+                Err(Invalid::value("a variable of environment", quoted(name), expected))
+            }
             None => Ok(()),
         }
     }
@@ -284,6 +279,10 @@ impl Site {
         variables.extend(self.environment.clone());
         variables
     }
+}
+
+fn quoted(text: &str) -> String {
+    format!("\"{text}\"")
 }
 
 fn is_module(name: &str) -> bool {
@@ -330,12 +329,18 @@ mod tests {
             ),
             ("launcher = \"aprun\"", "test.toml: line 1: unknown variant `aprun`, expected `srun`"),
             ("cpus_per_node = 0", "test.toml: cpus_per_node is 0, expected at least 1"),
-            ("account = \"\"", "test.toml: account is empty; leave it out, or name one"),
+            ("account = \"\"", "test.toml: account is empty, expected a name; or leave it out"),
             ("link_gbit_s = -1", "test.toml: link_gbit_s is -1, expected a number above 0"),
             ("link_gbit_s = nan", "test.toml: link_gbit_s is NaN, expected a number above 0"),
-            ("modules = [\"a; rm\"]", "test.toml: modules: \"a; rm\" is no module; write names"),
-            ("sbatch = [\"-C gpu\"]", "test.toml: sbatch: \"-C gpu\" is no option; write each"),
-            ("[environment]\n\"A B\" = \"1\"", "test.toml: environment: \"A B\" is no name"),
+            ("modules = [\"a; rm\"]", "test.toml: an element of modules is \"a; rm\", expected"),
+            (
+                "sbatch = [\"-C gpu\"]",
+                "test.toml: an element of sbatch is \"-C gpu\", expected a long option",
+            ),
+            (
+                "[environment]\n\"A B\" = \"1\"",
+                "test.toml: a variable of environment is \"A B\", expected a name",
+            ),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.starts_with(expected), "{error}\nexpected {expected}");
@@ -361,7 +366,9 @@ mod tests {
     #[test]
     fn a_site_that_does_not_exist_is_refused_with_those_that_do() {
         let error = Site::named("nowhere").unwrap_err().to_string();
-        assert!(error.starts_with("configs/sites/nowhere.toml: no such site; there are: "));
+        assert!(
+            error.starts_with("configs/sites/nowhere.toml: there is no such site; choose from ")
+        );
         assert!(error.contains("generic"), "{error}");
     }
 }

@@ -309,6 +309,9 @@ impl Step {
 }
 
 /// Between two events that have come to pass, by the device's clock, if it has one.
+///
+/// # Errors
+/// When a CUDA call fails.
 pub fn between(
     streams: &mut impl Streams,
     from: Event,

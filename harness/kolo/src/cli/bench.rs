@@ -28,6 +28,7 @@ use measure::calibrate;
 use measure::plan::Placement;
 use results::error::RecordError;
 use results::files::write_whole;
+use results::names::UnknownName;
 use results::names::check_op;
 use results::names::parse_dtype;
 use results::names::parse_op;
@@ -365,16 +366,28 @@ fn request(
     let types = if every(&arguments.datatype) {
         DataType::ALL.to_vec()
     } else {
-        arguments.datatype.iter().map(|name| parse_dtype(name)).collect::<Result<_, _>>()?
+        arguments
+            .datatype
+            .iter()
+            .map(|name| parse_dtype(name))
+            .collect::<Result<_, UnknownName>>()
+            .map_err(|error| error.to_string())?
     };
     let ops = match every(&arguments.op) {
         true => ReduceOp::ALL.to_vec(),
-        false => arguments.op.iter().map(|name| parse_op(name)).collect::<Result<_, _>>()?,
+        false => arguments
+            .op
+            .iter()
+            .map(|name| parse_op(name))
+            .collect::<Result<_, UnknownName>>()
+            .map_err(|error| error.to_string())?,
     };
     // `all` leaves out what does not exist; whoever names it is told.
     if !every(&arguments.op) && !every(&arguments.datatype) {
         for &dtype in &types {
-            ops.iter().try_for_each(|&op| check_op(dtype, op))?;
+            ops.iter()
+                .try_for_each(|&op| check_op(dtype, op))
+                .map_err(|error| error.to_string())?;
         }
     }
     if arguments.iters == 0 || arguments.groups == 0 {

@@ -105,7 +105,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     if let Some(groups) = &config.framework.groups {
         let wrong =
-            |problem| usage(format!("{}: framework.groups {problem}", arguments.config.display()));
+            |problem| usage(format!("{}: framework.groups: {problem}", arguments.config.display()));
         groups.of(&workload).map_err(wrong)?;
     }
     let timelines = arguments.timeline || environment.timeline.value.is_some();

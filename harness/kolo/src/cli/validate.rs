@@ -13,7 +13,7 @@ use measure::machine_calibration::Effort;
 use measure::machine_calibration::runner::assemble;
 use measure::validate::local::{GOAL, Validation, validate};
 use results::files::write_whole;
-use results::names::algorithm;
+use results::names::{AlgorithmError, algorithm};
 use results::record::csv_bytes;
 use simulator::published::{self, Points};
 
@@ -122,7 +122,7 @@ fn report(validation: &Validation, out: Option<&Path>) -> Result<Exit> {
     Ok(if missed.is_empty() { Exit::Right } else { Exit::Wrong })
 }
 
-fn names(list: &[String]) -> Result<Vec<String>, String> {
+fn names(list: &[String]) -> Result<Vec<String>, AlgorithmError> {
     if list == ["all"] {
         return Ok(registry::ALL.iter().map(|entry| entry.name.to_string()).collect());
     }

@@ -120,13 +120,12 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     assert!(shipped.stdout.contains("cases of resnet50 (161 gradients"), "{}", shipped.stderr);
     from_repository("resnet5").says(2, "; there are alexnet, bert_base, ");
     let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
-    Sweep::new(&[("[sweep]", groups)]).run(&[]).says(
-        2,
-        "kolo: test.toml: framework.groups names gradient \"d.bias\", which tiny does not",
-    );
+    Sweep::new(&[("[sweep]", groups)])
+        .run(&[])
+        .says(2, "kolo: test.toml: framework.groups: workload tiny has no gradient \"d.bias\"");
     let sweep = Sweep::new(&[]);
     fs::write(sweep.path("tiny.csv"), "index,name,shape,elements\n0,a,2x2,5\n").unwrap();
-    sweep.run(&[]).says(2, "tiny.csv:2: elements is 5, but the shape 2x2 has another");
+    sweep.run(&[]).says(2, "tiny.csv:2: elements is 5, expected the product of the shape 2x2");
     Ended::of(&mut kolo(&["sweep", "nowhere.toml"])).says(2, "kolo: nowhere.toml: No such file");
     Ended::of(&mut kolo(&["bench", "--algorithm", "rign"]))
         .says(2, "algorithm \"rign\" is unknown");

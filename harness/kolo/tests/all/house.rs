@@ -10,7 +10,6 @@ use measure::control_sweep;
 use measure::environment::variables::{Usage, VARIABLES};
 use measure::plan::Plan;
 use results::row::Row;
-use tune;
 use workloads::framework::Framework;
 use workloads::workload::Workload;
 

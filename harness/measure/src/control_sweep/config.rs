@@ -8,8 +8,7 @@ use algorithms::control::{self, bitvector};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{Environment, MOST_CACHE_CAPACITY, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::toml_file::{ConfigError, Invalid, not_empty, read_toml, within};
 use results::units::MIB;
 use simulator::network::Network;
 use transports::threads;
@@ -230,9 +229,12 @@ impl Config {
     }
 
     /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// When the file cannot be read, is no TOML, or a value is refused.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
         let config: Config = read_toml(path)?;
-        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        config.check().map_err(ConfigError::at(path))?;
         Ok(config)
     }
 
@@ -290,19 +292,18 @@ impl Config {
         cases
     }
 
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), Invalid> {
         let Control { plane: planes, base, vary } = &self.control;
-        if planes.is_empty() {
-            return Err("control.plane is empty; give at least one".into());
-        }
+        not_empty("control.plane", planes.len())?;
         let mut spellings = BTreeMap::new();
         for name in planes {
-            let spelling = control::spelling(name).ok_or_else(|| {
-                let names = control::NAMES.join(", ");
-                format!("control.plane \"{name}\" is unknown; choose from {names}")
-            })?;
+            let spelling = control::spelling(name)
+                .ok_or_else(|| Invalid::name("control.plane", name, control::NAMES))?;
             if let Some(other) = spellings.insert(spelling, name) {
-                return Err(format!("control.plane \"{name}\" is \"{other}\" again; remove one"));
+                let (key, found) =
+                    (format!("control.plane \"{name}\""), format!("\"{other}\" again"));
+                let twice = Invalid::value(key, found, "each control plane once");
+                return Err(twice.with_advice("remove one of them"));
             }
         }
         let each = |key, values: &[usize], least, most| {
@@ -343,14 +344,6 @@ impl Config {
     }
 }
 
-fn within(key: &str, value: f64, least: f64, most: f64) -> Result<(), String> {
-    if (least..=most).contains(&value) {
-        Ok(())
-    } else {
-        Err(format!("{key} is {value}, expected {least} to {most}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -366,7 +359,7 @@ mod tests {
         let path = folder.path().join("test.toml");
         std::fs::write(&path, text).unwrap();
         assert!(Config::is_at(&path) || text.parse::<toml::Table>().is_err());
-        Config::read(&path).map_err(|error| error.problem)
+        Config::read(&path).map_err(|error| error.problem.to_string())
     }
 
     #[test]
@@ -401,8 +394,12 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_refused() {
         for (from, to, expected) in [
-            ("\"ddp\"", "\"dpd\"", "control.plane \"dpd\" is unknown; choose from coordinator,"),
-            ("\"ddp\"", "\"tree\", \"tree:4\"", "control.plane \"tree:4\" is \"tree\" again"),
+            ("\"ddp\"", "\"dpd\"", "control.plane is \"dpd\", expected one of coordinator,"),
+            (
+                "\"ddp\"",
+                "\"tree\", \"tree:4\"",
+                "control.plane \"tree:4\" is \"tree\" again, expected each",
+            ),
             ("ranks = 96", "ranks = 0", "control.base.ranks is 0, expected 1 to 100000"),
             ("[2]", "[65]", "control.vary.thread_ranks is 65, expected 1 to 64"),
             ("[1000]", "[0]", "control: tensors is 0, expected 1 to 100000"),

@@ -52,21 +52,30 @@ impl Reader<'_> {
         Ok(Setting { value, set_by })
     }
 
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn whole(&mut self, name: &str, most: usize) -> Result<Setting<usize>, EnvironmentError> {
         self.read(name, |text| whole_number(text, most), usize::to_string)
     }
 
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn seconds(&mut self, name: &str) -> Result<Setting<Duration>, EnvironmentError> {
         let Setting { value, set_by } = self.whole(name, i32::MAX as usize)?;
         Ok(Setting { value: Duration::from_secs(value as u64), set_by })
     }
 
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn cycle_time(&mut self, name: &str) -> Result<Setting<f64>, EnvironmentError> {
         let show = |&ms: &f64| (cycle_time(ms).as_micros() as f64 / 1e3).to_string();
         self.read(name, |text| number(text, MOST_CYCLE_TIME_MS), show)
     }
 
     /// On if the text begins with a number above 0, as for C's `strtol`; never an error.
+    ///
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn switch(&mut self, name: &str) -> Result<Setting<bool>, EnvironmentError> {
         let is_on = |text: &str| {
             let text = text.trim_start();
@@ -86,6 +95,8 @@ impl Reader<'_> {
         Ok(setting)
     }
 
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn timeline(&mut self, name: &str) -> Result<Setting<Option<PathBuf>>, EnvironmentError> {
         let is_set = self.text(name).is_some();
         let parse = |text: &str| match text {
@@ -104,6 +115,8 @@ impl Reader<'_> {
         })
     }
 
+    /// # Errors
+    /// When the variable has a value that makes no sense.
     pub fn shutdown(
         &mut self,
         name: &str,

@@ -7,7 +7,7 @@ use algorithms::control::lockstep::Lockstep;
 use algorithms::control::{self, DataType, ReduceOp, Settings, Tensor, TensorId, Tensors};
 
 use super::estimate::Estimate;
-use super::fit::quantile;
+use results::statistics::quantile;
 
 /// As many as the coordinator asks about in the measured world.
 const RANKS: usize = 8;
@@ -62,8 +62,8 @@ fn cycle(world: &mut Lockstep, all: &[TensorId]) {
     assert!(!agreed[0].is_empty(), "all ranks have everything");
 }
 
-fn estimate(mut times: Vec<f64>, share: f64) -> Estimate {
-    let value = quantile(&mut times, share);
-    let [low, high] = [0.025, 0.975].map(|share| quantile(&mut times, share));
+fn estimate(times: Vec<f64>, share: f64) -> Estimate {
+    let at = |share| quantile(times.clone(), share).unwrap_or(0.0);
+    let (value, low, high) = (at(share), at(0.025), at(0.975));
     Estimate { value, low: low.min(value), high: high.max(value) }
 }

@@ -17,9 +17,10 @@ use training::back_end::RankKind;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines, median, quantile};
+use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines};
 use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
+use results::statistics::{median, quantile};
 
 /// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
 /// machine files, which know one rate of combining.
@@ -87,13 +88,13 @@ impl Calibration {
     }
 
     /// Parameters as some samples of all points say.
-    fn values(&self, mut samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
-        let step_s = |(point, of): (&Point, &mut _)| point.step_s(of, self.quantile);
+    fn values(&self, samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
+        let step_s = |(point, of): (&Point, &[Vec<f64>; 2])| point.step_s(of, self.quantile);
         let curves = Curves {
             calibration: self,
-            steps_s: self.points.iter().zip(&mut samples).map(step_s).collect(),
+            steps_s: self.points.iter().zip(&samples).map(step_s).collect(),
         };
-        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(&mut samples))]);
+        let mut values = BTreeMap::from([(LAUNCH_US.into(), self.launch_us(&samples))]);
         for (reach, level) in [(Reach::Inside, "socket"), (Reach::Between, "network")] {
             if curves.of(reach, COPYING).is_empty() {
                 continue;
@@ -128,15 +129,15 @@ impl Calibration {
     }
 
     /// What a call takes by itself: a program of few steps, less what its steps take.
-    fn launch_us(&self, samples: &mut [[Vec<f64>; 2]]) -> f64 {
+    fn launch_us(&self, samples: &[[Vec<f64>; 2]]) -> f64 {
         let points = self.points.iter().zip(samples);
         let calls =
             points.filter(|(point, _)| point.shape == COPYING && point.bytes <= SMALL_BYTES);
-        let call_us = |(point, of): (&Point, &mut [Vec<f64>; 2])| {
+        let call_us = |(point, of): (&Point, &[Vec<f64>; 2])| {
             let steps_s = point.step_s(of, self.quantile) * point.lengths[0] as f64;
-            (quantile(&mut of[0], self.quantile) - steps_s).max(0.0) * 1e6
+            (quantile(of[0].clone(), self.quantile).unwrap_or(0.0) - steps_s).max(0.0) * 1e6
         };
-        median(&mut calls.map(call_us).collect::<Vec<_>>())
+        median(calls.map(call_us).collect()).unwrap_or(0.0)
     }
 }
 

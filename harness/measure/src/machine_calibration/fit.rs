@@ -1,5 +1,7 @@
 //! From times by size to latency and seconds per byte.
 
+use results::statistics::median;
+
 /// Messages of at most so many bytes are small.
 pub const SMALL_BYTES: usize = 16 << 10;
 
@@ -19,25 +21,6 @@ pub struct LinearFits {
     pub small: LinearFit,
     /// Of those above.
     pub large: LinearFit,
-}
-
-/// The middle one, or the mean of the two in the middle; 0 of nothing.
-pub fn median(values: &mut [f64]) -> f64 {
-    values.sort_by(f64::total_cmp);
-    match (values.len(), values.len() / 2) {
-        (0, _) => 0.0,
-        (count, middle) if count % 2 == 1 => values[middle],
-        (_, middle) => (values[middle - 1] + values[middle]) / 2.0,
-    }
-}
-
-/// The value below which such a share of all lies: [`median`] for 0.5; 0 of nothing.
-pub fn quantile(values: &mut [f64], share: f64) -> f64 {
-    if share == 0.5 || values.is_empty() {
-        return median(values);
-    }
-    values.sort_by(f64::total_cmp);
-    values[((share * values.len() as f64).ceil() as usize).clamp(1, values.len()) - 1]
 }
 
 /// Lines for points of (bytes, seconds), ascending: through the smallest sizes of their range, with a
@@ -65,10 +48,10 @@ pub fn line(points: &[(f64, f64)]) -> LinearFit {
     let long: Vec<_> = long.collect();
     for _ in 0..TURNS {
         let slopes = long.iter().map(|&&(bytes, seconds)| (seconds - line.intercept_s) / bytes);
-        line.slope_s = median(&mut slopes.collect::<Vec<_>>()).max(0.0);
+        line.slope_s = median(slopes.collect()).unwrap_or(0.0).max(0.0);
         let rests = points.iter().take(SMALLEST);
         let rests = rests.map(|&(bytes, seconds)| seconds - bytes * line.slope_s);
-        line.intercept_s = median(&mut rests.collect::<Vec<_>>()).max(0.0);
+        line.intercept_s = median(rests.collect()).unwrap_or(0.0).max(0.0);
     }
     line
 }
@@ -119,8 +102,5 @@ mod tests {
             assert!(line.slope_s >= 0.0 && line.intercept_s >= 0.0, "{line:?}");
             assert!(line.slope_s.is_finite() && line.intercept_s <= 3e-6, "{line:?}");
         }
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!((median(&mut [3.0, 1.0]), quantile(&mut [3.0, 1.0], 0.5)), (2.0, 2.0));
-        assert_eq!(quantile(&mut [5.0, 4.0, 3.0, 2.0, 1.0], 0.2), 1.0);
     }
 }

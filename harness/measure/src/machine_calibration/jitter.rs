@@ -1,8 +1,8 @@
 //! How unevenly ranks compute: the same work on all of them at once, again and again.
 
 use super::estimate::Estimate;
-use super::fit::median;
 use super::runner::Runner;
+use results::statistics::median;
 use transports::transport::TransportError;
 
 /// Some hundred milliseconds.
@@ -23,7 +23,7 @@ pub fn measure(runner: &mut dyn Runner) -> Result<Estimate, TransportError> {
 
 /// Standard deviation over the mean, without the one in a hundred that was interrupted for long.
 fn variation(times: &[f64]) -> f64 {
-    let middle = median(&mut times.to_vec());
+    let middle = median(times.to_vec()).unwrap_or(0.0);
     let usual: Vec<f64> = times.iter().copied().filter(|time| *time < 3.0 * middle).collect();
     let mean = usual.iter().sum::<f64>() / usual.len() as f64;
     let variance = usual.iter().map(|time| (time - mean).powi(2)).sum::<f64>() / usual.len() as f64;

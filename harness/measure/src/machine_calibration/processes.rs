@@ -47,7 +47,7 @@ impl Processes {
             ));
         }
         let topology = Topology::uniform(nodes, ranks / nodes);
-        let (members, _) = cast(world.nodes(), &topology)?;
+        let (members, _) = cast(world.nodes(), &topology).map_err(|error| error.to_string())?;
         Ok(Processes { world, topology, members })
     }
 

@@ -17,11 +17,10 @@ use serde::Serialize;
 
 use super::staging::Staging;
 use crate::machine_calibration::estimate::{COMBINE_READ, Estimates};
-use crate::machine_calibration::fit::{median, quantile};
 use crate::machine_calibration::runner::Runner;
 use crate::machine_calibration::{Calibration, Effort, repeat};
 use results::provenance::Machine as Host;
-use results::statistics::interval_ranks;
+use results::statistics::{Summary, median, quantile};
 use simulator::machine_file::MachineFile;
 use transports::data_plane::DataPlane;
 use transports::programs::{choice_for, pipelined};
@@ -141,8 +140,9 @@ pub fn validate(
                 let plane = &planes[case.plane].1;
                 let predicted_s =
                     predicted_s(&machine, staged.as_ref(), plane, (case.size_bytes, segment_bytes));
-                let mut samples = case.samples[count..].to_vec();
-                case.blocks.push([predicted_s, quantile(&mut samples, effort.quantile)]);
+                let samples = case.samples[count..].to_vec();
+                let measured_s = quantile(samples, effort.quantile).unwrap_or(0.0);
+                case.blocks.push([predicted_s, measured_s]);
             }
         }
     }
@@ -183,12 +183,12 @@ fn predicted_s(
 }
 
 fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
-    let median_of =
-        |of: &dyn Fn(&[f64; 2]) -> f64| median(&mut case.blocks.iter().map(of).collect::<Vec<_>>());
-    let mut errors: Vec<f64> =
-        case.blocks.iter().map(|[of, measured]| of / measured - 1.0).collect();
-    let error = median(&mut errors);
-    let (low, high) = interval_ranks(errors.len(), 0.5).unwrap_or((1, errors.len()));
+    let summary = |of: fn(&[f64; 2]) -> f64| {
+        let values: Vec<f64> = case.blocks.iter().map(of).collect();
+        Summary::of(&values).expect("a case has blocks")
+    };
+    let error = summary(|[predicted_s, measured_s]| predicted_s / measured_s - 1.0);
+    let (error_low, error_high) = error.p50_interval.unwrap_or((error.min, error.max));
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
         transport: runner.back_end().name().into(),
@@ -197,11 +197,11 @@ fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
         algorithm: name.into(),
         size_bytes: case.size_bytes,
         blocks: case.blocks.len(),
-        predicted_us: median_of(&|block| block[0]) * 1e6,
-        measured_us: median_of(&|block| block[1]) * 1e6,
-        error,
-        error_low: errors[low - 1],
-        error_high: errors[high - 1],
+        predicted_us: summary(|block| block[0]).p50 * 1e6,
+        measured_us: summary(|block| block[1]).p50 * 1e6,
+        error: error.p50,
+        error_low,
+        error_high,
         scored: case.size_bytes >= SCORED_BYTES && !oversubscribed,
         oversubscribed,
     }
@@ -216,8 +216,7 @@ impl Validation {
         let error = |name: &str| {
             let rows = self.rows.iter().filter(|row| row.algorithm == name);
             let large = rows.filter(|row| row.size_bytes >= SCORED_BYTES);
-            let mut errors: Vec<f64> = large.map(|row| row.error.abs()).collect();
-            (!errors.is_empty()).then(|| median(&mut errors))
+            median(large.map(|row| row.error.abs()).collect())
         };
         names.into_iter().map(|name| (name, error(name))).collect()
     }

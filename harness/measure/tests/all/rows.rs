@@ -135,7 +135,7 @@ fn options_that_cannot_be_run_are_unsupported() {
     for (options, expected) in [
         (
             "groups = [[\"layer1\", \"layer12\"]]",
-            "framework.groups names gradient \"layer12\", which",
+            "framework.groups: workload uneven has no gradient \"layer12\"",
         ),
         (
             "compression = \"bf16\"\nbackward_passes_per_step = 100",

@@ -5,23 +5,6 @@ use std::path::Path;
 /// Files of a folder that are named in one sentence.
 const MOST_NAMED: usize = 16;
 
-/// What serde says was expected, and what that is in TOML.
-const KINDS: [(&[&str], &str); 5] = [
-    (&["f64", "f32"], "a number"),
-    (&["usize", "u64", "u32", "u16", "u8"], "a whole number from 0"),
-    (&["isize", "i64", "i32"], "a whole number"),
-    (&["a boolean"], "true or false"),
-    (&["a sequence"], "a list"),
-];
-
-/// A message of the TOML reader, without names of Rust's types.
-pub fn in_words(message: &str) -> String {
-    let Some((found, expected)) = message.rsplit_once(", expected ") else { return message.into() };
-    let kind = KINDS.iter().find(|(types, _)| types.contains(&expected)).map(|&(_, kind)| kind);
-    let table = (expected.starts_with("struct ") || expected == "a map").then_some("a table");
-    format!("{found}, expected {}", kind.or(table).unwrap_or(expected))
-}
-
 /// Which configurations there are in the folder of one that cannot be read, or in the folder that it is;
 /// empty if there are none.
 pub fn on_toml(path: &Path) -> String {
@@ -57,20 +40,6 @@ pub fn listed(names: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn types_are_named_as_toml_names_them() {
-        for (message, expected) in [
-            ("invalid type: string \"4MiB\", expected f64", "string \"4MiB\", expected a number"),
-            ("invalid value: integer `-1`, expected usize", "expected a whole number from 0"),
-            ("invalid type: integer `1`, expected struct Step", "`1`, expected a table"),
-            ("invalid type: integer `1`, expected a sequence", "`1`, expected a list"),
-            ("missing field `backward_ms`", "missing field `backward_ms`"),
-            ("unknown field `a`, expected one of `b`", "field `a`, expected one of `b`"),
-        ] {
-            assert!(in_words(message).ends_with(expected), "{}", in_words(message));
-        }
-    }
 
     #[test]
     fn what_there_is_instead_is_listed() {

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use results::toml_file::Invalid;
+
 /// Faster than any link there is, in 10^9 bytes per second: a slip of unit.
 const MOST_GB_S: f64 = 1e5;
 
@@ -34,7 +36,7 @@ impl Parameter {
     ///
     /// # Errors
     /// The key, what was found, what was expected.
-    pub(super) fn check(&self, key: &str) -> Result<(), String> {
+    pub(super) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
             _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
             Some((_, "us")) => (MOST_US, "microseconds"),
@@ -46,18 +48,19 @@ impl Parameter {
         let Parameter { value, low, high, source } = self;
         for found in [Some(*value), *low, *high].into_iter().flatten() {
             if !(least..=most).contains(&found) {
-                let hint = if found > most { "; is that another unit?" } else { "" };
-                return Err(format!("{key} is {found}, expected {least} to {most} {unit}{hint}"));
+                let hint = if found > most { "is that another unit?" } else { "" };
+                let expected = format!("{least} to {most} {unit}");
+                return Err(Invalid::value(key, found, expected).with_advice(hint));
             }
         }
         let (low, high) = (low.unwrap_or(*value), high.unwrap_or(*value));
         if !(low..=high).contains(value) {
-            return Err(format!(
-                "{key} is {value}, which is not between its low {low} and high {high}"
-            ));
+            let expected = format!("a value between its low {low} and high {high}");
+            return Err(Invalid::value(key, value, expected));
         }
         if source.trim().is_empty() {
-            Err(format!("{key} has no source; name one, or write \"assumed: why\""))
+            let key = format!("{key}.source");
+            Err(Invalid::value(key, "empty", "where the value comes from, or \"assumed: why\""))
         } else {
             Ok(())
         }

@@ -283,7 +283,7 @@ fn what_is_no_timeline_is_refused() {
         ("", "t.json: EOF while parsing a value at line 1 column 0; expected an array of trace"),
         ("kolo", "t.json: expected value at line 1 column 1; expected an array of trace events"),
         (r#"{"traceEvents": 3}"#, "t.json: invalid type: map, expected an array at line 1"),
-        ("[]", "t.json: nothing happens in it; expected an array of trace events"),
+        ("[]", "t.json: no events found; expected an array of trace events"),
         ("[3]", "t.json: event 0: found a number, expected an object with ph, name, ts and pid"),
         (r#"[{"pid": 1}]"#, "t.json: event 0: there is no ph; expected a phase such as \"B\""),
         (r#"[{"ph": 7}]"#, "t.json: event 0: ph is 7, expected a text"),

@@ -214,7 +214,7 @@ fn what_a_timeline_does_not_tell_is_said() {
     broadcast.ready("BROADCAST", "a", "[2]", 10);
     for (text, expected) in [
         (String::new(), "train.json: EOF while parsing a value"),
-        ("[]".into(), "train.json: nothing happens in it; expected an array of trace events"),
+        ("[]".into(), "train.json: no events found; expected an array of trace events"),
         ("{\"a\": 1}".into(), "train.json: invalid type: map, expected an array"),
         (
             good.replacen(r#""ts": 1000"#, r#""ts": "soon""#, 1),

@@ -46,6 +46,9 @@ fn check(call: &str, rank: Rank, peer: Option<Rank>, code: c_int) -> Result<(), 
 
 impl Comm {
     /// All processes of the job. MPI has been initialized.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn world() -> Result<Comm, TransportError> {
         // SAFETY: a constant of the library.
         Comm::of(unsafe { ffi::RSMPI_COMM_WORLD })
@@ -90,6 +93,9 @@ impl Comm {
 
     /// These ranks, in this order, as a communicator of their own: called by each of them, and by nobody
     /// else.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn within(&self, members: &[Rank]) -> Result<Comm, TransportError> {
         let members: Vec<c_int> = members.iter().map(|&rank| rank as c_int).collect();
         // SAFETY: `MPI_Group` is a number or a pointer, for which zero will do until it is written.
@@ -112,6 +118,9 @@ impl Comm {
     }
 
     /// The processes that share memory with this one.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn of_node(&self) -> Result<Comm, TransportError> {
         // SAFETY: constants of the library, and a plain out parameter.
         unsafe {
@@ -142,6 +151,9 @@ impl Comm {
 
     /// Sends rank 0's bytes to all.
     ///
+    /// # Errors
+    /// When MPI refuses.
+    ///
     /// # Safety
     /// The bytes stay, and nobody touches them, until the request is over.
     pub unsafe fn broadcast(
@@ -160,6 +172,9 @@ impl Comm {
     }
 
     /// Over when all ranks have called it.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn barrier(&self) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, None);
         // SAFETY: a plain out parameter, which MPI does not keep.
@@ -169,6 +184,9 @@ impl Comm {
     }
 
     /// Begins to send bytes.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     ///
     /// # Safety
     /// The bytes stay, and nobody writes them, until the request is over.
@@ -193,6 +211,9 @@ impl Comm {
 
     /// Begins to receive bytes.
     ///
+    /// # Errors
+    /// When MPI refuses.
+    ///
     /// # Safety
     /// There is room for the bytes, and nobody touches it, until the request is over.
     pub unsafe fn receive(
@@ -216,6 +237,9 @@ impl Comm {
 
     /// From whom a message has arrived that nobody has asked for, and how long it is; from this rank, or
     /// from any.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn arrived(&self, from: Option<Rank>) -> Result<Option<(Rank, usize)>, TransportError> {
         // SAFETY: plain data, which MPI writes.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
@@ -235,6 +259,9 @@ impl Comm {
     }
 
     /// The library's own allreduce, in place and blocking.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     ///
     /// # Safety
     /// There are as many elements of the type, aligned, and nobody else touches them.
@@ -296,6 +323,9 @@ impl Requests {
     }
 
     /// Whether it is over.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     #[inline]
     pub fn is_over(&mut self) -> Result<bool, TransportError> {
         while let Some(request) = self.raw.last_mut() {

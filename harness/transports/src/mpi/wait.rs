@@ -32,6 +32,9 @@ pub struct Waiting {
 
 impl Waiting {
     /// Waits for a request.
+    ///
+    /// # Errors
+    /// When MPI refuses, or the timeout is over.
     #[inline]
     pub fn request(&self, requests: &mut Requests) -> Result<(), TransportError> {
         let peer = requests.peer().unwrap_or(self.rank);
@@ -39,6 +42,9 @@ impl Waiting {
     }
 
     /// Waits for something that `peer` will bring about.
+    ///
+    /// # Errors
+    /// When `is_there` fails, or the timeout is over.
     #[inline]
     pub fn until<T>(
         &self,

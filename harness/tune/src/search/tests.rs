@@ -2,8 +2,12 @@ use rand::SeedableRng;
 use rand_distr::{Distribution, StandardNormal};
 
 use super::super::answer::{Answer, Verdict};
-use super::super::surface::Observed;
+use super::super::surface::{BlockError, Observed};
 use super::*;
+
+fn broken() -> BlockError {
+    BlockError::Failed { reason: "it broke".into() }
+}
 
 /// 8 thresholds x 6 cycle times in two categories; number 0 is the default.
 fn points() -> Vec<Point> {
@@ -26,10 +30,10 @@ struct Fake {
 }
 
 impl Surface for Fake {
-    fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+    fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
         self.left -= 1;
         if self.broken == Some(setting) {
-            return Ok(Err("it broke".into()));
+            return Ok(Err(broken()));
         }
         let normal: f64 = StandardNormal.sample(&mut self.random);
         let step_s = self.times[setting] * (self.noise * normal).exp();
@@ -115,7 +119,7 @@ fn what_breaks_is_left_out_and_told() {
     let times = valley();
     let best = 5 * 6 + 2;
     let found = find(&times, 0.0, 1, 80, Some(best));
-    assert_eq!(found.failed.get(&best).map(String::as_str), Some("it broke"));
+    assert_eq!(found.failed.get(&best), Some(&broken()));
     assert!(times[found.best[0]] < 1.07 && found.best[0] != best, "{:?}", found.best);
     let none = find(&times, 0.0, 1, 4, None);
     assert!(none.fresh.is_empty() && Answer::of(&none, 0).is_none());
@@ -126,7 +130,7 @@ fn what_breaks_is_left_out_and_told() {
 fn blocks_that_become_slower_end_the_search() {
     struct Slowing(Fake);
     impl Surface for Slowing {
-        fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
             self.0.left = (self.0.left * 4 / 5).max(1);
             self.0.block(setting)
         }
@@ -145,10 +149,10 @@ fn blocks_that_become_slower_end_the_search() {
 fn a_choice_that_breaks_is_no_answer() {
     struct Breaking(Fake, usize);
     impl Surface for Breaking {
-        fn block(&mut self, setting: usize) -> Result<Result<Observed, String>, RecordError> {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
             self.1 += usize::from(setting == BEST);
             match self.1 {
-                20.. if setting == BEST => self.0.block(setting).map(|_| Err("it broke".into())),
+                20.. if setting == BEST => self.0.block(setting).map(|_| Err(broken())),
                 _ => self.0.block(setting),
             }
         }

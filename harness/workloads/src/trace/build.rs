@@ -1,13 +1,89 @@
 //! From the events of a file, one by one, to a trace.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
 use std::rc::Rc;
 
 use algorithms::topology::Rank;
 use serde_json::{Map, Value};
+use thiserror::Error;
 
 use super::read::{Description, Span, Tick, Trace, Track};
 use super::{Category, names};
+
+/// Why an event of a timeline is malformed.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum EventError {
+    /// It is no JSON object.
+    #[error("found {found}, expected an object with ph, name, ts and pid")]
+    NoObject {
+        /// What it is.
+        found: &'static str,
+    },
+    /// A field is missing.
+    #[error("there is no {key}; expected {expected}")]
+    Missing {
+        /// The field.
+        key: &'static str,
+        /// What it should hold.
+        expected: &'static str,
+    },
+    /// A field has a wrong value.
+    #[error("{key} is {found}, expected {expected}")]
+    Value {
+        /// The field.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// What was expected.
+        expected: &'static str,
+    },
+    /// A span ends before it begins.
+    #[error("{name} ends at {end_us} us, expected {begin_us} us or later")]
+    EndsEarly {
+        /// The span.
+        name: String,
+        /// When it begins.
+        begin_us: f64,
+        /// When it ends.
+        end_us: f64,
+    },
+    /// A shape cannot be read.
+    #[error("the shape of \"{name}\" is \"{found}\", expected as in [64, 3]")]
+    Shape {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: String,
+    },
+    /// A tensor changes its shape.
+    #[error("the shape of \"{name}\" is {found}, expected {before:?} as before")]
+    ShapeChanges {
+        /// The tensor.
+        name: String,
+        /// Its shape.
+        found: String,
+        /// Its shape in an earlier event.
+        before: Vec<u64>,
+    },
+    /// It is no JSON.
+    #[error("{said}; expected `,` and an event, or `]`")]
+    Json {
+        /// What the parser says.
+        said: String,
+    },
+}
+
+impl EventError {
+    fn missing(key: &'static str, expected: &'static str) -> EventError {
+        EventError::Missing { key, expected }
+    }
+
+    fn value(key: &'static str, found: impl Display, expected: &'static str) -> EventError {
+        EventError::Value { key, found: found.to_string(), expected }
+    }
+}
 
 /// A trace that is being read.
 #[derive(Default)]
@@ -34,7 +110,10 @@ pub struct Builder {
 
 impl Builder {
     /// Takes the next event; the error says what was found and expected.
-    pub fn event(&mut self, event: &Value) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// When it is no event, or a field of it is missing or has a wrong value.
+    pub fn event(&mut self, event: &Value) -> Result<(), EventError> {
         let fields = Fields::of(event)?;
         self.phase(&fields)?;
         self.describe(&fields)?;
@@ -42,8 +121,8 @@ impl Builder {
         Ok(())
     }
 
-    fn phase(&mut self, fields: &Fields) -> Result<(), String> {
-        match fields.text("ph")?.ok_or("there is no ph; expected a phase such as \"B\"")? {
+    fn phase(&mut self, fields: &Fields) -> Result<(), EventError> {
+        match fields.text("ph")?.ok_or(EventError::missing("ph", "a phase such as \"B\""))? {
             "M" => self.metadata(fields),
             "B" => {
                 let span = self.span(fields)?;
@@ -68,7 +147,7 @@ impl Builder {
     }
 
     /// Keeps what an event says of its tensor, if that is new.
-    fn describe(&mut self, fields: &Fields) -> Result<(), String> {
+    fn describe(&mut self, fields: &Fields) -> Result<(), EventError> {
         let arg = |key| fields.get("args").and_then(|args| args.get(key)?.as_str());
         let Some(shape) = arg("shape") else { return Ok(()) };
         let (track, dtype) = (self.track(fields)?, arg("dtype"));
@@ -82,7 +161,7 @@ impl Builder {
         Ok(())
     }
 
-    fn metadata(&mut self, fields: &Fields) -> Result<(), String> {
+    fn metadata(&mut self, fields: &Fields) -> Result<(), EventError> {
         let args = fields.get("args").and_then(Value::as_object);
         let arg = |key| args.and_then(|args| args.get(key)).and_then(Value::as_str);
         match (fields.text("name")?, arg("name"), arg("case")) {
@@ -99,11 +178,11 @@ impl Builder {
         Ok(())
     }
 
-    fn complete(&mut self, fields: &Fields) -> Result<(), String> {
+    fn complete(&mut self, fields: &Fields) -> Result<(), EventError> {
         let span = self.span(fields)?;
         let time_us = fields.number("dur", "a duration in microseconds")?.unwrap_or(0.0);
         if time_us < 0.0 {
-            return Err(format!("dur is {time_us}, expected 0 or more"));
+            return Err(EventError::value("dur", time_us, "0 or more"));
         }
         if time_us == 0.0 && span.name.parse::<Rank>().is_ok() {
             return self.mark(fields);
@@ -115,7 +194,7 @@ impl Builder {
     }
 
     /// A cycle or a tick; other marks are passed over.
-    fn mark(&mut self, fields: &Fields) -> Result<(), String> {
+    fn mark(&mut self, fields: &Fields) -> Result<(), EventError> {
         let time_us = self.time(fields)?;
         let name = fields.text("name")?.unwrap_or_default();
         if name == names::CYCLE_START {
@@ -130,9 +209,8 @@ impl Builder {
     }
 
     /// What has begun, without an end.
-    fn span(&mut self, fields: &Fields) -> Result<Span, String> {
-        let expected = "there is no name; expected what begins";
-        let name = fields.text("name")?.ok_or(expected)?;
+    fn span(&mut self, fields: &Fields) -> Result<Span, EventError> {
+        let name = fields.text("name")?.ok_or(EventError::missing("name", "what begins"))?;
         let name = match self.names.get(name) {
             Some(name) => name.clone(),
             None => {
@@ -152,25 +230,26 @@ impl Builder {
         Ok(Span { track, category, name, begin_us, end_us: begin_us, tensors })
     }
 
-    fn end(&mut self, index: usize, end_us: f64) -> Result<(), String> {
+    fn end(&mut self, index: usize, end_us: f64) -> Result<(), EventError> {
         let span = &mut self.trace.spans[index];
         if end_us < span.begin_us {
             let Span { name, begin_us, .. } = span;
-            return Err(format!("{name} ends at {end_us} us, expected {begin_us} us or later"));
+            let (name, begin_us) = (name.to_string(), *begin_us);
+            return Err(EventError::EndsEarly { name, begin_us, end_us });
         }
         span.end_us = end_us;
         Ok(())
     }
 
-    fn track(&mut self, fields: &Fields) -> Result<usize, String> {
+    fn track(&mut self, fields: &Fields) -> Result<usize, EventError> {
         let (place, next) = ((fields.process()?, fields.whole("tid")?), self.tracks.len());
         Ok(*self.tracks.entry(place).or_insert(next))
     }
 
-    fn time(&mut self, fields: &Fields) -> Result<f64, String> {
+    fn time(&mut self, fields: &Fields) -> Result<f64, EventError> {
         let expected = "a time in microseconds";
         let time_us = fields.number("ts", expected)?;
-        let time_us = time_us.ok_or_else(|| format!("there is no ts; expected {expected}"))?;
+        let time_us = time_us.ok_or(EventError::missing("ts", expected))?;
         self.reach(time_us);
         Ok(time_us)
     }
@@ -211,7 +290,7 @@ impl Builder {
 struct Fields<'v>(&'v Map<String, Value>);
 
 impl<'v> Fields<'v> {
-    fn of(event: &'v Value) -> Result<Self, String> {
+    fn of(event: &'v Value) -> Result<Self, EventError> {
         let found = match event {
             Value::Object(fields) => return Ok(Fields(fields)),
             Value::Array(_) => "an array",
@@ -219,35 +298,34 @@ impl<'v> Fields<'v> {
             Value::Number(_) => "a number",
             Value::Bool(_) | Value::Null => "no event",
         };
-        Err(format!("found {found}, expected an object with ph, name, ts and pid"))
+        Err(EventError::NoObject { found })
     }
 
     fn get(&self, key: &str) -> Option<&'v Value> {
         self.0.get(key).filter(|value| !value.is_null())
     }
 
-    fn text(&self, key: &str) -> Result<Option<&'v str>, String> {
+    fn text(&self, key: &'static str) -> Result<Option<&'v str>, EventError> {
         let text = |value: &'v Value| {
-            value.as_str().ok_or_else(|| format!("{key} is {value}, expected a text"))
+            value.as_str().ok_or_else(|| EventError::value(key, value, "a text"))
         };
         self.get(key).map(text).transpose()
     }
 
-    fn number(&self, key: &str, expected: &str) -> Result<Option<f64>, String> {
-        let number = |value: &Value| {
-            value.as_f64().ok_or_else(|| format!("{key} is {value}, expected {expected}"))
-        };
+    fn number(&self, key: &'static str, expected: &'static str) -> Result<Option<f64>, EventError> {
+        let number =
+            |value: &Value| value.as_f64().ok_or_else(|| EventError::value(key, value, expected));
         self.get(key).map(number).transpose()
     }
 
-    fn whole(&self, key: &str) -> Result<Option<u64>, String> {
+    fn whole(&self, key: &'static str) -> Result<Option<u64>, EventError> {
         let whole = |value: &Value| {
-            value.as_u64().ok_or_else(|| format!("{key} is {value}, expected a whole number"))
+            value.as_u64().ok_or_else(|| EventError::value(key, value, "a whole number"))
         };
         self.get(key).map(whole).transpose()
     }
 
-    fn process(&self) -> Result<u64, String> {
-        self.whole("pid")?.ok_or_else(|| "there is no pid; expected a whole number".into())
+    fn process(&self) -> Result<u64, EventError> {
+        self.whole("pid")?.ok_or(EventError::missing("pid", "a whole number"))
     }
 }

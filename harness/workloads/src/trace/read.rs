@@ -18,6 +18,7 @@ use serde_json::{Deserializer, Value};
 use thiserror::Error;
 
 use super::build::Builder;
+pub use super::build::EventError;
 use super::{Category, names};
 
 /// What a file holds.
@@ -121,18 +122,20 @@ pub enum TimelineError {
         /// The file.
         path: PathBuf,
         /// What the system says.
+        #[source]
         cause: std::io::Error,
     },
     /// The file is no timeline.
     #[error(
-        "{}: {problem}; expected an array of trace events, as `kolo sweep --timeline` or \
-         HOROVOD_TIMELINE writes it", path.display()
+        "{}: {}; expected an array of trace events, as `kolo sweep --timeline` or \
+         HOROVOD_TIMELINE writes it", path.display(), no_array(cause)
     )]
     Other {
         /// The file.
         path: PathBuf,
-        /// What was found.
-        problem: String,
+        /// What the JSON parser says; none if the array is empty.
+        #[source]
+        cause: Option<serde_json::Error>,
     },
     /// An event is not what it should be.
     #[error("{}: event {event}: {problem}", path.display())]
@@ -142,8 +145,13 @@ pub enum TimelineError {
         /// Its place in the array, from 0.
         event: usize,
         /// What was found and what was expected.
-        problem: String,
+        #[source]
+        problem: EventError,
     },
+}
+
+fn no_array(cause: &Option<serde_json::Error>) -> String {
+    cause.as_ref().map_or("no events found".into(), ToString::to_string)
 }
 
 impl Trace {
@@ -177,13 +185,12 @@ impl Trace {
             }
             Err(error) if error.is_eof() && events > 0 => builder.trace.flaws.cut = true,
             Err(error) if events > 0 => {
-                let problem = format!("{error}; expected `,` and an event, or `]`");
+                let problem = EventError::Json { said: error.to_string() };
                 return Err(TimelineError::Malformed { path, event: events, problem });
             }
-            Err(error) => return Err(TimelineError::Other { path, problem: error.to_string() }),
+            Err(error) => return Err(TimelineError::Other { path, cause: Some(error) }),
         }
-        let problem = "nothing happens in it".into();
-        builder.finish().ok_or(TimelineError::Other { path, problem })
+        builder.finish().ok_or(TimelineError::Other { path, cause: None })
     }
 
     /// Leaves out what began before the first rank's `steps`-th step, counted from 0.
@@ -214,7 +221,7 @@ struct Reading {
     /// Events that were right.
     events: usize,
     /// What is wrong with the next.
-    problem: Option<String>,
+    problem: Option<EventError>,
 }
 
 /// Takes the events of an array one by one, so that a file may be larger than memory would hold as

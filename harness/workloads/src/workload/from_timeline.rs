@@ -17,8 +17,9 @@ use algorithms::control::DataType;
 
 use super::{Gradient, Workload, WorkloadError};
 use crate::trace::names;
-use crate::trace::read::{TimelineError, Trace};
+use crate::trace::read::{EventError, TimelineError, Trace};
 use results::statistics::Summary;
+use thiserror::Error;
 
 /// What a timeline tells of a training job.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,21 +34,89 @@ pub struct Observed {
     pub backward_ms: f64,
 }
 
+/// What a timeline lacks that a workload needs.
+#[derive(Clone, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum TimelineGap {
+    /// No tensor is reduced.
+    #[error(
+        "no tensor in it is negotiated for an allreduce ({}){}; expected a timeline of training with \
+         gradients", names::NEGOTIATE_ALLREDUCE, cut(*is_cut)
+    )]
+    NoAllreduce {
+        /// The file's end is missing.
+        is_cut: bool,
+    },
+    /// There are too few training steps.
+    #[error(
+        "it has {whole} whole step{}{}, expected at least 2, since the first one warms up; let the job \
+         train for 10 steps or more", if *whole == 1 { "" } else { "s" }, cut(*is_cut)
+    )]
+    TooFewSteps {
+        /// Training steps that are whole.
+        whole: usize,
+        /// The file's end is missing.
+        is_cut: bool,
+    },
+    /// A gradient is negotiated before the step before is over.
+    #[error(
+        "its steps cannot be told apart: \"{early}\" is negotiated for step {step} at {early_us} us, \
+         before \"{late}\" is for step {} at {late_us} us (steps are counted from 0); begin the timeline \
+         with the training, and reduce every gradient once a step", step - 1
+    )]
+    StepsOverlap {
+        /// The later of the two steps, from 0.
+        step: usize,
+        /// A gradient of that step.
+        early: String,
+        /// When its negotiation begins.
+        early_us: f64,
+        /// A gradient of the step before.
+        late: String,
+        /// When its negotiation begins.
+        late_us: f64,
+    },
+    /// Negotiations begin together, in every step.
+    #[error(
+        "all {gradients} gradients of a step begin their negotiation at the same moment, so that nothing \
+         is known of when they became ready; set HOROVOD_CYCLE_TIME to 1 or less for the run that writes \
+         the timeline"
+    )]
+    AllAtOnce {
+        /// How many gradients there are.
+        gradients: usize,
+    },
+    /// No event has a gradient's shape.
+    #[error(
+        "no event has the shape of \"{gradient}\"; expected args with \"shape\" where its ALLREDUCE \
+         ends; write the timeline anew, or list names and shapes in a CSV file \
+         (configs/workloads/README.md)"
+    )]
+    NoShape {
+        /// The gradient.
+        gradient: String,
+    },
+}
+
+fn cut(is_cut: bool) -> &'static str {
+    if is_cut { "; the file's end is missing" } else { "" }
+}
+
 /// Reads a timeline.
 ///
 /// # Errors
 /// When it is none, or does not tell names, shapes and ready times of at least two steps.
 pub fn read(path: &Path) -> Result<Observed, WorkloadError> {
     let trace = Trace::read(path)?;
-    let untold = |problem| WorkloadError::Untold { path: path.into(), problem };
-    let steps = Steps::of(&trace).map_err(untold)?;
-    let (fractions, backward_ms) = steps.ready().map_err(untold)?;
+    let incomplete = |problem| WorkloadError::Incomplete { path: path.into(), problem };
+    let steps = Steps::of(&trace).map_err(incomplete)?;
+    let (fractions, backward_ms) = steps.ready().map_err(incomplete)?;
     let described = Descriptions::of(&trace, path)?;
     let mut ready: Vec<usize> = (0..fractions.len()).collect();
     ready.sort_by(|&a, &b| fractions[a].total_cmp(&fractions[b]));
     let gradient = |&tensor: &usize| {
         let name = steps.names[tensor].to_string();
-        let shape = described.shape(&name).map_err(untold)?;
+        let shape = described.shape(&name).map_err(incomplete)?;
         Ok(Gradient { name, shape, ready_fraction: fractions[tensor] })
     };
     let gradients = ready.iter().rev().map(gradient).collect::<Result<Vec<_>, WorkloadError>>()?;
@@ -68,15 +137,11 @@ struct Steps<'t> {
 }
 
 impl<'t> Steps<'t> {
-    fn of(trace: &'t Trace) -> Result<Steps<'t>, String> {
-        let cut = if trace.flaws.cut { "; the file's end is missing" } else { "" };
+    fn of(trace: &'t Trace) -> Result<Steps<'t>, TimelineGap> {
+        let is_cut = trace.flaws.cut;
         let (mut names, mut begins_us) = begins(trace);
         let Some(usual) = usual(begins_us.iter().map(Vec::len)) else {
-            return Err(format!(
-                "no tensor in it is negotiated for an allreduce ({}){cut}; expected a timeline of \
-                 training with gradients",
-                names::NEGOTIATE_ALLREDUCE
-            ));
+            return Err(TimelineGap::NoAllreduce { is_cut });
         };
         let ends = begins_us.iter().filter(|begins| begins.len() == usual);
         let last_step_us = ends.map(|begins| begins[usual - 1]).fold(f64::INFINITY, f64::min);
@@ -91,11 +156,7 @@ impl<'t> Steps<'t> {
         begins_us.retain(is_gradient);
         let whole = begins_us.iter().map(Vec::len).min().unwrap_or(0);
         if whole < 2 {
-            return Err(format!(
-                "it has {whole} whole step{}{cut}, expected at least 2, since the first one warms up; \
-                 let the job train for 10 steps or more",
-                if whole == 1 { "" } else { "s" },
-            ));
+            return Err(TimelineGap::TooFewSteps { whole, is_cut });
         }
         let steps = Steps { names, begins_us, whole };
         (1..whole).try_for_each(|step| steps.check(step))?;
@@ -113,21 +174,15 @@ impl<'t> Steps<'t> {
     }
 
     /// A step begins after the one before it.
-    fn check(&self, step: usize) -> Result<(), String> {
+    fn check(&self, step: usize) -> Result<(), TimelineGap> {
         let by_time = |a: &(usize, f64), b: &(usize, f64)| a.1.total_cmp(&b.1);
         let (late, late_us) = self.in_step(step - 1).max_by(by_time).expect("gradients");
         let (early, early_us) = self.in_step(step).min_by(by_time).expect("gradients");
         if late_us <= early_us {
             return Ok(());
         }
-        Err(format!(
-            "its steps cannot be told apart: \"{}\" is negotiated for step {step} at {early_us} us, \
-             before \"{}\" is for step {} at {late_us} us (steps are counted from 0); begin the \
-             timeline with the training, and reduce every gradient once a step",
-            self.names[early],
-            self.names[late],
-            step - 1,
-        ))
+        let [early, late] = [early, late].map(|gradient| self.names[gradient].to_string());
+        Err(TimelineGap::StepsOverlap { step, early, early_us, late, late_us })
     }
 
     fn warmup(&self) -> usize {
@@ -139,7 +194,7 @@ impl<'t> Steps<'t> {
     }
 
     /// Share of the backward pass by gradient, and its length in ms.
-    fn ready(&self) -> Result<(Vec<f64>, f64), String> {
+    fn ready(&self) -> Result<(Vec<f64>, f64), TimelineGap> {
         let median = |values: Vec<f64>| Summary::of(&values).expect("steps are left").p50;
         let steps = self.warmup()..self.whole;
         let span_us = |step| self.range_us(step).1 - self.range_us(step).0;
@@ -152,12 +207,7 @@ impl<'t> Steps<'t> {
             .map(|step| (step, self.range_us(step).0, span_us(step)))
             .collect();
         if spread.is_empty() {
-            return Err(format!(
-                "all {} gradients of a step begin their negotiation at the same moment, so that \
-                 nothing is known of when they became ready; set HOROVOD_CYCLE_TIME to 1 or less for \
-                 the run that writes the timeline",
-                self.names.len()
-            ));
+            return Err(TimelineGap::AllAtOnce { gradients: self.names.len() });
         }
         let fraction = |begins: &Vec<f64>| {
             let of_step = |&(step, first, span): &(usize, f64, f64)| (begins[step] - first) / span;
@@ -209,28 +259,24 @@ impl<'t> Descriptions<'t> {
             let name = trace.tracks[described.track].name.as_str();
             let text = &described.shape;
             let shape = parse_shape(text).ok_or_else(|| {
-                problem(format!("the shape of \"{name}\" is \"{text}\", expected as in [64, 3]"))
+                problem(EventError::Shape { name: name.into(), found: text.clone() })
             })?;
             let (known, _) =
                 of_names.entry(name).or_insert_with(|| (shape.clone(), described.dtype.as_deref()));
             if *known != shape {
-                return Err(problem(format!(
-                    "the shape of \"{name}\" is {text}, expected {known:?} as before"
-                )));
+                return Err(problem(EventError::ShapeChanges {
+                    name: name.into(),
+                    found: text.clone(),
+                    before: known.clone(),
+                }));
             }
         }
         Ok(Descriptions(of_names))
     }
 
-    fn shape(&self, name: &str) -> Result<Vec<u64>, String> {
+    fn shape(&self, name: &str) -> Result<Vec<u64>, TimelineGap> {
         let shape = self.0.get(name).map(|(shape, _)| shape.clone());
-        shape.ok_or_else(|| {
-            format!(
-                "no event tells the shape of \"{name}\"; expected args with \"shape\" where its \
-                 ALLREDUCE ends; write the timeline anew, or list names and shapes in a CSV file \
-                 (configs/workloads/README.md)"
-            )
-        })
+        shape.ok_or_else(|| TimelineGap::NoShape { gradient: name.into() })
     }
 
     fn dtype(&self, gradients: &[Gradient]) -> Option<DataType> {

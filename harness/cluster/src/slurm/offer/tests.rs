@@ -51,11 +51,8 @@ fn a_site_that_fits_is_told_so() {
         ("gpus_per_node", "4 | 4 | fits"),
         ("account", "xyz | ALL allowed | fits"),
         ("qos", "long | normal,long allowed | fits"),
-        ("time limit", "- | 00:30:00 at most | - give --time; the script asks for an hour"),
-        (
-            "preemption",
-            "- | PreemptMode REQUEUE | - a job that is preempted comes back and goes on",
-        ),
+        ("time limit", "- | 00:30:00 at most | - give --time, since the script asks for an hour"),
+        ("preemption", "- | PreemptMode REQUEUE | - a preempted job is requeued and resumes"),
         ("requeue", "- | JobRequeue 1 | -"),
         ("mpi_plugin", "pmix | cray_shasta, pmi2, pmix, none, pmix_v4 | fits"),
     ] {
@@ -80,7 +77,7 @@ fn each_contradiction_says_what_to_do() {
         (
             Site { cpus_per_node: Some(32), ..plain() },
             "cpus_per_node",
-            "32 | 64 | CONTRADICTS: correct it",
+            "32 | 64 | CONTRADICTS: write the number that Slurm reports",
         ),
         (
             Site { ranks_per_node: 65, ..plain() },
@@ -91,17 +88,17 @@ fn each_contradiction_says_what_to_do() {
         (
             Site { gpus_per_node: 8, ..plain() },
             "gpus_per_node",
-            "8 | 4 | CONTRADICTS: at most 4 can be had",
+            "8 | 4 | CONTRADICTS: a node has at most 4",
         ),
         (
             Site { qos: Some("short".into()), ..plain() },
             "qos",
-            "short | normal,long allowed | CONTRADICTS: the partition does not take it",
+            "short | normal,long allowed | CONTRADICTS: the partition does not allow it",
         ),
         (
             Site { partition: Some("old".into()), account: Some("x".into()), ..plain() },
             "account",
-            "x | abc allowed | CONTRADICTS: the partition does not take it",
+            "x | abc allowed | CONTRADICTS: the partition does not allow it",
         ),
     ] {
         assert_eq!(verdict(&site, &answers(), key), expected);
@@ -138,7 +135,7 @@ fn what_cannot_be_asked_is_said_and_contradicts_nothing() {
     }
     assert_eq!(
         verdict(&site, &closed, "link_gbit_s"),
-        "200 | - | not checked: Slurm does not know"
+        "200 | - | not checked: Slurm has no such setting"
     );
     let mpirun = Site { launcher: Launcher::Mpirun, ..Site::default() };
     assert_eq!(verdict(&mpirun, &closed, "mpi_plugin"), "pmix | - | - not used by mpirun");

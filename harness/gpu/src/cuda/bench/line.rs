@@ -89,6 +89,9 @@ struct Memories {
 
 impl Line {
     /// Allocates everything for all ranks, once it is known that there is room for it.
+    ///
+    /// # Errors
+    /// When a CUDA call fails, as when memory does not suffice.
     pub fn new(
         streams: &mut impl Streams,
         rank_streams: &[RankStream],
@@ -109,6 +112,9 @@ impl Line {
 
     /// The same for some ranks, the first one and its neighbours, which others reduce with ranks elsewhere;
     /// each will need so many bytes more for what it puts aside.
+    ///
+    /// # Errors
+    /// When a CUDA call fails, as when memory does not suffice.
     pub fn of(
         streams: &mut impl Streams,
         (first, rank_streams): (Rank, &[RankStream]),
@@ -177,6 +183,9 @@ impl Line {
     }
 
     /// Writes inputs, and what no result is where results go.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn fill(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         for (rank, (rank_stream, memories)) in
             self.rank_streams.iter().zip(&self.memories).enumerate()
@@ -197,6 +206,9 @@ impl Line {
     }
 
     /// Puts one allreduce on the streams.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn enqueue(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         self.pack(streams)?;
         if let Some(collective) = &self.collective {
@@ -212,6 +224,9 @@ impl Line {
     }
 
     /// The part of it before the vectors are reduced.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn pack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         for (rank_stream, memories) in self.rank_streams.iter().zip(&self.memories) {
             if self.tensors.len() > 1 {
@@ -229,6 +244,9 @@ impl Line {
     }
 
     /// The part of it behind that.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn unpack(&self, streams: &mut impl Streams) -> Result<(), CudaError> {
         for (rank_stream, memories) in self.rank_streams.iter().zip(&self.memories) {
             streams.launch(rank_stream.stream, &self.moved(memories.unpack, self.factor))?;
@@ -242,6 +260,9 @@ impl Line {
     }
 
     /// Compares every rank's result with what it must be.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn check(&self, streams: &mut impl Streams) -> Result<Wrong, CudaError> {
         let mut wrong = Wrong::default();
         for (rank, (rank_stream, memories)) in
@@ -343,6 +364,9 @@ impl Line {
     }
 
     /// Gives everything back.
+    ///
+    /// # Errors
+    /// When a CUDA call fails.
     pub fn release(self, streams: &mut impl Streams) -> Result<(), CudaError> {
         self.collective.map_or(Ok(()), |collective| collective.release(streams))?;
         let allocated = self.memories.into_iter().flat_map(|memories| memories.allocated);
@@ -422,6 +446,9 @@ pub fn elements(bench: &Bench) -> usize {
 }
 
 /// Whether every device has room for its ranks: the buffers of each, and what is put aside.
+///
+/// # Errors
+/// When memory does not suffice, or a CUDA call fails.
 pub fn room(
     streams: &mut impl Streams,
     rank_streams: &[RankStream],

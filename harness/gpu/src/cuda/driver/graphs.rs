@@ -20,6 +20,9 @@ struct Ready {
 
 /// Whatever this thread now puts on the stream is captured.
 ///
+/// # Errors
+/// When the driver refuses.
+///
 /// # Safety
 /// The stream is one of the driver's.
 pub unsafe fn begin(stream: sys::CUstream) -> Result<(), CudaError> {
@@ -31,6 +34,9 @@ pub unsafe fn begin(stream: sys::CUstream) -> Result<(), CudaError> {
 
 impl Graphs {
     /// Ends a capture, and makes what was captured ready to be launched.
+    ///
+    /// # Errors
+    /// When the driver refuses, or what was captured cannot be instantiated.
     ///
     /// # Safety
     /// The stream is one of the driver's.
@@ -52,6 +58,9 @@ impl Graphs {
         self.ready(graph).nodes
     }
 
+    /// # Errors
+    /// When the driver refuses.
+    ///
     /// # Safety
     /// The stream is one of the driver's, and memory in the graph is allocated.
     pub unsafe fn launch(
@@ -63,6 +72,8 @@ impl Graphs {
         called("cuGraphLaunch", unsafe { result::graph::launch(self.ready(graph).handle, stream) })
     }
 
+    /// # Errors
+    /// When the driver refuses.
     pub fn drop(&mut self, Graph(graph): Graph) -> Result<(), CudaError> {
         let Ready { handle, .. } = self.0[graph].take().expect("a graph is dropped once");
         // SAFETY: instantiated once, destroyed once; the driver waits for what is launched.

@@ -70,6 +70,9 @@ pub struct Connection {
 
 impl Connection {
     /// Over a connection that is there.
+    ///
+    /// # Errors
+    /// When the system refuses an option of the socket.
     pub fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;

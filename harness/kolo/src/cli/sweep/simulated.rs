@@ -52,7 +52,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     store.append_rows(&missing)?;
     let mut text = summary::text(&plan, &rows);
     if !plan.config.claim.is_empty() {
-        let compared = claims::compare(&plan).map_err(refuse)?;
+        let compared = claims::compare(&plan).map_err(|error| refuse(error.to_string()))?;
         store.write_whole("claims.csv", &csv_bytes(&compared, true))?;
         text.push('\n');
         text.push_str(&claims::text(&compared));

@@ -16,6 +16,7 @@ use cluster::slurm::launch::{Shape, Submission, line, sbatch, step};
 use cluster::slurm::site::Site;
 use cluster::slurm::step::Timeouts;
 use cluster::slurm::stop::Stop;
+use cluster::slurm::time_limit::TimeLimitError;
 use cluster::slurm::{SCRIPT, submit, time_limit};
 use gpu::cuda::NAME as CUDA;
 use gpu::nccl::NAME as NCCL;
@@ -60,7 +61,7 @@ impl Flags {
     }
 }
 
-fn limit(text: &str) -> Result<String, String> {
+fn limit(text: &str) -> Result<String, TimeLimitError> {
     time_limit::parse(text).map(|_| text.into())
 }
 

@@ -123,22 +123,21 @@ impl Request {
             Config { workload: name, step, data, framework, sweep: Axes::default(), measure };
         let present = arguments.check.then(|| present(environment));
         let bytes = workload.elements() * base.wire().size_bytes();
-        let config = |topology: &String| -> Result<Config, String> {
-            let mut sweep = space::axes(&transport, topology, bytes, &pins)?;
+        let config = |topology: &String| -> Result<Config> {
+            let mut sweep = space::axes(&transport, topology, bytes, &pins).map_err(usage)?;
             if let Some((plane, bytes, ms)) = &present {
                 let mib = *bytes as f64 / MIB;
-                pins.allow(plane, mib, *ms)?;
+                pins.allow(plane, mib, *ms).map_err(usage)?;
                 insert(&mut sweep.fusion_threshold_mib, mib);
                 insert(&mut sweep.cycle_time_ms, *ms);
                 let capacity = environment.cache_capacity.value;
                 sweep.cache_capacity = if capacity > 0 { capacity } else { sweep.cache_capacity };
             }
             let config = Config { sweep, ..base.clone() };
-            config.check()?;
+            config.check().map_err(usage)?;
             Ok(config)
         };
-        let configs: Vec<Config> =
-            topologies.iter().map(config).collect::<Result<_, String>>().map_err(usage)?;
+        let configs: Vec<Config> = topologies.iter().map(config).collect::<Result<_>>()?;
         let all = Plan::new(united(&configs), workload.clone());
         let grid = |config| Grid::new(&all, Plan::new(config, workload.clone()), present.as_ref());
         let grids: Vec<Grid> = configs.into_iter().map(grid).collect();

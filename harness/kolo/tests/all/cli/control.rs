@@ -163,7 +163,7 @@ fn a_dry_run_prints_every_case_and_writes_nothing() {
 #[test]
 fn mistakes_end_with_status_2_and_say_what_to_do() {
     for (from, to, expected) in [
-        ("\"ddp\"", "\"dpd\"", "control.plane \"dpd\" is unknown; choose from coordinator, tree"),
+        ("\"ddp\"", "\"dpd\"", "control.plane is \"dpd\", expected one of coordinator, tree"),
         ("tiny.csv", "resnet5", "test.toml: workloads/resnet5.csv: No such file"),
         ("seed = 3", "sed = 3", "test.toml: line 19: unknown field `sed`, expected one of"),
         ("ranks = 12", "ranks = -1", "test.toml: line 5: invalid value: integer `-1`"),

@@ -190,7 +190,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
         (
             "against = \"coordinator\"",
             "against = \"nobody\"",
-            "claim \"the cache pays\": against \"nobody\" is no policy; choose from coordinator, cached",
+            "claim \"the cache pays\": against is \"nobody\", expected one of coordinator, cached",
         ),
     ] {
         let sweep = sweep(&[(from, to)]);
@@ -208,8 +208,8 @@ fn ranks_that_do_not_fit_are_rows_that_say_why() {
     let ended = sweep.run(&[]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     for (ranks, why) in [
-        ("6", "6 ranks leave a node of machine half empty; use a multiple of 4"),
-        ("4000", "machine has 128 ranks (32 nodes of 4), but there are 4000"),
+        ("6", "6 ranks do not fill nodes of machine machine evenly; use a multiple of 4"),
+        ("4000", "machine machine has 128 ranks (32 nodes of 4), but 4000 were asked for"),
     ] {
         let rows = sweep.rows();
         let row = rows.iter().find(|row| row["ranks"] == ranks && row["kind"] == "step").unwrap();

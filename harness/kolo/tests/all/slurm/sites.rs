@@ -65,7 +65,7 @@ fn a_check_prints_what_fits_and_what_does_not() {
         "partition       (default)    all                 fits",
         "nodes           -            2, 2 usable         -",
         "mpi_plugin      pmix         none, pmix          fits",
-        "preemption      -            PreemptMode CANCEL  - a job that is preempted is gone: submit",
+        "preemption      -            PreemptMode CANCEL  - a preempted job is cancelled: submit",
     ] {
         ended.says(0, line);
     }
