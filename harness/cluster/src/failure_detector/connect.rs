@@ -60,9 +60,8 @@ impl FailureDetector {
             0 => accept_all(job)?,
             _ => vec![(0, reach_rank_0(job)?)],
         };
-        FailureDetector::start(job.rank, connections, limits, Mode::EndProcess).map_err(|error| {
-            failed(job.rank, "starting the failure detector", error.to_string())
-        })
+        FailureDetector::start(job.rank, connections, limits, Mode::EndProcess)
+            .map_err(|error| failed(job.rank, "starting the failure detector", error.to_string()))
     }
 }
 
@@ -98,7 +97,8 @@ fn accept_all(job: &mut Job<'_>) -> Result<Vec<(Rank, Connection)>, DetectorErro
 /// A listener, and what the others have to know of it: the job's id on a line, and an offer.
 fn listen(is_one_node: bool, ranks: usize) -> Result<(Listener, String), DetectorError> {
     let cannot = |why: String| failed(0, "listening for the other processes", why);
-    let addresses = if is_one_node { Ok(vec![IpAddr::from(Ipv4Addr::LOCALHOST)]) } else { own_addresses() };
+    let addresses =
+        if is_one_node { Ok(vec![IpAddr::from(Ipv4Addr::LOCALHOST)]) } else { own_addresses() };
     let secret = Secret::generate().map_err(|error| cannot(error.to_string()))?;
     let credentials = Credentials { job: job_id(), secret: secret.clone() };
     let listener = Listener::bind(&addresses.map_err(cannot)?, 0, credentials, ranks);
@@ -112,7 +112,11 @@ fn reach_rank_0(job: &mut Job<'_>) -> Result<Connection, DetectorError> {
     let text = broadcast(job, "")?;
     let told = text.split_once('\n').and_then(|(id, offer)| Some((id, Offer::from_text(offer)?)));
     let Some((id, offer)) = told else {
-        return Err(failed(job.rank, "connecting", "rank 0 cannot listen; see what it says".into()));
+        return Err(failed(
+            job.rank,
+            "connecting",
+            "rank 0 cannot listen; see what it says".into(),
+        ));
     };
     let joined = connect(id, (job.rank, job.ranks), || Ok(offer.clone()), CONNECT_TIMEOUT);
     joined.map_err(|error| DetectorError {

@@ -96,9 +96,8 @@ impl FailureDetector {
         let suspicions = (rank == 0).then(|| Suspicions::new(ranks, limits, Instant::now()));
         let sockets = connections.iter().map(|(_, connection)| connection.socket());
         let sockets: Vec<_> = sockets.take(1).collect::<io::Result<_>>()?;
-        let peer = |(rank, connection)| {
-            Peer { rank, connection, data: VecDeque::new(), is_lost: false }
-        };
+        let peer =
+            |(rank, connection)| Peer { rank, connection, data: VecDeque::new(), is_lost: false };
         let peers = connections.into_iter().map(peer).collect();
         let shared = Arc::new(Shared {
             rank,
@@ -169,12 +168,15 @@ impl FailureDetector {
     }
 }
 
-/// Without [`FailureDetector::finish`] the other processes notice that this one is gone.
+/// Closes the connections. Without [`FailureDetector::finish`] before, the other processes notice that this one is gone.
 impl Drop for FailureDetector {
     fn drop(&mut self) {
-        let mut state = lock(&self.shared.state);
-        state.peers.clear();
-        state.diagnosis.get_or_insert(Diagnosis::Lost { rank: self.shared.rank });
+        if self.shared.mode == Mode::Polled {
+            let mut state = lock(&self.shared.state);
+            state.peers.clear();
+            // The thread ends when it finds this.
+            state.diagnosis.get_or_insert(Diagnosis::Lost { rank: self.shared.rank });
+        }
     }
 }
 
@@ -225,7 +227,9 @@ impl Shared {
             if let Some(diagnosis) = state.diagnosis.clone() {
                 let reason = state.failure.clone();
                 drop(state);
-                return if self.mode == Mode::EndProcess { end_silently_or_with(diagnosis, reason) };
+                return if self.mode == Mode::EndProcess {
+                    end_silently_or_with(diagnosis, reason)
+                };
             }
             if last.is_none_or(|last| last.elapsed() >= HEARTBEAT_INTERVAL) {
                 state.send_heartbeat(self.activity());
@@ -247,7 +251,9 @@ impl Shared {
             let is_over = self.is_finished() && state.have_all_left();
             if let Some(diagnosis) = state.diagnosis.clone() {
                 drop(state);
-                return if self.mode == Mode::EndProcess { self.end_job(&diagnosis) };
+                return if self.mode == Mode::EndProcess {
+                    self.end_job(&diagnosis)
+                };
             }
             drop(state);
             if is_over {

@@ -169,13 +169,15 @@ impl Suspicions {
 
     /// An error explains more than a timeout.
     fn first_failure(&self) -> Option<(Rank, &Failure)> {
-        let failures = self.ranks().filter_map(|(rank, known)| Some((rank, known.failure.as_ref()?)));
+        let failures =
+            self.ranks().filter_map(|(rank, known)| Some((rank, known.failure.as_ref()?)));
         failures.min_by_key(|(rank, failure)| (failure.is_timeout, *rank))
     }
 
     fn suspended(&self, now: Instant) -> Option<Diagnosis> {
         let (end, pause) = self.pause?;
-        let has_consequences = self.known.iter().any(|known| known.is_lost() || known.failure.is_some());
+        let has_consequences =
+            self.known.iter().any(|known| known.is_lost() || known.failure.is_some());
         let is_recent = now.saturating_duration_since(end) < self.limits.timeout;
         let is_at_fault = pause > self.limits.timeout || (is_recent && has_consequences);
         is_at_fault.then_some(Diagnosis::Suspended { pause })
@@ -188,7 +190,8 @@ impl Suspicions {
     }
 
     fn silent(&self, now: Instant, has_failure: bool) -> Option<Diagnosis> {
-        let limit = if has_failure { SUSPICIOUS.min(self.limits.timeout) } else { self.limits.timeout };
+        let limit =
+            if has_failure { SUSPICIOUS.min(self.limits.timeout) } else { self.limits.timeout };
         let candidates = self.ranks().filter(|(_, known)| known.should_send_heartbeats());
         let (rank, known) = candidates.max_by_key(|(_, known)| known.silence(now))?;
         let silence = known.silence(now);
@@ -198,9 +201,9 @@ impl Suspicions {
     /// Which process is at fault when `rank` gives up.
     fn explain(&self, rank: Rank, failure: &Failure, now: Instant) -> Diagnosis {
         let reason = failure.reason.clone();
-        let stuck = self.end_of_chain(rank).or_else(|| {
-            failure.is_timeout.then(|| self.without_progress(rank, now)).flatten()
-        });
+        let stuck = self
+            .end_of_chain(rank)
+            .or_else(|| failure.is_timeout.then(|| self.without_progress(rank, now)).flatten());
         match stuck {
             Some(stuck) => Diagnosis::Stuck { rank: stuck, reason },
             None => Diagnosis::GaveUp { rank, reason },
@@ -210,7 +213,11 @@ impl Suspicions {
     /// The end of the chain of processes that wait for each other, from one on, if it is another.
     fn end_of_chain(&self, rank: Rank) -> Option<Rank> {
         let next = |at: &Rank| {
-            self.known.get(*at)?.activity.waits_for.filter(|&next| next != rank && next < self.known.len())
+            self.known
+                .get(*at)?
+                .activity
+                .waits_for
+                .filter(|&next| next != rank && next < self.known.len())
         };
         std::iter::successors(next(&rank), next).take(self.known.len()).last()
     }

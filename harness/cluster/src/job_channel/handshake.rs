@@ -46,7 +46,8 @@ pub struct Credentials {
 
 impl Credentials {
     fn mac(&self, step: &[u8; 9], claim: &[u8], answer: &[u8]) -> Hmac<Sha256> {
-        let mut mac = Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).expect("any length of key");
+        let mut mac =
+            Hmac::<Sha256>::new_from_slice(self.secret.as_bytes()).expect("any length of key");
         mac.update(step);
         mac.update(&(self.job.len() as u64).to_le_bytes());
         mac.update(self.job.as_bytes());
@@ -76,7 +77,11 @@ impl<'c> Client<'c> {
     ///
     /// # Errors
     /// When the system has no random numbers.
-    pub fn new(credentials: &'c Credentials, rank: Rank, ranks: usize) -> Result<Client<'c>, SecretError> {
+    pub fn new(
+        credentials: &'c Credentials,
+        rank: Rank,
+        ranks: usize,
+    ) -> Result<Client<'c>, SecretError> {
         let nonce: Nonce = random_bytes()?;
         let mut claim = [0; CLAIM_BYTES];
         claim[..8].copy_from_slice(&MAGIC);
@@ -122,10 +127,14 @@ impl Server {
     }
 
     /// Answers a hello; none if it deserves no answer.
-    pub fn challenge(&mut self, hello: &[u8; HELLO_BYTES]) -> Option<(Challenged, [u8; CHALLENGE_BYTES])> {
+    pub fn challenge(
+        &mut self,
+        hello: &[u8; HELLO_BYTES],
+    ) -> Option<(Challenged, [u8; CHALLENGE_BYTES])> {
         let (claim, tag) = hello.split_at(CLAIM_BYTES);
         let claim: [u8; CLAIM_BYTES] = claim.try_into().expect("split there");
-        let is_known = claim.starts_with(&MAGIC) && self.credentials.is_tag(tag, HELLO, &claim, &[]);
+        let is_known =
+            claim.starts_with(&MAGIC) && self.credentials.is_tag(tag, HELLO, &claim, &[]);
         let nonce: Nonce = random_bytes().ok()?;
         if !is_known || !self.seen.insert(claim[16..].try_into().expect("the rest is the nonce")) {
             return None;
@@ -137,7 +146,11 @@ impl Server {
     }
 
     /// The rank that has proven itself, and of how many it believes to be one; none if the proof is wrong.
-    pub fn verify(&self, challenged: &Challenged, proof: &[u8; PROOF_BYTES]) -> Option<(Rank, usize)> {
+    pub fn verify(
+        &self,
+        challenged: &Challenged,
+        proof: &[u8; PROOF_BYTES],
+    ) -> Option<(Rank, usize)> {
         let Challenged { claim, nonce } = challenged;
         let number = |at: usize| u32::from_le_bytes(claim[at..at + 4].try_into().expect("4 bytes"));
         let is_right = self.credentials.is_tag(proof, PROOF, claim, nonce);

@@ -70,7 +70,8 @@ mod tests {
                 .map(|(name, address)| (name.to_string(), address.parse().unwrap()))
                 .to_vec()
         };
-        let addresses = |list: &[&str]| list.iter().map(|one| one.parse().unwrap()).collect::<Vec<IpAddr>>();
+        let addresses =
+            |list: &[&str]| list.iter().map(|one| one.parse().unwrap()).collect::<Vec<IpAddr>>();
         assert_eq!(choose(None, all()).unwrap(), addresses(&["10.0.0.1", "10.1.0.1"]));
         assert_eq!(choose(Some("ib0"), all()).unwrap(), addresses(&["10.1.0.1"]));
         assert_eq!(choose(Some("lo"), all()).unwrap(), addresses(&["127.0.0.1"]));

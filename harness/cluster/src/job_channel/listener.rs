@@ -120,7 +120,8 @@ impl Listener {
     /// Carries on all handshakes, without blocking; returns who has joined since.
     pub fn poll(&mut self) -> Vec<Joined> {
         for socket in &self.sockets {
-            while let Ok((stream, _)) = socket.accept() {
+            for _ in 0..MAX_HANDSHAKES {
+                let Ok((stream, _)) = socket.accept() else { break };
                 if stream.set_nonblocking(true).is_err() {
                     continue;
                 }
@@ -149,7 +150,8 @@ impl Listener {
     fn admit(&mut self, handshake: Handshake, rank: Rank, ranks: usize) -> Option<Joined> {
         let mut joined = Joined { rank, connection: Connection::new(handshake.stream).ok()? };
         if ranks != self.ranks || rank >= ranks {
-            let reason = format!("it is rank {rank} of {ranks}, and rank 0 waits for {} ranks", self.ranks);
+            let reason =
+                format!("it is rank {rank} of {ranks}, and rank 0 waits for {} ranks", self.ranks);
             let _ = joined.connection.queue(&Message::Refused(reason));
         } else if self.joined.contains(&rank) {
             let reason = format!("another process has joined as rank {rank} already");
@@ -170,7 +172,9 @@ impl Listener {
     pub fn gather(&mut self, timeout: Duration) -> Result<Vec<(Rank, Connection)>, Vec<Rank>> {
         let (mut all, start) = (Vec::new(), Instant::now());
         loop {
-            all.extend(self.poll().into_iter().map(|Joined { rank, connection }| (rank, connection)));
+            all.extend(
+                self.poll().into_iter().map(|Joined { rank, connection }| (rank, connection)),
+            );
             if self.missing().is_empty() {
                 return Ok(all);
             }
@@ -262,7 +266,9 @@ pub fn connect(
             let mut last = Failed::Retry("rank 0 has no address".into());
             for address in addresses {
                 match join(address, &credentials, rank, ranks) {
-                    Err(Failed::Retry(reason)) => last = Failed::Retry(format!("{address}: {reason}")),
+                    Err(Failed::Retry(reason)) => {
+                        last = Failed::Retry(format!("{address}: {reason}"))
+                    }
                     ended => return ended,
                 }
             }
@@ -306,7 +312,8 @@ fn join(
     rank: Rank,
     ranks: usize,
 ) -> Result<Connection, Failed> {
-    let client = Client::new(credentials, rank, ranks).map_err(|why| Failed::Retry(why.to_string()))?;
+    let client =
+        Client::new(credentials, rank, ranks).map_err(|why| Failed::Retry(why.to_string()))?;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
@@ -314,14 +321,17 @@ fn join(
     let mut challenge = [0; CHALLENGE_BYTES];
     stream.read_exact(&mut challenge)?;
     let proof = client.prove(&challenge);
-    let proof = proof.ok_or_else(|| Failed::Retry("what answers does not know the secret".into()))?;
+    let proof =
+        proof.ok_or_else(|| Failed::Retry("what answers does not know the secret".into()))?;
     stream.write_all(&proof)?;
     let (mut connection, start) = (Connection::new(stream)?, Instant::now());
     loop {
         match connection.receive() {
             Ok(Some(Message::Accepted)) => return Ok(connection),
             Ok(Some(Message::Refused(reason))) => return Err(Failed::Refused(reason)),
-            Ok(None) if connection.is_closed() => return Err(io::Error::from(ErrorKind::UnexpectedEof).into()),
+            Ok(None) if connection.is_closed() => {
+                return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
+            }
             Ok(None) if start.elapsed() > ANSWER_TIMEOUT => {
                 return Err(io::Error::from(ErrorKind::TimedOut).into());
             }

@@ -71,7 +71,8 @@ impl Secret {
     pub(super) fn from_hex(text: &str) -> Option<Secret> {
         let digits: Option<Vec<u8>> =
             text.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let bytes: Vec<u8> = digits?.chunks(2).map(|pair| pair[0] << 4 | pair[pair.len() - 1]).collect();
+        let bytes: Vec<u8> =
+            digits?.chunks(2).map(|pair| pair[0] << 4 | pair[pair.len() - 1]).collect();
         let is_whole = text.len() == 2 * SECRET_BYTES;
         bytes.try_into().ok().filter(|_| is_whole).map(Secret)
     }
@@ -99,7 +100,8 @@ mod tests {
     #[test]
     fn hexadecimal_digits_are_read_back() {
         let secret = Secret::generate().unwrap();
-        let read = Secret::from_variable(Some(&format!(" {}\n", secret.to_hex()))).unwrap().unwrap();
+        let read =
+            Secret::from_variable(Some(&format!(" {}\n", secret.to_hex()))).unwrap().unwrap();
         assert_eq!(read.as_bytes(), secret.as_bytes());
         assert_ne!(Secret::generate().unwrap().as_bytes(), secret.as_bytes());
         assert!(Secret::from_variable(None).unwrap().is_none());

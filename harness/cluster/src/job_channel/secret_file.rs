@@ -35,9 +35,8 @@ pub struct SecretFileError {
 /// the working directory of several.
 pub fn path(job: &str, is_one_node: bool) -> PathBuf {
     let named = std::env::var_os(SECRET_DIR).filter(|name| !name.is_empty()).map(PathBuf::from);
-    let directory = named.unwrap_or_else(|| {
-        if is_one_node { std::env::temp_dir() } else { PathBuf::from(".") }
-    });
+    let directory = named
+        .unwrap_or_else(|| if is_one_node { std::env::temp_dir() } else { PathBuf::from(".") });
     directory.join(format!(".kolo-{}-{:016x}", user(), digest(job)))
 }
 
@@ -117,7 +116,8 @@ fn read_own(file: File) -> io::Result<Offer> {
     }
     let mut text = String::new();
     file.take(MAX_OFFER_BYTES as u64 + 1).read_to_string(&mut text)?;
-    Offer::from_text(&text).ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it holds no secret"))
+    Offer::from_text(&text)
+        .ok_or_else(|| io::Error::new(ErrorKind::InvalidData, "it holds no secret"))
 }
 
 #[cfg(test)]

@@ -117,7 +117,8 @@ fn a_flood_of_silent_connections_delays_nobody() {
     let connect_stranger = |_| TcpStream::connect(offer.addresses[0]).unwrap();
     let strangers: Vec<_> = (0..MAX_HANDSHAKES / 4).map(connect_stranger).collect();
     thread::scope(|scope| {
-        let joining = scope.spawn(|| connect("a job", (1, 2), || Ok(offer.clone()), TIMEOUT).map(|_| ()));
+        let joining =
+            scope.spawn(|| connect("a job", (1, 2), || Ok(offer.clone()), TIMEOUT).map(|_| ()));
         assert_eq!(listener.gather(TIMEOUT).unwrap().len(), 1);
         joining.join().unwrap().unwrap();
     });
@@ -200,7 +201,8 @@ fn a_false_rank_0_learns_nothing() {
     let addresses = vec![false_rank_0.local_addr().unwrap()];
     let offer = Offer { secret: credentials.secret.clone(), addresses };
     thread::scope(|scope| {
-        let joining = scope.spawn(|| connect("a job", (1, 2), || Ok(offer.clone()), Duration::ZERO));
+        let joining =
+            scope.spawn(|| connect("a job", (1, 2), || Ok(offer.clone()), Duration::ZERO));
         let (mut stream, _) = false_rank_0.accept().unwrap();
         let mut hello = [0; HELLO_BYTES];
         stream.read_exact(&mut hello).unwrap();

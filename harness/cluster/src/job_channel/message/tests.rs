@@ -59,7 +59,10 @@ fn a_length_is_refused_before_its_body_arrives() {
         error.to_string(),
         "a message of kind 'd' announces 67108865 bytes, and may have 67108864"
     );
-    assert_eq!(parse(&[LEAVE, 1, 0, 0, 0]), Err(ParseError::TooLong { kind: LEAVE, length: 1, max: 0 }));
+    assert_eq!(
+        parse(&[LEAVE, 1, 0, 0, 0]),
+        Err(ParseError::TooLong { kind: LEAVE, length: 1, max: 0 })
+    );
     bytes[1..].copy_from_slice(&(MAX_DATA_BYTES as u32).to_le_bytes());
     assert_eq!(parse(&bytes), Ok(None));
 }
@@ -136,4 +139,26 @@ fn mutated_messages_are_parsed_without_panics() {
         }
     }
     assert!(messages > 0 && errors > 0, "{messages} messages, {errors} errors");
+}
+
+/// Where `cargo fuzz` begins.
+#[test]
+fn the_corpus_holds_messages_and_broken_ones() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/message");
+    let parsed = |name: &str| parse(&std::fs::read(format!("{folder}/{name}")).unwrap());
+    for (name, message) in [
+        ("accepted", Message::Accepted),
+        ("leave", Message::Leave),
+        (
+            "heartbeat",
+            Message::Heartbeat(Activity { is_busy: true, waits_for: Some(3), progress: 7 }),
+        ),
+        ("gave-up", Message::GaveUp { reason: "late".into(), is_timeout: true }),
+        ("data", Message::Data(b"abc".to_vec())),
+        ("diagnosis-lost", Message::Diagnosis(Diagnosis::Lost { rank: 3 })),
+    ] {
+        assert_eq!(parsed(name).unwrap().unwrap().0, message, "{name}");
+    }
+    assert!(parsed("too-long").is_err() && parsed("no-utf8").is_err());
+    assert_eq!(parsed("cut"), Ok(None));
 }
