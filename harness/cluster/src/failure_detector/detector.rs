@@ -25,7 +25,7 @@ const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// A process that gives up waits so long for rank 0's diagnosis.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(5);
-/// The other side takes data within this time, or the connection counts as lost later.
+/// A sender waits no longer for the other side to take its data; what is left is sent later.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The status with which a process ends that cannot continue.
@@ -155,7 +155,8 @@ impl FailureDetector {
     /// # Panics
     /// If the data are longer than a message may be.
     pub fn send(&self, data: Vec<u8>) {
-        lock(&self.shared.state).send(&Message::Data(data));
+        lock(&self.shared.state).queue(&Message::Data(data));
+        self.shared.flush();
     }
 
     /// From now on processes may end. To be called by all, rank 0 first or at the same time; rank 0 waits for the others.
@@ -203,6 +204,14 @@ impl Shared {
         state
     }
 
+    /// Waits until all peers have taken what is queued, without keeping the detector's thread from its work.
+    fn flush(&self) {
+        let start = Instant::now();
+        while !lock(&self.state).flush() && start.elapsed() < SEND_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
     fn give_up(&self, reason: &str, is_timeout: bool) -> Option<Diagnosis> {
         lock(&self.state).give_up(self.rank, reason, is_timeout);
         let start = Instant::now();
@@ -221,7 +230,9 @@ impl Shared {
         loop {
             let mut state = lock(&self.state);
             if self.is_finished() {
-                return state.send(&Message::Leave);
+                state.queue(&Message::Leave);
+                drop(state);
+                return self.flush();
             }
             state.look(self.activity(), false);
             if let Some(diagnosis) = state.diagnosis.clone() {
@@ -232,7 +243,10 @@ impl Shared {
                 };
             }
             if last.is_none_or(|last| last.elapsed() >= HEARTBEAT_INTERVAL) {
-                state.send_heartbeat(self.activity());
+                // One at a time: rank 0 may be stopped.
+                if state.flush() {
+                    state.queue(&Message::Heartbeat(self.activity()));
+                }
                 last = Some(Instant::now());
             }
             drop(state);
@@ -292,6 +306,7 @@ impl State {
     /// Takes in what has arrived. Rank 0 also judges it, and tells all others what it concludes.
     fn look(&mut self, activity: Activity, is_finished: bool) {
         let now = Instant::now();
+        self.flush();
         if let Some(suspicions) = &mut self.suspicions {
             suspicions.begin_look(now);
             suspicions.record(0, Report::Heartbeat(activity), now);
@@ -306,7 +321,7 @@ impl State {
             && !is_finished
             && let Some(diagnosis) = suspicions.diagnose(now)
         {
-            self.send(&Message::Diagnosis(diagnosis.clone()));
+            self.queue(&Message::Diagnosis(diagnosis.clone()));
             self.diagnosis = Some(diagnosis);
         }
     }
@@ -351,28 +366,25 @@ impl State {
             Some(suspicions) => {
                 suspicions.record(rank, Report::GaveUp { reason, is_timeout }, Instant::now());
             }
-            None => self.send(&Message::GaveUp { reason, is_timeout }),
+            None => self.queue(&Message::GaveUp { reason, is_timeout }),
         }
     }
 
-    fn send(&mut self, message: &Message) {
+    /// Sends to all peers as much as they take now.
+    fn queue(&mut self, message: &Message) {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             // A lost peer is noticed when it is received from.
-            let _ = peer.connection.send(message, SEND_TIMEOUT);
+            let _ = peer.connection.queue(message);
         }
     }
 
-    /// One heartbeat at a time: rank 0 may be stopped.
-    fn send_heartbeat(&mut self, activity: Activity) {
-        for peer in &mut self.peers {
-            let sent = if peer.connection.is_congested() {
-                peer.connection.flush()
-            } else {
-                peer.connection.queue(&Message::Heartbeat(activity))
-            };
-            // A lost peer is noticed when it is received from.
-            let _ = sent;
+    /// Sends what peers have not taken before; true once they have taken everything.
+    fn flush(&mut self) -> bool {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
+            // As above.
+            let _ = peer.connection.flush();
         }
+        self.peers.iter().all(|peer| peer.is_lost || !peer.connection.is_congested())
     }
 
     fn have_all_left(&self) -> bool {
