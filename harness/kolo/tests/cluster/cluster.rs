@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 pub type Failure = Box<dyn std::error::Error>;
 
 /// The configuration of most scenarios.
-pub const FAULTS: &str = "harness/tests/cluster/faults.toml";
+pub const FAULTS: &str = "harness/kolo/tests/cluster/faults.toml";
 
 /// Too little for a whole sweep of faults, enough for its beginning.
 const LITTLE: &str = "size=40k";
