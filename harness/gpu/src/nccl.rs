@@ -2,10 +2,9 @@
 //! between them, and NCCL's own allreduce beside them.
 //!
 //! NCCL is looked for while the program runs, see [`library`], and nothing here needs MPI: processes find
-//! each other through what their launcher says and a connection to rank 0, see [`rendezvous`], and tell their
-//! [`facts`]; a [`seat`] is the GPU of each, and [`preflight`] what makes figures on them doubtful. Nothing
-//! waits for ever: whoever waits also looks whether NCCL reports an error and whether a process is gone,
-//! and gives up when its timeout ends, see [`comm`].
+//! each other through what their launcher says and a connection to rank 0 ([`rendezvous`]), and exchange their
+//! [`facts`]. Each gets a GPU ([`assignment`]); [`preflight`] lists what makes results on these GPUs doubtful. Every
+//! wait has a timeout, and checks whether NCCL reports an error or another process has failed ([`comm`]).
 
 pub mod alarm;
 pub mod allreduce;
@@ -48,7 +47,7 @@ pub enum NcclError {
     Cuda(#[from] CudaError),
     /// Processes did not find each other.
     #[error(transparent)]
-    NonblockingBarrier(#[from] rendezvous::RendezvousError),
+    Rendezvous(#[from] rendezvous::RendezvousError),
     /// Ranks and GPUs do not fit together.
     #[error(transparent)]
     Assignment(#[from] assignment::AssignmentError),
@@ -91,16 +90,15 @@ pub enum NcclError {
         /// How long.
         waited: Duration,
     },
-    /// Processes are there, and do nothing.
-    #[error(
-        "{ranks} (the first one on {host}) did not answer when everybody was asked; the process is stopped or \
-         stuck: look at it there"
-    )]
+    /// A process does not respond, or makes no progress.
+    #[error("rank {peer} on {host} does not respond: {diagnosis}; look at the process there")]
     Unresponsive {
-        /// Which, in words.
-        ranks: String,
-        /// Where the first of them is.
+        /// Which.
+        peer: Rank,
+        /// Where it is.
         host: String,
+        /// What the failure detector found.
+        diagnosis: String,
     },
     /// A process is gone.
     #[error(

@@ -56,6 +56,13 @@ pub const PROVENANCE: &str = "provenance.json";
 const ENVIRONMENT: [&str; 9] =
     ["CUDA_", "HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
+/// Never kept: the secret by which the processes of a job know each other.
+const SECRET: &str = "KOLO_JOB_SECRET";
+
+fn is_kept(variable: &str) -> bool {
+    variable != SECRET && ENVIRONMENT.iter().any(|prefix| variable.starts_with(prefix))
+}
+
 /// Characters of a value that are shown where it differs from another.
 const MOST_SHOWN: usize = 120;
 
@@ -189,7 +196,7 @@ impl Launch {
         let text = |text: OsString| text.to_string_lossy().into_owned();
         let environment = std::env::vars_os()
             .map(|(name, value)| (text(name), text(value)))
-            .filter(|(name, _)| ENVIRONMENT.iter().any(|prefix| name.starts_with(prefix)));
+            .filter(|(name, _)| is_kept(name));
         let mut environment: Vec<_> = environment.collect();
         environment.sort();
         Launch {
@@ -386,6 +393,12 @@ fn field(path: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_secret_of_a_job_is_not_kept() {
+        assert!(is_kept("KOLO_RENDEZVOUS") && is_kept("SLURM_JOB_ID"));
+        assert!(!is_kept("KOLO_JOB_SECRET") && !is_kept("HOME"));
+    }
     use serde_json::json;
 
     #[test]

@@ -1,4 +1,4 @@
-//! What this process is doing, for those who watch it.
+//! What this process is doing, as its heartbeats tell.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,18 +12,18 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// The processes of the running case, by rank.
 static MEMBERS: Mutex<Vec<Rank>> = Mutex::new(Vec::new());
 
-/// Published while this process waits.
+/// A guard: while it lives, this process waits for another.
 pub struct Waits;
 
 impl Waits {
-    /// Waits for a rank of the running case.
+    /// While a rank of the running case is waited for.
     pub fn for_rank(peer: Rank) -> Waits {
         WAITS_FOR.store(peer as u32 + 1, Ordering::Relaxed);
         Waits
     }
 }
 
-/// Published while the library waits by itself, for whom it does not tell.
+/// A guard: while it lives, the library waits by itself, and does not tell for which rank. Its end is progress.
 pub struct Works;
 
 impl Drop for Works {
@@ -39,21 +39,21 @@ impl Drop for Waits {
     }
 }
 
-/// These processes carry out a case now; none: this one has no part in any.
+/// Sets the processes that carry out the running case, by rank; none if this process has no part in one.
 pub fn set_members(members: &[Rank]) {
     let mut kept = MEMBERS.lock().unwrap_or_else(PoisonError::into_inner);
     kept.clear();
     kept.extend_from_slice(members);
 }
 
-/// What a process is doing at a moment.
+/// What a process is doing at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
-    /// It has a part in a case.
+    /// It takes part in a case.
     pub is_busy: bool,
     /// The process, of all, that it waits for.
     pub waits_for: Option<Rank>,
-    /// Changes while it gets on.
+    /// Changes while the process makes progress.
     pub progress: u64,
 }
 
@@ -69,7 +69,7 @@ impl Activity {
         }
     }
 
-    /// As it travels.
+    /// The body of a heartbeat.
     pub fn to_bytes(self) -> [u8; Activity::BYTES] {
         let mut bytes = [0; Activity::BYTES];
         bytes[0] = u8::from(self.is_busy);
@@ -79,10 +79,10 @@ impl Activity {
         bytes
     }
 
-    /// Its length when it travels.
+    /// Length of [`Self::to_bytes`].
     pub const BYTES: usize = 13;
 
-    /// What has travelled.
+    /// Reads [`Self::to_bytes`].
     pub fn from_bytes(bytes: [u8; Activity::BYTES]) -> Activity {
         let waits_for = u32::from_le_bytes(bytes[1..5].try_into().expect("4 bytes"));
         Activity {

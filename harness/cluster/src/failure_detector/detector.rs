@@ -1,91 +1,43 @@
-//! One detector per process: a thread that tells rank 0 over TCP what the process is doing.
+//! One detector per process: a thread that sends heartbeats to rank 0, or, at rank 0, receives and judges them.
 //!
-//! Rank 0 listens. A connection that ends, a process that sends no heartbeat for too long, or one that
-//! gives up a wait ends the job: rank 0 reports the reason by its callback, tells the others, and all
-//! exit with [`BROKEN`]. Only processes that know the job's token are listened to.
+//! The main thread exchanges data over the same connections. Where waits poll ([`Mode::Polled`]) it asks for the
+//! diagnosis itself; where they may be inside a library ([`Mode::EndProcess`]) the thread ends the process.
 
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use algorithms::topology::Rank;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use super::activity::Activity;
-use super::suspicion::{Watch, Word};
-use crate::nodes::INTERFACE;
+use super::diagnosis::Diagnosis;
+use super::suspicion::{Limits, Report, Suspicions};
+use crate::job_channel::{Connection, Message};
 
-/// A process tells this often what it does.
-const BEAT: Duration = Duration::from_millis(100);
-/// Rank 0 looks this often whether something has come.
-const LOOK: Duration = Duration::from_millis(20);
-/// Processes that are being started may be so late.
-const CONNECTING: Duration = Duration::from_secs(20);
-/// Who has given up waits so long for rank 0 to end the job.
-const FAREWELL: Duration = Duration::from_secs(5);
-/// Room for what rank 0 tells all: where it listens.
-const ADDRESS_BYTES: usize = 512;
-const TOKEN_BYTES: usize = 16;
+/// Between two heartbeats of a process.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two looks of rank 0 at its connections.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+/// A process that gives up waits so long for rank 0's diagnosis.
+const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(5);
+/// A sender waits no longer for the other side to take its data; what is left is sent later.
+const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// First byte of a message to rank 0: what the process does, that it gives up and why, that it leaves.
-const BEATS: u8 = b'b';
-const GIVES_UP: u8 = b'g';
-const LEAVES: u8 = b'l';
-/// Rank 0's answer: the token is right. Its other word: the job is over.
-const WELCOME: u8 = b'w';
-const OVER: u8 = b'x';
-
-/// Where rank 0 listens.
-#[derive(Serialize, Deserialize)]
-struct Address {
-    port: u16,
-    addresses: Vec<IpAddr>,
-    token: [u8; TOKEN_BYTES],
-}
-
-/// The status with which a process ends that cannot go on.
+/// The status with which a process ends that cannot continue.
 pub const BROKEN: i32 = 4;
 
-/// A job of several processes, as one of them sees it.
-pub struct Job<'j> {
-    /// This process.
-    pub rank: Rank,
-    /// How many there are.
-    pub ranks: usize,
-    /// All of them run on one node, so that rank 0 listens on the loopback interface alone.
-    pub is_one_node: bool,
-    /// Broadcasts rank 0's bytes to all processes. Called once, by all.
-    pub broadcast: &'j mut dyn FnMut(&mut [u8]) -> Result<(), String>,
-}
-
-/// Silence that counts as a failure.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// A process that sends no heartbeat for so long has failed.
-    pub timeout: Duration,
-    /// The job has failed if no process makes progress for so long.
-    pub standstill: Duration,
-}
-
-/// Why processes could not be connected.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error(
-    "rank {rank}: {call}{} failed: {why}",
-    peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
-)]
-pub struct DetectorError {
-    /// Who tried.
-    pub rank: Rank,
-    /// With whom, if it is one rank.
-    pub peer: Option<Rank>,
-    /// What was tried.
-    pub call: String,
-    /// What the system says.
-    pub why: String,
+/// What happens after a diagnosis, and what counts as progress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The process ends, whatever its main thread does. Progress is what [`Activity::now`] says.
+    EndProcess,
+    /// The main thread polls, and finds the diagnosis. Each poll is progress.
+    Polled,
 }
 
 /// What rank 0 does with the reason before the job ends.
@@ -97,344 +49,374 @@ pub struct FailureDetector {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Default)]
 struct Shared {
-    /// The job is about to end well.
-    is_dismissed: AtomicBool,
-    /// Why this process gives up.
-    complaint: Mutex<Option<String>>,
+    rank: Rank,
+    mode: Mode,
+    is_finished: AtomicBool,
+    /// Polls of the main thread.
+    polls: AtomicU64,
     on_loss: Mutex<Option<OnLoss>>,
+    state: Mutex<State>,
 }
 
-impl Shared {
-    fn complaint(&self) -> Option<String> {
-        self.complaint.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
+/// What the detector's thread and the main thread share.
+struct State {
+    peers: Vec<Peer>,
+    /// Rank 0's.
+    suspicions: Option<Suspicions>,
+    /// Why this process gave up.
+    failure: Option<String>,
+    diagnosis: Option<Diagnosis>,
+}
 
-    fn is_dismissed(&self) -> bool {
-        self.is_dismissed.load(Ordering::Relaxed)
-    }
+/// The process at the other end of a connection: rank 0, or at rank 0 any other.
+struct Peer {
+    rank: Rank,
+    connection: Connection,
+    data: VecDeque<Vec<u8>>,
+    is_lost: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl FailureDetector {
-    /// Connects all processes with rank 0; called by each of them.
+    /// Over these connections: at rank 0 with all other processes, elsewhere with rank 0.
     ///
     /// # Errors
-    /// When rank 0 cannot be reached.
-    pub fn start(job: &mut Job<'_>, limits: Limits) -> Result<FailureDetector, DetectorError> {
-        let shared = Arc::<Shared>::default();
-        if job.ranks == 1 {
-            return Ok(FailureDetector { shared, thread: None });
-        }
+    /// When the system has no more handles.
+    pub fn start(
+        rank: Rank,
+        connections: Vec<(Rank, Connection)>,
+        limits: Limits,
+        mode: Mode,
+    ) -> io::Result<FailureDetector> {
+        let ranks = connections.len() + 1;
+        let suspicions = (rank == 0).then(|| Suspicions::new(ranks, limits, Instant::now()));
+        let sockets = connections.iter().map(|(_, connection)| connection.socket());
+        let sockets: Vec<_> = sockets.take(1).collect::<io::Result<_>>()?;
+        let peer =
+            |(rank, connection)| Peer { rank, connection, data: VecDeque::new(), is_lost: false };
+        let peers = connections.into_iter().map(peer).collect();
+        let shared = Arc::new(Shared {
+            rank,
+            mode,
+            is_finished: AtomicBool::new(false),
+            polls: AtomicU64::new(0),
+            on_loss: Mutex::default(),
+            state: Mutex::new(State { peers, suspicions, failure: None, diagnosis: None }),
+        });
         let own = shared.clone();
-        let thread = if job.rank == 0 {
-            let streams = gather(job)?;
-            spawn(move || Monitor { shared: own, streams }.watch(limits))
-        } else {
-            let stream = connect(job)?;
-            spawn(move || beat(&own, stream))
-        };
-        Ok(FailureDetector { shared, thread: Some(thread) })
+        let run = move |socket| if rank == 0 { own.judge() } else { own.send_heartbeats(&socket) };
+        let thread = std::thread::Builder::new().name("failure-detector".into());
+        let spawn = |socket| thread.spawn(move || run(socket));
+        let thread = sockets.into_iter().next().map(spawn).transpose()?;
+        Ok(FailureDetector { shared, thread })
     }
 
     /// What rank 0 does with the reason when the job ends from now on, in place of nothing.
     pub fn on_loss(&self, report: impl Fn(&str) + Send + 'static) {
-        *self.shared.on_loss.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some(Box::new(report));
+        *lock(&self.shared.on_loss) = Some(Box::new(report));
     }
 
-    /// What a process calls, with the reason, when it gives up a wait: rank 0 hears of it, and ends the job
-    /// before this returns, unless it is gone itself.
+    /// What a process calls, with the reason, when it gives up: rank 0 hears of it, and ends the job before this
+    /// returns, unless it does not answer.
     pub fn last_words(&self) -> impl Fn(&str) + Send + Sync + 'static {
         let shared = self.shared.clone();
         move |reason| {
-            let mut complaint = shared.complaint.lock().unwrap_or_else(PoisonError::into_inner);
-            complaint.get_or_insert(reason.to_string());
-            drop(complaint);
-            std::thread::sleep(FAREWELL);
+            if shared.give_up(reason, false).is_some() {
+                // The detector's thread ends the process.
+                std::thread::sleep(DIAGNOSIS_TIMEOUT);
+            }
+            eprintln!("kolo: {reason}");
         }
     }
 
-    /// From now on processes may go. To be called by all, rank 0 first.
-    pub fn dismiss(&mut self) {
-        self.shared.is_dismissed.store(true, Ordering::Relaxed);
+    /// Tells rank 0 that this process cannot continue, and waits for the diagnosis; none if rank 0 does not answer.
+    /// `is_timeout`: a wait has exceeded its timeout, and this process does not know which other is at fault.
+    pub fn give_up(&self, reason: &str, is_timeout: bool) -> Option<Diagnosis> {
+        self.shared.give_up(reason, is_timeout)
+    }
+
+    /// Why the job cannot continue, as far as is known; to be called regularly by who waits.
+    pub fn diagnosis(&self) -> Option<Diagnosis> {
+        self.shared.poll().diagnosis.clone()
+    }
+
+    /// The next data from a process at the other end of a connection, if any have arrived.
+    pub fn receive(&self, from: Rank) -> Option<Vec<u8>> {
+        let mut state = self.shared.poll();
+        state.peers.iter_mut().find(|peer| peer.rank == from)?.data.pop_front()
+    }
+
+    /// Sends data to all processes at the other ends; a lost one is found by the next diagnosis.
+    ///
+    /// # Panics
+    /// If the data are longer than a message may be.
+    pub fn send(&self, data: Vec<u8>) {
+        lock(&self.shared.state).queue(&Message::Data(data));
+        self.shared.flush();
+    }
+
+    /// From now on processes may end. To be called by all, rank 0 first or at the same time; rank 0 waits for the others.
+    pub fn finish(&mut self) {
+        self.shared.is_finished.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A thread that panicked has nothing more to say.
+            // A thread that panicked has nothing more to do.
             let _ = thread.join();
         }
     }
 }
 
-fn spawn(run: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
-    let thread = std::thread::Builder::new().name("failure-detector".into());
-    thread.spawn(run).expect("a process can start a thread")
+/// Closes the connections. Without [`FailureDetector::finish`] before, the other processes notice that this one is gone.
+impl Drop for FailureDetector {
+    fn drop(&mut self) {
+        if self.shared.mode == Mode::Polled {
+            let mut state = lock(&self.shared.state);
+            state.peers.clear();
+            // The thread ends when it finds this.
+            state.diagnosis.get_or_insert(Diagnosis::Lost { rank: self.shared.rank });
+        }
+    }
 }
 
-/// Rank 0: tells where it listens, and waits until all are there.
-fn gather(job: &mut Job<'_>) -> Result<Vec<(Rank, TcpStream)>, DetectorError> {
-    let Job { ranks, is_one_node, .. } = *job;
-    let (local, any) = (IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv4Addr::UNSPECIFIED));
-    let failed =
-        |call: &str, why: String| DetectorError { rank: 0, peer: None, call: call.into(), why };
-    let bound = TcpListener::bind((if is_one_node { local } else { any }, 0));
-    let listener =
-        bound.map_err(|error| failed("listening for the other processes", error.to_string()));
-    let (listener, address) = match listener {
-        Ok(listener) => {
-            let port = listener.local_addr().map_or(0, |address| address.port());
-            let addresses = if is_one_node { vec![local] } else { own_addresses() };
-            (Ok(listener), Address { port, addresses, token: token() })
-        }
-        Err(error) => (Err(error), Address { port: 0, addresses: Vec::new(), token: token() }),
-    };
-    tell(job, Some(&address))?;
-    let listener = listener?;
-    listener.set_nonblocking(true).map_err(|error| failed("listening", error.to_string()))?;
-    let (mut streams, start) = (Vec::new(), Instant::now());
-    while streams.len() + 1 < ranks {
-        match listener.accept() {
-            Ok((stream, _)) => streams.extend(admit(stream, &address.token, ranks)),
-            Err(error) if error.kind() != ErrorKind::WouldBlock => {
-                return Err(failed("accepting the other processes", error.to_string()));
+impl Shared {
+    fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::Relaxed)
+    }
+
+    fn activity(&self) -> Activity {
+        match self.mode {
+            Mode::EndProcess => Activity::now(),
+            Mode::Polled => {
+                let progress = self.polls.load(Ordering::Relaxed);
+                Activity { is_busy: true, waits_for: None, progress }
             }
-            Err(_) if start.elapsed() > CONNECTING => {
-                let missing: Vec<_> = (1..ranks)
-                    .filter(|rank| !streams.iter().any(|(other, _)| other == rank))
-                    .map(|rank| rank.to_string())
-                    .collect();
-                return Err(failed(
-                    "waiting for the other processes",
-                    format!(
-                        "process(es) {} cannot reach this one on port {} of {:?}; name an interface \
-                         that all nodes share with KOLO_INTERFACE",
-                        missing.join(", "),
-                        address.port,
-                        address.addresses
-                    ),
-                ));
+        }
+    }
+
+    /// The main thread's look.
+    fn poll(&self) -> MutexGuard<'_, State> {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        state.look(self.activity(), self.is_finished());
+        state
+    }
+
+    /// Waits until all peers have taken what is queued, without keeping the detector's thread from its work.
+    fn flush(&self) {
+        let start = Instant::now();
+        while !lock(&self.state).flush() && start.elapsed() < SEND_TIMEOUT {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn give_up(&self, reason: &str, is_timeout: bool) -> Option<Diagnosis> {
+        lock(&self.state).give_up(self.rank, reason, is_timeout);
+        let start = Instant::now();
+        while start.elapsed() < DIAGNOSIS_TIMEOUT {
+            if let Some(diagnosis) = self.poll().diagnosis.clone() {
+                return Some(diagnosis);
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(2)),
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        None
+    }
+
+    /// Another rank's thread.
+    fn send_heartbeats(&self, socket: &impl AsFd) {
+        let mut last: Option<Instant> = None;
+        loop {
+            let mut state = lock(&self.state);
+            if self.is_finished() {
+                state.queue(&Message::Leave);
+                drop(state);
+                return self.flush();
+            }
+            state.look(self.activity(), false);
+            if let Some(diagnosis) = state.diagnosis.clone() {
+                let reason = state.failure.clone();
+                drop(state);
+                return if self.mode == Mode::EndProcess {
+                    end_silently_or_with(diagnosis, reason)
+                };
+            }
+            if last.is_none_or(|last| last.elapsed() >= HEARTBEAT_INTERVAL) {
+                // One at a time: rank 0 may be stopped.
+                if state.flush() {
+                    state.queue(&Message::Heartbeat(self.activity()));
+                }
+                last = Some(Instant::now());
+            }
+            drop(state);
+            let mut sockets = [PollFd::new(socket.as_fd(), PollFlags::POLLIN)];
+            let timeout = PollTimeout::try_from(HEARTBEAT_INTERVAL).expect("a short time");
+            // Interrupted: the next heartbeat comes early.
+            let _ = poll(&mut sockets, timeout);
         }
     }
-    Ok(streams)
-}
 
-/// A connection counts if it begins with the job's token and a rank.
-fn admit(mut stream: TcpStream, token: &[u8], ranks: usize) -> Option<(Rank, TcpStream)> {
-    let mut greeting = [0; TOKEN_BYTES + 4];
-    stream.set_nonblocking(false).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(1))).ok()?;
-    stream.read_exact(&mut greeting).ok()?;
-    let rank = u32::from_le_bytes(greeting[TOKEN_BYTES..].try_into().ok()?) as Rank;
-    if &greeting[..TOKEN_BYTES] != token || rank >= ranks {
-        return None;
-    }
-    stream.write_all(&[WELCOME]).ok()?;
-    stream.set_nonblocking(true).ok()?;
-    Some((rank, stream))
-}
-
-/// Another process: finds rank 0.
-fn connect(job: &mut Job<'_>) -> Result<TcpStream, DetectorError> {
-    let Address { port, addresses, token } = tell(job, None)?;
-    let mut greeting = token.to_vec();
-    greeting.extend((job.rank as u32).to_le_bytes());
-    let try_one = |address: &IpAddr| {
-        let mut stream =
-            TcpStream::connect_timeout(&SocketAddr::new(*address, port), Duration::from_secs(2))?;
-        stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(Duration::from_secs(2)))?;
-        stream.write_all(&greeting)?;
-        let mut answer = [0];
-        stream.read_exact(&mut answer)?;
-        Ok::<_, io::Error>(stream)
-    };
-    let start = Instant::now();
-    loop {
-        if let Some(stream) = addresses.iter().find_map(|address| try_one(address).ok()) {
-            return Ok(stream);
-        }
-        if start.elapsed() > CONNECTING || addresses.is_empty() {
-            return Err(DetectorError {
-                rank: job.rank,
-                peer: Some(0),
-                call: "connecting".into(),
-                why: format!("nobody answers on port {port} of {addresses:?}"),
-            });
+    /// Rank 0's thread.
+    fn judge(&self) {
+        loop {
+            let mut state = lock(&self.state);
+            state.look(self.activity(), self.is_finished());
+            let is_over = self.is_finished() && state.have_all_left();
+            if let Some(diagnosis) = state.diagnosis.clone() {
+                drop(state);
+                return if self.mode == Mode::EndProcess {
+                    self.end_job(&diagnosis)
+                };
+            }
+            drop(state);
+            if is_over {
+                return;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
-}
 
-/// Tells all processes where rank 0 listens; returns it.
-fn tell(job: &mut Job<'_>, address: Option<&Address>) -> Result<Address, DetectorError> {
-    let mut bytes = [0; ADDRESS_BYTES];
-    if let Some(address) = address {
-        let reported = postcard::to_stdvec(address).expect("plain data");
-        bytes[..reported.len()].copy_from_slice(&reported);
+    fn end_job(&self, diagnosis: &Diagnosis) -> ! {
+        if let Some(report) = lock(&self.on_loss).as_ref() {
+            report(&diagnosis.to_string());
+        }
+        eprintln!("kolo: {diagnosis}; the job ends here, and what was measured before is safe");
+        // Launchers kill all others when one ends: let them end by themselves.
+        std::thread::sleep(HEARTBEAT_INTERVAL);
+        end()
     }
-    let failed = |why| DetectorError {
-        rank: job.rank,
-        peer: None,
-        call: "telling where rank 0 listens".into(),
-        why,
-    };
-    (job.broadcast)(&mut bytes).map_err(failed)?;
-    Ok(postcard::from_bytes(&bytes).expect("all processes run the same program"))
 }
 
-/// Addresses of this node, but for those that only it knows; of the interface that `KOLO_INTERFACE`
-/// names, if it names one.
-fn own_addresses() -> Vec<IpAddr> {
-    let only = std::env::var(INTERFACE).ok();
-    let interfaces = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    let addresses =
-        interfaces.filter(|one| only.as_ref().is_none_or(|only| *only == one.interface_name));
-    let addresses = addresses.filter_map(|one| {
-        let address = one.address?;
-        let v4 = address.as_sockaddr_in().map(|address| IpAddr::from(address.ip()));
-        v4.or_else(|| address.as_sockaddr_in6().map(|address| IpAddr::from(address.ip())))
-    });
-    addresses.filter(|address| !address.is_loopback()).take(16).collect()
-}
-
-fn token() -> [u8; TOKEN_BYTES] {
-    let mut token = [0; TOKEN_BYTES];
-    let source = std::fs::File::open("/dev/urandom");
-    source
-        .and_then(|mut source| source.read_exact(&mut token))
-        .expect("the system has random numbers");
-    token
+/// Another process of a job that has failed. Rank 0 has said why, unless it is gone itself.
+fn end_silently_or_with(diagnosis: Diagnosis, reason: Option<String>) -> ! {
+    if diagnosis == (Diagnosis::Lost { rank: 0 }) {
+        eprintln!("kolo: {}", reason.unwrap_or_else(|| diagnosis.to_string()));
+    }
+    end()
 }
 
 /// Ends this process now, whatever its main thread does.
 fn end() -> ! {
-    // SAFETY: it does not return.
+    // SAFETY: it does not return, and runs nothing of this process.
     unsafe { nix::libc::_exit(BROKEN) }
 }
 
-/// A process that is not rank 0: tells what it does, until it is dismissed or the job is over.
-fn beat(shared: &Shared, mut stream: TcpStream) {
-    let ended = (|| {
-        stream.set_read_timeout(Some(BEAT))?;
-        loop {
-            if shared.is_dismissed() {
-                return stream.write_all(&[LEAVES]);
-            }
-            if let Some(complaint) = shared.complaint() {
-                let mut reported = vec![GIVES_UP];
-                reported.extend((complaint.len() as u32).to_le_bytes());
-                reported.extend(complaint.as_bytes());
-                stream.write_all(&reported)?;
-                stream.set_read_timeout(Some(FAREWELL))?;
-            } else {
-                let mut reported = vec![BEATS];
-                reported.extend(Activity::now().to_bytes());
-                stream.write_all(&reported)?;
-            }
-            let mut word = [0];
-            match stream.read(&mut word) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(_) if word[0] == OVER => end(),
-                Err(error) if is_nothing(&error) && shared.complaint().is_none() => {}
-                Err(error) => return Err(error),
-                Ok(_) => {}
+impl State {
+    /// Takes in what has arrived. Rank 0 also judges it, and tells all others what it concludes.
+    fn look(&mut self, activity: Activity, is_finished: bool) {
+        let now = Instant::now();
+        self.flush();
+        if let Some(suspicions) = &mut self.suspicions {
+            suspicions.begin_look(now);
+            suspicions.record(0, Report::Heartbeat(activity), now);
+        }
+        for at in 0..self.peers.len() {
+            while let Some(received) = self.peers[at].receive() {
+                self.take(at, received, now);
             }
         }
-    })();
-    if let Err(error) = ended
-        && !shared.is_dismissed()
-    {
-        let why = shared.complaint().unwrap_or(format!("process 0 is gone ({error})"));
-        eprintln!("kolo: {why}");
-        end()
-    }
-}
-
-fn is_nothing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
-}
-
-/// Rank 0's thread.
-struct Monitor {
-    shared: Arc<Shared>,
-    streams: Vec<(Rank, TcpStream)>,
-}
-
-impl Monitor {
-    fn watch(mut self, Limits { timeout, standstill }: Limits) {
-        let mut watch = Watch::new(self.streams.len() + 1, timeout, standstill, Instant::now());
-        let mut unread: Vec<Vec<u8>> = self.streams.iter().map(|_| Vec::new()).collect();
-        loop {
-            let now = Instant::now();
-            watch.look(now);
-            watch.hear(0, Word::Beats(Activity::now()), now);
-            if let Some(complaint) = self.shared.complaint() {
-                watch.hear(0, Word::GivesUp(complaint), now);
-            }
-            for ((rank, stream), unread) in self.streams.iter_mut().zip(&mut unread) {
-                let is_open = read_all(stream, unread);
-                while let Some(word) = next_word(unread) {
-                    watch.hear(*rank, word, now);
-                }
-                if !is_open {
-                    watch.hear(*rank, Word::Ends, now);
-                }
-            }
-            if self.shared.is_dismissed() {
-                if watch.all_have_left() {
-                    return;
-                }
-            } else if let Some(reason) = watch.verdict(now) {
-                self.end_the_job(&reason);
-            }
-            std::thread::sleep(LOOK);
+        let Some(suspicions) = &self.suspicions else { return };
+        if self.diagnosis.is_none()
+            && !is_finished
+            && let Some(diagnosis) = suspicions.diagnose(now)
+        {
+            self.queue(&Message::Diagnosis(diagnosis.clone()));
+            self.diagnosis = Some(diagnosis);
         }
     }
 
-    fn end_the_job(&mut self, reason: &str) -> ! {
-        let on_loss = self.shared.on_loss.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(report) = on_loss.as_ref() {
-            report(reason);
+    fn take(&mut self, at: usize, received: Received, now: Instant) {
+        let rank = self.peers[at].rank;
+        let report = match received {
+            Received::Message(Message::Data(data)) => return self.peers[at].data.push_back(data),
+            Received::Message(Message::Diagnosis(diagnosis)) if rank == 0 => {
+                self.diagnosis.get_or_insert(diagnosis);
+                return;
+            }
+            Received::Message(Message::Heartbeat(activity)) => Report::Heartbeat(activity),
+            Received::Message(Message::GaveUp { reason, is_timeout }) => {
+                Report::GaveUp { reason, is_timeout }
+            }
+            Received::Message(Message::Leave) => Report::Left,
+            Received::Message(_) => Report::Protocol("a message that does not belong here".into()),
+            Received::Error(error) => Report::Protocol(error),
+            Received::Closed => Report::Disconnected,
+        };
+        match (&mut self.suspicions, report) {
+            (Some(suspicions), report) => suspicions.record(rank, report, now),
+            (None, Report::Protocol(error)) => {
+                self.diagnosis.get_or_insert(Diagnosis::Protocol { rank, error });
+            }
+            (None, Report::Disconnected) => {
+                self.diagnosis.get_or_insert(Diagnosis::Lost { rank });
+            }
+            // What only rank 0 should be told.
+            (None, _) => {}
         }
-        drop(on_loss);
-        eprintln!("kolo: {reason}; the job ends here, and what was measured before is safe");
-        for (_, stream) in &mut self.streams {
-            // Who is gone needs no telling.
-            let _ = stream.write_all(&[OVER]);
+    }
+
+    fn give_up(&mut self, rank: Rank, reason: &str, is_timeout: bool) {
+        if self.failure.is_some() {
+            return;
         }
-        // Launchers kill all others when one ends: let them end by themselves.
-        std::thread::sleep(BEAT);
-        end()
+        let reason = reason.to_string();
+        self.failure = Some(reason.clone());
+        match &mut self.suspicions {
+            Some(suspicions) => {
+                suspicions.record(rank, Report::GaveUp { reason, is_timeout }, Instant::now());
+            }
+            None => self.queue(&Message::GaveUp { reason, is_timeout }),
+        }
+    }
+
+    /// Sends to all peers as much as they take now.
+    fn queue(&mut self, message: &Message) {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
+            // A lost peer is noticed when it is received from.
+            let _ = peer.connection.queue(message);
+        }
+    }
+
+    /// Sends what peers have not taken before; true once they have taken everything.
+    fn flush(&mut self) -> bool {
+        for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
+            // As above.
+            let _ = peer.connection.flush();
+        }
+        self.peers.iter().all(|peer| peer.is_lost || !peer.connection.is_congested())
+    }
+
+    fn have_all_left(&self) -> bool {
+        self.suspicions.as_ref().is_none_or(|suspicions| suspicions.have_all_left(Instant::now()))
     }
 }
 
-/// Reads what has come; false once the other side is gone.
-fn read_all(stream: &mut TcpStream, into: &mut Vec<u8>) -> bool {
-    let mut bytes = [0; 4096];
-    loop {
-        match stream.read(&mut bytes) {
-            Ok(0) => return false,
-            Ok(count) => into.extend(&bytes[..count]),
-            Err(error) => return is_nothing(&error),
+enum Received {
+    Message(Message),
+    Error(String),
+    Closed,
+}
+
+impl Peer {
+    fn receive(&mut self) -> Option<Received> {
+        if self.is_lost {
+            return None;
+        }
+        match self.connection.receive() {
+            Ok(Some(message)) => Some(Received::Message(message)),
+            Ok(None) if self.connection.is_closed() => {
+                self.is_lost = true;
+                Some(Received::Closed)
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.is_lost = true;
+                Some(Received::Error(error.to_string()))
+            }
         }
     }
 }
 
-/// Takes the first whole message out of what was read.
-fn next_word(unread: &mut Vec<u8>) -> Option<Word> {
-    let (length, word) = match *unread.first()? {
-        BEATS => {
-            let activity = unread.get(1..=Activity::BYTES)?.try_into().expect("as many bytes");
-            (1 + Activity::BYTES, Word::Beats(Activity::from_bytes(activity)))
-        }
-        GIVES_UP => {
-            let length = u32::from_le_bytes(unread.get(1..5)?.try_into().expect("4 bytes"));
-            let end = 5 + length as usize;
-            let text = String::from_utf8_lossy(unread.get(5..end)?).into_owned();
-            (end, Word::GivesUp(text))
-        }
-        _ => (1, Word::Leaves),
-    };
-    unread.drain(..length);
-    Some(word)
-}
+#[cfg(test)]
+mod tests;

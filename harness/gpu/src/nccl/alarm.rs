@@ -1,4 +1,4 @@
-//! Ends a process that is stuck inside a call into a library, from where nobody can call it back.
+//! Ends a process that is stuck in a blocking call into a library, which cannot be cancelled.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use algorithms::topology::Rank;
 
-/// So often it is looked whether a call has returned.
-const LOOK: Duration = Duration::from_millis(250);
+/// Between two checks whether a call has returned.
+const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Watches the calls of one rank.
+/// A time limit for the calls of one rank.
 pub struct Alarm {
     under_way: Arc<Mutex<Option<(Instant, &'static str)>>>,
 }
 
 impl Alarm {
-    /// For a rank, whose calls may take so long.
+    /// For a rank whose calls may take as long as `longest`.
     pub fn new(rank: Rank, longest: Duration) -> Alarm {
         let under_way = Arc::new(Mutex::new(None));
         let watched = Arc::downgrade(&under_way);
@@ -27,13 +27,13 @@ impl Alarm {
                     end(rank, call, longest);
                 }
                 drop(under_way);
-                thread::sleep(LOOK);
+                thread::sleep(CHECK_INTERVAL);
             }
         });
         Alarm { under_way }
     }
 
-    /// Calls, and sees to it that it is not for ever.
+    /// Calls a function; ends the process if it does not return in time.
     pub fn during<R>(&self, call: &'static str, function: impl FnOnce() -> R) -> R {
         let set = |value| *self.under_way.lock().expect("nobody panics in between") = value;
         set(Some((Instant::now(), call)));
@@ -43,7 +43,7 @@ impl Alarm {
     }
 }
 
-/// What the process would do in order may be just what is stuck, so it ends without.
+/// Without running destructors, which may call the same library.
 fn end(rank: Rank, call: &str, longest: Duration) -> ! {
     eprintln!(
         "kolo: rank {rank}: {call} has not returned for {:.1} s, so a rank that it waits for is gone or stuck; \

@@ -11,7 +11,7 @@ use algorithms::control::DataType;
 use algorithms::topology::Topology;
 
 use super::NcclError;
-use super::comm::{Communicator, On, Part, Watch};
+use super::comm::{Communicator, FailureCheck, On, Part};
 use super::stepped::{At, Stepped, Task, Transfer};
 use crate::cuda::CudaError;
 use crate::cuda::collective::RankStream;
@@ -75,7 +75,7 @@ impl<'p> DeviceAllReduce<'p> {
         plane: &'p DataPlane,
         topology: &Topology,
         segment_bytes: usize,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<DeviceAllReduce<'p>, NcclError> {
         let how = match plane {
             DataPlane::Ours { choices, .. } => {
@@ -83,7 +83,7 @@ impl<'p> DeviceAllReduce<'p> {
                 How::Ours { programs, plans: HashMap::new() }
             }
             DataPlane::Nccl(Native::Hierarchical) => {
-                How::Hierarchical(Hierarchy::new(&communicator, topology, watch)?)
+                How::Hierarchical(Hierarchy::new(&communicator, topology, failures)?)
             }
             DataPlane::Nccl(Native::AllReduce(_)) | DataPlane::Vendor => How::Whole,
         };
@@ -133,12 +133,12 @@ impl<'p> DeviceAllReduce<'p> {
     pub fn finish(
         mut self,
         streams: &mut impl Streams,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         self.release(streams)?;
         if let How::Hierarchical(Hierarchy { local, cross, .. }) = self.how {
-            local.finish(watch)?;
-            cross.map_or(Ok(()), |cross| cross.finish(watch))?;
+            local.finish(failures)?;
+            cross.map_or(Ok(()), |cross| cross.finish(failures))?;
         }
         Ok(())
     }
@@ -153,17 +153,17 @@ impl<'p> DeviceAllReduce<'p> {
         streams: &mut impl Streams,
         rank_stream: &RankStream,
         vector: &Vector,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let &Vector { data, elements, dtype, combine } = vector;
         self.prepare(streams, rank_stream.device, elements, dtype)?;
         let on = On { stream: streams.raw(rank_stream.stream)?, dtype };
         match &self.how {
-            How::Whole => self.communicator.all_reduce(on, (data, elements), combine, watch),
-            How::Hierarchical(nodes) => nodes.all_reduce(on, (data, elements), combine, watch),
+            How::Whole => self.communicator.all_reduce(on, (data, elements), combine, failures),
+            How::Hierarchical(nodes) => nodes.all_reduce(on, (data, elements), combine, failures),
             How::Ours { .. } => {
                 let plan = self.plan(elements, dtype).expect("a schedule of ours");
-                self.steps(streams, rank_stream, (on, vector), &plan.tasks, watch)
+                self.steps(streams, rank_stream, (on, vector), &plan.tasks, failures)
             }
         }
     }
@@ -175,7 +175,7 @@ impl<'p> DeviceAllReduce<'p> {
         rank_stream: &RankStream,
         (on, vector): (On, &Vector),
         tasks: &[Task],
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let &Vector { dtype, combine, .. } = vector;
         let place = |at: &At| {
@@ -193,7 +193,7 @@ impl<'p> DeviceAllReduce<'p> {
         for task in tasks {
             match task {
                 Task::Group { sends, receives } => {
-                    self.communicator.exchange(on, &parts(sends), &parts(receives), watch)?;
+                    self.communicator.exchange(on, &parts(sends), &parts(receives), failures)?;
                 }
                 Task::Copy { from, into, elements } => {
                     let size_bytes = elements * dtype.size_bytes();
@@ -239,9 +239,9 @@ impl<'p> DeviceAllReduce<'p> {
         &self,
         streams: &mut impl Streams,
         event: Event,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
-        let checked = self.communicator.wait(streams, event, "an allreduce", watch);
+        let checked = self.communicator.wait(streams, event, "an allreduce", failures);
         if checked.is_err()
             && let How::Hierarchical(nodes) = &self.how
         {
@@ -256,16 +256,16 @@ impl Hierarchy {
     fn new(
         all: &Communicator,
         topology: &Topology,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<Hierarchy, NcclError> {
         let (node, place) = (topology.node_of(all.rank), topology.local_rank(all.rank));
         let here = topology.node(node).len();
-        let local = all.split(node, (place, here), watch)?;
+        let local = all.split(node, (place, here), failures)?;
         let reaches = |node: usize| topology.node(node).len() > place;
         let nodes = (0..topology.nodes()).filter(|&node| reaches(node));
         let (across, before) = (nodes.clone().count(), nodes.filter(|&other| other < node).count());
         // Everybody splits, also those who have nothing to do in between.
-        let cross = all.split(place, (before, across), watch)?;
+        let cross = all.split(place, (before, across), failures)?;
         let is_even = topology.local_size().is_some();
         Ok(Hierarchy { local, cross: (is_even || place == 0).then_some(cross), is_even })
     }
@@ -275,7 +275,7 @@ impl Hierarchy {
         on: On,
         (data, elements): (Address, usize),
         combine: ElementOp,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let size = self.local.ranks;
         let each = if self.is_even { elements / size } else { 0 };
@@ -285,20 +285,20 @@ impl Hierarchy {
         let at = |element: usize| data + (element * on.dtype.size_bytes()) as Address;
         let rest_at = (at(each * size), rest);
         if each > 0 {
-            self.local.reduce_scatter(on, (data, each), combine, watch)?;
+            self.local.reduce_scatter(on, (data, each), combine, failures)?;
         }
         if rest > 0 {
-            self.local.reduce(on, rest_at, combine, root, watch)?;
+            self.local.reduce(on, rest_at, combine, root, failures)?;
         }
         let own = each + if self.local.rank == root { rest } else { 0 };
         if let Some(cross) = self.cross.as_ref().filter(|_| own > 0) {
-            cross.all_reduce(on, (at(self.local.rank * each), own), combine, watch)?;
+            cross.all_reduce(on, (at(self.local.rank * each), own), combine, failures)?;
         }
         if each > 0 {
-            self.local.all_gather(on, (data, each), watch)?;
+            self.local.all_gather(on, (data, each), failures)?;
         }
         if rest > 0 {
-            self.local.broadcast(on, rest_at, root, watch)?;
+            self.local.broadcast(on, rest_at, root, failures)?;
         }
         Ok(())
     }

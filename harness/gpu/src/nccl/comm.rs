@@ -1,7 +1,7 @@
 //! A communicator of one rank, on which nobody waits for ever.
 //!
 //! It is made without blocking, so that every call returns and NCCL says later what became of it. Whoever
-//! waits asks NCCL for errors, and a [`Watch`] whether a process is gone; when timeout ends, or something is
+//! waits asks NCCL for errors, and a [`FailureCheck`] whether a process is gone; when timeout ends, or something is
 //! wrong, the communicator is aborted, which ends its kernels on this rank's GPU, and the error says who
 //! waited for what. NCCL carries out such calls in a thread that it makes for each group, which costs the
 //! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them. A call that does not return all the same, as
@@ -33,18 +33,18 @@ const LOOK: Duration = Duration::from_millis(1);
 /// An abort that takes longer is left to itself: the process is about to end.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// Knows what NCCL does not tell: whether a process is gone.
-pub trait Watch {
-    /// Asked once in a while by those who wait.
+/// Tells what NCCL does not: whether another process has failed.
+pub trait FailureCheck {
+    /// To be called regularly while a rank waits.
     ///
     /// # Errors
-    /// Who is gone, or has given up.
-    fn look(&mut self) -> Result<(), NcclError>;
+    /// Which process has failed, and how.
+    fn check(&mut self) -> Result<(), NcclError>;
 }
 
-/// Where somebody else watches.
-impl Watch for () {
-    fn look(&mut self) -> Result<(), NcclError> {
+/// Where MPI's failure detector ends the process.
+impl FailureCheck for () {
+    fn check(&mut self) -> Result<(), NcclError> {
         Ok(())
     }
 }
@@ -94,7 +94,7 @@ impl Communicator {
         id: UniqueId,
         (rank, ranks): (Rank, usize),
         timeout: Duration,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<Communicator, NcclError> {
         let join = |place: *mut Handle| {
             let (ranks, rank) = (ranks as c_int, rank as c_int);
@@ -103,7 +103,7 @@ impl Communicator {
         };
         let alarm = Rc::new(Alarm::new(rank, timeout + ABORT));
         let blank = Communicator::blank(nccl, (rank, ranks), rank, (timeout, alarm));
-        blank.made("ncclCommInitRank", None, join, watch)
+        blank.made("ncclCommInitRank", None, join, failures)
     }
 
     /// A communicator among those who name the same color, ordered by key: all ranks call this.
@@ -114,7 +114,7 @@ impl Communicator {
         &self,
         color: usize,
         (rank, ranks): (Rank, usize),
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<Communicator, NcclError> {
         let split = |place: *mut Handle| {
             let (color, key) = (color as c_int, rank as c_int);
@@ -124,7 +124,7 @@ impl Communicator {
         };
         let limits = (self.timeout, self.alarm.clone());
         let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, limits);
-        blank.made("ncclCommSplit", Some(self), split, watch)
+        blank.made("ncclCommSplit", Some(self), split, failures)
     }
 
     fn blank(
@@ -144,13 +144,13 @@ impl Communicator {
         call: &'static str,
         parent: Option<&Communicator>,
         make: impl FnOnce(*mut Handle) -> c_int,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<Communicator, NcclError> {
         // Left to NCCL if anything goes wrong: it may still write there.
         let place = Box::into_raw(Box::new(ptr::null_mut::<c_void>()));
         let code = self.alarm.during(call, || make(place));
         if let Some(parent) = parent {
-            parent.settle(call, code, watch)?;
+            parent.settle(call, code, failures)?;
         }
         let begun = Instant::now();
         let mut state = code;
@@ -163,7 +163,7 @@ impl Communicator {
                 drop(unsafe { Box::from_raw(place) });
                 return Ok(self);
             }
-            self.patient(call, begun, watch)?;
+            self.patient(call, begun, failures)?;
             thread::sleep(LOOK);
         }
         Err(self.failed(call, None, state))
@@ -194,7 +194,12 @@ impl Communicator {
     }
 
     /// Waits until NCCL has put on streams what it was asked for.
-    fn settle(&self, call: &str, code: c_int, watch: &mut dyn Watch) -> Result<(), NcclError> {
+    fn settle(
+        &self,
+        call: &str,
+        code: c_int,
+        failures: &mut dyn FailureCheck,
+    ) -> Result<(), NcclError> {
         let begun = Instant::now();
         let (mut state, mut looked) = (code, begun);
         loop {
@@ -204,7 +209,7 @@ impl Communicator {
                 code => return Err(self.failed(call, None, code)),
             }
             if looked.elapsed() > LOOK {
-                self.patient(call, begun, watch)?;
+                self.patient(call, begun, failures)?;
                 looked = Instant::now();
             }
             thread::yield_now();
@@ -222,7 +227,7 @@ impl Communicator {
         streams: &mut impl Streams,
         event: Event,
         what: &str,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let begun = Instant::now();
         let mut looked = begun;
@@ -237,16 +242,21 @@ impl Communicator {
             }
             if looked.elapsed() > LOOK {
                 self.check()?;
-                self.patient(what, begun, watch)?;
+                self.patient(what, begun, failures)?;
                 looked = Instant::now();
             }
             std::hint::spin_loop();
         }
     }
 
-    /// Looks whether a process is gone, or timeout has ended.
-    fn patient(&self, what: &str, begun: Instant, watch: &mut dyn Watch) -> Result<(), NcclError> {
-        let ended = match watch.look() {
+    /// Checks for a failed process and for the timeout.
+    fn patient(
+        &self,
+        what: &str,
+        begun: Instant,
+        failures: &mut dyn FailureCheck,
+    ) -> Result<(), NcclError> {
+        let ended = match failures.check() {
             Ok(()) if begun.elapsed() <= self.timeout => return Ok(()),
             Ok(()) => NcclError::Silent {
                 rank: self.of_all,
@@ -276,7 +286,7 @@ impl Communicator {
         on: On,
         sends: &[Part],
         receives: &[Part],
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let functions = &self.nccl.functions;
         let (dtype, handle, stream) = (type_code(on.dtype), self.handle, on.stream);
@@ -313,7 +323,7 @@ impl Communicator {
         if let Some((call, peer, code)) = refused {
             return Err(self.failed(call, Some(peer), code));
         }
-        self.settle("ncclGroupEnd", ended, watch)
+        self.settle("ncclGroupEnd", ended, failures)
     }
 
     /// NCCL's own allreduce, in place.
@@ -325,7 +335,7 @@ impl Communicator {
         on: On,
         (data, elements): (Address, usize),
         combine: ElementOp,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
         self.check()?;
@@ -333,7 +343,7 @@ impl Communicator {
         let code = self.alarm.during("ncclAllReduce", || unsafe {
             (self.nccl.functions.all_reduce)(at, at, elements, dtype, op, self.handle, on.stream)
         });
-        self.settle("ncclAllReduce", code, watch)
+        self.settle("ncclAllReduce", code, failures)
     }
 
     /// Leaves this rank with its part of so many elements, combined; they lie where they lie.
@@ -345,7 +355,7 @@ impl Communicator {
         on: On,
         (data, each): (Address, usize),
         combine: ElementOp,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let (dtype, op, from) = (type_code(on.dtype), op_code(combine), data as *const c_void);
         let into = self.own(on, data, each) as *mut c_void;
@@ -362,7 +372,7 @@ impl Communicator {
                 on.stream,
             )
         });
-        self.settle("ncclReduceScatter", code, watch)
+        self.settle("ncclReduceScatter", code, failures)
     }
 
     /// Gives every rank every rank's part of so many elements; they lie where they lie.
@@ -373,7 +383,7 @@ impl Communicator {
         &self,
         on: On,
         (data, each): (Address, usize),
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let (dtype, into) = (type_code(on.dtype), data as *mut c_void);
         let from = self.own(on, data, each) as *const c_void;
@@ -382,7 +392,7 @@ impl Communicator {
         let code = self.alarm.during("ncclAllGather", || unsafe {
             (self.nccl.functions.all_gather)(from, into, each, dtype, self.handle, on.stream)
         });
-        self.settle("ncclAllGather", code, watch)
+        self.settle("ncclAllGather", code, failures)
     }
 
     /// Combines elements in the memory of one rank.
@@ -395,7 +405,7 @@ impl Communicator {
         (data, elements): (Address, usize),
         combine: ElementOp,
         root: Rank,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
         let (reduce, root) = (self.nccl.functions.reduce, root as c_int);
@@ -404,7 +414,7 @@ impl Communicator {
         let code = self.alarm.during("ncclReduce", || unsafe {
             reduce(at, at, elements, dtype, op, root, self.handle, on.stream)
         });
-        self.settle("ncclReduce", code, watch)
+        self.settle("ncclReduce", code, failures)
     }
 
     /// Gives every rank what one of them has.
@@ -416,7 +426,7 @@ impl Communicator {
         on: On,
         (data, elements): (Address, usize),
         root: Rank,
-        watch: &mut dyn Watch,
+        failures: &mut dyn FailureCheck,
     ) -> Result<(), NcclError> {
         let (dtype, at) = (type_code(on.dtype), data as *mut c_void);
         let (broadcast, root) = (self.nccl.functions.broadcast, root as c_int);
@@ -425,7 +435,7 @@ impl Communicator {
         let code = self.alarm.during("ncclBroadcast", || unsafe {
             broadcast(at, at, elements, dtype, root, self.handle, on.stream)
         });
-        self.settle("ncclBroadcast", code, watch)
+        self.settle("ncclBroadcast", code, failures)
     }
 
     /// Where this rank's part of so many elements begins.
@@ -453,14 +463,14 @@ impl Communicator {
     ///
     /// # Errors
     /// What NCCL says, or that other ranks do not.
-    pub fn finish(self, watch: &mut dyn Watch) -> Result<(), NcclError> {
+    pub fn finish(self, failures: &mut dyn FailureCheck) -> Result<(), NcclError> {
         if self.is_over.get() {
             return Ok(());
         }
         // SAFETY: the handle is that of a communicator that lives.
         let finalize = || unsafe { (self.nccl.functions.finalize)(self.handle) };
         let code = self.alarm.during("ncclCommFinalize", finalize);
-        self.settle("ncclCommFinalize", code, watch)?;
+        self.settle("ncclCommFinalize", code, failures)?;
         self.is_over.set(true);
         // SAFETY: as above, and nobody uses it any more.
         let destroy = || unsafe { (self.nccl.functions.destroy)(self.handle) };

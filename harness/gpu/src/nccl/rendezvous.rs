@@ -1,88 +1,100 @@
-//! Processes of a job find each other without MPI: rank 0 listens, the others connect.
+//! Processes of a job find each other without MPI: rank 0 listens, the others connect over the job's channel.
 //!
-//! Each says who it is and what it has; rank 0 numbers all anew so that neighbours are on the same node, and
-//! tells everybody of everybody. The connections stay as long as the job, see [`Control`]: over them ranks
-//! gather and broadcast what is small, and one that closes is a process that is gone.
+//! They exchange what they have ([`Facts`]). Rank 0 numbers all anew so that neighbours are on the same node, and tells
+//! everybody of everybody. The connections stay as long as the job, see [`Control`]: over them ranks gather and
+//! broadcast small data, and the failure detector notices failed processes.
 
-mod connection;
 mod control;
 
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use algorithms::topology::Rank;
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use connection::{Connection, Message};
+use cluster::job_channel::secret_file::{self, SecretFileError};
+use cluster::job_channel::{
+    ConnectError, Connection, Credentials, Joined, Listener, Message, Offer, Secret, SecretError,
+    SecretFile, connect, interface,
+};
+use cluster::nodes::INTERFACE;
 pub use control::Control;
 
 use super::facts::Facts;
 use super::ranks_in_words;
 use super::started::{Address, RENDEZVOUS, Started};
 
-/// Between two tries.
-const AGAIN: Duration = Duration::from_millis(20);
+/// Between two looks at the sockets.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// One try to connect takes no longer.
-const CONNECT: Duration = Duration::from_secs(2);
-
-/// So many connections that have not yet said who they are, at once.
-const MOST_PENDING: usize = 1024;
+/// The other processes wait so much longer than rank 0, which says who is missing.
+const MARGIN: Duration = Duration::from_secs(2);
 
 /// Why processes did not find each other.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
-    /// A variable makes no sense.
+    /// A variable has a value that makes no sense.
     #[error("{why}")]
-    Unclear {
+    InvalidVariable {
         /// Which, and what was expected.
         why: String,
     },
-    /// Nothing says where.
+    /// Nothing says where rank 0 is.
     #[error(
         "{by} says that there are several processes, and nothing says where rank 0 is: start them with srun, \
          or set {RENDEZVOUS}=HOST:PORT, the node of rank 0 and a free port there, for all of them"
     )]
-    Nowhere {
-        /// What says that there are several.
+    UnknownAddress {
+        /// The variable that says that there are several.
         by: String,
     },
-    /// Rank 0 cannot be found there.
+    /// There is no secret by which processes know each other.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
+    /// Rank 0 cannot hand over the secret.
+    #[error("{why}")]
+    SecretFile {
+        /// Which file, and what the system says.
+        why: String,
+    },
+    /// Rank 0 cannot listen.
     #[error(
         "rank 0 cannot listen at {address}: {why}; name another port with {RENDEZVOUS}=HOST:PORT for all \
-         processes"
+         processes, or an interface with {INTERFACE}"
     )]
-    Taken {
+    CannotListen {
         /// Where.
         address: String,
         /// What the system says.
         why: String,
     },
-    /// Some did not come.
+    /// Some processes did not join.
     #[error(
-        "rank 0 has waited {:.1} s at {address}: {came} of {ranks} processes came, and {missing} did not{}{}",
+        "rank 0 has waited {:.1} s at {address}: {joined} of {ranks} processes joined, and {missing} did not{}{}",
         waited.as_secs_f64(),
-        unless_empty("; of these nodes none was heard of: ", .nodes),
-        if *.refused > 0 { format!("; {refused} connections of others were refused") } else { String::new() }
+        unless_empty("; no process joined from these nodes: ", .nodes),
+        if *.rejected > 0 { format!("; {rejected} other connections were rejected") } else { String::new() }
     )]
     Missing {
         /// Where.
         address: String,
         /// How long.
         waited: Duration,
-        /// How many were there.
-        came: usize,
+        /// How many joined.
+        joined: usize,
         /// Of how many.
         ranks: usize,
-        /// Who was not, in words.
+        /// Who did not, in words.
         missing: String,
-        /// Nodes of the job of which nobody was.
+        /// Nodes of the job from which nobody did.
         nodes: String,
-        /// Connections of strangers.
-        refused: usize,
+        /// Connections that did not know the secret, or did not fit.
+        rejected: usize,
     },
-    /// Rank 0 is not there.
+    /// Rank 0 cannot be reached.
     #[error(
         "rank {rank} has tried for {:.1} s to reach rank 0 at {address}: {why}; see what the other processes \
          say, or name rank 0's node with {RENDEZVOUS}=HOST:PORT",
@@ -90,7 +102,7 @@ pub enum RendezvousError {
     )]
     Unreachable {
         /// Who tried.
-        rank: usize,
+        rank: Rank,
         /// Where.
         address: String,
         /// How long.
@@ -102,7 +114,7 @@ pub enum RendezvousError {
     #[error("rank 0 at {address} refuses rank {rank}: {why}")]
     Refused {
         /// Who was refused.
-        rank: usize,
+        rank: Rank,
         /// By whom.
         address: String,
         /// Why.
@@ -110,14 +122,32 @@ pub enum RendezvousError {
     },
 }
 
+impl From<SecretFileError> for RendezvousError {
+    fn from(error: SecretFileError) -> RendezvousError {
+        RendezvousError::SecretFile { why: error.to_string() }
+    }
+}
+
 fn unless_empty(words: &str, list: &str) -> String {
     if list.is_empty() { String::new() } else { format!("{words}{list}") }
 }
 
-/// Waits until all processes are there.
+/// Rank 0's answer once all processes have joined.
+#[derive(Serialize, Deserialize)]
+struct Roster {
+    /// This process's rank from now on.
+    rank: Rank,
+    /// Of all processes, in the order of their ranks.
+    facts: Vec<Facts>,
+}
+
+/// A process that has joined and told its facts; no connection for rank 0 itself.
+type Member = (Facts, Option<Connection>);
+
+/// Waits until all processes have joined.
 ///
 /// # Errors
-/// Who is missing after `timeout`, or why this one cannot take part.
+/// Who is missing after `timeout`, or why this process cannot take part.
 pub fn meet(
     started: &Started,
     facts: Facts,
@@ -125,125 +155,141 @@ pub fn meet(
 ) -> Result<Control, RendezvousError> {
     match &started.address {
         None => Ok(Control::new(0, vec![facts], Vec::new(), timeout)),
-        Some(address) if started.rank == 0 => receive_all(started, address, facts, timeout),
+        Some(address) if started.rank == 0 => accept_all(started, address, facts, timeout),
         Some(address) => join(started, address, facts, timeout),
     }
 }
 
 /// Rank 0's part.
-fn receive_all(
+fn accept_all(
     started: &Started,
     address: &Address,
     facts: Facts,
     timeout: Duration,
 ) -> Result<Control, RendezvousError> {
-    let taken = |why: std::io::Error| RendezvousError::Taken {
-        address: address.to_string(),
-        why: why.to_string(),
-    };
-    // A node's own name is often that of its loopback interface, which others cannot reach.
-    let host = match address.host.as_str() {
-        "localhost" => "127.0.0.1",
-        host if host.starts_with("127.") || host == "::1" => host,
-        host if host.contains(':') => "::",
-        _ => "0.0.0.0",
-    };
-    let listener = TcpListener::bind((host, address.port)).map_err(taken)?;
-    listener.set_nonblocking(true).map_err(taken)?;
-    let mut came: Vec<Option<(Facts, Option<Connection>)>> =
-        (0..started.ranks).map(|_| None).collect();
-    came[0] = Some((facts, None));
-    let (begun, mut pending, mut refused) = (Instant::now(), Vec::new(), 0);
-    while came.iter().any(Option::is_none) {
-        while let Ok((stream, _)) = listener.accept() {
-            pending.extend(Connection::new(stream).ok());
-        }
-        for mut connection in std::mem::take(&mut pending) {
-            match connection.receive() {
-                Ok(None) if !connection.is_closed && pending.len() < MOST_PENDING => {
-                    pending.push(connection)
-                }
-                Ok(Some(Message::Hello { key, rank, ranks, facts })) => {
-                    match objection(started, &came, &key, (rank, ranks), &facts) {
-                        None => came[rank] = Some((facts, Some(connection))),
-                        Some(why) => {
-                            let _ = connection.send(&Message::Refused(why), CONNECT);
-                            refused += 1;
-                        }
-                    }
-                }
-                _ => refused += 1,
+    // The file is removed when all have joined, or some have not in time.
+    let (mut listener, _file) = listen(started, address)?;
+    let mut members: Vec<Option<Member>> = (0..started.ranks).map(|_| None).collect();
+    members[0] = Some((facts, None));
+    let (start, mut silent) = (Instant::now(), Vec::new());
+    while members.iter().any(Option::is_none) {
+        silent.extend(listener.poll());
+        for mut joined in std::mem::take(&mut silent) {
+            match facts_of(&mut joined) {
+                Ok(None) => silent.push(joined),
+                Ok(Some(facts)) => match objection(&members, &facts) {
+                    None => members[joined.rank] = Some((facts, Some(joined.connection))),
+                    Some(reason) => listener.refuse(joined, &reason),
+                },
+                Err(reason) => listener.refuse(joined, &reason),
             }
         }
-        if begun.elapsed() > timeout {
-            return Err(missing(started, address, &came, begun.elapsed(), refused));
+        if start.elapsed() > timeout {
+            return Err(missing(started, address, &members, start.elapsed(), listener.rejected()));
         }
-        thread::sleep(Duration::from_millis(1));
+        thread::sleep(POLL_INTERVAL);
     }
-    Ok(everybody(came.into_iter().flatten().collect(), timeout))
+    Ok(number(members.into_iter().flatten().collect(), timeout))
+}
+
+/// Listens, and hands the job's secret over by a file, unless the environment holds it.
+fn listen(
+    started: &Started,
+    address: &Address,
+) -> Result<(Listener, Option<SecretFile>), RendezvousError> {
+    let cannot = |why| RendezvousError::CannotListen { address: address.to_string(), why };
+    let given = Secret::from_environment()?;
+    let secret = given.clone().map_or_else(Secret::generate, Ok)?;
+    let credentials = Credentials { job: started.job.clone(), secret: secret.clone() };
+    let addresses = listening_addresses(address).map_err(cannot)?;
+    let listener = Listener::bind(&addresses, address.port, credentials, started.ranks);
+    let listener = listener.map_err(|error| cannot(error.to_string()))?;
+    let file = match given {
+        Some(_) => None,
+        None => {
+            let path = secret_file::path(&started.job, address.is_loopback());
+            let addresses = listener.addresses();
+            Some(SecretFile::create(&path, &Offer { secret, addresses })?)
+        }
+    };
+    Ok((listener, file))
+}
+
+/// On one node loopback; else the interface that `KOLO_INTERFACE` names, or what rank 0's name stands for.
+fn listening_addresses(address: &Address) -> Result<Vec<IpAddr>, String> {
+    let named = resolve(address).map(|all| all.iter().map(SocketAddr::ip).collect::<Vec<_>>());
+    if address.is_loopback() {
+        return named;
+    }
+    let is_interface_named = std::env::var_os(INTERFACE).is_some_and(|name| !name.is_empty());
+    // A node's own name is often that of its loopback interface, which others cannot reach.
+    let is_usable = |ip: &IpAddr| !ip.is_loopback() && interface::is_own(*ip);
+    let named: Vec<_> = named.unwrap_or_default().into_iter().filter(is_usable).collect();
+    if is_interface_named || named.is_empty() { interface::own_addresses() } else { Ok(named) }
+}
+
+fn resolve(address: &Address) -> Result<Vec<SocketAddr>, String> {
+    let resolved = (address.host.as_str(), address.port).to_socket_addrs();
+    resolved.map(Iterator::collect).map_err(|error| error.to_string())
+}
+
+/// What a process that has joined tells of itself, once it has arrived.
+fn facts_of(joined: &mut Joined) -> Result<Option<Facts>, String> {
+    match joined.connection.receive() {
+        Ok(Some(Message::Data(bytes))) => postcard::from_bytes(&bytes)
+            .map(Some)
+            .map_err(|error| format!("its facts are malformed: {error}")),
+        Ok(Some(_)) => Err("it sent another message instead of its facts".into()),
+        Ok(None) if joined.connection.is_closed() => Err("it closed the connection".into()),
+        Ok(None) => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Why a process cannot be one of those that rank 0 waits for.
-fn objection(
-    started: &Started,
-    came: &[Option<(Facts, Option<Connection>)>],
-    key: &str,
-    (rank, ranks): (usize, usize),
-    facts: &Facts,
-) -> Option<String> {
-    let own = &came[0].as_ref().expect("rank 0 is there").0;
-    let known = came.get(rank).and_then(Option::as_ref);
-    if key != started.key {
-        Some(format!("it belongs to another job (\"{key}\", and here it is \"{}\")", started.key))
-    } else if ranks != started.ranks || rank >= ranks {
-        Some(format!("it is rank {rank} of {ranks}, and here there are {}", started.ranks))
-    } else if let Some((known, _)) = known {
-        let Facts { host, pid, .. } = known;
-        Some(format!("process {pid} on {host} is rank {rank} already"))
-    } else if asked(facts) != asked(own) {
-        Some(format!("it was asked for \"{}\", and rank 0 for \"{}\"", asked(facts), asked(own)))
-    } else {
-        None
-    }
+fn objection(members: &[Option<Member>], facts: &Facts) -> Option<String> {
+    let (own, _) = members[0].as_ref().expect("rank 0 is there");
+    let (asked, expected) = (arguments(facts), arguments(own));
+    (asked != expected)
+        .then(|| format!("it was started with \"{asked}\", and rank 0 with \"{expected}\""))
 }
 
-/// What a process was asked for, wherever its program is.
-fn asked(facts: &Facts) -> String {
+/// A process's arguments, wherever its program is.
+fn arguments(facts: &Facts) -> String {
     facts.command.get(1..).unwrap_or_default().join(" ")
 }
 
 fn missing(
     started: &Started,
     address: &Address,
-    came: &[Option<(Facts, Option<Connection>)>],
+    members: &[Option<Member>],
     waited: Duration,
-    refused: usize,
+    rejected: usize,
 ) -> RendezvousError {
-    let is_there = |rank: &usize| came[*rank].is_some();
-    let absent: Vec<_> = (0..came.len()).filter(|rank| !is_there(rank)).collect();
-    let heard_of = |node: &&String| {
+    let absent: Vec<_> = (0..members.len()).filter(|&rank| members[rank].is_none()).collect();
+    let has_member = |node: &&String| {
         let short = |name: &str| name.split('.').next().unwrap_or(name).to_string();
-        came.iter().flatten().any(|(facts, _)| short(&facts.host) == short(node))
+        members.iter().flatten().any(|(facts, _)| short(&facts.host) == short(node))
     };
-    let nodes = started.nodes.iter().filter(|node| !heard_of(node)).cloned();
+    let nodes = started.nodes.iter().filter(|node| !has_member(node)).cloned();
     RendezvousError::Missing {
         address: address.to_string(),
         waited,
-        came: came.len() - absent.len(),
-        ranks: came.len(),
+        joined: members.len() - absent.len(),
+        ranks: members.len(),
         missing: ranks_in_words(&absent),
         nodes: nodes.collect::<Vec<_>>().join(", "),
-        refused,
+        rejected,
     }
 }
 
 /// Numbers all anew, node by node in the order of their first processes, and tells them.
-fn everybody(came: Vec<(Facts, Option<Connection>)>, timeout: Duration) -> Control {
-    let first_on = |host: &String| came.iter().position(|(facts, _)| facts.host == *host);
-    let mut order: Vec<usize> = (0..came.len()).collect();
-    order.sort_by_key(|&at| (first_on(&came[at].0.host), at));
-    let mut came: Vec<_> = came.into_iter().map(Some).collect();
-    let ordered = order.into_iter().map(|at| came[at].take().expect("each once"));
+fn number(members: Vec<Member>, timeout: Duration) -> Control {
+    let first_on = |host: &String| members.iter().position(|(facts, _)| facts.host == *host);
+    let mut order: Vec<usize> = (0..members.len()).collect();
+    order.sort_by_key(|&at| (first_on(&members[at].0.host), at));
+    let mut members: Vec<_> = members.into_iter().map(Some).collect();
+    let ordered = order.into_iter().map(|at| members[at].take().expect("each once"));
     let (facts, connections): (Vec<_>, Vec<_>) = ordered.unzip();
     let connections = connections
         .into_iter()
@@ -251,8 +297,10 @@ fn everybody(came: Vec<(Facts, Option<Connection>)>, timeout: Duration) -> Contr
         .filter_map(|(rank, connection)| Some((rank, connection?)));
     let mut connections: Vec<_> = connections.collect();
     for (rank, connection) in &mut connections {
-        // Who is gone by now is noticed when it is looked for.
-        let _ = connection.send(&Message::Met { rank: *rank, facts: facts.clone() }, timeout);
+        let roster = Roster { rank: *rank, facts: facts.clone() };
+        let message = Message::Data(postcard::to_stdvec(&roster).expect("plain data"));
+        // The failure detector notices a process that is gone by now.
+        let _ = connection.send(&message, timeout);
     }
     Control::new(0, facts, connections, timeout)
 }
@@ -264,59 +312,46 @@ fn join(
     facts: Facts,
     timeout: Duration,
 ) -> Result<Control, RendezvousError> {
-    let (begun, rank) = (Instant::now(), started.rank);
-    let hello = Message::Hello {
-        key: started.key.clone(),
-        rank,
-        ranks: started.ranks,
-        facts: facts.clone(),
+    let (start, rank) = (Instant::now(), started.rank);
+    let secret = Secret::from_environment()?;
+    let offer = || match &secret {
+        Some(secret) => Ok(Offer { secret: secret.clone(), addresses: resolve(address)? }),
+        None => {
+            let path = secret_file::path(&started.job, address.is_loopback());
+            secret_file::read(&path).map_err(|error| error.to_string())
+        }
     };
+    let unreachable = |why: String| {
+        let (address, waited) = (address.to_string(), start.elapsed());
+        RendezvousError::Unreachable { rank, address, waited, why }
+    };
+    let refused = |why| RendezvousError::Refused { rank, address: address.to_string(), why };
+    let connected = connect(&started.job, (rank, started.ranks), offer, timeout);
+    let mut connection = connected.map_err(|error| match error {
+        ConnectError::Refused { reason } => refused(reason),
+        ConnectError::Unreachable { reason, .. } => unreachable(reason),
+        other => unreachable(other.to_string()),
+    })?;
+    let own = Message::Data(postcard::to_stdvec(&facts).expect("plain data"));
+    connection.send(&own, timeout).map_err(|error| unreachable(error.to_string()))?;
     loop {
-        let why = match introduce(address, &hello, begun, timeout) {
-            Ok((connection, Message::Met { rank, facts })) => {
+        match connection.receive() {
+            Ok(Some(Message::Data(bytes))) => {
+                let roster = postcard::from_bytes(&bytes);
+                let Roster { rank, facts } =
+                    roster.map_err(|error| unreachable(error.to_string()))?;
                 return Ok(Control::new(rank, facts, vec![(0, connection)], timeout));
             }
-            Ok((_, Message::Refused(why))) => {
-                return Err(RendezvousError::Refused { rank, address: address.to_string(), why });
+            Ok(Some(Message::Refused(reason))) => return Err(refused(reason)),
+            Ok(Some(_)) => return Err(unreachable("it sent an unexpected message".into())),
+            Ok(None) if connection.is_closed() => {
+                return Err(unreachable("it closed the connection".into()));
             }
-            Ok(_) => "what answers there is not rank 0".into(),
-            Err(why) => why,
-        };
-        if begun.elapsed() > timeout {
-            let (address, waited) = (address.to_string(), begun.elapsed());
-            return Err(RendezvousError::Unreachable { rank, address, waited, why });
-        }
-        thread::sleep(AGAIN);
-    }
-}
-
-/// Connects, and waits for an answer.
-fn introduce(
-    address: &Address,
-    hello: &Message,
-    begun: Instant,
-    timeout: Duration,
-) -> Result<(Connection, Message), String> {
-    let said = |error: std::io::Error| error.to_string();
-    let places = (address.host.as_str(), address.port).to_socket_addrs().map_err(said)?;
-    let mut tried = Err("the name has no address".to_string());
-    for place in places {
-        tried = TcpStream::connect_timeout(&place, CONNECT).map_err(said);
-        if tried.is_ok() {
-            break;
-        }
-    }
-    let mut connection = Connection::new(tried?).map_err(said)?;
-    connection.send(hello, CONNECT).map_err(said)?;
-    loop {
-        match connection.receive()? {
-            Some(answer) => return Ok((connection, answer)),
-            None if connection.is_closed => return Err("it closes the connection".into()),
-            // Rank 0 gives up first, and says who is missing.
-            None if begun.elapsed() > timeout + CONNECT => {
-                return Err("it listens, and other processes have not come".into());
+            Ok(None) if start.elapsed() > timeout + MARGIN => {
+                return Err(unreachable("it listens, and other processes have not joined".into()));
             }
-            None => thread::sleep(Duration::from_millis(1)),
+            Ok(None) => thread::sleep(POLL_INTERVAL),
+            Err(error) => return Err(unreachable(error.to_string())),
         }
     }
 }

@@ -1,16 +1,17 @@
-//! What the launcher says of this process, without MPI: who it is, and where rank 0 is to be found.
+//! What the launcher tells this process without MPI: its rank, and where rank 0 listens.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use super::rendezvous::RendezvousError;
 use cluster::launch::Launched;
 use cluster::slurm::hostlist;
 use workloads::workload::fnv1a;
 
-/// HOST:PORT where rank 0 listens, instead of what follows from the launcher's variables.
+/// HOST:PORT where rank 0 listens, in place of what follows from the launcher's variables.
 pub const RENDEZVOUS: &str = "KOLO_RENDEZVOUS";
 
-/// Ports that are derived from a job: below those that systems give away by themselves.
+/// Ports that are derived from a job's id: below those that systems assign by themselves.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// Names of one run of a launcher, the same in all of its processes.
@@ -26,6 +27,14 @@ pub struct Address {
     pub port: u16,
 }
 
+impl Address {
+    /// Only processes of rank 0's node can reach it.
+    pub fn is_loopback(&self) -> bool {
+        let is_loopback = |ip: IpAddr| ip.is_loopback();
+        self.host == "localhost" || self.host.parse().is_ok_and(is_loopback)
+    }
+}
+
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
@@ -39,10 +48,10 @@ pub struct Started {
     pub rank: usize,
     /// How many there are.
     pub ranks: usize,
-    /// Where they meet; none if there is nobody to meet.
+    /// Where rank 0 listens; none if there is one process.
     pub address: Option<Address>,
-    /// What they have in common, and no other job has.
-    pub key: String,
+    /// The job's id: equal in its processes, and in those of no other job. Not secret.
+    pub job: String,
     /// The nodes of the job, as far as Slurm tells.
     pub nodes: Vec<String>,
 }
@@ -51,7 +60,7 @@ impl Started {
     /// What this process's environment says.
     ///
     /// # Errors
-    /// When nothing says where processes meet, or something does that makes no sense.
+    /// When nothing says where rank 0 listens, or a variable has an invalid value.
     pub fn here() -> Result<Started, RendezvousError> {
         let parent = std::os::unix::process::parent_id();
         Started::find(&|name| std::env::var(name).ok(), parent)
@@ -66,36 +75,40 @@ impl Started {
         parent: u32,
     ) -> Result<Started, RendezvousError> {
         let Some(launched) = Launched::find(variable).filter(|launched| launched.tasks > 1) else {
-            let (address, key, nodes) = (None, String::new(), Vec::new());
-            return Ok(Started { rank: 0, ranks: 1, address, key, nodes });
+            let (address, job, nodes) = (None, String::new(), Vec::new());
+            return Ok(Started { rank: 0, ranks: 1, address, job, nodes });
         };
         let by_srun = launched.by == "SLURM_STEP_NUM_TASKS";
         let list =
             if by_srun { variable("SLURM_STEP_NODELIST") } else { variable("SLURM_JOB_NODELIST") };
         let nodes = hostlist::expand(&list.unwrap_or_default())
-            .map_err(|why| RendezvousError::Unclear { why: why.to_string() })?;
+            .map_err(|why| RendezvousError::InvalidVariable { why: why.to_string() })?;
         let named = |name: &&str| Some(format!("{name}={}", variable(name)?));
         let run = if by_srun { named(&"SLURM_STEP_ID") } else { RUNS.iter().find_map(named) };
-        let is_one_node = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
-            variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())
-        });
+        let has_one_node = nodes.len() == 1;
+        let is_one_node = has_one_node
+            || ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
+                variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())
+            });
         // On one node all processes are children of one launcher, or are told of each other.
         let run = run.unwrap_or_else(|| {
             if is_one_node { format!("parent={parent}") } else { String::new() }
         });
         let job = variable("SLURM_JOB_ID").unwrap_or_default();
-        let key = format!("{job} {run} {}", launched.tasks);
+        let job = format!("{job} {run} {}", launched.tasks);
         let host = match (nodes.first(), is_one_node) {
             (_, true) => Some("127.0.0.1".to_string()),
             (first, false) => first.cloned(),
         };
         let address = match (variable(RENDEZVOUS).filter(|text| !text.is_empty()), host) {
             (Some(text), _) => parse(&text)?,
-            (None, Some(host)) => Address { host, port: port(&key) },
-            (None, None) => return Err(RendezvousError::Nowhere { by: launched.by.into() }),
+            (None, Some(host)) => Address { host, port: port(&job) },
+            (None, None) => return Err(RendezvousError::UnknownAddress { by: launched.by.into() }),
         };
         let Launched { rank, tasks: ranks, .. } = launched;
-        Ok(Started { rank, ranks, address: Some(address), key, nodes })
+        // Several jobs on one machine may differ in nothing but the address.
+        let job = format!("{job} {address}");
+        Ok(Started { rank, ranks, address: Some(address), job, nodes })
     }
 }
 
@@ -106,13 +119,13 @@ fn parse(text: &str) -> Result<Address, RendezvousError> {
         (!host.is_empty()).then_some(Address { host, port })
     });
     let why =
-        || format!("{RENDEZVOUS}={text} is no HOST:PORT; name the node of rank 0 and a free port");
-    parsed.ok_or_else(|| RendezvousError::Unclear { why: why() })
+        || format!("{RENDEZVOUS}={text} is not HOST:PORT; name the node of rank 0 and a free port");
+    parsed.ok_or_else(|| RendezvousError::InvalidVariable { why: why() })
 }
 
 /// A port that only this job is likely to use.
-fn port(key: &str) -> u16 {
-    PORTS.start + ((fnv1a(key.as_bytes()) >> 16) % PORTS.len() as u64) as u16
+fn port(job: &str) -> u16 {
+    PORTS.start + ((fnv1a(job.as_bytes()) >> 16) % PORTS.len() as u64) as u16
 }
 
 #[cfg(test)]
@@ -125,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn alone_there_is_nobody_to_meet() {
+    fn one_process_needs_no_address() {
         for set in [&[][..], &[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]] {
             let started = find(set).unwrap();
             assert_eq!((started.rank, started.ranks, started.address), (0, 1, None));
@@ -150,11 +163,15 @@ mod tests {
         let address = started.address.clone().unwrap();
         assert!(address.host == "gpu07" && PORTS.contains(&address.port), "{address}");
         assert_eq!(step("0"), started);
-        assert!(step("1").key != started.key && step("1").address != started.address);
+        assert!(step("1").job != started.job && step("1").address != started.address);
     }
 
     #[test]
-    fn mpirun_on_one_node_needs_nothing_else() {
+    fn one_node_uses_loopback() {
+        let slurm = [("SLURM_STEP_NODELIST", "gpu07"), ("SLURM_STEP_ID", "0")];
+        let step =
+            find(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "2"), slurm[0], slurm[1]]);
+        assert!(step.unwrap().address.unwrap().is_loopback());
         let started = find(&[
             ("OMPI_COMM_WORLD_RANK", "1"),
             ("OMPI_COMM_WORLD_SIZE", "2"),
@@ -162,17 +179,17 @@ mod tests {
         ]);
         let started = started.unwrap();
         assert_eq!(started.address.unwrap().host, "127.0.0.1");
-        assert!(started.key.contains("parent=77"));
+        assert!(started.job.contains("parent=77"));
     }
 
     #[test]
-    fn what_says_nothing_or_nonsense_is_refused() {
+    fn missing_and_invalid_addresses_are_refused() {
         let several = [("PMI_RANK", "1"), ("PMI_SIZE", "2")];
         let said = find(&several).unwrap_err().to_string();
         assert!(said.contains("PMI_SIZE") && said.contains("KOLO_RENDEZVOUS=HOST:PORT"), "{said}");
         for text in ["n1", "n1:", ":5", "n1:0", "n1:70000"] {
             let said = find(&[several[0], several[1], (RENDEZVOUS, text)]).unwrap_err().to_string();
-            assert!(said.contains(&format!("KOLO_RENDEZVOUS={text} is no HOST:PORT")), "{said}");
+            assert!(said.contains(&format!("KOLO_RENDEZVOUS={text} is not HOST:PORT")), "{said}");
         }
         let named = find(&[several[0], several[1], (RENDEZVOUS, "[::1]:5000")]).unwrap();
         assert_eq!(named.address, Some(Address { host: "::1".into(), port: 5000 }));

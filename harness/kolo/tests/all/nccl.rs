@@ -119,6 +119,37 @@ fn what_takes_a_while_is_waited_for() {
     assert!(ended[0].said.contains("# Out of bounds values : 0 OK"));
 }
 
+/// Else processes hand it over by a file, as in all other tests.
+#[test]
+fn the_environment_can_hold_the_jobs_secret() {
+    let (Some(world), Some(malformed)) = (World::new(), World::new()) else { return };
+    let sizes = ["-b", "1K", "-e", "1K", "-n", "1"];
+    let secret = "0123456789abcdef".repeat(4);
+    let world = world.with("KOLO_JOB_SECRET", &secret).with("KOLO_SECRET_DIR", "/nonexistent");
+    let out = world.folder("rows.csv");
+    let ended = world.bench(2, &[&sizes[..], &["--out", out.to_str().unwrap()]].concat());
+    assert_eq!(ended[0].status, Some(0), "{ended:?}");
+    let provenance = std::fs::read_to_string(world.folder("rows.provenance.json")).unwrap();
+    assert!(provenance.contains("KOLO_SECRET_DIR") && !provenance.contains(&secret));
+    let ended = malformed.with("KOLO_JOB_SECRET", &secret[1..]).bench(2, &sizes);
+    for ended in ended {
+        assert_eq!(ended.status, Some(1), "{ended:?}");
+        let words = "KOLO_JOB_SECRET has 63 characters, and must be 64 hexadecimal digits";
+        assert!(ended.complained.contains(words), "{ended:?}");
+        assert!(!ended.complained.contains(&secret[1..]), "{ended:?}");
+    }
+}
+
+#[test]
+fn without_a_directory_for_the_secret_it_is_said_what_to_set() {
+    let Some(world) = World::new() else { return };
+    let world = world.with("KOLO_SECRET_DIR", "/nonexistent");
+    let ended = world.some_of(2, &[0], None, &["--timeout", "5"]);
+    let words = "cannot create the file with the job's secret: No such file or directory (os error 2); name a \
+                 directory that all nodes of the job share with KOLO_SECRET_DIR";
+    assert!(ended[0].complained.contains(words), "{ended:?}");
+}
+
 #[test]
 fn alone_it_needs_no_launcher() {
     let Some(world) = World::new() else { return };

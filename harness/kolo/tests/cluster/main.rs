@@ -201,7 +201,7 @@ fn rank_is_killed(cluster: &Cluster) -> Outcome {
 }
 
 fn rank_stops(cluster: &Cluster) -> Outcome {
-    rank_fails(cluster, "stopped", 1, "STOP", "process 1 has said nothing for 3.")
+    rank_fails(cluster, "stopped", 1, "STOP", "process 1 has sent no heartbeat for 3.")
 }
 
 fn rank_0_is_killed(cluster: &Cluster) -> Outcome {

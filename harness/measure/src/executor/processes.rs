@@ -17,7 +17,7 @@ use super::{BlockExecutor, Ended, ExecutorError, Local, Order, back_ends_of};
 use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
-use cluster::failure_detector::{DetectorError, FailureDetector, Limits, detector};
+use cluster::failure_detector::{self, DetectorError, FailureDetector, Limits};
 use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
 use results::journal::Journal;
 use results::provenance::{Build, Launch, NodeFacts, Subject};
@@ -201,22 +201,22 @@ impl Processes {
         Ok(reported.into_iter().flatten().collect())
     }
 
-    /// From now on a process that is gone, or silent for longer than anybody waits, ends the job. Called by
-    /// all.
+    /// Starts the failure detector: from now on a process that is gone, or silent for longer than the timeout, ends the
+    /// job. Called by all.
     ///
     /// # Errors
     /// When they cannot reach each other.
     pub fn watch(&mut self, plan: &Plan) -> Result<(), TransportError> {
         let timeout = plan.timeout();
-        let limits = Limits { timeout, standstill: 2 * timeout + plan.step_time() };
+        let limits = Limits { timeout, standstill: Some(2 * timeout + plan.step_time()) };
         let world = &self.world;
-        let mut job = detector::Job {
+        let mut job = failure_detector::Job {
             rank: world.rank(),
             ranks: world.comm().ranks(),
             is_one_node: world.nodes().len() == 1,
             broadcast: &mut |bytes| world.broadcast(bytes).map_err(|error| error.to_string()),
         };
-        let detector = FailureDetector::start(&mut job, limits).map_err(|error| {
+        let detector = FailureDetector::connect(&mut job, limits).map_err(|error| {
             let DetectorError { rank, peer, call, why } = error;
             TransportError::Failed { rank, peer, call, why }
         })?;
@@ -372,17 +372,17 @@ fn facts_of(node: &Node, facts: &[Facts]) -> NodeFacts {
     }
 }
 
-/// The others go with rank 0, however its sweep ends; all leave the watch, rank 0 last.
+/// The others end with rank 0, however its sweep ends. Rank 0's detector waits for the others.
 impl Drop for Processes {
     fn drop(&mut self) {
-        // Without a watch nobody follows yet.
+        // Without a detector the others do not wait for orders yet.
         let Some(mut detector) = self.detector.take() else { return };
         if self.leads()
             && let Err(error) = self.tell(None)
         {
             eprintln!("kolo: {error}");
         }
-        detector.dismiss();
+        detector.finish();
     }
 }
 

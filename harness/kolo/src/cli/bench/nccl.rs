@@ -38,11 +38,16 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let facts = Facts::here(&launch, &nccl, &found)?;
     let mut control = meet(&started, facts, Duration::from_secs(arguments.timeout))?;
     let job = Job { arguments, nccl, found, launch };
-    let ended = job.play(&mut control);
-    ended.map_err(|error| match error.downcast() {
-        Ok(error) => control.give_up(error).into(),
-        Err(other) => other,
-    })
+    match job.play(&mut control) {
+        Ok(exit) => {
+            control.finish();
+            Ok(exit)
+        }
+        Err(error) => Err(match error.downcast() {
+            Ok(error) => control.give_up(error).into(),
+            Err(other) => other,
+        }),
+    }
 }
 
 /// What this process brings along.
