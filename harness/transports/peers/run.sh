@@ -17,8 +17,8 @@ for program in mpirun.openmpi mpirun.mpich mpicc.openmpi mpicc.mpich; do
 done
 [ -e "$out" ] && { echo "$out exists; results are never overwritten" >&2; exit 2; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-cargo build --release --locked -p harness
-for mpi in openmpi mpich; do "mpicc.$mpi" -O2 -o "$work/$mpi" harness/peers/mpi_allreduce.c; done
+cargo build --release --locked
+for mpi in openmpi mpich; do "mpicc.$mpi" -O2 -o "$work/$mpi" harness/transports/peers/mpi_allreduce.c; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 openmpi=(mpirun.openmpi -n "$ranks")
 if [ "$ranks" -le "$(nproc)" ]; then openmpi+=(--bind-to core); else openmpi+=(--oversubscribe); fi

@@ -1,5 +1,6 @@
 //! House rules: what the pages and configurations say is so.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -199,6 +200,81 @@ fn every_variable_that_is_used_is_on_its_page() {
     let page = read("configs/README.md");
     for variable in VARIABLES.iter().filter(|variable| variable.usage == Usage::Used) {
         assert!(page.contains(&format!("`{}`", variable.name)), "{}", variable.name);
+    }
+}
+
+/// Names of crates, by crate.
+type Graph = BTreeMap<String, BTreeSet<String>>;
+
+/// Everything that a crate uses, and what that uses.
+fn with_what_these_use(uses: &Graph, name: &str) -> BTreeSet<String> {
+    let mut all = BTreeSet::new();
+    let mut left: Vec<&String> = uses[name].iter().collect();
+    while let Some(next) = left.pop() {
+        if all.insert(next.clone()) {
+            left.extend(&uses[next]);
+        }
+    }
+    all
+}
+
+/// The crates of the workspace and what each uses, as Cargo knows it: tests left out.
+fn uses_by_cargo() -> Graph {
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["metadata", "--offline", "--no-deps", "--format-version", "1"]);
+    let output = cargo.current_dir(root()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let name = |value: &serde_json::Value| value["name"].as_str().unwrap().to_string();
+    let packages = metadata["packages"].as_array().unwrap().iter();
+    let of_package = |package: &serde_json::Value| {
+        let dependencies = package["dependencies"].as_array().unwrap().iter();
+        let own = dependencies.filter(|other| other["path"].is_string() && other["kind"].is_null());
+        (name(package), own.map(name).collect())
+    };
+    packages.map(of_package).collect()
+}
+
+/// The same as the code map says it, and the crates of `harness/` in its order.
+fn uses_by_code_map() -> (Graph, Vec<String>) {
+    let page = read("ARCHITECTURE.md");
+    let (mut uses, mut order) = (Graph::new(), Vec::new());
+    for line in page.lines().filter(|line| line.starts_with("| [`")) {
+        let folder = line.split('`').nth(1).unwrap();
+        let used = line.trim_end_matches('|').rsplit('|').next().unwrap().trim();
+        let name = folder.rsplit('/').next().unwrap().to_string();
+        let used: BTreeSet<String> = match used {
+            "" => continue,
+            "nothing" => BTreeSet::new(),
+            "all" => order.iter().cloned().chain(["plots".into()]).collect(),
+            names => names.split(", ").map(str::to_string).collect(),
+        };
+        if folder.starts_with("harness/") || folder == "algorithms" {
+            order.push(name.clone());
+        }
+        uses.insert(name, used);
+    }
+    (uses, order)
+}
+
+#[test]
+fn the_code_map_is_the_graph_of_cargo() {
+    let (cargo, (page, order)) = (uses_by_cargo(), uses_by_code_map());
+    // The virtual cluster's switch is a part of `slurm`, which is no crate.
+    let names = || cargo.keys().filter(|name| *name != "switch");
+    assert!(names().eq(page.keys()), "Cargo: {:?}, the page: {:?}", cargo.keys(), page.keys());
+    assert!(cargo["switch"].is_empty());
+    for name in names() {
+        let (found, said) = (with_what_these_use(&cargo, name), with_what_these_use(&page, name));
+        assert_eq!(
+            found, said,
+            "{name} uses the first by Cargo, and the second by ARCHITECTURE.md"
+        );
+    }
+    for (at, name) in order.iter().enumerate() {
+        let below = &order[at..];
+        let up = cargo[name].iter().find(|other| below.contains(other));
+        assert_eq!(up, None, "{name} uses a crate that stands below it in ARCHITECTURE.md");
     }
 }
 

@@ -1,7 +1,7 @@
 //! One conformance suite for all that runs over MPI. Run plainly it starts itself under the library's
 //! launcher, in worlds of several sizes; started by a launcher it is one rank of such a world.
 //!
-//! `cargo test -p harness --features mpi --test mpi`; with `-- --ignored` instead a message of more than
+//! `cargo test -p kolo --features mpi --test mpi`; with `-- --ignored` instead a message of more than
 //! 2 GiB, for which the machine needs about 7 GiB of free memory. `KOLO_MPIRUN` names another launcher
 //! than the library's own, `KOLO_SEED` the seed of a run to be repeated.
 

@@ -1,5 +1,6 @@
 //! What goes wrong is found out, ends all ranks, and is told with the rank.
 
+use crate::coverage::not_tested;
 use crate::nccl::world::{Ended, World};
 
 const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "4", "-w", "1"];
@@ -140,7 +141,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn without_nccl_users_are_told_what_was_looked_for() {
     if gpu::cuda::library::NCCL.open().is_ok() {
-        return eprintln!("NOT TESTED here: there is NCCL");
+        return not_tested("messages without NCCL", "this machine has it");
     }
     let Some(world) = World::new() else { return };
     let world = world.without_nccl();
