@@ -1,14 +1,15 @@
 # Links: their rate, and the delay of packets.
 #
 # A rate alone is kept by the kernel, on the links to the bridge. The kernel's netem could delay packets,
-# but is often missing: with a delay, packets between nodes take another way, through `kolo switch`,
+# but is often missing: with a delay, packets between nodes take another way, through the
+# switch of `slurm/switch`,
 # while addresses, and what programs have to know, stay the same.
 #
 # shellcheck shell=bash disable=SC2154  # variables of virtual-cluster
 
 shape() {
     (($# >= 1 && $# <= 3)) || misuse "shape: RATE [DELAY [CROSS_RACK_DELAY]] or off was expected"
-    local rate=$1 bits="" delay i kolo=""
+    local rate=$1 bits="" delay i switch=""
     if [[ $rate == off ]]; then
         (($# == 1)) || misuse "shape off: $2 was not expected"
     else
@@ -17,11 +18,11 @@ shape() {
     for delay in "${@:2}"; do
         [[ $delay =~ ^[0-9]{1,4}(us|ms)$ ]] || misuse "shape: $delay is no delay; write 50us or 1ms"
     done
-    if (($# >= 2)); then kolo=$(find_kolo); fi
+    if (($# >= 2)); then switch=$(find_switch); fi
     free_links
     describe_to_jobs
     if (($# >= 2)); then
-        start_switch "$kolo" "$@"
+        start_switch "$switch" "$@"
         for ((i = 1; i <= nodes; i++)); do join_switch "$i"; done
     elif [[ -n $bits ]]; then
         for ((i = 1; i <= nodes; i++)); do limit_link "n$i" "$bits"; done
@@ -71,12 +72,13 @@ limit_link() {
 
 # -- rate and delay
 
-find_kolo() {
-    local kolo
-    for kolo in "${KOLO:-}" "$here/../target/release/kolo" "$(command -v kolo || true)"; do
-        [[ ! -x $kolo || -d $kolo ]] || { readlink -f "$kolo"; return; }
+find_switch() {
+    local program beside
+    beside=$(dirname "${KOLO:-$(command -v kolo || true)}")/kolo-switch
+    for program in "${KOLO_SWITCH:-}" "$beside" "$here/../target/release/kolo-switch"; do
+        [[ ! -x $program || -d $program ]] || { readlink -f "$program"; return; }
     done
-    fail "delays need the program kolo: cargo build --release, or set KOLO to where it is"
+    fail "delays need the switch: cargo build --release -p switch, or set KOLO_SWITCH to where it is"
 }
 
 switch_process() {
@@ -89,11 +91,11 @@ switch_process() {
 # It runs in the head's network, and ends when a node's does. Packets are late if it has to wait for a
 # core: so it goes before others where the system lets it.
 start_switch() {
-    local kolo=$1 rate=$2 delay=$3 cross=${4:-$3} first=(chrt --fifo 1)
+    local switch=$1 rate=$2 delay=$3 cross=${4:-$3} first=(chrt --fifo 1)
     [[ -c /dev/net/tun ]] || fail "delays need /dev/net/tun: load or build the module tun"
     "${first[@]}" true 2>/dev/null || first=(nice -n -20)
     setsid nsenter --target "$(holder head)" --net --mount --uts --ipc -- "${first[@]}" \
-        "$kolo" switch --nodes "$nodes" --rack-size "$rack_size" \
+        "$switch" --nodes "$nodes" --rack-size "$rack_size" \
         --rate "$rate" --delay "$delay" --cross-rack-delay "$cross" \
         </dev/null >"$folder/log/switch.log" 2>&1 &
     echo $! >"$folder/switch.pid"

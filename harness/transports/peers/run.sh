@@ -6,7 +6,7 @@
 #
 # usage: run.sh OUT.csv [RANKS] [ROUNDS]
 set -euo pipefail
-cd "$(dirname "$0")/../.."
+cd "$(dirname "$0")/../../.."
 out=${1:?usage: run.sh OUT.csv [RANKS] [ROUNDS]}; ranks=${2:-2}; rounds=${3:-5}
 sizes=(4 64 1024 4096 16384 65536 262144 1048576 4194304 16777216 67108864)
 algorithms=two-shot,ring,halving-doubling,tree,double-tree,recursive-doubling,one-shot
@@ -17,7 +17,7 @@ for program in mpirun.openmpi mpirun.mpich mpicc.openmpi mpicc.mpich; do
 done
 [ -e "$out" ] && { echo "$out exists; results are never overwritten" >&2; exit 2; }
 work=$(mktemp -d); trap 'rm -rf "$work"' EXIT
-cargo build --release --locked
+cargo build --release --locked -p kolo
 for mpi in openmpi mpich; do "mpicc.$mpi" -O2 -o "$work/$mpi" harness/transports/peers/mpi_allreduce.c; done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 openmpi=(mpirun.openmpi -n "$ranks")

@@ -1,6 +1,8 @@
 //! `kolo calibrate`.
 
+use measure::back_ends;
 use std::path::PathBuf;
+use training::back_end::RankKind;
 
 use anyhow::Result;
 
@@ -11,8 +13,6 @@ use results::error::RecordError;
 use results::files::check_writable;
 use results::files::write_whole;
 use results::provenance::Machine;
-use transports::threads;
-use transports::transport;
 
 /// Measure the machine at hand for simulations
 ///
@@ -21,7 +21,7 @@ use transports::transport;
 #[derive(clap::Args)]
 pub struct Arguments {
     /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = transport::ON_PROCESSORS, default_value = threads::NAME)]
+    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()), default_value = back_ends::default().name())]
     transport: String,
     /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
     #[arg(long)]
@@ -41,9 +41,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
-    let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
-    let longest =
-        if runner.transport() == threads::NAME { Effort::DEFAULT.most_bytes } else { 512 << 10 };
+    let mut runner =
+        assemble(back_ends::named(&arguments.transport), arguments.ranks).map_err(usage)?;
+    let longest = if runner.back_end().rank_kind() == RankKind::Thread {
+        Effort::DEFAULT.most_bytes
+    } else {
+        512 << 10
+    };
     let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
     let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {

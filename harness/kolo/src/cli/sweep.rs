@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, plot, usage};
 use cluster::launch::Launched;
+use measure::back_ends::has_processes;
 use measure::calibrate;
 use measure::config::Config;
 use measure::control_sweep;
@@ -28,7 +29,6 @@ use results::provenance::Override;
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use results::record::{Earlier, Store, csv_bytes};
 use results::row::{Row, Status};
-use transports::transport::has_processes;
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -157,7 +157,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     // Whoever asked an earlier launch to stop has been heard.
     let _ = fs::remove_file(store.folder().join(STOP));
-    let may_break = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
+    let may_break = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
     let course = Course {
         until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),

@@ -17,7 +17,6 @@ use measure::executor;
 use request::Request;
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
-use transports::transport;
 use tune::answer::Verdict;
 use tune::larger::Larger;
 use tune::report::Report;
@@ -50,7 +49,7 @@ pub struct Arguments {
     #[arg(long, value_name = "MS", value_parser = step_ms)]
     optimizer_ms: Option<f64>,
     /// What moves bytes [default: mpi where several processes were started, else threads]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(transport::NAMES))]
+    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(measure::back_ends::names()))]
     transport: Option<String>,
     /// Nodes x ranks per node, one or several with an answer each, such as 1x4,2x4,4x4 [default: all processes
     /// of the job; on threads 1x2]

@@ -6,13 +6,14 @@ use std::time::Duration;
 use algorithms::control::{self, DataType, ReduceOp, Settings, TensorId, Tensors};
 use algorithms::topology::Topology;
 use rand::seq::SliceRandom;
+use training::back_end::{BackEnd, Mpi};
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::negotiate::Negotiator;
 use training::outcome;
 use transports::allreduce::Sizes;
-use transports::data_plane::DataPlane;
-use transports::transport::MPI;
+use transports::mpi;
+use transports::transport::Connections;
 use workloads::framework::Framework;
 use workloads::replay::StepTimes;
 use workloads::workload::{Gradient, Workload};
@@ -111,7 +112,7 @@ fn run(
     memory: &mut RankMemory,
 ) {
     const STEPS: usize = 3;
-    let data_plane = DataPlane::find(name, MPI, topology).unwrap();
+    let data_plane = Mpi.data_plane(name, topology).unwrap();
     let framework = Framework::default();
     let groups = framework.groups(workload, name.starts_with("grouped").then_some(3)).unwrap();
     let job = Job {
@@ -141,7 +142,10 @@ fn run(
         fault: None,
     };
     let (rank, connections) = process.world.connect(members, TIMEOUT).unwrap().unwrap();
-    let log = engine::run_rank(&job, rank, connections, memory).unwrap();
+    let Connections { data, bits, mail, last_step } = connections;
+    let all_reduce =
+        |fusion_buffer| mpi::all_reduce(job.data_plane, data, job.sizes, fusion_buffer);
+    let log = engine::run_rank(&job, rank, all_reduce, (bits, mail, last_step), memory).unwrap();
     let wrong = engine::check(&job, &log, std::iter::once((rank, &*memory)));
     assert_eq!(wrong.count, 0, "{:?}", wrong.first);
     assert_eq!(log.steps.len(), STEPS);

@@ -1,5 +1,5 @@
 //! Tables of what is to be reached on this machine, each measured in one interleaved run: medians, and
-//! beside them what they are compared with. `cargo bench -p harness --bench goals -- bound auto` prints
+//! beside them what they are compared with. `cargo bench -p measure --bench goals -- bound auto` prints
 //! some of them. Whatever reduces is checked; a wrong element ends the run.
 
 mod by_hand;

@@ -10,5 +10,5 @@ python3 -m venv "$place"
 library=$(find "$place" -name 'libnvrtc.so.12')
 # It loads libnvrtc-builtins from its own folder.
 LD_LIBRARY_PATH=$(dirname "$library") KOLO_NVRTC_LIB=$library UPDATE_PTX=1 \
-    "${CARGO:-cargo}" test --locked -p harness --test cuda ptx_is_made
-"${CARGO:-cargo}" test --locked -p harness --test cuda ptx
+    "${CARGO:-cargo}" test --locked -p gpu --test all ptx_is_made
+"${CARGO:-cargo}" test --locked -p gpu --test all ptx

@@ -1,6 +1,6 @@
 // What GPUs do to elements: pack, reduce, fill, check; and what keeps them busy.
 //
-// A kernel takes one structure, as `harness/src/cuda/work.rs` has it. Threads go over the elements in
+// A kernel takes one structure, as `harness/gpu/src/cuda/work.rs` has it. Threads go over the elements in
 // strides, so that a grid of any size does the whole work, and none waits for another: compiled for a
 // processor (see processor.h) they run one after the other. Sixteen bytes are moved at a time where the
 // addresses allow it. What comes out is, bit for bit, what kernel.rs, cast.rs and pattern.rs compute.
