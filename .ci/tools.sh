@@ -19,6 +19,7 @@ has_clang() {
 
 can_run() {
     case $1 in
+    fmt | clippy) "${CARGO:-cargo}" "$1" --version >/dev/null 2>&1 ;;
     mpi) has mpicc && has_clang ;;
     mpich) has mpicc.mpich && has mpirun.mpich && has_clang ;;
     # Network namespaces and daemons take root.
@@ -32,6 +33,8 @@ can_run() {
 
 needs() {
     case $1 in
+    fmt) echo "formatting: needs rustfmt (rustup component add rustfmt)" ;;
+    clippy) echo "lints: need clippy (rustup component add clippy)" ;;
     mpi) echo "ranks over MPI: needs mpicc and libclang" ;;
     mpich) echo "ranks over MPICH: needs mpicc.mpich, mpirun.mpich and libclang" ;;
     cluster) echo "jobs under Slurm: need root, mpicc, libclang, slurmctld, slurmd, munged and ip" ;;
@@ -46,12 +49,17 @@ parts() {
 
 # Tests report missing kernels and python by themselves.
 missing() {
-    for part in mpi mpich cluster; do
+    for part in fmt clippy mpi mpich cluster; do
         can_run $part || needs $part
     done
 }
 
 install() {
+    if has rustup; then
+        for part in fmt clippy; do
+            can_run $part || rustup component add "$(echo $part | sed s/^fmt/rustfmt/)" || true
+        done
+    fi
     [ "$(parts | wc -l)" -lt 5 ] || return 0
     if ! has apt-get; then
         echo "to test everything, install: MPI, MPICH, libclang, Slurm, munge, iproute2, g++, python3" >&2
