@@ -400,8 +400,10 @@ mod tests {
         let thresholds = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         let cycles = [0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
         let algorithms = ["ring", "tree", "hierarchical", "hierarchical:tree", "grouped"];
-        for columns in [1, 2, thresholds.len()] {
-            for rows in [1, 2, cycles.len()] {
+        let all = std::env::var_os("KOLO_ALL_WORLDS").is_some_and(|value| value == "1");
+        let sizes = |most| if all { vec![1, 2, most] } else { vec![1, most] };
+        for columns in sizes(thresholds.len()) {
+            for rows in sizes(cycles.len()) {
                 for panels in [1, algorithms.len()] {
                     FIGURE.drawing(&grid(
                         &algorithms[..panels],

@@ -157,3 +157,21 @@ impl Links {
 
 /// The element type in which bit vectors travel.
 pub const BITS: (DataType, ElementOp) = (DataType::I64, ElementOp::And);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_chain_of_waiting_ranks_is_blamed() {
+        let links = Links::new(5, Duration::from_secs(1));
+        let wait = |rank: Rank, peer: Rank| links.waits[rank].store(peer + 1, Ordering::Relaxed);
+        wait(3, 2);
+        wait(2, 1);
+        wait(1, 0);
+        assert_eq!([(3, 2), (2, 1), (1, 0), (3, 4)].map(|(a, b)| links.blame(a, b)), [0, 0, 0, 4]);
+        // In a circle, the last one before the rank itself.
+        wait(0, 3);
+        assert_eq!([(3, 2), (1, 0)].map(|(a, b)| links.blame(a, b)), [0, 2]);
+    }
+}

@@ -10,6 +10,8 @@ use tune::confirm::{self, Finding, Measured, read, verdict};
 use workloads::replay::StepTimes;
 use workloads::workload::{Gradient, Workload};
 
+use crate::coverage::not_tested;
+
 /// Names that end Python's texts, comments and lines, if they are let.
 const AWKWARD: &str = "a\"b'c\\d\n# PLAN\n\"\"\"{}%s č\u{2028}\u{0}";
 
@@ -46,11 +48,13 @@ fn script(blocks: usize) -> String {
 }
 
 fn has_python() -> bool {
-    let found = Command::new("python3").arg("--version").output().is_ok();
-    if !found {
-        eprintln!("NOT TESTED here: python3 is not on this machine");
+    match Command::new("python3").arg("--version").output() {
+        Ok(_) => true,
+        Err(error) => {
+            not_tested("the script of kolo tune --confirm-script", format!("python3: {error}"));
+            false
+        }
     }
-    found
 }
 
 /// Runs the script in `folder`, where modules may lie that stand for torch and Horovod.

@@ -2,6 +2,8 @@
 
 mod cli;
 mod confirm;
+#[path = "../../../training/tests/all/coverage.rs"]
+mod coverage;
 mod cuda;
 mod house;
 mod nccl;

@@ -1,6 +1,5 @@
 //! The virtual cluster, and jobs on it.
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,8 +24,6 @@ pub struct Cluster {
     root: PathBuf,
     scratch: tempfile::TempDir,
     variables: Vec<(String, String)>,
-    /// Scenarios that were tried before in vain: their results are left alone.
-    failures: Cell<usize>,
 }
 
 impl Cluster {
@@ -43,7 +40,7 @@ impl Cluster {
         let read_only = scratch.path().join("read-only");
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
         mount(none, &read_only, none, flags, none)?;
-        let mut cluster = Cluster { root, scratch, variables: Vec::new(), failures: Cell::new(0) };
+        let mut cluster = Cluster { root, scratch, variables: Vec::new() };
         cluster.variables = vec![
             ("KOLO_VIRTUAL_CLUSTER".into(), cluster.path("cluster").display().to_string()),
             ("KOLO".into(), env!("CARGO_BIN_EXE_kolo").into()),
@@ -56,11 +53,6 @@ impl Cluster {
         let assignments = assignments.map(|(name, value)| (name.to_string(), plain(value)));
         cluster.variables.extend(assignments.collect::<Vec<_>>());
         Ok(cluster)
-    }
-
-    /// A scenario has failed; what it left does not count for another try.
-    pub fn note_failure(&self) {
-        self.failures.set(self.failures.get() + 1);
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
@@ -86,10 +78,7 @@ impl Cluster {
 
     /// Submits a sweep whose results go into a folder of that name.
     pub fn submit(&self, config: &str, name: &str, options: &[&str]) -> Result<Job<'_>, Failure> {
-        let folder = match self.failures.get() {
-            0 => self.path(name),
-            failures => self.path(&format!("{name}-{failures}")),
-        };
+        let folder = self.path(name);
         let out = folder.display().to_string();
         let id = self.sbatch(options, &[config, "--out", &out, "--timeout-seconds", "12"])?;
         Ok(Job { cluster: self, id, folder })

@@ -3,8 +3,7 @@
 //!
 //! Whatever breaks, and whenever: submitting again ends with every case exactly once and every row whole.
 //! Needs Slurm, Open MPI and the rights to make network namespaces; runs where `KOLO_CLUSTER_TESTS` is
-//! set, as `make test` does, and says so where it does not. What fails is tried once more, and told: the
-//! daemons' clocks do not wait for a machine that is busy. A word on the command line chooses scenarios
+//! set, as `make test-all` does, and says so where it does not. A word on the command line chooses scenarios
 //! by name.
 
 mod cluster;
@@ -46,7 +45,7 @@ const SCENARIOS: [(&str, Scenario); 14] = [
 
 fn main() {
     if std::env::var_os("KOLO_CLUSTER_TESTS").is_none() {
-        println!("the virtual cluster is not used: set KOLO_CLUSTER_TESTS=1, or run make test");
+        println!("the virtual cluster is not used: set KOLO_CLUSTER_TESTS=1, or run make test-all");
         return;
     }
     let chosen: Vec<String> =
@@ -60,13 +59,7 @@ fn main() {
             continue;
         }
         let start = Instant::now();
-        let mut outcome = run(&cluster);
-        if let Err(failure) = &outcome {
-            println!("{name} ... FAILED once, and is tried again\n{failure}");
-            cluster.note_failure();
-            cluster.cancel_all();
-            outcome = run(&cluster);
-        }
+        let outcome = run(&cluster);
         let seconds = start.elapsed().as_secs_f64();
         match outcome {
             Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),

@@ -1,4 +1,5 @@
 //! Timelines, and workloads that are read from them.
 
+mod coverage;
 mod timeline;
 mod workload;

@@ -25,6 +25,8 @@ use workloads::trace::names;
 use workloads::trace::read::{Flaws, Span, Trace};
 use workloads::workload::{Gradient, Workload};
 
+use crate::coverage::all_worlds;
+
 const HOROVOD: &str = include_str!("golden/horovod.json");
 
 fn gradient(name: &str, shape: &[u64], ready_fraction: f64) -> Gradient {
@@ -247,7 +249,7 @@ fn a_file_may_end_anywhere() {
         let whole = read(text).unwrap();
         let end = text.trim_end().len();
         let mut spans = 0;
-        for length in 0..end {
+        for length in (0..end).step_by(if all_worlds() { 1 } else { 7 }) {
             match read(&text[..length]) {
                 Ok(trace) => {
                     assert!(trace.flaws.cut && trace.spans.len() >= spans, "{length}");
@@ -257,7 +259,7 @@ fn a_file_may_end_anywhere() {
                 Err(error) => assert!(spans == 0 && error.contains("expected an array"), "{error}"),
             }
         }
-        assert_eq!(spans, whole.spans.len());
+        assert!(spans == whole.spans.len() || !all_worlds());
     }
 }
 

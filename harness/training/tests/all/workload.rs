@@ -14,6 +14,8 @@ use workloads::workload::from_timeline::{self, Observed};
 use workloads::workload::workload_path;
 use workloads::workload::{Gradient, Workload};
 
+use crate::coverage::not_tested;
+
 /// A file as Horovod writes it, from spans of tensors: name, shape, and when it was ready in which
 /// step, in microseconds.
 struct Horovod {
@@ -331,9 +333,11 @@ class Model:
 
 #[test]
 fn the_function_in_the_readme_writes_a_workload() {
-    if Command::new("python3").arg("--version").output().is_err() {
-        eprintln!("NOT TESTED here: python3 is not on this machine");
-        return;
+    if let Err(error) = Command::new("python3").arg("--version").output() {
+        return not_tested(
+            "the function of configs/workloads/README.md",
+            format!("python3: {error}"),
+        );
     }
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/workloads/README.md");
     let page = fs::read_to_string(page).unwrap();

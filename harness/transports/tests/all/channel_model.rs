@@ -14,6 +14,8 @@ use loom::thread::{self, Thread, yield_now};
 use channel::{Channel, Message};
 use parker::Parker;
 
+use crate::coverage::all_worlds;
+
 #[path = "../../src/threads/channel.rs"]
 mod channel;
 #[path = "../../src/threads/parker.rs"]
@@ -24,8 +26,9 @@ mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 }
 
-/// So often a rank is interrupted where it need not wait, at most: most mistakes take two.
-const PREEMPTIONS: usize = 3;
+/// How often ranks are interrupted where they need not wait, at most: with `KOLO_ALL_WORLDS=1`, and without. Most
+/// mistakes take two.
+const PREEMPTIONS: (usize, usize) = (3, 2);
 
 /// What no message brings.
 const GONE: u64 = u64::MAX;
@@ -165,7 +168,11 @@ where
 
 fn check(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound.get_or_insert(PREEMPTIONS);
+    builder.preemption_bound.get_or_insert(if all_worlds() {
+        PREEMPTIONS.0
+    } else {
+        PREEMPTIONS.1
+    });
     builder.check(model);
 }
 

@@ -2,6 +2,8 @@
 
 mod allocations;
 mod channel_model;
+#[path = "../../../training/tests/all/coverage.rs"]
+mod coverage;
 mod pattern;
 mod soak;
 mod transports;

@@ -167,6 +167,12 @@ pub fn orders(ranks: usize) -> impl Iterator<Item = Turns> {
     [Turns::Lot, Turns::Eager, Turns::Lot, Turns::Eager].into_iter().chain(each)
 }
 
+/// Numbers of ranks: all with `KOLO_ALL_WORLDS=1`, some without.
+pub fn worlds<const N: usize>(all: [usize; N], some: &'static [usize]) -> Vec<usize> {
+    let is_set = std::env::var_os("KOLO_ALL_WORLDS").is_some_and(|value| value == "1");
+    if is_set { all.into() } else { some.into() }
+}
+
 #[test]
 fn every_algorithm_is_right_on_streams_in_hostile_orders() {
     let kinds: Vec<(DataType, ReduceOp)> = DataType::ALL
@@ -176,7 +182,7 @@ fn every_algorithm_is_right_on_streams_in_hostile_orders() {
         .collect();
     let sizes = [1009, 0, 1, 5, 64, 333];
     let mut seed = 0;
-    for ranks in 1..=8 {
+    for ranks in worlds([1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 5]) {
         for (name, programs) in programs(ranks) {
             for turns in orders(ranks) {
                 seed += 1;
@@ -198,7 +204,7 @@ fn every_algorithm_is_right_on_streams_in_hostile_orders() {
 /// Not by trying orders: in any order at all.
 #[test]
 fn every_access_of_every_algorithm_is_ordered() {
-    for ranks in 1..=8 {
+    for ranks in worlds([1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 5]) {
         for (name, programs) in programs(ranks) {
             for (elements, reaches) in [(1009, true), (64, false), (5, true)] {
                 let streamed = Streamed::new(&programs, elements, 4, |a, b| reaches || a == b);

@@ -3,8 +3,6 @@
 use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
-use std::thread::sleep;
-use std::time::Duration;
 
 use crate::cli::sandbox::{Ended, Sweep, kolo};
 
@@ -28,6 +26,9 @@ steps_min = 6
 steps_max = 7
 seed = 3
 "#;
+
+/// Sizes of `rows.csv`, of which a whole sweep writes 22 KiB; other files are smaller than all of them.
+const KILLED_AT_KIB: [usize; 4] = [4, 7, 12, 18];
 
 /// The small sweep, with some text of its configuration replaced.
 fn sweep(changes: &[(&str, &str)]) -> Sweep {
@@ -195,37 +196,24 @@ fn a_sweep_of_another_kind_is_not_resumed() {
 }
 
 #[test]
-fn killed_and_resumed_each_case_is_there_once() {
-    let mut killed_midway = 0;
-    for round in 0..8_u64 {
+fn killed_within_a_write_and_resumed_each_case_is_there_once() {
+    for kib in KILLED_AT_KIB {
         let sweep = sweep(&[]);
-        let mut child = sweep.command(&[]).stdout(std::process::Stdio::null()).spawn().unwrap();
-        let lines = || {
-            let bytes = fs::read(sweep.path("out/rows.csv")).unwrap_or_default();
-            bytes.iter().filter(|&&byte| byte == b'\n').count()
-        };
-        while lines() < (round * 11 % 42) as usize && child.try_wait().unwrap().is_none() {
-            sleep(Duration::from_micros(200));
-        }
-        child.kill().unwrap();
-        child.wait().unwrap();
-        let before = lines();
-        killed_midway += usize::from((2..35).contains(&before));
-        let begun = sweep.path("out/provenance.json").exists();
-        let rows = fs::read_to_string(sweep.path("out/rows.csv")).unwrap_or_default();
+        sweep.killed_at_file_size(kib);
+        let rows = sweep.read("out/rows.csv");
         let complete = rows.rfind('\n').map_or(0, |at| at + 1);
-        let ended = sweep.run(if begun { &["--resume"] } else { &[] });
-        assert_eq!(ended.status, Some(0), "round {round}: {}", ended.stderr);
-        assert!(
-            sweep.read("out/rows.csv").starts_with(&rows[..complete]),
-            "rows are only appended"
-        );
-        let mut cases: Vec<_> = sweep.rows().iter().map(|row| row["case"].clone()).collect();
+        let before = rows.lines().count();
+        assert!((2..42).contains(&before), "{kib} KiB: {before} lines");
+        let ended = sweep.run(&["--resume"]);
+        assert_eq!(ended.status, Some(0), "{kib} KiB: {}", ended.stderr);
+        let appended = sweep.read("out/rows.csv").starts_with(&rows[..complete]);
+        assert!(appended, "rows are only appended");
+        let rows = sweep.rows();
+        let mut cases: Vec<_> = rows.iter().map(|row| &row["case"]).collect();
         cases.sort();
         cases.dedup();
-        assert_eq!((cases.len(), sweep.rows().len()), (42, 42), "round {round}");
+        assert_eq!((cases.len(), rows.len()), (42, 42), "{kib} KiB");
     }
-    assert!(killed_midway >= 4, "only {killed_midway} of 8 were killed while measuring");
 }
 
 /// A full disk, by a limit on the size of files.

@@ -1,8 +1,11 @@
 //! A small sweep in a folder of its own, and the binary to run it with.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::{env, fs};
+
+use nix::sys::signal::Signal;
 
 /// Six gradients of a model that is trained nowhere.
 const GRADIENTS: &str = "index,name,shape,elements\n0,a.weight,40x25,1000\n1,a.bias,25,25\n\
@@ -69,6 +72,18 @@ impl Sweep {
         let mut command = kolo(&["sweep", "test.toml", "--out", "out", "--no-figures"]);
         command.args(more).current_dir(self.folder.path());
         command
+    }
+
+    /// Runs the sweep until a file reaches so many KiB: the kernel then kills it within that write, by a signal.
+    #[track_caller]
+    pub fn killed_at_file_size(&self, kib: usize) {
+        let sweep = self.command(&[]);
+        let mut limited = Command::new("bash");
+        let script = format!("ulimit -c 0; ulimit -f {kib}; exec \"$0\" \"$@\"");
+        limited.args(["-c", &script]).arg(sweep.get_program()).args(sweep.get_args());
+        let output = limited.current_dir(self.folder.path()).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(Signal::SIGXFSZ as i32), "{kib} KiB: {stderr}");
     }
 
     pub fn run(&self, more: &[&str]) -> Ended {

@@ -8,13 +8,24 @@ fn tune(sandbox: &Sweep, arguments: &[&str]) -> Ended {
     Ended::of(kolo(&[&["tune"], arguments].concat()).current_dir(sandbox.folder.path()))
 }
 
+/// Status 0 with a verdict, 3 without: on a busy machine the budget may not suffice for one.
+#[track_caller]
+fn assert_status_says_the_verdict(sandbox: &Sweep, ended: &Ended) {
+    let json: serde_json::Value = serde_json::from_str(&sandbox.read("out/tune.json")).unwrap();
+    let expected = match json["verdict"].as_str() {
+        None | Some("unknown") => 3,
+        Some(_) => 0,
+    };
+    assert_eq!(ended.status, Some(expected), "{json}\n{}{}", ended.stdout, ended.stderr);
+}
+
 const TINY: [&str; 4] = ["--workload", "tiny.csv", "--backward-ms", "2"];
 
 #[test]
 fn a_run_ends_with_an_answer_and_never_with_exports_on_threads() {
     let sandbox = Sweep::new(&[]);
     let ended = tune(&sandbox, &[&TINY[..], &["--budget", "6s", "--out", "out"]].concat());
-    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    assert_status_says_the_verdict(&sandbox, &ended);
     assert!(
         ended.stdout.starts_with("tiny: 6 gradients, 0.0 MB, 2 ranks on 1 node over threads\n")
     );
@@ -34,7 +45,7 @@ fn one_gradient_and_a_backward_pass_shorter_than_a_cycle_are_remarked_on() {
     fs::write(sandbox.path("one.csv"), "index,name,shape,elements\n0,only,1000,1000\n").unwrap();
     let arguments = ["--workload", "one.csv", "--backward-ms", "0.05", "--budget", "4s"];
     let ended = tune(&sandbox, &[&arguments[..], &["--out", "out"]].concat());
-    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    assert_status_says_the_verdict(&sandbox, &ended);
     let expected = [
         "kolo: the workload is one gradient: there is nothing to fuse",
         "kolo: the backward pass of 0.05 ms is shorter than one cycle of 0.1 ms: all gradients",
@@ -49,7 +60,7 @@ fn several_world_sizes_have_an_answer_each() {
     let more = ["--topology", "1x1,1x2", "--cycle-time-ms", "1", "--cache", "on"];
     let ended =
         tune(&sandbox, &[&TINY[..], &more[..], &["--budget", "8s", "--out", "out"]].concat());
-    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    assert_status_says_the_verdict(&sandbox, &ended);
     for size in ["1 rank on 1 node over threads", "2 ranks on 1 node over threads"] {
         assert!(ended.stdout.contains(size), "{}", ended.stdout);
     }
@@ -68,7 +79,7 @@ fn groups_and_compression_are_tried_where_asked() {
     let more =
         [&more[..], &["--cache", "on", "--budget", "6s", "--out", "out", "--exhaustive", "2"]];
     let ended = tune(&sandbox, &[&TINY[..], &more.concat()].concat());
-    assert!(matches!(ended.status, Some(0 | 3)), "{}{}", ended.stdout, ended.stderr);
+    assert_status_says_the_verdict(&sandbox, &ended);
     assert!(ended.stdout.contains("settings afterwards: the best, "), "{}", ended.stdout);
     let rows = sandbox.rows();
     let all = |column: &str| -> Vec<String> {

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use crate::coverage::not_tested;
 use crate::nccl::processor::compiled;
 
 /// The folder of the library; none where there is no compiler.
@@ -169,7 +170,7 @@ fn a_library_that_is_no_driver_is_refused() {
 #[test]
 fn without_a_driver_users_are_told_what_was_looked_for() {
     if gpu::cuda::library::DRIVER.open().is_ok() {
-        return eprintln!("NOT TESTED here: there is a driver");
+        return not_tested("messages without a CUDA driver", "this machine has one");
     }
     let (status, _, stderr) = bench(Path::new("/nowhere"), "", &[]);
     assert_eq!(status, Some(2));
@@ -217,7 +218,7 @@ fn what_is_emulated_says_so_and_has_no_times() {
 #[test]
 fn the_suite_ends_with_a_clear_word_without_a_gpu() {
     if gpu::cuda::library::DRIVER.open().is_ok() {
-        return eprintln!("NOT TESTED here: there is a driver");
+        return not_tested("the GPU suite without a GPU", "this machine has a CUDA driver");
     }
     let folder = tempfile::tempdir().unwrap();
     let suite = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/suite.sh");

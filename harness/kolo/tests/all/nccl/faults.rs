@@ -1,5 +1,6 @@
 //! What goes wrong is found out, ends all ranks, and is told with the rank.
 
+use crate::coverage::{all_worlds, not_tested};
 use crate::nccl::world::{Ended, World};
 
 const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "4", "-w", "1"];
@@ -79,6 +80,10 @@ fn a_rank_that_is_killed_in_a_collective_is_named_by_all_others() {
 
 #[test]
 fn a_rank_that_is_stopped_is_named_by_all_others() {
+    // It takes the whole timeout.
+    if !all_worlds() {
+        return;
+    }
     let Some(world) = World::new() else { return };
     let more = [&SMALL[..], &["--timeout", "10"]].concat();
     let ended = world.with("POSING_NCCL", "stop=1").some_of(3, &[0, 1, 2], Some(1), &more);
@@ -91,6 +96,10 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
 /// As where NCCL is told to block: nobody can call the rank back, and the others name it.
 #[test]
 fn a_call_that_does_not_return_ends_the_process() {
+    // It takes three timeouts.
+    if !all_worlds() {
+        return;
+    }
     let Some(ended) = posing("stuck=1", 2, &["--timeout", "5"]) else { return };
     let words = "rank 1: ncclAllReduce has not returned for 15.0 s";
     let group = "rank 1: a group of sends and receives has not returned for 15.0 s";
@@ -143,7 +152,7 @@ fn what_makes_no_sense_is_refused() {
 #[test]
 fn without_nccl_users_are_told_what_was_looked_for() {
     if gpu::cuda::library::NCCL.open().is_ok() {
-        return eprintln!("NOT TESTED here: there is NCCL");
+        return not_tested("messages without NCCL", "this machine has it");
     }
     let Some(world) = World::new() else { return };
     let world = world.without_nccl();

@@ -132,8 +132,11 @@ fn settings_are_tuned_over_nccl() {
     let mut command = mpirun(2);
     command.args(words).arg("--workload").arg(list).arg("--out").arg(&out);
     let ended = world.ended(command);
-    // Whether one setting can be told from another is the machine's affair.
-    assert!(matches!(ended.status, Some(0 | 3)), "{ended:?}");
+    let json = fs::read_to_string(out.join("tune.json")).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    // On a busy machine the budget may not suffice for a verdict.
+    let expected = if json["verdict"] == "unknown" { 3 } else { 0 };
+    assert_eq!(ended.status, Some(expected), "{ended:?}");
     let rows = fs::read_to_string(out.join("rows.csv")).unwrap();
     assert!(rows.contains("nccl/1x2/bitvector/nccl-allreduce/"), "{rows}");
 }

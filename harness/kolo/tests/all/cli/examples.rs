@@ -1,0 +1,83 @@
+//! Example outputs on the pages are what the program prints.
+
+use std::fs;
+use std::path::Path;
+
+use crate::cli::sandbox::{Ended, kolo};
+
+/// Pages and the commands on them whose outputs depend on nothing but the repository.
+const EXAMPLES: [(&str, &str); 6] = [
+    ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
+    ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
+    ("harness/kolo/README.md", "site list"),
+    ("harness/kolo/README.md", "site check generic"),
+    (
+        "harness/kolo/README.md",
+        "predict results/reference/scaling/measured --machine results/reference/scaling/machine.toml --up-to 64 \
+         --no-figures",
+    ),
+    ("slurm/README.md", "sweep --slurm configs/ci.toml --site virtual --dry-run"),
+];
+
+/// What the page shows below `$ kolo COMMAND`.
+fn shown(page: &str, command: &str) -> Vec<String> {
+    let (_, rest) = page.split_once(&format!("\n$ kolo {command}\n")).expect(command);
+    let lines = rest.lines().take_while(|line| *line != "```" && !line.starts_with("$ "));
+    lines.map(without_times).collect()
+}
+
+/// `0.01 s` becomes `T s`.
+fn without_times(line: &str) -> String {
+    let mut words: Vec<&str> = line.split(' ').collect();
+    for at in 1..words.len() {
+        if words[at] == "s" && words[at - 1].parse::<f64>().is_ok() {
+            words[at - 1] = "T";
+        }
+    }
+    words.join(" ")
+}
+
+/// Whether the lines are shown, in this order; `...` stands for any number of lines.
+fn is_shown(shown: &[String], printed: &[String]) -> bool {
+    match shown.split_first() {
+        None => printed.is_empty(),
+        Some((line, rest)) if line == "..." => {
+            (0..=printed.len()).any(|left_out| is_shown(rest, &printed[left_out..]))
+        }
+        Some((line, rest)) => printed.first() == Some(line) && is_shown(rest, &printed[1..]),
+    }
+}
+
+#[test]
+fn example_outputs_are_what_the_program_prints() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let folder = tempfile::tempdir().unwrap();
+    for (name, command) in EXAMPLES {
+        let page = fs::read_to_string(root.join(name)).unwrap();
+        let mut kolo = kolo(&command.split_whitespace().collect::<Vec<_>>());
+        if command.starts_with("predict") {
+            kolo.arg("--out").arg(folder.path().join("out"));
+        }
+        // Without Slurm, as on the page.
+        let ended = Ended::of(kolo.current_dir(&root).env("PATH", folder.path()));
+        let printed: Vec<String> = ended.stdout.lines().map(without_times).collect();
+        let shown = shown(&page, command);
+        assert!(
+            is_shown(&shown, &printed),
+            "{name} shows for kolo {command}:\n{}\nit prints:\n{}{}",
+            shown.join("\n"),
+            printed.join("\n"),
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn left_out_lines_are_any_number_and_others_are_compared() {
+    let lines = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
+    assert!(is_shown(&lines("a ... d"), &lines("a b c d")));
+    assert!(is_shown(&lines("a ..."), &lines("a")));
+    assert!(!is_shown(&lines("a ... d"), &lines("a b c")));
+    assert!(!is_shown(&lines("a b"), &lines("a b c")));
+    assert_eq!(without_times("proved, 0.01 s"), "proved, T s");
+}
