@@ -1,7 +1,10 @@
 //! Measuring.
 
+pub mod bandwidth;
+pub mod block;
 pub mod bound;
 pub mod calibrate;
+pub mod case_result;
 pub mod config;
 pub mod control_sweep;
 pub mod environment;
@@ -11,5 +14,4 @@ pub mod plan;
 pub mod precedence;
 pub mod summary;
 pub mod sweep;
-pub mod tabulate;
 pub mod validate;
