@@ -26,8 +26,8 @@ use measured::{DriveError, Job, Measured};
 use results::error::RecordError;
 use results::provenance::{Launch, Subject};
 use results::record::Store;
-use results::row::{Row, Status};
-use tabulate::{blank, finished};
+use results::row::{ControlRow, Outcome, Row};
+use tabulate::{outcome, row_of};
 use tensors::Steps;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
@@ -119,9 +119,11 @@ pub fn run(
     earlier: Vec<Row>,
     launches: &[Launch],
     progress: &ProgressBar,
-) -> Result<Vec<Row>, RecordError> {
-    let mut rows: HashMap<String, Row> =
-        earlier.into_iter().map(|row| (row.case.clone(), row)).collect();
+) -> Result<Vec<ControlRow>, RecordError> {
+    let launch = launches.last().expect("this run of the program");
+    let earlier = earlier.into_iter().filter_map(ControlRow::of);
+    let mut rows: HashMap<String, ControlRow> =
+        earlier.map(|row| (row.key.case.clone(), row)).collect();
     for (done, index) in plan.order().into_iter().enumerate() {
         let case = &plan.cases[index];
         let name = case.to_string();
@@ -130,15 +132,18 @@ pub fn run(
         if rows.contains_key(&name) {
             continue;
         }
-        let blank = blank(plan, case, launches);
-        let row = match case.unsupported() {
-            Some(reason) => Row { status: Status::Unsupported, reason, ..blank },
+        let outcome = match case.unsupported() {
+            Some(reason) => Outcome::Unsupported(reason),
             None => match measure(plan, case) {
-                Ok(measured) => finished(plan, case, blank, &measured),
-                Err(error) => Row { status: Status::Failed, reason: error.to_string(), ..blank },
+                Ok(measured) => {
+                    let Config { network, measure, .. } = &plan.config;
+                    outcome(case, network, measure.warmup_steps, &measured)
+                }
+                Err(error) => Outcome::Failed(error.to_string()),
             },
         };
-        store.append_row(&row)?;
+        let row = row_of(plan, case, launch, outcome);
+        store.append_row(row.clone())?;
         rows.insert(name, row);
     }
     Ok(plan.cases.iter().filter_map(|case| rows.remove(&case.to_string())).collect())

@@ -1,8 +1,11 @@
 //! Measuring.
 
 pub mod back_ends;
+pub mod bandwidth;
+pub mod block;
 pub mod bound;
 pub mod calibrate;
+pub mod case_result;
 pub mod config;
 pub mod control_sweep;
 pub mod environment;
@@ -12,5 +15,4 @@ pub mod plan;
 pub mod precedence;
 pub mod summary;
 pub mod sweep;
-pub mod tabulate;
 pub mod validate;

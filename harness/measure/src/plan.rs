@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
+use algorithms::algorithm::Choice;
 use algorithms::control::{TensorId, Tensors};
 use algorithms::fusion::effective_threshold_bytes;
 use algorithms::registry;
@@ -13,10 +14,12 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use crate::back_ends::has_processes;
+use crate::block::{Context, Schedules};
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
 use cluster::nodes::{EMULATED, Node, TooFewProcesses, cast};
-use results::provenance::{Subject, cores};
+use results::provenance::{Launch, Subject, cores};
+use results::row::{self, Key, Run, StepSetting, Training, Tuning};
 use training::back_end::RankKind;
 use training::job::Job;
 use training::timeline::record::Recorder;
@@ -24,7 +27,7 @@ use transports::data_plane::DataPlane;
 use transports::for_dtype;
 use transports::transport::TransportError;
 use workloads::framework::Framework;
-use workloads::groups::too_large;
+use workloads::groups::{Groups, too_large};
 use workloads::replay::StepTimes;
 use workloads::workload::Workload;
 
@@ -42,6 +45,13 @@ pub struct Planned {
     pub placement: Placement,
     /// Why it is left for a run on another machine, if it is.
     pub left: Option<String>,
+}
+
+impl Planned {
+    /// Schedules by size of the message, if they are ours.
+    pub fn choices(&self) -> Option<&[Choice]> {
+        self.data_plane.as_ref().ok()?.choices()
+    }
 }
 
 /// Where the ranks of a case run.
@@ -221,6 +231,82 @@ impl Plan {
             recorder,
             fault: None,
         }
+    }
+
+    /// What turns the logs of a case's ranks into a block.
+    pub fn context<'p>(&'p self, planned: &'p Planned) -> Context<'p> {
+        let schedules = planned.choices().map(|choices| Schedules {
+            choices,
+            segment_bytes: self.config.sizes().segment_bytes,
+            puts: planned.case.transport.puts(),
+        });
+        Context {
+            case: planned.case.to_string(),
+            topology: &planned.case.topology,
+            warmup_steps: self.config.measure.warmup_steps,
+            element_bytes: planned.framework.wire(self.config.dtype()).size_bytes(),
+            gradients: self.workload.gradients.len(),
+            schedules,
+        }
+    }
+
+    /// What a case's row says before it is measured.
+    pub fn setting(&self, planned: &Planned, launch: &Launch) -> StepSetting {
+        let Planned { case, framework, groups, placement, .. } = planned;
+        let Plan { config, workload, .. } = self;
+        let step = config.step;
+        let grouping = (!groups.is_empty())
+            .then(|| framework.groups.clone().unwrap_or(Groups::Even(config.sweep.groups)));
+        let key = Key {
+            case: case.to_string(),
+            nodes: case.topology.nodes(),
+            local_size: case.topology.local_size(),
+            ranks: case.topology.ranks(),
+            dtype: config.dtype().name().into(),
+            op: config.op().name().into(),
+            in_place: true,
+            size_bytes: workload.elements() * config.wire().size_bytes(),
+        };
+        let run = Run {
+            emulated: placement.emulated,
+            oversubscribed: placement.oversubscribed,
+            pinned: case.transport.pins() && transports::threads::is_pinned(),
+            host: launch.machine.host.clone(),
+            commit: launch.commit.clone(),
+            started: launch.started.clone(),
+            seed: config.measure.seed,
+            transport: case.transport.name().into(),
+        };
+        let training = Training {
+            workload: workload.name.clone(),
+            algorithm: case.algorithm.clone(),
+            groups: match grouping {
+                Some(Groups::Even(groups)) => groups,
+                _ => groups.len(),
+            },
+            backward_passes_per_step: Some(framework.backward_passes_per_step),
+            compression: framework.compression.name().into(),
+            cache_capacity: config.sweep.cache_capacity,
+            segment_bytes: config.sweep.segment_kib * 1024,
+            forward_ms: step.forward_ms,
+            backward_ms: step.backward_ms,
+            optimizer_ms: step.optimizer_ms,
+            warmup: config.measure.warmup_steps,
+        };
+        let framework = row::Framework {
+            grouping: grouping.map_or("", |groups| groups.name()).into(),
+            average_aggregated_gradients: Some(framework.average_aggregated_gradients),
+            gradient_predivide_factor: Some(framework.gradient_predivide_factor),
+            prescale_factor: Some(framework.prescale_factor),
+            postscale_factor: Some(framework.postscale_factor),
+        };
+        let tuning = Tuning {
+            control_plane: case.control_plane.clone(),
+            tensors: workload.gradients.len(),
+            fusion_threshold_bytes: case.fusion_threshold_bytes,
+            cycle_time_ms: case.cycle_time_ms(),
+        };
+        StepSetting { key, run, training, framework, tuning }
     }
 
     /// Where ranks note what they do in a block, if a timeline is asked for: with room for steps that take

@@ -8,14 +8,18 @@ use std::time::{Duration, Instant, SystemTime};
 use indicatif::ProgressBar;
 use rand::RngCore;
 
+use crate::bandwidth::{self, Messages};
+use crate::block::{Position, block_of};
+use crate::case_result::row_of;
+use crate::config::Measure;
 use crate::executor::{BlockExecutor, Ended, Order};
 use crate::plan::{Plan, Planned};
-use crate::tabulate::{bandwidth, blank, block_of, finished, summary};
+use results::block::{Block, summary};
 use results::error::RecordError;
 use results::journal::Journal;
 use results::provenance::Launch;
-use results::record::{Block, Earlier, Store};
-use results::row::{Row, Status};
+use results::record::{Earlier, Store};
+use results::row::{MessageRow, StepRow, StepSetting};
 use training::timeline::record::Record;
 use training::timeline::write::{Shown, file_name, write};
 
@@ -38,9 +42,9 @@ pub struct Report {
     /// Why cases were left that could have been measured, if some were.
     pub left: Option<String>,
     /// A row per case, in the order of the configuration.
-    pub rows: Vec<Row>,
+    pub rows: Vec<StepRow>,
     /// Bus bandwidth of the messages, per algorithm and octave of size.
-    pub bandwidth: Vec<Row>,
+    pub bandwidth: Vec<MessageRow>,
 }
 
 /// Runs a plan until every case is done; blocks and rows are in the store as soon as they are known.
@@ -56,21 +60,23 @@ pub fn run(
     executor: &mut dyn BlockExecutor,
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
-    let rows = earlier.rows.into_iter().map(|row| (row.case.clone(), row)).collect();
+    let launch = launches.last().expect("this run of the program");
+    let rows = earlier.rows.into_iter().filter_map(StepRow::of);
     let mut sweep = Sweep {
         plan,
         store,
-        launches,
+        launch: launches.len(),
+        settings: plan.cases.iter().map(|planned| plan.setting(planned, launch)).collect(),
         start: Instant::now(),
-        rows,
+        rows: rows.map(|row| (row.case().to_string(), row)).collect(),
         blocks: earlier.blocks,
         journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
         executor,
     };
-    for planned in &plan.cases {
+    for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
-            sweep.give_up(planned, Status::Unsupported, reason.clone())?;
+            sweep.give_up(index, reason.clone(), StepRow::unsupported)?;
         }
     }
     let mut left: Option<String> = None;
@@ -85,10 +91,10 @@ pub fn run(
         }
     }
     let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
-    let Sweep { mut rows, blocks, .. } = sweep;
-    let rows: Vec<Row> =
+    let bandwidth = bandwidth::rows(&sweep.messages());
+    let mut rows = sweep.rows;
+    let rows =
         plan.cases.iter().filter_map(|planned| rows.remove(&planned.case.to_string())).collect();
-    let bandwidth = bandwidth(plan, sweep.launches, &rows, &blocks);
     Ok(Report { left, rows, bandwidth })
 }
 
@@ -96,11 +102,13 @@ pub fn run(
 struct Sweep<'a> {
     plan: &'a Plan,
     store: &'a mut Store,
-    /// Runs of the program that have worked on the store; the last one is this.
-    launches: &'a [Launch],
+    /// Runs of the program that have worked on the store, this one included.
+    launch: usize,
+    /// Of each case of the plan.
+    settings: Vec<StepSetting>,
     start: Instant,
     /// Cases that are done, by name.
-    rows: HashMap<String, Row>,
+    rows: HashMap<String, StepRow>,
     /// Where blocks are written down that may break the processes.
     journal: Option<&'a Journal>,
     /// The longest block of each case so far, in this launch.
@@ -120,15 +128,15 @@ impl Sweep<'_> {
         }
         let key = (name.clone(), block);
         if self.is_out_of_time(block) && !self.blocks.contains_key(&key) {
-            return self.finish(planned, block, "budget");
+            return self.finish(index, block, "budget");
         }
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
             if let Some(journal) = self.journal {
                 if let Some(reason) = journal.verdict(&name) {
-                    return self.give_up(planned, Status::Failed, reason);
+                    return self.give_up(index, reason, StepRow::failed);
                 }
-                journal.begin(&name, block, self.launches.len())?;
+                journal.begin(&name, block, self.launch)?;
             }
             let begun = Instant::now();
             let Ended { outcome, records } = self.executor.run(self.plan, Order { index, seed });
@@ -140,15 +148,15 @@ impl Sweep<'_> {
             }
             let outcome = match outcome {
                 Ok(outcome) => outcome,
-                Err(reason) => return self.give_up(planned, Status::Failed, reason),
+                Err(reason) => return self.give_up(index, reason, StepRow::failed),
             };
-            let launch = self.launches.len();
-            let measured = block_of(self.plan, planned, (block, order, launch), &outcome);
+            let position = Position { block, order, launch: self.launch };
+            let measured = block_of(&self.plan.context(planned), position, &outcome);
             self.store.append_block(&measured)?;
             self.blocks.insert(key, measured);
         }
-        match stop_reason(self.plan, &self.own(&name, block + 1)) {
-            Some(reason) => self.finish(planned, block + 1, reason),
+        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1)) {
+            Some(reason) => self.finish(index, block + 1, reason),
             None => Ok(()),
         }
     }
@@ -203,41 +211,56 @@ impl Sweep<'_> {
         self.blocks.range(key(0)..key(count)).map(|(_, block)| block).collect()
     }
 
+    /// Every case in the order of the plan, with the messages of those that are right.
+    fn messages(&self) -> Vec<Messages<'_>> {
+        let cases = self.plan.cases.iter().zip(&self.settings);
+        let with_messages = cases.map(|(planned, setting)| {
+            let name = &setting.key.case;
+            let is_right = self.rows.get(name).is_some_and(|row| row.outcome.right().is_some());
+            let blocks = if is_right { self.own(name, usize::MAX) } else { Vec::new() };
+            let messages = blocks.into_iter().flat_map(|block| &block.messages).collect();
+            Messages { case: &planned.case, setting, messages }
+        });
+        with_messages.collect()
+    }
+
     /// A case is done after `count` blocks: its row.
-    fn finish(&mut self, planned: &Planned, count: usize, reason: &str) -> Result<(), RecordError> {
-        let name = planned.case.to_string();
-        let row = finished(self.plan, planned, self.launches, &self.own(&name, count), reason);
-        self.store.append_row(&row)?;
-        self.rows.insert(name, row);
-        Ok(())
+    fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
+        let setting = self.settings[index].clone();
+        let blocks = self.own(&setting.key.case, count);
+        let counts_bytes = self.plan.cases[index].choices().is_some();
+        self.keep(row_of(setting, &blocks, reason, counts_bytes))
     }
 
     /// A case without measurement is a row with a reason.
     fn give_up(
         &mut self,
-        planned: &Planned,
-        status: Status,
+        index: usize,
         reason: String,
+        row: fn(StepSetting, String) -> StepRow,
     ) -> Result<(), RecordError> {
-        let name = planned.case.to_string();
-        if !self.rows.contains_key(&name) {
-            let row = Row { status, reason, ..blank(self.plan, planned, self.launches) };
-            self.store.append_row(&row)?;
-            self.rows.insert(name, row);
+        let setting = &self.settings[index];
+        if self.rows.contains_key(&setting.key.case) {
+            return Ok(());
         }
+        self.keep(row(setting.clone(), reason))
+    }
+
+    fn keep(&mut self, row: StepRow) -> Result<(), RecordError> {
+        self.store.append_row(row.clone())?;
+        self.rows.insert(row.case().to_string(), row);
         Ok(())
     }
 }
 
 /// Some case that can be measured here is not done.
-fn rows_are_missing(plan: &Plan, rows: &HashMap<String, Row>) -> bool {
+fn rows_are_missing(plan: &Plan, rows: &HashMap<String, StepRow>) -> bool {
     let mut here = plan.cases.iter().filter(|planned| planned.left.is_none());
     here.any(|planned| !rows.contains_key(&planned.case.to_string()))
 }
 
 /// Why a case is done after these blocks, if it is.
-fn stop_reason(plan: &Plan, own: &[&Block]) -> Option<&'static str> {
-    let measure = &plan.config.measure;
+fn stop_reason(measure: &Measure, own: &[&Block]) -> Option<&'static str> {
     if own.len() < measure.blocks_min {
         return None;
     }
@@ -251,26 +274,20 @@ fn stop_reason(plan: &Plan, own: &[&Block]) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::row::Sample;
-    use workloads::workload::Workload;
+    use results::block::Sample;
 
     #[test]
     fn a_case_stops_when_its_interval_is_narrow_or_its_blocks_are_used_up() {
-        let config = "workload = \"x\"\nstep = { backward_ms = 1 }\n[sweep]\ntopology = []\n\
-                      control_plane = []\nalgorithm = []\nfusion_threshold_mib = []\n\
-                      cycle_time_ms = []\n[measure]\nblocks_max = 4\ninterval_percent = 5";
-        let (gradients, ready_order) = (Vec::new(), Vec::new());
-        let workload = Workload { name: "x".into(), gradients, ready_order, ready_assumed: false };
-        let plan = Plan::new(toml::from_str(config).unwrap(), workload);
+        let measure = Measure { blocks_max: 4, interval_percent: 5.0, ..Measure::default() };
         let block = |times: [f64; 5]| Block {
             samples: times.map(|time_us| Sample { time_us, ..Sample::default() }).to_vec(),
             ..Block::default()
         };
         let narrow = block([100.0, 101.0, 99.0, 100.0, 102.0]);
         let wide = block([100.0, 300.0, 80.0, 200.0, 102.0]);
-        assert_eq!(stop_reason(&plan, &[&narrow]), None, "below the minimum of blocks");
-        assert_eq!(stop_reason(&plan, &[&narrow, &narrow]), Some("interval"));
-        assert_eq!(stop_reason(&plan, &[&wide, &wide]), None);
-        assert_eq!(stop_reason(&plan, &[&wide; 4]), Some("count"));
+        assert_eq!(stop_reason(&measure, &[&narrow]), None, "below the minimum of blocks");
+        assert_eq!(stop_reason(&measure, &[&narrow, &narrow]), Some("interval"));
+        assert_eq!(stop_reason(&measure, &[&wide, &wide]), None);
+        assert_eq!(stop_reason(&measure, &[&wide; 4]), Some("count"));
     }
 }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::RecordError;
-use crate::record::{Appended, Earlier};
+use crate::record::{Appended, Earlier, header};
 
 /// The file's name in a folder of results.
 const ATTEMPTS: &str = "attempts.csv";
@@ -71,11 +71,11 @@ impl Journal {
             fs::rename(&before, &path).map_err(RecordError::io(&before))?;
         }
         let mut file = Appended::open(path)?;
-        let attempts: Vec<Attempt> = file.read(&mut Vec::new())?;
+        let attempts: Vec<Attempt> = file.read(&header::<Attempt>(), &mut Vec::new())?;
         let mut entries = Entries { file, running: None, reasons: HashMap::new() };
         let is_there = |one: &Attempt| {
             earlier.blocks.contains_key(&(one.case.clone(), one.block))
-                || earlier.rows.iter().any(|row| row.case == one.case)
+                || earlier.rows.iter().any(|row| row.key().case == one.case)
         };
         let unfinished = attempts.last().filter(|last| last.broken.is_empty() && !is_there(last));
         entries.running = unfinished.filter(|_| saw_a_break).cloned();
@@ -138,7 +138,7 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::Block;
+    use crate::block::Block;
     use tempfile::tempdir;
 
     #[test]

@@ -1,6 +1,7 @@
 //! What runs leave behind: rows, samples, provenance, and the statistics of them.
 
 pub mod accounting;
+pub mod block;
 pub mod error;
 pub mod files;
 pub mod gpus;

@@ -1,418 +1,236 @@
-//! The lines of the CSV files that a run writes. In this crate nothing else knows
-//! column names; `plots` reads rows by the same names.
+//! The lines of `rows.csv`: the result of each case, one type per kind of row.
+//!
+//! A row is made of groups of columns ([`Key`], [`Run`], [`Times`], ...). Several kinds share a group; a column
+//! that a kind has no use for does not exist in its type and is empty in the file. Fields have the names of their
+//! columns, which `results/README.md` explains. The order of the columns is in `flat.rs`, the file format.
+//! `plots` reads columns by name.
+
+mod collective;
+mod columns;
+mod control;
+mod flat;
+mod outcome;
+mod simulated;
+mod step;
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::Summary;
-use crate::units::bus_factor;
+pub use collective::SimulatedCollectiveRow;
+pub use collective::{CollectiveResult, CollectiveRow, Enqueued, SimulatedCollectiveResult};
+pub use columns::{Bandwidths, Effort, Key, Negotiation, Run, Times, Transfer, ends};
+pub use control::{AssumedNetwork, Clock, ControlResult, ControlRow, RankTimes, ThreadTimes};
+pub use flat::{RowError, columns};
+pub use outcome::{Outcome, Status};
+pub use simulated::{SimulatedStepResult, SimulatedStepRow};
+pub use step::{Framework, MessageRow, StepResult, StepRow, StepSetting, Training, Tuning};
+
+use flat::Flat;
 
 /// Version of all files of a run. It changes when a column changes its meaning.
 pub const SCHEMA: u32 = 1;
 
-/// One case with its statistics. Units are in the names; an empty field is not known, nor is one that a file
-/// of an older version lacks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-#[allow(missing_docs, reason = "results/README.md explains each column to those who read the CSV")]
-pub struct Row {
-    pub schema: u32,
-    pub kind: Kind,
-    pub case: String,
-    pub status: Status,
-    pub reason: String,
-    pub source: Source,
-    pub emulated: bool,
-    pub oversubscribed: bool,
-    pub pinned: bool,
-    pub host: String,
-    pub commit: String,
-    pub started: String,
-    pub seed: u64,
-    pub workload: String,
-    pub machine: String,
-    pub policy: String,
-    pub engine: String,
-    pub driven: String,
-    pub batch: Option<usize>,
-    pub seeds: Option<usize>,
-    pub transport: String,
-    pub control_plane: String,
-    pub algorithm: String,
-    pub groups: usize,
-    pub grouping: String,
-    pub backward_passes_per_step: Option<usize>,
-    pub average_aggregated_gradients: Option<bool>,
-    pub compression: String,
-    pub gradient_predivide_factor: Option<f64>,
-    pub prescale_factor: Option<f64>,
-    pub postscale_factor: Option<f64>,
-    pub nodes: usize,
-    pub local_size: Option<usize>,
-    pub ranks: usize,
-    pub dtype: String,
-    pub op: String,
-    pub in_place: bool,
-    pub size_bytes: usize,
-    pub tensors: usize,
-    pub fusion_threshold_bytes: Option<usize>,
-    pub cycle_time_ms: Option<f64>,
-    pub cache_capacity: Option<usize>,
-    pub segment_bytes: usize,
-    pub packing_bytes: usize,
-    pub forward_ms: Option<f64>,
-    pub backward_ms: Option<f64>,
-    pub optimizer_ms: Option<f64>,
-    pub warmup: usize,
-    pub samples: usize,
-    pub blocks: usize,
-    pub launches: usize,
-    pub stop_reason: String,
-    pub checked: usize,
-    pub wrong: Option<usize>,
-    pub first_wrong: String,
-    pub time_us_p50: Option<f64>,
-    pub time_us_p50_low: Option<f64>,
-    pub time_us_p50_high: Option<f64>,
-    pub time_us_mean: Option<f64>,
-    pub time_us_min: Option<f64>,
-    pub time_us_max: Option<f64>,
-    pub time_us_p99: Option<f64>,
-    pub context_switches_mean: Option<f64>,
-    pub device_us_p50: Option<f64>,
-    pub enqueue_us_p50: Option<f64>,
-    pub enqueued: Option<usize>,
-    pub graph_nodes: Option<usize>,
-    pub bound_us: Option<f64>,
-    pub exposed_us_p50: Option<f64>,
-    pub data_us_p50: Option<f64>,
-    pub packing_us_p50: Option<f64>,
-    pub compression_us_p50: Option<f64>,
-    pub aggregation_us_p50: Option<f64>,
-    pub wait_us_p50: Option<f64>,
-    pub negotiation_us_p50: Option<f64>,
-    pub negotiation_us_p50_low: Option<f64>,
-    pub negotiation_us_p50_high: Option<f64>,
-    pub negotiation_cycle_us_p50: Option<f64>,
-    pub negotiation_cycle_us_p99: Option<f64>,
-    pub cycles_p50: Option<f64>,
-    pub idle_cycles_p50: Option<f64>,
-    pub messages_p50: Option<f64>,
-    pub messages_p50_low: Option<f64>,
-    pub messages_p50_high: Option<f64>,
-    pub tensors_per_message_mean: Option<f64>,
-    pub control_bytes_p50: Option<f64>,
-    pub inside_bytes: Option<f64>,
-    pub between_bytes: Option<f64>,
-    pub algbw_gb_s: Option<f64>,
-    pub busbw_gb_s: Option<f64>,
-    pub busbw_gb_s_low: Option<f64>,
-    pub busbw_gb_s_high: Option<f64>,
-    pub ready_order: String,
-    pub miss_share: Option<f64>,
-    pub invalid_share: Option<f64>,
-    pub rank0_us_p50: Option<f64>,
-    pub rank0_us_p50_low: Option<f64>,
-    pub rank0_us_p50_high: Option<f64>,
-    pub rank_us_mean: Option<f64>,
-    pub first_rank0_us: Option<f64>,
-    pub first_time_us: Option<f64>,
-    pub slow_cycles_p50: Option<f64>,
-    pub hits_p50: Option<f64>,
-    pub misses_p50: Option<f64>,
-    pub invalid_p50: Option<f64>,
-    pub evictions_p50: Option<f64>,
-    pub rank0_sent_p50: Option<f64>,
-    pub rank0_received_p50: Option<f64>,
-    pub control_messages_p50: Option<f64>,
-    pub rank0_bytes_wire_p50: Option<f64>,
-    pub bytes_wire_p50: Option<f64>,
-    pub bytes_horovod_p50: Option<f64>,
-    pub bits_bytes_p50: Option<f64>,
-    pub network_source: String,
-    pub network_alpha_us: Option<f64>,
-    pub network_message_us: Option<f64>,
-    pub network_bandwidth_gb_s: Option<f64>,
-    pub network_us_p50: Option<f64>,
-    pub cycle_wait_us_p50: Option<f64>,
-    pub stop_empty_p50: Option<f64>,
-    pub stop_threshold_p50: Option<f64>,
-    pub stop_unlike_p50: Option<f64>,
-    pub stop_group_p50: Option<f64>,
-    pub stop_alone_p50: Option<f64>,
-    pub cpu_share_p50: Option<f64>,
-    pub throughput_samples_s_p50: Option<f64>,
-    pub throughput_samples_s_p50_low: Option<f64>,
-    pub throughput_samples_s_p50_high: Option<f64>,
-    pub efficiency_p50: Option<f64>,
-    pub efficiency_p50_low: Option<f64>,
-    pub efficiency_p50_high: Option<f64>,
-    pub efficiency_base_ranks: Option<usize>,
-    pub part_compute_us: Option<f64>,
-    pub part_jitter_us: Option<f64>,
-    pub part_cycle_us: Option<f64>,
-    pub part_negotiation_us: Option<f64>,
-    pub part_latency_us: Option<f64>,
-    pub part_bandwidth_us: Option<f64>,
-    pub part_contention_us: Option<f64>,
-    pub part_reduction_us: Option<f64>,
+/// A line of `rows.csv`, of any kind.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(into = "Flat", try_from = "Flat")]
+#[allow(clippy::large_enum_variant, reason = "there are some thousand rows at most")]
+pub enum Row {
+    /// Training steps, measured.
+    Step(StepRow),
+    /// Messages of measured training steps, by algorithm and octave of size.
+    Message(MessageRow),
+    /// An allreduce alone, measured.
+    Collective(CollectiveRow),
+    /// Steps of a control plane alone, measured.
+    Control(ControlRow),
+    /// Training steps, simulated.
+    SimulatedStep(SimulatedStepRow),
+    /// An allreduce alone, simulated.
+    SimulatedCollective(SimulatedCollectiveRow),
 }
 
-/// What a row is about.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// A training step of the engine.
-    #[default]
-    Step,
-    /// An allreduce alone.
-    Allreduce,
-    /// The messages of a sweep, per algorithm and octave of size.
-    Message,
-    /// A step of control planes alone.
-    Control,
-}
-
-/// How a case ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// Measured, and the data were right.
-    #[default]
-    Ok,
-    /// Measured, and the data were not; its times are not to be believed.
-    Wrong,
-    /// Not measured; the reason says why.
-    Failed,
-    /// There is no such case; the reason says why.
-    Unsupported,
-}
-
-/// Where times come from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Source {
-    /// A clock.
-    #[default]
-    Measured,
-    /// A model.
-    Simulated,
-}
-
-/// One rank in one block.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RankBlock {
-    /// The case's name.
-    pub case: String,
-    /// Each case once per block.
-    pub block: usize,
-    /// Runs of the program that have worked on this folder, from 1.
-    pub launch: usize,
-    /// World size.
-    pub ranks: usize,
-    /// The rank.
-    pub rank: usize,
-    /// Its node.
-    pub node: usize,
-    /// Steps that count.
-    pub steps: usize,
-    /// Median of its steps' times.
-    pub time_us_p50: f64,
-    /// The longest.
-    pub time_us_max: f64,
-    /// Median of its time in allreduces.
-    pub data_us_p50: f64,
-    /// Every step's time, in order, separated by spaces: of all ranks, or where there are more than 256 of
-    /// the 8 with the largest median.
-    pub times_us: String,
-}
-
-/// One training step; what ranks differ in is the maximum over them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sample {
-    /// The case's name.
-    pub case: String,
-    /// Each case once per block.
-    pub block: usize,
-    /// Runs of the program that have worked on this folder, from 1.
-    pub launch: usize,
-    /// Position of the case within the block.
-    pub order: usize,
-    /// Steps that count, from 0; the last one of a block completes it.
-    pub step: usize,
-    /// From its beginning to the end of the optimizer.
-    pub time_us: f64,
-    /// The same by the clocks of devices, where ranks train on some.
-    pub device_us: Option<f64>,
-    /// In the control plane, over all cycles of the step: of each cycle what the rank needed that
-    /// came last, and so waited for nobody.
-    pub negotiation_us: f64,
-    /// In the control plane, waiting for the rank that came last, over all cycles of the step: of
-    /// each cycle what the rank waited that came first.
-    pub wait_us: f64,
-    /// In allreduces, packing included.
-    pub data_us: f64,
-    /// Copying into and out of the fusion buffer.
-    pub packing_us: f64,
-    /// Casting gradients to what travels, and results back.
-    pub compression_us: f64,
-    /// Adding up the gradients of several backward passes, and dividing the result.
-    pub aggregation_us: f64,
-    /// Cycles of rank 0.
-    pub cycles: usize,
-    /// Those after which there was nothing to do.
-    pub idle_cycles: usize,
-    /// Allreduces.
-    pub messages: usize,
-    /// Bytes of control messages, sent by all ranks together.
-    pub control_bytes: usize,
-    /// From the moment in which a gradient became ready to the beginning of its cycle: the mean, on rank 0.
-    pub cycle_wait_us: f64,
-    /// Cycles in which rank 0 was asked.
-    pub slow_cycles: usize,
-    /// Gradients that were cached when rank 0 drained its queue.
-    pub hits: usize,
-    /// Gradients that were not.
-    pub misses: usize,
-    /// Gradients that were cached in another shape or type.
-    pub invalid: usize,
-    /// Responses that had to make room in the cache.
-    pub evictions: usize,
-    /// Messages that hold no more because nothing else was ready.
-    pub stop_empty: usize,
-    /// Messages that hold no more because of the threshold.
-    pub stop_threshold: usize,
-    /// Messages that hold no more because what else was ready is of another kind.
-    pub stop_unlike: usize,
-    /// Messages that hold no more because groups are not fused.
-    pub stop_group: usize,
-    /// Messages that are never fused with others.
-    pub stop_alone: usize,
-    /// Control messages, sent by all ranks together.
-    pub control_messages: usize,
-    /// Control messages that rank 0 sent.
-    pub rank0_sent: usize,
-    /// Control messages that rank 0 got.
-    pub rank0_received: usize,
-    /// Bytes of those two.
-    pub rank0_bytes_wire: usize,
-    /// Bytes of control messages in our format, bits apart, sent by all ranks together.
-    pub bytes_wire: usize,
-    /// Bytes that Horovod would have sent in their place.
-    pub bytes_horovod: usize,
-    /// Bytes of all ranks' bit vectors.
-    pub bits_bytes: usize,
-    /// Of the step's time, the share that the thread of a rank's loop was on a core: the largest over ranks.
-    pub cpu_share: Option<f64>,
-    /// Bytes of data sent inside nodes, by all ranks together.
-    pub inside_bytes: usize,
-    /// Bytes of data sent between nodes, by all ranks together.
-    pub between_bytes: usize,
-    /// The data after this step were compared.
-    pub checked: bool,
-    /// Wrong elements.
-    pub wrong: usize,
-    /// The first one.
-    pub first_wrong: String,
-}
-
-/// One allreduce of a training step; the time is the maximum over ranks.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-#[allow(missing_docs, reason = "as in `Sample`")]
-pub struct Message {
-    pub case: String,
-    pub block: usize,
-    pub step: usize,
-    pub index: usize,
-    pub tensors: usize,
-    pub size_bytes: usize,
-    pub time_us: f64,
-}
-
-/// Fills in a row's times.
-pub fn put_times(row: &mut Row, time: &Summary) {
-    row.time_us_p50 = Some(time.p50);
-    (row.time_us_p50_low, row.time_us_p50_high) = ends(time);
-    row.time_us_mean = Some(time.mean);
-    row.time_us_min = Some(time.min);
-    row.time_us_max = Some(time.max);
-    row.time_us_p99 = time.p99;
-}
-
-/// Fills in a row's bandwidths from its size, ranks and times: nccl-tests' definitions.
-pub fn put_bandwidths(row: &mut Row) {
-    let size = row.size_bytes as f64;
-    let factor = bus_factor(row.ranks);
-    let gb_s = |time_us: Option<f64>| time_us.filter(|&us| us > 0.0).map(|us| size / us / 1e3);
-    row.algbw_gb_s = gb_s(row.time_us_p50);
-    row.busbw_gb_s = row.algbw_gb_s.map(|gb_s| gb_s * factor);
-    row.busbw_gb_s_low = gb_s(row.time_us_p50_high).map(|gb_s| gb_s * factor);
-    row.busbw_gb_s_high = gb_s(row.time_us_p50_low).map(|gb_s| gb_s * factor);
-}
-
-/// The ends of a median's interval, if it has one.
-pub fn ends(summary: &Summary) -> (Option<f64>, Option<f64>) {
-    (summary.p50_interval.map(|ends| ends.0), summary.p50_interval.map(|ends| ends.1))
-}
-
-/// Numbers to three decimals: nanoseconds, MB/s; ratios to five.
-pub fn rounded(mut row: Row) -> Row {
-    for value in [
-        &mut row.time_us_p50,
-        &mut row.time_us_p50_low,
-        &mut row.time_us_p50_high,
-        &mut row.time_us_mean,
-        &mut row.time_us_min,
-        &mut row.time_us_max,
-        &mut row.time_us_p99,
-        &mut row.context_switches_mean,
-        &mut row.bound_us,
-        &mut row.exposed_us_p50,
-        &mut row.data_us_p50,
-        &mut row.packing_us_p50,
-        &mut row.compression_us_p50,
-        &mut row.aggregation_us_p50,
-        &mut row.wait_us_p50,
-        &mut row.negotiation_us_p50,
-        &mut row.negotiation_us_p50_low,
-        &mut row.negotiation_us_p50_high,
-        &mut row.negotiation_cycle_us_p50,
-        &mut row.negotiation_cycle_us_p99,
-        &mut row.tensors_per_message_mean,
-        &mut row.algbw_gb_s,
-        &mut row.busbw_gb_s,
-        &mut row.busbw_gb_s_low,
-        &mut row.busbw_gb_s_high,
-        &mut row.rank0_us_p50,
-        &mut row.rank0_us_p50_low,
-        &mut row.rank0_us_p50_high,
-        &mut row.rank_us_mean,
-        &mut row.first_rank0_us,
-        &mut row.first_time_us,
-        &mut row.network_us_p50,
-        &mut row.throughput_samples_s_p50,
-        &mut row.throughput_samples_s_p50_low,
-        &mut row.throughput_samples_s_p50_high,
-        &mut row.part_compute_us,
-        &mut row.part_jitter_us,
-        &mut row.part_cycle_us,
-        &mut row.part_negotiation_us,
-        &mut row.part_latency_us,
-        &mut row.part_bandwidth_us,
-        &mut row.part_contention_us,
-        &mut row.part_reduction_us,
-    ]
-    .into_iter()
-    .flatten()
-    {
-        *value = (*value * 1e3).round() / 1e3;
+impl Row {
+    /// The columns that every kind has.
+    pub fn key(&self) -> &Key {
+        match self {
+            Row::Step(row) => &row.setting.key,
+            Row::Message(row) => &row.key,
+            Row::Collective(row) => &row.key,
+            Row::Control(row) => &row.key,
+            Row::SimulatedStep(row) => &row.key,
+            Row::SimulatedCollective(row) => &row.key,
+        }
     }
-    let ratios =
-        [&mut row.efficiency_p50, &mut row.efficiency_p50_low, &mut row.efficiency_p50_high];
-    for value in ratios.into_iter().flatten() {
-        *value = (*value * 1e5).round() / 1e5;
+}
+
+/// Conversions that all kinds have.
+macro_rules! kinds {
+    ($($variant:ident($row:ident)),*) => {$(
+        impl From<$row> for Row {
+            fn from(row: $row) -> Row {
+                Row::$variant(row)
+            }
+        }
+
+        impl Serialize for $row {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                Row::from(self.clone()).serialize(serializer)
+            }
+        }
+
+        impl $row {
+            /// The row, if it is of this kind.
+            pub fn of(row: Row) -> Option<$row> {
+                match row {
+                    Row::$variant(row) => Some(row),
+                    _ => None,
+                }
+            }
+
+            /// With numbers to as many decimals as the file has: three (nanoseconds, MB/s), five of efficiencies.
+            pub fn rounded(self) -> $row {
+                flat::rounded(&self)
+            }
+        }
+    )*};
+}
+
+kinds!(
+    Step(StepRow),
+    Message(MessageRow),
+    Collective(CollectiveRow),
+    Control(ControlRow),
+    SimulatedStep(SimulatedStepRow),
+    SimulatedCollective(SimulatedCollectiveRow)
+);
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::mem::discriminant;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+    use crate::record::csv_bytes;
+
+    /// Files of rows of reference runs.
+    fn reference_files() -> Vec<PathBuf> {
+        let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference");
+        let (mut folders, mut files) = (vec![reference], Vec::new());
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                let is_csv = path.extension().is_some_and(|extension| extension == "csv");
+                if path.is_dir() {
+                    folders.push(path);
+                } else if is_csv && fs::read_to_string(&path).unwrap().starts_with("schema,") {
+                    files.push(path);
+                }
+            }
+        }
+        files
     }
-    row
+
+    fn read(text: &str) -> Result<Vec<Row>, csv::Error> {
+        csv::Reader::from_reader(text.as_bytes()).deserialize().collect()
+    }
+
+    /// Every kind of row, as earlier versions wrote it: what is read is written again, field by field, and columns
+    /// that the version did not have are empty (numbers that are always known are 0).
+    #[test]
+    fn rows_of_reference_runs_are_written_as_they_were_read() {
+        let mut kinds = Vec::new();
+        let mut with_all_columns = 0;
+        for path in reference_files() {
+            let text = fs::read_to_string(&path).unwrap();
+            let rows = read(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            let written = String::from_utf8(csv_bytes(&rows, true)).unwrap();
+            if text.lines().next() == Some(&columns()) {
+                assert!(written == text, "{}", path.display());
+                with_all_columns += 1;
+            }
+            let mut before = csv::Reader::from_reader(text.as_bytes());
+            let mut after = csv::Reader::from_reader(written.as_bytes());
+            let had: Vec<String> = before.headers().unwrap().iter().map(String::from).collect();
+            let has: Vec<String> = after.headers().unwrap().iter().map(String::from).collect();
+            for (before, after) in before.records().zip(after.records()) {
+                let (before, after) = (before.unwrap(), after.unwrap());
+                for (column, field) in has.iter().zip(&after) {
+                    let place = had.iter().position(|had| had == column);
+                    let expected = place.map_or("", |place| &before[place]);
+                    let is_added_number = place.is_none() && field == "0";
+                    assert!(field == expected || is_added_number, "{}: {column}", path.display());
+                }
+            }
+            for row in rows {
+                if !kinds.contains(&discriminant(&row)) {
+                    kinds.push(discriminant(&row));
+                }
+            }
+        }
+        assert_eq!((kinds.len(), with_all_columns), (6, 3));
+    }
+
+    /// A row whose columns are all filled, but for these.
+    fn filled(changes: &[(&str, &str)]) -> Result<Row, csv::Error> {
+        const WORDS: [(&str, &str); 8] = [
+            ("kind", "step"),
+            ("status", "wrong"),
+            ("source", "measured"),
+            ("emulated", "true"),
+            ("oversubscribed", "true"),
+            ("pinned", "true"),
+            ("in_place", "true"),
+            ("average_aggregated_gradients", "true"),
+        ];
+        let columns = columns();
+        let field = |column: &str| {
+            let known = changes.iter().chain(&WORDS).find(|(name, _)| *name == column);
+            known.map_or("1", |(_, field)| field)
+        };
+        let fields: Vec<&str> = columns.split(',').map(field).collect();
+        read(&format!("{columns}\n{}\n", fields.join(","))).map(|mut rows| rows.remove(0))
+    }
+
+    #[test]
+    fn every_column_belongs_to_a_kind() {
+        let lines: [&[(&str, &str)]; 7] = [
+            &[("kind", "step")],
+            &[("kind", "message")],
+            &[("kind", "allreduce")],
+            &[("kind", "control")],
+            &[("kind", "control"), ("rank0_us_p50", "")],
+            &[("kind", "step"), ("source", "simulated")],
+            &[("kind", "allreduce"), ("source", "simulated")],
+        ];
+        let mut used = vec![false; columns().split(',').count()];
+        for line in lines {
+            let written = csv_bytes(&[filled(line).unwrap()], false);
+            let mut reader = csv::ReaderBuilder::new();
+            let mut reader = reader.has_headers(false).from_reader(&*written);
+            let record = reader.records().next().unwrap().unwrap();
+            let is_used = |field: &str| !["", "0", "false"].contains(&field);
+            used.iter_mut().zip(&record).for_each(|(used, field)| *used |= is_used(field));
+        }
+        for (column, used) in columns().split(',').zip(used) {
+            assert!(used, "{column}");
+        }
+    }
+
+    #[test]
+    fn lines_that_are_no_rows_are_refused() {
+        for (changes, expected) in [
+            (
+                &[("fusion_threshold_bytes", "")][..],
+                "column fusion_threshold_bytes is empty, expected a value in a row of kind step",
+            ),
+            (&[("schema", "0")], "its rows are of schema 0, this kolo reads 1"),
+            (
+                &[("kind", "control"), ("source", "simulated")],
+                "a row of kind control is never simulated, expected source measured",
+            ),
+        ] {
+            let error = filled(changes).unwrap_err().to_string();
+            assert!(error.ends_with(expected), "{error}");
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Units, and factors between them.
 
+use std::time::Duration;
+
 /// Bytes of a MiB.
 pub const MIB: f64 = 1024.0 * 1024.0;
 
@@ -13,4 +15,9 @@ pub fn mib(bytes: usize) -> String {
 /// as nccl-tests defines it; 0 for one rank.
 pub fn bus_factor(ranks: usize) -> f64 {
     2.0 * (ranks as f64 - 1.0) / ranks as f64
+}
+
+/// A time in microseconds, to nanoseconds.
+pub fn micros(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
 }

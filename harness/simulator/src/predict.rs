@@ -13,7 +13,7 @@ use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
 use results::provenance::Subject;
-use results::row::{Kind, Row, Source, Status};
+use results::row::{Outcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
 use results::units::MIB;
 use workloads::workload::{Workload, WorkloadError};
 
@@ -47,11 +47,16 @@ impl Prediction {
         up_to: usize,
     ) -> Result<Prediction, WorkloadError> {
         let mut left_out: Vec<(usize, String)> = Vec::new();
-        let mut usable: Vec<&Row> = Vec::new();
-        for row in rows.iter().filter(|row| row.kind == Kind::Step) {
-            match unusable(row, machine) {
-                None => usable.push(row),
-                Some(why) => match left_out.iter_mut().find(|(_, other)| *other == why) {
+        let mut usable: Vec<&StepSetting> = Vec::new();
+        for row in rows {
+            let setting = match row {
+                Row::Step(row) => usable_setting(row, machine),
+                Row::SimulatedStep(_) => Err(NOT_MEASURED.into()),
+                _ => continue,
+            };
+            match setting {
+                Ok(setting) => usable.push(setting),
+                Err(why) => match left_out.iter_mut().find(|(_, other)| *other == why) {
                     Some((count, _)) => *count += 1,
                     None => left_out.push((1, why)),
                 },
@@ -59,15 +64,17 @@ impl Prediction {
         }
         let mut variants: Vec<Variant> = Vec::new();
         let mut models: Vec<(Model, &str)> = Vec::new();
-        for row in &usable {
-            let of = (model(row), row.transport.as_str());
+        for setting in &usable {
+            let of = (model(setting), setting.run.transport.as_str());
             if !models.contains(&of) {
                 models.push(of);
             }
         }
         for (model, transport) in models {
-            let is_of = |row: &&&Row| self::model(row) == model && row.transport == transport;
-            let own: Vec<&Row> = usable.iter().filter(is_of).copied().collect();
+            let is_of = |setting: &&&StepSetting| {
+                self::model(setting) == model && setting.run.transport == transport
+            };
+            let own: Vec<&StepSetting> = usable.iter().filter(is_of).copied().collect();
             let workload = Workload::read(&workloads.join(format!("{}.csv", model.workload)))?;
             let config = config(&own, machine, model, up_to);
             let plan = |machine: MachineFile| Plan {
@@ -92,7 +99,7 @@ impl Prediction {
 
     /// A row for each setting and world size; the interval of its time is what the machine's intervals
     /// make of it, all at once.
-    pub fn rows(&self, progress: impl Fn() + Sync) -> Vec<Row> {
+    pub fn rows(&self, progress: impl Fn() + Sync) -> Vec<SimulatedStepRow> {
         let rows = |plan: &Plan| tabulate::rows(plan, &plan.run(&progress));
         let of = |variant: &Variant| {
             let [worst, best] = variant.extremes.each_ref().map(rows);
@@ -101,11 +108,15 @@ impl Prediction {
                 row.transport = variant.transport.clone();
                 // It is no policy that figures set against others, and nobody said how many samples a step has.
                 row.policy.clear();
-                (row.batch, row.throughput_samples_s_p50) = (None, None);
-                let times = [row, &worst, &best].map(|row| row.time_us_p50);
-                if let [Some(time), Some(worst), Some(best)] = times {
-                    row.time_us_p50_low = Some(best.min(worst).min(time));
-                    row.time_us_p50_high = Some(worst.max(best).max(time));
+                row.batch = None;
+                let ends = [worst, best]
+                    .map(|row| row.outcome.right().map(|result| result.times.time_us_p50));
+                let Outcome::Ok(result) = &mut row.outcome else { continue };
+                result.throughput_samples_s_p50 = None;
+                if let [Some(worst), Some(best)] = ends {
+                    let times = &mut result.times;
+                    times.time_us_p50_low = Some(best.min(worst).min(times.time_us_p50));
+                    times.time_us_p50_high = Some(worst.max(best).max(times.time_us_p50));
                 }
             }
             predicted
@@ -148,85 +159,90 @@ fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
 
 /// Whether as many ranks shared the cores of a node when the machine was calibrated. Nodes that are emulated
 /// share one machine.
-fn shares_alike(row: &Row, machine: &MachineFile) -> bool {
+fn shares_alike(StepSetting { key, run, .. }: &StepSetting, machine: &MachineFile) -> bool {
     let Node { ranks: here, nodes, .. } = machine.node;
-    if row.emulated { row.ranks == here * nodes } else { row.local_size == Some(here) }
+    if run.emulated { key.ranks == here * nodes } else { key.local_size == Some(here) }
 }
 
-/// Why a row of training steps has no prediction, if it has none.
-fn unusable(row: &Row, machine: &MachineFile) -> Option<String> {
+const NOT_MEASURED: &str = "were not measured, or not well";
+
+/// The setting of a row, or why there is no prediction for it.
+fn usable_setting<'r>(row: &'r StepRow, machine: &MachineFile) -> Result<&'r StepSetting, String> {
     let here = machine.node.ranks;
-    if row.status != Status::Ok || row.source != Source::Measured {
-        return Some("were not measured, or not well".into());
+    let StepSetting { key, run, training, framework, .. } = &row.setting;
+    let algorithm = &training.algorithm;
+    if row.outcome.right().is_none() {
+        return Err(NOT_MEASURED.into());
     }
-    if DataPlane::new(&row.algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
-        return Some(format!("{}: no schedule of ours, so nothing to simulate", row.algorithm));
+    if DataPlane::new(algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
+        return Err(format!("{algorithm}: no schedule of ours, so nothing to simulate"));
     }
-    if !row.grouping.is_empty() && row.groups > 0 {
-        return Some("groups: the rows do not say which tensors they hold".into());
+    if !framework.grouping.is_empty() && training.groups > 0 {
+        return Err("groups: the rows do not say which tensors they hold".into());
     }
-    if row.nodes > 1 && machine.network.is_none() {
-        return Some(format!("{} nodes, but {} has 1 and no network", row.nodes, machine.name));
+    if key.nodes > 1 && machine.network.is_none() {
+        return Err(format!("{} nodes, but {} has 1 and no network", key.nodes, machine.name));
     }
-    if row.oversubscribed && !shares_alike(row, machine) {
-        return Some(format!(
+    if run.oversubscribed && !shares_alike(&row.setting, machine) {
+        return Err(format!(
             "{} ranks that share cores, which is not simulated; calibrate with as many",
-            row.ranks
+            key.ranks
         ));
     }
-    match row.nodes {
-        1 if row.ranks <= here => None,
-        1 => Some(format!("{} ranks on a node, but {} has {here}", row.ranks, machine.name)),
-        _ if row.local_size == Some(here) => None,
-        _ => Some(format!(
+    match key.nodes {
+        1 if key.ranks <= here => Ok(&row.setting),
+        1 => Err(format!("{} ranks on a node, but {} has {here}", key.ranks, machine.name)),
+        _ if key.local_size == Some(here) => Ok(&row.setting),
+        _ => Err(format!(
             "another number of ranks on each node than {here}, as {} has",
             machine.name
         )),
     }
 }
 
-fn model(row: &Row) -> Model {
+fn model(StepSetting { training, .. }: &StepSetting) -> Model {
     Model {
-        workload: row.workload.clone(),
+        workload: training.workload.clone(),
         batch: 1,
-        forward_ms: row.forward_ms.unwrap_or_default(),
-        backward_ms: row.backward_ms.unwrap_or_default(),
-        optimizer_ms: row.optimizer_ms.unwrap_or_default(),
-        compression: serde_json::from_value(row.compression.as_str().into()).unwrap_or_default(),
+        forward_ms: training.forward_ms,
+        backward_ms: training.backward_ms,
+        optimizer_ms: training.optimizer_ms,
+        compression: serde_json::from_value(training.compression.as_str().into())
+            .unwrap_or_default(),
         source: "as measured".into(),
     }
 }
 
-/// As the engine does it on CPUs: a cycle ends with its messages.
-fn policy(row: &Row) -> Policy {
-    let threshold_mib = row.fusion_threshold_bytes.unwrap_or_default() as f64 / MIB;
-    let cycle_time_ms = row.cycle_time_ms.unwrap_or_default();
-    let segment_kib = row.segment_bytes as f64 / 1024.0;
-    let passes = row.backward_passes_per_step.unwrap_or(1);
+/// As ranks on CPUs do it: a cycle ends with its messages.
+fn policy(StepSetting { training, tuning, .. }: &StepSetting) -> Policy {
+    let Training { algorithm, cache_capacity, segment_bytes, .. } = training;
+    let Tuning { control_plane, fusion_threshold_bytes, cycle_time_ms, .. } = tuning;
+    let threshold_mib = *fusion_threshold_bytes as f64 / MIB;
+    let segment_kib = *segment_bytes as f64 / 1024.0;
+    let passes = training.backward_passes_per_step.unwrap_or(1);
     let name = format!(
-        "{}/{}/{threshold_mib}MiB/{cycle_time_ms}ms/{segment_kib}KiB/{passes}",
-        row.control_plane, row.algorithm
+        "{control_plane}/{algorithm}/{threshold_mib}MiB/{cycle_time_ms}ms/{segment_kib}KiB/{passes}"
     );
     Policy {
-        cycle_time_ms,
+        cycle_time_ms: *cycle_time_ms,
         fusion_threshold_mib: threshold_mib,
-        cache_capacity: row.cache_capacity.unwrap_or_default(),
+        cache_capacity: *cache_capacity,
         backward_passes_per_step: passes,
         segment_kib,
         blocking: true,
         about: "as measured".into(),
-        ..Policy::new(&name, &row.control_plane, &row.algorithm)
+        ..Policy::new(&name, control_plane, algorithm)
     }
 }
 
-fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> Config {
+fn config(settings: &[&StepSetting], machine: &MachineFile, model: Model, up_to: usize) -> Config {
     let mut policies: Vec<Policy> = Vec::new();
-    for policy in rows.iter().map(|row| policy(row)) {
+    for policy in settings.iter().map(|setting| policy(setting)) {
         if !policies.contains(&policy) {
             policies.push(policy);
         }
     }
-    let mut ranks: BTreeSet<usize> = rows.iter().map(|row| row.ranks).collect();
+    let mut ranks: BTreeSet<usize> = settings.iter().map(|setting| setting.key.ranks).collect();
     let can_grow = machine.network.is_some();
     let mut next = 2 * ranks.last().expect("a model has rows");
     while next <= up_to && (can_grow || next <= machine.node.ranks) {
@@ -242,6 +258,7 @@ fn config(rows: &[&Row], machine: &MachineFile, model: Model, up_to: usize) -> C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::row::{Key, Run, StepResult};
 
     const MACHINE: &str = r#"
 name = "here"
@@ -266,31 +283,39 @@ cycle_us = { value = 1, source = "a test" }
 launch_us = { value = 10, source = "a test" }
 "#;
 
-    fn row(algorithm: &str, nodes: usize, local_size: usize) -> Row {
-        Row {
-            kind: Kind::Step,
-            status: Status::Ok,
-            source: Source::Measured,
-            workload: "resnet50".into(),
-            transport: "mpi".into(),
-            control_plane: "bitvector".into(),
-            algorithm: algorithm.into(),
-            compression: "fp16".into(),
-            nodes,
-            local_size: Some(local_size),
-            ranks: nodes * local_size,
-            fusion_threshold_bytes: Some(4 << 20),
-            cycle_time_ms: Some(1.0),
-            cache_capacity: Some(1024),
-            forward_ms: Some(5.0),
-            backward_ms: Some(10.0),
-            ..Row::default()
-        }
+    fn row(algorithm: &str, nodes: usize, local_size: usize) -> StepRow {
+        let setting = StepSetting {
+            key: Key {
+                nodes,
+                local_size: Some(local_size),
+                ranks: nodes * local_size,
+                ..Key::default()
+            },
+            run: Run { transport: "mpi".into(), ..Run::default() },
+            training: Training {
+                workload: "resnet50".into(),
+                algorithm: algorithm.into(),
+                compression: "fp16".into(),
+                cache_capacity: 1024,
+                forward_ms: 5.0,
+                backward_ms: 10.0,
+                ..Training::default()
+            },
+            tuning: Tuning {
+                control_plane: "bitvector".into(),
+                fusion_threshold_bytes: 4 << 20,
+                cycle_time_ms: 1.0,
+                ..Tuning::default()
+            },
+            ..StepSetting::default()
+        };
+        StepRow { setting, outcome: Outcome::Ok(StepResult::default()), bound_us: 15e3 }
     }
 
-    fn predict(rows: &[Row], machine: &MachineFile) -> Prediction {
+    fn predict(rows: &[StepRow], machine: &MachineFile) -> Prediction {
+        let rows: Vec<Row> = rows.iter().cloned().map(Row::Step).collect();
         let workloads = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/workloads");
-        Prediction::new(rows, machine, Path::new(workloads), 16).unwrap()
+        Prediction::new(&rows, machine, Path::new(workloads), 16).unwrap()
     }
 
     #[test]
@@ -302,7 +327,7 @@ launch_us = { value = 10, source = "a test" }
             row("hierarchical", 2, 2),
             row("ring", 4, 1),
             row("mpi-allreduce", 2, 2),
-            Row { status: Status::Failed, ..row("ring", 2, 2) },
+            StepRow::failed(row("ring", 2, 2).setting, "a test".into()),
         ];
         let prediction = predict(&rows, &machine);
         let whys: Vec<&str> = prediction.left_out.iter().map(|(_, why)| why.as_str()).collect();
@@ -315,18 +340,17 @@ launch_us = { value = 10, source = "a test" }
             ]
         );
         let predicted = prediction.rows(|| ());
-        let of = |row: &Row| (row.algorithm.clone(), row.nodes, row.ranks);
+        let of =
+            |row: &SimulatedStepRow| (row.training.algorithm.clone(), row.key.nodes, row.key.ranks);
         let worlds = [(1, 2), (2, 4), (4, 8), (8, 16)];
         let expected = ["ring", "hierarchical"]
             .map(|name| worlds.map(|(nodes, ranks)| (name.to_string(), nodes, ranks)));
         assert_eq!(predicted.iter().map(of).collect::<Vec<_>>(), expected.concat());
         for row in &predicted {
-            assert_eq!(
-                (row.status, &*row.transport, &*row.compression),
-                (Status::Ok, "mpi", "fp16")
-            );
-            let [low, time, high] =
-                [row.time_us_p50_low, row.time_us_p50, row.time_us_p50_high].map(Option::unwrap);
+            assert_eq!((&*row.transport, &*row.training.compression), ("mpi", "fp16"));
+            let times = &row.outcome.right().unwrap().times;
+            let time = times.time_us_p50;
+            let [low, high] = [times.time_us_p50_low, times.time_us_p50_high].map(Option::unwrap);
             assert!(15e3 < low && low <= time && time <= high && low < high, "{row:?}");
         }
     }
@@ -339,8 +363,8 @@ launch_us = { value = 10, source = "a test" }
         let alone =
             format!("{}{}", &MACHINE[..start], &MACHINE[end..]).replace("nodes = 2", "nodes = 1");
         let machine: MachineFile = toml::from_str(&alone).unwrap();
-        let ranks = |rows: &[Row]| -> Vec<usize> {
-            predict(rows, &machine).rows(|| ()).iter().map(|row| row.ranks).collect()
+        let ranks = |rows: &[StepRow]| -> Vec<usize> {
+            predict(rows, &machine).rows(|| ()).iter().map(|row| row.key.ranks).collect()
         };
         assert_eq!(ranks(&[row("ring", 1, 2)]), [2]);
         assert!(ranks(&[row("ring", 1, 4)]).is_empty());
@@ -369,10 +393,10 @@ launch_us = { value = 10, source = "a test" }
     #[test]
     fn shared_cores_are_simulated_as_they_were_calibrated() {
         let machine: MachineFile = toml::from_str(MACHINE).unwrap();
-        let crowded = |nodes, local_size, emulated| Row {
-            oversubscribed: true,
-            emulated,
-            ..row("ring", nodes, local_size)
+        let crowded = |nodes, local_size, emulated| {
+            let mut row = row("ring", nodes, local_size);
+            (row.setting.run.oversubscribed, row.setting.run.emulated) = (true, emulated);
+            row
         };
         let why = |row| predict(&[row], &machine).left_out;
         for alike in [crowded(1, 2, false), crowded(8, 2, false), crowded(2, 2, true)] {

@@ -1,12 +1,12 @@
-//! What a simulated sweep says in the end, in words.
+//! The summary of a simulated sweep.
 
 use std::fmt::Write as _;
 
 use super::sweep::Plan;
-use results::row::{Kind, Row, Status};
+use results::row::SimulatedStepRow;
 
 /// Throughput and efficiency of each policy, model by model, and what is assumed.
-pub fn text(plan: &Plan, rows: &[Row]) -> String {
+pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     let mut text = String::new();
     let simulate = &plan.config.simulate;
     let _ = writeln!(
@@ -29,13 +29,15 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
             let _ = write!(text, "{ranks:>7}");
             for policy in &plan.config.policy {
                 let row = rows.iter().find(|row| {
-                    (row.kind, row.ranks) == (Kind::Step, ranks)
+                    row.key.ranks == ranks
                         && row.policy == policy.name
-                        && row.workload == model.workload
+                        && row.training.workload == model.workload
                 });
                 let cell = row.and_then(|row| {
-                    let throughput = row.throughput_samples_s_p50?;
-                    let efficiency = row.efficiency_p50.map_or("-".into(), |e| format!("{e:.3}"));
+                    let result = row.outcome.right()?;
+                    let throughput = result.throughput_samples_s_p50?;
+                    let efficiency =
+                        result.efficiency_p50.map_or("-".into(), |e| format!("{e:.3}"));
                     Some(format!("{throughput:.0}/s {efficiency}"))
                 });
                 let _ = write!(text, "  {:>20}", cell.unwrap_or("-".into()));
@@ -49,8 +51,8 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
         simulate.base_ranks
     );
     assumed(plan, &mut text);
-    for row in rows.iter().filter(|row| row.status != Status::Ok && row.kind == Kind::Step) {
-        let _ = writeln!(text, "unsupported {}: {}", row.case, row.reason);
+    for complaint in rows.iter().filter_map(|row| row.outcome.complaint(&row.key.case)) {
+        let _ = writeln!(text, "{complaint}");
     }
     text
 }

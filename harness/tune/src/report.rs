@@ -16,7 +16,7 @@ use super::space::{CACHED, edges};
 use super::tuned::Tuned;
 use measure::config::Case;
 use measure::summary::HOROVOD_DEFAULTS;
-use results::row::Row;
+use results::row::{StepResult, StepRow};
 use results::units::mib;
 use transports::data_plane::MPI_ALLREDUCE;
 use workloads::framework::Compression;
@@ -259,21 +259,28 @@ impl Report<'_> {
         let choice = answer.choice;
         let default =
             self.grid.space.defaults.first().copied().filter(|&default| default != choice);
-        let row = |setting: usize| self.tuned.fresh.get(&setting);
+        let measured = |setting: usize| {
+            let row = self.tuned.fresh.get(&setting)?;
+            Some((row, row.outcome.measured()?))
+        };
         let _ = writeln!(text, "\nwhy (medians of the fresh rounds)");
-        let part = |what: &str, of: fn(&Row) -> Option<f64>| {
-            let ms = |setting: usize| row(setting).and_then(of).map(|us| us / 1e3);
+        let part = |what: &str, of: fn(&StepRow, &StepResult) -> f64| {
+            let ms = |setting: usize| measured(setting).map(|(row, result)| of(row, result) / 1e3);
             let instead =
                 default.and_then(ms).map_or(String::new(), |ms| format!(", instead of {ms:.1}"));
             ms(choice).map_or(String::new(), |ms| format!("  {what}: {ms:.1} ms{instead}\n"))
         };
-        text.push_str(&part("computation, which no setting changes", |row| row.bound_us));
-        text.push_str(&part("communication that computation does not hide", |row| {
-            row.exposed_us_p50
+        text.push_str(&part("computation, which no setting changes", |row, _| row.bound_us));
+        text.push_str(&part("communication that computation does not hide", |_, result| {
+            result.exposed_us_p50
         }));
-        text.push_str(&part("copying into and out of the fusion buffer", |row| row.packing_us_p50));
-        text.push_str(&part("negotiating what to reduce next", |row| row.negotiation_us_p50));
-        let messages = |setting: usize| row(setting).and_then(|row| row.messages_p50);
+        text.push_str(&part("copying into and out of the fusion buffer", |_, result| {
+            result.packing_us_p50
+        }));
+        text.push_str(&part("negotiating what to reduce next", |_, result| {
+            result.negotiation_us_p50
+        }));
+        let messages = |setting: usize| measured(setting).map(|(_, result)| result.messages_p50);
         if let Some(count) = messages(choice).filter(|&count| count > 0.0) {
             let wire = self.grid.plan.cases[choice].framework.wire(self.grid.plan.config.dtype());
             let bytes = self.grid.plan.workload.elements() * wire.size_bytes();

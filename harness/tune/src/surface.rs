@@ -8,13 +8,15 @@ use rand::RngCore;
 use thiserror::Error;
 
 use super::grid::Grid;
+use measure::block::{Context, Position, block_of};
+use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, Ended, Order};
-use measure::plan::{Plan, Planned};
-use measure::tabulate::{blank, block_of, finished, summary};
+use measure::plan::Plan;
+use results::block::{Block, summary};
 use results::error::RecordError;
 use results::provenance::Launch;
-use results::record::{Block, Store};
-use results::row::{Row, Status};
+use results::record::Store;
+use results::row::{StepRow, StepSetting};
 use results::statistics::median;
 use training::outcome::Outcome;
 
@@ -78,7 +80,7 @@ pub struct Site<'s> {
     pub blocks: usize,
 }
 
-/// A grid's settings, measured by a executor; every block is in the store before the next begins.
+/// A grid's settings, measured by an executor; every block is in the store before the next begins.
 pub struct Measured<'m, 's> {
     grid: &'m Grid,
     site: &'m mut Site<'s>,
@@ -102,20 +104,13 @@ impl<'m, 's> Measured<'m, 's> {
     pub fn finish(
         self,
         failed: &BTreeMap<usize, BlockError>,
-    ) -> Result<BTreeMap<usize, Row>, RecordError> {
-        let (plan, launches) = (&self.grid.plan, self.site.launches);
-        let mut rows = BTreeMap::new();
-        for (&setting, blocks) in &self.blocks {
-            let blocks: Vec<&Block> = blocks.iter().collect();
-            let planned = &plan.cases[setting];
-            rows.insert(setting, finished(plan, planned, launches, &blocks, "tuned"));
-        }
+    ) -> Result<BTreeMap<usize, StepRow>, RecordError> {
+        let mut rows = self.last(self.blocks.keys().copied(), usize::MAX);
         for (&setting, why) in failed {
-            let row = blank(plan, &plan.cases[setting], launches);
-            rows.insert(setting, Row { status: Status::Failed, reason: why.to_string(), ..row });
+            rows.insert(setting, StepRow::failed(self.setting(setting), why.to_string()));
         }
         for row in rows.values() {
-            self.site.store.append_row(row)?;
+            self.site.store.append_row(row.clone())?;
         }
         Ok(rows)
     }
@@ -125,14 +120,20 @@ impl<'m, 's> Measured<'m, 's> {
         &self,
         settings: impl Iterator<Item = usize>,
         blocks: usize,
-    ) -> BTreeMap<usize, Row> {
-        let (plan, launches) = (&self.grid.plan, self.site.launches);
+    ) -> BTreeMap<usize, StepRow> {
         let row = |setting: usize| {
             let all = self.blocks.get(&setting)?;
             let last: Vec<&Block> = all[all.len().saturating_sub(blocks)..].iter().collect();
-            Some((setting, finished(plan, &plan.cases[setting], launches, &last, "tuned")))
+            let counts_bytes = self.grid.plan.cases[setting].choices().is_some();
+            Some((setting, row_of(self.setting(setting), &last, "tuned", counts_bytes)))
         };
         settings.filter_map(row).collect()
+    }
+
+    /// What a row says of a setting, whatever was measured.
+    fn setting(&self, setting: usize) -> StepSetting {
+        let launch = self.site.launches.last().expect("this run of the program");
+        self.grid.plan.setting(&self.grid.plan.cases[setting], launch)
     }
 
     /// Blocks measured so far.
@@ -160,12 +161,14 @@ impl Surface for Measured<'_, '_> {
             Ok(outcome) => outcome,
             Err(reason) => return Ok(Err(BlockError::Failed { reason })),
         };
-        let block = block_of(plan, planned, (number, *blocks, launches.len()), &outcome);
+        let context = plan.context(planned);
+        let position = Position { block: number, order: *blocks, launch: launches.len() };
+        let block = block_of(&context, position, &outcome);
         store.append_block(&block)?;
         *blocks += 1;
         self.measured += 1;
         progress.set_position(*blocks as u64);
-        let observed = observed(plan, planned, &block, &outcome);
+        let observed = observed(&context, &block, &outcome);
         self.blocks.entry(setting).or_default().push(block);
         let all_blocks = self.site.blocks + self.blocks_left();
         self.site.progress.set_length(all_blocks as u64);
@@ -186,8 +189,7 @@ impl Surface for Measured<'_, '_> {
 /// What a block tells of costs: messages and negotiations as the rank saw them that came last, since the
 /// others waited for it.
 fn observed(
-    plan: &Plan,
-    planned: &Planned,
+    &Context { warmup_steps, element_bytes, .. }: &Context,
     block: &Block,
     outcome: &Outcome,
 ) -> Result<Observed, BlockError> {
@@ -195,14 +197,12 @@ fn observed(
     if wrong > 0 {
         return Err(BlockError::Wrong { elements: wrong });
     }
-    let element_bytes = planned.framework.wire(plan.config.dtype()).size_bytes();
-    let warmup = plan.config.measure.warmup_steps;
     let shortest = |index: usize| {
         outcome.ranks.iter().map(|rank| rank.messages[index].time).min().unwrap_or_default()
     };
     let counts = outcome.ranks[0].messages.iter().enumerate();
     let messages = counts
-        .filter(|(_, message)| message.step >= warmup)
+        .filter(|(_, message)| message.step >= warmup_steps)
         .map(|(index, message)| {
             ((message.elements * element_bytes) as f64, shortest(index).as_secs_f64())
         })
@@ -210,7 +210,7 @@ fn observed(
     let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
     let cycles = outcome.ranks[0].cycles.iter().enumerate();
     let negotiations: Vec<f64> = cycles
-        .filter(|(_, cycle)| cycle.messages > 0 && cycle.step >= Some(warmup))
+        .filter(|(_, cycle)| cycle.messages > 0 && cycle.step >= Some(warmup_steps))
         .map(|(index, _)| {
             let times = ranks.iter().map(|rank| rank.cycles[index].negotiation);
             times.min().unwrap_or_default().as_secs_f64()

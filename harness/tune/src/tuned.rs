@@ -11,7 +11,7 @@ use super::regret::{Run, exhaust};
 use super::search::search;
 use super::surface::{Measured, Site};
 use results::error::RecordError;
-use results::row::Row;
+use results::row::StepRow;
 
 /// What was found, and what follows from it.
 pub struct Tuned {
@@ -20,9 +20,9 @@ pub struct Tuned {
     /// None where nothing can be concluded.
     pub answer: Option<Answer>,
     /// Of the settings that were measured.
-    pub rows: BTreeMap<usize, Row>,
+    pub rows: BTreeMap<usize, StepRow>,
     /// Of those that were compared, from fresh blocks alone.
-    pub fresh: BTreeMap<usize, Row>,
+    pub fresh: BTreeMap<usize, StepRow>,
     /// Blocks that the search measured.
     pub blocks: usize,
     /// Steps of each, those that warm up included.

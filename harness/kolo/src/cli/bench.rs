@@ -35,11 +35,11 @@ use results::names::parse_op;
 use results::names::parse_ranks;
 use results::provenance::{Launch, memory_bytes};
 use results::record::Appended;
-use results::row::put_bandwidths;
-use results::row::put_times;
-use results::row::rounded;
-use results::row::{Kind, Row, SCHEMA, Status};
+use results::row::{
+    Bandwidths, CollectiveResult, CollectiveRow, Effort, Enqueued, Key, Outcome, Run, Times,
+};
 use results::statistics::Summary;
+use results::units::micros;
 use transports::bench::{Bench, TIMEOUT, Timed, run as run_bench};
 use transports::data_plane::nccl::{ALL_REDUCE, combinations};
 use transports::data_plane::{DataPlane, spelling};
@@ -319,7 +319,7 @@ fn write_provenance(rows: &Path, launch: &Launch) -> Result<()> {
     Ok(())
 }
 
-fn append(out: &mut Option<Out>, row: &Row) -> Result<()> {
+fn append(out: &mut Option<Out>, row: &CollectiveRow) -> Result<()> {
     if let Some(Out(file)) = out {
         file.append(std::slice::from_ref(row))?;
     }
@@ -509,19 +509,22 @@ impl Lines<'_> {
                 let before = arguments.bound.then(|| bound(&bench)).transpose()?;
                 let timed = measure(index, &bench, line(in_place))?;
                 let after = arguments.bound.then(|| bound(&bench)).transpose()?;
-                let blank = self.blank(line(in_place), data_plane.grouping().is_some());
-                let mut row = filled(blank, &timed, self.blocks);
-                if let Some(bound) = before.into_iter().chain(after).min() {
-                    row.bound_us = Some(bound.as_nanos() as f64 / 1e3);
-                    bounds += &table::bound_body(&row);
-                }
-                print!("{}", table::row_body(&row));
-                host.add(&row);
+                let bound_us = before.into_iter().chain(after).min().map(micros);
+                let outcome =
+                    outcome(line(in_place), &request.topology, &timed, self.blocks, bound_us);
+                let row = self.row(line(in_place), data_plane.grouping().is_some(), outcome);
                 append(self.out, &row)?;
-                busbw.push(row.busbw_gb_s.unwrap_or(0.0));
-                wrong += row.wrong.unwrap_or(0);
-                if !row.first_wrong.is_empty() {
-                    firsts.push(format!("# wrong: {}: {}", row.case, row.first_wrong));
+                let Some(result) = row.outcome.measured() else { continue };
+                if bound_us.is_some() {
+                    bounds += &table::bound_body(result);
+                }
+                print!("{}", table::row_body(result));
+                host.add(result);
+                busbw.push(result.bandwidths.as_ref().map_or(0.0, |of| of.busbw_gb_s));
+                wrong += result.effort.wrong.unwrap_or(0);
+                if !result.effort.first_wrong.is_empty() {
+                    firsts
+                        .push(format!("# wrong: {}: {}", row.key.case, result.effort.first_wrong));
                 }
             }
             println!("{bounds}");
@@ -542,12 +545,17 @@ impl Lines<'_> {
 
     fn unsupported(&mut self, line: Line, reason: String) -> Result<()> {
         println!("# unsupported: {reason}");
-        let row = Row { status: Status::Unsupported, reason, ..self.blank(line, false) };
+        let row = self.row(line, false, Outcome::Unsupported(reason));
         append(self.out, &row)
     }
 
-    /// A row with everything that is known before a line is measured.
-    fn blank(&self, line: Line, is_grouped: bool) -> Row {
+    /// The row of a line that ended so.
+    fn row(
+        &self,
+        line: Line,
+        is_grouped: bool,
+        outcome: Outcome<CollectiveResult>,
+    ) -> CollectiveRow {
         let Lines { arguments, request, launch, name, .. } = self;
         let Line { dtype, op, elements, in_place } = line;
         let (topology, back_end) = (&request.topology, request.back_end);
@@ -556,56 +564,79 @@ impl Lines<'_> {
         let graph = if arguments.graph { "/graph" } else { "" };
         let (dtype, op) = (dtype.name(), op.name());
         let groups = if is_grouped { arguments.groups } else { 0 };
-        Row {
-            schema: SCHEMA,
-            kind: Kind::Allreduce,
-            case: format!("{back_end}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"),
-            emulated: request.placement.emulated,
-            oversubscribed: request.placement.oversubscribed,
-            pinned: back_end.pins() && is_pinned(),
-            host: launch.machine.host.clone(),
-            commit: launch.commit.clone(),
-            started: launch.started.clone(),
-            seed: arguments.seed,
-            transport: back_end.name().into(),
+        let row = CollectiveRow {
+            key: Key {
+                case: format!(
+                    "{back_end}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"
+                ),
+                nodes: topology.nodes(),
+                local_size: topology.local_size(),
+                ranks: topology.ranks(),
+                dtype: dtype.into(),
+                op: op.into(),
+                in_place,
+                size_bytes,
+            },
+            run: Run {
+                emulated: request.placement.emulated,
+                oversubscribed: request.placement.oversubscribed,
+                pinned: back_end.pins() && is_pinned(),
+                host: launch.machine.host.clone(),
+                commit: launch.commit.clone(),
+                started: launch.started.clone(),
+                seed: arguments.seed,
+                transport: back_end.name().into(),
+            },
+            outcome,
             algorithm: name.to_string(),
             groups,
-            nodes: topology.nodes(),
-            local_size: topology.local_size(),
-            ranks: topology.ranks(),
-            dtype: dtype.into(),
-            op: op.into(),
-            in_place,
-            size_bytes,
             tensors: groups.max(1),
             segment_bytes: arguments.cut().segment_bytes,
             packing_bytes: arguments.packing,
             warmup: arguments.warmup_iters,
-            ..Row::default()
-        }
+        };
+        row.rounded()
     }
 }
 
-/// The row of a measured line.
-fn filled(mut row: Row, timed: &Timed, blocks: usize) -> Row {
-    let micros: Vec<f64> = timed.times.iter().map(|time| time.as_nanos() as f64 / 1e3).collect();
-    (row.samples, row.blocks, row.launches) = (micros.len(), blocks, 1);
-    row.stop_reason = "count".into();
-    if let Some(wrong) = &timed.wrong {
-        row.status = if wrong.count > 0 { Status::Wrong } else { Status::Ok };
-        (row.checked, row.wrong) = (blocks, Some(wrong.count));
-        row.first_wrong = wrong.first.clone().unwrap_or_default();
+/// What a measured line came to.
+fn outcome(
+    line: Line,
+    topology: &Topology,
+    timed: &Timed,
+    blocks: usize,
+    bound_us: Option<f64>,
+) -> Outcome<CollectiveResult> {
+    let times: Vec<f64> = timed.times.iter().copied().map(micros).collect();
+    let time = Summary::of(&times);
+    let size_bytes = line.elements * line.dtype.size_bytes();
+    let wrong = timed.wrong.as_ref();
+    let result = CollectiveResult {
+        effort: Effort {
+            samples: times.len(),
+            blocks,
+            launches: 1,
+            stop_reason: "count".into(),
+            checked: wrong.map_or(0, |_| blocks),
+            wrong: wrong.map(|wrong| wrong.count),
+            first_wrong: wrong.and_then(|wrong| wrong.first.clone()).unwrap_or_default(),
+        },
+        times: time.as_ref().map(Times::of),
+        bandwidths: time
+            .as_ref()
+            .and_then(|time| Bandwidths::of(size_bytes, topology.ranks(), time)),
+        enqueued: timed.enqueued.as_ref().map(|enqueued| Enqueued {
+            enqueued: enqueued.launches,
+            graph_nodes: enqueued.nodes,
+            enqueue_us_p50: Summary::of(&enqueued.times_us).map(|time| time.p50),
+        }),
+        context_switches_mean: timed.context_switches,
+        device_us_p50: Summary::of(&timed.device_us).map(|device| device.p50),
+        bound_us,
+    };
+    if wrong.is_some_and(|wrong| wrong.count > 0) {
+        Outcome::Wrong { result, reason: String::new() }
+    } else {
+        Outcome::Ok(result)
     }
-    row.context_switches_mean = timed.context_switches;
-    row.device_us_p50 = Summary::of(&timed.device_us).map(|device| device.p50);
-    if let Some(enqueued) = &timed.enqueued {
-        row.enqueued = Some(enqueued.launches);
-        row.graph_nodes = enqueued.nodes;
-        row.enqueue_us_p50 = Summary::of(&enqueued.times_us).map(|time| time.p50);
-    }
-    if let Some(time) = Summary::of(&micros) {
-        put_times(&mut row, &time);
-        put_bandwidths(&mut row);
-    }
-    rounded(row)
 }

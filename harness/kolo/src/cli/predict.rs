@@ -10,7 +10,7 @@ use results::files::create_folder;
 use results::files::write_whole;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::record::csv_bytes;
-use results::row::{Row, SCHEMA, Status};
+use results::row::{Row, SimulatedStepRow, StepRow};
 use simulator::machine_file::MachineFile;
 use simulator::predict::Prediction;
 
@@ -60,7 +60,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let launch = Launch::now();
     let machine = MachineFile::choose(&arguments.machine)?;
     let rows = read(&arguments.results)?;
-    let largest = rows.iter().map(|row| row.ranks).max().unwrap_or(0);
+    let largest = rows.iter().map(|row| row.key().ranks).max().unwrap_or(0);
     let up_to = arguments.up_to.unwrap_or(4 * largest);
     let out = arguments.out.clone().unwrap_or_else(|| {
         Path::new("results").join(format!("{}-predicted", launch.started.replace(':', "")))
@@ -109,49 +109,44 @@ fn read(folder: &Path) -> Result<Vec<Row>> {
     let mut reader = csv::Reader::from_path(&path).map_err(|error| {
         refuse(format!("{error}; expected a folder of results, as `kolo sweep` leaves it"))
     })?;
-    let again = "if another version has measured it, measure it again";
     let columns = reader.headers().map_err(|error| refuse(error.to_string()))?;
     let missing = NEEDED.iter().filter(|needed| !columns.iter().any(|column| column == **needed));
     let missing: Vec<&str> = missing.copied().collect();
     if !missing.is_empty() {
         return Err(refuse(format!(
-            "columns {} are missing, without which no step can be simulated; {again}",
+            "columns {} are missing, without which no step can be simulated; if another version has \
+             measured it, measure it again",
             missing.join(", ")
         )));
     }
-    let rows: Vec<Row> = (reader.deserialize().collect::<Result<_, _>>())
-        .map_err(|error| refuse(format!("{error}; {again}")))?;
-    match rows.iter().find(|row| row.schema != SCHEMA) {
-        Some(Row { schema, .. }) => Err(refuse(format!(
-            "its rows are of schema {schema}, this kolo reads {SCHEMA}; measure it again"
-        ))),
-        None => Ok(rows),
-    }
+    reader
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .map_err(|error| refuse(format!("{error}; measure it again with this version of kolo")))
 }
 
 /// The fastest setting of each algorithm, measured and predicted.
-fn text(measured: &[Row], predicted: &[Row]) -> String {
-    let fastest = |rows: &[Row], of: &Row| {
-        let alike = rows.iter().filter(|row| {
-            (&row.workload, &row.transport, &row.algorithm, row.ranks)
-                == (&of.workload, &of.transport, &of.algorithm, of.ranks)
-                && (row.status, row.kind) == (Status::Ok, of.kind)
-        });
-        alike.filter_map(|row| row.time_us_p50).min_by(f64::total_cmp)
+fn text(measured: &[Row], predicted: &[SimulatedStepRow]) -> String {
+    let measured: Vec<Setting> = measured.iter().filter_map(Setting::measured).collect();
+    let predicted: Vec<Setting> = predicted.iter().filter_map(Setting::predicted).collect();
+    let fastest = |settings: &[Setting], of: &Setting| {
+        let alike = settings.iter().filter(|setting| setting.of == of.of);
+        alike.map(|setting| setting.time_us).min_by(f64::total_cmp)
     };
     let mut text = String::from(
         "step time of each algorithm's fastest setting (ms)\n\
          workload             transport algorithm               ranks   measured  predicted   error\n",
     );
-    let mut reported: Vec<(&str, &str, &str, usize)> = Vec::new();
-    for row in predicted.iter().filter(|row| row.status == Status::Ok) {
-        let of = (&*row.workload, &*row.transport, &*row.algorithm, row.ranks);
-        let Some(time_us) = fastest(predicted, row).filter(|_| !reported.contains(&of)) else {
+    let mut reported = Vec::new();
+    for setting in &predicted {
+        let Some(time_us) =
+            fastest(&predicted, setting).filter(|_| !reported.contains(&setting.of))
+        else {
             continue;
         };
-        reported.push(of);
-        let (workload, transport, algorithm, ranks) = of;
-        let beside = fastest(measured, row);
+        reported.push(setting.of);
+        let (workload, transport, algorithm, ranks) = setting.of;
+        let beside = fastest(&measured, setting);
         let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));
         let error =
             beside.map_or("-".into(), |us| format!("{:+.1} %", 100.0 * (time_us / us - 1.0)));
@@ -161,4 +156,26 @@ fn text(measured: &[Row], predicted: &[Row]) -> String {
         );
     }
     text
+}
+
+/// The median time of a setting that is right.
+struct Setting<'r> {
+    /// Workload, transport, algorithm and ranks.
+    of: (&'r str, &'r str, &'r str, usize),
+    time_us: f64,
+}
+
+impl Setting<'_> {
+    fn measured(row: &Row) -> Option<Setting<'_>> {
+        let Row::Step(StepRow { setting, outcome, .. }) = row else { return None };
+        let (training, transport) = (&setting.training, &setting.run.transport);
+        let of = (&*training.workload, &**transport, &*training.algorithm, setting.key.ranks);
+        Some(Setting { of, time_us: outcome.right()?.times.time_us_p50 })
+    }
+
+    fn predicted(row: &SimulatedStepRow) -> Option<Setting<'_>> {
+        let SimulatedStepRow { key, training, transport, outcome, .. } = row;
+        let of = (&*training.workload, &**transport, &*training.algorithm, key.ranks);
+        Some(Setting { of, time_us: outcome.right()?.times.time_us_p50 })
+    }
 }

@@ -28,7 +28,7 @@ use results::journal::Journal;
 use results::provenance::Override;
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use results::record::{Earlier, Store, csv_bytes};
-use results::row::{Row, Status};
+use results::row::Status;
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -188,7 +188,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         println!("cases are left ({reason}); go on with --resume");
         return Ok(Exit::Left);
     }
-    Ok(exit(&report.rows))
+    Ok(exit(report.rows.iter().map(|row| {
+        let times = row.outcome.measured().map(|result| &result.times);
+        (row.outcome.status(), times.is_some_and(|times| times.time_us_p50_low.is_some()))
+    })))
 }
 
 /// How this process advises the user: not at all if it is not the first of several.
@@ -212,10 +215,12 @@ fn override_config(
     overrides
 }
 
-fn exit(rows: &[Row]) -> Exit {
-    let bad = |row: &Row| matches!(row.status, Status::Wrong | Status::Failed);
-    let ranked = |row: &Row| row.time_us_p50_low.or(row.rank0_us_p50_low).is_some();
-    match (rows.iter().any(bad), rows.iter().any(ranked)) {
+/// The exit status from how each case ended, and whether its time has an interval.
+fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
+    let bad = |status| matches!(status, Status::Wrong | Status::Failed);
+    let is_bad = cases.clone().any(|(status, _)| bad(status));
+    let is_ranked = { cases }.any(|(_, has_interval)| has_interval);
+    match (is_bad, is_ranked) {
         (true, _) => Exit::Wrong,
         (false, true) => Exit::Right,
         (false, false) => Exit::Inconclusive,
@@ -333,16 +338,15 @@ mod tests {
 
     #[test]
     fn the_exit_status_tells_right_wrong_and_inconclusive() {
-        let row = |status, low| Row { status, time_us_p50_low: low, ..Row::default() };
-        let right = row(Status::Ok, Some(1.0));
-        for (rows, expected) in [
-            (vec![right.clone(), row(Status::Unsupported, None)], Exit::Right),
-            (vec![right.clone(), row(Status::Wrong, Some(1.0))], Exit::Wrong),
-            (vec![right, row(Status::Failed, None)], Exit::Wrong),
-            (vec![row(Status::Ok, None)], Exit::Inconclusive),
-            (vec![row(Status::Unsupported, None)], Exit::Inconclusive),
+        let right = (Status::Ok, true);
+        for (cases, expected) in [
+            (vec![right, (Status::Unsupported, false)], Exit::Right),
+            (vec![right, (Status::Wrong, true)], Exit::Wrong),
+            (vec![right, (Status::Failed, false)], Exit::Wrong),
+            (vec![(Status::Ok, false)], Exit::Inconclusive),
+            (vec![(Status::Unsupported, false)], Exit::Inconclusive),
         ] {
-            assert_eq!(exit(&rows), expected);
+            assert_eq!(exit(cases.into_iter()), expected);
         }
     }
 }

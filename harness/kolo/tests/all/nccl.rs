@@ -11,7 +11,7 @@ mod training;
 mod world;
 
 use algorithms::registry::ALL;
-use results::row::{Row, Status};
+use results::row::CollectiveRow;
 
 use self::world::World;
 
@@ -58,13 +58,16 @@ fn rows_say_what_ran_on_which_gpus() {
     );
     assert_eq!(ended[0].status, Some(0), "{ended:?}");
     let mut reader = csv::Reader::from_path(out).unwrap();
-    let rows: Vec<Row> = reader.deserialize().map(Result::unwrap).collect();
+    let rows: Vec<CollectiveRow> =
+        reader.deserialize().filter_map(|row| CollectiveRow::of(row.unwrap())).collect();
     assert_eq!(rows.len(), 2 * 2);
     for row in &rows {
-        assert_eq!((row.transport.as_str(), row.ranks, row.segment_bytes), ("nccl", 2, 0));
-        assert_eq!((row.status, row.wrong, row.samples, row.blocks), (Status::Ok, Some(0), 3, 3));
-        assert!(row.time_us_p50.is_some() && row.device_us_p50.is_some());
-        assert!(!row.emulated && !row.oversubscribed);
+        let (run, result) = (&row.run, row.outcome.right().unwrap());
+        assert_eq!((&*run.transport, row.key.ranks, row.segment_bytes), ("nccl", 2, 0));
+        let effort = &result.effort;
+        assert_eq!((effort.wrong, effort.samples, effort.blocks), (Some(0), 3, 3));
+        assert!(result.times.is_some() && result.device_us_p50.is_some());
+        assert!(!run.emulated && !run.oversubscribed);
     }
     let provenance = std::fs::read_to_string(world.folder("rows.provenance.json")).unwrap();
     for words in

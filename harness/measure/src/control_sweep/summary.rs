@@ -7,23 +7,18 @@ use algorithms::control::{bitvector, coordinator};
 
 use super::Plan;
 use super::config::{Case, LOCKSTEP, ReadyOrder};
-use results::row::{Row, Status};
+use results::row::{ControlResult, ControlRow};
 
 /// World sizes that Romero et al. speak of, and at which the summary compares.
 const COMPARED_RANKS: [usize; 2] = [6000, 27_600];
 
 /// The summary of all rows.
-pub fn text(plan: &Plan, rows: &[Row]) -> String {
+pub fn text(plan: &Plan, rows: &[ControlRow]) -> String {
     let summary = Summary::new(plan, rows);
     let mut text = String::new();
     summary.tables(&mut text);
-    for row in rows.iter().filter(|row| row.status != Status::Ok) {
-        let status = match row.status {
-            Status::Wrong => "WRONG",
-            Status::Failed => "failed",
-            _ => "unsupported",
-        };
-        let _ = writeln!(text, "{status:<11} {}: {}", row.case, row.reason);
+    for complaint in rows.iter().filter_map(|row| row.outcome.complaint(&row.key.case)) {
+        let _ = writeln!(text, "{complaint}");
     }
     summary.sentences(&mut text);
     text
@@ -32,27 +27,30 @@ pub fn text(plan: &Plan, rows: &[Row]) -> String {
 /// A world size or another condition, and what differs there from the base.
 type Line<'a> = (String, Box<dyn Fn(&mut Case) + 'a>);
 
+/// A row that is right, and its result.
+type Right<'a> = (&'a ControlRow, &'a ControlResult);
+
 struct Summary<'a> {
     plan: &'a Plan,
-    /// Rows that are right, by case.
-    rows: HashMap<&'a str, &'a Row>,
+    /// Rows that are right with their results, by case.
+    rows: HashMap<&'a str, Right<'a>>,
     /// The base of each plane.
     bases: Vec<Case>,
 }
 
 impl<'a> Summary<'a> {
-    fn new(plan: &'a Plan, rows: &'a [Row]) -> Summary<'a> {
-        let right = rows.iter().filter(|row| row.status == Status::Ok);
+    fn new(plan: &'a Plan, rows: &'a [ControlRow]) -> Summary<'a> {
+        let right = |row: &'a ControlRow| Some((&*row.key.case, (row, row.outcome.right()?)));
         let mut bases: Vec<Case> = Vec::new();
         for case in &plan.cases {
             if !bases.iter().any(|base| base.plane == case.plane) {
                 bases.push(case.clone());
             }
         }
-        Summary { plan, rows: right.map(|row| (row.case.as_str(), row)).collect(), bases }
+        Summary { plan, rows: rows.iter().filter_map(right).collect(), bases }
     }
 
-    fn row(&self, case: &Case) -> Option<&'a Row> {
+    fn row(&self, case: &Case) -> Option<Right<'a>> {
         self.rows.get(case.to_string().as_str()).copied()
     }
 
@@ -85,27 +83,32 @@ impl<'a> Summary<'a> {
         self.table(
             "rank 0's time, measured; all ranks in one thread, nothing travels",
             on_ranks(LOCKSTEP),
-            |row| row.rank0_us_p50,
+            rank0_us,
             text,
         );
         self.table(
             &format!("the same in other conditions, {} ranks", base.ranks),
             self.conditions(),
-            |row| row.rank0_us_p50,
+            rank0_us,
             text,
         );
         let first: Line = ("first step".into(), Box::new(|_| ()));
-        self.table("the same when nothing is cached", vec![first], |row| row.first_rank0_us, text);
+        self.table(
+            "the same when nothing is cached",
+            vec![first],
+            |result| result.clock.ranks()?.first_rank0_us,
+            text,
+        );
         self.table(
             &format!("on a network, ASSUMED to take {}; not measured", self.network()),
             on_ranks(LOCKSTEP),
-            |row| row.network_us_p50,
+            |result| Some(result.network.network_us_p50),
             text,
         );
         self.table(
             "wall time on threads, measured",
             on_ranks(transports::threads::NAME),
-            |row| row.time_us_p50,
+            |result| Some(result.clock.steps()?.time_us_p50),
             text,
         );
     }
@@ -150,14 +153,14 @@ impl<'a> Summary<'a> {
         &self,
         title: &str,
         lines: Vec<Line>,
-        value: fn(&Row) -> Option<f64>,
+        value: fn(&ControlResult) -> Option<f64>,
         text: &mut String,
     ) {
         let known = lines.into_iter().filter_map(|(label, change)| {
             let of = |base: &Case| {
                 let mut case = base.clone();
                 change(&mut case);
-                self.row(&case).and_then(value)
+                self.row(&case).and_then(|(_, result)| value(result))
             };
             let values: Vec<Option<f64>> = self.bases.iter().map(of).collect();
             values.iter().any(Option::is_some).then_some((label, values))
@@ -205,15 +208,15 @@ impl<'a> Summary<'a> {
             alike == *base
         };
         let rows = self.plan.cases.iter().filter(other).filter_map(|case| self.row(case));
-        let mut points: Vec<(&Row, f64)> =
-            rows.filter_map(|row| Some((row, row.rank0_us_p50?))).collect();
-        points.sort_by_key(|(row, _)| row.ranks * row.tensors);
+        let mut points: Vec<(&ControlRow, f64)> =
+            rows.filter_map(|(row, result)| Some((row, rank0_us(result)?))).collect();
+        points.sort_by_key(|(row, _)| row.key.ranks * row.tensors);
         let fitted: Vec<(f64, f64)> =
-            points.iter().map(|(row, us)| ((row.ranks * row.tensors) as f64, *us)).collect();
+            points.iter().map(|(row, us)| ((row.key.ranks * row.tensors) as f64, *us)).collect();
         let Some(exponent) = exponent(&fitted) else { return };
         let list = points
             .iter()
-            .map(|(row, us)| format!("{} x {}: {} us", row.ranks, row.tensors, micros(*us)));
+            .map(|(row, us)| format!("{} x {}: {} us", row.key.ranks, row.tensors, micros(*us)));
         let _ = writeln!(
             text,
             "{}: rank 0's time grows as (ranks x tensors)^{exponent:.2}, fitted over {} points ({})",
@@ -225,7 +228,7 @@ impl<'a> Summary<'a> {
 
     /// How little rank 0's time depends on the number of ranks.
     fn flatness(&self, base: &Case, text: &mut String) {
-        let of = |ranks| self.row(&Case { ranks, ..base.clone() })?.rank0_us_p50;
+        let of = |ranks| rank0_us(self.row(&Case { ranks, ..base.clone() })?.1);
         let ranks = self.ranks(LOCKSTEP);
         let points: Vec<(f64, f64)> =
             ranks.into_iter().filter_map(|ranks| Some((ranks as f64, of(ranks)?))).collect();
@@ -245,16 +248,17 @@ impl<'a> Summary<'a> {
         );
     }
 
-    fn compared(&self, star: &Row, bits: &Row, text: &mut String) {
-        let Some((star_us, bits_us)) = star.rank0_us_p50.zip(bits.rank0_us_p50) else { return };
-        let with_network =
-            |row: &Row| row.rank0_us_p50.unwrap_or(0.0) + row.network_us_p50.unwrap_or(0.0);
-        let (star_all, bits_all) = (with_network(star), with_network(bits));
+    fn compared(&self, (star, star_result): Right, (bits, bits_result): Right, text: &mut String) {
+        let Some((star_us, bits_us)) = rank0_us(star_result).zip(rank0_us(bits_result)) else {
+            return;
+        };
+        let star_all = star_us + star_result.network.network_us_p50;
+        let bits_all = bits_us + bits_result.network.network_us_p50;
         let _ = writeln!(
             text,
             "at {} ranks: {} {} us, {} {} us, ratio {} (rank 0's time, measured); with the assumed \
              network {} and {} us, ratio {}",
-            star.ranks,
+            star.key.ranks,
             star.control_plane,
             micros(star_us),
             bits.control_plane,
@@ -265,6 +269,11 @@ impl<'a> Summary<'a> {
             micros(star_all / bits_all),
         );
     }
+}
+
+/// Rank 0's time, where ranks ran one after the other.
+fn rank0_us(result: &ControlResult) -> Option<f64> {
+    Some(result.clock.ranks()?.rank0_us_p50)
 }
 
 /// The slope of a straight line through the logarithms, by least squares; none below two places.
@@ -294,6 +303,11 @@ mod tests {
 
     use super::*;
     use crate::control_sweep::config::Config;
+    use crate::control_sweep::tabulate::row_of;
+    use results::provenance::Launch;
+    use results::row::{
+        AssumedNetwork, Clock, Effort, Negotiation, Outcome, RankTimes, ThreadTimes, Times,
+    };
 
     #[test]
     fn an_exponent_is_a_slope() {
@@ -320,23 +334,31 @@ mod tests {
                 "coordinator" => (case.ranks * tensors) as f64 / 1e3,
                 _ => 2.0,
             };
-            Row {
-                case: case.to_string(),
-                control_plane: case.plane.clone(),
-                ranks: case.ranks,
-                tensors,
-                rank0_us_p50: (case.transport == LOCKSTEP).then_some(us),
-                time_us_p50: (case.transport != LOCKSTEP).then_some(us * 100.0),
-                network_us_p50: Some(8.0),
-                ..Row::default()
-            }
+            let clock = if case.transport == LOCKSTEP {
+                Clock::Lockstep(RankTimes { rank0_us_p50: us, ..RankTimes::default() })
+            } else {
+                let times = Times { time_us_p50: us * 100.0, ..Times::default() };
+                Clock::Threads(ThreadTimes { times, ..ThreadTimes::default() })
+            };
+            let result = ControlResult {
+                effort: Effort::default(),
+                clock,
+                negotiation: Negotiation::default(),
+                network: AssumedNetwork { network_us_p50: 8.0, ..AssumedNetwork::default() },
+                context_switches_mean: None,
+                cycles_p50: 1.0,
+                idle_cycles_p50: 0.0,
+                messages_p50: 1.0,
+            };
+            let case_name = case.to_string();
+            let outcome = if case_name.contains("coordinator") && case_name.contains("miss-0.1") {
+                Outcome::Wrong { result, reason: "step 3: rank 1".into() }
+            } else {
+                Outcome::Ok(result)
+            };
+            row_of(&plan, case, &Launch::default(), outcome)
         };
-        let mut rows: Vec<Row> = plan.cases.iter().map(row).collect();
-        let wrong = rows
-            .iter_mut()
-            .find(|row| row.case.contains("coordinator") && row.case.contains("miss-0.1"));
-        let wrong = wrong.unwrap();
-        (wrong.status, wrong.reason) = (Status::Wrong, "step 3: rank 1".into());
+        let rows: Vec<ControlRow> = plan.cases.iter().map(row).collect();
         let text = text(&plan, &rows);
         for expected in [
             "synthetic-32: 32 tensors, all ready at once on every rank; per step, median in us\n",

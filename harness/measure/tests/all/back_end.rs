@@ -10,10 +10,11 @@ use measure::back_ends;
 use measure::config::Config;
 use measure::plan::Plan;
 use results::provenance::Launch;
+use results::row::Outcome;
 use training::back_end::{BackEnd, LocalRanks, RankKind, Shares};
 use training::engine::{self, RankMemory};
 use training::job::Job;
-use training::outcome::{BackEndError, EngineError, Outcome};
+use training::outcome::{self, BackEndError, EngineError};
 use transports::data_plane::DataPlane;
 use transports::transport::{
     Collective, MessageChannel, NonblockingBarrier, Transport, TransportError,
@@ -56,11 +57,15 @@ impl LocalRanks for OneRank {
         Shares { emulated: false, oversubscribed: false }
     }
 
-    fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
+    fn run(
+        &mut self,
+        job: &Job,
+        memories: &mut [RankMemory],
+    ) -> Result<outcome::Outcome, EngineError> {
         let all_reduce = |fusion_buffer| job.data_plane.on(Alone, job.sizes, fusion_buffer);
         let log = engine::run_rank(job, 0, all_reduce, (Alone, Alone, Alone), &mut memories[0])?;
         let wrong = engine::check(job, &log, memories.iter().enumerate());
-        Ok(Outcome { ranks: vec![log], negotiated: job.negotiates()?, wrong })
+        Ok(outcome::Outcome { ranks: vec![log], negotiated: job.negotiates()?, wrong })
     }
 }
 
@@ -151,16 +156,17 @@ fn a_back_end_is_one_file_and_one_line() {
     std::fs::write(&path, text).unwrap();
     let plan = Plan::new(Config::read(&path).unwrap(), workload(12));
     let (alone, too_many): (Vec<_>, Vec<_>) =
-        rows(plan).into_iter().partition(|row| row.ranks == 1);
+        rows(plan).into_iter().partition(|row| row.setting.key.ranks == 1);
     assert_eq!((alone.len(), too_many.len()), (4, 4));
     for row in alone {
-        assert_eq!(row.transport, "loopback");
-        assert_eq!((row.status, row.wrong), (results::row::Status::Ok, Some(0)), "{}", row.reason);
-        assert!(row.time_us_p50.is_some_and(|us| us >= 500.0), "{:?}", row.time_us_p50);
+        assert_eq!(row.setting.run.transport, "loopback");
+        let result = row.outcome.right().unwrap_or_else(|| panic!("{:?}", row.outcome));
+        assert_eq!(result.effort.wrong, Some(0));
+        assert!(result.times.time_us_p50 >= Some(500.0), "{:?}", result.times);
     }
     for row in too_many {
-        assert_eq!(row.status, results::row::Status::Unsupported);
-        assert!(row.reason.contains("has one rank, not 2"), "{}", row.reason);
+        let Outcome::Unsupported(reason) = &row.outcome else { panic!("{:?}", row.outcome) };
+        assert!(reason.contains("has one rank, not 2"), "{reason}");
     }
 }
 

@@ -7,7 +7,7 @@ use measure::plan::Plan;
 use measure::sweep::Course;
 use results::provenance::{Launch, Provenance};
 use results::record::{Earlier, Store};
-use results::row::{Row, Status};
+use results::row::{Outcome, Status, StepRow};
 use transports::data_plane::DataPlane;
 use workloads::workload::{Gradient, Workload};
 
@@ -27,7 +27,7 @@ pub fn workload(count: usize) -> Workload {
 }
 
 /// What a sweep brings.
-pub fn rows(mut plan: Plan) -> Vec<Row> {
+pub fn rows(mut plan: Plan) -> Vec<StepRow> {
     let mut local = Local::open(&mut plan, &mut Launch::now()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let provenance = Provenance::new(&plan, Launch::now());
@@ -69,10 +69,11 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     broken.steps.pop();
     choices[0].schedule = Box::new(broken);
     let rows = rows(plan);
-    assert_eq!((rows[0].status, rows[0].wrong), (Status::Ok, Some(0)));
-    assert_eq!(rows[1].status, Status::Wrong);
-    assert!(rows[1].wrong > Some(100), "{:?}", rows[1].wrong);
-    assert!(rows[1].first_wrong.starts_with("rank 1, element 0: got "), "{}", rows[1].first_wrong);
+    assert_eq!(rows[0].outcome.right().unwrap().effort.wrong, Some(0));
+    let Outcome::Wrong { result, .. } = &rows[1].outcome else { panic!("{:?}", rows[1]) };
+    let effort = &result.effort;
+    assert!(effort.wrong > Some(100), "{:?}", effort.wrong);
+    assert!(effort.first_wrong.starts_with("rank 1, element 0: got "), "{}", effort.first_wrong);
     let text = measure::summary::text(&rows);
     assert!(text.contains("WRONG       threads/3x1/bitvector/tree/1MiB/0.5ms"), "{text}");
 }
@@ -110,14 +111,19 @@ fn rows_tell_the_options() {
     let text = measure::summary::text(&rows);
     assert!(text.contains("; 3 backward passes per step, f32 cast to fp16, "), "{text}");
     for row in rows {
-        assert_eq!((row.status, row.wrong), (Status::Ok, Some(0)), "{}", row.reason);
-        assert_eq!((row.dtype.as_str(), row.size_bytes), ("f32", 2 * elements));
-        assert_eq!((row.groups, row.grouping.as_str()), (12, "layers"));
-        assert_eq!((row.compression.as_str(), row.backward_passes_per_step), ("fp16", Some(3)));
-        assert_eq!(row.gradient_predivide_factor, Some(2.0));
-        assert!(row.compression_us_p50 > Some(0.0) && row.aggregation_us_p50 > Some(0.0));
-        let (bound, added) = (row.bound_us.unwrap(), row.aggregation_us_p50.unwrap());
-        assert!((bound - 8500.0 - added).abs() < 0.01, "{bound} us");
+        let StepRow { setting, outcome, bound_us } = row;
+        assert_eq!(outcome.status(), Status::Ok, "{}", outcome.reason());
+        assert_eq!((setting.key.dtype.as_str(), setting.key.size_bytes), ("f32", 2 * elements));
+        let (training, framework) = (&setting.training, &setting.framework);
+        assert_eq!((training.groups, framework.grouping.as_str()), (12, "layers"));
+        assert_eq!(training.compression, "fp16");
+        assert_eq!(training.backward_passes_per_step, Some(3));
+        assert_eq!(framework.gradient_predivide_factor, Some(2.0));
+        let result = outcome.right().unwrap();
+        assert_eq!(result.effort.wrong, Some(0));
+        assert!(result.compression_us_p50 > Some(0.0));
+        let added = result.aggregation_us_p50.filter(|&added| added > 0.0).unwrap();
+        assert!((bound_us - 8500.0 - added).abs() < 0.01, "{bound_us} us");
     }
 }
 

@@ -8,7 +8,7 @@ use algorithms::control::{DataType, ReduceOp};
 use super::{Arguments, Process, Request};
 use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::Launch;
-use results::row::Row;
+use results::row::CollectiveResult;
 use results::units::bus_factor;
 
 /// What is measured, by whom.
@@ -110,23 +110,29 @@ pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
     format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
 }
 
-pub fn row_body(row: &Row) -> String {
+pub fn row_body(result: &CollectiveResult) -> String {
     let value = |value: Option<f64>, width| {
         value.map_or_else(|| format!("{:>width$}", "N/A"), |value| number(value, width))
     };
-    let wrong = row.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
+    let wrong = result.effort.wrong.map_or("N/A".into(), |wrong| wrong.to_string());
+    let bandwidths = result.bandwidths.as_ref();
     format!(
         "  {}  {}  {}  {wrong:>6}",
-        value(row.time_us_p50, 7),
-        value(row.algbw_gb_s, 6),
-        value(row.busbw_gb_s, 6)
+        value(time_us(result), 7),
+        value(bandwidths.map(|of| of.algbw_gb_s), 6),
+        value(bandwidths.map(|of| of.busbw_gb_s), 6)
     )
 }
 
+fn time_us(result: &CollectiveResult) -> Option<f64> {
+    result.times.as_ref().map(|times| times.time_us_p50)
+}
+
 /// The bound, and how much of it was reached.
-pub fn bound_body(row: &Row) -> String {
-    let share = row.bound_us.zip(row.time_us_p50).map_or(0.0, |(bound, time)| bound / time);
-    format!("  {}  {share:>5.2}", number(row.bound_us.unwrap_or(0.0), 7))
+pub fn bound_body(result: &CollectiveResult) -> String {
+    let bound_us = result.bound_us;
+    let share = bound_us.zip(time_us(result)).map_or(0.0, |(bound, time)| bound / time);
+    format!("  {}  {share:>5.2}", number(bound_us.unwrap_or(0.0), 7))
 }
 
 /// What the host does for the rows of a table, where it puts work on GPUs' streams.
@@ -138,10 +144,11 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn add(&mut self, row: &Row) {
-        self.launches.extend(row.enqueued);
-        self.nodes.extend(row.graph_nodes);
-        self.times_us.extend(row.enqueue_us_p50);
+    pub fn add(&mut self, result: &CollectiveResult) {
+        let Some(enqueued) = &result.enqueued else { return };
+        self.launches.insert(enqueued.enqueued);
+        self.nodes.extend(enqueued.graph_nodes);
+        self.times_us.extend(enqueued.enqueue_us_p50);
     }
 
     /// Over all rows; none where there are no streams.
@@ -173,6 +180,7 @@ fn number(value: f64, width: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::row::{Bandwidths, Effort, Times};
 
     /// nccl-tests' sample line, made from the same formats.
     #[test]
@@ -194,14 +202,17 @@ mod tests {
 
     #[test]
     fn a_row_lines_up_with_the_header() {
-        let row = Row {
-            time_us_p50: Some(41.23),
-            algbw_gb_s: Some(25.43),
-            busbw_gb_s: Some(44.5),
-            wrong: Some(0),
-            ..Row::default()
+        let result = CollectiveResult {
+            effort: Effort { wrong: Some(0), ..Effort::default() },
+            times: Some(Times { time_us_p50: 41.23, ..Times::default() }),
+            bandwidths: Some(Bandwidths {
+                algbw_gb_s: 25.43,
+                busbw_gb_s: 44.5,
+                ..Bandwidths::default()
+            }),
+            ..CollectiveResult::default()
         };
-        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&row);
+        let line = row_head(262144, DataType::F32, ReduceOp::Sum) + &row_body(&result);
         assert_eq!(
             line,
             "     1048576        262144     float     sum      -1    41.23   25.43   44.50       0"

@@ -66,7 +66,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     print!("{summary}{figures}");
     println!("results in {}", store.folder().display());
-    Ok(exit(&rows))
+    Ok(exit(rows.iter().map(|row| {
+        let has_interval = row.outcome.measured().is_some_and(|result| result.clock.has_interval());
+        (row.outcome.status(), has_interval)
+    })))
 }
 
 /// Tells the user of Horovod's variables that are set and do not count.

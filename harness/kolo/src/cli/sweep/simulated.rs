@@ -8,7 +8,7 @@ use crate::cli::{Exit, plot, usage};
 use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
-use results::row::{Row, Status};
+use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
 use simulator::config::Config;
 use simulator::sweep::Plan;
 use simulator::{claims, crossover, summary, tabulate};
@@ -42,15 +42,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
     let progress = progress(&plan);
     let cases = plan.run(|| progress.inc(1));
-    let mut rows = tabulate::rows(&plan, &cases);
-    if let Some(crossover) = &plan.config.crossover {
-        rows.extend(crossover::rows(crossover, &plan.machine, || progress.inc(1)));
-    }
+    let steps = tabulate::rows(&plan, &cases);
+    let crossover = plan.config.crossover.as_ref();
+    let collectives = crossover.map_or(Vec::new(), |crossover| {
+        crossover::rows(crossover, &plan.machine, || progress.inc(1))
+    });
     progress.finish_and_clear();
+    let mut text = summary::text(&plan, &steps);
+    let ended: Vec<(Status, bool)> = ended(&steps, &collectives).collect();
+    let collectives = collectives.into_iter().map(Row::SimulatedCollective);
+    let rows = steps.into_iter().map(Row::SimulatedStep).chain(collectives);
     // A run that was cut while it wrote has the first of the same rows.
-    let missing: Vec<Row> = rows.iter().skip(earlier.rows.len()).cloned().collect();
+    let missing: Vec<Row> = rows.skip(earlier.rows.len()).collect();
     store.append_rows(&missing)?;
-    let mut text = summary::text(&plan, &rows);
     if !plan.config.claim.is_empty() {
         let compared = claims::compare(&plan).map_err(|error| refuse(error.to_string()))?;
         store.write_whole("claims.csv", &csv_bytes(&compared, true))?;
@@ -69,10 +73,20 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     print!("{text}{figures}");
     println!("results in {}", store.folder().display());
-    // That there is no such schedule for a world is an answer.
-    let failed: Vec<Row> =
-        rows.into_iter().filter(|row| row.status != Status::Unsupported).collect();
-    Ok(exit(&failed))
+    Ok(exit(ended.into_iter()))
+}
+
+/// How each case ended that there is. That there is no such schedule for a world is an answer.
+fn ended<'r>(
+    steps: &'r [SimulatedStepRow],
+    collectives: &'r [SimulatedCollectiveRow],
+) -> impl Iterator<Item = (Status, bool)> + 'r {
+    let steps = steps.iter().map(|row| {
+        let times = row.outcome.measured().map(|result| &result.times);
+        (row.outcome.status(), times.is_some_and(|times| times.time_us_p50_low.is_some()))
+    });
+    let collectives = collectives.iter().map(|row| (row.outcome.status(), false));
+    steps.chain(collectives).filter(|(status, _)| *status != Status::Unsupported)
 }
 
 fn units(plan: &Plan) -> usize {

@@ -1,5 +1,6 @@
 //! `kolo` on a library that poses as NVIDIA's driver.
 
+use results::row::CollectiveRow;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -61,11 +62,15 @@ fn collectives_are_captured_once_and_launched_as_graphs() {
     let judged = stdout.matches("# Out of bounds values : 0 OK").count();
     assert_eq!(judged, algorithms::registry::ALL.len(), "{stdout}");
     let mut reader = csv::Reader::from_path(&rows).unwrap();
-    let all: Vec<results::row::Row> = reader.deserialize().map(Result::unwrap).collect();
-    for row in all.iter().filter(|row| row.reason.is_empty()) {
-        assert!(row.case.ends_with("/graph") && row.enqueue_us_p50.is_some(), "{}", row.case);
+    let all: Vec<CollectiveRow> =
+        reader.deserialize().filter_map(|row| CollectiveRow::of(row.unwrap())).collect();
+    for row in all.iter().filter(|row| row.outcome.reason().is_empty()) {
+        let result = row.outcome.right().unwrap();
+        let (case, enqueued) = (&row.key.case, result.enqueued.as_ref().unwrap());
+        assert!(case.ends_with("/graph") && enqueued.enqueue_us_p50.is_some(), "{case}");
         // Events are no nodes.
-        assert_eq!((row.graph_nodes, row.wrong), (row.enqueued, Some(0)), "{}", row.case);
+        assert_eq!(enqueued.graph_nodes, Some(enqueued.enqueued), "{case}");
+        assert_eq!(result.effort.wrong, Some(0), "{case}");
     }
     let (status, stdout, _) = bench(&folder, "wrong", &["--graph"]);
     assert_eq!(status, Some(1), "{stdout}");
@@ -204,12 +209,14 @@ fn what_is_emulated_says_so_and_has_no_times() {
     );
     assert!(said.contains("N/A"), "{said}");
     let mut reader = csv::Reader::from_path(&rows).unwrap();
-    let all: Vec<results::row::Row> = reader.deserialize().map(Result::unwrap).collect();
+    let all: Vec<CollectiveRow> =
+        reader.deserialize().filter_map(|row| CollectiveRow::of(row.unwrap())).collect();
     assert_eq!(all.len(), 2 * 2 * 2);
     for row in all {
-        assert_eq!((row.transport.as_str(), row.emulated, row.wrong), ("cuda", true, Some(0)));
-        assert_eq!((row.time_us_p50, row.device_us_p50, row.busbw_gb_s), (None, None, None));
-        assert_eq!(row.samples, 0);
+        let result = row.outcome.right().unwrap();
+        assert_eq!((row.run.transport.as_str(), row.run.emulated), ("cuda", true));
+        assert_eq!((&result.times, &result.bandwidths, result.device_us_p50), (&None, &None, None));
+        assert_eq!((result.effort.samples, result.effort.wrong), (0, Some(0)));
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use results::row::{Row, Status};
+use results::row::{Status, StepRow, StepSetting};
 
 use crate::cuda::driver::{folder, kolo};
 
@@ -43,7 +43,7 @@ fn sweep(
     posing: &str,
     more: &[(&str, &str)],
     words: &[&str],
-) -> Option<(Option<i32>, String, Vec<Row>)> {
+) -> Option<(Option<i32>, String, Vec<StepRow>)> {
     let (library, place) = (folder()?, tempfile::tempdir().unwrap());
     let (path, out) = (config(place.path(), more), place.path().join("out"));
     let fixed = ["sweep", path.to_str().unwrap(), "--no-figures", "--out", out.to_str().unwrap()];
@@ -59,7 +59,9 @@ fn sweep(
         assert!(reported.status.success(), "{}", text(&reported.stderr));
     }
     let rows = csv::Reader::from_path(out.join("rows.csv"));
-    let rows = rows.map_or(Vec::new(), |mut file| file.deserialize().map(Result::unwrap).collect());
+    let rows = rows.map_or(Vec::new(), |mut file| {
+        file.deserialize().filter_map(|row| StepRow::of(row.unwrap())).collect()
+    });
     Some((output.status.code(), said, rows))
 }
 
@@ -70,15 +72,17 @@ fn sweeps_train_on_gpus_and_say_where() {
     assert_eq!(rows.len(), 16, "{said}");
     assert!(said.contains("GPU 1: a processor that poses"), "{said}");
     for row in rows {
-        assert_eq!((row.status, row.wrong), (Status::Ok, Some(0)), "{}: {}", row.case, row.reason);
-        assert_eq!((row.transport.as_str(), row.size_bytes), ("cuda", 2 * 1308), "{}", row.case);
-        assert_eq!(row.emulated, row.nodes == 2, "{}: two nodes are posed", row.case);
-        assert_eq!(row.oversubscribed, row.ranks == 4, "{}: there are two GPUs", row.case);
+        let (case, StepSetting { key, run, .. }) = (row.case(), &row.setting);
+        let result = row.outcome.right().unwrap_or_else(|| panic!("{case}: {:?}", row.outcome));
+        assert_eq!(result.effort.wrong, Some(0), "{case}");
+        assert_eq!((run.transport.as_str(), key.size_bytes), ("cuda", 2 * 1308), "{case}");
+        assert_eq!(run.emulated, key.nodes == 2, "{case}: two nodes are posed");
+        assert_eq!(run.oversubscribed, key.ranks == 4, "{case}: there are two GPUs");
         // Two passes and the optimizer, in kernels that keep the time.
-        assert!(row.device_us_p50 >= Some(5200.0), "{}: {:?}", row.case, row.device_us_p50);
-        assert!(row.time_us_p50 >= Some(5000.0), "{}: {:?}", row.case, row.time_us_p50);
-        assert!(row.data_us_p50 > Some(0.0) && row.packing_us_p50 > Some(0.0), "{}", row.case);
-        assert!(row.aggregation_us_p50 > Some(0.0), "{}", row.case);
+        assert!(result.device_us_p50 >= Some(5200.0), "{case}: {:?}", result.device_us_p50);
+        assert!(result.times.time_us_p50 >= 5000.0, "{case}: {:?}", result.times);
+        assert!(result.data_us_p50 > 0.0 && result.packing_us_p50 > 0.0, "{case}");
+        assert!(result.aggregation_us_p50 > Some(0.0), "{case}");
     }
 }
 
@@ -87,7 +91,7 @@ fn a_copy_that_loses_a_byte_is_a_wrong_row() {
     let few = [("\"2x2\"", "\"1x3\""), ("\"bitvector\", \"ddp\"", "\"bitvector\"")];
     let Some((status, said, rows)) = sweep("wrong", &few, &[]) else { return };
     assert_eq!(status, Some(1), "{said}");
-    assert!(rows.iter().any(|row| row.status == Status::Wrong), "{said}");
+    assert!(rows.iter().any(|row| row.outcome.status() == Status::Wrong), "{said}");
 }
 
 #[test]

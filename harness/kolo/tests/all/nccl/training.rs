@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use results::row::{Row, Status};
+use results::row::{Status, StepRow, StepSetting};
 use transports::mpi::library;
 
 use crate::nccl::preflight::{APART, UNLIKE};
@@ -60,9 +60,11 @@ fn sweep_with(world: &World, ranks: usize, config: &str, more: &[&str]) -> Ended
     world.ended(command)
 }
 
-fn rows(folder: &Path) -> Vec<Row> {
+fn rows(folder: &Path) -> Vec<StepRow> {
     let file = csv::Reader::from_path(folder.join("out/rows.csv"));
-    file.map_or(Vec::new(), |mut file| file.deserialize().map(Result::unwrap).collect())
+    file.map_or(Vec::new(), |mut file| {
+        file.deserialize().filter_map(|row| StepRow::of(row.unwrap())).collect()
+    })
 }
 
 /// A world where there is a compiler; the launcher's options are Open MPI's.
@@ -78,11 +80,13 @@ fn sweeps_train_over_nccl_and_say_where() {
     let rows = rows(&world.folder(""));
     assert_eq!(rows.len(), 2 * 2 * 6 * 2, "{ended:?}");
     for row in rows {
-        assert_eq!((row.status, row.wrong), (Status::Ok, Some(0)), "{}: {}", row.case, row.reason);
-        assert_eq!((row.transport.as_str(), row.size_bytes), ("nccl", 2 * 1308), "{}", row.case);
-        assert_eq!((row.emulated, row.oversubscribed), (row.nodes == 2, false), "{}", row.case);
-        assert!(row.device_us_p50 >= Some(2500.0), "{}: {:?}", row.case, row.device_us_p50);
-        assert!(row.data_us_p50 > Some(0.0) && row.aggregation_us_p50 > Some(0.0), "{}", row.case);
+        let (case, StepSetting { key, run, .. }) = (row.case(), &row.setting);
+        let result = row.outcome.right().unwrap_or_else(|| panic!("{case}: {:?}", row.outcome));
+        assert_eq!(result.effort.wrong, Some(0), "{case}");
+        assert_eq!((run.transport.as_str(), key.size_bytes), ("nccl", 2 * 1308), "{case}");
+        assert_eq!((run.emulated, run.oversubscribed), (key.nodes == 2, false), "{case}");
+        assert!(result.device_us_p50 >= Some(2500.0), "{case}: {:?}", result.device_us_p50);
+        assert!(result.data_us_p50 > 0.0 && result.aggregation_us_p50 > Some(0.0), "{case}");
     }
     let provenance = fs::read_to_string(world.folder("out/provenance.json")).unwrap();
     for words in [
@@ -109,7 +113,7 @@ fn cases_over_nccl_and_on_this_machines_gpus_go_together() {
     assert_eq!(ended.status, Some(0), "{ended:?}");
     let rows = rows(&world.folder(""));
     assert_eq!(rows.len(), 2 * 12);
-    assert!(rows.iter().all(|row| (row.status, row.wrong) == (Status::Ok, Some(0))), "{ended:?}");
+    assert!(rows.iter().all(|row| row.outcome.status() == Status::Ok), "{ended:?}");
 }
 
 #[test]
@@ -120,7 +124,10 @@ fn what_does_not_fit_on_a_gpu_is_unsupported_with_the_figures() {
     let ended = sweep(&world, 2, &CONFIG.replace("list.csv", "large.csv"));
     assert_eq!(ended.status, Some(3), "{ended:?}");
     let words = "has 1000 MB free, and the gradients and fusion buffers of 1 ranks there take 3";
-    assert!(rows(&world.folder("")).iter().all(|row| row.reason.contains(words)), "{ended:?}");
+    assert!(
+        rows(&world.folder("")).iter().all(|row| row.outcome.reason().contains(words)),
+        "{ended:?}"
+    );
 }
 
 #[test]
@@ -148,7 +155,10 @@ fn what_nccl_does_wrong_in_training_is_found_out() {
     let world = world.with("POSING_NCCL", "lost=1");
     let ended = sweep(&world, 2, &one);
     assert_eq!(ended.status, Some(1), "{ended:?}");
-    assert!(rows(&world.folder("")).iter().any(|row| row.status == Status::Wrong), "{ended:?}");
+    assert!(
+        rows(&world.folder("")).iter().any(|row| row.outcome.status() == Status::Wrong),
+        "{ended:?}"
+    );
     for (wrong, expected) in [
         ("error=1", "kolo: rank 1 gave up: NCCL: rank 1: "),
         ("kill=1", "process 1 is gone; the job ends here"),

@@ -1,0 +1,165 @@
+//! One block of a case: the lines that it adds to the files of samples, messages and ranks.
+
+use serde::{Deserialize, Serialize};
+
+use crate::statistics::Summary;
+
+/// The measurements of one block of one case.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Block {
+    /// One per step.
+    pub samples: Vec<Sample>,
+    /// One per allreduce.
+    pub messages: Vec<Message>,
+    /// One per rank.
+    pub ranks: Vec<RankBlock>,
+    /// The negotiation of each cycle, in nanoseconds; see [`Sample::negotiation_us`].
+    pub latencies: Option<Histogram>,
+}
+
+/// Latencies in nanoseconds, to three digits.
+pub type Histogram = hdrhistogram::Histogram<u64>;
+
+/// An empty histogram.
+pub fn histogram() -> Histogram {
+    Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
+}
+
+/// Summarises one number over all samples of some blocks; `None` if there is no sample.
+pub fn summary(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<Summary> {
+    let values: Vec<f64> = blocks.iter().flat_map(|block| &block.samples).map(value).collect();
+    Summary::of(&values)
+}
+
+/// One rank in one block.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RankBlock {
+    /// The case's name.
+    pub case: String,
+    /// Each case once per block.
+    pub block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
+    pub launch: usize,
+    /// World size.
+    pub ranks: usize,
+    /// The rank.
+    pub rank: usize,
+    /// Its node.
+    pub node: usize,
+    /// Steps that count.
+    pub steps: usize,
+    /// Median of its steps' times.
+    pub time_us_p50: f64,
+    /// The longest.
+    pub time_us_max: f64,
+    /// Median of its time in allreduces.
+    pub data_us_p50: f64,
+    /// Every step's time, in order, separated by spaces: of all ranks, or where there are more than 256 of
+    /// the 8 with the largest median.
+    pub times_us: String,
+}
+
+/// One training step; what ranks differ in is the maximum over them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sample {
+    /// The case's name.
+    pub case: String,
+    /// Each case once per block.
+    pub block: usize,
+    /// Runs of the program that have worked on this folder, from 1.
+    pub launch: usize,
+    /// Position of the case within the block.
+    pub order: usize,
+    /// Steps that count, from 0; the last one of a block completes it.
+    pub step: usize,
+    /// From its beginning to the end of the optimizer.
+    pub time_us: f64,
+    /// The same by the clocks of devices, where ranks train on some.
+    pub device_us: Option<f64>,
+    /// In the control plane, over all cycles of the step: of each cycle what the rank needed that
+    /// came last, and so waited for nobody.
+    pub negotiation_us: f64,
+    /// In the control plane, waiting for the rank that came last, over all cycles of the step: of
+    /// each cycle what the rank waited that came first.
+    pub wait_us: f64,
+    /// In allreduces, packing included.
+    pub data_us: f64,
+    /// Copying into and out of the fusion buffer.
+    pub packing_us: f64,
+    /// Casting gradients to what travels, and results back.
+    pub compression_us: f64,
+    /// Adding up the gradients of several backward passes, and dividing the result.
+    pub aggregation_us: f64,
+    /// Cycles of rank 0.
+    pub cycles: usize,
+    /// Those after which there was nothing to do.
+    pub idle_cycles: usize,
+    /// Allreduces.
+    pub messages: usize,
+    /// Bytes of control messages, sent by all ranks together.
+    pub control_bytes: usize,
+    /// From the moment in which a gradient became ready to the beginning of its cycle: the mean, on rank 0.
+    pub cycle_wait_us: f64,
+    /// Cycles in which rank 0 was asked.
+    pub slow_cycles: usize,
+    /// Gradients that were cached when rank 0 drained its queue.
+    pub hits: usize,
+    /// Gradients that were not.
+    pub misses: usize,
+    /// Gradients that were cached in another shape or type.
+    pub invalid: usize,
+    /// Responses that had to make room in the cache.
+    pub evictions: usize,
+    /// Messages that hold no more because nothing else was ready.
+    pub stop_empty: usize,
+    /// Messages that hold no more because of the threshold.
+    pub stop_threshold: usize,
+    /// Messages that hold no more because what else was ready is of another kind.
+    pub stop_unlike: usize,
+    /// Messages that hold no more because groups are not fused.
+    pub stop_group: usize,
+    /// Messages that are never fused with others.
+    pub stop_alone: usize,
+    /// Control messages, sent by all ranks together.
+    pub control_messages: usize,
+    /// Control messages that rank 0 sent.
+    pub rank0_sent: usize,
+    /// Control messages that rank 0 got.
+    pub rank0_received: usize,
+    /// Bytes of those two.
+    pub rank0_bytes_wire: usize,
+    /// Bytes of control messages in our format, bits apart, sent by all ranks together.
+    pub bytes_wire: usize,
+    /// Bytes that Horovod would have sent in their place.
+    pub bytes_horovod: usize,
+    /// Bytes of all ranks' bit vectors.
+    pub bits_bytes: usize,
+    /// Of the step's time, the share that the thread of a rank's loop was on a core: the largest over ranks.
+    pub cpu_share: Option<f64>,
+    /// Bytes of data sent inside nodes, by all ranks together.
+    pub inside_bytes: usize,
+    /// Bytes of data sent between nodes, by all ranks together.
+    pub between_bytes: usize,
+    /// The data after this step were compared.
+    pub checked: bool,
+    /// Wrong elements.
+    pub wrong: usize,
+    /// The first one.
+    pub first_wrong: String,
+}
+
+/// One allreduce of a training step; the time is the maximum over ranks.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[allow(missing_docs, reason = "as in `Sample`")]
+pub struct Message {
+    pub case: String,
+    pub block: usize,
+    pub step: usize,
+    pub index: usize,
+    pub tensors: usize,
+    pub size_bytes: usize,
+    pub time_us: f64,
+}
