@@ -14,7 +14,7 @@ use results::names::{check_op, parse_dtype, parse_op};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, read_toml};
+use results::toml_file::{ConfigError, TomlFile};
 use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
@@ -136,9 +136,20 @@ impl Default for Measure {
 
 impl Config {
     /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = read_toml(path)?;
-        config.check().map_err(|problem| ConfigError { path: path.into(), problem })?;
+        Config::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
+        let config: Config = file.parse()?;
+        config.check().map_err(|problem| file.refuse(problem))?;
         Ok(config)
     }
 

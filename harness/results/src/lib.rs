@@ -1,15 +1,16 @@
 //! What runs leave behind: rows, samples, provenance, and the statistics of them.
 
 pub mod accounting;
+pub mod config_kind;
 pub mod error;
 pub mod files;
 pub mod gpus;
+pub mod inputs;
 pub mod journal;
 pub mod names;
 pub mod provenance;
 pub mod record;
 pub mod row;
-pub mod shipped;
 pub mod statistics;
 pub mod toml_file;
 pub mod units;

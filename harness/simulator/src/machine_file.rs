@@ -16,12 +16,11 @@ pub use tables::{
 };
 use tables::{buffer_bytes, link, link_parameters};
 
-use results::shipped::{beside_or_shipped, find};
+use results::inputs::{beside, choose};
 use results::toml_file::ConfigError;
-use results::toml_file::advice;
 use results::toml_file::read_toml;
 
-/// The folder of the machine files that ship with the repository.
+/// The folder of the machine files that have names, on disk and embedded.
 pub const FOLDER: &str = "configs/machines";
 
 /// A machine file. Unknown keys are refused.
@@ -71,7 +70,7 @@ impl MachineFile {
         if name.ends_with(".toml") {
             config.parent().unwrap_or(Path::new("")).join(name)
         } else {
-            beside_or_shipped(&format!("machines/{name}.toml"), config)
+            beside(&format!("machines/{name}.toml"), config)
         }
     }
 
@@ -80,20 +79,11 @@ impl MachineFile {
     /// # Errors
     /// As [`MachineFile::read`]; if there is none, which there are.
     pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
-        if asked.is_file() {
-            return MachineFile::read(asked);
-        }
-        let name = asked.to_string_lossy();
-        if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
-            return MachineFile::read(&path);
-        }
-        let names = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
-        let problem = format!(
-            "no such machine file; in {FOLDER} there are {}; name one of them, or the file that `kolo \
-             calibrate` has written",
-            advice::listed(&names)
-        );
-        Err(ConfigError { path: asked.into(), problem })
+        let path = choose(asked, FOLDER, "machine file").map_err(|problem| {
+            let problem = format!("{problem}, such as `kolo calibrate` writes");
+            ConfigError { path: asked.into(), problem }
+        })?;
+        MachineFile::read(&path)
     }
 
     /// Every parameter by its key, in the order of the file; to list them, or to change one.

@@ -15,7 +15,7 @@ use super::sweep::Plan;
 use super::tabulate;
 use results::statistics::Summary;
 use results::toml_file::ConfigError;
-use results::toml_file::read_toml;
+use results::toml_file::TomlFile;
 use results::units::bus_factor;
 
 /// Published points, as written in TOML.
@@ -138,16 +138,24 @@ impl Points {
     /// # Errors
     /// File, line, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Points, ConfigError> {
-        let points: Points = read_toml(path)?;
+        Points::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks points.
+    ///
+    /// # Errors
+    /// Line, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Points, ConfigError> {
+        let points: Points = file.parse()?;
         let wrong = points
             .allreduce
             .iter()
             .find(|point| point.time_us.is_some() == point.busbw_gb_s.is_some());
         match wrong {
-            Some(point) => Err(ConfigError {
-                path: path.into(),
-                problem: format!("allreduce \"{}\" needs either time_us or busbw_gb_s", point.name),
-            }),
+            Some(point) => {
+                let name = &point.name;
+                Err(file.refuse(format!("allreduce \"{name}\" needs either time_us or busbw_gb_s")))
+            }
             None => Ok(points),
         }
     }

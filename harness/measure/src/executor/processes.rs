@@ -23,6 +23,7 @@ use gpu::cuda::inventory;
 use gpu::nccl;
 use gpu::nccl::assignment::assign;
 use gpu::nccl::preflight::wrong;
+use results::inputs::fnv1a;
 use results::journal::Journal;
 use results::provenance::{Build, Launch, NodeFacts, Subject};
 use training::engine::{self, RankMemory};
@@ -33,7 +34,6 @@ use training::timeline::record::Record;
 use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
 use transports::pattern::Wrong;
 use transports::transport::{MessageChannel, TransportError, has_processes};
-use workloads::workload::fnv1a;
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
 const ORDER_BYTES: usize = 17;

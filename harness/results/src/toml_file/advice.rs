@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use crate::inputs::{meant, names};
+
 /// Files of a folder that are named in one sentence.
 const MOST_NAMED: usize = 16;
 
@@ -22,28 +24,18 @@ pub fn in_words(message: &str) -> String {
     format!("{found}, expected {}", kind.or(table).unwrap_or(expected))
 }
 
-/// Which configurations there are in the folder of one that cannot be read, or in the folder that it is;
-/// empty if there are none.
+/// Which configurations there are in the folder of one that cannot be read, or in the folder that it is, and the
+/// nearest of them; empty if there are none.
 pub fn on_toml(path: &Path) -> String {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let folder = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
     let names = names(folder, "toml");
     if names.is_empty() || path.is_file() {
-        String::new()
-    } else {
-        format!("; in {} there are {}", folder.display(), listed(&names))
+        return String::new();
     }
-}
-
-/// Names of a folder's files with this ending, sorted.
-pub fn names(folder: &Path, ending: &str) -> Vec<String> {
-    let entries = folder.read_dir().into_iter().flatten();
-    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let of_kind = files.filter(|path| path.extension().is_some_and(|found| found == ending));
-    let mut names: Vec<String> =
-        of_kind.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
-    names.sort();
-    names
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let meant = meant(&file, &names).unwrap_or(";".into());
+    format!("{meant} in {} there are {}", folder.display(), listed(&names))
 }
 
 /// Names in a sentence, some of them if they are many.
