@@ -98,8 +98,8 @@ fn models(path: &Path) -> String {
     }
     let models = Vec::from_iter(models);
     let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let meant = inputs::meant(&name, &models).unwrap_or(";".into());
-    format!("{meant} there are {}", advice::listed(&models))
+    let meant = inputs::meant(&name, &models).map_or("; there".into(), |meant| meant + " There");
+    format!("{meant} are {}", advice::listed(&models))
 }
 
 impl Workload {

@@ -4,7 +4,7 @@ mod calibrate;
 mod control;
 mod environment;
 mod kill;
-mod sandbox;
+pub mod sandbox;
 mod simulated;
 mod timeline;
 mod tune;
@@ -118,7 +118,7 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     };
     let shipped = from_repository("resnet50");
     assert!(shipped.stdout.contains("cases of resnet50 (161 gradients"), "{}", shipped.stderr);
-    from_repository("resnet5").says(2, "; there are alexnet, bert_base, ");
+    from_repository("resnet5").says(2, "; did you mean resnet50? There are alexnet, bert_base, ");
     let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
     Sweep::new(&[("[sweep]", groups)]).run(&[]).says(
         2,

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::inputs::{meant, names};
+use crate::inputs::{CONFIGS, meant, names};
 
 /// Files of a folder that are named in one sentence.
 const MOST_NAMED: usize = 16;
@@ -24,18 +24,23 @@ pub fn in_words(message: &str) -> String {
     format!("{found}, expected {}", kind.or(table).unwrap_or(expected))
 }
 
-/// Which configurations there are in the folder of one that cannot be read, or in the folder that it is, and the
-/// nearest of them; empty if there are none.
+/// The nearest configuration to one that cannot be read, and which there are: in its folder, or in the folder that it
+/// is, or else below `configs`; empty if there are none.
 pub fn on_toml(path: &Path) -> String {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
-    let names = names(folder, "toml");
-    if names.is_empty() || path.is_file() {
+    let here = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
+    let mut there =
+        [here, Path::new(CONFIGS)].into_iter().map(|folder| (folder, names(folder, "toml")));
+    let Some((folder, names)) = there.find(|(_, names)| !names.is_empty() && !path.is_file())
+    else {
         return String::new();
-    }
+    };
     let file = path.file_name().unwrap_or_default().to_string_lossy();
-    let meant = meant(&file, &names).unwrap_or(";".into());
-    format!("{meant} in {} there are {}", folder.display(), listed(&names))
+    let there = format!("{} there are {}", folder.display(), listed(&names));
+    match meant(&file, &names) {
+        Some(meant) => format!("{meant} In {there}"),
+        None => format!("; in {there}"),
+    }
 }
 
 /// Names in a sentence, some of them if they are many.
