@@ -2,7 +2,7 @@
 
 CARGO ?= cargo
 
-.PHONY: help test test-mpi test-mpich test-cluster tools soak bench quick peers vendor
+.PHONY: help test test-mpi test-mpich test-cluster tools soak bench quick man peers vendor
 
 help:
 	@echo "make test    formatting, lints, docs, all tests (MPI and Slurm, too), and the quick sweep"
@@ -10,6 +10,7 @@ help:
 	@echo "make soak    ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers   our allreduce against Open MPI and MPICH on this machine (installs both)"
 	@echo "make vendor  the repository and every crate it needs as an archive, for a cluster without network"
+	@echo "make man     manual pages of all commands in target/man"
 	@echo "make bench   tables of what is to be reached here, and criterion benches"
 
 test: tools
@@ -55,6 +56,9 @@ soak:
 
 quick:
 	$(CARGO) run --locked --release -- sweep configs/quick.toml
+
+man:
+	$(CARGO) run --locked --release -- man --out target/man
 
 bench:
 	$(CARGO) bench --locked --workspace

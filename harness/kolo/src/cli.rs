@@ -168,6 +168,7 @@ fn not_for(file: &TomlFile, kind: ConfigKind, command: &str) -> anyhow::Error {
         ConfigKind::Training | ConfigKind::ControlPlanes | ConfigKind::Simulated => "kolo sweep",
         ConfigKind::Regret => "kolo tune",
         ConfigKind::PublishedPoints => "kolo validate --points",
+        ConfigKind::Machine => "kolo predict --machine",
     };
     file.refuse(format!("this is {kind}, which `{command}` does not take; use `{by}`")).into()
 }

@@ -17,10 +17,13 @@ pub enum ConfigKind {
     Regret,
     /// Published measurements.
     PublishedPoints,
+    /// A machine to simulate.
+    Machine,
 }
 
 /// The keys at the top of a file that say what it is, in the order in which they count.
-const KEYS: [(ConfigKind, &[&str]); 5] = [
+const KEYS: [(ConfigKind, &[&str]); 6] = [
+    (ConfigKind::Machine, &["node"]),
     (ConfigKind::ControlPlanes, &["control"]),
     (ConfigKind::Simulated, &["simulate"]),
     (ConfigKind::Regret, &["surface"]),
@@ -32,8 +35,8 @@ const KEYS: [(ConfigKind, &[&str]); 5] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "its kind is not known: expected `workload`, [step] and [sweep] (training steps), [control] (control planes), \
-     [simulate] (a simulated sweep), [[surface]] (regret of tuning), or [[allreduce]] or [[training]] (published \
-     points)"
+     [simulate] (a simulated sweep), [[surface]] (regret of tuning), [[allreduce]] or [[training]] (published \
+     points), or [node] (a machine file)"
 )]
 pub struct UnknownKind;
 
@@ -65,6 +68,7 @@ impl fmt::Display for ConfigKind {
             ConfigKind::Simulated => "a simulated sweep",
             ConfigKind::Regret => "a configuration for the regret of tuning",
             ConfigKind::PublishedPoints => "a list of published points",
+            ConfigKind::Machine => "a machine file",
         })
     }
 }
@@ -85,7 +89,8 @@ mod tests {
         assert_eq!(kind("[simulate]\n[[model]]"), Ok(ConfigKind::Simulated));
         assert_eq!(kind("blocks = 1\n[[surface]]"), Ok(ConfigKind::Regret));
         assert_eq!(kind("[[training]]"), Ok(ConfigKind::PublishedPoints));
-        assert_eq!(kind("name = \"summit\"\n[node]"), Err(UnknownKind));
+        assert_eq!(kind("[node]\n[control]"), Ok(ConfigKind::Machine));
+        assert_eq!(kind("about = \"\"\nlauncher = \"srun\""), Err(UnknownKind));
         let told = UnknownKind.to_string();
         for (_, keys) in KEYS {
             assert!(keys.iter().any(|key| told.contains(key)), "{keys:?}");

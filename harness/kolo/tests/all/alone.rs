@@ -102,6 +102,10 @@ fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
         (&["validate", "--points", "quick"], "does not take; use `kolo sweep`"),
         (
             &["sweep", "configs/machines/summit.toml"],
+            "this is a machine file, which `kolo sweep` does not",
+        ),
+        (
+            &["sweep", "configs/sites/virtual.toml"],
             "its kind is not known: expected `workload`, [step] and [sweep]",
         ),
     ] {

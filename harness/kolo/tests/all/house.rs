@@ -48,6 +48,7 @@ fn every_configuration_can_be_planned() {
                 assert!(plan.config.cases().iter().all(|case| misfit(case).is_none()));
             }
             ConfigKind::Regret => drop(tune::regret::Config::of(&file).unwrap()),
+            ConfigKind::Machine => panic!("{} is not in machines/", path.display()),
             ConfigKind::PublishedPoints => drop(simulator::published::Points::of(&file).unwrap()),
             ConfigKind::Training => {
                 let config = Config::of(&file).unwrap();
