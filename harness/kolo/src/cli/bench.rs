@@ -125,6 +125,7 @@ pub struct Arguments {
         short = 'b',
         long = "minbytes",
         id = "begin",
+        value_name = "BYTES",
         value_parser = sizes::size,
         default_value = "1K",
         help_heading = SIZES
@@ -135,6 +136,7 @@ pub struct Arguments {
         short = 'e',
         long = "maxbytes",
         id = "end",
+        value_name = "BYTES",
         value_parser = sizes::size,
         default_value = "16M",
         help_heading = SIZES
@@ -145,6 +147,7 @@ pub struct Arguments {
         short = 'f',
         long = "stepfactor",
         id = "factor",
+        value_name = "FACTOR",
         default_value_t = 4,
         value_parser = sizes::whole::<usize>,
         conflicts_with = "increment",
@@ -156,6 +159,7 @@ pub struct Arguments {
         short = 'i',
         long = "stepbytes",
         id = "increment",
+        value_name = "BYTES",
         value_parser = sizes::size,
         help_heading = SIZES,
         hide_short_help = true

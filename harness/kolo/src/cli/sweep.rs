@@ -75,7 +75,7 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
     /// Write a timeline of each case's last block, for Perfetto and `kolo timeline`
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     timeline: bool,
     /// Draw no figures; `kolo plot` draws them later
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]

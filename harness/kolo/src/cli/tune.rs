@@ -87,7 +87,7 @@ pub struct Arguments {
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = MEASURING)]
     budget: Option<Duration>,
     /// Compare with what Horovod's variables say now, instead of its defaults
-    #[arg(long, help_heading = MEASURING)]
+    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     check: bool,
     /// Afterwards measure every setting this many times, and state the regret
     ///

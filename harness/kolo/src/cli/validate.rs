@@ -27,7 +27,7 @@ Examples:
   kolo validate
   kolo validate --local --ranks 2 --algorithm ring,tree -e 256K --out validation")]
 pub struct Arguments {
-    /// Published points in TOML, or the name of an embedded list
+    /// File or name of published points
     #[arg(
         long,
         value_name = "NAME|FILE",
@@ -45,10 +45,13 @@ pub struct Arguments {
         value_parser = transport::ON_PROCESSORS,
         default_value = threads::NAME,
         requires = "local",
-        help_heading = RUN
+        help_heading = RUN,
+        hide_short_help = true
     )]
     transport: String,
-    /// Number of ranks [default: one per core, at least 2; over MPI all processes]
+    /// Number of ranks
+    ///
+    /// Default: one per core, at least 2; over MPI all processes.
     #[arg(long, requires = "local", help_heading = RUN)]
     ranks: Option<usize>,
     /// Algorithms, separated by commas, or all
@@ -84,7 +87,9 @@ pub struct Arguments {
         hide_short_help = true
     )]
     quantile: f64,
-    /// Folder for published.csv; with --local a new folder for validation.csv and the machine file
+    /// Folder for the results
+    ///
+    /// published.csv; with --local, in a new folder, validation.csv and the machine file.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 }

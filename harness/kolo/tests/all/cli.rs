@@ -149,7 +149,7 @@ fn numbers_beyond_their_range_are_refused_with_it() {
     for (arguments, expected) in [
         (
             &["bench", "-b", "-5"][..],
-            "value '-5' for '--minbytes <begin>': \"-5\" is no size; write 1048576",
+            "value '-5' for '--minbytes <BYTES>': \"-5\" is no size; write 1048576",
         ),
         (&["bench", "-n", "-1"], "expected a whole number from 0"),
         (
