@@ -6,6 +6,7 @@
 //! [`streamed`]; what carries them out is behind [`streams::Streams`]: the [`driver`], or memory of the
 //! host in an order meant to hurt, see [`emulated`].
 
+pub mod back_end;
 pub mod bench;
 pub mod collective;
 pub mod devices;

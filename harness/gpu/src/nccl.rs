@@ -10,11 +10,14 @@
 pub mod alarm;
 pub mod allreduce;
 pub mod assignment;
+pub mod back_end;
 pub mod bench;
 pub mod comm;
 pub mod facts;
 pub mod library;
 pub mod preflight;
+#[cfg(feature = "mpi")]
+pub mod process_rank;
 pub mod rendezvous;
 pub mod started;
 pub mod stepped;

@@ -13,12 +13,12 @@ pub use case::{Case, Varied};
 use results::names::{check_op, parse_dtype, parse_op};
 use serde::{Deserialize, Serialize};
 
+use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
 use results::toml_file::{ConfigError, TomlFile};
 use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
-use transports::transport;
 use workloads::framework::Framework;
 use workloads::replay::StepTimes;
 use workloads::workload::workload_path;
@@ -206,7 +206,7 @@ impl Config {
             }
         }
         for name in &axes.transport {
-            one_of("sweep.transport", name, &transport::NAMES)?;
+            one_of("sweep.transport", name, &back_ends::names())?;
         }
         for name in &axes.control_plane {
             if control::spelling(name).is_none() {

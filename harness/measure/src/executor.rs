@@ -6,22 +6,20 @@ mod local;
 #[cfg(feature = "mpi")]
 mod preflight;
 #[cfg(feature = "mpi")]
-mod process_gpu;
-#[cfg(feature = "mpi")]
 mod processes;
 
 use thiserror::Error;
 
 pub use local::Local;
 
+use crate::back_ends::{self, has_processes};
 use crate::plan::Plan;
 use cluster::launch::Launched;
-use gpu::cuda;
 use results::journal::Journal;
 use results::provenance::Launch;
+use training::back_end::{BackEndRef, RankKind};
 use training::outcome::Outcome;
 use training::timeline::record::Record;
-use transports::transport::{MPI, has_processes};
 
 /// One block of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +67,35 @@ pub fn assemble(
     forced: bool,
 ) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
-    let needs_mpi = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
-    let needs_gpus = plan.cases.iter().any(|planned| planned.case.transport == cuda::NAME);
+    let needs_processes = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     match launched {
-        Some(Launched { tasks, .. }) if !needs_mpi => Err(ExecutorError(format!(
+        Some(Launched { tasks, .. }) if !needs_processes => Err(ExecutorError(format!(
             "started as {tasks} processes, and no case runs over MPI; start it once, or add \
-             --transport {MPI}"
+             --transport {}",
+            back_ends::default_of_processes()
         ))),
         // Who follows rank 0 needs none.
         Some(Launched { rank: 1.., .. }) => join(Local::default(), plan, launch, forced),
         _ => {
-            let local = if needs_gpus { Local::on_gpus(plan, launch)? } else { Local::default() };
-            if needs_mpi { join(local, plan, launch, forced) } else { Ok(Some(Box::new(local))) }
+            let local = Local::open(plan, launch)?;
+            if needs_processes {
+                join(local, plan, launch, forced)
+            } else {
+                Ok(Some(Box::new(local)))
+            }
         }
     }
+}
+
+/// Each back end of a plan's cases that `suits`, once.
+fn back_ends_of(plan: &Plan, suits: impl Fn(RankKind) -> bool) -> Vec<BackEndRef> {
+    let mut found: Vec<BackEndRef> = Vec::new();
+    for planned in plan.cases.iter().filter(|planned| suits(planned.case.transport.rank_kind())) {
+        if !found.contains(&planned.case.transport) {
+            found.push(planned.case.transport);
+        }
+    }
+    found
 }
 
 #[cfg(not(feature = "mpi"))]
@@ -94,7 +107,7 @@ fn join(
 ) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     let reason = "this program was built without MPI, over which ranks that are processes negotiate; build it \
                   with --features mpi";
-    if plan.cases.iter().all(|planned| has_processes(&planned.case.transport)) {
+    if plan.cases.iter().all(|planned| has_processes(planned.case.transport)) {
         return Err(ExecutorError(reason.into()));
     }
     plan.place(Err(reason));
@@ -119,7 +132,7 @@ fn join(
     let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;
     let ready = processes
         .agree_on(plan)
-        .and_then(|()| processes.take_gpus(plan, launch))
+        .and_then(|()| processes.join_back_ends(plan, launch))
         .and_then(|()| processes.look_around(launch, forced))
         .and_then(|()| processes.watch(plan).map_err(|error| refuse(&error)));
     if let Err(error) = ready {

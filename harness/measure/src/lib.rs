@@ -1,5 +1,6 @@
 //! Measuring.
 
+pub mod back_ends;
 pub mod bound;
 pub mod calibrate;
 pub mod config;

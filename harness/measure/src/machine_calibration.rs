@@ -20,8 +20,8 @@ pub mod write;
 use fit::{SMALL_BYTES, quantile};
 use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
 use runner::{Program, Runner};
+use training::back_end::{BackEndRef, RankKind};
 use transports::data_plane::DataPlane;
-use transports::threads;
 use transports::transport::TransportError;
 
 /// How much is measured.
@@ -74,7 +74,7 @@ impl Point {
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
             // On threads nothing is sent ahead, and the second step differs from the first: chunks are
             // put back, or combined with what the other has just read.
-            Shape::Exchange { .. } if runner.transport() == threads::NAME => [1, 2],
+            Shape::Exchange { .. } if runner.back_end().rank_kind() == RankKind::Thread => [1, 2],
             Shape::Exchange { .. } => [2, 6],
         };
         let topology = runner.topology();
@@ -98,7 +98,7 @@ pub struct Calibration {
     points: Vec<Point>,
     ranks_per_node: usize,
     nodes: usize,
-    transport: &'static str,
+    back_end: BackEndRef,
     quantile: f64,
 }
 
@@ -120,7 +120,10 @@ impl Calibration {
                     if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
-                        if reduces && runner.transport() == threads::NAME && bytes > SMALL_BYTES {
+                        if reduces
+                            && runner.back_end().rank_kind() == RankKind::Thread
+                            && bytes > SMALL_BYTES
+                        {
                             // Buffers of the same size.
                             for shape in [Shape::ReduceOnce, Shape::Silent, Shape::ThereAndBack] {
                                 let bytes = 2 * bytes / chunks(shape, 1);
@@ -138,7 +141,7 @@ impl Calibration {
             points,
             ranks_per_node,
             nodes,
-            transport: runner.transport(),
+            back_end: runner.back_end(),
             quantile: effort.quantile,
         }
     }

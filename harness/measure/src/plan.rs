@@ -12,16 +12,17 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
+use crate::back_ends::has_processes;
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
 use cluster::nodes::{EMULATED, Node, cast};
 use results::provenance::{Subject, cores};
+use training::back_end::RankKind;
 use training::job::Job;
 use training::timeline::record::Recorder;
 use transports::data_plane::DataPlane;
 use transports::for_dtype;
-use transports::threads;
-use transports::transport::{TransportError, has_processes};
+use transports::transport::TransportError;
 use workloads::framework::Framework;
 use workloads::groups::too_large;
 use workloads::replay::StepTimes;
@@ -107,7 +108,7 @@ impl Plan {
             let (ranks, framework) = (case.topology.ranks(), case.varied.apply(&config.framework));
             let pattern = training::job::pattern(&framework, ranks, config.dtype(), config.op(), 0);
             let unchecked = for_dtype!(config.dtype(), T => pattern.unsupported::<T>());
-            let data_plane = DataPlane::find(&case.algorithm, &case.transport, &case.topology);
+            let data_plane = case.transport.data_plane(&case.algorithm, &case.topology);
             let by_algorithm =
                 registry::find(&case.algorithm).ok().and_then(|algorithm| algorithm.grouping());
             let by_algorithm = by_algorithm.map(|_| config.sweep.groups);
@@ -131,7 +132,7 @@ impl Plan {
         let (mut tables, sizes) = (BTreeMap::new(), self.config.sizes());
         let most_bytes = self.workload.elements() * self.config.dtype().size_bytes();
         let choosing = self.cases.iter_mut().filter(|planned| {
-            let on_threads = planned.case.transport == threads::NAME;
+            let on_threads = planned.case.transport.rank_kind() == RankKind::Thread;
             on_threads && planned.data_plane.is_ok() && calibrate::chooses(&planned.case.algorithm)
         });
         for planned in choosing {
@@ -150,8 +151,7 @@ impl Plan {
     /// Gives cases over MPI and NCCL their processes; those for which there are too few are left, and so are all
     /// if there is no MPI, for that reason.
     pub fn place(&mut self, nodes: Result<&[Node], &str>) {
-        for planned in
-            self.cases.iter_mut().filter(|planned| has_processes(&planned.case.transport))
+        for planned in self.cases.iter_mut().filter(|planned| has_processes(planned.case.transport))
         {
             let placed = nodes
                 .map_err(str::to_string)

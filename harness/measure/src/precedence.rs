@@ -13,6 +13,7 @@ use algorithms::topology::Topology;
 use clap::builder::PossibleValuesParser;
 use results::provenance::Override;
 
+use crate::back_ends;
 use crate::config::Config;
 use crate::environment::{
     Environment, MOST_CACHE_CAPACITY, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, Setting,
@@ -20,14 +21,13 @@ use crate::environment::{
 };
 use results::units::MIB;
 use transports::data_plane::nccl;
-use transports::transport;
 
 /// What the command line says; nothing where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Instead of the configuration's values")]
 pub struct Options {
     /// What moves the bytes
-    #[arg(long, value_name = "NAME", hide_short_help = true, value_parser = PossibleValuesParser::new(transport::NAMES))]
+    #[arg(long, value_name = "NAME", hide_short_help = true, value_parser = PossibleValuesParser::new(back_ends::names()))]
     pub transport: Option<String>,
     /// One fusion threshold in MiB; 0 turns fusion off
     #[arg(long, hide_short_help = true, value_name = "MIB", allow_negative_numbers = true, value_parser = threshold_mib)]

@@ -18,7 +18,7 @@ use results::units::bus_factor;
 use training::outcome;
 use training::outcome::Outcome;
 use transports::programs::{choice_for, pipelined};
-use transports::threads::{self, is_pinned};
+use transports::threads::is_pinned;
 use workloads::groups::Groups;
 
 /// What ranks saw, as samples: the steps after the warm-up, the maximum over ranks.
@@ -71,7 +71,7 @@ pub fn block_of(
                     let (size, segment) =
                         (elements * element_bytes, plan.config.sizes().segment_bytes);
                     let schedule = &*choice_for(choices, size).schedule;
-                    let puts = planned.case.transport == threads::NAME;
+                    let puts = planned.case.transport.puts();
                     let pipelined = pipelined(schedule, size, segment, puts);
                     levels(&pipelined, &planned.case.topology, elements)
                 });
@@ -251,13 +251,13 @@ pub fn blank(plan: &Plan, planned: &Planned, launches: &[Launch]) -> Row {
         source: Source::Measured,
         emulated: planned.placement.emulated,
         oversubscribed: planned.placement.oversubscribed,
-        pinned: case.transport == threads::NAME && is_pinned(),
+        pinned: case.transport.pins() && is_pinned(),
         host: launch.machine.host.clone(),
         commit: launch.commit.clone(),
         started: launch.started.clone(),
         seed: config.measure.seed,
         workload: plan.workload.name.clone(),
-        transport: case.transport.clone(),
+        transport: case.transport.name().into(),
         control_plane: case.control_plane.clone(),
         algorithm: case.algorithm.clone(),
         groups: match grouping {

@@ -9,10 +9,11 @@
 use std::sync::Mutex;
 
 use algorithms::topology::Rank;
+use transports::allreduce::AllReduce;
 use transports::memory::Memory;
 use transports::pattern::Wrong;
 use transports::threads::{LastStep, Links, Mailbox, Start, run_ranks};
-use transports::transport::{Connections, MessageChannel, NonblockingBarrier, Transport};
+use transports::transport::{MessageChannel, NonblockingBarrier, Transport};
 
 use crate::background::Background;
 use crate::gradients::{self, Gradients};
@@ -44,33 +45,33 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
     let logs = run_ranks(&[&data, &bits, &mail], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        let connections = Connections {
-            data: data.join(rank),
-            bits: bits.join(rank),
-            mail: Mailbox::new(mail.join(rank)),
-            last_step: LastStep(start.clone()),
-        };
-        run_rank(job, rank, connections, &mut slot)
+        let data = data.join(rank);
+        let all_reduce = |fusion_buffer| job.data_plane.on(data, job.sizes, fusion_buffer);
+        let mail = Mailbox::new(mail.join(rank));
+        let beside = (bits.join(rank), mail, LastStep(start.clone()));
+        run_rank(job, rank, all_reduce, beside, &mut slot)
     })?;
     drop(slots);
     let wrong = check(job, &logs[0], memories.iter().enumerate());
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
 }
 
-/// Runs one rank's part of a job, on this thread.
+/// Runs one rank's part of a job, on this thread, on gradients in the host's memory. `all_reduce` makes its part
+/// of the data plane, given a fusion buffer; beside it are connections for bits and messages of the control plane,
+/// and the barrier before the last step.
 ///
 /// # Errors
 /// When ranks disagree or one does not answer.
-pub fn run_rank<D: Transport, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
-    job: &Job,
+pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
+    job: &'a Job<'a>,
     rank: Rank,
-    connections: Connections<D, B, M, S>,
+    all_reduce: impl FnOnce(Memory) -> Box<dyn AllReduce + 'a>,
+    beside: (B, M, S),
     memory: &mut RankMemory,
 ) -> Result<RankLog, EngineError> {
-    let Connections { data, bits, mail, last_step } = connections;
     std::thread::scope(|scope| {
-        let host = Host::new(scope, job, rank, data, std::mem::take(memory));
-        let background = Background::new(job, rank, (bits, mail, last_step), host)?;
+        let host = Host::new(scope, job, rank, all_reduce, std::mem::take(memory));
+        let background = Background::new(job, rank, beside, host)?;
         let (host, log) = background.run()?;
         *memory = host.into_memory();
         Ok(log)

@@ -12,42 +12,42 @@ use crate::optimizer::Optimizer;
 use crate::outcome::EngineError;
 use crate::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
 use algorithms::control::Reduction;
-use transports::allreduce::{AllReduce, Scheduled};
+use transports::allreduce::AllReduce;
 use transports::memory::{Buffer, Memory};
-use transports::transport::{NonblockingBarrier, Transport};
+use transports::transport::NonblockingBarrier;
 use workloads::groups::Missing;
 use workloads::replay::{Arrival, Replay};
 
 /// One rank's training. An allreduce blocks the loop, as it does in Horovod on the CPU.
-pub struct Host<'scope, 'env, 'a, D> {
+pub struct Host<'scope, 'env, 'a> {
     job: &'a Job<'a>,
     rank: Rank,
     scope: &'scope Scope<'scope, 'env>,
     replay: Replay,
     optimizer: Optimizer<'a>,
     gradients: Place<'scope>,
-    data_plane: Scheduled<'a, D>,
+    all_reduce: Box<dyn AllReduce + 'a>,
     /// Empty between messages.
     buffer: Buffer<'static>,
     arrivals: Vec<Arrival>,
     reduced: Option<Reduced>,
 }
 
-impl<'scope, 'env, 'a: 'scope, D: Transport> Host<'scope, 'env, 'a, D> {
+impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
     /// A rank that has not begun, with everything made ready for its messages.
     pub fn new(
         scope: &'scope Scope<'scope, 'env>,
         job: &'a Job<'a>,
         rank: Rank,
-        data: D,
+        all_reduce: impl FnOnce(Memory) -> Box<dyn AllReduce + 'a>,
         memory: RankMemory,
     ) -> Self {
         let RankMemory { mut gradients, fusion_buffer } = memory;
         gradients.fit(job);
-        let mut data_plane = job.data_plane.on(data, job.sizes, fusion_buffer);
+        let mut all_reduce = all_reduce(fusion_buffer);
         let all = job.workload.elements() * job.wire().size_bytes();
         let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
-        data_plane.prepare(largest, all.min(job.fusion_threshold_bytes));
+        all_reduce.prepare(largest, all.min(job.fusion_threshold_bytes));
         Host {
             job,
             rank,
@@ -55,7 +55,7 @@ impl<'scope, 'env, 'a: 'scope, D: Transport> Host<'scope, 'env, 'a, D> {
             replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
             optimizer: Optimizer::new(job),
             gradients: Place::Stale(gradients),
-            data_plane,
+            all_reduce,
             buffer: Buffer::new(job.wire()),
             arrivals: Vec::new(),
             reduced: None,
@@ -71,11 +71,11 @@ impl<'scope, 'env, 'a: 'scope, D: Transport> Host<'scope, 'env, 'a, D> {
     /// The memory, to be used again.
     pub fn into_memory(mut self) -> RankMemory {
         let gradients = std::mem::take(self.gradients.here());
-        RankMemory { gradients, fusion_buffer: self.data_plane.into_fusion_buffer() }
+        RankMemory { gradients, fusion_buffer: self.all_reduce.into_fusion_buffer() }
     }
 }
 
-impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
+impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
     fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
         self.replay.begin(start);
         Ok(())
@@ -154,7 +154,7 @@ impl<'scope, 'a: 'scope, D: Transport> Trainer for Host<'scope, '_, 'a, D> {
         let blank = Buffer::new(self.job.wire());
         let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
         buffer.push_each(gradients.travelling(), tensors);
-        let spent = self.data_plane.all_reduce(&mut buffer, reduction)?;
+        let spent = self.all_reduce.all_reduce(&mut buffer, reduction)?;
         let time = start.elapsed();
         self.reduced = Some(Reduced {
             end: start + time,

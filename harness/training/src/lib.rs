@@ -1,5 +1,6 @@
 //! Horovod's background loop, what it negotiates with, and what it leaves behind.
 
+pub mod back_end;
 pub mod background;
 pub mod engine;
 pub mod fault;

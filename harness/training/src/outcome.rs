@@ -108,6 +108,16 @@ pub struct BackEndError {
     pub source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
+impl BackEndError {
+    /// What refuses, and what it says.
+    pub fn new(
+        what: &'static str,
+        source: impl std::error::Error + Send + Sync + 'static,
+    ) -> BackEndError {
+        BackEndError { what, source: Arc::new(source) }
+    }
+}
+
 impl std::fmt::Display for BackEndError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.what, self.source)
@@ -121,6 +131,8 @@ impl PartialEq for BackEndError {
 }
 
 impl Eq for BackEndError {}
+
+impl std::error::Error for BackEndError {}
 
 /// Why a job ended early.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

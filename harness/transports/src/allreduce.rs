@@ -16,6 +16,10 @@ use crate::transport::{Transport, TransportError};
 
 /// An allreduce of one rank's tensors, all of one type, in place.
 pub trait AllReduce {
+    /// Compiles and allocates whatever is needed for messages of one tensor of at most `tensor_bytes`, and of
+    /// several of together at most `fused_bytes`, so that it does not happen while time is measured.
+    fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize);
+
     /// Reduces the tensors over all ranks as one vector.
     ///
     /// # Errors
@@ -25,6 +29,24 @@ pub trait AllReduce {
         tensors: &mut Buffer<'_>,
         reduction: Reduction,
     ) -> Result<Spent, TransportError>;
+
+    /// The fusion buffer, grown to the largest message so far, for the next one who needs one.
+    fn into_fusion_buffer(self: Box<Self>) -> Memory;
+}
+
+/// An allreduce of one vector in place, without factors: by a schedule, or by a library.
+pub trait VectorAllReduce {
+    /// World size.
+    fn ranks(&self) -> usize;
+
+    /// Makes room for vectors of at most `most_bytes`.
+    fn prepare(&mut self, most_bytes: usize);
+
+    /// Reduces a vector, which may lie in several blocks where a schedule does it.
+    ///
+    /// # Errors
+    /// When a peer does not answer, or the library refuses.
+    fn reduce(&mut self, vector: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError>;
 }
 
 /// Where the time of an allreduce went.
@@ -53,50 +75,62 @@ pub struct Sizes {
     pub packing_bytes: usize,
 }
 
-/// One of our algorithms on a transport, or the transport's own.
+/// One of our algorithms on a transport.
 pub struct Scheduled<'s, T> {
     transport: T,
-    /// None where the transport's own allreduce does it.
-    programs: Option<Programs<'s>>,
+    programs: Programs<'s>,
+}
+
+impl<'s, T: Transport> Scheduled<'s, T> {
+    /// Runs an algorithm's schedules by size, see [`Algorithm::choices`], on `transport`; large vectors are
+    /// pipelined in segments of about `segment_bytes`.
+    ///
+    /// [`Algorithm::choices`]: algorithms::algorithm::Algorithm::choices
+    pub fn new(transport: T, choices: &'s [Choice], segment_bytes: usize) -> Scheduled<'s, T> {
+        let (rank, puts) = (transport.rank(), transport.puts());
+        Scheduled { transport, programs: Programs::new(rank, choices, segment_bytes, puts) }
+    }
+}
+
+impl<T: Transport> VectorAllReduce for Scheduled<'_, T> {
+    fn ranks(&self) -> usize {
+        self.transport.ranks()
+    }
+
+    fn prepare(&mut self, most_bytes: usize) {
+        let Scheduled { transport, programs } = self;
+        programs.prepare(most_bytes, |program, most_bytes| transport.prepare(program, most_bytes));
+    }
+
+    fn reduce(&mut self, vector: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError> {
+        execute(&mut self.transport, self.programs.of(vector.size_bytes()), vector, op)
+    }
+}
+
+/// Tensors as one vector: packed into a fusion buffer and unpacked again, or reduced where they lie; with
+/// the factors of a [`Reduction`].
+pub struct Fused<R> {
+    reduces: R,
+    /// Tensors are packed so many bytes at a time; 0 packs whole messages.
     packing_bytes: usize,
     packing: Packing,
     fusion_buffer: Memory,
 }
 
-impl<'s, T: Transport> Scheduled<'s, T> {
-    /// Runs an algorithm's schedules by size, see [`Algorithm::choices`], on `transport`; several
-    /// tensors are packed into a fusion buffer, or not. The buffer is given so that it can be used
-    /// again, see [`Self::into_fusion_buffer`].
-    ///
-    /// [`Algorithm::choices`]: algorithms::algorithm::Algorithm::choices
+impl<R: VectorAllReduce> Fused<R> {
+    /// The fusion buffer is given so that it can be used again, see [`AllReduce::into_fusion_buffer`].
     pub fn new(
-        transport: T,
-        choices: &'s [Choice],
-        sizes: Sizes,
+        reduces: R,
         packing: Packing,
+        packing_bytes: usize,
         fusion_buffer: Memory,
-    ) -> Scheduled<'s, T> {
-        let (rank, puts) = (transport.rank(), transport.puts());
-        let programs = Some(Programs::new(rank, choices, sizes.segment_bytes, puts));
-        let packing_bytes = sizes.packing_bytes;
-        Scheduled { transport, programs, packing_bytes, packing, fusion_buffer }
+    ) -> Fused<R> {
+        Fused { reduces, packing_bytes, packing, fusion_buffer }
     }
+}
 
-    /// The transport's own allreduce, of whole messages, see [`Transport::all_reduce`].
-    pub fn by_vendor(transport: T, fusion_buffer: Memory) -> Scheduled<'s, T> {
-        let packing = Packing::Packed;
-        Scheduled { transport, programs: None, packing_bytes: 0, packing, fusion_buffer }
-    }
-
-    /// The fusion buffer, grown to the largest message so far.
-    pub fn into_fusion_buffer(self) -> Memory {
-        self.fusion_buffer
-    }
-
-    /// Compiles and allocates whatever messages of one tensor of at most `tensor_bytes`, and of several
-    /// of together at most `fused_bytes`, will need, so that it does not happen while somebody looks
-    /// at the clock.
-    pub fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
+impl<R: VectorAllReduce> AllReduce for Fused<R> {
+    fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize) {
         let at_a_time = match (self.packing, self.packing_bytes) {
             (Packing::Scattered, _) | (_, 0) => fused_bytes,
             (Packing::Packed, bytes) => bytes.min(fused_bytes),
@@ -104,27 +138,9 @@ impl<'s, T: Transport> Scheduled<'s, T> {
         if self.packing == Packing::Packed && self.fusion_buffer.size_bytes() < at_a_time {
             self.fusion_buffer = Memory::new(at_a_time);
         }
-        let (transport, Some(programs)) = (&mut self.transport, &mut self.programs) else { return };
-        programs.prepare(tensor_bytes.max(at_a_time), |program, most_bytes| {
-            transport.prepare(program, most_bytes);
-        });
+        self.reduces.prepare(tensor_bytes.max(at_a_time));
     }
 
-    fn execute(
-        &mut self,
-        buffer: &mut Buffer<'_>,
-        combine: ElementOp,
-    ) -> Result<(), TransportError> {
-        match &mut self.programs {
-            Some(programs) => {
-                execute(&mut self.transport, programs.of(buffer.size_bytes()), buffer, combine)
-            }
-            None => self.transport.all_reduce(buffer, combine),
-        }
-    }
-}
-
-impl<T: Transport> AllReduce for Scheduled<'_, T> {
     fn all_reduce(
         &mut self,
         tensors: &mut Buffer<'_>,
@@ -133,10 +149,10 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         let combine = ElementOp::of(reduction.op);
         let unless_one = |factor: f64| (factor != 1.0).then_some(factor);
         let before = unless_one(reduction.prescale);
-        let after = unless_one(reduction.factor_after(self.transport.ranks()));
+        let after = unless_one(reduction.factor_after(self.reduces.ranks()));
         if tensors.blocks() <= 1 || self.packing == Packing::Scattered {
             scale_all(tensors, before);
-            self.execute(tensors, combine)?;
+            self.reduces.reduce(tensors, combine)?;
             scale_all(tensors, after);
             return Ok(Spent::default());
         }
@@ -158,7 +174,7 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
             packed.push_first(&mut fusion_buffer, range.len() * size);
             pack(&packed, tensors, range.clone(), before);
             spent.packing += start.elapsed();
-            self.execute(&mut packed, combine)?;
+            self.reduces.reduce(&mut packed, combine)?;
             let start = Instant::now();
             unpack(&packed, tensors, range, after);
             spent.unpacking += start.elapsed();
@@ -166,6 +182,10 @@ impl<T: Transport> AllReduce for Scheduled<'_, T> {
         self.fusion_buffer = fusion_buffer;
         spent.packing += spent.unpacking;
         Ok(spent)
+    }
+
+    fn into_fusion_buffer(self: Box<Self>) -> Memory {
+        self.fusion_buffer
     }
 }
 

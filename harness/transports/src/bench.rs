@@ -109,8 +109,10 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
     let data = Links::new(ranks, TIMEOUT);
     let bits = Links::new(ranks, TIMEOUT);
-    let ended =
-        run_ranks(&[&data, &bits], |rank| run_rank(bench, data.join(rank), bits.join(rank)))?;
+    let ended = run_ranks(&[&data, &bits], |rank| {
+        let all_reduce = bench.data_plane.on(data.join(rank), bench.sizes, Memory::default());
+        run_rank(bench, rank, all_reduce, bits.join(rank))
+    })?;
     let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();
     let wrong = bench.check.then(|| check(bench, &results));
     Ok(timed(bench, ended.iter().map(|ended| (&ended.times, ended.context_switches)), wrong))
@@ -207,55 +209,136 @@ pub fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     wrong
 }
 
-/// One rank's repetitions: data over one transport, barriers over another.
+/// What the bench loop repeats: an allreduce by one rank, or by all ranks of a process.
+pub trait Repeated {
+    /// What one repetition took.
+    type Time;
+
+    /// Why it cannot go on.
+    type Error;
+
+    /// Writes what the next repetition reduces, as far as it has to be written anew. What is checked is the last
+    /// repetition, on data that no earlier one has touched.
+    ///
+    /// # Errors
+    /// When a device refuses.
+    fn fill(&mut self, is_last: bool) -> Result<(), Self::Error>;
+
+    /// The repetitions that count begin with the next one.
+    fn warmed_up(&mut self) {}
+
+    /// Waits until all ranks are here.
+    ///
+    /// # Errors
+    /// When a rank does not come.
+    fn meet(&mut self) -> Result<(), Self::Error>;
+
+    /// One allreduce.
+    ///
+    /// # Errors
+    /// When a rank does not answer, or a device or library refuses.
+    fn once(&mut self) -> Result<Self::Time, Self::Error>;
+}
+
+/// The bench loop, for every back end: the times of the repetitions that count.
 ///
 /// # Errors
-/// When a rank does not answer.
-pub fn run_rank<D: Transport, B: Transport>(
-    bench: &Bench,
-    data: D,
-    bits: B,
-) -> Result<Ended, TransportError> {
-    let rank = data.rank();
-    let mut all_reduce = bench.data_plane.on(data, bench.sizes, Memory::default());
-    let bytes = |elements: usize| elements * bench.dtype.size_bytes();
-    let fused_bytes = if bench.tensors.len() > 1 { bytes(bench.elements()) } else { 0 };
-    all_reduce.prepare(bytes(bench.tensors.iter().copied().max().unwrap_or(0)), fused_bytes);
-    let mut barrier = Barrier::new(bits);
-    let mut input = Tensors::new(bench);
-    fill(bench, rank, &mut input);
-    let mut output = if bench.in_place { Tensors(Vec::new()) } else { Tensors::new(bench) };
+/// The first error of what is repeated.
+pub fn repeat<R: Repeated>(bench: &Bench, repeated: &mut R) -> Result<Vec<R::Time>, R::Error> {
     let mut times = Vec::with_capacity(bench.repetitions);
-    let mut switches_before = None;
     let repetitions = bench.warmup + bench.repetitions;
     for repetition in 0..repetitions {
-        // What is checked is the last repetition, on data that no earlier one has touched.
-        // Products in place would overflow, and slow down, if they were multiplied on and on.
-        if repetition + 1 == repetitions {
+        repeated.fill(repetition + 1 == repetitions)?;
+        if repetition == bench.warmup {
+            repeated.warmed_up();
+        }
+        repeated.meet()?;
+        let time = repeated.once()?;
+        if repetition >= bench.warmup {
+            times.push(time);
+        }
+    }
+    Ok(times)
+}
+
+/// One rank whose data are in the host's memory.
+struct Host<'b, B> {
+    bench: &'b Bench<'b>,
+    rank: Rank,
+    all_reduce: Box<dyn AllReduce + 'b>,
+    barrier: Barrier<B>,
+    input: Tensors,
+    output: Tensors,
+    is_filled: bool,
+    switches_before: Option<u64>,
+}
+
+impl<B: Transport> Repeated for Host<'_, B> {
+    type Time = Duration;
+    type Error = TransportError;
+
+    fn fill(&mut self, is_last: bool) -> Result<(), TransportError> {
+        let Host { bench, rank, input, output, is_filled, .. } = self;
+        if is_last {
             output.0.iter_mut().for_each(Memory::poison);
         }
-        if bench.in_place && (repetition + 1 == repetitions || bench.op == ReduceOp::Product) {
-            fill(bench, rank, &mut input);
+        // Products in place would overflow, and slow down, if they were multiplied on and on.
+        if !*is_filled || bench.in_place && (is_last || bench.op == ReduceOp::Product) {
+            fill(bench, *rank, input);
+            *is_filled = true;
         }
-        let (tensors, copy_from) =
-            if bench.in_place { (&mut input, None) } else { (&mut output, Some(&input)) };
+        Ok(())
+    }
+
+    fn warmed_up(&mut self) {
+        self.switches_before = context_switches();
+    }
+
+    fn meet(&mut self) -> Result<(), TransportError> {
+        self.barrier.wait()
+    }
+
+    fn once(&mut self) -> Result<Duration, TransportError> {
+        let Host { bench, all_reduce, input, output, .. } = self;
+        let in_place = bench.in_place;
+        let (tensors, copy_from) = if in_place { (input, None) } else { (output, Some(&*input)) };
         let mut buffer = tensors.buffer(bench.dtype);
-        if repetition == bench.warmup {
-            switches_before = context_switches();
-        }
-        barrier.wait()?;
         let start = Instant::now();
         if let Some(input) = copy_from {
             input.copy_to(&mut buffer);
         }
         all_reduce.all_reduce(&mut buffer, bench.op.into())?;
-        let time = start.elapsed();
-        if repetition >= bench.warmup {
-            times.push(time);
-        }
+        Ok(start.elapsed())
     }
-    let context_switches = context_switches().zip(switches_before).map(|(now, then)| now - then);
-    Ok(Ended { times, context_switches, result: if bench.in_place { input } else { output } })
+}
+
+/// One rank's repetitions, on data in the host's memory; barriers go over `bits`.
+///
+/// # Errors
+/// When a rank does not answer.
+pub fn run_rank<'b, B: Transport>(
+    bench: &'b Bench<'b>,
+    rank: Rank,
+    mut all_reduce: Box<dyn AllReduce + 'b>,
+    bits: B,
+) -> Result<Ended, TransportError> {
+    let bytes = |elements: usize| elements * bench.dtype.size_bytes();
+    let fused_bytes = if bench.tensors.len() > 1 { bytes(bench.elements()) } else { 0 };
+    all_reduce.prepare(bytes(bench.tensors.iter().copied().max().unwrap_or(0)), fused_bytes);
+    let mut host = Host {
+        bench,
+        rank,
+        all_reduce,
+        barrier: Barrier::new(bits),
+        input: Tensors::new(bench),
+        output: if bench.in_place { Tensors::none() } else { Tensors::new(bench) },
+        is_filled: false,
+        switches_before: None,
+    };
+    let times = repeat(bench, &mut host)?;
+    let switches = context_switches().zip(host.switches_before).map(|(now, then)| now - then);
+    let result = if bench.in_place { host.input } else { host.output };
+    Ok(Ended { times, context_switches: switches, result })
 }
 
 /// All ranks meet: an allreduce of one word over a tree, on links of its own.

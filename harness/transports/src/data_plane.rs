@@ -10,9 +10,9 @@ use algorithms::registry;
 use algorithms::topology::Topology;
 
 use self::nccl::{self as nccl_plane, Native};
-use crate::allreduce::{Scheduled, Sizes};
+use crate::allreduce::{AllReduce, Fused, Scheduled, Sizes};
 use crate::memory::Memory;
-use crate::transport::{self, Transport};
+use crate::transport::{MPI, Transport};
 use results::names::algorithm;
 
 /// `MPI_Allreduce`, as configurations and CSV files call it.
@@ -35,40 +35,24 @@ pub enum DataPlane {
 }
 
 impl DataPlane {
-    /// The data plane of that name on a transport.
+    /// One of our algorithms by name, for a back end that has no allreduce of its own, or another than this.
     ///
     /// # Errors
     /// Why there is none.
     ///
     /// # Panics
     /// When no data plane has that name, see [`spelling`].
-    pub fn find(name: &str, transport: &str, topology: &Topology) -> Result<DataPlane, String> {
-        if let Some(native) = nccl_plane::parse(name).expect("the name was checked") {
-            return match transport {
-                transport::NCCL => Ok(DataPlane::Nccl(native)),
-                other => Err(nccl_plane::elsewhere(name, other)),
-            };
+    pub fn scheduled(name: &str, back_end: &str, topology: &Topology) -> Result<DataPlane, String> {
+        if nccl_plane::parse(name).expect("the name was checked").is_some() {
+            return Err(nccl_plane::elsewhere(name, back_end));
         }
-        match (name, transport) {
-            (MPI_ALLREDUCE, transport::MPI) => Ok(DataPlane::Vendor),
-            (MPI_ALLREDUCE, other) => Err(format!(
-                "{MPI_ALLREDUCE} is the MPI library's own, which transport {other} does not have; take \
-                 transport {}, or an algorithm of ours",
-                transport::MPI
-            )),
-            _ => {
-                let algorithm = registry::find(name).expect("the name was checked");
-                let grouping = algorithm.grouping();
-                let is_scattered = grouping.is_some_and(|it| it.packing == Packing::Scattered);
-                if transport == transport::NCCL && is_scattered {
-                    Err(format!(
-                        "{name} works on tensors where they lie, which transport {transport} does not yet"
-                    ))
-                } else {
-                    DataPlane::ours(algorithm, topology)
-                }
-            }
+        if name == MPI_ALLREDUCE {
+            return Err(format!(
+                "{MPI_ALLREDUCE} is the MPI library's own, which transport {back_end} does not have; take \
+                 transport {MPI}, or an algorithm of ours"
+            ));
         }
+        DataPlane::ours(registry::find(name).expect("the name was checked"), topology)
     }
 
     /// One of our algorithms.
@@ -96,22 +80,21 @@ impl DataPlane {
         }
     }
 
-    /// One rank's part of it. The fusion buffer is given so that it can be used again.
-    pub fn on<T: Transport>(
-        &self,
+    /// One rank's part of it on a transport, if it is one of our algorithms. The fusion buffer is given so that it
+    /// can be used again.
+    ///
+    /// # Panics
+    /// When a library reduces: its back end makes that one's part, see [`DataPlane::Vendor`].
+    pub fn on<'p, T: Transport + 'p>(
+        &'p self,
         transport: T,
         sizes: Sizes,
         fusion_buffer: Memory,
-    ) -> Scheduled<'_, T> {
-        match self {
-            DataPlane::Ours { choices, .. } => {
-                let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.packing);
-                Scheduled::new(transport, choices, sizes, packing, fusion_buffer)
-            }
-            DataPlane::Vendor | DataPlane::Nccl(_) => {
-                Scheduled::by_vendor(transport, fusion_buffer)
-            }
-        }
+    ) -> Box<dyn AllReduce + 'p> {
+        let choices = self.choices().expect("one of our algorithms");
+        let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.packing);
+        let reduces = Scheduled::new(transport, choices, sizes.segment_bytes);
+        Box::new(Fused::new(reduces, packing, sizes.packing_bytes, fusion_buffer))
     }
 }
 
@@ -141,30 +124,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tensors_stay_where_they_lie_unless_nccl_moves_them() {
-        let find = |transport| DataPlane::find("grouped-scattered", transport, &Topology::flat(2));
-        for transport in ["threads", "mpi", "cuda"] {
-            assert!(find(transport).is_ok(), "{transport}");
-        }
-        assert!(find("nccl").err().unwrap().contains("which transport nccl does not yet"));
-    }
-
-    #[test]
-    fn the_librarys_own_is_for_its_transport_and_alone() {
+    fn a_librarys_own_is_for_its_back_end_and_alone() {
         let world = Topology::flat(2);
-        let find = |transport| DataPlane::find(MPI_ALLREDUCE, transport, &world);
-        assert!(find("mpi").unwrap().choices().is_none());
-        let Err(why) = find("threads") else { panic!("threads have no library") };
+        let find = |name| DataPlane::scheduled(name, "threads", &world);
+        assert!(find("ring").unwrap().choices().is_some());
+        let Err(why) = find(MPI_ALLREDUCE) else { panic!("threads have no library") };
         assert!(why.contains("transport threads does not have; take transport mpi"), "{why}");
+        let Err(why) = find("nccl-allreduce") else { panic!("threads have no NCCL") };
+        assert!(why.contains("transport threads does not have; take transport nccl"), "{why}");
         assert_eq!(spelling(MPI_ALLREDUCE).unwrap(), MPI_ALLREDUCE);
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
             assert!(spelling(name).unwrap_err().contains("write mpi-allreduce alone"));
         }
         assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
-        let Err(why) = DataPlane::find("nccl-allreduce", "mpi", &world) else { panic!("found") };
-        assert!(why.contains("transport mpi does not have; take transport nccl"), "{why}");
-        let nccl = DataPlane::find("nccl-hierarchical", "nccl", &world).unwrap();
-        assert!(nccl.choices().is_none() && nccl.grouping().is_none());
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
     }
 

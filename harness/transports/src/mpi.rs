@@ -7,6 +7,7 @@
 
 mod comm;
 mod endpoint;
+mod library;
 mod mail;
 mod reduction;
 mod wait;
@@ -15,15 +16,41 @@ mod world;
 use std::ffi::c_void;
 use std::sync::OnceLock;
 
+use algorithms::grouping::Packing;
 use cluster::failure_detector::BROKEN;
 
+use crate::allreduce::{AllReduce, Fused, Sizes};
+use crate::data_plane::DataPlane;
+use crate::memory::Memory;
 use crate::transport::TransportError;
 
 pub use comm::{Comm, Requests};
 pub use endpoint::Endpoint;
+pub use library::LibraryAllReduce;
 pub use mail::{Barrier, Mailbox};
 pub use wait::Waiting;
 pub use world::{Connected, TIMEOUT, World};
+
+/// One rank's part of a data plane over MPI: our algorithm's, or the library's own.
+///
+/// # Panics
+/// When NCCL reduces.
+pub fn all_reduce(
+    data_plane: &DataPlane,
+    endpoint: Endpoint,
+    sizes: Sizes,
+    fusion_buffer: Memory,
+) -> Box<dyn AllReduce + '_> {
+    match data_plane {
+        DataPlane::Vendor => {
+            let library = LibraryAllReduce(endpoint);
+            Box::new(Fused::new(library, Packing::Packed, 0, fusion_buffer))
+        }
+        DataPlane::Ours { .. } | DataPlane::Nccl(_) => {
+            data_plane.on(endpoint, sizes, fusion_buffer)
+        }
+    }
+}
 
 /// What a process does when a message fails, besides ending.
 type LastWords = Box<dyn Fn(&TransportError) + Send + Sync>;

@@ -15,7 +15,6 @@ use thiserror::Error;
 
 use crate::kernel::{ElementOp, Kernel, kernel};
 use crate::memory::Buffer;
-use crate::threads;
 
 /// Ranks are processes, on one node or several, and talk through an MPI library.
 pub const MPI: &str = "mpi";
@@ -25,17 +24,6 @@ pub const CUDA: &str = "cuda";
 
 /// Ranks are processes with a GPU each, which talk through NCCL.
 pub const NCCL: &str = "nccl";
-
-/// Names of the transports over which jobs train, as in configurations and CSV files.
-pub const NAMES: [&str; 4] = [threads::NAME, MPI, CUDA, NCCL];
-
-/// Whether ranks are processes, of which a launcher starts several; else they are this one's.
-pub fn has_processes(transport: &str) -> bool {
-    transport == MPI || transport == NCCL
-}
-
-/// Those of ranks on processors.
-pub const ON_PROCESSORS: [&str; 2] = [threads::NAME, MPI];
 
 /// One collective as a transport sees it.
 pub struct Collective<'c, 'b> {
@@ -93,20 +81,6 @@ pub trait Transport {
 
     /// Waits until this rank's first `sends` sends of the collective may be overwritten.
     fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
-
-    /// The library's own allreduce of one block in place: blocking, so that nobody gives up a rank that does
-    /// not come.
-    ///
-    /// # Errors
-    /// When the library refuses, or when there is none underneath.
-    fn all_reduce(&mut self, _: &mut Buffer<'_>, _: ElementOp) -> Result<(), TransportError> {
-        Err(TransportError::Failed {
-            rank: self.rank(),
-            peer: None,
-            call: "an allreduce of the transport's own".into(),
-            why: "it has none".into(),
-        })
-    }
 
     /// The collective is over, well or not: afterwards no other rank touches this rank's buffer.
     fn finish(

@@ -173,7 +173,7 @@ mod tests {
 
     fn case(algorithm: &str, plane: &str) -> Case {
         Case {
-            transport: "threads".into(),
+            transport: measure::back_ends::default(),
             topology: "1x2".parse().unwrap(),
             control_plane: plane.into(),
             algorithm: algorithm.into(),

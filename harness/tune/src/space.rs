@@ -5,14 +5,13 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::found::Point;
+use measure::back_ends;
 use measure::config::{Axes, Case, Config};
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
 use results::units::MIB;
 use results::units::mib;
-use transports::data_plane::{self, MPI_ALLREDUCE};
-use transports::transport::MPI;
-use transports::transport::NCCL;
+use transports::data_plane;
 use workloads::framework::Compression;
 
 /// Fusion thresholds in MiB; 0: no fusion.
@@ -145,35 +144,26 @@ pub fn axes(
         Some(Switch::On) => &[CACHED],
         Some(Switch::Off) => &[UNCACHED],
     };
-    let algorithms: &[&str] = match (transport, pins.hierarchical) {
-        (MPI, Some(Switch::On)) => {
-            return Err("over MPI Horovod has no hierarchical allreduce: it needs NCCL; leave \
-                        --hierarchical out"
-                .into());
-        }
-        (MPI, _) => &[MPI_ALLREDUCE],
-        (NCCL, Some(Switch::On)) => &[data_plane::nccl::HIERARCHICAL],
-        (NCCL, Some(Switch::Off)) => &[data_plane::nccl::ALL_REDUCE],
-        (NCCL, None) if topology.starts_with("1x") => &[data_plane::nccl::ALL_REDUCE],
-        (NCCL, None) => &[data_plane::nccl::ALL_REDUCE, data_plane::nccl::HIERARCHICAL],
-        (_, Some(Switch::On)) => &["hierarchical"],
-        (_, Some(Switch::Off)) => &["ring"],
-        (_, None) if topology.starts_with("1x") => &["ring"],
-        (_, None) => &["ring", "hierarchical"],
+    let unknown = || {
+        let names = back_ends::names().join(", ");
+        format!("transport \"{transport}\" is unknown; choose from {names}")
     };
+    let back_end = back_ends::find(transport).ok_or_else(unknown)?;
+    let hierarchical = pins.hierarchical.map(|switch| switch == Switch::On);
+    let algorithms = back_end.horovod_planes(hierarchical, topology.starts_with("1x"))?;
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     Ok(Axes {
         transport: vec![transport.into()],
         topology: vec![topology.into()],
         control_plane: names(planes),
-        algorithm: names(algorithms),
+        algorithm: names(&algorithms),
         fusion_threshold_mib: thresholds,
         cycle_time_ms,
         compression: pins.compression.clone(),
         num_groups: pins.groups.clone(),
         // Whole messages through the fusion buffer, as Horovod does.
         packing_kib: 0,
-        segment_kib: if transport == NCCL { 0 } else { Axes::default().segment_kib },
+        segment_kib: back_end.segment_bytes() / 1024,
         ..Axes::default()
     })
 }
@@ -312,6 +302,7 @@ mod tests {
     use super::*;
     use measure::config::{Config, Measure, Step};
     use transports::threads;
+    use transports::transport::{MPI, NCCL};
     use workloads::workload::{Gradient, Workload};
 
     fn plan(transport: &str, topology: &str, elements: u64, pins: &Pins) -> Plan {

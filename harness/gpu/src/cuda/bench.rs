@@ -10,7 +10,7 @@ use super::CudaError;
 use super::collective::RankStream;
 use super::streams::{Event, Graph, Streams};
 use line::Line;
-use transports::bench::{Bench, Enqueued, Timed};
+use transports::bench::{Bench, Enqueued, Repeated, Timed, repeat};
 use transports::programs::of_all_ranks;
 
 /// Ranks on devices, each with its stream.
@@ -87,32 +87,23 @@ impl<S: Streams> Ranks<S> {
         bench: &Bench,
         graph: Option<Graph>,
     ) -> Result<Timed, CudaError> {
-        let (mut times, mut device_us) = (Vec::new(), Vec::new());
         let nodes = graph.map(|graph| self.streams.nodes(graph));
         let mut enqueued = Enqueued { nodes, ..line.enqueued() };
-        for repetition in 0..bench.warmup + bench.repetitions {
-            // What is checked is the last repetition, on data that no earlier one has touched.
-            line.fill(&mut self.streams)?;
-            self.meet()?;
-            let (time, enqueuing, device) = self.once(line, graph)?;
-            if repetition >= bench.warmup {
-                times.extend(device.map(|_| time));
-                enqueued.times_us.extend(device.map(|_| enqueuing.as_nanos() as f64 / 1e3));
-                device_us.extend(device);
-            }
+        let all = repeat(bench, &mut Repetitions { ranks: self, line, graph })?;
+        let (mut times, mut device_us) = (Vec::new(), Vec::new());
+        // Devices without a clock are emulated: the host's times would mean nothing.
+        for Clocked { host, enqueuing, device_us: device } in all {
+            times.extend(device.map(|_| host));
+            enqueued.times_us.extend(device.map(|_| enqueuing.as_nanos() as f64 / 1e3));
+            device_us.extend(device);
         }
         let wrong = if bench.check { Some(line.check(&mut self.streams)?) } else { None };
         let enqueued = Some(enqueued);
         Ok(Timed { times, device_us, context_switches: None, enqueued, wrong })
     }
 
-    /// One allreduce: by the host's clock, how much of it the host needed to enqueue it, and by the first
-    /// device's.
-    fn once(
-        &mut self,
-        line: &Line,
-        graph: Option<Graph>,
-    ) -> Result<(Duration, Duration, Option<f64>), CudaError> {
+    /// One allreduce.
+    fn once(&mut self, line: &Line, graph: Option<Graph>) -> Result<Clocked, CudaError> {
         let (first, begin, end) = (self.rank_streams[0].stream, self.begin, self.end);
         let start = Instant::now();
         self.streams.record(first, begin)?;
@@ -123,8 +114,8 @@ impl<S: Streams> Ranks<S> {
         self.streams.record(first, end)?;
         let enqueuing = start.elapsed();
         self.streams.synchronize(first)?;
-        let time = start.elapsed();
-        Ok((time, enqueuing, self.streams.elapsed_us(begin, end)?))
+        let host = start.elapsed();
+        Ok(Clocked { host, enqueuing, device_us: self.streams.elapsed_us(begin, end)? })
     }
 
     /// All ranks' work: the others' after the event on the first one's stream, which waits for theirs.
@@ -156,6 +147,40 @@ impl<S: Streams> Ranks<S> {
     fn meet(&mut self) -> Result<(), CudaError> {
         let Ranks { streams, rank_streams, .. } = self;
         rank_streams.iter().try_for_each(|rank_stream| streams.synchronize(rank_stream.stream))
+    }
+}
+
+/// What one repetition took.
+struct Clocked {
+    /// By the host's clock.
+    host: Duration,
+    /// How much of that the host needed to enqueue it.
+    enqueuing: Duration,
+    /// By the first device's clock, in microseconds, if it has one.
+    device_us: Option<f64>,
+}
+
+/// A line as the bench loop repeats it.
+struct Repetitions<'r, S> {
+    ranks: &'r mut Ranks<S>,
+    line: &'r Line,
+    graph: Option<Graph>,
+}
+
+impl<S: Streams> Repeated for Repetitions<'_, S> {
+    type Time = Clocked;
+    type Error = CudaError;
+
+    fn fill(&mut self, _: bool) -> Result<(), CudaError> {
+        self.line.fill(&mut self.ranks.streams)
+    }
+
+    fn meet(&mut self) -> Result<(), CudaError> {
+        self.ranks.meet()
+    }
+
+    fn once(&mut self) -> Result<Clocked, CudaError> {
+        self.ranks.once(self.line, self.graph)
     }
 }
 

@@ -15,7 +15,7 @@ use crate::cuda::bench::line::{Line, elements, room};
 use crate::cuda::collective::RankStream;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::Address;
-use transports::bench::{Bench, Timed};
+use transports::bench::{Bench, Repeated, Timed, repeat};
 use transports::kernel::ElementOp;
 use transports::pattern::Wrong;
 
@@ -104,14 +104,10 @@ impl<'c, S: Streams> Player<'c, S> {
         let line = line.map_err(|error| self.named(error))?;
         all_reduce.prepare(self.streams, 0, elements(bench), bench.dtype)?;
         let (mut times, mut device_us) = (Vec::new(), Vec::new());
-        for repetition in 0..bench.warmup + bench.repetitions {
-            // What is checked is the last repetition, on data that no earlier one has touched.
-            line.fill(self.streams)?;
-            let (time, device) = self.once(&line, bench, all_reduce)?;
-            if repetition >= bench.warmup {
-                times.extend(device.map(|_| time));
-                device_us.extend(device);
-            }
+        let repetitions = &mut Repetitions { player: self, bench, line: &line, all_reduce };
+        for (time, device) in repeat(bench, repetitions)? {
+            times.extend(device.map(|_| time));
+            device_us.extend(device);
         }
         let wrong = if bench.check { Some(line.check(self.streams)?) } else { None };
         line.release(self.streams)?;
@@ -128,7 +124,6 @@ impl<'c, S: Streams> Player<'c, S> {
         let (places, elements) = line.fused();
         let (dtype, combine) = (bench.dtype, ElementOp::of(bench.op));
         let vector = Vector { data: places[0], elements, dtype, combine };
-        self.meet()?;
         let Player { streams, control, rank_stream, begin, end, .. } = self;
         let streams = &mut **streams;
         let start = Instant::now();
@@ -164,6 +159,32 @@ impl<'c, S: Streams> Player<'c, S> {
                 .collect()
         };
         Ok(together(reported))
+    }
+}
+
+/// A line as the bench loop repeats it.
+struct Repetitions<'r, 'c, 'a, S> {
+    player: &'r mut Player<'c, S>,
+    bench: &'r Bench<'r>,
+    line: &'r Line,
+    all_reduce: &'r mut DeviceAllReduce<'a>,
+}
+
+impl<S: Streams> Repeated for Repetitions<'_, '_, '_, S> {
+    /// By the host's clock, and by the device's in microseconds.
+    type Time = (Duration, Option<f64>);
+    type Error = NcclError;
+
+    fn fill(&mut self, _: bool) -> Result<(), NcclError> {
+        Ok(self.line.fill(self.player.streams)?)
+    }
+
+    fn meet(&mut self) -> Result<(), NcclError> {
+        self.player.meet()
+    }
+
+    fn once(&mut self) -> Result<(Duration, Option<f64>), NcclError> {
+        self.player.once(self.line, self.bench, self.all_reduce)
     }
 }
 

@@ -7,8 +7,10 @@ mod processes;
 mod table;
 mod turns;
 
+use measure::back_ends;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use training::back_end::{BackEndRef, MemoryKind, RankKind};
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::grouped::{DEFAULT_GROUPS, split};
@@ -37,14 +39,12 @@ use results::row::put_times;
 use results::row::rounded;
 use results::row::{Kind, Row, SCHEMA, Status};
 use results::statistics::Summary;
-use transports::allreduce::SEGMENT_BYTES;
 use transports::bench::{Bench, TIMEOUT, Timed, run as run_bench};
 use transports::data_plane::nccl::{ALL_REDUCE, combinations};
 use transports::data_plane::{DataPlane, spelling};
 use transports::for_dtype;
 use transports::pattern::Pattern;
-use transports::threads::{self, is_pinned};
-use transports::transport::MPI;
+use transports::threads::is_pinned;
 
 /// Time an allreduce alone over a range of sizes, as nccl-tests does
 ///
@@ -69,8 +69,8 @@ pub struct Arguments {
     /// ranks are streams of this process on this machine's GPUs. nccl: ranks are processes, each with a GPU.
     #[arg(
         long,
-        value_parser = [threads::NAME, MPI, cuda::NAME, NCCL],
-        default_value = threads::NAME,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names()),
+        default_value = back_ends::default().name(),
         help_heading = RUN
     )]
     transport: String,
@@ -271,9 +271,13 @@ const MEASURING: &str = "Measuring";
 const GPUS: &str = "GPUs";
 
 impl Arguments {
+    /// What ranks are, and how data move.
+    fn back_end(&self) -> BackEndRef {
+        back_ends::named(&self.transport)
+    }
+
     fn cut(&self) -> transports::allreduce::Sizes {
-        let whole = if self.transport == NCCL { 0 } else { SEGMENT_BYTES };
-        let segment_bytes = self.segment.unwrap_or(whole);
+        let segment_bytes = self.segment.unwrap_or(self.back_end().segment_bytes());
         transports::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }
     }
 }
@@ -282,7 +286,7 @@ impl Arguments {
 struct Request {
     /// Names of data planes that exist.
     names: Vec<String>,
-    transport: String,
+    back_end: BackEndRef,
     topology: Topology,
     placement: Placement,
     /// Who plays each rank.
@@ -327,31 +331,36 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
-    if arguments.kernels.is_some() && arguments.transport != cuda::NAME {
-        return Err(usage(format!("--kernels is about GPUs: add --transport {}", cuda::NAME)));
+    let back_end = arguments.back_end();
+    let (kind, memory) = (back_end.rank_kind(), back_end.memory());
+    if arguments.kernels.is_some() && kind != RankKind::Stream {
+        return Err(usage(format!("--kernels requires --transport {}", cuda::NAME)));
     }
-    if arguments.graph && arguments.transport != cuda::NAME {
-        return Err(usage(format!("--graph is about GPUs: add --transport {}", cuda::NAME)));
+    if arguments.graph && kind != RankKind::Stream {
+        return Err(usage(format!("--graph requires --transport {}", cuda::NAME)));
     }
+    let has_nccl = (kind, memory) == (RankKind::Process, MemoryKind::Device);
     let tunes_nccl = !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty();
-    if tunes_nccl && arguments.transport != NCCL {
-        return Err(usage(format!(
-            "--nccl-algo and --nccl-proto are NCCL's: add --transport {NCCL}"
-        )));
+    if tunes_nccl && !has_nccl {
+        return Err(usage(format!("--nccl-algo and --nccl-proto require --transport {NCCL}")));
     }
-    if arguments.force && arguments.transport != NCCL {
-        return Err(usage(format!("--force is about GPUs of processes: add --transport {NCCL}")));
+    if arguments.force && !has_nccl {
+        return Err(usage(format!("--force requires --transport {NCCL}")));
+    }
+    if arguments.bound && kind != RankKind::Thread {
+        return Err(usage("--bound requires --transport threads"));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
-    match (arguments.transport.as_str(), started) {
-        (MPI, _) => over_mpi(arguments),
-        (NCCL, _) => nccl::run(arguments),
-        (_, Some(Launched { tasks, .. })) => Err(usage(format!(
+    match (kind, memory, started) {
+        (RankKind::Process, MemoryKind::Host, _) => over_mpi(arguments),
+        (RankKind::Process, MemoryKind::Device, _) => nccl::run(arguments),
+        (_, _, Some(Launched { tasks, .. })) => Err(usage(format!(
             "started as {tasks} processes, and ranks are threads of one; start it once, or add \
-             --transport {MPI} or {NCCL}"
+             --transport {} or {NCCL}",
+            back_ends::default_of_processes()
         ))),
-        (cuda::NAME, None) => gpus::run(arguments),
-        (_, None) => on_threads(arguments),
+        (RankKind::Stream, _, None) => gpus::run(arguments),
+        (RankKind::Thread, _, None) => on_threads(arguments),
     }
 }
 
@@ -371,7 +380,7 @@ fn on_threads(arguments: &Arguments) -> Result<Exit> {
         if calibrate::chooses(name) {
             calibrate::data_plane(name, &request.topology, &table)
         } else {
-            DataPlane::find(name, &request.transport, &request.topology)
+            request.back_end.data_plane(name, &request.topology)
         }
     };
     let planes: Vec<_> = request.names.iter().map(plane).collect();
@@ -505,9 +514,9 @@ fn request(
             has / 1_000_000
         ));
     }
-    let (sizes, transport) = (sizes.checked()?, arguments.transport.clone());
+    let (sizes, back_end) = (sizes.checked()?, arguments.back_end());
     types.iter().try_for_each(|&dtype| at_least_one(sizes, dtype))?;
-    Ok(Request { names, transport, topology, placement, processes, sizes, types, ops })
+    Ok(Request { names, back_end, topology, placement, processes, sizes, types, ops })
 }
 
 /// Refuses sizes that hold no whole element.
@@ -652,7 +661,7 @@ impl Lines<'_> {
     fn blank(&self, line: Line, is_grouped: bool) -> Row {
         let Lines { arguments, request, launch, name, .. } = self;
         let Line { dtype, op, elements, in_place } = line;
-        let (topology, transport) = (&request.topology, &request.transport);
+        let (topology, back_end) = (&request.topology, request.back_end);
         let size_bytes = elements * dtype.size_bytes();
         let place = if in_place { "in-place" } else { "out-of-place" };
         let graph = if arguments.graph { "/graph" } else { "" };
@@ -661,17 +670,15 @@ impl Lines<'_> {
         Row {
             schema: SCHEMA,
             kind: Kind::Allreduce,
-            case: format!(
-                "{transport}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"
-            ),
+            case: format!("{back_end}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"),
             emulated: request.placement.emulated,
             oversubscribed: request.placement.oversubscribed,
-            pinned: transport == threads::NAME && is_pinned(),
+            pinned: back_end.pins() && is_pinned(),
             host: launch.machine.host.clone(),
             commit: launch.commit.clone(),
             started: launch.started.clone(),
             seed: arguments.seed,
-            transport: transport.clone(),
+            transport: back_end.name().into(),
             algorithm: name.to_string(),
             groups,
             nodes: topology.nodes(),

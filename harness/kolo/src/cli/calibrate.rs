@@ -1,6 +1,8 @@
 //! `kolo calibrate`.
 
+use measure::back_ends;
 use std::path::PathBuf;
+use training::back_end::RankKind;
 
 use anyhow::Result;
 
@@ -11,8 +13,6 @@ use results::error::RecordError;
 use results::files::check_writable;
 use results::files::write_whole;
 use results::provenance::Machine;
-use transports::threads;
-use transports::transport;
 
 /// Measure a machine file for the simulator
 ///
@@ -27,8 +27,8 @@ pub struct Arguments {
     /// What moves the bytes
     #[arg(
         long,
-        value_parser = transport::ON_PROCESSORS,
-        default_value = threads::NAME,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        default_value = back_ends::default().name(),
         help_heading = RUN
     )]
     transport: String,
@@ -53,9 +53,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
-    let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
-    let longest =
-        if runner.transport() == threads::NAME { Effort::DEFAULT.most_bytes } else { 512 << 10 };
+    let mut runner =
+        assemble(back_ends::named(&arguments.transport), arguments.ranks).map_err(usage)?;
+    let longest = if runner.back_end().rank_kind() == RankKind::Thread {
+        Effort::DEFAULT.most_bytes
+    } else {
+        512 << 10
+    };
     let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
     let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {

@@ -3,18 +3,16 @@
 use algorithms::registry::ALL;
 use algorithms::{control, registry};
 use anyhow::Result;
+use measure::back_ends;
 
 use super::{Exit, usage};
 use gpu::cuda::devices::{self, Found, Gpu};
 use gpu::cuda::inventory;
 use gpu::cuda::{self, library};
-use gpu::nccl;
 use gpu::nccl::library::{Nccl, in_words};
 use measure::environment::variables::Usage;
 use measure::environment::{Environment, EnvironmentRow};
 use results::provenance::{Launch, memory_bytes};
-use transports::threads;
-use transports::transport;
 
 /// Show what this build and this machine offer, and what Horovod's variables say
 ///
@@ -54,8 +52,12 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
         println!("  {name}");
     }
     println!("\ntransports");
-    for name in transport::NAMES {
-        println!("  {name:<20} {}", availability(name));
+    for back_end in back_ends::all() {
+        let (word, what) = match back_end.availability() {
+            Ok(what) => ("available", what),
+            Err(why) => ("not available", why),
+        };
+        println!("  {:<20} {word}: {what}", back_end.name());
     }
     println!("\nGPUs, for transport cuda, and with NCCL for transport nccl");
     gpus().iter().for_each(|line| println!("  {line}"));
@@ -122,39 +124,6 @@ fn peers(count: usize) -> Vec<String> {
             };
             matrix.iter().enumerate().map(row).collect()
         }
-    }
-}
-
-/// Whether a transport can be used, and how; or why not.
-fn availability(transport: &str) -> String {
-    match transport {
-        threads::NAME => "available: ranks are threads of one process".into(),
-        cuda::NAME => match devices::find() {
-            Ok(found) => format!(
-                "available: ranks are streams of one process on {} GPU(s)",
-                found.devices.len()
-            ),
-            Err(why) => format!("not available: {why}"),
-        },
-        nccl::NAME => match (Nccl::open(), devices::find()) {
-            (Err(why), _) => format!("not available: {why}"),
-            (_, Err(why)) => format!("not available: {why}"),
-            (Ok(_), Ok(_)) => {
-                let sweeps = if cfg!(feature = "mpi") {
-                    "sweep and tune negotiate over MPI"
-                } else {
-                    "for kolo bench; sweep and tune take a build with --features mpi"
-                };
-                format!("available: ranks are processes, each with a GPU; {sweeps}")
-            }
-        },
-        #[cfg(feature = "mpi")]
-        _ => format!(
-            "available: ranks are processes that mpirun or srun starts ({})",
-            transports::mpi::library()
-        ),
-        #[cfg(not(feature = "mpi"))]
-        _ => "not available: built without MPI; needs mpicc, libclang and --features mpi".into(),
     }
 }
 

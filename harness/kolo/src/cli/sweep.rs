@@ -13,6 +13,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, configuration, not_for, plot, usage, voice};
+use measure::back_ends::has_processes;
 use measure::calibrate;
 use measure::config::Config;
 use measure::environment::Environment;
@@ -28,7 +29,6 @@ use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes}
 use results::record::{Earlier, Store, csv_bytes};
 use results::row::{Row, Status};
 use results::toml_file::TomlFile;
-use transports::transport::has_processes;
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -172,7 +172,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     }
     // Whoever asked an earlier launch to stop has been heard.
     let _ = fs::remove_file(store.folder().join(STOP));
-    let may_break = plan.cases.iter().any(|planned| has_processes(&planned.case.transport));
+    let may_break = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
     let course = Course {
         until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),

@@ -18,7 +18,6 @@ use request::Request;
 use results::config_kind::ConfigKind;
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
-use transports::transport;
 use tune::answer::Verdict;
 use tune::larger::Larger;
 use tune::report::Report;
@@ -73,7 +72,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "NAME",
-        value_parser = clap::builder::PossibleValuesParser::new(transport::NAMES),
+        value_parser = clap::builder::PossibleValuesParser::new(measure::back_ends::names()),
         help_heading = RUN,
         hide_short_help = true
     )]

@@ -1,6 +1,8 @@
 //! `kolo validate`.
 
+use measure::back_ends;
 use std::path::{Path, PathBuf};
+use training::back_end::RankKind;
 
 use algorithms::registry;
 use anyhow::Result;
@@ -15,8 +17,6 @@ use results::files::write_whole;
 use results::names::algorithm;
 use results::record::csv_bytes;
 use simulator::published::{self, Points};
-use transports::threads;
-use transports::transport;
 
 /// Compare simulations with published measurements, or with measurements made here
 ///
@@ -42,8 +42,8 @@ pub struct Arguments {
     /// What moves the bytes
     #[arg(
         long,
-        value_parser = transport::ON_PROCESSORS,
-        default_value = threads::NAME,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        default_value = back_ends::default().name(),
         requires = "local",
         help_heading = RUN,
         hide_short_help = true
@@ -127,14 +127,13 @@ fn local(arguments: &Arguments) -> Result<Exit> {
     if let Some(folder) = arguments.out.as_ref().filter(|folder| folder.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", folder.display())));
     }
-    let mut runner = assemble(&arguments.transport, arguments.ranks).map_err(usage)?;
+    let mut runner =
+        assemble(back_ends::named(&arguments.transport), arguments.ranks).map_err(usage)?;
     // Messages are half a buffer at most in most algorithms.
     let most_bytes = (arguments.most_bytes / 2).max(4);
-    let segment_bytes = match runner.transport() {
-        // Ranks that share memory wait less for each other without.
-        threads::NAME => 0,
-        _ => arguments.segment,
-    };
+    // Ranks that share memory wait less for each other without segments.
+    let shares_memory = runner.back_end().rank_kind() == RankKind::Thread;
+    let segment_bytes = if shares_memory { 0 } else { arguments.segment };
     let most_bytes = if segment_bytes > 0 { most_bytes.min(segment_bytes) } else { most_bytes };
     let quantile = arguments.quantile;
     let effort = Effort { most_bytes, quantile, budget_s: BUDGET_S, ..Effort::DEFAULT };

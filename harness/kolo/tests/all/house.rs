@@ -12,7 +12,6 @@ use measure::plan::{Plan, Planned};
 use results::config_kind::ConfigKind;
 use results::row::Row;
 use results::toml_file::TomlFile;
-use tune;
 use workloads::framework::Framework;
 use workloads::workload::Workload;
 

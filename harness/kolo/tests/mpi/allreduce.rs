@@ -15,16 +15,28 @@ use algorithms::topology::Topology;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, RngCore, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use transports::allreduce::{AllReduce, Scheduled, Sizes};
+use transports::allreduce::{AllReduce, Fused, Scheduled, Sizes};
 use transports::execute::execute;
 use transports::for_dtype;
 use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
+use transports::mpi::LibraryAllReduce;
 use transports::pattern::Pattern;
 use transports::threads::{Links, run_ranks};
 use transports::transport::{Transport, TransportError};
 
 use crate::process::{Process, digest, doing};
+
+/// An algorithm's schedules on a transport, with a fusion buffer of their own.
+fn fused<'s, T: Transport>(
+    transport: T,
+    choices: &'s [Choice],
+    sizes: Sizes,
+    packing: Packing,
+) -> Fused<Scheduled<'s, T>> {
+    let reduces = Scheduled::new(transport, choices, sizes.segment_bytes);
+    Fused::new(reduces, packing, sizes.packing_bytes, Memory::default())
+}
 
 /// Bytes of a part, where messages travel in parts.
 const PART_BYTES: usize = 1000;
@@ -124,8 +136,7 @@ pub fn exact(process: &mut Process) {
         .enumerate()
         {
             let endpoint = process.endpoint(&comms[comm]);
-            let mut all_reduce =
-                Scheduled::new(endpoint, choices, sizes, packing, Memory::default());
+            let mut all_reduce = fused(endpoint, choices, sizes, packing);
             if random.random() {
                 all_reduce.prepare(4000, 4000);
             }
@@ -148,7 +159,8 @@ pub fn vendor(process: &mut Process) {
     let mut random = process.random(2);
     for most in [0, PART_BYTES] {
         let endpoint = process.endpoint(&process.comm(most));
-        let mut all_reduce = Scheduled::by_vendor(endpoint, Memory::default());
+        let mut all_reduce =
+            Fused::new(LibraryAllReduce(endpoint), Packing::Packed, 0, Memory::default());
         if most > 0 {
             all_reduce.prepare(4000, 4000);
         }
@@ -172,8 +184,7 @@ fn reduce_rough<T: Transport>(
 ) -> Result<u64, TransportError> {
     let sizes = Sizes { segment_bytes: 3000, packing_bytes: 0 };
     let mut random = ChaCha8Rng::seed_from_u64(seed + transport.rank() as u64);
-    let mut all_reduce =
-        Scheduled::new(transport, choices, sizes, Packing::Packed, Memory::default());
+    let mut all_reduce = fused(transport, choices, sizes, Packing::Packed);
     let mut memory = Memory::new(elements * size_of::<f32>());
     rough(&mut random, &mut memory);
     all_reduce.all_reduce(&mut Buffer::of(DataType::F32, &mut memory), ReduceOp::Sum.into())?;
@@ -279,8 +290,7 @@ pub fn large(process: &mut Process) {
     let choices = find("tree").unwrap().choices(&topology).unwrap();
     let (comm, sizes) = (process.comm(0), Sizes { segment_bytes: 0, packing_bytes: 0 });
     let endpoint = process.endpoint(&comm);
-    let mut all_reduce =
-        Scheduled::new(endpoint, &choices, sizes, Packing::Packed, Memory::default());
+    let mut all_reduce = fused(endpoint, &choices, sizes, Packing::Packed);
     let (dtype, op, elements, tensors) = (DataType::F32, ReduceOp::Sum, (1 << 29) + 1_000_003, 1);
     doing(format!("a tree of {elements} elements"));
     check(process, &mut all_reduce, Case { dtype, op, elements, tensors });

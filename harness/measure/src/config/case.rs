@@ -7,8 +7,10 @@ use algorithms::control;
 use algorithms::topology::Topology;
 
 use super::Config;
+use crate::back_ends;
 use crate::environment::cycle_time;
 use results::units::{MIB, mib};
+use training::back_end::BackEndRef;
 use transports::data_plane;
 use workloads::framework::{Compression, Framework};
 use workloads::groups::Groups;
@@ -17,7 +19,7 @@ use workloads::groups::Groups;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
     /// What moves bytes.
-    pub transport: String,
+    pub transport: BackEndRef,
     /// Ranks on nodes.
     pub topology: Topology,
     /// Control plane.
@@ -97,7 +99,8 @@ impl Config {
                             for &ms in &axes.cycle_time_ms {
                                 cases.extend(varied.iter().map(|&varied| {
                                     Case {
-                                        transport: transport.clone(),
+                                        transport: back_ends::find(transport)
+                                            .expect("the configuration was checked"),
                                         topology: topology
                                             .parse()
                                             .expect("the configuration was checked"),

@@ -13,19 +13,16 @@ use serde::{Deserialize, Serialize};
 
 use super::links;
 use super::preflight::{Facts, problems};
-use super::process_gpu::{self, Gpu};
-use super::{BlockExecutor, Ended, ExecutorError, Local, Order};
+use super::{BlockExecutor, Ended, ExecutorError, Local, Order, back_ends_of};
+use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{DetectorError, FailureDetector, Limits, detector};
 use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
-use gpu::cuda::inventory;
-use gpu::nccl;
-use gpu::nccl::assignment::assign;
-use gpu::nccl::preflight::wrong;
 use results::inputs::fnv1a;
 use results::journal::Journal;
 use results::provenance::{Build, Launch, NodeFacts, Subject};
+use training::back_end::{BackEndRef, Exchange, ProcessRank, RankKind};
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::outcome::Outcome;
@@ -33,7 +30,7 @@ use training::outcome::RankLog;
 use training::timeline::record::Record;
 use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
 use transports::pattern::Wrong;
-use transports::transport::{MessageChannel, TransportError, has_processes};
+use transports::transport::{MessageChannel, TransportError};
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
 const ORDER_BYTES: usize = 17;
@@ -54,10 +51,10 @@ pub struct Processes {
     /// Rank 0's, for cases on threads or GPUs of its own.
     local: Local,
     detector: Option<FailureDetector>,
-    /// This process's, if a case needs it.
-    gpu: Option<Gpu>,
-    /// What is wrong with all processes' GPUs.
-    gpu_problems: Vec<String>,
+    /// This process's rank, for each back end of the plan.
+    ranks: Vec<(BackEndRef, Box<dyn ProcessRank>)>,
+    /// What makes figures doubtful, beside what processes and nodes are.
+    problems: Vec<String>,
 }
 
 impl Processes {
@@ -74,43 +71,54 @@ impl Processes {
             memory: RankMemory::default(),
             local,
             detector: None,
-            gpu: None,
-            gpu_problems: Vec::new(),
+            ranks: Vec::new(),
+            problems: Vec::new(),
         })
     }
 
-    /// Takes a GPU for each process, for cases over NCCL; where they cannot have one, those cases are left,
-    /// with the reason. Called by all.
+    /// Takes what ranks need, for each back end whose ranks are processes; where they cannot have it, its cases
+    /// are left, with the reason. Called by all.
     ///
     /// # Errors
     /// The reason, if there is no other case.
-    pub fn take_gpus(&mut self, plan: &mut Plan, launch: &mut Launch) -> Result<(), ExecutorError> {
-        let is_over_nccl = |planned: &Planned| planned.case.transport == nccl::NAME;
-        if !plan.cases.iter().any(is_over_nccl) {
-            return Ok(());
+    pub fn join_back_ends(
+        &mut self,
+        plan: &mut Plan,
+        launch: &mut Launch,
+    ) -> Result<(), ExecutorError> {
+        for back_end in back_ends_of(plan, |kind| kind == RankKind::Process) {
+            let joined = back_end.join(self, plan.timeout(), launch);
+            let is_own = |planned: &&mut Planned| planned.case.transport == back_end;
+            match joined {
+                Ok(rank) => {
+                    for planned in plan.cases.iter_mut().filter(is_own) {
+                        let placement = &mut planned.placement;
+                        let shared = rank.is_oversubscribed();
+                        placement.oversubscribed = shared.unwrap_or(placement.oversubscribed);
+                    }
+                    self.problems.extend(rank.problems());
+                    self.ranks.push((back_end, rank));
+                }
+                Err(why) => {
+                    for planned in plan.cases.iter_mut().filter(is_own) {
+                        planned.left.get_or_insert_with(|| why.clone());
+                    }
+                    if plan.cases.iter().all(|planned| planned.case.transport == back_end) {
+                        return Err(ExecutorError(why));
+                    }
+                }
+            }
         }
-        let ended = self.take_gpu(plan, launch);
-        self.refuse_what_does_not_fit(plan).map_err(|error| ExecutorError(error.to_string()))?;
-        let is_shared = self.gpu.as_ref().is_some_and(|gpu| gpu.is_any_shared);
-        for planned in plan.cases.iter_mut().filter(|planned| is_over_nccl(planned)) {
-            // Cores have little to do there.
-            planned.placement.oversubscribed = is_shared;
-            let why = ended.as_ref().err().map(|ExecutorError(why)| why.clone());
-            planned.left = planned.left.take().or(why);
-        }
-        match ended {
-            Err(why) if plan.cases.iter().all(is_over_nccl) => Err(why),
-            _ => Ok(()),
-        }
+        self.refuse_what_does_not_fit(plan).map_err(|error| ExecutorError(error.to_string()))
     }
 
-    /// Cases over NCCL for which some GPU has too little memory are unsupported, with the figures.
+    /// Cases for which some process has too little memory are unsupported, with the figures.
     fn refuse_what_does_not_fit(&mut self, plan: &mut Plan) -> Result<(), TransportError> {
-        let rank = self.world.rank();
-        let Some(gpu) = &mut self.gpu else { return Ok(()) };
+        let process = self.world.rank();
         let mut refusal = |planned: &Planned| {
-            let runs = planned.case.transport == nccl::NAME && planned.data_plane.is_ok();
-            runs.then(|| gpu.refusal(rank, &plan.job(planned, 0, None))).flatten()
+            let (_, rank) = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport)?;
+            let runs = planned.data_plane.is_ok();
+            runs.then(|| rank.refusal(process, &plan.job(planned, 0, None))).flatten()
         };
         let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
         for reported in self.share(own)? {
@@ -120,25 +128,6 @@ impl Processes {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// All processes take theirs, or none does.
-    fn take_gpu(&mut self, plan: &Plan, launch: &mut Launch) -> Result<(), ExecutorError> {
-        let refuse = |error: TransportError| ExecutorError(error.to_string());
-        let rank = self.world.rank();
-        let reported = self.share(process_gpu::look(rank, launch)).map_err(refuse)?;
-        let facts: Vec<_> =
-            reported.into_iter().collect::<Result<_, _>>().map_err(ExecutorError)?;
-        let assignments = assign(&facts).map_err(|why| ExecutorError(why.to_string()))?;
-        let taken = Gpu::take(rank, &facts, &assignments, plan.timeout());
-        let word = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
-        let words: Vec<Result<(), String>> = self.share(word).map_err(refuse)?;
-        words.into_iter().collect::<Result<(), String>>().map_err(ExecutorError)?;
-        self.gpu = taken.ok();
-        self.gpu_problems = wrong(&facts, &assignments);
-        launch.gpus.extend(self.gpu.iter().flat_map(|gpu| gpu.in_provenance(&facts, &assignments)));
-        launch.inventory.get_or_insert_with(inventory::before);
         Ok(())
     }
 
@@ -180,7 +169,7 @@ impl Processes {
             let is_emulated = std::env::var_os(EMULATED).is_some();
             let variable = |name: &str| std::env::var(name).ok();
             launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
-            launch.forced.append(&mut self.gpu_problems);
+            launch.forced.append(&mut self.problems);
             let first = |node: &Node| facts[node.ranks[0]].machine.host.as_str();
             let hosts: Vec<&str> = self.world.nodes().iter().map(first).collect();
             let expected = variable(LINK_GBIT_S).and_then(|text| text.parse().ok());
@@ -317,12 +306,9 @@ impl Processes {
         waited.unwrap_or_else(|error| give_up(&error));
         let recorder = plan.recorder(planned);
         let job: Job = plan.job(planned, order.seed, recorder.as_ref());
-        let log = if planned.case.transport == nccl::NAME {
-            let gpu = self.gpu.as_mut().expect("cases without GPUs are left");
-            gpu.play(&job, members, rank, connections, &mut self.memory)
-        } else {
-            engine::run_rank(&job, rank, connections, &mut self.memory)
-        };
+        let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
+        let (_, back_end) = back_end.expect("cases of back ends that nobody joined are left");
+        let log = back_end.run(&job, members, rank, connections, &mut self.memory);
         // The others wait for this rank, and MPI has no way to tell them.
         let log = log.unwrap_or_else(|error| {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
@@ -366,6 +352,16 @@ impl Processes {
     }
 }
 
+impl Exchange for Processes {
+    fn rank(&self) -> Rank {
+        self.world.rank()
+    }
+
+    fn share(&mut self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, TransportError> {
+        Processes::share(self, own)
+    }
+}
+
 /// What is known of a node.
 fn facts_of(node: &Node, facts: &[Facts]) -> NodeFacts {
     let first = &facts[node.ranks[0]];
@@ -392,7 +388,7 @@ impl Drop for Processes {
 
 impl BlockExecutor for Processes {
     fn run(&mut self, plan: &Plan, order: Order) -> Ended {
-        if !has_processes(&plan.cases[order.index].case.transport) {
+        if !has_processes(plan.cases[order.index].case.transport) {
             return self.local.run(plan, order);
         }
         self.lead(plan, order).unwrap_or_else(|error| give_up(&error))

@@ -12,6 +12,7 @@
 //! fit into caches, so that each size that was measured has rates of its own.
 
 use std::collections::BTreeMap;
+use training::back_end::RankKind;
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +20,6 @@ use rand_chacha::ChaCha8Rng;
 use super::fit::{LinearFit, LinearFits, SMALL_BYTES, line, lines, median, quantile};
 use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
-use transports::threads;
 
 /// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
 /// machine files, which know one rate of combining.
@@ -159,7 +159,7 @@ impl Curves<'_> {
     }
 
     fn is_threads(&self) -> bool {
-        self.calibration.transport == threads::NAME
+        self.calibration.back_end.rank_kind() == RankKind::Thread
     }
 
     /// On threads, what small messages take whatever their size.

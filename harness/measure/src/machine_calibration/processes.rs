@@ -1,6 +1,8 @@
 //! The processes of an MPI job as a runner: all run the same programs, and all learn all times.
 
+use crate::back_ends;
 use std::time::{Duration, Instant};
+use training::back_end::BackEndRef;
 
 use algorithms::topology::{Rank, Topology};
 
@@ -9,8 +11,9 @@ use super::skew::{Ahead, Starts, TIMES, ahead, leave};
 use cluster::launch::Launched;
 use cluster::nodes::cast;
 use transports::bench::{Ended, TIMEOUT, run_rank};
-use transports::mpi::{World, give_up};
-use transports::transport::{Connections, MPI, TransportError};
+use transports::memory::Memory;
+use transports::mpi::{self, World, give_up};
+use transports::transport::{Connections, TransportError};
 
 /// Times that are told at once.
 const AT_ONCE: usize = 8;
@@ -50,12 +53,14 @@ impl Processes {
 
     /// This process's own times; none if it has no part.
     fn own(&mut self, program: &Program) -> Result<Vec<Duration>, TransportError> {
-        let Some((_, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
+        let Some((rank, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
             return Ok(Vec::new());
         };
         let Connections { data, bits, .. } = connections;
-        let Ended { times, .. } =
-            program.bench(&self.topology, |bench| run_rank(bench, data, bits))?;
+        let Ended { times, .. } = program.bench(&self.topology, |bench| {
+            let own = mpi::all_reduce(bench.data_plane, data, bench.sizes, Memory::default());
+            run_rank(bench, rank, own, bits)
+        })?;
         Ok(times)
     }
 
@@ -105,8 +110,8 @@ impl Runner for Processes {
         &self.topology
     }
 
-    fn transport(&self) -> &'static str {
-        MPI
+    fn back_end(&self) -> BackEndRef {
+        back_ends::default_of_processes()
     }
 
     fn is_oversubscribed(&self) -> bool {

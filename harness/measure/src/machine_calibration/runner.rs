@@ -1,8 +1,10 @@
 //! Who runs the programs of a calibration: threads of this process, or all processes of an MPI job.
 
+use crate::back_ends;
 use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
+use training::back_end::BackEndRef;
 
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
@@ -13,16 +15,16 @@ use results::provenance::cores;
 use transports::allreduce::Sizes;
 use transports::bench::{Bench, TIMEOUT, run};
 use transports::data_plane::DataPlane;
-use transports::threads::{self, Links, run_ranks};
-use transports::transport::{MPI, TransportError};
+use transports::threads::{Links, run_ranks};
+use transports::transport::TransportError;
 
 /// Runs programs over a world.
 pub trait Runner {
     /// Where its ranks live: nodes of equal size.
     fn topology(&self) -> &Topology;
 
-    /// Its transport's name.
-    fn transport(&self) -> &'static str;
+    /// What its ranks are.
+    fn back_end(&self) -> BackEndRef;
 
     /// A node has fewer cores than ranks.
     fn is_oversubscribed(&self) -> bool;
@@ -114,8 +116,8 @@ impl Runner for Threads {
         &self.0
     }
 
-    fn transport(&self) -> &'static str {
-        threads::NAME
+    fn back_end(&self) -> BackEndRef {
+        back_ends::default()
     }
 
     fn is_oversubscribed(&self) -> bool {
@@ -155,20 +157,21 @@ impl Runner for Threads {
     }
 }
 
-/// The runner of a transport; of all ranks that there are, or of `ranks` of them.
+/// The runner of a back end; of all ranks that there are, or of `ranks` of them.
 ///
 /// # Errors
 /// Why there is none, in words.
-pub fn assemble(transport: &str, ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
+pub fn assemble(back_end: BackEndRef, ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
     if let Some(few @ (0 | 1)) = ranks {
         return Err(format!("--ranks is {few}, expected at least 2: one rank sends no messages"));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match started {
-        _ if transport == MPI => processes(ranks),
+        _ if back_ends::has_processes(back_end) => processes(ranks),
         Some(Launched { tasks, .. }) => Err(format!(
             "started as {tasks} processes, and ranks are threads of one; start it once, or add \
-             --transport {MPI}"
+             --transport {}",
+            back_ends::default_of_processes()
         )),
         None => Ok(Box::new(Threads::new(ranks.unwrap_or(cores().max(2))))),
     }

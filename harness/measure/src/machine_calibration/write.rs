@@ -23,7 +23,7 @@ impl Calibration {
             0.5 => String::new(),
             other => format!(", {:.0} % quantiles", 100.0 * other),
         };
-        let (transport, commit, at) = (self.transport, Build::this().commit, now());
+        let (transport, commit, at) = (self.back_end, Build::this().commit, now());
         let source =
             format!("measured: kolo calibrate, {transport}, {host}, {commit}, {at}{quantile}");
         let parameter = |key: &str| estimates.get(key).map(|found| parameter(key, *found, &source));
@@ -33,7 +33,7 @@ impl Calibration {
         let socket = level("socket").or_else(|| network.clone()).expect("there are two ranks");
         MachineFile {
             name: name.into(),
-            about: format!("{} x {} ranks, {}", self.nodes, self.ranks_per_node, self.transport),
+            about: format!("{} x {} ranks, {}", self.nodes, self.ranks_per_node, self.back_end),
             node: Node {
                 ranks: self.ranks_per_node,
                 ranks_per_socket: self.ranks_per_node,

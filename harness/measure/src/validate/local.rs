@@ -191,7 +191,7 @@ fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
     let (low, high) = interval_ranks(errors.len(), 0.5).unwrap_or((1, errors.len()));
     let (topology, oversubscribed) = (runner.topology(), runner.is_oversubscribed());
     Row {
-        transport: runner.transport().into(),
+        transport: runner.back_end().name().into(),
         nodes: topology.nodes(),
         ranks: topology.ranks(),
         algorithm: name.into(),

@@ -1,3 +1,4 @@
 //! What a sweep leaves behind.
 
+mod back_end;
 mod rows;

@@ -12,7 +12,7 @@ use transports::data_plane::DataPlane;
 use workloads::workload::{Gradient, Workload};
 
 /// `count` gradients of uneven sizes that become ready one after the other, the last one first.
-fn workload(count: usize) -> Workload {
+pub fn workload(count: usize) -> Workload {
     let gradient = |id: usize| Gradient {
         name: format!("layer{id}"),
         shape: vec![(id as u64 * 37) % 600],
@@ -27,17 +27,18 @@ fn workload(count: usize) -> Workload {
 }
 
 /// What a sweep brings.
-fn rows(plan: &Plan) -> Vec<Row> {
+pub fn rows(mut plan: Plan) -> Vec<Row> {
+    let mut local = Local::open(&mut plan, &mut Launch::now()).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let provenance = Provenance::new(plan, Launch::now());
+    let provenance = Provenance::new(&plan, Launch::now());
     let mut store = Store::create(&folder.path().join("run"), &provenance).unwrap();
     let report = measure::sweep::run(
-        plan,
+        &plan,
         &mut store,
         Earlier::default(),
         &[Launch::now()],
         &Course::default(),
-        &mut Local::default(),
+        &mut local,
         &indicatif::ProgressBar::hidden(),
     );
     report.unwrap().rows
@@ -67,7 +68,7 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     let mut broken = Listed::of(&*choices[0].schedule);
     broken.steps.pop();
     choices[0].schedule = Box::new(broken);
-    let rows = rows(&plan);
+    let rows = rows(plan);
     assert_eq!((rows[0].status, rows[0].wrong), (Status::Ok, Some(0)));
     assert_eq!(rows[1].status, Status::Wrong);
     assert!(rows[1].wrong > Some(100), "{:?}", rows[1].wrong);
@@ -105,7 +106,7 @@ fn rows_tell_the_options() {
     let elements = workload.elements();
     let plan = Plan::new(config, workload);
     assert_eq!(plan.warnings(), [""; 0]);
-    let rows = rows(&plan);
+    let rows = rows(plan);
     let text = measure::summary::text(&rows);
     assert!(text.contains("; 3 backward passes per step, f32 cast to fp16, "), "{text}");
     for row in rows {

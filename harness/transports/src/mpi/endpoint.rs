@@ -12,11 +12,9 @@ use algorithms::topology::Rank;
 
 use super::comm::{Comm, Requests};
 use super::wait::Waiting;
-use crate::kernel::ElementOp;
-use crate::memory::{Buffer, Memory};
+use crate::memory::Memory;
 use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
-use cluster::failure_detector::activity::Works;
 
 /// One process's end of a communicator.
 pub struct Endpoint {
@@ -274,23 +272,6 @@ impl Transport for Endpoint {
             self.settle_next();
         }
         Ok(())
-    }
-
-    fn all_reduce(
-        &mut self,
-        buffer: &mut Buffer<'_>,
-        combine: ElementOp,
-    ) -> Result<(), TransportError> {
-        let Some((block, offset, elements)) = buffer.pieces(0..buffer.elements()).next() else {
-            return Ok(());
-        };
-        assert_eq!(elements, buffer.elements(), "one block, as the library knows no others");
-        let _works = Works;
-        // SAFETY: the buffer is this rank's alone.
-        unsafe {
-            let at = buffer.address(block, offset);
-            self.comm.all_reduce(at, elements, (buffer.dtype(), combine))
-        }
     }
 
     /// After an error messages may still be under way into memory that the caller is about to free: the

@@ -1,4 +1,4 @@
-//! What `Scheduled::prepare` has made room for allocates nothing any more, on any rank.
+//! What `AllReduce::prepare` has made room for allocates nothing any more, on any rank.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -10,7 +10,7 @@ use algorithms::grouped::split;
 use algorithms::grouping::Packing;
 use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
-use transports::allreduce::{AllReduce, Scheduled, Sizes};
+use transports::allreduce::{AllReduce, Fused, Scheduled, Sizes};
 use transports::memory::{Buffer, Memory};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
@@ -70,7 +70,12 @@ fn allocations(
     let links = Links::new(choices[0].schedule.ranks(), Duration::from_secs(60));
     let counts = run_ranks(&[&links], |rank| {
         let endpoint = links.join(rank);
-        let mut all_reduce = Scheduled::new(endpoint, choices, sizes, packing, Memory::default());
+        let mut all_reduce = Fused::new(
+            Scheduled::new(endpoint, choices, sizes.segment_bytes),
+            packing,
+            sizes.packing_bytes,
+            Memory::default(),
+        );
         all_reduce.prepare(bytes(LENGTHS[0].div_ceil(tensors)), bytes(LENGTHS[0]));
         let mut count = 0;
         for elements in LENGTHS {

@@ -88,7 +88,7 @@ impl Report<'_> {
             |answer: &Answer| answer.expected_tied.iter().map(|&other| setting(other)).collect();
         let json = Json {
             workload: self.grid.plan.workload.name.clone(),
-            transport: first.transport.clone(),
+            transport: first.transport.name().into(),
             topology: first.topology.to_string(),
             verdict: answer.map_or(Verdict::Unknown, |answer| answer.verdict),
             for_horovod: self.is_for_horovod(),

@@ -8,7 +8,6 @@ use anyhow::Result;
 
 use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
 use crate::cli::{Exit, usage};
-use gpu::cuda::NAME;
 use gpu::cuda::bench::Ranks;
 use gpu::cuda::driver::Driver;
 use gpu::cuda::emulated::{Emulated, Turns};
@@ -18,16 +17,12 @@ use gpu::cuda::streams::Streams;
 use measure::plan::Placement;
 use results::provenance::Launch;
 use results::statistics::Summary;
-use transports::data_plane::DataPlane;
 use workloads::workload::{Gradient, Workload, workload_path};
 
 /// A seed in it makes devices in memory of the host, which have no clock: for tests.
 const EMULATED: &str = "KOLO_CUDA_EMULATED";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    if arguments.bound {
-        return Err(usage("--bound is for threads: leave it out"));
-    }
     match env::var(EMULATED) {
         Ok(seed) => {
             let seed = seed.parse().map_err(|_| {
@@ -69,7 +64,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     );
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
-    let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
+    let plane = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(plane).collect();
     launch.inventory = driver.is_some().then(inventory::before);
     let measure: Measure = &mut |_, bench, _| Ok(ranks_on.run(bench)?);

@@ -15,6 +15,7 @@ use cluster::nodes::Node;
 use gpu::cuda::devices::{self, Found};
 use gpu::cuda::driver::Driver;
 use gpu::cuda::inventory;
+use gpu::nccl::NcclError;
 use gpu::nccl::allreduce::DeviceAllReduce;
 use gpu::nccl::assignment::{Assignment, assign, in_provenance};
 use gpu::nccl::bench::Player;
@@ -24,16 +25,12 @@ use gpu::nccl::library::{Nccl, UniqueId};
 use gpu::nccl::preflight::wrong;
 use gpu::nccl::rendezvous::{Control, meet};
 use gpu::nccl::started::Started;
-use gpu::nccl::{NAME, NcclError};
 use measure::plan::Placement;
 use results::provenance::Launch;
 use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::{Native, Tuning};
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    if arguments.bound {
-        return Err(usage("--bound is for threads: leave it out"));
-    }
     let nccl = Nccl::open().map_err(usage)?;
     let found = devices::find().map_err(usage)?;
     let started = Started::here().map_err(usage)?;
@@ -66,7 +63,7 @@ impl Job<'_> {
             return Err(usage(why));
         }
         let request = self.request(control, &assignments)?;
-        let plane = |name: &String| DataPlane::find(name, NAME, &request.topology);
+        let plane = |name: &String| request.back_end.data_plane(name, &request.topology);
         let planes: Vec<_> = request.names.iter().map(plane).collect();
         self.launch.gpus = in_provenance(&self.nccl, &self.found, &control.facts, &assignments);
         self.launch.inventory = (control.rank == 0).then(inventory::before);

@@ -14,8 +14,8 @@ use cluster::launch::Launched;
 use measure::plan::Placement;
 use results::provenance::Launch;
 use transports::bench::{Bench, Ended, TIMEOUT, Timed, check, run_rank, timed};
-use transports::data_plane::DataPlane;
-use transports::mpi::{World, give_up};
+use transports::memory::Memory;
+use transports::mpi::{self, World, give_up};
 use transports::pattern::Wrong;
 use transports::transport::{Connections, MessageChannel, TransportError};
 
@@ -31,9 +31,6 @@ struct Reported {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    if arguments.bound {
-        return Err(usage("--bound is for threads: leave it out"));
-    }
     let mut world = World::join()?;
     let all = world.comm().ranks();
     if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(all)) {
@@ -48,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let ranks_here = here.map_or(0, |node| node.ranks.len());
     let playing = placement.members.iter().map(|&member| hosts[member].clone()).collect();
     let request = request(arguments, topology, placement, (ranks_here, playing)).map_err(usage)?;
-    let find = |name: &String| DataPlane::find(name, &request.transport, &request.topology);
+    let find = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
     let members = &request.placement.members;
     let mut measured = if members.contains(&world.rank()) {
@@ -91,7 +88,8 @@ fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> 
 fn together(bench: &Bench, world: &mut World, members: &[Rank]) -> Result<Timed, TransportError> {
     let connected = world.connect(members, TIMEOUT)?;
     let (rank, Connections { data, bits, mut mail, .. }) = connected.expect("a member");
-    let Ended { times, context_switches, result } = run_rank(bench, data, bits)?;
+    let all_reduce = mpi::all_reduce(bench.data_plane, data, bench.sizes, Memory::default());
+    let Ended { times, context_switches, result } = run_rank(bench, rank, all_reduce, bits)?;
     let wrong = if bench.check { check(bench, &[(rank, &result)]) } else { Wrong::default() };
     let mut reported = vec![Reported { times, context_switches, wrong }];
     if rank > 0 {

@@ -1,17 +1,15 @@
 //! nccl-tests' table.
 
 use std::collections::BTreeSet;
+use training::back_end::{MemoryKind, RankKind};
 
 use algorithms::control::{DataType, ReduceOp};
 
 use super::{Arguments, Process, Request};
 use crate::cli::sizes::{Sizes, Stride};
-use gpu::cuda;
-use gpu::nccl::NAME as NCCL;
 use results::provenance::Launch;
 use results::row::Row;
 use results::units::bus_factor;
-use transports::transport::MPI;
 
 /// What is measured, by whom.
 pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &Launch) {
@@ -34,9 +32,9 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         arguments.check,
         u8::from(arguments.graph)
     );
-    let of_what = match (gpus, request.transport.as_str()) {
+    let of_what = match (gpus, request.back_end.rank_kind()) {
         (0, _) => "of the maximum over ranks, after a barrier",
-        (_, NCCL) => {
+        (_, RankKind::Process) => {
             "of the maximum over ranks, after they have met on their GPUs, by the hosts' clocks"
         }
         _ => "from the first launch until all streams are through, by the host's clock",
@@ -50,10 +48,10 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         println!("# graph: each collective is captured once, and launched as one CUDA graph");
     }
     println!("#\n# Using devices");
-    let kind = match request.transport.as_str() {
-        MPI | NCCL => "process",
-        cuda::NAME => "stream",
-        _ => "thread",
+    let kind = match request.back_end.rank_kind() {
+        RankKind::Process => "process",
+        RankKind::Stream => "stream",
+        RankKind::Thread => "thread",
     };
     for (rank, Process { pid, host, device }) in request.processes.iter().enumerate() {
         println!(
@@ -63,10 +61,10 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         );
     }
     if request.placement.emulated && request.topology.nodes() > 1 {
-        println!("# emulated: {} nodes are posed, not real", request.topology.nodes());
+        println!("# emulated: {} nodes on one machine", request.topology.nodes());
     }
     if request.placement.oversubscribed {
-        let on_gpus = [cuda::NAME, NCCL].contains(&request.transport.as_str());
+        let on_gpus = request.back_end.memory() == MemoryKind::Device;
         let fewer = if on_gpus { "GPUs" } else { "cores" };
         println!("# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}");
     }

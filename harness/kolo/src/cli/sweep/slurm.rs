@@ -22,13 +22,14 @@ use cluster::slurm::stop::Stop;
 use cluster::slurm::{submit, time_limit};
 use gpu::cuda::NAME as CUDA;
 use gpu::nccl::NAME as NCCL;
+use measure::back_ends::{self, has_processes};
 use measure::config::Config;
 use measure::environment::Environment;
 use measure::plan::{Plan, Planned};
 use measure::precedence::Options;
 use results::config_kind::ConfigKind;
 use results::provenance::{Launch, now};
-use transports::transport::MPI;
+use training::back_end::{BackEndRef, MemoryKind, RankKind};
 use workloads::workload::Workload;
 
 /// Cases are to end so long before the job does, or a tenth of the time that it has left: Slurm may
@@ -109,7 +110,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let workload = Workload::read(&config.workload_path(&file.path))
         .map_err(|error| usage(format!("{shown}: {error}")))?;
     let plan = Plan::new(config, workload);
-    if plan.cases.iter().any(|planned| planned.case.transport == CUDA) {
+    if plan.cases.iter().any(|planned| planned.case.transport.rank_kind() == RankKind::Stream) {
         return Err(usage(format!(
             "{shown}: over {CUDA} all ranks are in one process; for a job, with a process for each GPU, give \
              --transport {NCCL}, or leave out --slurm"
@@ -125,9 +126,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
 }
 
+/// Its ranks are processes, each with a GPU.
+fn is_process_with_gpu(back_end: BackEndRef) -> bool {
+    has_processes(back_end) && back_end.memory() == MemoryKind::Device
+}
+
 /// Every rank is to have a GPU, in some case.
 fn needs_gpus(plan: &Plan) -> bool {
-    plan.cases.iter().any(|planned| planned.case.transport == NCCL)
+    plan.cases.iter().any(|planned| is_process_with_gpu(planned.case.transport))
 }
 
 /// The most ranks that any topology has on a node.
@@ -232,9 +238,11 @@ impl Sweep<'_> {
         words.extend(["--out".into(), folder.display().to_string()]);
         words.push("--go-on".into());
         // Where nothing of the configuration runs in several processes, all of it does over MPI.
-        let over_mpi = |planned: &Planned| planned.case.transport == MPI;
-        if !needs_gpus(self.plan) && !self.plan.cases.iter().any(over_mpi) {
-            words.extend(["--transport", MPI].map(str::to_string));
+        let in_processes = |planned: &Planned| has_processes(planned.case.transport);
+        if !self.plan.cases.iter().any(in_processes) {
+            words.extend(
+                ["--transport", back_ends::default_of_processes().name()].map(str::to_string),
+            );
         }
         words.extend(until.into_iter().flat_map(|until| ["--until".into(), until]));
         words.extend(self.passed_on());

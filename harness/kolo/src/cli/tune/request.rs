@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::super::usage;
 use super::{Arguments, duration};
 use cluster::launch::Launched;
+use measure::back_ends::{self, has_processes};
 use measure::config::{Axes, Config, Data, Measure, Step};
 use measure::environment::Environment;
 use measure::plan::Plan;
@@ -15,8 +16,6 @@ use measure::summary::HOROVOD_DEFAULTS;
 use results::toml_file::TomlFile;
 use results::units::MIB;
 use simulator::machine_file::MachineFile;
-use transports::threads;
-use transports::transport::{MPI, has_processes};
 use tune::grid::Grid;
 use tune::larger::misfit;
 use tune::space::{self, CACHED, Pins, Present, UNCACHED};
@@ -227,14 +226,18 @@ fn placement(
 ) -> (String, Vec<String>) {
     let launched = Launched::here();
     let several = launched.is_some_and(|launched| launched.tasks > 1);
-    let usual = || if several { MPI.into() } else { threads::NAME.into() };
+    let usual = || {
+        let back_end =
+            if several { back_ends::default_of_processes() } else { back_ends::default() };
+        back_end.name().into()
+    };
     let transport = arguments.transport.clone().or(transport).unwrap_or_else(usual);
     let topologies = match &arguments.topology[..] {
         [] => topology.names(),
         named => named.to_vec(),
     };
     let whole = || match launched {
-        Some(launched) if has_processes(&transport) => {
+        Some(launched) if back_ends::find(&transport).is_some_and(has_processes) => {
             launched.shape(|name| std::env::var(name).ok())
         }
         _ => "1x2".into(),

@@ -1,0 +1,109 @@
+//! Ranks are processes with a GPU each, which talk through NCCL.
+
+use algorithms::grouping::Packing;
+use algorithms::registry;
+use algorithms::topology::Topology;
+use results::provenance::Launch;
+use training::back_end::{BackEnd, LocalRanks, MemoryKind, RankKind};
+use training::outcome::BackEndError;
+use transports::data_plane::DataPlane;
+use transports::data_plane::nccl::{self, ALL_REDUCE, HIERARCHICAL};
+
+use super::NAME;
+use super::library::Nccl;
+use crate::cuda::devices;
+
+/// The back end.
+pub struct NcclBackEnd;
+
+/// Ranks are processes.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("its ranks are processes; start several with a launcher")]
+struct NoLocalRanks;
+
+impl BackEnd for NcclBackEnd {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn rank_kind(&self) -> RankKind {
+        RankKind::Process
+    }
+
+    fn memory(&self) -> MemoryKind {
+        MemoryKind::Device
+    }
+
+    fn availability(&self) -> Result<String, String> {
+        Nccl::open().map_err(|why| why.to_string())?;
+        devices::find().map_err(|why| why.to_string())?;
+        let sweeps = if cfg!(feature = "mpi") {
+            "sweep and tune negotiate over MPI"
+        } else {
+            "for kolo bench; sweep and tune take a build with --features mpi"
+        };
+        Ok(format!("ranks are processes, each with a GPU; {sweeps}"))
+    }
+
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+        if let Some(native) = nccl::parse(name).expect("the name was checked") {
+            return Ok(DataPlane::Nccl(native));
+        }
+        let grouping = registry::find(name).ok().and_then(|algorithm| algorithm.grouping());
+        if grouping.is_some_and(|it| it.packing == Packing::Scattered) {
+            return Err(format!(
+                "{name} reduces tensors without copying them, which transport {NAME} does not support yet"
+            ));
+        }
+        DataPlane::scheduled(name, NAME, topology)
+    }
+
+    fn segment_bytes(&self) -> usize {
+        0
+    }
+
+    fn horovod_planes(
+        &self,
+        hierarchical: Option<bool>,
+        is_one_node: bool,
+    ) -> Result<Vec<&'static str>, String> {
+        Ok(match hierarchical {
+            Some(true) => vec![HIERARCHICAL],
+            Some(false) => vec![ALL_REDUCE],
+            None if is_one_node => vec![ALL_REDUCE],
+            None => vec![ALL_REDUCE, HIERARCHICAL],
+        })
+    }
+
+    fn open(&self, _: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError> {
+        Err(BackEndError::new("NCCL", NoLocalRanks))
+    }
+
+    #[cfg(feature = "mpi")]
+    fn join(
+        &self,
+        processes: &mut dyn training::back_end::Exchange,
+        timeout: std::time::Duration,
+        launch: &mut Launch,
+    ) -> Result<Box<dyn training::back_end::ProcessRank>, String> {
+        let rank = super::process_rank::GpuRank::join(processes, timeout, launch)?;
+        Ok(Box::new(rank))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nccl_reduces_by_itself_and_what_it_cannot() {
+        let find = |name| NcclBackEnd.data_plane(name, &Topology::flat(2));
+        assert!(find("ring").unwrap().choices().is_some());
+        let native = find("nccl-hierarchical").unwrap();
+        assert!(native.choices().is_none() && native.grouping().is_none());
+        let Err(why) = find("grouped-scattered") else { panic!("it is packed") };
+        assert!(why.contains("which transport nccl does not support yet"), "{why}");
+        let Err(why) = find("mpi-allreduce") else { panic!("it is MPI's") };
+        assert!(why.contains("take transport mpi"), "{why}");
+    }
+}

@@ -1,0 +1,164 @@
+//! The GPU of a process that is one of several, and NCCL between them.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use algorithms::topology::Rank;
+use results::provenance::Launch;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use training::back_end::{Exchange, ProcessRank};
+use training::engine::RankMemory;
+use training::job::Job;
+use training::outcome::{EngineError, RankLog};
+use transports::data_plane::DataPlane;
+use transports::data_plane::nccl::{Native, Tuning};
+use transports::mpi::Connected;
+use transports::transport::Connections;
+
+use super::NcclError;
+use super::allreduce::DeviceAllReduce;
+use super::assignment::{Assignment, assign, in_provenance};
+use super::comm::Communicator;
+use super::facts::Facts;
+use super::library::{ID_BYTES, Nccl, UniqueId};
+use super::preflight::wrong;
+use crate::cuda::driver::Driver;
+use crate::cuda::{devices, inventory};
+use crate::trainer::{self, Devices};
+
+/// This process's GPU.
+pub struct GpuRank {
+    /// By the processes that are in it, and what NCCL is held to. They go before the driver does.
+    communicators: HashMap<(Vec<Rank>, Tuning), Rc<Communicator>>,
+    nccl: Rc<Nccl>,
+    devices: Devices<Driver>,
+    /// Ranks on it.
+    share: usize,
+    /// Some GPU of the world has several.
+    is_any_shared: bool,
+    problems: Vec<String>,
+    timeout: Duration,
+}
+
+impl GpuRank {
+    /// Takes a GPU for each process. All processes take theirs, or none does.
+    ///
+    /// # Errors
+    /// Why some process cannot have one, the same on all.
+    pub fn join(
+        processes: &mut dyn Exchange,
+        timeout: Duration,
+        launch: &mut Launch,
+    ) -> Result<GpuRank, String> {
+        let rank = processes.rank();
+        let facts = all_or_none(processes, look(rank, launch))?;
+        let assignments = assign(&facts).map_err(|why| why.to_string())?;
+        let taken = GpuRank::take(rank, &facts, &assignments, timeout);
+        let report = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
+        all_or_none(processes, report)?;
+        let mut taken = taken.map_err(|why| why.to_string())?;
+        taken.problems = wrong(&facts, &assignments);
+        let found = &taken.devices.streams.found;
+        launch.gpus.extend(in_provenance(&taken.nccl, found, &facts, &assignments));
+        launch.inventory.get_or_insert_with(inventory::before);
+        Ok(taken)
+    }
+
+    fn take(
+        process: Rank,
+        facts: &[Facts],
+        assignments: &[Assignment],
+        timeout: Duration,
+    ) -> Result<GpuRank, NcclError> {
+        let uuid = |process: Rank| &facts[process].gpus[assignments[process].ordinal].uuid;
+        let share = (0..assignments.len()).filter(|&other| uuid(other) == uuid(process)).count();
+        let nccl = Nccl::open()?;
+        let driver = Driver::take(devices::find()?, &[assignments[process].ordinal])?;
+        Ok(GpuRank {
+            communicators: HashMap::new(),
+            nccl,
+            devices: Devices::new(driver),
+            share,
+            is_any_shared: assignments.iter().any(|assignment| assignment.is_shared),
+            problems: Vec::new(),
+            timeout,
+        })
+    }
+}
+
+/// What this process has.
+fn look(process: Rank, launch: &Launch) -> Result<Facts, String> {
+    let reported = || -> Result<Facts, NcclError> {
+        Ok(Facts::here(launch, &*Nccl::open()?, &devices::find()?)?)
+    };
+    reported().map_err(|why| format!("process {process} on {}: {why}", launch.machine.host))
+}
+
+/// What all processes report; the first error of any, on all of them.
+fn all_or_none<T: Serialize + DeserializeOwned>(
+    processes: &mut dyn Exchange,
+    own: Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let own = postcard::to_stdvec(&own).expect("plain data");
+    let all = processes.share(own).map_err(|error| error.to_string())?;
+    let read = |bytes: &Vec<u8>| postcard::from_bytes(bytes).expect("the same program");
+    all.iter().map(read).collect::<Result<_, String>>()
+}
+
+impl ProcessRank for GpuRank {
+    fn problems(&self) -> Vec<String> {
+        self.problems.clone()
+    }
+
+    /// Cores have little to do there.
+    fn is_oversubscribed(&self) -> Option<bool> {
+        Some(self.is_any_shared)
+    }
+
+    fn refusal(&mut self, process: Rank, job: &Job) -> Option<String> {
+        let room = self.devices.check_room_of(job, 0, self.share);
+        room.err().map(|why| format!("process {process}, of its GPUs: {why}"))
+    }
+
+    fn run(
+        &mut self,
+        job: &Job,
+        members: &[Rank],
+        rank: Rank,
+        connections: Connected,
+        memory: &mut RankMemory,
+    ) -> Result<RankLog, EngineError> {
+        let Connections { data, bits, mail, last_step } = connections;
+        let tuning = match job.data_plane {
+            DataPlane::Nccl(Native::AllReduce(tuning)) => *tuning,
+            _ => Tuning::default(),
+        };
+        // NCCL takes the GPU that is this thread's.
+        self.devices.streams.enter(0)?;
+        let key = (members.to_vec(), tuning);
+        if !self.communicators.contains_key(&key) {
+            let own = match rank {
+                0 => self.nccl.unique_id()?.0,
+                _ => [0; ID_BYTES],
+            };
+            let id = UniqueId(data.comm().all_gather(own)?[0]);
+            let place = (rank, members.len());
+            let joined = tuning
+                .during(|| Communicator::init(&self.nccl, id, place, self.timeout, &mut ()))?;
+            self.communicators.insert(key.clone(), Rc::new(joined));
+        }
+        let (communicator, segment_bytes) =
+            (self.communicators[&key].clone(), job.sizes.segment_bytes);
+        let all_reduce = DeviceAllReduce::new(
+            communicator,
+            job.data_plane,
+            job.topology,
+            segment_bytes,
+            &mut (),
+        )?;
+        let beside = (bits, mail, last_step);
+        trainer::run_process(job, rank, beside, (&mut self.devices, self.share), all_reduce, memory)
+    }
+}

@@ -1,0 +1,69 @@
+//! The registry of back ends.
+
+use std::sync::{PoisonError, RwLock};
+
+use gpu::cuda::back_end::Cuda;
+use gpu::nccl::back_end::NcclBackEnd;
+use training::back_end::{BackEndRef, Mpi, RankKind, Threads};
+
+/// Every back end; a new one is a line here.
+static ALL: [BackEndRef; 4] = [&Threads, &Mpi, &Cuda, &NcclBackEnd];
+
+/// Those that programs have added, see [`add`].
+static ADDED: RwLock<Vec<BackEndRef>> = RwLock::new(Vec::new());
+
+/// Every back end, those that were added last.
+pub fn all() -> Vec<BackEndRef> {
+    let added = ADDED.read().unwrap_or_else(PoisonError::into_inner);
+    ALL.iter().chain(added.iter()).copied().collect()
+}
+
+/// Their names.
+pub fn names() -> Vec<&'static str> {
+    all().into_iter().map(|back_end| back_end.name()).collect()
+}
+
+/// Names of those for which there is a simulated counterpart that `kolo calibrate` can measure: ranks of the
+/// host's processor.
+pub fn names_on_host() -> Vec<&'static str> {
+    use training::back_end::MemoryKind;
+    let on_host = |back_end: &BackEndRef| back_end.memory() == MemoryKind::Host;
+    all().into_iter().filter(on_host).map(|back_end| back_end.name()).collect()
+}
+
+/// The back end of that name.
+pub fn find(name: &str) -> Option<BackEndRef> {
+    all().into_iter().find(|back_end| back_end.name() == name)
+}
+
+/// The back end of a name that was checked.
+///
+/// # Panics
+/// When there is none.
+pub fn named(name: &str) -> BackEndRef {
+    find(name).expect("the name was checked")
+}
+
+/// The back end that is used where none is named.
+pub fn default() -> BackEndRef {
+    &Threads
+}
+
+/// The back end of processes that a launcher has started, where none is named.
+pub fn default_of_processes() -> BackEndRef {
+    &Mpi
+}
+
+/// Whether ranks are processes of a job.
+pub fn has_processes(back_end: BackEndRef) -> bool {
+    back_end.rank_kind() == RankKind::Process
+}
+
+/// Adds a back end from outside of this crate, for configurations and plans from now on.
+///
+/// # Panics
+/// When its name is taken.
+pub fn add(back_end: BackEndRef) {
+    assert!(find(back_end.name()).is_none(), "back end {back_end} is there already");
+    ADDED.write().unwrap_or_else(PoisonError::into_inner).push(back_end);
+}

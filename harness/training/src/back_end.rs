@@ -1,0 +1,232 @@
+//! What a back end is: one way for ranks to exist, to reduce gradients and to train.
+//!
+//! A back end says its name, what its ranks are, and whether it is available. It makes data planes, our
+//! algorithms' or its library's own. It runs jobs: [`LocalRanks`] all ranks of this process,
+//! [`ProcessRank`] the one rank that this process is in a job of several.
+
+mod mpi;
+mod threads;
+
+use std::fmt;
+
+#[cfg(feature = "mpi")]
+use algorithms::topology::Rank;
+use algorithms::topology::Topology;
+use results::provenance::Launch;
+use transports::allreduce::SEGMENT_BYTES;
+use transports::data_plane::DataPlane;
+#[cfg(feature = "mpi")]
+use transports::mpi::Connected;
+#[cfg(feature = "mpi")]
+use transports::transport::TransportError;
+
+use crate::engine::RankMemory;
+use crate::job::Job;
+#[cfg(feature = "mpi")]
+use crate::outcome::RankLog;
+use crate::outcome::{BackEndError, EngineError, Outcome};
+
+pub use mpi::Mpi;
+pub use threads::Threads;
+
+/// What the ranks of a back end are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankKind {
+    /// Threads of this process, on the host's processor.
+    Thread,
+    /// Streams of this process, on GPUs.
+    Stream,
+    /// Processes, of which a launcher starts several.
+    Process,
+}
+
+/// Where the gradients of a back end's ranks lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// In the host's memory.
+    Host,
+    /// In memory of GPUs.
+    Device,
+}
+
+/// A back end that is registered.
+pub type BackEndRef = &'static dyn BackEnd;
+
+/// One way for ranks to exist, to reduce gradients and to train.
+pub trait BackEnd: Send + Sync {
+    /// The one spelling of its name, in configurations and CSV files.
+    fn name(&self) -> &'static str;
+
+    /// What its ranks are.
+    fn rank_kind(&self) -> RankKind;
+
+    /// Where their gradients lie.
+    fn memory(&self) -> MemoryKind {
+        MemoryKind::Host
+    }
+
+    /// What there is of it here, in words.
+    ///
+    /// # Errors
+    /// Why it is not available, and what to do.
+    fn availability(&self) -> Result<String, String>;
+
+    /// The data plane of that name in a world: one of our algorithms, or the library's own.
+    ///
+    /// # Errors
+    /// Why there is none.
+    ///
+    /// # Panics
+    /// When no data plane has that name, see [`transports::data_plane::spelling`].
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+        DataPlane::scheduled(name, self.name(), topology)
+    }
+
+    /// Ranks can write into each other's buffers.
+    fn puts(&self) -> bool {
+        false
+    }
+
+    /// Ranks can be bound to cores of their own.
+    fn pins(&self) -> bool {
+        false
+    }
+
+    /// Bytes of the segments in which large vectors are pipelined, unless something else is asked for; 0 leaves
+    /// them whole.
+    fn segment_bytes(&self) -> usize {
+        SEGMENT_BYTES
+    }
+
+    /// Data planes that Horovod would choose among here, with `HOROVOD_HIERARCHICAL_ALLREDUCE` on, off or not set.
+    ///
+    /// # Errors
+    /// Why Horovod has none.
+    fn horovod_planes(
+        &self,
+        hierarchical: Option<bool>,
+        is_one_node: bool,
+    ) -> Result<Vec<&'static str>, String> {
+        Ok(match hierarchical {
+            Some(true) => vec!["hierarchical"],
+            Some(false) => vec!["ring"],
+            None if is_one_node => vec!["ring"],
+            None => vec!["ring", "hierarchical"],
+        })
+    }
+
+    /// Takes what ranks of this process need, and notes in `launch` what that is. `launch` is as before if it
+    /// fails.
+    ///
+    /// # Errors
+    /// Why it cannot be had; always where ranks are processes.
+    fn open(&self, launch: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError>;
+
+    /// Takes what the rank that this process is needs, together with all other processes.
+    ///
+    /// # Errors
+    /// Why some process cannot have it, the same on all; always where ranks are not processes.
+    #[cfg(feature = "mpi")]
+    fn join(
+        &self,
+        _: &mut dyn Exchange,
+        _: std::time::Duration,
+        _: &mut Launch,
+    ) -> Result<Box<dyn ProcessRank>, String> {
+        Err(format!("ranks of back end {} are no processes", self.name()))
+    }
+}
+
+impl fmt::Debug for dyn BackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl fmt::Display for dyn BackEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl PartialEq for dyn BackEnd {
+    fn eq(&self, other: &dyn BackEnd) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for dyn BackEnd {}
+
+/// All ranks of a job, in this process.
+pub trait LocalRanks {
+    /// Whether a world's nodes are only emulated here, and whether its ranks share what each should have alone.
+    fn shares(&self, topology: &Topology) -> Shares;
+
+    /// Refuses a job for which there is not enough memory.
+    ///
+    /// # Errors
+    /// What it needs, and what there is.
+    fn check_room(&mut self, _: &Job) -> Result<(), BackEndError> {
+        Ok(())
+    }
+
+    /// Runs a job; `memories` has one entry per rank.
+    ///
+    /// # Errors
+    /// That of a rank that failed by itself.
+    fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError>;
+}
+
+/// What the ranks of a world share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shares {
+    /// Its nodes are one machine.
+    pub emulated: bool,
+    /// Ranks share cores, or GPUs.
+    pub oversubscribed: bool,
+}
+
+/// What processes report to each other before a job.
+#[cfg(feature = "mpi")]
+pub trait Exchange {
+    /// This process.
+    fn rank(&self) -> Rank;
+
+    /// What each process reports, in order, on all of them. Called by all.
+    ///
+    /// # Errors
+    /// When one does not answer.
+    fn share(&mut self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, TransportError>;
+}
+
+/// The rank that this process is.
+#[cfg(feature = "mpi")]
+pub trait ProcessRank {
+    /// What makes figures doubtful, in sentences, the same on all processes.
+    fn problems(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Whether ranks share what each should have alone; none where that is the processor's cores.
+    fn is_oversubscribed(&self) -> Option<bool> {
+        None
+    }
+
+    /// Why a job does not fit here, if so.
+    fn refusal(&mut self, _: Rank, _: &Job) -> Option<String> {
+        None
+    }
+
+    /// Runs this rank's part of a job, in which the processes `members` are ranks 0, 1, ...
+    ///
+    /// # Errors
+    /// When ranks disagree, one does not answer, or a device or library refuses.
+    fn run(
+        &mut self,
+        job: &Job,
+        members: &[Rank],
+        rank: Rank,
+        connections: Connected,
+        memory: &mut RankMemory,
+    ) -> Result<RankLog, EngineError>;
+}

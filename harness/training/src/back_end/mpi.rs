@@ -1,0 +1,106 @@
+//! Ranks are processes that talk through an MPI library.
+
+#[cfg(feature = "mpi")]
+use algorithms::topology::Rank;
+use algorithms::topology::Topology;
+use results::provenance::Launch;
+use transports::data_plane::{DataPlane, MPI_ALLREDUCE};
+#[cfg(feature = "mpi")]
+use transports::mpi::{self, Connected};
+#[cfg(feature = "mpi")]
+use transports::transport::Connections;
+use transports::transport::MPI;
+
+use super::{BackEnd, LocalRanks, RankKind};
+#[cfg(feature = "mpi")]
+use super::{Exchange, ProcessRank};
+use crate::outcome::BackEndError;
+#[cfg(feature = "mpi")]
+use crate::{
+    engine::{self, RankMemory},
+    job::Job,
+    outcome::{EngineError, RankLog},
+};
+
+/// The back end.
+pub struct Mpi;
+
+impl BackEnd for Mpi {
+    fn name(&self) -> &'static str {
+        MPI
+    }
+
+    fn rank_kind(&self) -> RankKind {
+        RankKind::Process
+    }
+
+    #[cfg(feature = "mpi")]
+    fn availability(&self) -> Result<String, String> {
+        Ok(format!("{}; start with mpirun, or srun as the site does", mpi::library()))
+    }
+
+    #[cfg(not(feature = "mpi"))]
+    fn availability(&self) -> Result<String, String> {
+        Err("built without MPI; needs mpicc, libclang and --features mpi".into())
+    }
+
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+        if name == MPI_ALLREDUCE {
+            Ok(DataPlane::Vendor)
+        } else {
+            DataPlane::scheduled(name, self.name(), topology)
+        }
+    }
+
+    fn horovod_planes(
+        &self,
+        hierarchical: Option<bool>,
+        _: bool,
+    ) -> Result<Vec<&'static str>, String> {
+        if hierarchical == Some(true) {
+            return Err("over MPI Horovod has no hierarchical allreduce: it needs NCCL; leave \
+                        --hierarchical out"
+                .into());
+        }
+        Ok(vec![MPI_ALLREDUCE])
+    }
+
+    fn open(&self, _: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError> {
+        Err(BackEndError::new("mpi", NoLocalRanks))
+    }
+
+    #[cfg(feature = "mpi")]
+    fn join(
+        &self,
+        _: &mut dyn Exchange,
+        _: std::time::Duration,
+        _: &mut Launch,
+    ) -> Result<Box<dyn ProcessRank>, String> {
+        Ok(Box::new(MpiRank))
+    }
+}
+
+/// Ranks are processes.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("its ranks are processes; start several with a launcher")]
+pub struct NoLocalRanks;
+
+#[cfg(feature = "mpi")]
+struct MpiRank;
+
+#[cfg(feature = "mpi")]
+impl ProcessRank for MpiRank {
+    fn run(
+        &mut self,
+        job: &Job,
+        _: &[Rank],
+        rank: Rank,
+        connections: Connected,
+        memory: &mut RankMemory,
+    ) -> Result<RankLog, EngineError> {
+        let Connections { data, bits, mail, last_step } = connections;
+        let all_reduce =
+            |fusion_buffer| mpi::all_reduce(job.data_plane, data, job.sizes, fusion_buffer);
+        engine::run_rank(job, rank, all_reduce, (bits, mail, last_step), memory)
+    }
+}
