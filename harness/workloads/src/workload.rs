@@ -321,6 +321,8 @@ pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SHAPES: &str = "index,name,shape,elements\n0,conv.weight,2x3,6\n1,conv.bias,2,2\n";

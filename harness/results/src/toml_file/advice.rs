@@ -72,13 +72,17 @@ mod tests {
     #[test]
     fn what_there_is_instead_is_listed() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("c.toml");
-        assert_eq!(on_toml(&path), "");
+        let path = folder.path().join("missing.toml");
         for name in ["b.toml", "a.toml", "a.csv"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let expected = format!("; in {} there are a.toml, b.toml", folder.path().display());
         assert_eq!([on_toml(&path), on_toml(folder.path())], [&*expected, &*expected]);
+        let near = format!(
+            "; did you mean a.toml? In {} there are a.toml, b.toml",
+            folder.path().display()
+        );
+        assert_eq!(on_toml(&folder.path().join("aa.toml")), near);
         let many: Vec<String> = (0..20).map(|index| index.to_string()).collect();
         assert!(listed(&many).ends_with("14, 15 and 4 more"));
     }
