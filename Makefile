@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster soak bench quick peers dist vendor
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster soak bench quick man peers dist vendor
 
 help:
 	@echo "make test      formatting and tests; needs Rust and a C linker only"
@@ -17,6 +17,7 @@ help:
 	@echo "make peers     our allreduce against Open MPI and MPICH on this machine (installs both)"
 	@echo "make bench     tables of reference times on this machine, and criterion benches"
 	@echo "make dist      a build with LTO, for publishing"
+	@echo "make man       manual pages of all commands in target/man"
 	@echo "make vendor    the repository and all crates as an archive, for a cluster without network"
 
 test:
@@ -68,6 +69,9 @@ soak:
 
 quick:
 	$(CARGO) run --locked --release -- sweep configs/quick.toml
+
+man:
+	$(CARGO) run --locked --release -- man --out target/man
 
 bench:
 	$(CARGO) bench --locked --workspace

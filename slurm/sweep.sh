@@ -43,7 +43,9 @@ for word in "$@"; do
 done
 load_modules "$(site_file "$site")"
 
-kolo=${KOLO:-${CARGO_TARGET_DIR:-$root/target}/release/kolo}    # KOLO: another program
+kolo=$root/kolo     # a link, if `kolo sweep --slurm` wrote this script
+[ -x "$kolo" ] || kolo=${CARGO_TARGET_DIR:-$root/target}/release/kolo
+kolo=${KOLO:-$kolo} # KOLO: another program
 [ -x "$kolo" ] || fail "$kolo is not there; build it on a login node: slurm/build.sh $site"
 variables=$("$kolo" site shell-env "$site") ||
     fail "$kolo does not start; build it anew on a login node: slurm/build.sh $site"

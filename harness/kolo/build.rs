@@ -5,9 +5,14 @@ use std::process::Command;
 
 fn main() {
     // Whatever a commit or a change of a file touches; a source archive has no repository.
-    for path in
-        ["../../.git/HEAD", "../../.git/refs/heads", "..", "../../algorithms", "../../plots"]
-    {
+    for path in [
+        "../../.git/HEAD",
+        "../../.git/refs/heads",
+        "..",
+        "../../algorithms",
+        "../../configs",
+        "../../plots",
+    ] {
         if Path::new(path).exists() {
             println!("cargo:rerun-if-changed={path}");
         }

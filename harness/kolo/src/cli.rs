@@ -2,7 +2,10 @@
 
 mod bench;
 mod calibrate;
+mod completions;
 mod info;
+mod init;
+mod man;
 mod plot;
 mod predict;
 mod schedule;
@@ -14,12 +17,16 @@ mod tune;
 mod validate;
 mod verify;
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use cluster::launch::Launched;
+use results::config_kind::ConfigKind;
 use results::error::RecordError;
-use results::toml_file::ConfigError;
+use results::inputs::{self, CONFIGS};
+use results::toml_file::{ConfigError, ConfigProblem, TomlFile};
 
 /// How the program ends; see `--help`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +56,20 @@ impl Exit {
     }
 }
 
-/// kolo compares collective algorithms and Horovod's control planes on the machine at hand.
+/// kolo compares collective algorithms and Horovod's control planes on this machine or cluster
 ///
-/// Begin with `kolo sweep configs/quick.toml`: a real model's gradients through ring, tree,
-/// hierarchical and grouped allreduce and two control planes, in a minute or two, with figures.
+/// Start with `kolo sweep quick`. It takes a real model's gradients through ring, tree, hierarchical and grouped
+/// allreduce and two control planes, in a minute or two, and draws figures.
 ///
-/// Exit status: 0 all cases measured and right; 1 some case failed or was wrong (the rest is
-/// recorded); 2 the command line or configuration is not understood; 3 nothing can be concluded;
-/// 4 cases are left: go on with --resume.
+/// Exit status: 0, all cases are measured and right; 1, a case failed or was wrong (the others are recorded); 2, the
+/// command line or the configuration is not understood; 3, nothing can be concluded; 4, cases are left for another
+/// run (--resume).
 #[derive(Parser)]
 #[command(name = "kolo", version, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  kolo sweep quick
+  kolo tune --workload resnet50 --backward-ms 100")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -67,6 +78,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     Sweep(sweep::Arguments),
+    Init(init::Arguments),
     Bench(Box<bench::Arguments>),
     Verify(verify::Arguments),
     Calibrate(calibrate::Arguments),
@@ -78,6 +90,9 @@ enum Command {
     Schedule(schedule::Arguments),
     Site(site::Arguments),
     Info(info::Arguments),
+    Completions(completions::Arguments),
+    #[command(hide = true)]
+    Man(man::Arguments),
 }
 
 /// The command line. A negative number is the value of the option before it, which says what it takes
@@ -93,10 +108,12 @@ fn command() -> clap::Command {
 
 /// Runs the command line; errors are printed with their causes.
 pub fn main() -> ExitCode {
+    inputs::embed(shipped::configs(), voice());
     let parsed = Arguments::from_arg_matches(&command().get_matches());
     let arguments = parsed.unwrap_or_else(|error| error.format(&mut command()).exit());
     let ended = match arguments.command {
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Init(arguments) => init::run(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Verify(arguments) => verify::run(&arguments),
         Command::Calibrate(arguments) => calibrate::run(&arguments),
@@ -108,6 +125,8 @@ pub fn main() -> ExitCode {
         Command::Schedule(arguments) => schedule::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
+        Command::Completions(arguments) => completions::run(&arguments),
+        Command::Man(arguments) => man::run(&arguments),
     };
     let exit = ended.unwrap_or_else(|error| {
         eprintln!("kolo: {error}");
@@ -129,6 +148,31 @@ pub fn main() -> ExitCode {
     ExitCode::from(exit as u8)
 }
 
+/// How this process advises the user: not at all if it is not the first of several.
+fn voice() -> fn(&str) {
+    match Launched::here() {
+        Some(Launched { rank: 1.., .. }) => |_| {},
+        _ => |sentence| eprintln!("{sentence}"),
+    }
+}
+
+/// The configuration that the user asks for, by its path or name, on disk or embedded.
+fn configuration(asked: &Path) -> Result<TomlFile, ConfigError> {
+    let refuse = |problem| ConfigError::at(asked)(ConfigProblem::Missing(problem));
+    TomlFile::read(&inputs::choose(asked, CONFIGS, "configuration").map_err(refuse)?)
+}
+
+/// The error of a command that takes no configuration of this kind.
+fn not_for(file: &TomlFile, kind: ConfigKind, command: &str) -> anyhow::Error {
+    let by = match kind {
+        ConfigKind::Training | ConfigKind::ControlPlanes | ConfigKind::Simulated => "kolo sweep",
+        ConfigKind::Regret => "kolo tune",
+        ConfigKind::PublishedPoints => "kolo validate --points",
+        ConfigKind::Machine => "kolo predict --machine",
+    };
+    file.refuse(format!("this is {kind}, which `{command}` does not take; use `{by}`")).into()
+}
+
 /// The command line or what it names is not understood.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -137,3 +181,6 @@ struct UsageError(String);
 fn usage(problem: impl std::fmt::Display) -> anyhow::Error {
     UsageError(problem.to_string()).into()
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, Invalid, at_least_1, not_empty, read_toml, within};
+use results::toml_file::{ConfigError, Invalid, TomlFile, at_least_1, not_empty, within};
 use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
@@ -138,10 +138,18 @@ impl Config {
     /// Reads and checks a configuration.
     ///
     /// # Errors
-    /// When the file cannot be read, is no TOML, or a value is refused.
+    /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = read_toml(path)?;
-        config.check().map_err(ConfigError::at(path))?;
+        Config::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
+        let config: Config = file.parse()?;
+        config.check().map_err(|problem| file.refuse(problem))?;
         Ok(config)
     }
 

@@ -24,18 +24,19 @@ use transports::data_plane::nccl;
 
 /// What the command line says; nothing where it says nothing.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
+#[command(next_help_heading = "Instead of the configuration's values")]
 pub struct Options {
-    /// What moves bytes, instead of what the configuration says
-    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(back_ends::names()))]
+    /// What moves the bytes
+    #[arg(long, value_name = "NAME", hide_short_help = true, value_parser = PossibleValuesParser::new(back_ends::names()))]
     pub transport: Option<String>,
-    /// One fusion threshold in MiB instead of those of the configuration; 0 turns fusion off
-    #[arg(long, value_name = "MIB", allow_negative_numbers = true, value_parser = threshold_mib)]
+    /// One fusion threshold in MiB; 0 turns fusion off
+    #[arg(long, hide_short_help = true, value_name = "MIB", allow_negative_numbers = true, value_parser = threshold_mib)]
     pub fusion_threshold_mb: Option<f64>,
-    /// One cycle time in ms instead of those of the configuration
-    #[arg(long, value_name = "MS", allow_negative_numbers = true, value_parser = cycle_time_ms)]
+    /// One cycle time in ms
+    #[arg(long, hide_short_help = true, value_name = "MS", allow_negative_numbers = true, value_parser = cycle_time_ms)]
     pub cycle_time_ms: Option<f64>,
-    /// Responses that the bit-vector plane remembers; with 0 the coordinator is asked always
-    #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
+    /// Entries of the response cache; with 0, `bitvector` asks rank 0 in every cycle
+    #[arg(long, hide_short_help = true, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
     pub cache_capacity: Option<usize>,
 }
 

@@ -2,15 +2,16 @@
 
 pub mod accounting;
 pub mod block;
+pub mod config_kind;
 pub mod error;
 pub mod files;
 pub mod gpus;
+pub mod inputs;
 pub mod journal;
 pub mod names;
 pub mod provenance;
 pub mod record;
 pub mod row;
-pub mod shipped;
 pub mod statistics;
 pub mod toml_file;
 pub mod units;

@@ -15,6 +15,7 @@ use crate::accounting::Accounting;
 use crate::error::RecordError;
 use crate::files::write_whole;
 use crate::gpus::Inventory;
+use crate::inputs::{self, Input};
 use crate::row::SCHEMA;
 
 /// Which program writes results. The binary knows, and says so once when it starts.
@@ -130,6 +131,9 @@ pub struct Launch {
     pub inventory: Option<Inventory>,
     /// Allowed environment variables that are set.
     pub environment: Vec<(String, String)>,
+    /// The files that were read, on disk or embedded: configuration, machine, workloads.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inputs: Vec<Input>,
     /// What counts instead of what the configuration's file says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
@@ -212,10 +216,17 @@ impl Launch {
             inventory: None,
             forced: Vec::new(),
             environment,
+            inputs: Vec::new(),
             overrides: Vec::new(),
             started: now(),
             ended: None,
         }
+    }
+
+    /// With the files that this process has read so far.
+    #[must_use]
+    pub fn with_inputs(self) -> Launch {
+        Launch { inputs: inputs::used(), ..self }
     }
 
     /// Why what is wrong with the processes keeps them from measuring, unless it is `forced`.
@@ -270,14 +281,14 @@ pub fn now() -> String {
 }
 
 impl Provenance {
-    /// A new folder's.
+    /// A new folder's, with the files that this process has read so far.
     pub fn new(subject: &impl Subject, launch: Launch) -> Provenance {
         Provenance {
             schema: SCHEMA,
             config: subject.config(),
             seed: subject.seed(),
             workload_digest: subject.workload_digest(),
-            launches: vec![launch],
+            launches: vec![launch.with_inputs()],
             accounting: Vec::new(),
         }
     }
@@ -324,7 +335,7 @@ impl Provenance {
                  and HOROVOD_ variables, or name another folder with --out"
             )));
         }
-        provenance.launches.push(launch);
+        provenance.launches.push(launch.with_inputs());
         Ok(provenance)
     }
 

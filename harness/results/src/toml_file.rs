@@ -4,12 +4,15 @@ pub mod advice;
 mod invalid;
 mod wording;
 
+use std::borrow::Cow;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
+use crate::config_kind::UnknownKind;
+use crate::inputs;
 pub use invalid::{Invalid, at_least_1, not_empty, within};
 
 /// Why a configuration is refused. The text begins with the file.
@@ -36,16 +39,9 @@ pub enum ConfigProblem {
         /// Which files there are instead; may be empty.
         advice: String,
     },
-    /// No file has that name.
-    #[error("there is no such {kind}; choose from {}, or give {instead}", advice::listed(names))]
-    Missing {
-        /// What was looked for, as in `site file`.
-        kind: &'static str,
-        /// Names that there are.
-        names: Vec<String>,
-        /// What to give instead of a name.
-        instead: &'static str,
-    },
+    /// No file has that name, on disk or embedded.
+    #[error("{0}")]
+    Missing(String),
     /// It is no TOML, or a value has the wrong type.
     #[error("line {line}: {message}")]
     Toml {
@@ -54,9 +50,21 @@ pub enum ConfigProblem {
         /// What was found and what was expected, without the names of Rust's types.
         message: String,
     },
+    /// It is of no known kind.
+    #[error(transparent)]
+    Kind(#[from] UnknownKind),
     /// A value is refused.
     #[error(transparent)]
     Invalid(#[from] Invalid),
+    /// It cannot be used for what was asked.
+    #[error("{0}")]
+    Unusable(Box<dyn std::error::Error + Send + Sync>),
+}
+
+impl From<String> for ConfigProblem {
+    fn from(why: String) -> ConfigProblem {
+        ConfigProblem::Unusable(why.into())
+    }
 }
 
 impl ConfigError {
@@ -67,16 +75,46 @@ impl ConfigError {
     }
 }
 
-/// Reads a TOML file.
+/// The text of a TOML file, on disk or embedded.
+#[derive(Clone, Debug)]
+pub struct TomlFile {
+    /// The file.
+    pub path: PathBuf,
+    text: Cow<'static, str>,
+}
+
+impl TomlFile {
+    /// # Errors
+    /// When it cannot be read; which files there are instead.
+    pub fn read(path: &Path) -> Result<TomlFile, ConfigError> {
+        let unreadable = |cause| ConfigProblem::Unreadable { cause, advice: advice::on_toml(path) };
+        let (text, _) = inputs::read(path).map_err(unreadable).map_err(ConfigError::at(path))?;
+        Ok(TomlFile { path: path.into(), text })
+    }
+
+    /// What it holds.
+    ///
+    /// # Errors
+    /// Line, what was found, and what was expected.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
+        let text = &self.text;
+        toml::from_str(text).map_err(|error| {
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let message = wording::in_words(error.message().trim_end());
+            self.refuse(ConfigProblem::Toml { line, message })
+        })
+    }
+
+    /// The error that says what is wrong with the file.
+    pub fn refuse(&self, problem: impl Into<ConfigProblem>) -> ConfigError {
+        ConfigError { path: self.path.clone(), problem: problem.into() }
+    }
+}
+
+/// Reads and parses TOML, on disk or embedded; an error says where.
 ///
 /// # Errors
-/// When the file cannot be read, is no TOML, or a key or type is wrong; the text names file and line.
+/// See [`TomlFile::read`] and [`TomlFile::parse`].
 pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    let unreadable = |cause| ConfigProblem::Unreadable { cause, advice: advice::on_toml(path) };
-    let text = std::fs::read_to_string(path).map_err(unreadable).map_err(ConfigError::at(path))?;
-    let malformed = |error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
-        ConfigProblem::Toml { line, message: wording::in_words(error.message().trim_end()) }
-    };
-    toml::from_str(&text).map_err(malformed).map_err(ConfigError::at(path))
+    TomlFile::read(path)?.parse()
 }

@@ -9,7 +9,7 @@ use super::claims::Claim;
 use super::data_plane::{Engine, check_name};
 use super::jitter::Jitter;
 use super::policy::Policy;
-use results::toml_file::{ConfigError, Invalid, not_empty, read_toml, within};
+use results::toml_file::{ConfigError, Invalid, TomlFile, not_empty, within};
 use workloads::framework::Compression;
 
 /// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
@@ -161,19 +161,21 @@ impl Config {
         Config { simulate, jitter, model: vec![model], policy, crossover: None, claim: Vec::new() }
     }
 
-    /// True if there is a simulated sweep at `path`, right or wrong.
-    pub fn is_at(path: &Path) -> bool {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("simulate"))
-    }
-
     /// Reads and checks a configuration.
     ///
     /// # Errors
     /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = read_toml(path)?;
-        config.check().map_err(ConfigError::at(path))?;
+        Config::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
+        let config: Config = file.parse()?;
+        config.check().map_err(|problem| file.refuse(problem))?;
         Ok(config)
     }
 
@@ -252,7 +254,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sweep.toml");
         std::fs::write(&path, text).unwrap();
-        assert!(Config::is_at(&path));
         Config::read(&path).map_err(|error| error.problem.to_string())
     }
 

@@ -17,10 +17,10 @@ pub use tables::{
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
-use results::shipped::{beside_or_shipped, find};
-use results::toml_file::{ConfigError, ConfigProblem, Invalid, advice, read_toml, within};
+use results::inputs::{beside, choose};
+use results::toml_file::{ConfigError, ConfigProblem, Invalid, read_toml, within};
 
-/// The folder of the machine files that ship with the repository.
+/// The folder of the machine files that have names, on disk and embedded.
 pub const FOLDER: &str = "configs/machines";
 
 /// A machine file. Unknown keys are refused.
@@ -111,7 +111,7 @@ impl MachineFile {
         if name.ends_with(".toml") {
             config.parent().unwrap_or(Path::new("")).join(name)
         } else {
-            beside_or_shipped(&format!("machines/{name}.toml"), config)
+            beside(&format!("machines/{name}.toml"), config)
         }
     }
 
@@ -120,17 +120,11 @@ impl MachineFile {
     /// # Errors
     /// As [`MachineFile::read`]; if there is none, which there are.
     pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
-        if asked.is_file() {
-            return MachineFile::read(asked);
-        }
-        let name = asked.to_string_lossy();
-        if let Some(path) = find(&format!("{FOLDER}/{name}.toml")).filter(|path| path.is_file()) {
-            return MachineFile::read(&path);
-        }
-        let files = find(FOLDER).map_or(Vec::new(), |folder| advice::names(&folder, "toml"));
-        let names = files.iter().map(|file| file.trim_end_matches(".toml").to_string()).collect();
-        let instead = "the path of a file that `kolo calibrate` has written";
-        Err(ConfigError::at(asked)(ConfigProblem::Missing { kind: "machine", names, instead }))
+        let path = choose(asked, FOLDER, "machine file").map_err(|problem| {
+            let problem = format!("{problem}, such as `kolo calibrate` writes");
+            ConfigError::at(asked)(ConfigProblem::Missing(problem))
+        })?;
+        MachineFile::read(&path)
     }
 
     /// Every parameter by its key, in the order of the file; to list them, or to change one.

@@ -15,7 +15,7 @@ use super::policy::Policy;
 use super::sweep::{CaseError, Plan, PlanError};
 use super::tabulate;
 use results::statistics::{Summary, median};
-use results::toml_file::{ConfigError, Invalid, read_toml};
+use results::toml_file::{ConfigError, Invalid, TomlFile};
 use results::units::bus_factor;
 
 /// Published points, as written in TOML.
@@ -138,7 +138,15 @@ impl Points {
     /// # Errors
     /// File, line, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Points, ConfigError> {
-        let points: Points = read_toml(path)?;
+        Points::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks points.
+    ///
+    /// # Errors
+    /// Line, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Points, ConfigError> {
+        let points: Points = file.parse()?;
         let wrong = points
             .allreduce
             .iter()
@@ -150,7 +158,7 @@ impl Points {
                     None => ("without a result", "time_us or busbw_gb_s"),
                 };
                 let key = format!("allreduce \"{}\"", point.name);
-                Err(ConfigError::at(path)(Invalid::value(key, found, expected)))
+                Err(file.refuse(Invalid::value(key, found, expected)))
             }
             None => Ok(points),
         }

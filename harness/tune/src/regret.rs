@@ -27,7 +27,7 @@ use measure::plan::Plan;
 use results::error::RecordError;
 use results::provenance::Subject;
 use results::statistics::median;
-use results::toml_file::{ConfigError, Invalid, read_toml};
+use results::toml_file::{ConfigError, Invalid, TomlFile};
 use results::units::MIB;
 use simulator::data_plane::{DataPlane, Engine};
 use simulator::jitter::Jitter;
@@ -150,17 +150,21 @@ struct Known {
 }
 
 impl Config {
-    /// True if the file at `path` is one of these.
-    pub fn is_at(path: &Path) -> bool {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("surface"))
+    /// Reads and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn read(path: &Path) -> Result<Config, ConfigError> {
+        Config::of(&TomlFile::read(path)?)
     }
 
+    /// Parses and checks a configuration.
+    ///
     /// # Errors
-    /// When it cannot be read.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = read_toml(path)?;
-        config.check().map_err(ConfigError::at(path))?;
+    /// File, line or key, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
+        let config: Config = file.parse()?;
+        config.check().map_err(|problem| file.refuse(problem))?;
         Ok(config)
     }
 
@@ -562,6 +566,6 @@ mod tests {
     #[test]
     fn the_grid_that_is_committed_can_be_read() {
         let config = Config::read(&path()).unwrap();
-        assert!(config.surface.len() >= 12 && Config::is_at(&path()));
+        assert!(config.surface.len() >= 12);
     }
 }

@@ -37,27 +37,28 @@ pub const UNCACHED: &str = "coordinator";
 /// What is held fixed, and what is varied beside the usual.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
+#[command(next_help_heading = "Settings to try")]
 pub struct Pins {
     /// Only this fusion threshold in MiB; 0 turns fusion off
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, hide_short_help = true, value_name = "MIB")]
     pub fusion_threshold_mb: Option<f64>,
     /// Only this cycle time in ms
-    #[arg(long, value_name = "MS")]
+    #[arg(long, hide_short_help = true, value_name = "MS")]
     pub cycle_time_ms: Option<f64>,
     /// Only with the response cache (on), or without (off)
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, hide_short_help = true, value_name = "on|off")]
     pub cache: Option<Switch>,
     /// Only with Horovod's hierarchical allreduce (on), or without (off)
-    #[arg(long, value_name = "on|off")]
+    #[arg(long, hide_short_help = true, value_name = "on|off")]
     pub hierarchical: Option<Switch>,
-    /// Also hand gradients over in so many groups (num_groups of Horovod's optimizer; 0: without), such as 0,8
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',')]
+    /// Numbers of groups to try (num_groups of Horovod's optimizer; 0: no groups), such as 0,8
+    #[arg(long, hide_short_help = true, value_name = "COUNTS", value_delimiter = ',')]
     pub groups: Vec<usize>,
-    /// Also cast gradients to these, where that is allowed, such as none,fp16
-    #[arg(long, value_name = "TYPES", value_delimiter = ',')]
+    /// Casts to try, such as none,fp16
+    #[arg(long, hide_short_help = true, value_name = "TYPES", value_delimiter = ',')]
     pub compression: Vec<Compression>,
-    /// No fusion threshold above so many MiB, which each fusion buffer takes of memory
-    #[arg(long, value_name = "MIB")]
+    /// Largest fusion threshold to try in MiB, which is also the size of a fusion buffer
+    #[arg(long, hide_short_help = true, value_name = "MIB")]
     pub max_buffer_mb: Option<f64>,
 }
 

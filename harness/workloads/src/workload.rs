@@ -1,7 +1,7 @@
 //! A model's gradients: their sizes, and when in a backward pass each becomes ready.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp, Tensor};
@@ -9,12 +9,12 @@ use thiserror::Error;
 
 use self::from_timeline::TimelineGap;
 use crate::trace::read::TimelineError;
-use results::shipped::{beside_or_shipped, find};
+use results::inputs::{self, Origin, beside, fnv1a};
 use results::toml_file::advice;
 
 pub mod from_timeline;
 
-/// The folder of the models that ship with the repository.
+/// The folder of the models that have names, on disk and embedded.
 const FOLDER: &str = "configs/workloads";
 
 /// Gradients of one model.
@@ -172,19 +172,20 @@ impl TableError {
     }
 }
 
-/// Which models there are where one was looked for, and beside the program; empty if there are none.
+/// The nearest model, and which there are where one was looked for, on disk and embedded; empty if there are none.
 fn models(path: &Path) -> String {
-    let shipped = find(FOLDER);
-    let folders = path.parent().map(Path::to_path_buf).into_iter().chain(shipped);
-    let files = folders.flat_map(|folder| advice::names(&folder, "csv"));
+    let folders = path.parent().into_iter().chain([Path::new(FOLDER)]);
+    let files = folders.flat_map(|folder| inputs::names(folder, "csv"));
     let lists = files.filter(|name| !name.ends_with(".ready.csv"));
     let models: BTreeSet<String> =
         lists.filter_map(|name| Some(name.strip_suffix(".csv")?.to_string())).collect();
     if models.is_empty() {
-        String::new()
-    } else {
-        format!("; there are {}", advice::listed(&Vec::from_iter(models)))
+        return String::new();
     }
+    let models = Vec::from_iter(models);
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let meant = inputs::meant(&name, &models).map_or("; there".into(), |meant| meant + " There");
+    format!("{meant} are {}", advice::listed(&models))
 }
 
 impl Workload {
@@ -196,10 +197,13 @@ impl Workload {
     /// When a file is not there or not what it should be: where, and what was expected.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         if path.extension().is_some_and(|extension| extension == "json") {
-            return Ok(from_timeline::read(path)?.workload);
+            let workload = from_timeline::read(path)?.workload;
+            let unreadable = |cause| WorkloadError::Unreadable { path: path.into(), cause };
+            inputs::note(path).map_err(unreadable)?;
+            return Ok(workload);
         }
         let mut gradients: Vec<Gradient> = Vec::new();
-        let mut table = Table::open(path, &["index", "name", "shape", "elements"])?;
+        let (mut table, origin) = Table::open(path, &["index", "name", "shape", "elements"])?;
         while let Some(row) = table.next()? {
             let index: usize = row.number(0, "a number, counting from 0")?;
             if index != gradients.len() {
@@ -222,7 +226,11 @@ impl Workload {
             return Err(table.malformed(TableError::Empty));
         }
         let ready = path.with_extension("ready.csv");
-        let ready_assumed = !ready.exists();
+        // A list on disk goes with ready times on disk.
+        let ready_assumed = match origin {
+            Origin::Disk => !ready.exists(),
+            Origin::Embedded => inputs::embedded(&ready).is_none(),
+        };
         let ready_order = if ready_assumed {
             assume_ready(&mut gradients)
         } else {
@@ -264,7 +272,7 @@ fn assume_ready(gradients: &mut [Gradient]) -> Vec<usize> {
 /// Reads when each gradient becomes ready; returns their order.
 fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, WorkloadError> {
     let columns = ["ready", "index", "name", "elements", "bwd_flop_frac"];
-    let mut table = Table::open(path, &columns)?;
+    let (mut table, _) = Table::open(path, &columns)?;
     let mut order = Vec::new();
     let mut before = 0.0;
     while let Some(row) = table.next()? {
@@ -302,7 +310,7 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
 /// A CSV file whose errors say where.
 struct Table {
     path: PathBuf,
-    reader: csv::Reader<fs::File>,
+    reader: csv::Reader<Cursor<Vec<u8>>>,
     columns: Vec<usize>,
     names: Vec<String>,
     line: u64,
@@ -314,10 +322,10 @@ struct Row<'t> {
 }
 
 impl Table {
-    fn open(path: &Path, names: &[&str]) -> Result<Table, WorkloadError> {
+    fn open(path: &Path, names: &[&str]) -> Result<(Table, Origin), WorkloadError> {
         let unreadable = |cause| WorkloadError::Unreadable { path: path.into(), cause };
-        let file = fs::File::open(path).map_err(unreadable)?;
-        let mut reader = csv::Reader::from_reader(file);
+        let (text, origin) = inputs::read(path).map_err(unreadable)?;
+        let mut reader = csv::Reader::from_reader(Cursor::new(text.into_owned().into_bytes()));
         let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };
         let header = reader.headers().map_err(|error| malformed(error.into()))?;
         let column = |name: &&str| {
@@ -328,7 +336,7 @@ impl Table {
         };
         let columns = names.iter().map(column).collect::<Result<_, _>>()?;
         let names = names.iter().map(|name| name.to_string()).collect();
-        Ok(Table { path: path.into(), reader, columns, names, line: 1 })
+        Ok((Table { path: path.into(), reader, columns, names, line: 1 }, origin))
     }
 
     fn next(&mut self) -> Result<Option<Row<'_>>, WorkloadError> {
@@ -393,18 +401,14 @@ pub fn workload_path(workload: &str, path: &Path) -> PathBuf {
     if workload.ends_with(".csv") || workload.ends_with(".json") {
         path.parent().unwrap_or(Path::new("")).join(workload)
     } else {
-        beside_or_shipped(&format!("workloads/{workload}.csv"), path)
+        beside(&format!("workloads/{workload}.csv"), path)
     }
-}
-
-/// A fingerprint of bytes, as Fowler, Noll and Vo compute it.
-pub fn fnv1a(bytes: &[u8]) -> u64 {
-    let mix = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     const SHAPES: &str = "index,name,shape,elements\n0,conv.weight,2x3,6\n1,conv.bias,2,2\n";

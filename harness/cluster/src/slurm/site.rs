@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::nodes::{INTERFACE, LINK_GBIT_S};
-use results::shipped::find;
+use results::inputs::{self, exists};
 use results::toml_file::{ConfigError, ConfigProblem, Invalid, at_least_1, read_toml};
 
 /// The site where nobody names one; it asks for nothing special.
@@ -163,36 +163,37 @@ impl Site {
         Site::named(named.or(variable.as_deref()).unwrap_or(GENERIC))
     }
 
-    /// A site by the name of a file in `configs/sites`, or by a path.
+    /// A site by the name of a file in `configs/sites`, on disk or embedded, or by a path.
     ///
     /// # Errors
     /// When there is no such site, or its file is not understood.
     pub fn named(name: &str) -> Result<Site, ConfigError> {
         let is_path = name.contains('/') || name.ends_with(".toml");
-        let file = if is_path { Some(name.into()) } else { find(&format!("{FOLDER}/{name}.toml")) };
-        match file {
-            Some(path) => {
-                let mut site = Site::read(&path)?;
-                site.origin.asked = name.into();
-                Ok(site)
-            }
-            None if name == GENERIC => Ok(Site::default()),
-            None => {
-                let path = format!("{FOLDER}/{name}.toml");
-                let (names, instead) = (Site::names(), "the path of a site file");
-                let missing = ConfigProblem::Missing { kind: "site", names, instead };
-                Err(ConfigError::at(Path::new(&path))(missing))
-            }
+        let path =
+            PathBuf::from(if is_path { name.into() } else { format!("{FOLDER}/{name}.toml") });
+        if is_path || exists(&path) {
+            let mut site = Site::read(&path)?;
+            site.origin.asked = name.into();
+            return Ok(site);
         }
+        if name == GENERIC {
+            return Ok(Site::default());
+        }
+        let names = Site::names();
+        let meant = inputs::meant(name, &names).map_or("; there".into(), |meant| meant + " There");
+        let problem = format!(
+            "no such site{meant} are: {}. Name one of them, or the path of a site file",
+            names.join(", ")
+        );
+        Err(ConfigError { path, problem: ConfigProblem::Missing(problem) })
     }
 
-    /// Names of the site files that ship with the repository, or were added to it.
+    /// Names of the site files in `configs/sites`, on disk and embedded.
     pub fn names() -> Vec<String> {
-        let files = find(FOLDER).and_then(|folder| folder.read_dir().ok());
-        let paths = files.into_iter().flatten().filter_map(|entry| Some(entry.ok()?.path()));
-        let mut names: Vec<String> = paths
-            .filter(|path| path.extension().is_some_and(|end| end == "toml"))
-            .filter_map(|path| Some(path.file_stem()?.to_string_lossy().into_owned()))
+        let files = inputs::names(Path::new(FOLDER), "toml");
+        let mut names: Vec<String> = files
+            .iter()
+            .filter_map(|file| Some(file.strip_suffix(".toml")?.to_string()))
             .chain([GENERIC.to_string()])
             .collect();
         names.sort();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use super::rendezvous::RendezvousError;
 use cluster::launch::Launched;
 use cluster::slurm::hostlist;
-use workloads::workload::fnv1a;
+use results::inputs::fnv1a;
 
 /// HOST:PORT where rank 0 listens, in place of what follows from the launcher's variables.
 pub const RENDEZVOUS: &str = "KOLO_RENDEZVOUS";

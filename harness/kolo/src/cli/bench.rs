@@ -47,105 +47,229 @@ use transports::for_dtype;
 use transports::pattern::Pattern;
 use transports::threads::is_pinned;
 
-/// Time an allreduce alone, over a range of sizes, as nccl-tests does
+/// Time an allreduce alone over a range of sizes, as nccl-tests does
 ///
-/// Ranks are threads of this process, or, with --transport mpi, the processes that mpirun or srun has
-/// started; every size is checked.
+/// Ranks are threads of this process. With --transport mpi they are the processes that mpirun or srun started.
+/// The data of every size is checked.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo bench --algorithm ring,auto --ranks 2 -b 1K -e 1M -f 32
+  mpirun -np 4 kolo bench --transport mpi --algorithm ring,mpi-allreduce --out bench.csv")]
 pub struct Arguments {
-    /// Algorithms, separated by commas; `all` for every registered one; over MPI also mpi-allreduce,
-    /// the library's own, over nccl nccl-allreduce and nccl-hierarchical. Over MPI and nccl they take turns at each size, so that the machine's moods fall on
-    /// all alike
-    #[arg(long, value_delimiter = ',', default_value = "ring")]
+    /// Algorithms, separated by commas
+    ///
+    /// `all` stands for every registered algorithm. Over MPI, mpi-allreduce is the library's own; over nccl,
+    /// nccl-allreduce and nccl-hierarchical are NCCL's. Over MPI and nccl the algorithms take turns at each size,
+    /// so that disturbances affect all of them.
+    #[arg(long, value_delimiter = ',', default_value = "ring", help_heading = RUN)]
     algorithm: Vec<String>,
-    /// What moves bytes: threads, mpi; cuda: ranks are streams of one process on this machine's GPUs; nccl:
-    /// each process that srun or mpirun starts has a GPU
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(back_ends::names()), default_value = back_ends::default().name())]
+    /// What moves the bytes
+    ///
+    /// threads: ranks are threads of this process. mpi: ranks are the processes that mpirun or srun started. cuda:
+    /// ranks are streams of this process on this machine's GPUs. nccl: ranks are processes, each with a GPU.
+    #[arg(
+        long,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names()),
+        default_value = back_ends::default().name(),
+        help_heading = RUN
+    )]
     transport: String,
     /// Number of ranks, each on a node of its own
-    #[arg(long, value_parser = parse_ranks, conflicts_with = "topology")]
+    #[arg(long, value_parser = parse_ranks, conflicts_with = "topology", help_heading = RUN)]
     ranks: Option<usize>,
-    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1) [default: 2x2; over MPI
-    /// all processes, on the nodes where they are]
-    #[arg(long)]
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1)
+    ///
+    /// Default: 2x2; over MPI and nccl all processes, on the nodes where they are.
+    #[arg(long, help_heading = RUN)]
     topology: Option<String>,
-    /// Sizes FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
-    #[arg(long, value_parser = Sizes::parse, conflicts_with_all = ["begin", "end", "factor", "increment"])]
-    sizes: Option<Sizes>,
+    /// Number of tensors into which algorithms with groups cut the buffer
+    #[arg(
+        long,
+        default_value_t = DEFAULT_GROUPS,
+        value_parser = sizes::whole::<usize>,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    groups: usize,
+    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
+    #[arg(
+        short = 'd',
+        long = "datatype",
+        value_delimiter = ',',
+        default_value = "f32",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    datatype: Vec<String>,
+    /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
+    #[arg(
+        short = 'o',
+        long = "op",
+        value_delimiter = ',',
+        default_value = "sum",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    op: Vec<String>,
+    /// Seed of the data
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = sizes::whole::<u64>,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    seed: u64,
     /// Smallest size in bytes
-    #[arg(short = 'b', long = "minbytes", id = "begin", value_parser = sizes::size, default_value = "1K")]
+    #[arg(
+        short = 'b',
+        long = "minbytes",
+        id = "begin",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        default_value = "1K",
+        help_heading = SIZES
+    )]
     begin: usize,
     /// Largest size in bytes
-    #[arg(short = 'e', long = "maxbytes", id = "end", value_parser = sizes::size, default_value = "16M")]
+    #[arg(
+        short = 'e',
+        long = "maxbytes",
+        id = "end",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        default_value = "16M",
+        help_heading = SIZES
+    )]
     end: usize,
     /// Factor between sizes
     #[arg(
         short = 'f',
         long = "stepfactor",
         id = "factor",
+        value_name = "FACTOR",
         default_value_t = 4,
         value_parser = sizes::whole::<usize>,
-        conflicts_with = "increment"
+        conflicts_with = "increment",
+        help_heading = SIZES
     )]
     factor: usize,
     /// Bytes between sizes, instead of a factor
-    #[arg(short = 'i', long = "stepbytes", id = "increment", value_parser = sizes::size)]
+    #[arg(
+        short = 'i',
+        long = "stepbytes",
+        id = "increment",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
     increment: Option<usize>,
-    /// Repetitions that count
-    #[arg(short = 'n', long = "iters", default_value_t = 20, value_parser = sizes::whole::<usize>)]
-    iters: usize,
-    /// Repetitions before them that do not
-    #[arg(short = 'w', long = "warmup-iters", default_value_t = 5, value_parser = sizes::whole::<usize>)]
-    warmup_iters: usize,
-    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
-    #[arg(short = 'd', long = "datatype", value_delimiter = ',', default_value = "f32")]
-    datatype: Vec<String>,
-    /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
-    #[arg(short = 'o', long = "op", value_delimiter = ',', default_value = "sum")]
-    op: Vec<String>,
-    /// Check the data of the last repetition (1) or not (0)
-    #[arg(short = 'c', long = "check", default_value_t = 1, value_parser = sizes::whole::<usize>)]
-    check: usize,
-    /// Into how many tensors algorithms with groups cut the buffer
-    #[arg(long, default_value_t = DEFAULT_GROUPS, value_parser = sizes::whole::<usize>)]
-    groups: usize,
-    /// Pipeline large buffers in segments of about this size; 0 switches that off [default: 512K; over nccl,
-    /// where nothing of a rank overlaps, 0]
-    #[arg(long, value_parser = sizes::size)]
+    /// Sizes as FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
+    #[arg(
+        long,
+        value_parser = Sizes::parse,
+        conflicts_with_all = ["begin", "end", "factor", "increment"],
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
+    sizes: Option<Sizes>,
+    /// Pipeline large buffers in segments of about this size; 0: no pipelining
+    ///
+    /// Default: 512K; over nccl 0, because nothing of a rank overlaps there.
+    #[arg(long, value_parser = sizes::size, help_heading = SIZES, hide_short_help = true)]
     segment: Option<usize>,
-    /// Pack several tensors so much at a time; 0 packs whole buffers
-    #[arg(long, value_parser = sizes::size, default_value = "4M")]
+    /// Pack this many bytes of several tensors at a time; 0: whole buffers
+    #[arg(
+        long,
+        value_parser = sizes::size,
+        default_value = "4M",
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
     packing: usize,
-    /// Measure beside each time what no allreduce here could be faster than: a kernel with the same
-    /// reads and writes of memory, without synchronisation
-    #[arg(long)]
+    /// Repetitions that count
+    #[arg(
+        short = 'n',
+        long = "iters",
+        default_value_t = 20,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING
+    )]
+    iters: usize,
+    /// Repetitions of the warm-up, which do not count
+    #[arg(
+        short = 'w',
+        long = "warmup-iters",
+        default_value_t = 5,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING
+    )]
+    warmup_iters: usize,
+    /// Check the data of the last repetition (1), or do not (0)
+    #[arg(
+        short = 'c',
+        long = "check",
+        default_value_t = 1,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
+    check: usize,
+    /// Also measure a lower bound beside each time
+    ///
+    /// The bound is a kernel with the same reads and writes of memory, without synchronisation.
+    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     bound: bool,
-    /// With --transport cuda: capture each collective once, and launch it as one CUDA graph
-    #[arg(long, conflicts_with = "kernels")]
-    graph: bool,
-    /// With --transport cuda: time the kernels instead, on the gradients of this list, beside the device's
-    /// own copy
-    #[arg(long, value_name = "WORKLOAD")]
-    kernels: Option<PathBuf>,
-    /// Over nccl: hold NCCL's own allreduce to these of its algorithms, separated by commas: Ring, Tree, ...
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    nccl_algo: Vec<String>,
-    /// Over nccl: hold it to these of its protocols: Simple, LL, LL128
-    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
-    nccl_proto: Vec<String>,
-    /// Over nccl: give up after so many seconds without an answer
-    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = TIMEOUT.as_secs(), value_parser = sizes::whole::<u64>)]
+    /// Over nccl: give up after this many seconds without an answer
+    #[arg(
+        long,
+        alias = "patience",
+        value_name = "SECONDS",
+        default_value_t = TIMEOUT.as_secs(),
+        value_parser = sizes::whole::<u64>,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
     timeout: u64,
-    /// Over nccl: measure on GPUs that differ or do not reach each other, too: table and provenance say so
-    #[arg(long)]
-    force: bool,
-    /// Seed of the data
-    #[arg(long, default_value_t = 1, value_parser = sizes::whole::<u64>)]
-    seed: u64,
     /// Also write the rows as CSV
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
+    /// Over cuda: capture each collective once, and launch it as one CUDA graph
+    #[arg(long, conflicts_with = "kernels", help_heading = GPUS, hide_short_help = true)]
+    graph: bool,
+    /// Over cuda: time the kernels on the gradients of this workload, beside the device's own copy
+    #[arg(long, value_name = "NAME|FILE", help_heading = GPUS, hide_short_help = true)]
+    kernels: Option<PathBuf>,
+    /// Over nccl: algorithms that NCCL's own allreduce may use, separated by commas: Ring, Tree, ...
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        help_heading = GPUS,
+        hide_short_help = true
+    )]
+    nccl_algo: Vec<String>,
+    /// Over nccl: protocols that it may use, separated by commas: Simple, LL, LL128
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        help_heading = GPUS,
+        hide_short_help = true
+    )]
+    nccl_proto: Vec<String>,
+    /// Over nccl: measure even if GPUs differ or do not reach each other; table and provenance say so
+    #[arg(long, help_heading = GPUS, hide_short_help = true)]
+    force: bool,
 }
+
+/// Headings of the options.
+const RUN: &str = "What to run";
+const SIZES: &str = "Sizes";
+const MEASURING: &str = "Measuring";
+const GPUS: &str = "GPUs";
 
 impl Arguments {
     /// What ranks are, and how data move.
@@ -314,7 +438,7 @@ impl Out {
 
 /// Writes where rows come from beside them, in place of what was said before.
 fn write_provenance(rows: &Path, launch: &Launch) -> Result<()> {
-    let text = serde_json::to_string_pretty(launch)?;
+    let text = serde_json::to_string_pretty(&launch.clone().with_inputs())?;
     write_whole(&rows.with_extension("provenance.json"), (text + "\n").as_bytes())?;
     Ok(())
 }

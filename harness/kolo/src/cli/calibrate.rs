@@ -14,28 +14,40 @@ use results::files::check_writable;
 use results::files::write_whole;
 use results::provenance::Machine;
 
-/// Measure the machine at hand for simulations
+/// Measure a machine file for the simulator
 ///
-/// What messages cost on the transport, by size, and what combining them does. Writes a machine file; over
-/// MPI all processes that mpirun or srun has started take part.
+/// It holds the cost of messages and of combining by size, the control plane's work, and how unevenly ranks compute.
+/// Over MPI all processes that mpirun or srun started take part.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo calibrate --ranks 2 -e 64K --out here.toml
+  srun kolo calibrate --transport mpi --out here.toml")]
 pub struct Arguments {
-    /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()), default_value = back_ends::default().name())]
+    /// What moves the bytes
+    #[arg(
+        long,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        default_value = back_ends::default().name(),
+        help_heading = RUN
+    )]
     transport: String,
-    /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
-    #[arg(long)]
+    /// Number of ranks [default: one per core, at least 2; over MPI all processes]
+    #[arg(long, help_heading = RUN)]
     ranks: Option<usize>,
-    /// Longest message in bytes [default: 8M; over MPI 512K, as long as segments are]
-    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size)]
+    /// Longest message in bytes [default: 8M; over MPI 512K, the length of a segment]
+    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, help_heading = RUN)]
     most_bytes: Option<usize>,
-    /// The quantile of samples that counts; 0.1, say, where others use the machine, too
-    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    /// The quantile of samples that counts; 0.1 where other programs use the machine too
+    #[arg(long, default_value_t = 0.5, value_parser = share, help_heading = RUN)]
     quantile: f64,
-    /// The machine file; its name is the machine's [default: it is printed]
-    #[arg(long, value_name = "FILE")]
+    /// The machine file, which also names the machine [default: print it]
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
 }
+
+/// Heading of options.
+const RUN: &str = "What to measure";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {

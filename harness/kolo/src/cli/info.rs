@@ -16,8 +16,12 @@ use results::provenance::{Launch, memory_bytes};
 
 /// Show what this build and this machine offer, and what Horovod's variables say
 ///
-/// Where something is not available, it says why.
+/// Where something is not available, the reason is shown.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo info
+  HOROVOD_CYCLE_TIME=5 kolo info")]
 pub struct Arguments {}
 
 pub fn run(_arguments: &Arguments) -> Result<Exit> {

@@ -7,20 +7,24 @@ use anyhow::Result;
 
 use super::{Exit, usage};
 
-/// Draw figures, as SVG and PNG, from one or more folders of results or CSV files.
+/// Draw figures from one or more folders of results or CSV files, as SVG and PNG
 ///
-/// Results are drawn together: of a case that is in several of them, the one that started last is
-/// drawn. To compare runs, plot them apart, each with an --out of its own.
+/// All results go into the same figures. If a case occurs in several runs, the latest counts. To compare runs, plot
+/// each by itself, with its own --out.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo plot results/RUN
+  kolo plot results/RUN1 results/RUN2 --out figures --verbose")]
 pub struct Arguments {
-    /// Folders that a run wrote, or CSV files with its columns
+    /// Folders that a run wrote, or CSV files with the same columns
     #[arg(required = true)]
     results: Vec<PathBuf>,
-    /// Where figures go [default: figures in the first folder]
-    #[arg(long, value_name = "DIR")]
+    /// Folder for the figures [default: figures in the first folder]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Say why figures are not drawn
-    #[arg(long)]
+    /// Say why a figure is not drawn
+    #[arg(long, help_heading = "Output")]
     verbose: bool,
 }
 

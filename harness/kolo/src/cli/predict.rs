@@ -14,30 +14,38 @@ use results::row::{Row, SimulatedStepRow, StepRow};
 use simulator::machine_file::MachineFile;
 use simulator::predict::Prediction;
 
-/// Simulate what a sweep has measured, on as many ranks and on more
+/// Simulate what a sweep measured, on as many ranks and on more
 ///
-/// The machine file is what `kolo calibrate` has written there. Figures show both: measured points, and
-/// what was to be expected of them.
+/// The machine file is the one that `kolo calibrate` wrote on the same cluster. Figures show measured and predicted
+/// times.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo predict results/RUN --machine here.toml --up-to 64
+  kolo predict results/RUN --machine summit --no-figures")]
 pub struct Arguments {
     /// A folder of results with training steps over threads or MPI
     results: PathBuf,
-    /// The machine file of where they were measured
-    #[arg(long, value_name = "FILE")]
+    /// Machine file, or the name of an embedded one
+    #[arg(long, value_name = "NAME|FILE", help_heading = RUN)]
     machine: PathBuf,
-    /// World sizes double from the largest measured one up to this [default: four times that]
-    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>)]
+    /// Largest number of ranks, doubling from the largest measured one [default: four times that]
+    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, help_heading = RUN)]
     up_to: Option<usize>,
-    /// Where gradient lists lie
-    #[arg(long, value_name = "DIR", default_value = "configs/workloads")]
+    /// Folder of the workloads' gradient lists
+    #[arg(long, value_name = "DIR", default_value = "configs/workloads", help_heading = RUN)]
     workloads: PathBuf,
-    /// A new folder for predictions [default: a folder in results/ named by the time]
-    #[arg(long, value_name = "DIR")]
+    /// A new folder for the predictions [default: results/DATE-predicted]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
-    /// Draw no figures in the end; `kolo plot` with both folders does it later
-    #[arg(long)]
+    /// Draw no figures; `kolo plot` with both folders draws them later
+    #[arg(long, help_heading = OUTPUT)]
     no_figures: bool,
 }
+
+/// Headings of the options.
+const RUN: &str = "What to simulate";
+const OUTPUT: &str = "Output";
 
 /// Columns without which no step can be simulated; those added since are taken for not known where they are
 /// missing.

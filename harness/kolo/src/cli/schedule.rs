@@ -11,29 +11,41 @@ use results::names::algorithm;
 
 /// Print an algorithm's schedule: who sends which chunk to whom in which step
 ///
-/// In a step `0+>1 c3` says that rank 1 adds rank 0's chunk 3 to its own, and `0->1 c3` that it overwrites its
-/// own with it. With --goal the schedule is written in the GOAL language of LogGOPSim.
+/// `0+>1 c3`: rank 1 adds rank 0's chunk 3 to its own. `0->1 c3`: rank 1 overwrites its chunk 3 with rank 0's.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo schedule --algorithm ring --ranks 4
+  kolo schedule --algorithm hierarchical --nodes 2x4 --goal 1M")]
 pub struct Arguments {
     /// Algorithm
-    #[arg(long)]
+    #[arg(long, help_heading = SCHEDULE)]
     algorithm: String,
-    /// World size, a rank on each node
-    #[arg(long, required_unless_present = "nodes")]
+    /// World size, with one rank on each node
+    #[arg(long, required_unless_present = "nodes", help_heading = SCHEDULE)]
     ranks: Option<usize>,
     /// Nodes x ranks per node (2x4), or the ranks of each node (3+1)
-    #[arg(long, value_name = "TOPOLOGY", conflicts_with = "ranks")]
+    #[arg(long, value_name = "TOPOLOGY", conflicts_with = "ranks", help_heading = SCHEDULE)]
     nodes: Option<Topology>,
-    /// Segments that follow each other
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    /// Number of pipelined segments
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u32).range(1..),
+        help_heading = SCHEDULE
+    )]
     segments: u32,
-    /// As GOAL, for a buffer of this size in f32
-    #[arg(long, value_name = "SIZE", value_parser = sizes::size)]
+    /// Write GOAL, the language of LogGOPSim, for a buffer of this size in f32
+    #[arg(long, value_name = "SIZE", value_parser = sizes::size, help_heading = GOAL)]
     goal: Option<usize>,
-    /// Nanoseconds to combine a byte, for GOAL
-    #[arg(long, default_value_t = 0.0, requires = "goal")]
+    /// Nanoseconds to combine a byte
+    #[arg(long, default_value_t = 0.0, requires = "goal", help_heading = GOAL)]
     gamma_ns: f64,
 }
+
+/// Headings of the options.
+const SCHEDULE: &str = "Schedule";
+const GOAL: &str = "GOAL";
 
 /// Whoever prints more than this has mistaken the option.
 const MOST_RANKS: usize = 4096;

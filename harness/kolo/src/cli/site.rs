@@ -9,9 +9,14 @@ use cluster::slurm::job::Job;
 use cluster::slurm::launch::{Shape, line, step};
 use cluster::slurm::offer::{Answers, Finding, Verdict, compare};
 use cluster::slurm::site::Site;
+use results::inputs;
 
-/// Show what is known of a cluster, and compare it with what Slurm says there.
+/// Show site files, and compare one with what Slurm says
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo site list
+  kolo site check generic")]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -19,12 +24,25 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Command {
-    /// Compare a site file with Slurm; exit status 1 if they contradict each other, 3 if there is no
-    /// Slurm here
+    /// Compare a site file with Slurm
+    ///
+    /// Exit status: 1 if they contradict each other; 3 if there is no Slurm here.
+    #[command(after_help = "\
+Examples:
+  kolo site check generic
+  kolo site check ./my-site.toml")]
     Check(Named),
-    /// List the site files that have names
+    /// List the site files in configs/sites and the embedded ones
+    #[command(after_help = "\
+Examples:
+  kolo site list
+  kolo site list | grep -i slingshot")]
     List,
     /// Print a site with every key, defaults included
+    #[command(after_help = "\
+Examples:
+  kolo site show generic
+  kolo site show ./my-site.toml")]
     Show(Named),
     /// Print what a shell must export for a job
     #[command(hide = true)]
@@ -36,7 +54,7 @@ enum Command {
 
 #[derive(clap::Args)]
 struct Named {
-    /// A name from `kolo site list`, or the path of a site file [default: KOLO_SITE, or generic]
+    /// A name from `kolo site list`, or a site file [default: the variable KOLO_SITE, or generic]
     site: Option<String>,
 }
 
@@ -60,7 +78,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// A site in words: its name and its file.
 pub fn described(site: &Site) -> String {
     match &site.origin.path {
-        Some(path) => format!("{} ({})", site.origin.name, path.display()),
+        Some(path) => format!("{} ({})", site.origin.name, inputs::described(path)),
         None => format!("{} (no file; defaults)", site.origin.name),
     }
 }

@@ -12,23 +12,23 @@ use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Exit, plot, usage};
-use cluster::launch::Launched;
+use super::{Exit, configuration, not_for, plot, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
 use measure::config::Config;
-use measure::control_sweep;
 use measure::environment::Environment;
 use measure::executor;
 use measure::plan::Plan;
 use measure::precedence::{self, Options, Precedence};
 use measure::summary;
 use measure::sweep::{Course, run as run_plan};
+use results::config_kind::ConfigKind;
 use results::journal::Journal;
 use results::provenance::Override;
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use results::record::{Earlier, Store, csv_bytes};
 use results::row::Status;
+use results::toml_file::TomlFile;
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -36,41 +36,49 @@ const STOP: &str = "stop";
 
 /// Run every case of a configuration, and draw figures
 ///
-/// A case is training steps of a real model's gradients through one combination of control plane,
-/// algorithm, fusion threshold and cycle time; or, where the configuration has a table `control`, steps
-/// of control planes alone in worlds of up to a whole machine's ranks; or, with a table `simulate`,
-/// training steps in virtual time on a machine file. Ends with figures and a summary.
+/// A case is training steps of a real model's gradients through one combination of control plane, algorithm, fusion
+/// threshold and cycle time. With a table [control] in the configuration, it is steps of control planes alone; with
+/// a table [simulate], training steps in virtual time on a machine file. A sweep ends with figures and a summary.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo sweep quick                              # the embedded configuration, or configs/quick.toml
+  kolo sweep --slurm quick --site generic --dry-run")]
 pub struct Arguments {
-    /// A sweep in TOML, such as configs/quick.toml
+    /// A configuration in TOML, or the name of an embedded one: `kolo init --list`
     config: PathBuf,
-    /// Go on with a run that was killed: in the folder given by --out, or in the newest one
-    #[arg(long)]
+    /// Print the plan (cases, estimated time, sizes of files), and measure nothing
+    #[arg(long, help_heading = RUN)]
+    dry_run: bool,
+    /// Continue a killed run: in the folder given by --out, or in the newest one
+    #[arg(long, help_heading = RUN)]
     resume: bool,
-    /// Go on with the run in the folder given by --out, or begin it
-    #[arg(long, requires = "out", conflicts_with = "resume")]
+    /// Continue the run in the folder given by --out, or start it
+    #[arg(
+        long,
+        requires = "out",
+        conflicts_with = "resume",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     go_on: bool,
     /// The processes that ran this sweep last broke: the block that they were at counts as a failure
     #[arg(long, requires = "go_on", hide = true)]
     after_break: bool,
-    /// Begin nothing that may not end before this moment, in seconds since 1970
+    /// Start nothing that may not end before this moment, in seconds since 1970
     #[arg(long, value_name = "SECONDS", hide = true)]
     until: Option<u64>,
-    /// Measure on processes that share cores or differ, too: rows and provenance say so
-    #[arg(long)]
+    /// Measure even if processes share cores or differ; rows and provenance say so
+    #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
-    /// Print the plan (every case, estimated time and file sizes) and measure nothing
-    #[arg(long)]
-    dry_run: bool,
-    /// Where results go [default: results/DATE-CONFIG]
-    #[arg(long, value_name = "DIR")]
+    /// Folder for the results [default: results/DATE-CONFIG]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
-    /// Write a timeline of each case's last block into the folder timelines, for Perfetto and
-    /// `kolo timeline`
-    #[arg(long)]
+    /// Write a timeline of each case's last block, for Perfetto and `kolo timeline`
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     timeline: bool,
-    /// Draw no figures in the end; `kolo plot` does it later
-    #[arg(long)]
+    /// Draw no figures; `kolo plot` draws them later
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     no_figures: bool,
     #[command(flatten)]
     slurm: slurm::Flags,
@@ -78,24 +86,32 @@ pub struct Arguments {
     options: Options,
 }
 
+/// Headings of the options.
+const RUN: &str = "What to run";
+const OUTPUT: &str = "Output";
+
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.slurm.is_set() {
         return slurm::run(arguments);
     }
-    if control_sweep::config::Config::is_at(&arguments.config) {
-        return control::run(arguments);
+    let file = configuration(&arguments.config)?;
+    match ConfigKind::of_file(&file)? {
+        ConfigKind::Training => trained(arguments, &file),
+        ConfigKind::ControlPlanes => control::run(arguments, &file),
+        ConfigKind::Simulated => simulated::run(arguments, &file),
+        kind => Err(not_for(&file, kind, "kolo sweep")),
     }
-    if simulator::config::Config::is_at(&arguments.config) {
-        return simulated::run(arguments);
-    }
-    let mut config = Config::read(&arguments.config)?;
+}
+
+/// Training steps, measured.
+fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
+    let mut config = Config::of(file)?;
     let say = voice();
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
-    let path = config.workload_path(&arguments.config);
-    let workload = Workload::read(&path)
-        .map_err(|error| usage(format!("{}: {error}", arguments.config.display())))?;
+    let workload = Workload::read(&config.workload_path(&file.path))
+        .map_err(|error| file.refuse(error.to_string()))?;
     if workload.ready_assumed {
         say(&format!(
             "{}: nobody measured when its gradients become ready; the reverse of their definition \
@@ -120,7 +136,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
              or a smaller workload",
-            arguments.config.display(),
+            file.path.display(),
             plan.memory_bytes() / 1_000_000,
             available / 1_000_000
         )));
@@ -192,14 +208,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         let times = row.outcome.measured().map(|result| &result.times);
         (row.outcome.status(), times.is_some_and(|times| times.time_us_p50_low.is_some()))
     })))
-}
-
-/// How this process advises the user: not at all if it is not the first of several.
-fn voice() -> fn(&str) {
-    match Launched::here() {
-        Some(Launched { rank: 1.., .. }) => |_| {},
-        _ => |sentence| eprintln!("{sentence}"),
-    }
 }
 
 /// Puts into the configuration what options and Horovod's variables say, and tells the user.

@@ -10,21 +10,40 @@ use super::{Exit, usage};
 use training::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
 use workloads::trace::read::{Flaws, Trace};
 
-/// Say where the time of a job went, from a timeline of ours or of Horovod
+/// Say where the time of a job went, from a timeline of kolo or Horovod
 ///
-/// Computation, communication and what of it was exposed, negotiation, and who was waited for. Perfetto
-/// (https://ui.perfetto.dev) shows the same file.
+/// Computation, communication and the part of it that was exposed, negotiation, and the ranks that others waited
+/// for. Perfetto (https://ui.perfetto.dev) shows the same file.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo timeline results/RUN/timelines/CASE.json --skip 1
+  kolo timeline horovod.json --tensors 20")]
 pub struct Arguments {
     /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE)
     file: PathBuf,
-    /// Tensors that are listed, the slowest to negotiate first
-    #[arg(long, value_name = "COUNT", default_value_t = 10, value_parser = whole::<usize>)]
+    /// Number of tensors to list, slowest negotiation first
+    #[arg(
+        long,
+        value_name = "COUNT",
+        default_value_t = 10,
+        value_parser = whole::<usize>,
+        help_heading = SHOWN
+    )]
     tensors: usize,
-    /// Leave out the first steps, such as those of the warm-up
-    #[arg(long, value_name = "STEPS", default_value_t = 0, value_parser = whole::<usize>)]
+    /// Number of first steps to leave out, such as those of the warm-up
+    #[arg(
+        long,
+        value_name = "STEPS",
+        default_value_t = 0,
+        value_parser = whole::<usize>,
+        help_heading = SHOWN
+    )]
     skip: usize,
 }
+
+/// Heading of the options.
+const SHOWN: &str = "What to show";
 
 const UNKNOWN: &str = "not in this file";
 

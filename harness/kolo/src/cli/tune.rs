@@ -10,11 +10,12 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Exit, plot, sizes, usage};
+use super::{Exit, configuration, not_for, plot, sizes, usage};
 use measure::config::MOST_STEP_MS;
 use measure::environment::{Environment, number};
 use measure::executor;
 use request::Request;
+use results::config_kind::ConfigKind;
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
 use tune::answer::Verdict;
@@ -26,80 +27,137 @@ use tune::tuned::Tuned;
 
 /// Find the fusion threshold and cycle time for a model on this cluster
 ///
-/// A model learned from the first measurements proposes, real training steps decide. Ends with a
-/// recommendation, how sure it is, and why; and with lines to copy where the data plane measured is the one
-/// that Horovod uses (over MPI).
+/// A model that is fitted to the first measurements proposes settings; measured training steps decide. The result
+/// is a recommendation with its gain and a 95 % interval, from measurements made after the choice. Over MPI, the
+/// data plane that Horovod uses, it ends with lines to copy.
 ///
-/// Horovod's defaults and the points where its own autotune begins are always measured. The gain is stated
-/// with a 95 % interval, from measurements made after the choice.
+/// Horovod's defaults and the points where its own autotune starts are always measured.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo tune --workload resnet50 --backward-ms 100 --budget 1m
+  srun kolo tune --workload densenet121 --backward-ms 100 --out tuned")]
 pub struct Arguments {
-    /// All of this in TOML: workload, [step], [data], [framework], [tune]
+    /// A configuration in TOML, or the name of an embedded one, such as tune-regret
+    ///
+    /// It may hold all that the options say: workload, [step], [data], [framework], [tune].
     config: Option<PathBuf>,
-    /// The gradients: a model of configs/workloads, or a file
-    #[arg(long, value_name = "NAME|FILE")]
+    /// The gradients: a model, such as resnet50, or a CSV file or timeline
+    #[arg(long, value_name = "NAME|FILE", help_heading = RUN)]
     workload: Option<String>,
-    /// Length of the backward pass in ms, without communication [default: as a timeline shows it]
-    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    /// Length of the backward pass without communication, in ms
+    ///
+    /// Default: as a timeline shows it, if the workload is one.
+    #[arg(long, value_name = "MS", value_parser = step_ms, help_heading = RUN)]
     backward_ms: Option<f64>,
     /// Length of the forward pass in ms [default: half the backward pass]
-    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = step_ms,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     forward_ms: Option<f64>,
     /// Length of the optimizer in ms [default: 0]
-    #[arg(long, value_name = "MS", value_parser = step_ms)]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = step_ms,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     optimizer_ms: Option<f64>,
-    /// What moves bytes [default: mpi where several processes were started, else threads]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(measure::back_ends::names()))]
+    /// What moves the bytes [default: mpi if several processes were started, else threads]
+    #[arg(
+        long,
+        value_name = "NAME",
+        value_parser = clap::builder::PossibleValuesParser::new(measure::back_ends::names()),
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     transport: Option<String>,
-    /// Nodes x ranks per node, one or several with an answer each, such as 1x4,2x4,4x4 [default: all processes
-    /// of the job; on threads 1x2]
-    #[arg(long, value_delimiter = ',')]
+    /// Nodes x ranks per node; several, such as 1x4,2x4, get an answer each
+    ///
+    /// Default: all processes of the job; on threads 1x2.
+    #[arg(long, value_delimiter = ',', help_heading = RUN)]
     topology: Vec<String>,
-    /// How long to measure, such as 90s or 10m; all topologies share it [default: 5m]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    /// Time to measure, such as 90s or 10m, shared by all topologies [default: 5m]
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = MEASURING)]
     budget: Option<Duration>,
-    /// Compare with what Horovod's variables say now, instead of the defaults: does a change pay?
-    #[arg(long)]
+    /// Compare with what Horovod's variables say now, instead of its defaults
+    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     check: bool,
-    /// Afterwards measure every setting so many times, at least twice, and say what the recommendation loses
-    /// against the best; takes as long as that takes
-    #[arg(long, value_name = "ROUNDS", value_parser = clap::value_parser!(u16).range(2..))]
+    /// Afterwards measure every setting this many times, and state the regret
+    ///
+    /// The regret is how much longer the recommended setting takes than the best one. At least 2; this takes much
+    /// longer than the budget.
+    #[arg(
+        long,
+        value_name = "ROUNDS",
+        value_parser = clap::value_parser!(u16).range(2..),
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
     exhaustive: Option<u16>,
-    /// Also say what the simulator expects of more nodes, on the file that kolo calibrate has written for this
-    /// cluster
-    #[arg(long, value_name = "FILE")]
-    machine: Option<PathBuf>,
-    /// Up to how many ranks [default: eight times those at hand]
-    #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, requires = "machine")]
-    up_to: Option<usize>,
-    /// Measure on processes that share cores or differ, too: rows and provenance say so
-    #[arg(long)]
+    /// Measure even if processes share cores or differ; rows and provenance say so
+    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     force: bool,
-    /// Also write confirm.py, which measures the recommendation against the defaults where Horovod runs
-    #[arg(long)]
-    confirm_script: bool,
-    /// Read what confirm.py has printed, and say whether reality agrees with the tune.json beside it, or in
-    /// the folder given by --out
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["config", "workload", "check"])]
-    confirm: Option<PathBuf>,
-    /// Where results go [default: results/DATE-tune-WORKLOAD]
-    #[arg(long, value_name = "DIR")]
+    /// Also simulate more nodes, on the machine file that `kolo calibrate` wrote for this cluster
+    #[arg(long, value_name = "NAME|FILE", help_heading = LARGER, hide_short_help = true)]
+    machine: Option<PathBuf>,
+    /// Largest number of ranks to simulate [default: eight times those at hand]
+    #[arg(
+        long,
+        value_name = "RANKS",
+        value_parser = sizes::whole::<usize>,
+        requires = "machine",
+        help_heading = LARGER,
+        hide_short_help = true
+    )]
+    up_to: Option<usize>,
+    /// Folder for the results [default: results/DATE-tune-WORKLOAD]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
+    /// Also write confirm.py, which compares recommendation and defaults where Horovod runs
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
+    confirm_script: bool,
+    /// Read what confirm.py printed, and say whether it agrees with tune.json
+    ///
+    /// tune.json is beside the file, or in the folder given by --out.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["config", "workload", "check"],
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
+    confirm: Option<PathBuf>,
     #[command(flatten)]
     pins: Pins,
 }
 
+/// Headings of the options.
+const RUN: &str = "What to tune";
+const MEASURING: &str = "Measuring";
+const LARGER: &str = "Larger sizes";
+const OUTPUT: &str = "Output";
+
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let of_surfaces = |path: &&Path| tune::regret::Config::is_at(path);
-    if let Some(path) = arguments.config.as_deref().filter(of_surfaces) {
-        return regret::run(path, arguments.out.as_deref());
+    let file = arguments.config.as_deref().map(configuration).transpose()?;
+    if let Some(file) = &file {
+        match ConfigKind::of_file(file)? {
+            ConfigKind::Training => {}
+            ConfigKind::Regret => return regret::run(file, arguments.out.as_deref()),
+            kind => return Err(not_for(file, kind, "kolo tune")),
+        }
     }
     if let Some(printed) = &arguments.confirm {
         return confirm::run(printed, arguments.out.as_deref());
     }
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
-    let mut request = Request::of(arguments, &environment)?;
+    let mut request = Request::of(arguments, file.as_ref(), &environment)?;
     let assembled = executor::assemble(&mut request.all, &mut launch, arguments.force);
     let Some(mut executor) = assembled.map_err(usage)? else { return Ok(Exit::Right) };
     request.settle()?;

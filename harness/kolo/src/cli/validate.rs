@@ -8,55 +8,95 @@ use algorithms::registry;
 use anyhow::Result;
 
 use super::calibrate::share;
-use super::{Exit, sizes, usage};
+use super::{Exit, configuration, not_for, sizes, usage};
 use measure::machine_calibration::Effort;
 use measure::machine_calibration::runner::assemble;
 use measure::validate::local::{GOAL, Validation, validate};
+use results::config_kind::ConfigKind;
 use results::files::write_whole;
 use results::names::{AlgorithmError, algorithm};
 use results::record::csv_bytes;
 use simulator::published::{self, Points};
 
-/// Compare what simulations predict with what is measured
+/// Compare simulations with published measurements, or with measurements made here
 ///
-/// By others, who have published it; or, with --local, on the machine at hand, which is calibrated
-/// meanwhile.
+/// With --local the machine at hand is calibrated, and its algorithms are measured in turn.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo validate
+  kolo validate --local --ranks 2 --algorithm ring,tree -e 256K --out validation")]
 pub struct Arguments {
-    /// Published points in TOML
+    /// File or name of published points
     #[arg(
         long,
-        value_name = "FILE",
-        default_value = "configs/published.toml",
-        conflicts_with = "local"
+        value_name = "NAME|FILE",
+        default_value = "published",
+        conflicts_with = "local",
+        help_heading = RUN
     )]
     points: PathBuf,
     /// Measure here: calibration and algorithms take turns
-    #[arg(long)]
+    #[arg(long, help_heading = RUN)]
     local: bool,
-    /// What moves bytes: threads, or mpi
-    #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()), default_value = back_ends::default().name(), requires = "local")]
+    /// What moves the bytes
+    #[arg(
+        long,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        default_value = back_ends::default().name(),
+        requires = "local",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     transport: String,
-    /// Number of ranks [default: as many threads as cores, at least 2; over MPI all processes]
-    #[arg(long, requires = "local")]
+    /// Number of ranks
+    ///
+    /// Default: one per core, at least 2; over MPI all processes.
+    #[arg(long, requires = "local", help_heading = RUN)]
     ranks: Option<usize>,
-    /// Algorithms, separated by commas; `all` for every registered one
-    #[arg(long, value_delimiter = ',', default_value = "all")]
+    /// Algorithms, separated by commas, or all
+    #[arg(long, value_delimiter = ',', default_value = "all", help_heading = RUN)]
     algorithm: Vec<String>,
     /// Largest size in bytes
-    #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, default_value = "16M")]
+    #[arg(
+        short = 'e',
+        long = "maxbytes",
+        value_parser = sizes::size,
+        default_value = "16M",
+        help_heading = MEASURING
+    )]
     most_bytes: usize,
-    /// Over MPI, pipeline large buffers in segments of about this size; 0 switches that off
-    #[arg(long, value_name = "SEGMENT", value_parser = sizes::size, default_value = "512K")]
+    /// Over MPI: pipeline large buffers in segments of about this size; 0: no pipelining
+    #[arg(
+        long,
+        value_name = "SIZE",
+        value_parser = sizes::size,
+        default_value = "512K",
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
     segment: usize,
-    /// The quantile of samples that counts, in calibration and validation alike; 0.1, say, where others
-    /// use the machine, too
-    #[arg(long, default_value_t = 0.5, value_parser = share)]
+    /// The quantile of samples that counts, for calibration and validation
+    ///
+    /// Use 0.1, for example, where other programs use the machine too.
+    #[arg(
+        long,
+        default_value_t = 0.5,
+        value_parser = share,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
     quantile: f64,
-    /// A folder for published.csv; or a new one for validation.csv and the machine file
-    #[arg(long, value_name = "DIR")]
+    /// Folder for the results
+    ///
+    /// published.csv; with --local, in a new folder, validation.csv and the machine file.
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 }
+
+/// Headings of the options.
+const RUN: &str = "What to compare";
+const MEASURING: &str = "Measuring";
 
 /// Of calibration and validation together: both take longer than a calibration alone.
 const BUDGET_S: f64 = 90.0;
@@ -66,8 +106,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn published(arguments: &Arguments) -> Result<Exit> {
-    let points = Points::read(&arguments.points)?;
-    let compared = points.compare(&arguments.points).map_err(usage)?;
+    let file = configuration(&arguments.points)?;
+    let kind = ConfigKind::of_file(&file)?;
+    if kind != ConfigKind::PublishedPoints {
+        return Err(not_for(&file, kind, "kolo validate --points"));
+    }
+    let compared = Points::of(&file)?.compare(&file.path).map_err(usage)?;
     print!("{}", published::text(&compared));
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder)?;

@@ -21,26 +21,46 @@ const PIPELINED_RANKS: usize = 16;
 /// Control planes are rehearsed in so many worlds, unless the command line says so.
 const WORLDS: u64 = 2000;
 
-/// Prove that schedules are allreduces, and rehearse control planes
+/// Prove that schedules are allreduces, and simulate control planes in random worlds
 ///
-/// Schedules are proved symbolically, for every world size and every way to put the ranks on nodes of one
-/// size. Control planes are rehearsed in small worlds made of seeds, in which messages are late,
-/// tensors differ or never come, and ranks shut down or die.
+/// Schedules are proved symbolically, for every world size and every division of the ranks into nodes of one size.
+/// Control planes run in small random worlds, in which messages are late, tensors differ or are missing, and ranks
+/// shut down or die.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo verify --algorithm ring,hierarchical --ranks 1..4
+  kolo verify --control-planes 1000000")]
 pub struct Arguments {
     /// Algorithms, separated by commas [default: all, and hierarchical over each]
-    #[arg(long, value_delimiter = ',')]
+    #[arg(long, value_delimiter = ',', help_heading = SCHEDULES)]
     algorithm: Vec<String>,
     /// World sizes, both ends included
-    #[arg(long, default_value = "1..64", value_parser = sizes::ranks)]
+    #[arg(long, default_value = "1..64", value_parser = sizes::ranks, help_heading = SCHEDULES)]
     ranks: RangeInclusive<usize>,
-    /// Only rehearse control planes, in so many worlds
-    #[arg(long, value_name = "WORLDS", value_parser = sizes::whole::<u64>, conflicts_with_all = ["algorithm", "ranks"])]
+    /// Simulate control planes only, in this many worlds
+    #[arg(
+        long,
+        value_name = "WORLDS",
+        value_parser = sizes::whole::<u64>,
+        conflicts_with_all = ["algorithm", "ranks"],
+        help_heading = CONTROL_PLANES
+    )]
     control_planes: Option<u64>,
-    /// Seed of the first of these worlds
-    #[arg(long, default_value_t = 0, value_parser = sizes::whole::<u64>, requires = "control_planes")]
+    /// Seed of the first world
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_parser = sizes::whole::<u64>,
+        requires = "control_planes",
+        help_heading = CONTROL_PLANES
+    )]
     first_seed: u64,
 }
+
+/// Headings of the options.
+const SCHEDULES: &str = "Schedules";
+const CONTROL_PLANES: &str = "Control planes";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(worlds) = arguments.control_planes {

@@ -5,7 +5,7 @@ mod control;
 mod environment;
 mod examples;
 mod kill;
-mod sandbox;
+pub mod sandbox;
 mod simulated;
 mod timeline;
 mod tune;
@@ -119,7 +119,7 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     };
     let shipped = from_repository("resnet50");
     assert!(shipped.stdout.contains("cases of resnet50 (161 gradients"), "{}", shipped.stderr);
-    from_repository("resnet5").says(2, "; there are alexnet, bert_base, ");
+    from_repository("resnet5").says(2, "; did you mean resnet50? There are alexnet, bert_base, ");
     let groups = "[framework]\ngroups = [[\"a.bias\", \"d.bias\"]]\n[sweep]";
     Sweep::new(&[("[sweep]", groups)])
         .run(&[])
@@ -149,7 +149,7 @@ fn numbers_beyond_their_range_are_refused_with_it() {
     for (arguments, expected) in [
         (
             &["bench", "-b", "-5"][..],
-            "value '-5' for '--minbytes <begin>': \"-5\" is no size; write 1048576",
+            "value '-5' for '--minbytes <BYTES>': \"-5\" is no size; write 1048576",
         ),
         (&["bench", "-n", "-1"], "expected a whole number from 0"),
         (

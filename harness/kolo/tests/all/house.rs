@@ -9,7 +9,9 @@ use algorithms::control::{DataType, ReduceOp};
 use measure::config::Config;
 use measure::control_sweep;
 use measure::environment::variables::{Usage, VARIABLES};
-use measure::plan::Plan;
+use measure::plan::{Plan, Planned};
+use results::config_kind::ConfigKind;
+use results::toml_file::TomlFile;
 use workloads::framework::Framework;
 use workloads::workload::Workload;
 
@@ -34,30 +36,29 @@ fn files(folder: &str, end: &str) -> Vec<PathBuf> {
 #[test]
 fn every_configuration_can_be_planned() {
     for path in files("configs", ".toml") {
-        if control_sweep::config::Config::is_at(&path) {
-            let config = control_sweep::config::Config::read(&path).unwrap();
-            assert!(!control_sweep::Plan::new(config, &path).unwrap().cases.is_empty());
-            continue;
+        let file = TomlFile::read(&path).unwrap();
+        match ConfigKind::of_file(&file).unwrap() {
+            ConfigKind::ControlPlanes => {
+                let config = control_sweep::config::Config::of(&file).unwrap();
+                assert!(!control_sweep::Plan::new(config, &path).unwrap().cases.is_empty());
+            }
+            ConfigKind::Simulated => {
+                let config = simulator::config::Config::of(&file).unwrap();
+                let plan = simulator::sweep::Plan::new(config, &path).unwrap();
+                let misfit = |case: &simulator::config::Case| plan.machine.misfit(case.ranks);
+                assert!(plan.config.cases().iter().all(|case| misfit(case).is_none()));
+            }
+            ConfigKind::Regret => drop(tune::regret::Config::of(&file).unwrap()),
+            ConfigKind::Machine => panic!("{} is not in machines/", path.display()),
+            ConfigKind::PublishedPoints => drop(simulator::published::Points::of(&file).unwrap()),
+            ConfigKind::Training => {
+                let config = Config::of(&file).unwrap();
+                let workload = Workload::read(&config.workload_path(&path)).unwrap();
+                let plan = Plan::new(config, workload);
+                let is_ready = |planned: &Planned| planned.data_plane.is_ok();
+                assert!(plan.cases.iter().all(is_ready), "{}", path.display());
+            }
         }
-        if simulator::config::Config::is_at(&path) {
-            let config = simulator::config::Config::read(&path).unwrap();
-            let plan = simulator::sweep::Plan::new(config, &path).unwrap();
-            let misfit = |case: &simulator::config::Case| plan.machine.misfit(case.ranks);
-            assert!(plan.config.cases().iter().all(|case| misfit(case).is_none()));
-            continue;
-        }
-        if tune::regret::Config::is_at(&path) {
-            tune::regret::Config::read(&path).unwrap();
-            continue;
-        }
-        if path.ends_with("published.toml") {
-            simulator::published::Points::read(&path).unwrap();
-            continue;
-        }
-        let config = Config::read(&path).unwrap();
-        let workload = Workload::read(&config.workload_path(&path)).unwrap();
-        let plan = Plan::new(config, workload);
-        assert!(plan.cases.iter().all(|planned| planned.data_plane.is_ok()), "{}", path.display());
     }
 }
 

@@ -1,5 +1,6 @@
 //! The binary as a user runs it, and what the pages say of it.
 
+mod alone;
 mod cli;
 mod confirm;
 #[path = "../../../training/tests/all/coverage.rs"]

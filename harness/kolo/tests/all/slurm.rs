@@ -1,7 +1,7 @@
 //! Sweeps on a cluster, and what surrounds them, with a Slurm made of shell scripts.
 
 mod drive;
-mod fakes;
+pub mod fakes;
 mod scripts;
 mod sites;
 mod submit;

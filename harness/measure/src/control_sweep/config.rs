@@ -8,7 +8,7 @@ use algorithms::control::{self, bitvector};
 use serde::{Deserialize, Serialize};
 
 use crate::environment::{Environment, MOST_CACHE_CAPACITY, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, Invalid, not_empty, read_toml, within};
+use results::toml_file::{ConfigError, Invalid, TomlFile, not_empty, within};
 use results::units::MIB;
 use simulator::network::Network;
 use transports::threads;
@@ -222,19 +222,21 @@ impl Case {
 }
 
 impl Config {
-    /// True if there is a sweep of control planes at `path`, right or wrong.
-    pub fn is_at(path: &Path) -> bool {
-        let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.parse::<toml::Table>().is_ok_and(|table| table.contains_key("control"))
-    }
-
     /// Reads and checks a configuration.
     ///
     /// # Errors
-    /// When the file cannot be read, is no TOML, or a value is refused.
+    /// File, line or key, what was found, and what was expected.
     pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        let config: Config = read_toml(path)?;
-        config.check().map_err(ConfigError::at(path))?;
+        Config::of(&TomlFile::read(path)?)
+    }
+
+    /// Parses and checks a configuration.
+    ///
+    /// # Errors
+    /// File, line or key, what was found, and what was expected.
+    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
+        let config: Config = file.parse()?;
+        config.check().map_err(|problem| file.refuse(problem))?;
         Ok(config)
     }
 
@@ -358,7 +360,6 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("test.toml");
         std::fs::write(&path, text).unwrap();
-        assert!(Config::is_at(&path) || text.parse::<toml::Table>().is_err());
         Config::read(&path).map_err(|error| error.problem.to_string())
     }
 

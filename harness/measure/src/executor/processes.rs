@@ -19,6 +19,7 @@ use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{self, DetectorError, FailureDetector, Limits};
 use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
+use results::inputs::fnv1a;
 use results::journal::Journal;
 use results::provenance::{Build, Launch, NodeFacts, Subject};
 use training::back_end::{BackEndRef, Exchange, ProcessRank, RankKind};
@@ -30,7 +31,6 @@ use training::timeline::record::Record;
 use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
 use transports::pattern::Wrong;
 use transports::transport::{MessageChannel, TransportError};
-use workloads::workload::fnv1a;
 
 /// An order on its way: the position of a case, the seed, and whether it is the end.
 const ORDER_BYTES: usize = 17;

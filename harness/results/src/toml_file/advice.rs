@@ -2,31 +2,28 @@
 
 use std::path::Path;
 
+use crate::inputs::{CONFIGS, meant, names};
+
 /// Files of a folder that are named in one sentence.
 const MOST_NAMED: usize = 16;
 
-/// Which configurations there are in the folder of one that cannot be read, or in the folder that it is;
-/// empty if there are none.
+/// The nearest configuration to one that cannot be read, and which there are: in its folder, or in the folder that it
+/// is, or else below `configs`; empty if there are none.
 pub fn on_toml(path: &Path) -> String {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let folder = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
-    let names = names(folder, "toml");
-    if names.is_empty() || path.is_file() {
-        String::new()
-    } else {
-        format!("; in {} there are {}", folder.display(), listed(&names))
+    let here = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
+    let mut there =
+        [here, Path::new(CONFIGS)].into_iter().map(|folder| (folder, names(folder, "toml")));
+    let Some((folder, names)) = there.find(|(_, names)| !names.is_empty() && !path.is_file())
+    else {
+        return String::new();
+    };
+    let file = path.file_name().unwrap_or_default().to_string_lossy();
+    let there = format!("{} there are {}", folder.display(), listed(&names));
+    match meant(&file, &names) {
+        Some(meant) => format!("{meant} In {there}"),
+        None => format!("; in {there}"),
     }
-}
-
-/// Names of a folder's files with this ending, sorted.
-pub fn names(folder: &Path, ending: &str) -> Vec<String> {
-    let entries = folder.read_dir().into_iter().flatten();
-    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let of_kind = files.filter(|path| path.extension().is_some_and(|found| found == ending));
-    let mut names: Vec<String> =
-        of_kind.filter_map(|path| Some(path.file_name()?.to_string_lossy().into_owned())).collect();
-    names.sort();
-    names
 }
 
 /// Names in a sentence, some of them if they are many.
@@ -44,13 +41,17 @@ mod tests {
     #[test]
     fn what_there_is_instead_is_listed() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("c.toml");
-        assert_eq!(on_toml(&path), "");
+        let path = folder.path().join("missing.toml");
         for name in ["b.toml", "a.toml", "a.csv"] {
             std::fs::write(folder.path().join(name), "").unwrap();
         }
         let expected = format!("; in {} there are a.toml, b.toml", folder.path().display());
         assert_eq!([on_toml(&path), on_toml(folder.path())], [&*expected, &*expected]);
+        let near = format!(
+            "; did you mean a.toml? In {} there are a.toml, b.toml",
+            folder.path().display()
+        );
+        assert_eq!(on_toml(&folder.path().join("aa.toml")), near);
         let many: Vec<String> = (0..20).map(|index| index.to_string()).collect();
         assert!(listed(&many).ends_with("14, 15 and 4 more"));
     }

@@ -1,7 +1,7 @@
 //! The same on this machine's GPUs: ranks are streams of this process.
 
 use std::env;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use algorithms::topology::Topology;
 use anyhow::Result;
@@ -17,7 +17,7 @@ use gpu::cuda::streams::Streams;
 use measure::plan::Placement;
 use results::provenance::Launch;
 use results::statistics::Summary;
-use workloads::workload::{Gradient, Workload};
+use workloads::workload::{Gradient, Workload, workload_path};
 
 /// A seed in it makes devices in memory of the host, which have no clock: for tests.
 const EMULATED: &str = "KOLO_CUDA_EMULATED";
@@ -88,9 +88,16 @@ fn finish(arguments: &Arguments, mut launch: Launch) -> Result<Vec<String>> {
     Ok(lines)
 }
 
+/// The file of a workload that is asked for by name.
+fn named_workload(name: &Path) -> PathBuf {
+    workload_path(&name.to_string_lossy(), Path::new("configs/bench.toml"))
+}
+
 /// The kernels on a list of gradients.
 fn kernels<S: Streams>(mut streams: S, arguments: &Arguments, path: &Path) -> Result<Exit> {
-    let workload = Workload::read(path).map_err(usage)?;
+    let is_name = path.extension().is_none() && !path.exists();
+    let path = if is_name { named_workload(path) } else { path.into() };
+    let workload = Workload::read(&path).map_err(usage)?;
     let gradients: Vec<usize> = workload.gradients.iter().map(Gradient::elements).collect();
     println!(
         "# kernels on GPU 0: {}; {}: {} gradients, {:.1} MB in f32; median of {} rounds, by the device's clock",

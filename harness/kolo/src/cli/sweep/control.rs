@@ -10,10 +10,11 @@ use measure::control_sweep::{Plan, run as run_plan, summary};
 use measure::environment::Environment;
 use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, memory_bytes, now};
+use results::toml_file::TomlFile;
 
-pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let config = Config::read(&arguments.config)?;
-    let refuse = |problem: String| usage(format!("{}: {problem}", arguments.config.display()));
+pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
+    let config = Config::of(file)?;
+    let refuse = |problem: String| anyhow::Error::new(file.refuse(problem));
     if arguments.options != Options::default() || arguments.timeline {
         return Err(refuse(
             "a sweep of control planes takes no --timeline, --fusion-threshold-mb, \
@@ -24,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let launch = Launch::now();
     ignore(&Environment::read(&launch.environment).map_err(usage)?);
-    let plan = Plan::new(config, &arguments.config).map_err(|error| refuse(error.to_string()))?;
+    let plan = Plan::new(config, &file.path).map_err(|error| refuse(error.to_string()))?;
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(refuse(format!(
             "the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks or \

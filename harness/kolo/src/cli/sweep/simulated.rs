@@ -4,18 +4,19 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Arguments, exit, open};
-use crate::cli::{Exit, plot, usage};
+use crate::cli::{Exit, plot};
 use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
+use results::toml_file::TomlFile;
 use simulator::config::Config;
 use simulator::sweep::Plan;
 use simulator::{claims, crossover, summary, tabulate};
 
-pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let config = Config::read(&arguments.config)?;
-    let refuse = |problem: String| usage(format!("{}: {problem}", arguments.config.display()));
+pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
+    let config = Config::of(file)?;
+    let refuse = |problem: String| anyhow::Error::new(file.refuse(problem));
     if arguments.options != Options::default() || arguments.timeline {
         return Err(refuse(
             "a simulated sweep takes no --timeline, --fusion-threshold-mb, --cycle-time-ms or \
@@ -24,7 +25,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         ));
     }
     let launch = Launch::now();
-    let plan = Plan::new(config, &arguments.config).map_err(|error| refuse(error.to_string()))?;
+    let plan = Plan::new(config, &file.path).map_err(|error| refuse(error.to_string()))?;
     for workload in plan.workloads.iter().filter(|workload| workload.ready_assumed) {
         eprintln!(
             "{}: nobody measured when its gradients become ready; the reverse of their definition \

@@ -1,5 +1,7 @@
 //! `kolo sweep --slurm`: outside of a job it submits one, inside it drives the sweep.
 
+mod batch_script;
+
 use std::env;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +10,8 @@ use anyhow::Result;
 
 use super::{Arguments, dry_run, override_config, range};
 use crate::cli::site::described;
-use crate::cli::{Exit, usage};
+use crate::cli::{Exit, configuration, not_for, usage};
+use batch_script::BatchScript;
 use cluster::slurm::accounting;
 use cluster::slurm::drive::{Drive, Ended};
 use cluster::slurm::job::Job;
@@ -17,17 +20,16 @@ use cluster::slurm::site::Site;
 use cluster::slurm::step::Timeouts;
 use cluster::slurm::stop::Stop;
 use cluster::slurm::time_limit::TimeLimitError;
-use cluster::slurm::{SCRIPT, submit, time_limit};
+use cluster::slurm::{submit, time_limit};
 use gpu::cuda::NAME as CUDA;
 use gpu::nccl::NAME as NCCL;
 use measure::back_ends::{self, has_processes};
 use measure::config::Config;
-use measure::control_sweep;
 use measure::environment::Environment;
 use measure::plan::{Plan, Planned};
 use measure::precedence::Options;
-use results::provenance::Launch;
-use results::shipped::find;
+use results::config_kind::ConfigKind;
+use results::provenance::{Launch, now};
 use training::back_end::{BackEndRef, MemoryKind, RankKind};
 use workloads::workload::Workload;
 
@@ -36,21 +38,36 @@ use workloads::workload::Workload;
 const MARGIN_SECONDS: i64 = 180;
 
 #[derive(clap::Args)]
+#[command(next_help_heading = "Slurm")]
 pub struct Flags {
-    /// Submit the sweep as a job of Slurm; with --dry-run print how. Within a job: run it there
+    /// Submit the sweep as a job of Slurm; within a job, run it
+    ///
+    /// With --dry-run the command that submits is printed.
     #[arg(long, conflicts_with = "resume")]
     slurm: bool,
-    /// The cluster: a name from `kolo site list`, or the path of a site file [default: KOLO_SITE, or
-    /// generic]
+    /// The cluster: a name from `kolo site list`, or a site file
+    ///
+    /// Default: the variable KOLO_SITE, or generic.
     #[arg(long, requires = "slurm", value_name = "NAME|FILE")]
     site: Option<String>,
-    /// Nodes to ask for [default: as many as the largest topology has]
-    #[arg(long, requires = "slurm", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Nodes to request [default: as many as the largest topology has]
+    #[arg(
+        long,
+        requires = "slurm",
+        value_parser = clap::value_parser!(u32).range(1..),
+        hide_short_help = true
+    )]
     nodes: Option<u32>,
-    /// Time limit to ask for, as Slurm writes it: minutes, H:MM:SS, D-HH:MM:SS
-    #[arg(long, requires = "slurm", default_value = "01:00:00", value_parser = limit)]
+    /// Time limit to request, as Slurm writes it: minutes, H:MM:SS, D-HH:MM:SS
+    #[arg(
+        long,
+        requires = "slurm",
+        default_value = "01:00:00",
+        value_parser = limit,
+        hide_short_help = true
+    )]
     time: String,
-    /// Wait so long for a step that is to stop; other waits are in proportion
+    /// Seconds to wait for a step that is to stop; other waits are in proportion
     #[arg(long, alias = "patience-seconds", hide = true, default_value_t = 60.0)]
     timeout_seconds: f64,
 }
@@ -66,27 +83,32 @@ fn limit(text: &str) -> Result<String, TimeLimitError> {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let shown = arguments.config.display();
-    if control_sweep::config::Config::is_at(&arguments.config) {
-        return Err(usage(format!(
-            "{shown}: a sweep of control planes alone runs in one process; leave out --slurm"
-        )));
-    }
-    if simulator::config::Config::is_at(&arguments.config) {
-        return Err(usage(format!(
-            "{shown}: a simulated sweep needs no nodes but this one; leave out --slurm"
-        )));
+    let file = configuration(&arguments.config)?;
+    let shown = file.path.display();
+    match ConfigKind::of_file(&file)? {
+        ConfigKind::Training => {}
+        ConfigKind::ControlPlanes => {
+            return Err(usage(format!(
+                "{shown}: a sweep of control planes alone runs in one process; leave out --slurm"
+            )));
+        }
+        ConfigKind::Simulated => {
+            return Err(usage(format!(
+                "{shown}: a simulated sweep runs in one process; leave out --slurm"
+            )));
+        }
+        kind => return Err(not_for(&file, kind, "kolo sweep")),
     }
     // From here on signals are heard; what follows may have to wait for Slurm.
     let in_job = env::var_os("SLURM_JOB_ID").is_some() && !arguments.dry_run;
     let stop = if in_job { Stop::listen()? } else { Stop::default() };
     let site = Site::choose(arguments.slurm.site.as_deref())?;
-    let mut config = Config::read(&arguments.config)?;
+    let mut config = Config::of(&file)?;
     let environment = Environment::read(&Launch::now().environment).map_err(usage)?;
     override_config(&mut config, &arguments.options, &environment, |sentence| {
         eprintln!("{sentence}")
     });
-    let workload = Workload::read(&config.workload_path(&arguments.config))
+    let workload = Workload::read(&config.workload_path(&file.path))
         .map_err(|error| usage(format!("{shown}: {error}")))?;
     let plan = Plan::new(config, workload);
     if plan.cases.iter().any(|planned| planned.case.transport.rank_kind() == RankKind::Stream) {
@@ -188,11 +210,12 @@ impl Sweep<'_> {
         self.arguments.out.clone().unwrap_or_else(default)
     }
 
+    fn script(&self) -> BatchScript {
+        BatchScript::find(&format!("{}-{}", now().replace(':', ""), self.name()))
+    }
+
     /// The command that submits.
-    fn sbatch(&self, shape: Shape) -> Result<Vec<String>> {
-        let script = find(SCRIPT).ok_or_else(|| {
-            usage(format!("{SCRIPT} is not found; run this in the repository, or its own program"))
-        })?;
+    fn sbatch(&self, shape: Shape, script: &BatchScript) -> Vec<String> {
         let mut words = vec![self.arguments.config.display().to_string()];
         words.extend(["--site".into(), self.site.origin.asked.clone()]);
         if let Some(folder) = &self.arguments.out {
@@ -203,10 +226,10 @@ impl Sweep<'_> {
             name: &format!("kolo-{}", self.name()),
             shape,
             time: &self.arguments.slurm.time,
-            script: &script,
+            script: script.path(),
             arguments: &words,
         };
-        Ok(sbatch(self.site, &submission))
+        sbatch(self.site, &submission)
     }
 
     /// What every rank runs.
@@ -255,6 +278,7 @@ impl Sweep<'_> {
         self.warn(shape);
         let folder = self.folder("JOBID");
         let program = self.program(&folder, Some("SECONDS".into()))?;
+        let script = self.script();
         println!(
             "{} nodes of {} ranks; site {}",
             shape.nodes,
@@ -262,7 +286,7 @@ impl Sweep<'_> {
             described(self.site)
         );
         println!("{}", self.node_hours(shape));
-        println!("\nsubmit, which nothing did yet:\n{}", line(&self.sbatch(shape)?));
+        println!("\nsubmit, which nothing did yet:\n{}", line(&self.sbatch(shape, &script)));
         println!(
             "\nthen, in the job, with its number for JOBID and its end less a margin for SECONDS:\n\
              {}",
@@ -297,7 +321,9 @@ impl Sweep<'_> {
     fn submit(&self) -> Result<Exit> {
         let shape = self.shape();
         self.warn(shape);
-        let command = self.sbatch(shape)?;
+        let script = self.script();
+        script.write(self.site)?;
+        let command = self.sbatch(shape, &script);
         eprintln!("{}", line(&command));
         let name = format!("kolo-{}", self.name());
         let submitted = submit::submit(&command).map_err(|error| {

@@ -8,17 +8,18 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::super::{Exit, usage};
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::record::{Store, csv_bytes};
+use results::toml_file::TomlFile;
 use tune::regret::{Config, Run};
 
 /// Searches every surface, and says what was lost.
-pub fn run(path: &Path, out: Option<&Path>) -> Result<Exit> {
-    let config = Config::read(path)?;
+pub fn run(file: &TomlFile, out: Option<&Path>) -> Result<Exit> {
+    let config = Config::of(file)?;
     let mut launch = Launch::now();
     let length = config.surface.len() as u64 * config.runs;
     let style = "{elapsed_precise} [{wide_bar}] {pos}/{len} searches";
     let style = ProgressStyle::with_template(style).expect("a template that indicatif accepts");
     let progress = ProgressBar::new(length).with_style(style.progress_chars("=> "));
-    let runs = config.run(path, || progress.inc(1)).map_err(usage)?;
+    let runs = config.run(&file.path, || progress.inc(1)).map_err(usage)?;
     progress.finish_and_clear();
     let text = text(&runs, config.runs as usize);
     print!("{text}");

@@ -13,7 +13,7 @@ use measure::config::{Axes, Config, Data, Measure, Step};
 use measure::environment::Environment;
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
-use results::toml_file::read_toml;
+use results::toml_file::TomlFile;
 use results::units::MIB;
 use simulator::machine_file::MachineFile;
 use tune::grid::Grid;
@@ -97,15 +97,20 @@ pub struct Request {
 impl Request {
     /// # Errors
     /// What is missing, wrong or contradicts itself; a budget too short.
-    pub fn of(arguments: &Arguments, environment: &Environment) -> Result<Request> {
-        let file = arguments.config.as_deref().map(read_toml::<File>).transpose()?;
+    pub fn of(
+        arguments: &Arguments,
+        file: Option<&TomlFile>,
+        environment: &Environment,
+    ) -> Result<Request> {
+        let beside = file.map_or(Path::new("configs/tune.toml"), |file| &file.path);
+        let file = file.map(TomlFile::parse::<File>).transpose()?;
         let (named, step, data, framework, tune) = match file {
             Some(File { workload, step, data, framework, tune }) => {
                 (Some(workload), Some(step), data, framework, tune)
             }
             None => (None, None, Data::default(), Framework::default(), Tune::default()),
         };
-        let (name, path) = workload(arguments, named)?;
+        let (name, path) = workload(arguments, named, beside)?;
         let step = self::step(arguments, step, &path)?;
         let workload = Workload::read(&path).map_err(usage)?;
         let budget = match (arguments.budget, &tune.budget) {
@@ -173,15 +178,18 @@ impl Request {
 }
 
 /// The workload's name, and its file.
-fn workload(arguments: &Arguments, named: Option<String>) -> Result<(String, PathBuf)> {
+fn workload(
+    arguments: &Arguments,
+    named: Option<String>,
+    beside: &Path,
+) -> Result<(String, PathBuf)> {
     let name = arguments.workload.clone().or(named).ok_or_else(|| {
         usage("no workload: name a model with --workload resnet50, or a configuration")
     })?;
-    let beside = arguments.config.clone().unwrap_or_else(|| PathBuf::from("configs/tune.toml"));
     // A file that the command line names lies where the user is.
     let path = match &arguments.workload {
         Some(file) if Path::new(file).is_file() => PathBuf::from(file),
-        _ => workload_path(&name, &beside),
+        _ => workload_path(&name, beside),
     };
     Ok((name, path))
 }

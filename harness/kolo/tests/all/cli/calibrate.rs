@@ -106,7 +106,7 @@ fn rows_of_older_versions_are_read() {
     predict("configs/machines/summit.toml")
         .says(2, "48 rows are left out: 4 ranks that share cores, which is not simulated");
     // The machine file is read first.
-    predict("summi").says(2, "kolo: summi: there is no such machine; choose from ");
+    predict("summi").says(2, "kolo: summi: no such machine file; did you mean summit? There are ");
     predict("summit").says(2, "48 rows are left out: 4 ranks that share cores");
 }
 

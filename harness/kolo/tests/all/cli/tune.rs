@@ -128,7 +128,7 @@ fn mistakes_are_told_before_anything_is_measured() {
         "kolo: --check compares with what the environment says (128 MiB, 1 ms, cache on), which \
          --cycle-time-ms leaves out",
     );
-    with(&["--up-to", "8"]).says(2, "--machine <FILE>");
+    with(&["--up-to", "8"]).says(2, "--machine <NAME|FILE>");
     with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
     assert!(!sandbox.path("results").exists());
 }

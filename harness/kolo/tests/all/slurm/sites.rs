@@ -52,7 +52,7 @@ fn the_generic_site_is_the_defaults_and_explains_every_key() {
 #[test]
 fn a_foreign_machine_is_marked_as_not_run_by_us() {
     let page = fs::read_to_string(root().join("configs/sites/perlmutter.toml")).unwrap();
-    assert!(page.lines().next().unwrap().contains("Not run by us"));
+    assert!(page.lines().next().unwrap().contains("not run by us"));
 }
 
 #[test]

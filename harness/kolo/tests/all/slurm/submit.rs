@@ -124,9 +124,7 @@ fn mistakes_end_with_status_2() {
     let control = ["sweep", "--slurm", "configs/control-planes.toml"];
     fakes.kolo(&control).says(2, "a sweep of control planes alone runs in one process");
     let simulated = ["sweep", "--slurm", "configs/summit-scaling.toml"];
-    fakes
-        .kolo(&simulated)
-        .says(2, "a simulated sweep needs no nodes but this one; leave out --slurm");
+    fakes.kolo(&simulated).says(2, "a simulated sweep runs in one process; leave out --slurm");
     let streams = ["sweep", "--slurm", "configs/cuda.toml"];
     fakes.kolo(&streams).says(
         2,
