@@ -179,6 +179,6 @@ fn a_back_end_that_does_not_exist_is_answered_with_those_that_do() {
                 fusion_threshold_mib = [1]\ncycle_time_ms = [1]";
     std::fs::write(&path, text).unwrap();
     let error = Config::read(&path).unwrap_err().to_string();
-    let expected = "sweep.transport \"rdma\" is unknown; choose from threads, mpi, cuda, nccl";
+    let expected = "sweep.transport is \"rdma\", expected one of threads, mpi, cuda, nccl";
     assert!(error.contains(expected), "{error}");
 }
