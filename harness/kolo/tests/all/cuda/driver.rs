@@ -42,7 +42,7 @@ fn every_algorithm_type_and_reduction_is_right_through_the_drivers_functions() {
         assert!(stdout.contains("# nThread 1 nGpus 2 "), "{stdout}");
         let judged = stdout.matches("# Out of bounds values : 0 OK").count();
         assert_eq!(judged, algorithms::registry::ALL.len(), "{stdout}");
-        assert!(!stdout.contains("which transport cuda does not yet"), "{stdout}");
+        assert!(!stdout.contains("which transport cuda does not support yet"), "{stdout}");
     }
 }
 
@@ -77,7 +77,7 @@ fn collectives_are_captured_once_and_launched_as_graphs() {
     let threads = kolo(&folder, "", &["bench", "--graph"]);
     assert_eq!(threads.status.code(), Some(2));
     let said = String::from_utf8_lossy(&threads.stderr).into_owned();
-    assert!(said.contains("--graph is about GPUs: add --transport cuda"), "{said}");
+    assert!(said.contains("--graph requires --transport cuda"), "{said}");
 }
 
 #[test]

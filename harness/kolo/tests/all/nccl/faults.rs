@@ -136,7 +136,7 @@ fn what_does_not_fit_is_refused_before_anything_is_measured() {
 fn what_makes_no_sense_is_refused() {
     let Some(world) = World::new() else { return };
     for (more, words) in [
-        (&["--bound"][..], "--bound is for threads"),
+        (&["--bound"][..], "--bound requires --transport threads"),
         (&["--topology", "1x3"], "1x3 are 3 ranks, and 1 processes were started"),
         (&["--nccl-algo", "rign"], "and not \"rign\""),
         (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's own runs inside nothing"),
