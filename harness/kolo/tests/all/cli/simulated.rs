@@ -186,7 +186,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
             "data_plane = \"ncl\"",
             "policy \"coordinator\": data_plane: algorithm \"ncl\" is unknown; did you mean nccl?",
         ),
-        ("groups = 2", "groups = 0", "policy \"cached\": groups is 0, expected at least 1"),
+        (
+            "groups = 2",
+            "groups = 0",
+            "policy \"cached\": groups: found 0 groups, expected at least 1",
+        ),
         (
             "against = \"coordinator\"",
             "against = \"nobody\"",

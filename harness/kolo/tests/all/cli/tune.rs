@@ -116,17 +116,15 @@ fn mistakes_are_told_before_anything_is_measured() {
     tune(&sandbox, &TINY[..2]).says(2, "kolo: no backward pass: say with --backward-ms");
     with(&["--budget", "10ms"]).says(2, "\"10ms\" is no time; write 90s, 10m or 1h");
     with(&["--budget", "0.1s"]).says(2, "kolo: a budget of 0 s is too short: ");
-    with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"]).says(
-        2,
-        "kolo: the fusion threshold is fixed to 64 MiB, but buffers are to have at most 32 MiB",
-    );
+    with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"])
+        .says(2, "kolo: --fusion-threshold-mb is 64, expected at most --max-buffer-mb (32)");
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");
     with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is no topology");
     with(&["--cycle-time-ms", "-1"]).says(2, "-1");
     with(&["--check", "--cycle-time-ms", "7"]).says(
         2,
-        "kolo: --check compares with what the environment says (128 MiB, 1 ms, cache on), which \
-         --cycle-time-ms leaves out",
+        "kolo: --check compares with the settings of the environment (128 MiB, 1 ms, cache on), which \
+         --cycle-time-ms excludes",
     );
     with(&["--up-to", "8"]).says(2, "--machine <NAME|FILE>");
     with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
