@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use results::block::{Block, Histogram, Sample, histogram, summary};
-use results::row::{Effort, Negotiation, Outcome, StepResult, StepRow, StepSetting, Times, ends};
+use results::row::{
+    CaseOutcome, Effort, Negotiation, StepResult, StepRow, StepSetting, Times, ends,
+};
 
 /// Cycles from which their 99th percentile has an interval.
 const CYCLES_FOR_P99: u64 = 368;
@@ -66,10 +68,10 @@ pub fn row_of(
             .filter(|_| samples().all(|sample| sample.cpu_share.is_some())),
     };
     let outcome = match (result.effort.wrong, &result.effort.first_wrong) {
-        (None | Some(0), _) => Outcome::Ok(result),
+        (None | Some(0), _) => CaseOutcome::Ok(result),
         (Some(wrong), first) => {
             let reason = format!("{wrong} wrong elements; first: {first}");
-            Outcome::Wrong { result, reason }
+            CaseOutcome::Wrong { result, reason }
         }
     };
     StepRow { setting, outcome, bound_us }.rounded()

@@ -26,7 +26,7 @@ use measured::{DriveError, Job, Measured};
 use results::error::RecordError;
 use results::provenance::{Launch, Subject};
 use results::record::Store;
-use results::row::{ControlRow, Outcome, Row};
+use results::row::{CaseOutcome, ControlRow, Row};
 use tabulate::{outcome, row_of};
 use tensors::Steps;
 use workloads::workload::workload_path;
@@ -133,13 +133,13 @@ pub fn run(
             continue;
         }
         let outcome = match case.unsupported() {
-            Some(reason) => Outcome::Unsupported(reason),
+            Some(reason) => CaseOutcome::Unsupported(reason),
             None => match measure(plan, case) {
                 Ok(measured) => {
                     let Config { network, measure, .. } = &plan.config;
                     outcome(case, network, measure.warmup_steps, &measured)
                 }
-                Err(error) => Outcome::Failed(error.to_string()),
+                Err(error) => CaseOutcome::Failed(error.to_string()),
             },
         };
         let row = row_of(plan, case, launch, outcome);

@@ -145,7 +145,7 @@ fn line(row: &StepRow, tag: &str, since: &str, text: &mut String) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use results::row::{Key, Outcome, StepResult, Times, Training};
+    use results::row::{CaseOutcome, Key, StepResult, Times, Training};
 
     fn row(algorithm: &str, mib: usize, ms: f64, interval: Option<(f64, f64)>) -> StepRow {
         let key = Key {
@@ -173,12 +173,13 @@ mod tests {
         };
         let result = StepResult { times: Times::of(&time), ..StepResult::default() };
         let setting = StepSetting { key, training, tuning, ..StepSetting::default() };
-        StepRow { setting, outcome: Outcome::Ok(result), bound_us: 0.0 }
+        StepRow { setting, outcome: CaseOutcome::Ok(result), bound_us: 0.0 }
     }
 
     #[test]
     fn best_tied_and_defaults_are_named() {
-        let outcome = Outcome::Wrong { result: StepResult::default(), reason: "3 wrong".into() };
+        let outcome =
+            CaseOutcome::Wrong { result: StepResult::default(), reason: "3 wrong".into() };
         let wrong = StepRow { outcome, ..row("x", 1, 1.0, None) };
         let rows = [
             row("ring", 128, 1.0, Some((30e3, 32e3))),

@@ -20,7 +20,7 @@ pub use collective::{CollectiveResult, CollectiveRow, Enqueued, SimulatedCollect
 pub use columns::{Bandwidths, Effort, Key, Negotiation, Run, Times, Transfer, ends};
 pub use control::{AssumedNetwork, Clock, ControlResult, ControlRow, RankTimes, ThreadTimes};
 pub use flat::{RowError, columns};
-pub use outcome::{Outcome, Status};
+pub use outcome::{CaseOutcome, Status};
 pub use simulated::{SimulatedStepResult, SimulatedStepRow};
 pub use step::{Framework, MessageRow, StepResult, StepRow, StepSetting, Training, Tuning};
 

@@ -7,7 +7,7 @@ use super::config::Crossover;
 use super::data_plane::{DataPlane, Engine};
 use super::machine_file::MachineFile;
 use results::row::{
-    Bandwidths, Key, Outcome, SimulatedCollectiveResult, SimulatedCollectiveRow, Transfer,
+    Bandwidths, CaseOutcome, Key, SimulatedCollectiveResult, SimulatedCollectiveRow, Transfer,
 };
 use results::statistics::Summary;
 
@@ -55,8 +55,8 @@ fn of_world(
                 size_bytes,
             },
             outcome: match &data {
-                Ok(data) => Outcome::Ok(result(data, size_bytes, ranks)),
-                Err(why) => Outcome::Unsupported(why.to_string()),
+                Ok(data) => CaseOutcome::Ok(result(data, size_bytes, ranks)),
+                Err(why) => CaseOutcome::Unsupported(why.to_string()),
             },
             machine: file.name.clone(),
             algorithm: name.into(),

@@ -13,7 +13,7 @@ use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
 use results::provenance::Subject;
-use results::row::{Outcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
+use results::row::{CaseOutcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
 use results::units::MIB;
 use workloads::workload::{Workload, WorkloadError};
 
@@ -111,7 +111,7 @@ impl Prediction {
                 row.batch = None;
                 let ends = [worst, best]
                     .map(|row| row.outcome.right().map(|result| result.times.time_us_p50));
-                let Outcome::Ok(result) = &mut row.outcome else { continue };
+                let CaseOutcome::Ok(result) = &mut row.outcome else { continue };
                 result.throughput_samples_s_p50 = None;
                 if let [Some(worst), Some(best)] = ends {
                     let times = &mut result.times;
@@ -309,7 +309,7 @@ launch_us = { value = 10, source = "a test" }
             },
             ..StepSetting::default()
         };
-        StepRow { setting, outcome: Outcome::Ok(StepResult::default()), bound_us: 15e3 }
+        StepRow { setting, outcome: CaseOutcome::Ok(StepResult::default()), bound_us: 15e3 }
     }
 
     fn predict(rows: &[StepRow], machine: &MachineFile) -> Prediction {

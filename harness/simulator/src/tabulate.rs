@@ -7,7 +7,8 @@ use super::config::Case;
 use super::sweep::{CaseError, Plan, Simulated};
 use super::training::Step;
 use results::row::{
-    Key, Outcome, SimulatedStepResult, SimulatedStepRow, Times, Training, Transfer, Tuning, ends,
+    CaseOutcome, Key, SimulatedStepResult, SimulatedStepRow, Times, Training, Transfer, Tuning,
+    ends,
 };
 use results::statistics::Summary;
 
@@ -23,8 +24,8 @@ pub fn rows(
             (is_base && other.ranks == base_ranks).then_some((other, result.as_ref().ok()?))
         });
         let outcome = match simulated {
-            Ok(simulated) => Outcome::Ok(result(case, simulated, base)),
-            Err(reason) => Outcome::Unsupported(reason.to_string()),
+            Ok(simulated) => CaseOutcome::Ok(result(case, simulated, base)),
+            Err(reason) => CaseOutcome::Unsupported(reason.to_string()),
         };
         row_of(plan, case, outcome).rounded()
     };
@@ -32,7 +33,7 @@ pub fn rows(
 }
 
 /// The row of a case that ended so.
-fn row_of(plan: &Plan, case: &Case, outcome: Outcome<SimulatedStepResult>) -> SimulatedStepRow {
+fn row_of(plan: &Plan, case: &Case, outcome: CaseOutcome<SimulatedStepResult>) -> SimulatedStepRow {
     let simulate = &plan.config.simulate;
     let Case { model, policy, ranks } = *case;
     let topology = topology(plan, ranks);

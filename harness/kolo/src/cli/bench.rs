@@ -36,7 +36,7 @@ use results::names::parse_ranks;
 use results::provenance::{Launch, memory_bytes};
 use results::record::Appended;
 use results::row::{
-    Bandwidths, CollectiveResult, CollectiveRow, Effort, Enqueued, Key, Outcome, Run, Times,
+    Bandwidths, CaseOutcome, CollectiveResult, CollectiveRow, Effort, Enqueued, Key, Run, Times,
 };
 use results::statistics::Summary;
 use results::units::micros;
@@ -669,7 +669,7 @@ impl Lines<'_> {
 
     fn unsupported(&mut self, line: Line, reason: String) -> Result<()> {
         println!("# unsupported: {reason}");
-        let row = self.row(line, false, Outcome::Unsupported(reason));
+        let row = self.row(line, false, CaseOutcome::Unsupported(reason));
         append(self.out, &row)
     }
 
@@ -678,7 +678,7 @@ impl Lines<'_> {
         &self,
         line: Line,
         is_grouped: bool,
-        outcome: Outcome<CollectiveResult>,
+        outcome: CaseOutcome<CollectiveResult>,
     ) -> CollectiveRow {
         let Lines { arguments, request, launch, name, .. } = self;
         let Line { dtype, op, elements, in_place } = line;
@@ -730,7 +730,7 @@ fn outcome(
     timed: &Timed,
     blocks: usize,
     bound_us: Option<f64>,
-) -> Outcome<CollectiveResult> {
+) -> CaseOutcome<CollectiveResult> {
     let times: Vec<f64> = timed.times.iter().copied().map(micros).collect();
     let time = Summary::of(&times);
     let size_bytes = line.elements * line.dtype.size_bytes();
@@ -759,8 +759,8 @@ fn outcome(
         bound_us,
     };
     if wrong.is_some_and(|wrong| wrong.count > 0) {
-        Outcome::Wrong { result, reason: String::new() }
+        CaseOutcome::Wrong { result, reason: String::new() }
     } else {
-        Outcome::Ok(result)
+        CaseOutcome::Ok(result)
     }
 }

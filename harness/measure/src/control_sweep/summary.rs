@@ -306,7 +306,7 @@ mod tests {
     use crate::control_sweep::tabulate::row_of;
     use results::provenance::Launch;
     use results::row::{
-        AssumedNetwork, Clock, Effort, Negotiation, Outcome, RankTimes, ThreadTimes, Times,
+        AssumedNetwork, CaseOutcome, Clock, Effort, Negotiation, RankTimes, ThreadTimes, Times,
     };
 
     #[test]
@@ -352,9 +352,9 @@ mod tests {
             };
             let case_name = case.to_string();
             let outcome = if case_name.contains("coordinator") && case_name.contains("miss-0.1") {
-                Outcome::Wrong { result, reason: "step 3: rank 1".into() }
+                CaseOutcome::Wrong { result, reason: "step 3: rank 1".into() }
             } else {
-                Outcome::Ok(result)
+                CaseOutcome::Ok(result)
             };
             row_of(&plan, case, &Launch::default(), outcome)
         };

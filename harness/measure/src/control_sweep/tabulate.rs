@@ -5,8 +5,8 @@ use super::config::{Case, LOCKSTEP};
 use super::measured::{Measured, Step};
 use results::provenance::{Launch, cores};
 use results::row::{
-    AssumedNetwork, Clock, ControlResult, ControlRow, Effort, Key, Negotiation, Outcome, RankTimes,
-    Run, ThreadTimes, Times, ends,
+    AssumedNetwork, CaseOutcome, Clock, ControlResult, ControlRow, Effort, Key, Negotiation,
+    RankTimes, Run, ThreadTimes, Times, ends,
 };
 use results::statistics::Summary;
 use results::units::micros;
@@ -18,7 +18,7 @@ pub fn row_of(
     plan: &Plan,
     case: &Case,
     launch: &Launch,
-    outcome: Outcome<ControlResult>,
+    outcome: CaseOutcome<ControlResult>,
 ) -> ControlRow {
     let (config, list) = (&plan.config, plan.list(case));
     let in_lockstep = case.transport == LOCKSTEP;
@@ -68,7 +68,7 @@ pub fn outcome(
     assumed: &Network,
     warmup_steps: usize,
     measured: &Measured,
-) -> Outcome<ControlResult> {
+) -> CaseOutcome<ControlResult> {
     let steps = Steps(&measured.steps[warmup_steps..]);
     let switches: Option<u64> = steps.0.iter().map(|step| step.context_switches).sum();
     let check = &measured.check;
@@ -104,9 +104,9 @@ pub fn outcome(
         messages_p50: steps.p50(|step| step.messages as f64),
     };
     if check.wrong == 0 {
-        Outcome::Ok(result)
+        CaseOutcome::Ok(result)
     } else {
-        Outcome::Wrong { result, reason: first_wrong }
+        CaseOutcome::Wrong { result, reason: first_wrong }
     }
 }
 

@@ -10,11 +10,11 @@ use measure::back_ends;
 use measure::config::Config;
 use measure::plan::Plan;
 use results::provenance::Launch;
-use results::row::Outcome;
+use results::row::CaseOutcome;
 use training::back_end::{BackEnd, LocalRanks, RankKind, Shares};
 use training::engine::{self, RankMemory};
 use training::job::Job;
-use training::outcome::{self, BackEndError, EngineError};
+use training::outcome::{BackEndError, EngineError, Outcome};
 use transports::data_plane::DataPlane;
 use transports::transport::{
     Collective, MessageChannel, NonblockingBarrier, Transport, TransportError,
@@ -61,11 +61,11 @@ impl LocalRanks for OneRank {
         &mut self,
         job: &Job,
         memories: &mut [RankMemory],
-    ) -> Result<outcome::Outcome, EngineError> {
+    ) -> Result<Outcome, EngineError> {
         let all_reduce = |fusion_buffer| job.data_plane.on(Alone, job.sizes, fusion_buffer);
         let log = engine::run_rank(job, 0, all_reduce, (Alone, Alone, Alone), &mut memories[0])?;
         let wrong = engine::check(job, &log, memories.iter().enumerate());
-        Ok(outcome::Outcome { ranks: vec![log], negotiated: job.negotiates()?, wrong })
+        Ok(Outcome { ranks: vec![log], negotiated: job.negotiates()?, wrong })
     }
 }
 
@@ -165,7 +165,7 @@ fn a_back_end_is_one_file_and_one_line() {
         assert!(result.times.time_us_p50 >= 500.0, "{:?}", result.times);
     }
     for row in too_many {
-        let Outcome::Unsupported(reason) = &row.outcome else { panic!("{:?}", row.outcome) };
+        let CaseOutcome::Unsupported(reason) = &row.outcome else { panic!("{:?}", row.outcome) };
         assert!(reason.contains("has one rank, not 2"), "{reason}");
     }
 }

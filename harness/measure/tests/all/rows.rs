@@ -7,7 +7,7 @@ use measure::plan::Plan;
 use measure::sweep::Course;
 use results::provenance::{Launch, Provenance};
 use results::record::{Earlier, Store};
-use results::row::{Outcome, Status, StepRow};
+use results::row::{CaseOutcome, Status, StepRow};
 use transports::data_plane::DataPlane;
 use workloads::workload::{Gradient, Workload};
 
@@ -70,7 +70,7 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     choices[0].schedule = Box::new(broken);
     let rows = rows(plan);
     assert_eq!(rows[0].outcome.right().unwrap().effort.wrong, Some(0));
-    let Outcome::Wrong { result, .. } = &rows[1].outcome else { panic!("{:?}", rows[1]) };
+    let CaseOutcome::Wrong { result, .. } = &rows[1].outcome else { panic!("{:?}", rows[1]) };
     let effort = &result.effort;
     assert!(effort.wrong > Some(100), "{:?}", effort.wrong);
     assert!(effort.first_wrong.starts_with("rank 1, element 0: got "), "{}", effort.first_wrong);

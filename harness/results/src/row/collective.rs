@@ -2,12 +2,12 @@
 
 use super::columns::{Bandwidths, Effort, Key, Run, Times, Transfer, columns};
 use super::flat::{Columns, Empty, Field, Flat};
-use super::outcome::Outcome;
+use super::outcome::CaseOutcome;
 
 columns! {
     /// An allreduce alone, measured.
     CollectiveRow {
-        parts { key: Key, run: Run, outcome: Outcome<CollectiveResult> }
+        parts { key: Key, run: Run, outcome: CaseOutcome<CollectiveResult> }
         columns {
             algorithm: String,
             groups: usize,
@@ -48,7 +48,7 @@ columns! {
 columns! {
     /// An allreduce alone, simulated.
     SimulatedCollectiveRow {
-        parts { key: Key, outcome: Outcome<SimulatedCollectiveResult> }
+        parts { key: Key, outcome: CaseOutcome<SimulatedCollectiveResult> }
         columns { machine: String, algorithm: String, segment_bytes: usize }
     }
 }

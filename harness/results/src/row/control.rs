@@ -2,12 +2,12 @@
 
 use super::columns::{Effort, Key, Negotiation, Run, Times, columns};
 use super::flat::{Columns, Empty, Field, Flat};
-use super::outcome::Outcome;
+use super::outcome::CaseOutcome;
 
 columns! {
     /// Steps of a control plane alone, measured.
     ControlRow {
-        parts { key: Key, run: Run, outcome: Outcome<ControlResult> }
+        parts { key: Key, run: Run, outcome: CaseOutcome<ControlResult> }
         columns {
             workload: String,
             control_plane: String,

@@ -6,7 +6,7 @@ use super::flat::{Columns, Empty, Flat};
 
 /// How a case ended: only a case that was measured has a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Outcome<R> {
+pub enum CaseOutcome<R> {
     /// Measured or simulated, and right.
     Ok(R),
     /// Measured, and the data were wrong: the times are not to be believed.
@@ -25,7 +25,7 @@ pub enum Outcome<R> {
 /// How a case ended, in a word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-#[allow(missing_docs, reason = "as in `Outcome`")]
+#[allow(missing_docs, reason = "as in `CaseOutcome`")]
 pub enum Status {
     #[default]
     Ok,
@@ -34,39 +34,39 @@ pub enum Status {
     Unsupported,
 }
 
-impl<R> Outcome<R> {
+impl<R> CaseOutcome<R> {
     /// In a word.
     pub fn status(&self) -> Status {
         match self {
-            Outcome::Ok(_) => Status::Ok,
-            Outcome::Wrong { .. } => Status::Wrong,
-            Outcome::Failed(_) => Status::Failed,
-            Outcome::Unsupported(_) => Status::Unsupported,
+            CaseOutcome::Ok(_) => Status::Ok,
+            CaseOutcome::Wrong { .. } => Status::Wrong,
+            CaseOutcome::Failed(_) => Status::Failed,
+            CaseOutcome::Unsupported(_) => Status::Unsupported,
         }
     }
 
     /// Why the case is not right; empty if it is.
     pub fn reason(&self) -> &str {
         match self {
-            Outcome::Ok(_) => "",
-            Outcome::Wrong { reason, .. }
-            | Outcome::Failed(reason)
-            | Outcome::Unsupported(reason) => reason,
+            CaseOutcome::Ok(_) => "",
+            CaseOutcome::Wrong { reason, .. }
+            | CaseOutcome::Failed(reason)
+            | CaseOutcome::Unsupported(reason) => reason,
         }
     }
 
     /// What was measured, right or wrong.
     pub fn measured(&self) -> Option<&R> {
         match self {
-            Outcome::Ok(result) | Outcome::Wrong { result, .. } => Some(result),
-            Outcome::Failed(_) | Outcome::Unsupported(_) => None,
+            CaseOutcome::Ok(result) | CaseOutcome::Wrong { result, .. } => Some(result),
+            CaseOutcome::Failed(_) | CaseOutcome::Unsupported(_) => None,
         }
     }
 
     /// What was measured, if it is right.
     pub fn right(&self) -> Option<&R> {
         match self {
-            Outcome::Ok(result) => Some(result),
+            CaseOutcome::Ok(result) => Some(result),
             _ => None,
         }
     }
@@ -74,23 +74,23 @@ impl<R> Outcome<R> {
     /// The line of a summary about a case that is not right.
     pub fn complaint(&self, case: &str) -> Option<String> {
         let status = match self {
-            Outcome::Ok(_) => return None,
-            Outcome::Wrong { .. } => "WRONG",
-            Outcome::Failed(_) => "failed",
-            Outcome::Unsupported(_) => "unsupported",
+            CaseOutcome::Ok(_) => return None,
+            CaseOutcome::Wrong { .. } => "WRONG",
+            CaseOutcome::Failed(_) => "failed",
+            CaseOutcome::Unsupported(_) => "unsupported",
         };
         Some(format!("{status:<11} {case}: {}", self.reason()))
     }
 }
 
-impl<R: Columns> Columns for Outcome<R> {
-    fn read(flat: &Flat) -> Result<Outcome<R>, Empty> {
+impl<R: Columns> Columns for CaseOutcome<R> {
+    fn read(flat: &Flat) -> Result<CaseOutcome<R>, Empty> {
         let reason = || flat.reason.clone();
         Ok(match flat.status {
-            Status::Ok => Outcome::Ok(R::read(flat)?),
-            Status::Wrong => Outcome::Wrong { result: R::read(flat)?, reason: reason() },
-            Status::Failed => Outcome::Failed(reason()),
-            Status::Unsupported => Outcome::Unsupported(reason()),
+            Status::Ok => CaseOutcome::Ok(R::read(flat)?),
+            Status::Wrong => CaseOutcome::Wrong { result: R::read(flat)?, reason: reason() },
+            Status::Failed => CaseOutcome::Failed(reason()),
+            Status::Unsupported => CaseOutcome::Unsupported(reason()),
         })
     }
 

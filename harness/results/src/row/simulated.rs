@@ -2,7 +2,7 @@
 
 use super::columns::{Key, Times, Transfer, columns};
 use super::flat::{Columns, Empty, Field, Flat};
-use super::outcome::Outcome;
+use super::outcome::CaseOutcome;
 use super::step::{Training, Tuning};
 
 columns! {
@@ -12,7 +12,7 @@ columns! {
             key: Key,
             training: Training,
             tuning: Tuning,
-            outcome: Outcome<SimulatedStepResult>,
+            outcome: CaseOutcome<SimulatedStepResult>,
         }
         columns {
             seed: u64,

@@ -2,7 +2,7 @@
 
 use super::columns::{Bandwidths, Effort, Key, Negotiation, Run, Times, columns};
 use super::flat::{Columns, Empty, Field, Flat};
-use super::outcome::Outcome;
+use super::outcome::CaseOutcome;
 
 columns! {
     /// A training step, whatever is tuned.
@@ -62,7 +62,7 @@ columns! {
 columns! {
     /// Training steps, measured.
     StepRow {
-        parts { setting: StepSetting, outcome: Outcome<StepResult> }
+        parts { setting: StepSetting, outcome: CaseOutcome<StepResult> }
         columns { bound_us: f64 }
     }
 }
@@ -127,13 +127,13 @@ impl StepRow {
         StepRow {
             bound_us: setting.training.compute_us(),
             setting,
-            outcome: Outcome::Failed(reason),
+            outcome: CaseOutcome::Failed(reason),
         }
     }
 
     /// A case that does not exist.
     pub fn unsupported(setting: StepSetting, reason: String) -> StepRow {
-        let outcome = Outcome::Unsupported(reason);
+        let outcome = CaseOutcome::Unsupported(reason);
         StepRow { bound_us: setting.training.compute_us(), setting, outcome }
     }
 
