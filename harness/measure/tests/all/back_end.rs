@@ -57,11 +57,7 @@ impl LocalRanks for OneRank {
         Shares { emulated: false, oversubscribed: false }
     }
 
-    fn run(
-        &mut self,
-        job: &Job,
-        memories: &mut [RankMemory],
-    ) -> Result<Outcome, EngineError> {
+    fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
         let all_reduce = |fusion_buffer| job.data_plane.on(Alone, job.sizes, fusion_buffer);
         let log = engine::run_rank(job, 0, all_reduce, (Alone, Alone, Alone), &mut memories[0])?;
         let wrong = engine::check(job, &log, memories.iter().enumerate());
