@@ -367,9 +367,7 @@ mod tests {
     #[test]
     fn a_site_that_does_not_exist_is_refused_with_those_that_do() {
         let error = Site::named("nowhere").unwrap_err().to_string();
-        assert!(
-            error.starts_with("configs/sites/nowhere.toml: there is no such site; choose from ")
-        );
+        assert!(error.starts_with("configs/sites/nowhere.toml: no such site; there are: "));
         assert!(error.contains("generic"), "{error}");
     }
 }

@@ -232,7 +232,7 @@ fn what_a_timeline_does_not_tell_is_said() {
         ),
         (
             good.replace("\"shape\": \"[10]\"", "\"form\": \"[10]\""),
-            "train.json: no event tells the shape of \"fc.bias\"; expected args with \"shape\" where",
+            "train.json: no event has the shape of \"fc.bias\"; expected args with \"shape\" where",
         ),
         (
             good.replace("[10, 4]", "10 by 4"),

@@ -133,6 +133,9 @@ impl Comm {
     }
 
     /// What each rank says: as many bytes of each.
+    ///
+    /// # Errors
+    /// When MPI refuses.
     pub fn all_gather<const BYTES: usize>(
         &self,
         own: [u8; BYTES],

@@ -143,10 +143,8 @@ fn packed<F: Element, T: Element>(from: &[F], factor: f64) -> Vec<T> {
     let (mut full, mut into) = (memory(size_of_val(from)), memory(from.len() * size_of::<T>()));
     full.elements_mut::<F>().copy_from_slice(from);
     let scaled = |memory: &mut Memory, dtype: DataType| {
-        if dtype.is_integer() {
-            ()
-        } else {
-            for_dtype!(dtype, N => scale(memory.elements_mut::<N>(), factor))
+        if !dtype.is_integer() {
+            for_dtype!(dtype, N => scale(memory.elements_mut::<N>(), factor));
         }
     };
     if size_of::<F>() < size_of::<T>() {

@@ -111,10 +111,7 @@ fn mistakes_end_with_status_2() {
     for (arguments, expected) in [
         (&["--time", "1h"][..], "\"1h\" is no time limit; write minutes (30)"),
         (&["--nodes", "0"], "0 is not in 1.."),
-        (
-            &["--site", "nowhere"],
-            "configs/sites/nowhere.toml: there is no such site; choose from generic",
-        ),
+        (&["--site", "nowhere"], "configs/sites/nowhere.toml: no such site; there are: generic"),
         (&["--site", "./nowhere.toml"], "kolo: ./nowhere.toml: No such file"),
         (&["--resume"], "cannot be used with"),
     ] {
