@@ -1,5 +1,8 @@
 //! kolo: a research and benchmark harness for collective algorithms and control planes.
 
+// Doc comments of the command line are its help texts, in which brackets name tables of TOML.
+#![allow(rustdoc::broken_intra_doc_links, rustdoc::bare_urls)]
+
 mod cli;
 
 use std::process::ExitCode;
