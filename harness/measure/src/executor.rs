@@ -1,4 +1,4 @@
-//! Who carries out the blocks of a sweep: this process, on threads and GPUs, or all processes of an MPI job.
+//! Executes the blocks of a sweep: in this process, or together with all processes of an MPI job.
 
 #[cfg(feature = "mpi")]
 mod links;
@@ -23,7 +23,7 @@ use training::timeline::record::Record;
 
 /// One block of one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct BlockRequest {
     /// The case: its position in the plan.
     pub index: usize,
     /// Seed of the data.
@@ -31,20 +31,19 @@ pub struct Order {
 }
 
 /// How a block ended.
-pub struct Ended {
-    /// What it brought, or what went wrong, in words.
+pub struct BlockResult {
+    /// What the ranks saw, or what went wrong, in words.
     pub outcome: Result<Outcome, String>,
-    /// What each rank noted, where a timeline is asked for.
+    /// What each rank recorded, if a timeline is asked for.
     pub records: Option<Vec<Vec<Record>>>,
 }
 
-/// Who carries out blocks.
+/// Executes blocks: this process alone, or together with all processes of a job.
 pub trait BlockExecutor {
-    /// Carries out a block.
-    fn run(&mut self, plan: &Plan, order: Order) -> Ended;
+    /// Executes a block.
+    fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult;
 
-    /// Whether a block that fails may end the process: then it is to be written down, here, before it
-    /// begins.
+    /// Whether a block that fails may end the process. Then each block is written to the journal before it begins.
     fn keeps(&mut self, _: &Journal) -> bool {
         false
     }
@@ -55,9 +54,9 @@ pub trait BlockExecutor {
 #[error("{0}")]
 pub struct ExecutorError(String);
 
-/// Finds out who carries out a plan's blocks, and gives cases over MPI their processes. Returns none once
-/// the sweep is over, in a process that only followed. What is wrong with several processes is refused,
-/// unless it is `forced`; then, and in any case what they are, goes into `launch`.
+/// Makes the executor of a plan's blocks, and gives cases whose ranks are processes their processes. Returns none in
+/// a process that only followed rank 0, once the sweep is over. A failed check of the processes ends the sweep;
+/// with `forced` it is recorded in `launch`, as what the processes are is in any case.
 ///
 /// # Errors
 /// When what was started does not fit what the plan needs, or when processes disagree about it.

@@ -2,7 +2,7 @@
 //!
 //! A back end says its name, what its ranks are, and whether it is available. It makes data planes, our
 //! algorithms' or its library's own. It runs jobs: [`LocalRanks`] all ranks of this process,
-//! [`ProcessRank`] the one rank that this process is in a job of several.
+//! `ProcessRank` (with the feature `mpi`) the one rank that this process is in a job of several.
 
 mod mpi;
 mod threads;

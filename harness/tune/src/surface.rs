@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::grid::Grid;
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
-use measure::executor::{BlockExecutor, Ended, Order};
+use measure::executor::{BlockExecutor, BlockResult, BlockRequest};
 use measure::plan::Plan;
 use results::block::{Block, summary};
 use results::error::RecordError;
@@ -155,8 +155,8 @@ impl Surface for Measured<'_, '_> {
         progress.set_message(planned.case.to_string());
         let number = self.blocks.get(&setting).map_or(0, Vec::len);
         let seed = plan.random(number, setting as u64 + 1).next_u64();
-        let Ended { outcome, .. } =
-            executor.run(all, Order { index: self.grid.index(setting), seed });
+        let BlockResult { outcome, .. } =
+            executor.run(all, BlockRequest { index: self.grid.index(setting), seed });
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(reason) => return Ok(Err(BlockError::Failed { reason })),

@@ -1,6 +1,6 @@
 //! Blocks that this process carries out alone, with all ranks of a case.
 
-use super::{BlockExecutor, Ended, ExecutorError, Order, back_ends_of};
+use super::{BlockExecutor, BlockResult, ExecutorError, BlockRequest, back_ends_of};
 use crate::plan::{Placement, Plan};
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, LocalRanks, RankKind, Shares};
@@ -62,20 +62,20 @@ fn leave(plan: &mut Plan, back_end: BackEndRef, why: &str) -> Result<(), Executo
 }
 
 impl BlockExecutor for Local {
-    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
-        let planned = &plan.cases[order.index];
+    fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult {
+        let planned = &plan.cases[request.index];
         let ranks = planned.case.topology.ranks();
         self.memories.resize_with(self.memories.len().max(ranks), RankMemory::default);
         let (memories, recorder) = (&mut self.memories[..ranks], plan.recorder(planned));
-        let job = plan.job(planned, order.seed, recorder.as_ref());
+        let job = plan.job(planned, request.seed, recorder.as_ref());
         let open = self.open.iter_mut().find(|(back_end, _)| *back_end == planned.case.transport);
         let Some((_, back_end)) = open else {
             let outcome = Err(format!("back end {} is not open", planned.case.transport));
-            return Ended { outcome, records: None };
+            return BlockResult { outcome, records: None };
         };
         let outcome = back_end.run(&job, memories);
         let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
-        Ended {
+        BlockResult {
             outcome: outcome.map_err(|error| error.to_string()),
             records: recorder.map(|recorder| recorder.into_records()),
         }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::links;
 use super::preflight::{Facts, problems};
-use super::{BlockExecutor, Ended, ExecutorError, Local, Order, back_ends_of};
+use super::{BlockExecutor, BlockResult, ExecutorError, Local, BlockRequest, back_ends_of};
 use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
@@ -32,8 +32,8 @@ use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words}
 use transports::pattern::Wrong;
 use transports::transport::{MessageChannel, TransportError};
 
-/// An order on its way: the position of a case, the seed, and whether it is the end.
-const ORDER_BYTES: usize = 17;
+/// An request on its way: the position of a case, the seed, and whether it is the end.
+const REQUEST_BYTES: usize = 17;
 
 /// What one process tells of a block.
 #[derive(Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl Processes {
         Ok(())
     }
 
-    /// What each process tells, in order, for all. Called by all.
+    /// What each process reports, in the order of ranks, on all of them. Called by all.
     fn share<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
         if !self.leads() {
             let own = postcard::to_stdvec(&own).expect("plain data");
@@ -189,7 +189,7 @@ impl Processes {
         }
     }
 
-    /// What each process tells, in order.
+    /// What each process reports, in the order of ranks.
     fn gather<T: DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
         let mut reported: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
         reported[0] = Some(own);
@@ -238,8 +238,8 @@ impl Processes {
     /// # Errors
     /// When rank 0 falls silent.
     pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
-        while let Some(order) = self.next_order()? {
-            let reported = self.play(plan, order)?;
+        while let Some(request) = self.next_request()? {
+            let reported = self.play(plan, request)?;
             if let Some((_, reported)) = reported {
                 let reported: Arc<[u8]> =
                     postcard::to_stdvec(&reported).expect("plain data").into();
@@ -269,9 +269,9 @@ impl Processes {
         }
     }
 
-    fn tell(&self, order: Option<Order>) -> Result<(), TransportError> {
-        let mut bytes = [0; ORDER_BYTES];
-        if let Some(Order { index, seed }) = order {
+    fn announce(&self, request: Option<BlockRequest>) -> Result<(), TransportError> {
+        let mut bytes = [0; REQUEST_BYTES];
+        if let Some(BlockRequest { index, seed }) = request {
             bytes[0] = 1;
             bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
             bytes[9..].copy_from_slice(&seed.to_le_bytes());
@@ -279,21 +279,21 @@ impl Processes {
         self.world.broadcast(&mut bytes)
     }
 
-    fn next_order(&self) -> Result<Option<Order>, TransportError> {
-        let mut bytes = [0; ORDER_BYTES];
+    fn next_request(&self) -> Result<Option<BlockRequest>, TransportError> {
+        let mut bytes = [0; REQUEST_BYTES];
         self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let order = Order { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
-        Ok((bytes[0] == 1).then_some(order))
+        let request = BlockRequest { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
+        Ok((bytes[0] == 1).then_some(request))
     }
 
     /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
     fn play(
         &mut self,
         plan: &Plan,
-        order: Order,
+        request: BlockRequest,
     ) -> Result<Option<(Rank, Reported)>, TransportError> {
-        let planned = &plan.cases[order.index];
+        let planned = &plan.cases[request.index];
         let members = &planned.placement.members;
         let timeout = plan.timeout();
         let Some((rank, connections)) = self.world.connect(members, timeout)? else {
@@ -305,7 +305,7 @@ impl Processes {
         let waited = self.world.waiting(timeout).request(&mut together);
         waited.unwrap_or_else(|error| give_up(&error));
         let recorder = plan.recorder(planned);
-        let job: Job = plan.job(planned, order.seed, recorder.as_ref());
+        let job: Job = plan.job(planned, request.seed, recorder.as_ref());
         let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
         let (_, back_end) = back_end.expect("cases of back ends that nobody joined are left");
         let log = back_end.run(&job, members, rank, connections, &mut self.memory);
@@ -320,11 +320,11 @@ impl Processes {
     }
 
     /// Rank 0's side of a block.
-    fn lead(&mut self, plan: &Plan, order: Order) -> Result<Ended, TransportError> {
-        self.tell(Some(order))?;
-        let members = plan.cases[order.index].placement.members.clone();
+    fn lead(&mut self, plan: &Plan, request: BlockRequest) -> Result<BlockResult, TransportError> {
+        self.announce(Some(request))?;
+        let members = plan.cases[request.index].placement.members.clone();
         let mut reported: Vec<Option<Reported>> = members.iter().map(|_| None).collect();
-        if let Some((rank, own)) = self.play(plan, order)? {
+        if let Some((rank, own)) = self.play(plan, request)? {
             reported[rank] = Some(own);
         }
         let mut message = Vec::new();
@@ -340,15 +340,15 @@ impl Processes {
             records.push(reported.records);
             wrong = wrong.and(reported.wrong);
         }
-        let planned = &plan.cases[order.index];
-        let negotiated = plan.job(planned, order.seed, None).negotiates();
+        let planned = &plan.cases[request.index];
+        let negotiated = plan.job(planned, request.seed, None).negotiates();
         let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
         let outcome = outcome.map_err(|error| error.to_string());
         let refused = |outcome: Outcome| match outcome.refusal() {
             None => Ok(outcome),
             Some(error) => Err(error.to_string()),
         };
-        Ok(Ended { outcome: outcome.and_then(refused), records: plan.timelines.then_some(records) })
+        Ok(BlockResult { outcome: outcome.and_then(refused), records: plan.timelines.then_some(records) })
     }
 }
 
@@ -378,7 +378,7 @@ impl Drop for Processes {
         // Without a detector the others do not wait for orders yet.
         let Some(mut detector) = self.detector.take() else { return };
         if self.leads()
-            && let Err(error) = self.tell(None)
+            && let Err(error) = self.announce(None)
         {
             eprintln!("kolo: {error}");
         }
@@ -387,11 +387,11 @@ impl Drop for Processes {
 }
 
 impl BlockExecutor for Processes {
-    fn run(&mut self, plan: &Plan, order: Order) -> Ended {
-        if !has_processes(plan.cases[order.index].case.transport) {
-            return self.local.run(plan, order);
+    fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult {
+        if !has_processes(plan.cases[request.index].case.transport) {
+            return self.local.run(plan, request);
         }
-        self.lead(plan, order).unwrap_or_else(|error| give_up(&error))
+        self.lead(plan, request).unwrap_or_else(|error| give_up(&error))
     }
 
     fn keeps(&mut self, journal: &Journal) -> bool {
