@@ -12,7 +12,7 @@ use crate::bandwidth::{self, Messages};
 use crate::block::{Position, block_of};
 use crate::case_result::row_of;
 use crate::config::Measure;
-use crate::executor::{BlockExecutor, BlockResult, BlockRequest};
+use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::plan::{Plan, Planned};
 use results::block::{Block, summary};
 use results::error::RecordError;
@@ -139,7 +139,8 @@ impl Sweep<'_> {
                 journal.begin(&name, block, self.launch)?;
             }
             let begun = Instant::now();
-            let BlockResult { outcome, records } = self.executor.run(self.plan, BlockRequest { index, seed });
+            let BlockResult { outcome, records } =
+                self.executor.run(self.plan, BlockRequest { index, seed });
             let longest = self.longest.entry(index).or_default();
             *longest = begun.elapsed().max(*longest);
             self.journal.iter().for_each(|journal| journal.end());

@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::grid::Grid;
 use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
-use measure::executor::{BlockExecutor, BlockResult, BlockRequest};
+use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
 use results::block::{Block, summary};
 use results::error::RecordError;

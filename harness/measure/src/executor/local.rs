@@ -1,6 +1,6 @@
 //! Blocks that this process carries out alone, with all ranks of a case.
 
-use super::{BlockExecutor, BlockResult, ExecutorError, BlockRequest, back_ends_of};
+use super::{BlockExecutor, BlockRequest, BlockResult, ExecutorError, back_ends_of};
 use crate::plan::{Placement, Plan};
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, LocalRanks, RankKind, Shares};

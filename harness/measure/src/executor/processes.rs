@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::links;
 use super::preflight::{Facts, problems};
-use super::{BlockExecutor, BlockResult, ExecutorError, Local, BlockRequest, back_ends_of};
+use super::{BlockExecutor, BlockRequest, BlockResult, ExecutorError, Local, back_ends_of};
 use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned};
 use cluster::failure_detector::activity::set_members;
@@ -283,7 +283,8 @@ impl Processes {
         let mut bytes = [0; REQUEST_BYTES];
         self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let request = BlockRequest { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
+        let request =
+            BlockRequest { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
         Ok((bytes[0] == 1).then_some(request))
     }
 
@@ -348,7 +349,10 @@ impl Processes {
             None => Ok(outcome),
             Some(error) => Err(error.to_string()),
         };
-        Ok(BlockResult { outcome: outcome.and_then(refused), records: plan.timelines.then_some(records) })
+        Ok(BlockResult {
+            outcome: outcome.and_then(refused),
+            records: plan.timelines.then_some(records),
+        })
     }
 }
 
