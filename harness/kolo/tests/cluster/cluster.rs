@@ -128,7 +128,7 @@ impl Cluster {
     fn text_of_faults(&self) -> Result<String, Failure> {
         let text = fs::read_to_string(self.root.join(FAULTS))?;
         let workloads = self.root.join("configs/workloads").display().to_string();
-        Ok(text.replace("../../../configs/workloads", &workloads))
+        Ok(text.replace("../../../../configs/workloads", &workloads))
     }
 
     /// As [`FAULTS`], of so many blocks, with 24 steps of at least 121 ms in each, however fast the machine
