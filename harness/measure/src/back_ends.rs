@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use gpu::cuda::back_end::Cuda;
 use gpu::nccl::back_end::NcclBackEnd;
-use training::back_end::{BackEndRef, Mpi, RankKind, Threads};
+use training::back_end::{BackEndRef, MemoryKind, Mpi, RankKind, Threads};
 
 /// Every back end; a new one is a line here.
 static ALL: [BackEndRef; 4] = [&Threads, &Mpi, &Cuda, &NcclBackEnd];
@@ -26,7 +26,6 @@ pub fn names() -> Vec<&'static str> {
 /// Names of those for which there is a simulated counterpart that `kolo calibrate` can measure: ranks of the
 /// host's processor.
 pub fn names_on_host() -> Vec<&'static str> {
-    use training::back_end::MemoryKind;
     let on_host = |back_end: &BackEndRef| back_end.memory() == MemoryKind::Host;
     all().into_iter().filter(on_host).map(|back_end| back_end.name()).collect()
 }

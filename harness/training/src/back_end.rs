@@ -157,6 +157,11 @@ impl PartialEq for dyn BackEnd {
 
 impl Eq for dyn BackEnd {}
 
+/// Why a back end whose ranks are processes opens none in this one.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("its ranks are processes; start several with a launcher")]
+pub struct NoLocalRanks;
+
 /// All ranks of a job, in this process.
 pub trait LocalRanks {
     /// Whether a world's nodes are only emulated here, and whether its ranks share what each should have alone.

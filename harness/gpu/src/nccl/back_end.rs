@@ -4,7 +4,7 @@ use algorithms::grouping::Packing;
 use algorithms::registry;
 use algorithms::topology::Topology;
 use results::provenance::Launch;
-use training::back_end::{BackEnd, LocalRanks, MemoryKind, RankKind};
+use training::back_end::{BackEnd, LocalRanks, MemoryKind, NoLocalRanks, RankKind};
 use training::outcome::BackEndError;
 use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::{self, ALL_REDUCE, HIERARCHICAL};
@@ -15,11 +15,6 @@ use crate::cuda::devices;
 
 /// The back end.
 pub struct NcclBackEnd;
-
-/// Ranks are processes.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("its ranks are processes; start several with a launcher")]
-struct NoLocalRanks;
 
 impl BackEnd for NcclBackEnd {
     fn name(&self) -> &'static str {

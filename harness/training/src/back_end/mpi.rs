@@ -11,7 +11,7 @@ use transports::mpi::{self, Connected};
 use transports::transport::Connections;
 use transports::transport::MPI;
 
-use super::{BackEnd, LocalRanks, RankKind};
+use super::{BackEnd, LocalRanks, NoLocalRanks, RankKind};
 #[cfg(feature = "mpi")]
 use super::{Exchange, ProcessRank};
 use crate::outcome::BackEndError;
@@ -79,11 +79,6 @@ impl BackEnd for Mpi {
         Ok(Box::new(MpiRank))
     }
 }
-
-/// Ranks are processes.
-#[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("its ranks are processes; start several with a launcher")]
-pub struct NoLocalRanks;
 
 #[cfg(feature = "mpi")]
 struct MpiRank;
