@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use jiff::Timestamp;
+use chrono::Utc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -277,7 +277,7 @@ pub fn memory_bytes(name: &str) -> Option<u64> {
 
 /// The time, UTC, to the second.
 pub fn now() -> String {
-    Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+    Utc::now().format("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 impl Provenance {

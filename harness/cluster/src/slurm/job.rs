@@ -2,9 +2,7 @@
 
 use std::env;
 
-use jiff::Timestamp;
-use jiff::civil::DateTime;
-use jiff::tz::TimeZone;
+use chrono::{Local, NaiveDateTime};
 use thiserror::Error;
 
 use super::ask::{AskError, ask};
@@ -144,9 +142,8 @@ fn unix_seconds(text: &str) -> Option<i64> {
     if let Ok(seconds) = text.parse::<i64>() {
         return Some(seconds).filter(|&seconds| seconds > 0);
     }
-    let local: DateTime = text.parse().ok()?;
-    let zoned = local.to_zoned(TimeZone::system()).ok()?;
-    Some(Timestamp::from(zoned).as_second())
+    let local: NaiveDateTime = text.parse().ok()?;
+    Some(local.and_local_timezone(Local).earliest()?.timestamp())
 }
 
 #[cfg(test)]
@@ -214,8 +211,8 @@ mod tests {
         assert_eq!(end("NONE", "JobId=12 StartTime=Unknown TimeLimit=01:00:00"), None);
         assert_eq!(read(&[], missing).unwrap().unwrap().end, None);
         // Slurm's own format is local time.
-        let local: DateTime = "2027-01-15T08:00:00".parse().unwrap();
-        let expected = Timestamp::from(local.to_zoned(TimeZone::system()).unwrap()).as_second();
+        let local: NaiveDateTime = "2027-01-15T08:00:00".parse().unwrap();
+        let expected = local.and_local_timezone(Local).unwrap().timestamp();
         assert_eq!(end("2027-01-15T08:00:00", ""), Some((expected, "squeue")));
     }
 

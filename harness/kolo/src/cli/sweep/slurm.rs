@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
+use chrono::{DateTime, Utc};
 
 use super::{Arguments, dry_run, override_config, range};
 use crate::cli::site::described;
@@ -356,7 +357,7 @@ impl Sweep<'_> {
     fn program_in(&self, job: &Job) -> Result<(PathBuf, Vec<String>)> {
         let folder = self.folder(&job.id);
         let until = job.end.as_ref().map(|end| {
-            let left = end.unix_seconds - jiff::Timestamp::now().as_second();
+            let left = end.unix_seconds - Utc::now().timestamp();
             (end.unix_seconds - MARGIN_SECONDS.min(left.max(0) / 10)).to_string()
         });
         let program = self.program(&folder, until)?;
@@ -404,9 +405,11 @@ impl Sweep<'_> {
 
     fn tell(&self, job: &Job, folder: &Path) {
         let end = match &job.end {
-            Some(end) => match jiff::Timestamp::from_second(end.unix_seconds) {
-                Ok(time) => format!("it ends at {time} ({})", end.said_by),
-                Err(_) => format!("it ends at {} s ({})", end.unix_seconds, end.said_by),
+            Some(end) => match DateTime::from_timestamp(end.unix_seconds, 0) {
+                Some(time) => {
+                    format!("it ends at {} ({})", time.format("%Y-%m-%dT%H:%M:%SZ"), end.said_by)
+                }
+                None => format!("it ends at {} s ({})", end.unix_seconds, end.said_by),
             },
             None => "its end is unknown, so cases begin until Slurm ends it".into(),
         };

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use chrono::Utc;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -72,7 +73,7 @@ fn steps_that_bring_nothing_come_to_an_end() {
 
 #[test]
 fn a_job_too_short_for_what_is_left_is_requeued_only_if_it_brought_something() {
-    let end = (jiff::Timestamp::now().as_second() + 3600).to_string();
+    let end = (Utc::now().timestamp() + 3600).to_string();
     let fakes = Fakes::new("[ $n = 1 ] && add 5; exit 4").in_job("n[1-2]");
     let fakes = fakes.set("SLURM_JOB_END_TIME", &end);
     fakes.drive().says(4, "no case that is left fits into the job's time: job 12 is put back");
@@ -107,7 +108,7 @@ fn without_nodes_there_is_no_step() {
 
 #[test]
 fn the_end_of_the_job_is_told_to_the_sweep_with_a_margin() {
-    let now = jiff::Timestamp::now().as_second();
+    let now = Utc::now().timestamp();
     for (end, margin) in [(now + 7200, 180), (now + 600, 60)] {
         let fakes = Fakes::new("exit 0").in_job("n[1-2]");
         fakes.script("squeue", &format!("echo {end}"));
