@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use algorithms::algorithm::{Algorithm, Choice};
+use algorithms::algorithm::{Algorithm, Choice, Unsupported};
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::registry;
 use algorithms::registry::candidates;
@@ -12,7 +12,7 @@ use algorithms::topology::Topology;
 use results::statistics::median;
 use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, DataPlaneError};
 use transports::transport::TransportError;
 
 /// Sizes in bytes that are measured: from one element to more than the caches hold, as far as they are
@@ -99,10 +99,7 @@ fn time_s(
     Ok(median(times_s).expect("there is a repetition"))
 }
 
-/// An algorithm and its schedules in a world; if it chooses, then as `table` says.
-///
-/// # Errors
-/// Why there is none.
+/// An algorithm and its schedules in a world, or why there are none; if it chooses, then as `table` says.
 ///
 /// # Panics
 /// When there is no such algorithm.
@@ -110,21 +107,25 @@ pub fn prepared(
     name: &str,
     topology: &Topology,
     table: &Table,
-) -> (std::sync::Arc<dyn Algorithm>, Result<Vec<Choice>, String>) {
+) -> (std::sync::Arc<dyn Algorithm>, Result<Vec<Choice>, Unsupported>) {
     let auto = || std::sync::Arc::new(registry::auto_by_measurement(table.clone())) as _;
     let algorithm = registry::find_with(name, &auto).expect("the name was checked");
-    let choices = algorithm.choices(topology).map_err(|why| why.to_string());
+    let choices = algorithm.choices(topology);
     (algorithm, choices)
 }
 
 /// One of our algorithms as a data plane; if it chooses, then as `table` says.
 ///
 /// # Errors
-/// Why there is none.
+/// When it has no schedule for the world.
 ///
 /// # Panics
 /// When there is no such algorithm.
-pub fn data_plane(name: &str, topology: &Topology, table: &Table) -> Result<DataPlane, String> {
+pub fn data_plane(
+    name: &str,
+    topology: &Topology,
+    table: &Table,
+) -> Result<DataPlane, DataPlaneError> {
     let (algorithm, choices) = prepared(name, topology, table);
     Ok(DataPlane::Ours { algorithm, choices: choices? })
 }

@@ -1,5 +1,7 @@
 //! What a configuration comes down to: cases, their schedules, and the order of measuring.
 
+mod unsupported;
+
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
@@ -26,6 +28,7 @@ use training::timeline::record::Recorder;
 use transports::data_plane::DataPlane;
 use transports::for_dtype;
 use transports::transport::TransportError;
+pub use unsupported::UnsupportedCase;
 use workloads::framework::Framework;
 use workloads::groups::{Groups, too_large};
 use workloads::replay::StepTimes;
@@ -38,7 +41,7 @@ pub struct Planned {
     /// What is done to its gradients above the core.
     pub framework: Framework,
     /// How its messages are reduced, or why they cannot be.
-    pub data_plane: Result<DataPlane, String>,
+    pub data_plane: Result<DataPlane, UnsupportedCase>,
     /// The gradients of each group; empty if there are no groups.
     pub groups: Vec<Vec<TensorId>>,
     /// Where its ranks run.
@@ -123,8 +126,9 @@ impl Plan {
                 registry::find(&case.algorithm).ok().and_then(|algorithm| algorithm.grouping());
             let by_algorithm = by_algorithm.map(|_| config.sweep.groups);
             let groups = framework.groups(&workload, by_algorithm);
-            let problem = unchecked.or(groups.as_ref().err().map(ToString::to_string));
-            let data_plane = problem.map_or(data_plane, Err);
+            let ungrouped = || groups.as_ref().err().cloned().map(UnsupportedCase::from);
+            let problem = unchecked.map(UnsupportedCase::from).or_else(ungrouped);
+            let data_plane = problem.map_or(data_plane.map_err(UnsupportedCase::from), Err);
             let (groups, placement) =
                 (groups.unwrap_or_default(), Placement::on_threads(&case.topology));
             Planned { case, framework, data_plane, groups, placement, left: None }
@@ -153,7 +157,8 @@ impl Plan {
                     place.insert(calibrate::table(topology, sizes, most_bytes)?)
                 }
             };
-            planned.data_plane = calibrate::data_plane(algorithm, topology, table);
+            let data_plane = calibrate::data_plane(algorithm, topology, table);
+            planned.data_plane = data_plane.map_err(UnsupportedCase::from);
         }
         Ok(tables)
     }

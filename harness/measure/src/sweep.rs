@@ -76,7 +76,7 @@ pub fn run(
     };
     for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
-            sweep.give_up(index, reason.clone(), StepRow::unsupported)?;
+            sweep.give_up(index, reason.to_string(), StepRow::unsupported)?;
         }
     }
     let mut left: Option<String> = None;

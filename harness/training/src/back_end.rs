@@ -14,7 +14,7 @@ use algorithms::topology::Rank;
 use algorithms::topology::Topology;
 use results::provenance::Launch;
 use transports::allreduce::SEGMENT_BYTES;
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, DataPlaneError};
 #[cfg(feature = "mpi")]
 use transports::mpi::Connected;
 #[cfg(feature = "mpi")]
@@ -74,11 +74,11 @@ pub trait BackEnd: Send + Sync {
     /// The data plane of that name in a world: one of our algorithms, or the library's own.
     ///
     /// # Errors
-    /// Why there is none.
+    /// When this back end has none of that name, or none for that world.
     ///
     /// # Panics
     /// When no data plane has that name, see [`transports::data_plane::spelling`].
-    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         DataPlane::scheduled(name, self.name(), topology)
     }
 

@@ -1,18 +1,20 @@
 //! Who combines gradients: one of our algorithms, or the library that moves the bytes, by itself.
 
+mod error;
 pub mod nccl;
 
 use std::sync::Arc;
 
-use algorithms::algorithm::{Algorithm, Choice};
+use algorithms::algorithm::{Algorithm, Choice, Unsupported};
 use algorithms::grouping::{Grouping, Packing};
 use algorithms::registry;
 use algorithms::topology::Topology;
 
+pub use self::error::{DataPlaneError, NameError};
 use self::nccl::{self as nccl_plane, Native};
 use crate::allreduce::{AllReduce, Fused, Scheduled, Sizes};
 use crate::memory::Memory;
-use crate::transport::{MPI, Transport};
+use crate::transport::{MPI, NCCL, Transport};
 use results::names::algorithm;
 
 /// `MPI_Allreduce`, as configurations and CSV files call it.
@@ -38,29 +40,39 @@ impl DataPlane {
     /// One of our algorithms by name, for a back end that has no allreduce of its own, or another than this.
     ///
     /// # Errors
-    /// Why there is none.
+    /// When the name is a library's own, or the algorithm has no schedule for the topology.
     ///
     /// # Panics
     /// When no data plane has that name, see [`spelling`].
-    pub fn scheduled(name: &str, back_end: &str, topology: &Topology) -> Result<DataPlane, String> {
+    pub fn scheduled(
+        name: &str,
+        back_end: &str,
+        topology: &Topology,
+    ) -> Result<DataPlane, DataPlaneError> {
+        let elsewhere = |library, owner| DataPlaneError::Elsewhere {
+            name: name.into(),
+            library,
+            owner,
+            transport: back_end.into(),
+        };
         if nccl_plane::parse(name).expect("the name was checked").is_some() {
-            return Err(nccl_plane::elsewhere(name, back_end));
+            return Err(elsewhere("NCCL", NCCL));
         }
         if name == MPI_ALLREDUCE {
-            return Err(format!(
-                "{MPI_ALLREDUCE} is the MPI library's own, which transport {back_end} does not have; take \
-                 transport {MPI}, or an algorithm of ours"
-            ));
+            return Err(elsewhere("the MPI library", MPI));
         }
-        DataPlane::ours(registry::find(name).expect("the name was checked"), topology)
+        Ok(DataPlane::ours(registry::find(name).expect("the name was checked"), topology)?)
     }
 
     /// One of our algorithms.
     ///
     /// # Errors
-    /// Why it has no schedule for the topology.
-    pub fn ours(algorithm: Arc<dyn Algorithm>, topology: &Topology) -> Result<DataPlane, String> {
-        let choices = algorithm.choices(topology).map_err(|why| why.to_string())?;
+    /// When it has no schedule for the topology.
+    pub fn ours(
+        algorithm: Arc<dyn Algorithm>,
+        topology: &Topology,
+    ) -> Result<DataPlane, Unsupported> {
+        let choices = algorithm.choices(topology)?;
         Ok(DataPlane::Ours { algorithm, choices })
     }
 
@@ -101,22 +113,19 @@ impl DataPlane {
 /// The one spelling of a data plane's name: of an algorithm's, of the MPI library's own, or of NCCL's.
 ///
 /// # Errors
-/// What is wrong with it, and which there are.
-pub fn spelling(name: &str) -> Result<String, String> {
+/// When no data plane has that name.
+pub fn spelling(name: &str) -> Result<String, NameError> {
     if name == MPI_ALLREDUCE {
         return Ok(name.into());
     }
     if name.split(':').any(|part| part == MPI_ALLREDUCE) {
-        return Err(format!(
-            "\"{name}\" is unknown: {MPI_ALLREDUCE} takes nothing after it and runs inside nothing, \
-             since the library has no schedule; write {MPI_ALLREDUCE} alone"
-        ));
+        return Err(NameError::MpiNotAlone { name: name.into() });
     }
     if let Some(native) = nccl_plane::parse(name)? {
         return Ok(native.to_string());
     }
     let native = [MPI_ALLREDUCE, nccl_plane::ALL_REDUCE, nccl_plane::HIERARCHICAL];
-    algorithm(name, &native).map(|algorithm| algorithm.name()).map_err(|error| error.to_string())
+    Ok(algorithm(name, &native)?.name())
 }
 
 #[cfg(test)]
@@ -129,12 +138,18 @@ mod tests {
         let find = |name| DataPlane::scheduled(name, "threads", &world);
         assert!(find("ring").unwrap().choices().is_some());
         let Err(why) = find(MPI_ALLREDUCE) else { panic!("threads have no library") };
-        assert!(why.contains("transport threads does not have; take transport mpi"), "{why}");
+        assert!(
+            why.to_string().contains("transport threads does not have; take transport mpi"),
+            "{why}"
+        );
         let Err(why) = find("nccl-allreduce") else { panic!("threads have no NCCL") };
-        assert!(why.contains("transport threads does not have; take transport nccl"), "{why}");
+        assert!(
+            why.to_string().contains("transport threads does not have; take transport nccl"),
+            "{why}"
+        );
         assert_eq!(spelling(MPI_ALLREDUCE).unwrap(), MPI_ALLREDUCE);
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
-            assert!(spelling(name).unwrap_err().contains("write mpi-allreduce alone"));
+            assert!(spelling(name).unwrap_err().to_string().contains("write mpi-allreduce alone"));
         }
         assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
@@ -168,15 +183,15 @@ mod tests {
                  all names",
             ),
         ] {
-            assert_eq!(spelling(name).unwrap_err(), expected);
+            assert_eq!(spelling(name).unwrap_err().to_string(), expected);
         }
-        let all = spelling("both-way").unwrap_err();
+        let all = spelling("both-way").unwrap_err().to_string();
         let first = registry::ALL[0].name;
         let begins = &format!("algorithm \"both-way\" is unknown; choose from {first}, ");
         let ends =
             ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` says what each does";
         assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
-        let inner = spelling("leader:both").unwrap_err();
+        let inner = spelling("leader:both").unwrap_err().to_string();
         assert!(inner.contains(&format!("there is no \"both\"; choose from {first}, ")), "{inner}");
         assert!(!inner.contains("mpi-allreduce"), "{inner}");
     }

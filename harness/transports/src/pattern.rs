@@ -11,6 +11,8 @@
 //! shows in the last bits. Such sums are compared within the bound of all roundings that lie between,
 //! see [`Pattern::tolerance`].
 
+mod uncheckable;
+
 use std::ops::Range;
 
 use algorithms::control::{DataType, ReduceOp};
@@ -24,6 +26,7 @@ use crate::kernel::{ElementOp, add, scale};
 use crate::memory::Memory;
 use algorithms::control::Reduction;
 use serde::{Deserialize, Serialize};
+pub use uncheckable::Uncheckable;
 
 /// Elements checked or filled at a time: small enough to stay in the first-level cache.
 const BLOCK: usize = 2048;
@@ -87,36 +90,25 @@ impl Pattern {
     }
 
     /// Why there is no pattern that can be checked, if there is none.
-    pub fn unsupported<T: Element>(&self) -> Option<String> {
+    pub fn unsupported<T: Element>(&self) -> Option<Uncheckable> {
         if !matches!(self.reduction.op, ReduceOp::Sum | ReduceOp::Average) {
             return None;
         }
-        let (name, bits) = (self.wire.unwrap_or(T::DTYPE).name(), self.exact_bits::<T>());
+        let (dtype, bits) = (self.wire.unwrap_or(T::DTYPE), self.exact_bits::<T>());
         if self.value_bits::<T>() == 0 {
-            let most = (1_usize << (bits - 1)) / self.passes;
-            let (passes, fewer) = match self.passes {
-                1 => (String::new(), ""),
-                passes => (format!(" and {passes} backward passes"), ", fewer passes"),
-            };
-            return Some(format!(
-                "{name} sums over {} ranks{passes} cannot be checked exactly: {bits} bits hold no two \
-                 values for each; use at most {} ranks{fewer} or a wider type",
-                self.ranks,
-                most.max(1),
-            ));
+            let Pattern { ranks, passes, .. } = *self;
+            let most = ((1 << (bits - 1)) / passes).max(1);
+            return Some(Uncheckable::TooNarrow { dtype, ranks, passes, bits, most });
         }
         let Reduction { prescale, postscale, .. } = self.reduction;
         let most =
             self.ranks as f64 * self.passes as f64 * 2_f64.powi(self.value_bits::<T>() as i32);
         let after = self.reduction.factor_after(self.ranks);
-        let range = normal_range(self.wire.unwrap_or(T::DTYPE));
-        let leaves = [prescale, prescale * most, prescale * after, prescale * most * after]
+        let range = normal_range(dtype);
+        let reached = [prescale, prescale * most, prescale * after, prescale * most * after]
             .into_iter()
             .find(|value| !range.contains(value))?;
-        Some(format!(
-            "factors {prescale} before and {postscale} after the reduction make numbers of about \
-             {leaves:e}, which {name} does not hold; use factors nearer to 1 or a wider type",
-        ))
+        Some(Uncheckable::OutOfRange { dtype, prescale, postscale, reached })
     }
 
     /// Bits of integers that the reduction holds exactly.
@@ -436,14 +428,15 @@ mod tests {
     fn too_many_ranks_for_a_narrow_type_are_refused() {
         let pattern = |ranks| Pattern::of(ranks, ReduceOp::Sum, 1);
         assert_eq!(pattern(128).unsupported::<bf16>(), None);
-        let why = pattern(129).unsupported::<bf16>().unwrap();
+        let why = pattern(129).unsupported::<bf16>().unwrap().to_string();
         assert!(why.contains("at most 128 ranks"), "{why}");
         let pattern = |passes| Pattern { passes, ..pattern(4) };
         assert_eq!(pattern(32).unsupported::<bf16>(), None);
-        let why = pattern(33).unsupported::<bf16>().unwrap();
+        let why = pattern(33).unsupported::<bf16>().unwrap().to_string();
         assert!(why.contains("4 ranks and 33 backward passes"), "{why}");
         assert!(why.contains("at most 3 ranks, fewer passes or a wider type"), "{why}");
         let cast = Pattern { wire: Some(DataType::BF16), ..pattern(33) };
-        assert!(cast.unsupported::<f32>().unwrap().starts_with("bf16 sums over 4 ranks and 33"));
+        let why = cast.unsupported::<f32>().unwrap().to_string();
+        assert!(why.starts_with("bf16 sums over 4 ranks and 33"), "{why}");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answer::LEAST_ROUNDS;
 use super::search::Task;
 use super::space::{Present, Space};
-use measure::plan::Plan;
+use measure::plan::{Plan, UnsupportedCase};
 use thiserror::Error;
 
 /// A grid of settings, some of the cases that a executor knows.
@@ -19,7 +19,7 @@ pub struct Grid {
 }
 
 /// Why the settings of a grid cannot run here.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum SettleError {
     /// The job has too few processes.
@@ -29,11 +29,8 @@ pub enum SettleError {
         reason: String,
     },
     /// A data plane does not run on these ranks.
-    #[error("{reason}")]
-    DataPlane {
-        /// Why not.
-        reason: String,
-    },
+    #[error(transparent)]
+    DataPlane(#[from] UnsupportedCase),
 }
 
 impl Grid {
@@ -70,9 +67,7 @@ impl Grid {
             return Err(SettleError::Placement { reason: reason.to_string() });
         }
         let mut planes = self.plan.cases.iter().map(|planned| planned.data_plane.as_ref());
-        planes
-            .find_map(Result::err)
-            .map_or(Ok(()), |reason| Err(SettleError::DataPlane { reason: reason.clone() }))
+        planes.find_map(Result::err).map_or(Ok(()), |why| Err(SettleError::DataPlane(why.clone())))
     }
 
     /// What a search of it is about.

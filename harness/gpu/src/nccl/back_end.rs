@@ -4,14 +4,22 @@ use algorithms::grouping::Packing;
 use algorithms::registry;
 use algorithms::topology::Topology;
 use results::provenance::Launch;
+use thiserror::Error;
 use training::back_end::{BackEnd, LocalRanks, MemoryKind, NoLocalRanks, RankKind};
 use training::outcome::BackEndError;
-use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::{self, ALL_REDUCE, HIERARCHICAL};
+use transports::data_plane::{DataPlane, DataPlaneError};
 
 use super::NAME;
 use super::library::Nccl;
 use crate::cuda::devices;
+
+/// An algorithm reduces tensors where they lie.
+#[derive(Debug, Error)]
+#[error("{name} reduces tensors without copying them, which transport {NAME} does not support yet")]
+struct Scattered {
+    name: String,
+}
 
 /// The back end.
 pub struct NcclBackEnd;
@@ -40,15 +48,13 @@ impl BackEnd for NcclBackEnd {
         Ok(format!("ranks are processes, each with a GPU; {sweeps}"))
     }
 
-    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if let Some(native) = nccl::parse(name).expect("the name was checked") {
             return Ok(DataPlane::Nccl(native));
         }
         let grouping = registry::find(name).ok().and_then(|algorithm| algorithm.grouping());
         if grouping.is_some_and(|it| it.packing == Packing::Scattered) {
-            return Err(format!(
-                "{name} reduces tensors without copying them, which transport {NAME} does not support yet"
-            ));
+            return Err(DataPlaneError::back_end(Scattered { name: name.into() }));
         }
         DataPlane::scheduled(name, NAME, topology)
     }
@@ -97,8 +103,8 @@ mod tests {
         let native = find("nccl-hierarchical").unwrap();
         assert!(native.choices().is_none() && native.grouping().is_none());
         let Err(why) = find("grouped-scattered") else { panic!("it is packed") };
-        assert!(why.contains("which transport nccl does not support yet"), "{why}");
+        assert!(why.to_string().contains("which transport nccl does not support yet"), "{why}");
         let Err(why) = find("mpi-allreduce") else { panic!("it is MPI's") };
-        assert!(why.contains("take transport mpi"), "{why}");
+        assert!(why.to_string().contains("take transport mpi"), "{why}");
     }
 }

@@ -8,6 +8,7 @@ mod table;
 mod turns;
 
 use measure::back_ends;
+use std::error::Error;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use training::back_end::{BackEndRef, MemoryKind, RankKind};
@@ -42,9 +43,9 @@ use results::statistics::Summary;
 use results::units::micros;
 use transports::bench::{Bench, TIMEOUT, Timed, run as run_bench};
 use transports::data_plane::nccl::{ALL_REDUCE, combinations};
-use transports::data_plane::{DataPlane, spelling};
+use transports::data_plane::{DataPlane, DataPlaneError, NameError, spelling};
 use transports::for_dtype;
-use transports::pattern::Pattern;
+use transports::pattern::{Pattern, Uncheckable};
 use transports::threads::is_pinned;
 
 /// Time an allreduce alone over a range of sizes, as nccl-tests does
@@ -309,7 +310,12 @@ impl Request {
     }
 
     /// Why a line cannot be checked, though it is to be.
-    fn unchecked(&self, arguments: &Arguments, dtype: DataType, op: ReduceOp) -> Option<String> {
+    fn unchecked(
+        &self,
+        arguments: &Arguments,
+        dtype: DataType,
+        op: ReduceOp,
+    ) -> Option<Uncheckable> {
         let pattern = Pattern::of(self.topology.ranks(), op, arguments.seed);
         let why = for_dtype!(dtype, T => pattern.unsupported::<T>());
         why.filter(|_| arguments.check > 0)
@@ -367,11 +373,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 fn on_threads(arguments: &Arguments) -> Result<Exit> {
     let mut launch = Launch::now();
-    let topology = topology(arguments, || Topology::uniform(2, 2)).map_err(usage)?;
+    let topology = topology(arguments, || Topology::uniform(2, 2))?;
     let placement = Placement::on_threads(&topology);
     let this = Process { pid: std::process::id(), host: launch.machine.host.clone(), device: None };
     let playing = (topology.ranks(), vec![this; topology.ranks()]);
-    let request = request(arguments, topology, placement, playing).map_err(usage)?;
+    let request = request(arguments, topology, placement, playing)?;
     let mut table = calibrate::Table::new();
     if request.names.iter().any(|name| calibrate::chooses(name)) {
         table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
@@ -402,7 +408,7 @@ fn over_mpi(arguments: &Arguments) -> Result<Exit> {
 fn tables(
     arguments: &Arguments,
     request: &Request,
-    planes: &[Result<DataPlane, String>],
+    planes: &[Result<DataPlane, DataPlaneError>],
     launch: Launch,
     blocks: usize,
     measure: Measure,
@@ -451,12 +457,9 @@ fn append(out: &mut Option<Out>, row: &CollectiveRow) -> Result<()> {
 }
 
 /// The ranks that were asked for.
-fn topology(
-    arguments: &Arguments,
-    otherwise: impl FnOnce() -> Topology,
-) -> Result<Topology, String> {
+fn topology(arguments: &Arguments, otherwise: impl FnOnce() -> Topology) -> Result<Topology> {
     match (&arguments.topology, arguments.ranks) {
-        (Some(text), _) => text.parse::<Topology>().map_err(|error| format!("--topology: {error}")),
+        (Some(text), _) => text.parse().map_err(|error| usage(format!("--topology: {error}"))),
         (None, Some(ranks)) => Ok(Topology::flat(ranks)),
         (None, None) => Ok(otherwise()),
     }
@@ -468,18 +471,22 @@ fn request(
     topology: Topology,
     placement: Placement,
     (ranks_here, processes): (usize, Vec<Process>),
-) -> Result<Request, String> {
+) -> Result<Request> {
     let every = |list: &[String]| list == ["all"];
     let names: Vec<String> = if every(&arguments.algorithm) {
         registry::ALL.iter().map(|entry| entry.name.to_string()).collect()
     } else {
         arguments.algorithm.clone()
     };
-    let mut names = names.iter().map(|name| spelling(name)).collect::<Result<Vec<_>, _>>()?;
+    let mut names = names
+        .iter()
+        .map(|name| spelling(name))
+        .collect::<Result<Vec<_>, NameError>>()
+        .map_err(usage)?;
     if !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty() {
         // It is what is held to them that is asked for, beside the others.
         names.retain(|name| name != ALL_REDUCE);
-        names.extend(combinations(&arguments.nccl_algo, &arguments.nccl_proto)?);
+        names.extend(combinations(&arguments.nccl_algo, &arguments.nccl_proto).map_err(usage)?);
     }
     let stride = match arguments.increment {
         Some(bytes) => Stride::Bytes(bytes),
@@ -495,7 +502,7 @@ fn request(
             .iter()
             .map(|name| parse_dtype(name))
             .collect::<Result<_, UnknownName>>()
-            .map_err(|error| error.to_string())?
+            .map_err(usage)?
     };
     let ops = match every(&arguments.op) {
         true => ReduceOp::ALL.to_vec(),
@@ -504,43 +511,41 @@ fn request(
             .iter()
             .map(|name| parse_op(name))
             .collect::<Result<_, UnknownName>>()
-            .map_err(|error| error.to_string())?,
+            .map_err(usage)?,
     };
     // `all` leaves out what does not exist; whoever names it is told.
     if !every(&arguments.op) && !every(&arguments.datatype) {
         for &dtype in &types {
-            ops.iter()
-                .try_for_each(|&op| check_op(dtype, op))
-                .map_err(|error| error.to_string())?;
+            ops.iter().try_for_each(|&op| check_op(dtype, op)).map_err(usage)?;
         }
     }
     if arguments.iters == 0 || arguments.groups == 0 {
-        return Err("-n and --groups must be at least 1".into());
+        return Err(usage("-n and --groups must be at least 1"));
     }
     let need = (3 * ranks_here as u64).saturating_mul(sizes.to as u64);
     if let Some(has) = memory_bytes("MemAvailable").filter(|&has| has < need) {
-        return Err(format!(
+        return Err(usage(format!(
             "{ranks_here} ranks of {} MB take up to {} MB of memory and {} MB are free; choose a \
              smaller -e",
             sizes.to / 1_000_000,
             need / 1_000_000,
             has / 1_000_000
-        ));
+        )));
     }
-    let (sizes, back_end) = (sizes.checked()?, arguments.back_end());
+    let (sizes, back_end) = (sizes.checked().map_err(usage)?, arguments.back_end());
     types.iter().try_for_each(|&dtype| at_least_one(sizes, dtype))?;
     Ok(Request { names, back_end, topology, placement, processes, sizes, types, ops })
 }
 
 /// Refuses sizes that hold no whole element.
-fn at_least_one(sizes: Sizes, dtype: DataType) -> Result<(), String> {
+fn at_least_one(sizes: Sizes, dtype: DataType) -> Result<()> {
     match sizes.iter().find(|size| (1..dtype.size_bytes()).contains(size)) {
         None => Ok(()),
-        Some(size) => Err(format!(
+        Some(size) => Err(usage(format!(
             "size {size} is smaller than one element of {}; choose -b {} or more",
             dtype.name(),
             dtype.size_bytes()
-        )),
+        ))),
     }
 }
 
@@ -602,7 +607,7 @@ impl Lines<'_> {
     fn print(
         &mut self,
         index: usize,
-        data_plane: &Result<DataPlane, String>,
+        data_plane: &Result<DataPlane, DataPlaneError>,
         measure: Measure,
     ) -> Result<usize> {
         let (arguments, request) = (self.arguments, self.request);
@@ -614,11 +619,11 @@ impl Lines<'_> {
             let unchecked = request.unchecked(arguments, dtype, op);
             let data_plane = match (data_plane, unchecked) {
                 (Err(why), _) => {
-                    self.unsupported(line(true), why.clone())?;
+                    self.unsupported(line(true), why)?;
                     continue;
                 }
                 (_, Some(why)) => {
-                    self.unsupported(line(true), why)?;
+                    self.unsupported(line(true), &why)?;
                     continue;
                 }
                 (Ok(data_plane), None) => data_plane,
@@ -667,9 +672,9 @@ impl Lines<'_> {
         Ok(wrong)
     }
 
-    fn unsupported(&mut self, line: Line, reason: String) -> Result<()> {
+    fn unsupported(&mut self, line: Line, reason: &dyn Error) -> Result<()> {
         println!("# unsupported: {reason}");
-        let row = self.row(line, false, CaseOutcome::Unsupported(reason));
+        let row = self.row(line, false, CaseOutcome::Unsupported(reason.to_string()));
         append(self.out, &row)
     }
 

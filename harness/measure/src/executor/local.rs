@@ -1,7 +1,7 @@
 //! Blocks that this process carries out alone, with all ranks of a case.
 
 use super::{BlockExecutor, BlockRequest, BlockResult, ExecutorError, back_ends_of};
-use crate::plan::{Placement, Plan};
+use crate::plan::{Placement, Plan, UnsupportedCase};
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, LocalRanks, RankKind, Shares};
 use training::engine::RankMemory;
@@ -41,7 +41,7 @@ impl Local {
                 let planned = &mut plan.cases[index];
                 planned.placement = Placement { members: Vec::new(), emulated, oversubscribed };
                 if let Err(why) = room {
-                    planned.data_plane = Err(why.source.to_string());
+                    planned.data_plane = Err(UnsupportedCase::Room(why));
                 }
             }
             local.open.push((back_end, ranks));

@@ -15,7 +15,7 @@ use super::links;
 use super::preflight::{Facts, problems};
 use super::{BlockExecutor, BlockRequest, BlockResult, ExecutorError, Local, back_ends_of};
 use crate::back_ends::has_processes;
-use crate::plan::{Plan, Planned};
+use crate::plan::{Plan, Planned, UnsupportedCase};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{self, DetectorError, FailureDetector, Limits};
 use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
@@ -123,8 +123,8 @@ impl Processes {
         let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
         for reported in self.share(own)? {
             for (planned, why) in plan.cases.iter_mut().zip(reported) {
-                if let Some(why) = why.filter(|_| planned.data_plane.is_ok()) {
-                    planned.data_plane = Err(why);
+                if let Some(reason) = why.filter(|_| planned.data_plane.is_ok()) {
+                    planned.data_plane = Err(UnsupportedCase::Refused { reason });
                 }
             }
         }

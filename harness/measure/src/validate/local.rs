@@ -7,6 +7,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use algorithms::algorithm::Unsupported;
 use algorithms::registry;
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::rounds::simulate;
@@ -70,7 +71,7 @@ pub struct Validation {
     /// By the calibration, in words.
     pub calibrated: Vec<String>,
     /// Algorithms without a schedule here, and why.
-    pub left_out: Vec<(String, String)>,
+    pub left_out: Vec<(String, Unsupported)>,
 }
 
 /// One algorithm at one size.

@@ -15,7 +15,7 @@ use training::back_end::{BackEnd, LocalRanks, RankKind, Shares};
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::outcome::{BackEndError, EngineError, Outcome};
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, DataPlaneError};
 use transports::transport::{
     Collective, MessageChannel, NonblockingBarrier, Transport, TransportError,
 };
@@ -38,9 +38,10 @@ impl BackEnd for Loopback {
         Ok("one rank, which talks to itself".into())
     }
 
-    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if topology.ranks() > 1 {
-            return Err(format!("back end loopback has one rank, not {}", topology.ranks()));
+            let reason = format!("back end loopback has one rank, not {}", topology.ranks());
+            return Err(DataPlaneError::back_end(reason));
         }
         DataPlane::scheduled(name, self.name(), topology)
     }

@@ -4,7 +4,7 @@
 use algorithms::topology::Rank;
 use algorithms::topology::Topology;
 use results::provenance::Launch;
-use transports::data_plane::{DataPlane, MPI_ALLREDUCE};
+use transports::data_plane::{DataPlane, DataPlaneError, MPI_ALLREDUCE};
 #[cfg(feature = "mpi")]
 use transports::mpi::{self, Connected};
 #[cfg(feature = "mpi")]
@@ -44,7 +44,7 @@ impl BackEnd for Mpi {
         Err("built without MPI; needs mpicc, libclang and --features mpi".into())
     }
 
-    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, String> {
+    fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if name == MPI_ALLREDUCE {
             Ok(DataPlane::Vendor)
         } else {

@@ -2,7 +2,7 @@
 
 use std::{env, fmt};
 
-use crate::transport::NCCL as NAME;
+use thiserror::Error;
 
 /// `ncclAllReduce`, as configurations and CSV files call it.
 pub const ALL_REDUCE: &str = "nccl-allreduce";
@@ -15,6 +15,31 @@ const ALGORITHMS: [&str; 6] = ["Ring", "Tree", "CollNetDirect", "CollNetChain", 
 
 /// What `NCCL_PROTO` can say.
 const PROTOCOLS: [&str; 3] = ["Simple", "LL", "LL128"];
+
+/// A name that begins as one of NCCL's own ways, and is none.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// NCCL knows no such algorithm or protocol, or the name has several.
+    #[error(
+        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), and not \"{part}\"",
+        ALGORITHMS.join(", "),
+        PROTOCOLS.join(", ")
+    )]
+    Tuning {
+        /// The part of the name.
+        part: String,
+    },
+    /// It stands inside another name, or something follows it.
+    #[error(
+        "\"{name}\" is unknown: NCCL's own runs inside nothing, and {HIERARCHICAL} takes nothing after it; write \
+         {HIERARCHICAL}, or {ALL_REDUCE} with an algorithm and a protocol of NCCL, as in {ALL_REDUCE}:Ring:LL"
+    )]
+    Nested {
+        /// The name.
+        name: String,
+    },
+}
 
 /// Who combines gradients, if it is NCCL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +93,7 @@ impl Tuning {
         done
     }
 
-    fn parse<'p>(parts: impl Iterator<Item = &'p str>) -> Result<Tuning, String> {
+    fn parse<'p>(parts: impl Iterator<Item = &'p str>) -> Result<Tuning, NameError> {
         let mut tuning = Tuning::default();
         for part in parts {
             let one_of = |all: &[&'static str]| {
@@ -77,14 +102,7 @@ impl Tuning {
             match (one_of(&ALGORITHMS), one_of(&PROTOCOLS)) {
                 (Some(found), _) if tuning.algorithm.is_none() => tuning.algorithm = Some(found),
                 (_, Some(found)) if tuning.protocol.is_none() => tuning.protocol = Some(found),
-                _ => {
-                    return Err(format!(
-                        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), and not \
-                         \"{part}\"",
-                        ALGORITHMS.join(", "),
-                        PROTOCOLS.join(", ")
-                    ));
-                }
+                _ => return Err(NameError::Tuning { part: part.into() }),
             }
         }
         Ok(tuning)
@@ -107,17 +125,13 @@ impl fmt::Display for Native {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn parse(name: &str) -> Result<Option<Native>, String> {
+pub fn parse(name: &str) -> Result<Option<Native>, NameError> {
     let mut parts = name.split(':');
     let is_ours = |part: &str| part == ALL_REDUCE || part == HIERARCHICAL;
     match parts.next() {
         Some(ALL_REDUCE) => Tuning::parse(parts).map(|tuning| Some(Native::AllReduce(tuning))),
         Some(HIERARCHICAL) if parts.next().is_none() => Ok(Some(Native::Hierarchical)),
-        _ if name.split(':').any(is_ours) => Err(format!(
-            "\"{name}\" is unknown: NCCL's own runs inside nothing, and {HIERARCHICAL} takes nothing after \
-             it; write {HIERARCHICAL}, or {ALL_REDUCE} with an algorithm and a protocol of NCCL, as in \
-             {ALL_REDUCE}:Ring:LL"
-        )),
+        _ if name.split(':').any(is_ours) => Err(NameError::Nested { name: name.into() }),
         _ => Ok(None),
     }
 }
@@ -126,7 +140,7 @@ pub fn parse(name: &str) -> Result<Option<Native>, String> {
 ///
 /// # Errors
 /// What NCCL does not know.
-pub fn combinations(algorithms: &[String], protocols: &[String]) -> Result<Vec<String>, String> {
+pub fn combinations(algorithms: &[String], protocols: &[String]) -> Result<Vec<String>, NameError> {
     let or_any = |list: &[String]| {
         if list.is_empty() {
             vec![String::new()]
@@ -139,14 +153,6 @@ pub fn combinations(algorithms: &[String], protocols: &[String]) -> Result<Vec<S
         protocols.iter().map(move |protocol| format!("{ALL_REDUCE}{algorithm}{protocol}"))
     });
     pairs.map(|name| Ok(parse(&name)?.map_or(name, |native| native.to_string()))).collect()
-}
-
-/// What is said of NCCL's own ways on another transport.
-pub fn elsewhere(name: &str, transport: &str) -> String {
-    format!(
-        "{name} is NCCL's own, which transport {transport} does not have; take transport {NAME}, or an algorithm \
-         of ours"
-    )
 }
 
 #[cfg(test)]
@@ -162,10 +168,18 @@ mod tests {
         assert_eq!(spelt("nccl-hierarchical"), HIERARCHICAL);
         assert_eq!(parse("hierarchical:ring"), Ok(None));
         for name in ["grouped:nccl-allreduce", "nccl-hierarchical:ring"] {
-            assert!(parse(name).unwrap_err().contains("as in nccl-allreduce:Ring:LL"), "{name}");
+            assert!(
+                parse(name).unwrap_err().to_string().contains("as in nccl-allreduce:Ring:LL"),
+                "{name}"
+            );
         }
         for name in ["nccl-allreduce:ring:tree", "nccl-allreduce:PAT", "nccl-allreduce:LL:LL"] {
-            assert!(parse(name).unwrap_err().contains("takes one algorithm of NCCL (Ring, Tree,"));
+            assert!(
+                parse(name)
+                    .unwrap_err()
+                    .to_string()
+                    .contains("takes one algorithm of NCCL (Ring, Tree,")
+            );
         }
     }
 
@@ -177,6 +191,11 @@ mod tests {
         let expected = ["Ring:LL", "Ring:Simple", "Tree:LL", "Tree:Simple"];
         assert_eq!(names, expected.map(|rest| format!("nccl-allreduce:{rest}")));
         assert_eq!(combinations(&[], &list(&["LL"])).unwrap(), ["nccl-allreduce:LL"]);
-        assert!(combinations(&list(&["rign"]), &[]).unwrap_err().ends_with("and not \"rign\""));
+        assert!(
+            combinations(&list(&["rign"]), &[])
+                .unwrap_err()
+                .to_string()
+                .ends_with("and not \"rign\"")
+        );
     }
 }

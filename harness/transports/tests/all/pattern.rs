@@ -103,7 +103,8 @@ fn factors_that_leave_the_range_of_a_type_are_refused() {
     }
     for (prescale, postscale) in [(1e-5, 1e5), (100.0, 1.0), (1.0, 100.0), (1.0, 1e-6)] {
         let why = pattern(prescale, postscale).unsupported::<f16>().unwrap();
-        assert!(why.contains("which f16 does not hold; use factors nearer to 1"), "{why}");
+        let text = why.to_string();
+        assert!(text.contains("which f16 does not hold; use factors nearer to 1"), "{text}");
         assert_eq!(pattern(prescale, postscale).unsupported::<bf16>(), None);
         let cast = Pattern { wire: Some(DataType::F16), ..pattern(prescale, postscale) };
         assert_eq!(cast.unsupported::<f32>(), Some(why));

@@ -47,7 +47,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     }
     let mut launch = Launch::now();
     let devices = streams.devices().len();
-    let topology = topology(arguments, || Topology::uniform(1, devices.max(2))).map_err(usage)?;
+    let topology = topology(arguments, || Topology::uniform(1, devices.max(2)))?;
     let (ranks, nodes) = (topology.ranks(), topology.nodes());
     let mut ranks_on = Ranks::new(streams, ranks)?;
     ranks_on.graphs = arguments.graph;
@@ -63,7 +63,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
         driver.as_deref().unwrap_or("emulated: no GPU has any part in this, and nothing is timed")
     );
     // The host's memory holds none of the buffers.
-    let request = request(arguments, topology, placement, (0, processes)).map_err(usage)?;
+    let request = request(arguments, topology, placement, (0, processes))?;
     let plane = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(plane).collect();
     launch.inventory = driver.is_some().then(inventory::before);

@@ -27,8 +27,8 @@ use gpu::nccl::rendezvous::{Control, meet};
 use gpu::nccl::started::Started;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::{Native, Tuning};
+use transports::data_plane::{DataPlane, DataPlaneError};
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let nccl = Nccl::open().map_err(usage)?;
@@ -99,7 +99,7 @@ impl Job<'_> {
     fn request(&self, control: &Control, assignments: &[Assignment]) -> Result<Request> {
         let nodes = nodes(&control.facts);
         let sizes: Vec<usize> = nodes.iter().map(|node| node.ranks.len()).collect();
-        let topology = topology(self.arguments, || Topology::new(&sizes)).map_err(usage)?;
+        let topology = topology(self.arguments, || Topology::new(&sizes))?;
         if topology.ranks() != control.ranks() {
             return Err(usage(format!(
                 "{topology} are {} ranks, and {} processes were started: every one of them is a rank; start \
@@ -117,7 +117,7 @@ impl Job<'_> {
         let processes = control.facts.iter().zip(assignments).map(process).collect();
         let placement = Placement { oversubscribed, ..placement };
         // The host's memory holds none of the buffers.
-        request(self.arguments, topology, placement, (0, processes)).map_err(usage)
+        request(self.arguments, topology, placement, (0, processes))
     }
 
     /// Every line of every data plane, as rank 0 learns of it.
@@ -125,7 +125,7 @@ impl Job<'_> {
         &self,
         (driver, ordinal): (Driver, usize),
         request: &Request,
-        planes: &[Result<DataPlane, String>],
+        planes: &[Result<DataPlane, DataPlaneError>],
         control: &mut Control,
     ) -> Result<Measured> {
         // If anything goes wrong it is left as it is: whoever frees memory of a GPU waits for what is on it.
@@ -168,7 +168,7 @@ impl Job<'_> {
     fn check_room(
         &self,
         request: &Request,
-        planes: &[Result<DataPlane, String>],
+        planes: &[Result<DataPlane, DataPlaneError>],
         player: &mut Player<Driver>,
         all: &mut BTreeMap<usize, DeviceAllReduce>,
     ) -> Result<(), NcclError> {

@@ -39,12 +39,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let launch = Launch::now();
     let hosts = processes(&world, &launch.machine.host)?;
     let nodes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
-    let topology = topology(arguments, || Topology::new(&nodes)).map_err(usage)?;
+    let topology = topology(arguments, || Topology::new(&nodes))?;
     let placement = Placement::among(world.nodes(), &topology).map_err(usage)?;
     let here = world.nodes().iter().find(|node| node.ranks.contains(&world.rank()));
     let ranks_here = here.map_or(0, |node| node.ranks.len());
     let playing = placement.members.iter().map(|&member| hosts[member].clone()).collect();
-    let request = request(arguments, topology, placement, (ranks_here, playing)).map_err(usage)?;
+    let request = request(arguments, topology, placement, (ranks_here, playing))?;
     let find = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
     let members = &request.placement.members;

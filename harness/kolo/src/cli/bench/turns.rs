@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::{Arguments, Line, Request};
 use transports::bench::{Bench, Timed};
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, DataPlaneError};
 
 /// Repetitions are cut into so many blocks.
 const BLOCKS: usize = 10;
@@ -25,7 +25,7 @@ pub fn blocks(arguments: &Arguments) -> usize {
 pub fn measure(
     arguments: &Arguments,
     request: &Request,
-    planes: &[Result<DataPlane, String>],
+    planes: &[Result<DataPlane, DataPlaneError>],
     together: &mut dyn FnMut(usize, &Bench) -> Result<Timed>,
 ) -> Result<Measured> {
     let mut measured = Measured::new();
