@@ -128,22 +128,43 @@ pub fn cycle_time(ms: f64) -> Duration {
     Duration::from_micros((ms * 1e3) as u64)
 }
 
-/// A number from 0 to `most`; the error says that it was expected.
+/// What a text should have been.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum ValueError {
+    /// A number of a range.
+    #[error("expected a number from 0 to {most}")]
+    Number {
+        /// The largest.
+        most: f64,
+    },
+    /// A whole number of a range.
+    #[error("expected a whole number from 0 to {most}")]
+    WholeNumber {
+        /// The largest.
+        most: usize,
+    },
+    /// The name of a file.
+    #[error("expected the name of a file")]
+    FileName,
+}
+
+/// A number from 0 to `most`.
 ///
 /// # Errors
 /// When the text is no number from 0 to `most`.
-pub fn number(text: &str, most: f64) -> Result<f64, String> {
+pub fn number(text: &str, most: f64) -> Result<f64, ValueError> {
     let number = text.trim().parse().ok().filter(|number| (0.0..=most).contains(number));
-    number.ok_or_else(|| format!("expected a number from 0 to {most}"))
+    number.ok_or(ValueError::Number { most })
 }
 
-/// A whole number from 0 to `most`; the error says that it was expected.
+/// A whole number from 0 to `most`.
 ///
 /// # Errors
 /// When the text is no whole number from 0 to `most`.
-pub fn whole_number(text: &str, most: usize) -> Result<usize, String> {
+pub fn whole_number(text: &str, most: usize) -> Result<usize, ValueError> {
     let number = text.trim().parse().ok().filter(|&number| number <= most);
-    number.ok_or_else(|| format!("expected a whole number from 0 to {most}"))
+    number.ok_or(ValueError::WholeNumber { most })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::back_ends;
 use crate::config::Config;
 use crate::environment::{
     Environment, MOST_CACHE_CAPACITY, MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES, Setting,
-    number, whole_number,
+    ValueError, number, whole_number,
 };
 use results::units::MIB;
 use transports::data_plane::nccl;
@@ -40,15 +40,15 @@ pub struct Options {
     pub cache_capacity: Option<usize>,
 }
 
-fn threshold_mib(text: &str) -> Result<f64, String> {
+fn threshold_mib(text: &str) -> Result<f64, ValueError> {
     number(text, MOST_FUSION_THRESHOLD_BYTES as f64 / MIB)
 }
 
-fn cycle_time_ms(text: &str) -> Result<f64, String> {
+fn cycle_time_ms(text: &str) -> Result<f64, ValueError> {
     number(text, MOST_CYCLE_TIME_MS)
 }
 
-fn cache_capacity(text: &str) -> Result<usize, String> {
+fn cache_capacity(text: &str) -> Result<usize, ValueError> {
     whole_number(text, MOST_CACHE_CAPACITY)
 }
 

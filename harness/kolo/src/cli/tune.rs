@@ -12,7 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, configuration, not_for, plot, sizes, usage};
 use measure::config::MOST_STEP_MS;
-use measure::environment::{Environment, number};
+use measure::environment::{Environment, ValueError, number};
 use measure::executor;
 use request::Request;
 use results::config_kind::ConfigKind;
@@ -257,7 +257,7 @@ fn progress() -> ProgressBar {
 }
 
 /// Length of a part of a step.
-fn step_ms(text: &str) -> Result<f64, String> {
+fn step_ms(text: &str) -> Result<f64, ValueError> {
     number(text, MOST_STEP_MS)
 }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::variables::{OF_THE_BUILD, Usage, VARIABLES, Variable};
 use super::{
-    EnvironmentError, EnvironmentRow, MOST_CYCLE_TIME_MS, PREFIX, Setting, cycle_time, number,
-    whole_number,
+    EnvironmentError, EnvironmentRow, MOST_CYCLE_TIME_MS, PREFIX, Setting, ValueError, cycle_time,
+    number, whole_number,
 };
 use results::names::nearest;
 
@@ -32,7 +32,7 @@ impl Reader<'_> {
     fn read<T>(
         &mut self,
         name: &str,
-        parse: impl Fn(&str) -> Result<T, String>,
+        parse: impl Fn(&str) -> Result<T, ValueError>,
         show: impl Fn(&T) -> String,
     ) -> Result<Setting<T>, EnvironmentError> {
         let variable = find(name).expect("a variable that is read has a line in the table");
@@ -41,7 +41,7 @@ impl Reader<'_> {
             parse(text.unwrap_or(variable.default)).map_err(|expected| EnvironmentError {
                 name: variable.name,
                 found: text.unwrap_or_default().into(),
-                expected: with_unit(&expected, variable),
+                expected: with_unit(&expected.to_string(), variable),
                 otherwise: match variable.default {
                     "" => "to do without it".into(),
                     default => format!("for the default, {}", with_unit(default, variable)),
@@ -100,7 +100,7 @@ impl Reader<'_> {
     pub fn timeline(&mut self, name: &str) -> Result<Setting<Option<PathBuf>>, EnvironmentError> {
         let is_set = self.text(name).is_some();
         let parse = |text: &str| match text {
-            "" if is_set => Err("expected the name of a file".into()),
+            "" if is_set => Err(ValueError::FileName),
             "" => Ok(None),
             file => Ok(Some(PathBuf::from(file))),
         };
