@@ -1,5 +1,7 @@
 //! How this process was started: alone, or by a launcher as one of several.
 
+use thiserror::Error;
+
 /// What a launcher told this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Launched {
@@ -9,6 +11,21 @@ pub struct Launched {
     pub tasks: usize,
     /// The variable that says how many.
     pub by: &'static str,
+}
+
+/// Launcher and MPI library count different numbers of processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{by} says that {tasks} processes were started, and MPI sees {ranks}: launcher and MPI library do not speak the \
+     same protocol; with Open MPI try srun --mpi=pmix, with MPICH srun --mpi=pmi2, or the library's own mpirun"
+)]
+pub struct Contradiction {
+    /// The launcher's variable.
+    pub by: &'static str,
+    /// How many the launcher started.
+    pub tasks: usize,
+    /// How many MPI sees.
+    pub ranks: usize,
 }
 
 /// Rank and number of processes, as launchers tell them: those that are most sure first. Under `mpirun`
@@ -47,15 +64,9 @@ impl Launched {
     }
 
     /// Why `ranks`, as MPI counts them, cannot be what was started, if so.
-    pub fn contradicts(&self, ranks: usize) -> Option<String> {
+    pub fn contradicts(&self, ranks: usize) -> Option<Contradiction> {
         let Launched { tasks, by, .. } = *self;
-        (tasks != ranks).then(|| {
-            format!(
-                "{by} says that {tasks} processes were started, and MPI sees {ranks}: launcher and \
-                 MPI library do not speak the same protocol; with Open MPI try srun --mpi=pmix, with \
-                 MPICH srun --mpi=pmi2, or the library's own mpirun"
-            )
-        })
+        (tasks != ranks).then_some(Contradiction { by, tasks, ranks })
     }
 }
 
@@ -85,6 +96,7 @@ mod tests {
         let launched = find(&under_mpirun).unwrap();
         assert_eq!((launched.rank, launched.tasks), (2, 8));
         assert_eq!(launched.contradicts(8), None);
-        assert!(launched.contradicts(1).unwrap().starts_with("OMPI_COMM_WORLD_SIZE says that 8"));
+        let contradiction = launched.contradicts(1).unwrap().to_string();
+        assert!(contradiction.starts_with("OMPI_COMM_WORLD_SIZE says that 8"), "{contradiction}");
     }
 }

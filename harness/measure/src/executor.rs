@@ -1,5 +1,6 @@
 //! Executes the blocks of a sweep: in this process, or together with all processes of an MPI job.
 
+mod error;
 #[cfg(feature = "mpi")]
 mod links;
 mod local;
@@ -8,17 +9,16 @@ mod preflight;
 #[cfg(feature = "mpi")]
 mod processes;
 
-use thiserror::Error;
-
+pub use error::{BuiltWithoutMpi, ExecutorError};
 pub use local::Local;
 
-use crate::back_ends::{self, has_processes};
+use crate::back_ends::has_processes;
 use crate::plan::Plan;
 use cluster::launch::Launched;
 use results::journal::Journal;
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, RankKind};
-use training::outcome::Outcome;
+use training::outcome::{EngineError, Outcome};
 use training::timeline::record::Record;
 
 /// One block of one case.
@@ -32,8 +32,8 @@ pub struct BlockRequest {
 
 /// How a block ended.
 pub struct BlockResult {
-    /// What the ranks saw, or what went wrong, in words.
-    pub outcome: Result<Outcome, String>,
+    /// What the ranks saw, or what went wrong.
+    pub outcome: Result<Outcome, EngineError>,
     /// What each rank recorded, if a timeline is asked for.
     pub records: Option<Vec<Vec<Record>>>,
 }
@@ -49,11 +49,6 @@ pub trait BlockExecutor {
     }
 }
 
-/// Why a sweep cannot begin with these processes.
-#[derive(Debug, Error)]
-#[error("{0}")]
-pub struct ExecutorError(String);
-
 /// Makes the executor of a plan's blocks, and gives cases whose ranks are processes their processes. Returns none in
 /// a process that only followed rank 0, once the sweep is over. A failed check of the processes ends the sweep;
 /// with `forced` it is recorded in `launch`, as what the processes are is in any case.
@@ -68,11 +63,9 @@ pub fn assemble(
     let launched = Launched::here().filter(|launched| launched.tasks > 1);
     let needs_processes = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     match launched {
-        Some(Launched { tasks, .. }) if !needs_processes => Err(ExecutorError(format!(
-            "started as {tasks} processes, and no case runs over MPI; start it once, or add \
-             --transport {}",
-            back_ends::default_of_processes()
-        ))),
+        Some(Launched { tasks, .. }) if !needs_processes => {
+            Err(ExecutorError::SeveralProcesses { tasks })
+        }
         // Who follows rank 0 needs none.
         Some(Launched { rank: 1.., .. }) => join(Local::default(), plan, launch, forced),
         _ => {
@@ -104,12 +97,10 @@ fn join(
     _: &mut Launch,
     _: bool,
 ) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
-    let reason = "this program was built without MPI, over which ranks that are processes negotiate; build it \
-                  with --features mpi";
     if plan.cases.iter().all(|planned| has_processes(planned.case.transport)) {
-        return Err(ExecutorError(reason.into()));
+        return Err(BuiltWithoutMpi.into());
     }
-    plan.place(Err(reason));
+    plan.place(Err(BuiltWithoutMpi));
     Ok(Some(Box::new(local)))
 }
 
@@ -121,19 +112,18 @@ fn join(
     forced: bool,
 ) -> Result<Option<Box<dyn BlockExecutor>>, ExecutorError> {
     use transports::mpi::World;
-    let refuse = |error: &dyn ToString| ExecutorError(error.to_string());
-    let world = World::join().map_err(|error| refuse(&error))?;
+    let world = World::join()?;
     let ranks = world.comm().ranks();
     if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(ranks)) {
-        return Err(ExecutorError(problem));
+        return Err(problem.into());
     }
     plan.place(Ok(world.nodes()));
-    let mut processes = processes::Processes::new(world, local).map_err(|error| refuse(&error))?;
+    let mut processes = processes::Processes::new(world, local)?;
     let ready = processes
         .agree_on(plan)
         .and_then(|()| processes.join_back_ends(plan, launch))
         .and_then(|()| processes.look_around(launch, forced))
-        .and_then(|()| processes.watch(plan).map_err(|error| refuse(&error)));
+        .and_then(|()| Ok(processes.watch(plan)?));
     if let Err(error) = ready {
         // All come to the same end, and rank 0 tells it.
         return if processes.leads() { Err(error) } else { Ok(None) };
@@ -141,6 +131,6 @@ fn join(
     if processes.leads() {
         return Ok(Some(Box::new(processes)));
     }
-    processes.follow(plan).map_err(|error| refuse(&error))?;
+    processes.follow(plan)?;
     Ok(None)
 }

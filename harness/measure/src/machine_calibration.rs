@@ -14,6 +14,7 @@ pub mod patterns;
 #[cfg(feature = "mpi")]
 mod processes;
 pub mod runner;
+mod runner_error;
 pub mod skew;
 pub mod write;
 

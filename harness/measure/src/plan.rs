@@ -19,6 +19,7 @@ use crate::back_ends::has_processes;
 use crate::block::{Context, Schedules};
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
+use crate::executor::BuiltWithoutMpi;
 use cluster::nodes::{EMULATED, Node, TooFewProcesses, cast};
 use results::provenance::{Launch, Subject, cores};
 use results::row::{self, Key, Run, StepSetting, Training, Tuning};
@@ -165,10 +166,10 @@ impl Plan {
 
     /// Gives cases over MPI and NCCL their processes; those for which there are too few are left, and so are all
     /// if there is no MPI, for that reason.
-    pub fn place(&mut self, nodes: Result<&[Node], &str>) {
+    pub fn place(&mut self, nodes: Result<&[Node], BuiltWithoutMpi>) {
         for planned in self.cases.iter_mut().filter(|planned| has_processes(planned.case.transport))
         {
-            let placed = nodes.map_err(str::to_string).and_then(|nodes| {
+            let placed = nodes.map_err(|error| error.to_string()).and_then(|nodes| {
                 Placement::among(nodes, &planned.case.topology).map_err(|error| error.to_string())
             });
             match placed {

@@ -149,7 +149,7 @@ impl Sweep<'_> {
             }
             let outcome = match outcome {
                 Ok(outcome) => outcome,
-                Err(reason) => return self.give_up(index, reason, StepRow::failed),
+                Err(error) => return self.give_up(index, error.to_string(), StepRow::failed),
             };
             let position = Position { block, order, launch: self.launch };
             let measured = block_of(&self.plan.context(planned), position, &outcome);

@@ -68,8 +68,8 @@ pub trait BackEnd: Send + Sync {
     /// What there is of it here, in words.
     ///
     /// # Errors
-    /// Why it is not available, and what to do.
-    fn availability(&self) -> Result<String, String>;
+    /// When it is not available: why, and what to do.
+    fn availability(&self) -> Result<String, BackEndError>;
 
     /// The data plane of that name in a world: one of our algorithms, or the library's own.
     ///
@@ -101,12 +101,12 @@ pub trait BackEnd: Send + Sync {
     /// Data planes that Horovod would choose among here, with `HOROVOD_HIERARCHICAL_ALLREDUCE` on, off or not set.
     ///
     /// # Errors
-    /// Why Horovod has none.
+    /// When Horovod has none.
     fn horovod_planes(
         &self,
         hierarchical: Option<bool>,
         is_one_node: bool,
-    ) -> Result<Vec<&'static str>, String> {
+    ) -> Result<Vec<&'static str>, BackEndError> {
         Ok(match hierarchical {
             Some(true) => vec!["hierarchical"],
             Some(false) => vec!["ring"],
@@ -125,15 +125,15 @@ pub trait BackEnd: Send + Sync {
     /// Takes what the rank that this process is needs, together with all other processes.
     ///
     /// # Errors
-    /// Why some process cannot have it, the same on all; always where ranks are not processes.
+    /// When some process cannot have it, with the same reason on all; always where ranks are not processes.
     #[cfg(feature = "mpi")]
     fn join(
         &self,
         _: &mut dyn Exchange,
         _: std::time::Duration,
         _: &mut Launch,
-    ) -> Result<Box<dyn ProcessRank>, String> {
-        Err(format!("ranks of back end {} are no processes", self.name()))
+    ) -> Result<Box<dyn ProcessRank>, BackEndError> {
+        Err(BackEndError::new(self.name(), NoProcessRank { back_end: self.name() }))
     }
 }
 
@@ -161,6 +161,15 @@ impl Eq for dyn BackEnd {}
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its ranks are processes; start several with a launcher")]
 pub struct NoLocalRanks;
+
+/// Why a back end whose ranks are in one process makes none of this process.
+#[cfg(feature = "mpi")]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("ranks of back end {back_end} are no processes")]
+pub struct NoProcessRank {
+    /// The back end.
+    pub back_end: &'static str,
+}
 
 /// All ranks of a job, in this process.
 pub trait LocalRanks {

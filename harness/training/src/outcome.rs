@@ -100,7 +100,8 @@ impl Outcome {
 }
 
 /// An error of what a back end works with: a driver, a device, a library.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Error)]
+#[error("{what}: {source}")]
 pub struct BackEndError {
     /// What refuses, as in `device`.
     pub what: &'static str,
@@ -118,12 +119,6 @@ impl BackEndError {
     }
 }
 
-impl std::fmt::Display for BackEndError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.what, self.source)
-    }
-}
-
 impl PartialEq for BackEndError {
     fn eq(&self, other: &BackEndError) -> bool {
         self.to_string() == other.to_string()
@@ -131,8 +126,6 @@ impl PartialEq for BackEndError {
 }
 
 impl Eq for BackEndError {}
-
-impl std::error::Error for BackEndError {}
 
 /// Why a job ended early.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -1,6 +1,8 @@
 //! Settings that may be chosen: a grid with Horovod's defaults and first points in it.
 
+use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -116,7 +118,7 @@ impl fmt::Display for Switch {
 }
 
 /// Why fixed settings contradict each other.
-#[derive(Clone, Debug, PartialEq, Error)]
+#[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum PinsError {
     /// They exclude the settings to compare with.
@@ -149,11 +151,8 @@ pub enum PinsError {
     #[error(transparent)]
     Transport(#[from] UnknownName),
     /// The back end has no hierarchical allreduce.
-    #[error("{reason}")]
-    Hierarchical {
-        /// What the back end says.
-        reason: String,
-    },
+    #[error(transparent)]
+    Hierarchical(Arc<dyn Error + Send + Sync>),
 }
 
 /// What is varied for gradients of so many bytes.
@@ -193,7 +192,7 @@ pub fn axes(
     let hierarchical = pins.hierarchical.map(|switch| switch == Switch::On);
     let algorithms = back_end
         .horovod_planes(hierarchical, topology.starts_with("1x"))
-        .map_err(|reason| PinsError::Hierarchical { reason })?;
+        .map_err(|refused| PinsError::Hierarchical(refused.source))?;
     let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
     Ok(Axes {
         transport: vec![transport.into()],

@@ -18,7 +18,7 @@ use results::provenance::Launch;
 use results::record::Store;
 use results::row::{StepRow, StepSetting};
 use results::statistics::median;
-use training::outcome::Outcome;
+use training::outcome::{EngineError, Outcome};
 
 /// What one block of one setting brought.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,11 +36,8 @@ pub struct Observed {
 #[non_exhaustive]
 pub enum BlockError {
     /// It could not be run.
-    #[error("{reason}")]
-    Failed {
-        /// What the executor of blocks says.
-        reason: String,
-    },
+    #[error(transparent)]
+    Failed(#[from] EngineError),
     /// Reduced data differ from the exact result.
     #[error("{elements} elements of the result are wrong")]
     Wrong {
@@ -159,7 +156,7 @@ impl Surface for Measured<'_, '_> {
             executor.run(all, BlockRequest { index: self.grid.index(setting), seed });
         let outcome = match outcome {
             Ok(outcome) => outcome,
-            Err(reason) => return Ok(Err(BlockError::Failed { reason })),
+            Err(error) => return Ok(Err(error.into())),
         };
         let context = plan.context(planned);
         let position = Position { block: number, order: *blocks, launch: launches.len() };

@@ -28,8 +28,8 @@ impl BackEnd for Cuda {
         MemoryKind::Device
     }
 
-    fn availability(&self) -> Result<String, String> {
-        let found = devices::find().map_err(|why| why.to_string())?;
+    fn availability(&self) -> Result<String, BackEndError> {
+        let found = devices::find().map_err(error)?;
         Ok(format!("ranks are streams of one process on {} GPU(s)", found.devices.len()))
     }
 

@@ -37,9 +37,9 @@ impl BackEnd for NcclBackEnd {
         MemoryKind::Device
     }
 
-    fn availability(&self) -> Result<String, String> {
-        Nccl::open().map_err(|why| why.to_string())?;
-        devices::find().map_err(|why| why.to_string())?;
+    fn availability(&self) -> Result<String, BackEndError> {
+        Nccl::open().map_err(error)?;
+        devices::find().map_err(error)?;
         let sweeps = if cfg!(feature = "mpi") {
             "sweep and tune negotiate over MPI"
         } else {
@@ -67,7 +67,7 @@ impl BackEnd for NcclBackEnd {
         &self,
         hierarchical: Option<bool>,
         is_one_node: bool,
-    ) -> Result<Vec<&'static str>, String> {
+    ) -> Result<Vec<&'static str>, BackEndError> {
         Ok(match hierarchical {
             Some(true) => vec![HIERARCHICAL],
             Some(false) => vec![ALL_REDUCE],
@@ -77,7 +77,7 @@ impl BackEnd for NcclBackEnd {
     }
 
     fn open(&self, _: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError> {
-        Err(BackEndError::new("NCCL", NoLocalRanks))
+        Err(error(NoLocalRanks))
     }
 
     #[cfg(feature = "mpi")]
@@ -86,10 +86,14 @@ impl BackEnd for NcclBackEnd {
         processes: &mut dyn training::back_end::Exchange,
         timeout: std::time::Duration,
         launch: &mut Launch,
-    ) -> Result<Box<dyn training::back_end::ProcessRank>, String> {
-        let rank = super::process_rank::GpuRank::join(processes, timeout, launch)?;
-        Ok(Box::new(rank))
+    ) -> Result<Box<dyn training::back_end::ProcessRank>, BackEndError> {
+        let rank = super::process_rank::GpuRank::join(processes, timeout, launch);
+        Ok(Box::new(rank.map_err(error)?))
     }
+}
+
+fn error(error: impl std::error::Error + Send + Sync + 'static) -> BackEndError {
+    BackEndError::new("NCCL", error)
 }
 
 #[cfg(test)]

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use algorithms::topology::Rank;
 use results::provenance::Launch;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
 use training::back_end::{Exchange, ProcessRank};
 use training::engine::RankMemory;
 use training::job::Job;
@@ -15,11 +16,11 @@ use training::outcome::{EngineError, RankLog};
 use transports::data_plane::DataPlane;
 use transports::data_plane::nccl::{Native, Tuning};
 use transports::mpi::Connected;
-use transports::transport::Connections;
+use transports::transport::{Connections, TransportError};
 
 use super::NcclError;
 use super::allreduce::DeviceAllReduce;
-use super::assignment::{Assignment, assign, in_provenance};
+use super::assignment::{Assignment, AssignmentError, assign, in_provenance};
 use super::comm::Communicator;
 use super::facts::Facts;
 use super::library::{ID_BYTES, Nccl, UniqueId};
@@ -27,6 +28,36 @@ use super::preflight::wrong;
 use crate::cuda::driver::Driver;
 use crate::cuda::{devices, inventory};
 use crate::trainer::{self, Devices};
+
+/// Why processes cannot have their GPUs.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum JoinError {
+    /// They do not hear of each other.
+    #[error(transparent)]
+    Exchange(#[from] TransportError),
+    /// There are too few GPUs.
+    #[error(transparent)]
+    Assignment(#[from] AssignmentError),
+    /// A process cannot have its own.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// This process cannot have its own.
+    #[error(transparent)]
+    Nccl(#[from] NcclError),
+}
+
+/// What a process that cannot have a GPU tells all others.
+#[derive(Clone, Debug, Serialize, Deserialize, Error)]
+#[error("process {process}{}: {why}", host.as_ref().map_or(String::new(), |host| format!(" on {host}")))]
+pub struct Refusal {
+    /// The process.
+    pub process: Rank,
+    /// Where it runs, if that matters.
+    pub host: Option<String>,
+    /// Why it cannot have one.
+    pub why: String,
+}
 
 /// This process's GPU.
 pub struct GpuRank {
@@ -46,19 +77,19 @@ impl GpuRank {
     /// Takes a GPU for each process. All processes take theirs, or none does.
     ///
     /// # Errors
-    /// Why some process cannot have one, the same on all.
+    /// When some process cannot have one, with the same reason on all.
     pub fn join(
         processes: &mut dyn Exchange,
         timeout: Duration,
         launch: &mut Launch,
-    ) -> Result<GpuRank, String> {
+    ) -> Result<GpuRank, JoinError> {
         let rank = processes.rank();
         let facts = all_or_none(processes, look(rank, launch))?;
-        let assignments = assign(&facts).map_err(|why| why.to_string())?;
+        let assignments = assign(&facts)?;
         let taken = GpuRank::take(rank, &facts, &assignments, timeout);
-        let report = taken.as_ref().map(|_| ()).map_err(|why| format!("process {rank}: {why}"));
-        all_or_none(processes, report)?;
-        let mut taken = taken.map_err(|why| why.to_string())?;
+        let refused = |why: &NcclError| Refusal { process: rank, host: None, why: why.to_string() };
+        all_or_none(processes, taken.as_ref().map(|_| ()).map_err(refused))?;
+        let mut taken = taken?;
         taken.problems = wrong(&facts, &assignments);
         let found = &taken.devices.streams.found;
         launch.gpus.extend(in_provenance(&taken.nccl, found, &facts, &assignments));
@@ -89,22 +120,25 @@ impl GpuRank {
 }
 
 /// What this process has.
-fn look(process: Rank, launch: &Launch) -> Result<Facts, String> {
+fn look(process: Rank, launch: &Launch) -> Result<Facts, Refusal> {
     let reported = || -> Result<Facts, NcclError> {
         Ok(Facts::here(launch, &*Nccl::open()?, &devices::find()?)?)
     };
-    reported().map_err(|why| format!("process {process} on {}: {why}", launch.machine.host))
+    reported().map_err(|why| {
+        let host = Some(launch.machine.host.clone());
+        Refusal { process, host, why: why.to_string() }
+    })
 }
 
 /// What all processes report; the first error of any, on all of them.
 fn all_or_none<T: Serialize + DeserializeOwned>(
     processes: &mut dyn Exchange,
-    own: Result<T, String>,
-) -> Result<Vec<T>, String> {
+    own: Result<T, Refusal>,
+) -> Result<Vec<T>, JoinError> {
     let own = postcard::to_stdvec(&own).expect("plain data");
-    let all = processes.share(own).map_err(|error| error.to_string())?;
+    let all = processes.share(own)?;
     let read = |bytes: &Vec<u8>| postcard::from_bytes(bytes).expect("the same program");
-    all.iter().map(read).collect::<Result<_, String>>()
+    Ok(all.iter().map(read).collect::<Result<_, Refusal>>()?)
 }
 
 impl ProcessRank for GpuRank {

@@ -55,7 +55,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     for back_end in back_ends::all() {
         let (word, what) = match back_end.availability() {
             Ok(what) => ("available", what),
-            Err(why) => ("not available", why),
+            Err(why) => ("not available", why.source.to_string()),
         };
         println!("  {:<20} {word}: {what}", back_end.name());
     }

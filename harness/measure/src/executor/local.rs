@@ -5,6 +5,7 @@ use crate::plan::{Placement, Plan, UnsupportedCase};
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, LocalRanks, RankKind, Shares};
 use training::engine::RankMemory;
+use training::outcome::BackEndError;
 
 /// Ranks of this process.
 #[derive(Default)]
@@ -27,7 +28,7 @@ impl Local {
             let mut ranks = match back_end.open(launch) {
                 Ok(ranks) => ranks,
                 Err(why) => {
-                    leave(plan, back_end, &why.source.to_string())?;
+                    leave(plan, back_end, why)?;
                     continue;
                 }
             };
@@ -41,7 +42,7 @@ impl Local {
                 let planned = &mut plan.cases[index];
                 planned.placement = Placement { members: Vec::new(), emulated, oversubscribed };
                 if let Err(why) = room {
-                    planned.data_plane = Err(UnsupportedCase::Room(why));
+                    planned.data_plane = Err(UnsupportedCase::Room(why.source));
                 }
             }
             local.open.push((back_end, ranks));
@@ -51,11 +52,12 @@ impl Local {
 }
 
 /// Leaves all cases of a back end, for that reason.
-fn leave(plan: &mut Plan, back_end: BackEndRef, why: &str) -> Result<(), ExecutorError> {
+fn leave(plan: &mut Plan, back_end: BackEndRef, why: BackEndError) -> Result<(), ExecutorError> {
+    let reason = why.source.to_string();
     let cases = plan.cases.iter_mut().filter(|planned| planned.case.transport == back_end);
-    cases.for_each(|planned| planned.left = Some(why.into()));
+    cases.for_each(|planned| planned.left = Some(reason.clone()));
     if plan.cases.iter().all(|planned| planned.left.is_some()) {
-        Err(ExecutorError(why.into()))
+        Err(ExecutorError::BackEnd(why.source))
     } else {
         Ok(())
     }
@@ -69,15 +71,9 @@ impl BlockExecutor for Local {
         let (memories, recorder) = (&mut self.memories[..ranks], plan.recorder(planned));
         let job = plan.job(planned, request.seed, recorder.as_ref());
         let open = self.open.iter_mut().find(|(back_end, _)| *back_end == planned.case.transport);
-        let Some((_, back_end)) = open else {
-            let outcome = Err(format!("back end {} is not open", planned.case.transport));
-            return BlockResult { outcome, records: None };
-        };
+        let (_, back_end) = open.expect("cases of back ends that are not open are left");
         let outcome = back_end.run(&job, memories);
         let outcome = outcome.and_then(|outcome| outcome.refusal().map_or(Ok(outcome), Err));
-        BlockResult {
-            outcome: outcome.map_err(|error| error.to_string()),
-            records: recorder.map(|recorder| recorder.into_records()),
-        }
+        BlockResult { outcome, records: recorder.map(|recorder| recorder.into_records()) }
     }
 }

@@ -25,8 +25,7 @@ use results::provenance::{Build, Launch, NodeFacts, Subject};
 use training::back_end::{BackEndRef, Exchange, ProcessRank, RankKind};
 use training::engine::{self, RankMemory};
 use training::job::Job;
-use training::outcome::Outcome;
-use training::outcome::RankLog;
+use training::outcome::{EngineError, Outcome, RankLog};
 use training::timeline::record::Record;
 use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
 use transports::pattern::Wrong;
@@ -101,15 +100,15 @@ impl Processes {
                 }
                 Err(why) => {
                     for planned in plan.cases.iter_mut().filter(is_own) {
-                        planned.left.get_or_insert_with(|| why.clone());
+                        planned.left.get_or_insert_with(|| why.source.to_string());
                     }
                     if plan.cases.iter().all(|planned| planned.case.transport == back_end) {
-                        return Err(ExecutorError(why));
+                        return Err(ExecutorError::BackEnd(why.source));
                     }
                 }
             }
         }
-        self.refuse_what_does_not_fit(plan).map_err(|error| ExecutorError(error.to_string()))
+        Ok(self.refuse_what_does_not_fit(plan)?)
     }
 
     /// Cases for which some process has too little memory are unsupported, with the figures.
@@ -155,7 +154,6 @@ impl Processes {
     /// # Errors
     /// What is wrong, unless it is forced.
     pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), ExecutorError> {
-        let refuse = |error: TransportError| ExecutorError(error.to_string());
         let cores = core_affinity::get_core_ids().unwrap_or_default();
         let own = Facts {
             machine: launch.machine.clone(),
@@ -163,9 +161,9 @@ impl Processes {
             cores: cores.into_iter().map(|core| core.id).collect(),
         };
         let mut verdict = vec![0];
-        let links = links::gbit_s(&self.world).map_err(refuse)?;
+        let links = links::gbit_s(&self.world)?;
         if self.leads() {
-            let facts = self.gather(own).map_err(refuse)?;
+            let facts = self.gather(own)?;
             let is_emulated = std::env::var_os(EMULATED).is_some();
             let variable = |name: &str| std::env::var(name).ok();
             launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
@@ -179,13 +177,16 @@ impl Processes {
             verdict[0] = u8::from(launch.refusal(forced).is_some());
         } else {
             let reported = postcard::to_stdvec(&own).expect("plain data");
-            self.mail.send(0, reported.into()).and_then(|()| self.mail.flush()).map_err(refuse)?;
+            self.mail.send(0, reported.into())?;
+            self.mail.flush()?;
         }
-        self.world.broadcast(&mut verdict).map_err(refuse)?;
+        self.world.broadcast(&mut verdict)?;
         match verdict[0] {
             0 => Ok(()),
             // The others do not know why, and have nothing to say.
-            _ => Err(ExecutorError(launch.refusal(forced).unwrap_or_default())),
+            _ => {
+                Err(ExecutorError::Doubtful { reason: launch.refusal(forced).unwrap_or_default() })
+            }
         }
     }
 
@@ -254,18 +255,14 @@ impl Processes {
     /// other for ever.
     ///
     /// # Errors
-    /// Who has another plan than rank 0, or that MPI refuses.
+    /// When a process has another plan than rank 0, or MPI refuses.
     pub fn agree_on(&self, plan: &Plan) -> Result<(), ExecutorError> {
         let text = format!("{} {} {}", Build::this().commit, plan.config(), plan.workload_digest());
         let own = fnv1a(text.as_bytes()).to_le_bytes();
-        let all =
-            self.world.comm().all_gather(own).map_err(|error| ExecutorError(error.to_string()))?;
+        let all = self.world.comm().all_gather(own)?;
         match all.iter().position(|other| *other != all[0]) {
             None => Ok(()),
-            Some(rank) => Err(ExecutorError(format!(
-                "process {rank} has another program, configuration or workload than process 0; see \
-                 that all nodes read the same files"
-            ))),
+            Some(rank) => Err(ExecutorError::Disagreement { rank }),
         }
     }
 
@@ -344,13 +341,9 @@ impl Processes {
         let planned = &plan.cases[request.index];
         let negotiated = plan.job(planned, request.seed, None).negotiates();
         let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
-        let outcome = outcome.map_err(|error| error.to_string());
-        let refused = |outcome: Outcome| match outcome.refusal() {
-            None => Ok(outcome),
-            Some(error) => Err(error.to_string()),
-        };
+        let refused = |outcome: Outcome| outcome.refusal().map_or(Ok(outcome), Err);
         Ok(BlockResult {
-            outcome: outcome.and_then(refused),
+            outcome: outcome.map_err(EngineError::from).and_then(refused),
             records: plan.timelines.then_some(records),
         })
     }

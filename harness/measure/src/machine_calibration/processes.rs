@@ -6,7 +6,7 @@ use training::back_end::BackEndRef;
 
 use algorithms::topology::{Rank, Topology};
 
-use super::runner::{Program, Runner, computation};
+use super::runner::{Program, Runner, RunnerError, computation};
 use super::skew::{Ahead, Starts, TIMES, ahead, leave};
 use cluster::launch::Launched;
 use cluster::nodes::cast;
@@ -30,24 +30,21 @@ impl Processes {
     ///
     /// # Errors
     /// When MPI refuses, or nodes cannot have equally many ranks.
-    pub fn join(ranks: Option<usize>) -> Result<Processes, String> {
-        let world = World::join().map_err(|error| error.to_string())?;
+    pub fn join(ranks: Option<usize>) -> Result<Processes, RunnerError> {
+        let world = World::join()?;
         let all = world.comm().ranks();
         if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(all)) {
-            return Err(problem);
+            return Err(problem.into());
         }
-        let sizes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
-        let (nodes, fewest) = (sizes.len(), sizes.iter().copied().min().unwrap_or(1));
-        let ranks = ranks.unwrap_or(nodes * fewest);
-        if ranks < 2 || !ranks.is_multiple_of(nodes) || ranks > nodes * fewest {
-            return Err(format!(
-                "{ranks} ranks on {nodes} node(s) with {sizes:?} processes: a machine has equally \
-                 many on each node, and at least 2; start others, or take --ranks {}",
-                nodes * fewest
-            ));
+        let processes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
+        let nodes = processes.len();
+        let most = nodes * processes.iter().copied().min().unwrap_or(1);
+        let ranks = ranks.unwrap_or(most);
+        if ranks < 2 || !ranks.is_multiple_of(nodes) || ranks > most {
+            return Err(RunnerError::Uneven { ranks, processes, most });
         }
         let topology = Topology::uniform(nodes, ranks / nodes);
-        let (members, _) = cast(world.nodes(), &topology).map_err(|error| error.to_string())?;
+        let (members, _) = cast(world.nodes(), &topology)?;
         Ok(Processes { world, topology, members })
     }
 

@@ -9,6 +9,7 @@ use training::back_end::BackEndRef;
 use algorithms::control::{DataType, ReduceOp};
 use algorithms::topology::Topology;
 
+pub use super::runner_error::RunnerError;
 use super::skew::{self, Starts};
 use cluster::launch::Launched;
 use results::provenance::cores;
@@ -160,29 +161,28 @@ impl Runner for Threads {
 /// The runner of a back end; of all ranks that there are, or of `ranks` of them.
 ///
 /// # Errors
-/// Why there is none, in words.
-pub fn assemble(back_end: BackEndRef, ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
-    if let Some(few @ (0 | 1)) = ranks {
-        return Err(format!("--ranks is {few}, expected at least 2: one rank sends no messages"));
+/// When what was started, or asked for, cannot be the ranks of a calibration.
+pub fn assemble(
+    back_end: BackEndRef,
+    ranks: Option<usize>,
+) -> Result<Box<dyn Runner>, RunnerError> {
+    if let Some(ranks @ (0 | 1)) = ranks {
+        return Err(RunnerError::TooFewRanks { ranks });
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match started {
         _ if back_ends::has_processes(back_end) => processes(ranks),
-        Some(Launched { tasks, .. }) => Err(format!(
-            "started as {tasks} processes, and ranks are threads of one; start it once, or add \
-             --transport {}",
-            back_ends::default_of_processes()
-        )),
+        Some(Launched { tasks, .. }) => Err(RunnerError::SeveralProcesses { tasks }),
         None => Ok(Box::new(Threads::new(ranks.unwrap_or(cores().max(2))))),
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn processes(_: Option<usize>) -> Result<Box<dyn Runner>, String> {
-    Err("this program was built without MPI; build it with --features mpi".into())
+fn processes(_: Option<usize>) -> Result<Box<dyn Runner>, RunnerError> {
+    Err(RunnerError::BuiltWithoutMpi)
 }
 
 #[cfg(feature = "mpi")]
-fn processes(ranks: Option<usize>) -> Result<Box<dyn Runner>, String> {
+fn processes(ranks: Option<usize>) -> Result<Box<dyn Runner>, RunnerError> {
     super::processes::Processes::join(ranks).map(|processes| Box::new(processes) as _)
 }

@@ -1,8 +1,10 @@
 //! Cases that cannot be run.
 
+use std::error::Error;
+use std::sync::Arc;
+
 use results::toml_file::Invalid;
 use thiserror::Error;
-use training::outcome::BackEndError;
 use transports::data_plane::DataPlaneError;
 use transports::pattern::Uncheckable;
 
@@ -20,8 +22,8 @@ pub enum UnsupportedCase {
     #[error(transparent)]
     Groups(#[from] Invalid),
     /// There is not enough memory for it.
-    #[error("{}", .0.source)]
-    Room(BackEndError),
+    #[error(transparent)]
+    Room(Arc<dyn Error + Send + Sync>),
     /// A process has too little memory for it.
     #[error("{reason}")]
     Refused {

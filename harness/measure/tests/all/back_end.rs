@@ -34,7 +34,7 @@ impl BackEnd for Loopback {
         RankKind::Thread
     }
 
-    fn availability(&self) -> Result<String, String> {
+    fn availability(&self) -> Result<String, BackEndError> {
         Ok("one rank, which talks to itself".into())
     }
 

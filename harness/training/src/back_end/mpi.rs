@@ -22,6 +22,17 @@ use crate::{
     outcome::{EngineError, RankLog},
 };
 
+/// The program cannot talk to an MPI library.
+#[cfg(not(feature = "mpi"))]
+#[derive(Debug, thiserror::Error)]
+#[error("built without MPI; needs mpicc, libclang and --features mpi")]
+struct BuiltWithoutMpi;
+
+/// Horovod reduces by `MPI_Allreduce` alone here.
+#[derive(Debug, thiserror::Error)]
+#[error("over MPI Horovod has no hierarchical allreduce: it needs NCCL; leave --hierarchical out")]
+struct NoHierarchicalAllReduce;
+
 /// The back end.
 pub struct Mpi;
 
@@ -35,13 +46,13 @@ impl BackEnd for Mpi {
     }
 
     #[cfg(feature = "mpi")]
-    fn availability(&self) -> Result<String, String> {
+    fn availability(&self) -> Result<String, BackEndError> {
         Ok(format!("{}; start with mpirun, or srun as the site does", mpi::library()))
     }
 
     #[cfg(not(feature = "mpi"))]
-    fn availability(&self) -> Result<String, String> {
-        Err("built without MPI; needs mpicc, libclang and --features mpi".into())
+    fn availability(&self) -> Result<String, BackEndError> {
+        Err(BackEndError::new(MPI, BuiltWithoutMpi))
     }
 
     fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
@@ -56,17 +67,15 @@ impl BackEnd for Mpi {
         &self,
         hierarchical: Option<bool>,
         _: bool,
-    ) -> Result<Vec<&'static str>, String> {
+    ) -> Result<Vec<&'static str>, BackEndError> {
         if hierarchical == Some(true) {
-            return Err("over MPI Horovod has no hierarchical allreduce: it needs NCCL; leave \
-                        --hierarchical out"
-                .into());
+            return Err(BackEndError::new(MPI, NoHierarchicalAllReduce));
         }
         Ok(vec![MPI_ALLREDUCE])
     }
 
     fn open(&self, _: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError> {
-        Err(BackEndError::new("mpi", NoLocalRanks))
+        Err(BackEndError::new(MPI, NoLocalRanks))
     }
 
     #[cfg(feature = "mpi")]
@@ -75,7 +84,7 @@ impl BackEnd for Mpi {
         _: &mut dyn Exchange,
         _: std::time::Duration,
         _: &mut Launch,
-    ) -> Result<Box<dyn ProcessRank>, String> {
+    ) -> Result<Box<dyn ProcessRank>, BackEndError> {
         Ok(Box::new(MpiRank))
     }
 }

@@ -21,7 +21,7 @@ impl BackEnd for Threads {
         RankKind::Thread
     }
 
-    fn availability(&self) -> Result<String, String> {
+    fn availability(&self) -> Result<String, BackEndError> {
         Ok("ranks are threads of one process".into())
     }
 

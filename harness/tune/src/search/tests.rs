@@ -4,9 +4,10 @@ use rand_distr::{Distribution, StandardNormal};
 use super::super::answer::{Answer, Verdict};
 use super::super::surface::{BlockError, Observed};
 use super::*;
+use training::outcome::EngineError;
 
 fn broken() -> BlockError {
-    BlockError::Failed { reason: "it broke".into() }
+    BlockError::Failed(EngineError::Refused("it broke".into()))
 }
 
 /// 8 thresholds x 6 cycle times in two categories; number 0 is the default.

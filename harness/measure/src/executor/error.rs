@@ -1,0 +1,60 @@
+//! Why a sweep cannot begin.
+
+use std::error::Error;
+use std::sync::Arc;
+
+use algorithms::topology::Rank;
+use cluster::launch::Contradiction;
+use thiserror::Error;
+use transports::transport::TransportError;
+
+use crate::back_ends;
+
+/// Why a sweep cannot begin with these processes.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ExecutorError {
+    /// Several processes were started, and none of the cases needs them.
+    #[error(
+        "started as {tasks} processes, and no case runs over MPI; start it once, or add --transport {}",
+        back_ends::default_of_processes()
+    )]
+    SeveralProcesses {
+        /// How many were started.
+        tasks: usize,
+    },
+    /// All cases need MPI.
+    #[error(transparent)]
+    BuiltWithoutMpi(#[from] BuiltWithoutMpi),
+    /// No case has a back end that is available.
+    #[error(transparent)]
+    BackEnd(Arc<dyn Error + Send + Sync>),
+    /// The launcher started more or fewer processes than MPI sees.
+    #[error(transparent)]
+    Contradiction(#[from] Contradiction),
+    /// Processes do not hear of each other.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Processes have different plans.
+    #[error(
+        "process {rank} has another program, configuration or workload than process 0; see that all nodes read the \
+         same files"
+    )]
+    Disagreement {
+        /// The first process whose plan is another than that of process 0.
+        rank: Rank,
+    },
+    /// What processes and nodes are makes figures doubtful.
+    #[error("{reason}")]
+    Doubtful {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+}
+
+/// Ranks that are processes negotiate over MPI, which this program cannot.
+#[derive(Clone, Copy, Debug, Error)]
+#[error(
+    "this program was built without MPI, over which ranks that are processes negotiate; build it with --features mpi"
+)]
+pub struct BuiltWithoutMpi;

@@ -1,0 +1,55 @@
+//! Why no ranks can run the programs of a calibration.
+
+use cluster::launch::Contradiction;
+use cluster::nodes::TooFewProcesses;
+use thiserror::Error;
+use transports::transport::TransportError;
+
+use crate::back_ends;
+
+/// Why no ranks can run the programs of a calibration.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunnerError {
+    /// Fewer than two ranks were asked for.
+    #[error("--ranks is {ranks}, expected at least 2: one rank sends no messages")]
+    TooFewRanks {
+        /// How many.
+        ranks: usize,
+    },
+    /// Several processes were started, and ranks are threads.
+    #[error(
+        "started as {tasks} processes, and ranks are threads of one; start it once, or add --transport {}",
+        back_ends::default_of_processes()
+    )]
+    SeveralProcesses {
+        /// How many were started.
+        tasks: usize,
+    },
+    /// Ranks are processes, and the program has no MPI.
+    #[error("this program was built without MPI; build it with --features mpi")]
+    BuiltWithoutMpi,
+    /// The launcher started more or fewer processes than MPI sees.
+    #[error(transparent)]
+    Contradiction(#[from] Contradiction),
+    /// MPI refuses.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// Nodes cannot have equally many ranks.
+    #[error(
+        "{ranks} ranks on {} node(s) with {processes:?} processes: a machine has equally many on each node, and at \
+         least 2; start others, or take --ranks {most}",
+        processes.len()
+    )]
+    Uneven {
+        /// How many ranks were asked for.
+        ranks: usize,
+        /// Processes on each node.
+        processes: Vec<usize>,
+        /// The most ranks that these processes can be.
+        most: usize,
+    },
+    /// The ranks do not fit on the nodes.
+    #[error(transparent)]
+    TooFewProcesses(#[from] TooFewProcesses),
+}
