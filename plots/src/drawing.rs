@@ -5,6 +5,7 @@
 //! size / 1.164 in bitmaps, and the offset to the baseline differs too. Text is therefore placed by
 //! its baseline here and translated for each backend.
 
+use std::error::Error;
 use std::path::Path;
 use std::sync::Once;
 
@@ -16,6 +17,9 @@ use plotters::style::{
 };
 
 use crate::{PlotError, theme};
+
+/// An error of a drawing backend.
+type BackendError = Box<dyn Error + Send + Sync>;
 
 /// A position on the page in pixels: x to the right, y downwards.
 pub(crate) type Point = (f64, f64);
@@ -155,17 +159,17 @@ impl Drawing {
         } else {
             self.write_png(file)
         };
-        written.map_err(|message| PlotError::Write { file: file.to_path_buf(), message })
+        written.map_err(|source| PlotError::Write { file: file.to_path_buf(), source })
     }
 
-    fn write_svg(&self, file: &Path) -> Result<(), String> {
+    fn write_svg(&self, file: &Path) -> Result<(), BackendError> {
         let size = (self.width.ceil() as u32, self.height.ceil() as u32);
         let letters = Letters { size_per_em: 1.24, baseline_per_em: 0.76 };
         self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
     }
 
     /// The bitmap backend draws ragged slanted edges, so draw at twice the size and average the pixels.
-    fn write_png(&self, file: &Path) -> Result<(), String> {
+    fn write_png(&self, file: &Path) -> Result<(), BackendError> {
         const TIMES: usize = 2;
         let (width, height) = (self.width.ceil() as usize, self.height.ceil() as usize);
         let mut large = vec![0; width * height * TIMES * TIMES * 3];
@@ -187,16 +191,16 @@ impl Drawing {
             .collect();
         let size = (width as u32, height as u32);
         let mut image = BitMapBackend::new(file, size);
-        image.blit_bitmap((0, 0), size, &small).map_err(|error| error.to_string())?;
-        image.present().map_err(|error| error.to_string())
+        image.blit_bitmap((0, 0), size, &small)?;
+        Ok(image.present()?)
     }
 
-    fn copy_to<B: DrawingBackend>(
+    fn copy_to<B: DrawingBackend<ErrorType: 'static>>(
         &self,
         backend: &mut B,
         times: f64,
         letters: &Letters,
-    ) -> Result<(), String> {
+    ) -> Result<(), BackendError> {
         register_fonts();
         let place = |(x, y): Point| ((x * times).round() as i32, (y * times).round() as i32);
         let stroke = |color: RGBColor, width: f64| ShapeStyle {
@@ -229,7 +233,7 @@ impl Drawing {
             }
             backend.present()
         };
-        copy().map_err(|error| error.to_string())
+        Ok(copy()?)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Errors in reading rows and writing figures.
 
+use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 
@@ -65,13 +66,13 @@ pub enum PlotError {
     },
     /// A figure cannot be written.
     #[error(
-        "cannot write {}: {message}; check the permissions of the folder and the free space",
+        "cannot write {}: {source}; check the permissions of the folder and the free space",
         file.display()
     )]
     Write {
         /// The file being written.
         file: PathBuf,
         /// The error of the drawing backend.
-        message: String,
+        source: Box<dyn Error + Send + Sync>,
     },
 }
