@@ -93,9 +93,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Right)
 }
 
+/// A text that is no quantile.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5")]
+pub struct ShareError {
+    text: String,
+}
+
 /// A number between 0 and 1.
-pub fn share(text: &str) -> Result<f64, String> {
-    let problem = || format!("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5");
+pub fn share(text: &str) -> Result<f64, ShareError> {
     let share = text.parse::<f64>().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(problem)
+    share.ok_or_else(|| ShareError { text: text.into() })
 }

@@ -3,8 +3,39 @@
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
+use thiserror::Error;
+
+/// A text that is no size or range.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ParseError {
+    /// It is no size.
+    #[error("\"{text}\" is no size; write 1048576, 1024K or 1M")]
+    Size { text: String },
+    /// It is no range of sizes.
+    #[error("\"{text}\" is no range of sizes; write 8:64M:x2, 1M:4M:+1M or 1M")]
+    Sizes { text: String },
+    /// The range is empty.
+    #[error("sizes from {from} to {to} bytes: there are none")]
+    NoSizes { from: usize, to: usize },
+    /// The range has no end.
+    #[error("sizes must grow by a factor of at least 2")]
+    SmallFactor,
+    /// Likewise.
+    #[error("sizes must grow by at least 1 byte")]
+    NoIncrement,
+    /// Likewise.
+    #[error("sizes that grow by a factor cannot begin at 0")]
+    FromZero,
+    /// It is no whole number.
+    #[error("expected a whole number from 0")]
+    WholeNumber,
+    /// It is no range of ranks.
+    #[error("\"{text}\" is no range of ranks; write 1..64 or 8")]
+    Ranks { text: String },
+}
+
 /// `64`, `64K`, `1M`, `2G`: bytes, in powers of 1024 as in nccl-tests.
-pub fn size(text: &str) -> Result<usize, String> {
+pub fn size(text: &str) -> Result<usize, ParseError> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let scale = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB") {
@@ -12,10 +43,10 @@ pub fn size(text: &str) -> Result<usize, String> {
         "K" => 1 << 10,
         "M" => 1 << 20,
         "G" => 1_usize << 30,
-        _ => return Err(format!("\"{text}\" is no size; write 1048576, 1024K or 1M")),
+        _ => return Err(ParseError::Size { text: text.into() }),
     };
     let number = digits.parse::<usize>().ok().and_then(|number| number.checked_mul(scale));
-    number.ok_or_else(|| format!("\"{text}\" is no size; write 1048576, 1024K or 1M"))
+    number.ok_or_else(|| ParseError::Size { text: text.into() })
 }
 
 /// How sizes follow each other.
@@ -40,9 +71,8 @@ pub struct Sizes {
 
 impl Sizes {
     /// Reads `FROM[:TO[:xFACTOR|:+BYTES]]`.
-    pub fn parse(text: &str) -> Result<Sizes, String> {
-        let problem =
-            || format!("\"{text}\" is no range of sizes; write 8:64M:x2, 1M:4M:+1M or 1M");
+    pub fn parse(text: &str) -> Result<Sizes, ParseError> {
+        let problem = || ParseError::Sizes { text: text.into() };
         let parts: Vec<&str> = text.split(':').collect();
         let [from, rest @ ..] = parts.as_slice() else {
             return Err(problem());
@@ -62,16 +92,12 @@ impl Sizes {
     }
 
     /// Refuses a range that is empty or has no end.
-    pub fn checked(self) -> Result<Sizes, String> {
+    pub fn checked(self) -> Result<Sizes, ParseError> {
         match self.stride {
-            _ if self.to < self.from => {
-                Err(format!("sizes from {} to {} bytes: there are none", self.from, self.to))
-            }
-            Stride::Factor(0 | 1) => Err("sizes must grow by a factor of at least 2".into()),
-            Stride::Bytes(0) => Err("sizes must grow by at least 1 byte".into()),
-            Stride::Factor(_) if self.from == 0 && self.to > 0 => {
-                Err("sizes that grow by a factor cannot begin at 0".into())
-            }
+            _ if self.to < self.from => Err(ParseError::NoSizes { from: self.from, to: self.to }),
+            Stride::Factor(0 | 1) => Err(ParseError::SmallFactor),
+            Stride::Bytes(0) => Err(ParseError::NoIncrement),
+            Stride::Factor(_) if self.from == 0 && self.to > 0 => Err(ParseError::FromZero),
             _ => Ok(self),
         }
     }
@@ -90,13 +116,13 @@ impl Sizes {
 ///
 /// # Errors
 /// What was expected.
-pub fn whole<T: FromStr>(text: &str) -> Result<T, String> {
-    text.trim().parse().map_err(|_| "expected a whole number from 0".into())
+pub fn whole<T: FromStr>(text: &str) -> Result<T, ParseError> {
+    text.trim().parse().map_err(|_| ParseError::WholeNumber)
 }
 
 /// A range of ranks: `1..64` includes both ends; `8` alone.
-pub fn ranks(text: &str) -> Result<RangeInclusive<usize>, String> {
-    let problem = || format!("\"{text}\" is no range of ranks; write 1..64 or 8");
+pub fn ranks(text: &str) -> Result<RangeInclusive<usize>, ParseError> {
+    let problem = || ParseError::Ranks { text: text.into() };
     let number = |part: &str| part.trim().parse::<usize>().map_err(|_| problem());
     let (from, to) = match text.split_once("..") {
         Some((from, to)) => (number(from)?, number(to.trim_start_matches('='))?),

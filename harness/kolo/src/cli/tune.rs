@@ -261,9 +261,16 @@ fn step_ms(text: &str) -> Result<f64, ValueError> {
     number(text, MOST_STEP_MS)
 }
 
+/// A text that is no time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no time; write 90s, 10m or 1h")]
+struct DurationError {
+    text: String,
+}
+
 /// `90s`, `10m`, `1h`.
-fn duration(text: &str) -> Result<Duration, String> {
-    let wrong = || format!("{text:?} is no time; write 90s, 10m or 1h");
+fn duration(text: &str) -> Result<Duration, DurationError> {
+    let wrong = || DurationError { text: text.into() };
     let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
     let seconds = match unit {
         "s" => 1.0,
@@ -288,7 +295,7 @@ mod tests {
         assert_eq!(duration("90s"), Ok(Duration::from_secs(90)));
         assert_eq!(duration("1.5m"), Ok(Duration::from_secs(90)));
         for wrong in ["", "90", "m", "-1m", "tenm", "1e9h", "5µ"] {
-            assert!(duration(wrong).unwrap_err().contains("write 90s"), "{wrong}");
+            assert!(duration(wrong).unwrap_err().to_string().contains("write 90s"), "{wrong}");
         }
     }
 }
