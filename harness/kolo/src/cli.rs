@@ -158,8 +158,8 @@ fn voice() -> fn(&str) {
 
 /// The configuration that the user asks for, by its path or name, on disk or embedded.
 fn configuration(asked: &Path) -> Result<TomlFile, ConfigError> {
-    let refuse = |problem| ConfigError::at(asked)(ConfigProblem::Missing(problem));
-    TomlFile::read(&inputs::choose(asked, CONFIGS, "configuration").map_err(refuse)?)
+    let chosen = inputs::choose(asked, CONFIGS, "configuration");
+    TomlFile::read(&chosen.map_err(ConfigError::at(asked))?)
 }
 
 /// The error of a command that takes no configuration of this kind.
@@ -170,7 +170,8 @@ fn not_for(file: &TomlFile, kind: ConfigKind, command: &str) -> anyhow::Error {
         ConfigKind::PublishedPoints => "kolo validate --points",
         ConfigKind::Machine => "kolo predict --machine",
     };
-    file.refuse(format!("this is {kind}, which `{command}` does not take; use `{by}`")).into()
+    let problem = format!("this is {kind}, which `{command}` does not take; use `{by}`");
+    file.refuse(ConfigProblem::unusable(problem)).into()
 }
 
 /// The command line or what it names is not understood.

@@ -11,6 +11,7 @@ pub mod summary;
 pub mod tabulate;
 pub mod tensors;
 mod threads;
+pub mod transport;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -21,7 +22,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-use config::{Case, Config, LOCKSTEP, Source};
+use config::{Case, Config, Source};
 use measured::{DriveError, Job, Measured};
 use results::error::RecordError;
 use results::provenance::{Launch, Subject};
@@ -29,6 +30,7 @@ use results::record::Store;
 use results::row::{CaseOutcome, ControlRow, Row};
 use tabulate::{outcome, row_of};
 use tensors::Steps;
+use transport::Transport;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
 
@@ -156,7 +158,7 @@ fn measure(plan: &Plan, case: &Case) -> Result<Measured, DriveError> {
     let fusion_threshold_bytes = plan.config.fusion_threshold_bytes();
     let job = Job { case, steps: &steps, measure, fusion_threshold_bytes };
     match case.transport {
-        LOCKSTEP => lockstep::run(&job),
-        _ => threads::run(&job),
+        Transport::Lockstep => lockstep::run(&job),
+        Transport::Threads => threads::run(&job),
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::row::SCHEMA;
+
 /// Why results cannot be written or read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -49,8 +51,9 @@ pub enum RecordError {
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What was found.
-        problem: String,
+        /// What is wrong with it.
+        #[source]
+        problem: MalformedLine,
     },
     /// The folder holds another sweep.
     #[error("{}: {problem}", path.display())]
@@ -58,7 +61,72 @@ pub enum RecordError {
         /// The file.
         path: PathBuf,
         /// What differs and what to do.
-        problem: String,
+        #[source]
+        problem: Difference,
+    },
+}
+
+/// What is wrong with a line.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MalformedLine {
+    /// It is no line of its table.
+    #[error(transparent)]
+    Csv(#[from] csv::Error),
+    /// It holds no latencies.
+    #[error("no interval of an HdrHistogram log")]
+    Interval,
+}
+
+/// How a folder differs from what a run would write into it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Difference {
+    /// A file has other columns.
+    #[error(
+        "its columns are those of another version of kolo; finish this sweep with the version that began it \
+         (provenance.json names the commit), or begin another without --resume"
+    )]
+    Columns,
+    /// The provenance is not understood.
+    #[error("{cause}; the folder was written by another version: name another")]
+    Provenance {
+        /// What was found.
+        #[source]
+        cause: serde_json::Error,
+    },
+    /// The files have another schema.
+    #[error(
+        "the folder is of schema {found}, this kolo writes {SCHEMA}; resume it with the kolo that began it, or name \
+         another folder with --out"
+    )]
+    Schema {
+        /// The folder's.
+        found: u32,
+    },
+    /// A value of the configuration is another.
+    #[error(
+        "the folder holds another sweep: {key}: the folder has {there}, now it is {now}; resume it with its own \
+         configuration, options and HOROVOD_ variables, or name another folder with --out"
+    )]
+    Setting {
+        /// The key.
+        key: String,
+        /// The folder's value.
+        there: String,
+        /// This run's value.
+        now: String,
+    },
+    /// The gradients are others.
+    #[error(
+        "the folder holds another sweep: workload: the folder has gradients {there}, now they are {now}; resume it \
+         with its own configuration, options and HOROVOD_ variables, or name another folder with --out"
+    )]
+    Workload {
+        /// The digest of the folder's gradients.
+        there: String,
+        /// The digest of this run's.
+        now: String,
     },
 }
 

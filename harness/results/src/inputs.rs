@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::names::nearest;
 use crate::toml_file::advice::listed;
@@ -132,7 +133,7 @@ pub fn beside(name: &str, config: &Path) -> PathBuf {
 ///
 /// # Errors
 /// When there is no file of that name: which names there are, and the nearest.
-pub fn choose(asked: &Path, folder: &str, what: &str) -> Result<PathBuf, String> {
+pub fn choose(asked: &Path, folder: &str, what: &'static str) -> Result<PathBuf, MissingFile> {
     let is_path =
         asked.extension().is_some_and(|end| end == "toml") || asked.components().count() != 1;
     if is_path || asked.exists() {
@@ -153,13 +154,27 @@ pub fn choose(asked: &Path, folder: &str, what: &str) -> Result<PathBuf, String>
         return Ok(usual);
     }
     let files = names(Path::new(folder), "toml");
-    let names: Vec<String> =
+    let names =
         files.iter().filter_map(|file| Some(file.strip_suffix(".toml")?.to_string())).collect();
-    Err(format!(
-        "no such {what}{} There are {}; name one of them, or a file",
-        meant(&name, &names).unwrap_or(".".into()),
-        listed(&names)
-    ))
+    Err(MissingFile { what, name: name.into(), names, origin: "" })
+}
+
+/// There is no file of a name that the user gave.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "no such {what}{} There are {}; name one of them, or a file{origin}",
+    meant(name, names).unwrap_or(".".into()),
+    listed(names)
+)]
+pub struct MissingFile {
+    /// What the file would be, as in `configuration`.
+    pub what: &'static str,
+    /// The name.
+    pub name: String,
+    /// The names that there are.
+    pub names: Vec<String>,
+    /// What writes such files, as in `, such as kolo writes`; may be empty.
+    pub origin: &'static str,
 }
 
 /// `; did you mean NAME?`, if one of the names is near.
@@ -277,11 +292,11 @@ mod tests {
         assert_eq!(choose("quick"), Ok("configs/quick.toml".into()));
         assert_eq!(choose("a/b"), Ok("a/b".into()));
         assert_eq!(
-            choose("qiuck").unwrap_err(),
+            choose("qiuck").unwrap_err().to_string(),
             "no such configuration; did you mean quick? There are quick; name one of them, or a file"
         );
         assert_eq!(
-            choose("nothing").unwrap_err(),
+            choose("nothing").unwrap_err().to_string(),
             "no such configuration. There are quick; name one of them, or a file"
         );
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::accounting::Accounting;
-use crate::error::RecordError;
+use crate::error::{Difference, RecordError};
 use crate::files::write_whole;
 use crate::gpus::Inventory;
 use crate::inputs::{self, Input};
@@ -299,9 +299,9 @@ impl Provenance {
     /// When the file is not there, or of another version.
     pub fn read(path: &Path) -> Result<Provenance, RecordError> {
         let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
-        serde_json::from_str(&text).map_err(|error| RecordError::Differs {
+        serde_json::from_str(&text).map_err(|cause| RecordError::Differs {
             path: path.into(),
-            problem: format!("{error}; the folder was written by another version: name another"),
+            problem: Difference::Provenance { cause },
         })
     }
 
@@ -317,23 +317,14 @@ impl Provenance {
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let mut provenance = Provenance::read(path)?;
         if provenance.schema != SCHEMA {
-            return Err(differs(format!(
-                "the folder is of schema {}, this kolo writes {SCHEMA}; resume it with the kolo that began \
-                 it, or name another folder with --out",
-                provenance.schema
-            )));
+            return Err(differs(Difference::Schema { found: provenance.schema }));
         }
         let other = difference(&provenance.config, &subject.config()).or_else(|| {
-            let (there, now) = (&provenance.workload_digest, subject.workload_digest());
-            let differs = *there != now;
-            differs
-                .then(|| format!("workload: the folder has gradients {there}, now they are {now}"))
+            let (there, now) = (provenance.workload_digest.clone(), subject.workload_digest());
+            (there != now).then_some(Difference::Workload { there, now })
         });
         if let Some(other) = other {
-            return Err(differs(format!(
-                "the folder holds another sweep: {other}; resume it with its own configuration, options \
-                 and HOROVOD_ variables, or name another folder with --out"
-            )));
+            return Err(differs(other));
         }
         provenance.launches.push(launch.with_inputs());
         Ok(provenance)
@@ -353,7 +344,7 @@ impl Provenance {
 const RENAMED_KEYS: [(&str, &str); 1] = [("patience_seconds", "timeout_seconds")];
 
 /// The first key that differs between the configuration of a folder and that of now, and in what.
-fn difference(there: &Value, now: &Value) -> Option<String> {
+fn difference(there: &Value, now: &Value) -> Option<Difference> {
     let flat = |config: &Value| {
         let mut keys = BTreeMap::new();
         flatten(config, String::new(), &mut keys);
@@ -363,7 +354,7 @@ fn difference(there: &Value, now: &Value) -> Option<String> {
     let key = there.keys().chain(now.keys()).find(|key| there.get(*key) != now.get(*key))?;
     let value = |values: &BTreeMap<String, String>| values.get(key).map_or("none", |it| it).into();
     let (there, now): (String, String) = (value(&there), value(&now));
-    Some(format!("{key}: the folder has {}, now it is {}", short(there), short(now)))
+    Some(Difference::Setting { key: key.clone(), there: short(there), now: short(now) })
 }
 
 /// As much of a value as fits into a sentence.
@@ -416,9 +407,10 @@ mod tests {
     fn a_renamed_key_is_no_difference_and_another_value_is() {
         let before = json!({"measure": {"patience_seconds": 60.0}});
         let now = json!({"measure": {"timeout_seconds": 60.0}});
-        assert_eq!(difference(&before, &now), None);
+        assert!(difference(&before, &now).is_none());
         let other = json!({"measure": {"timeout_seconds": 5.0}});
         let told = difference(&before, &other).unwrap();
-        assert_eq!(told, "measure.timeout_seconds: the folder has 60.0, now it is 5.0");
+        let expected = "measure.timeout_seconds: the folder has 60.0, now it is 5.0";
+        assert!(told.to_string().contains(expected), "{told}");
     }
 }

@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 
 use crate::block::{Block, Histogram, Message, RankBlock, Sample};
-use crate::error::RecordError;
+use crate::error::{Difference, MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row};
@@ -235,7 +235,7 @@ impl Store {
                 parse_latency_line(line).ok_or_else(|| RecordError::Malformed {
                     path: self.latencies.path.clone(),
                     line: index as u64 + 1,
-                    problem: "no interval of an HdrHistogram log".into(),
+                    problem: MalformedLine::Interval,
                 })
             })
             .collect()
@@ -367,11 +367,7 @@ impl Appended {
         if text.lines().next().is_some_and(|columns| columns != header) {
             return Err(RecordError::Differs {
                 path: self.path.clone(),
-                problem:
-                    "its columns are those of another version of kolo; finish this sweep with \
-                          the version that began it (provenance.json names the commit), or begin \
-                          another without --resume"
-                        .into(),
+                problem: Difference::Columns,
             });
         }
         let mut reader = csv::Reader::from_reader(text.as_bytes());
@@ -379,7 +375,7 @@ impl Appended {
             line.map_err(|error| RecordError::Malformed {
                 path: self.path.clone(),
                 line: error.position().map_or(1, csv::Position::line),
-                problem: error.to_string(),
+                problem: error.into(),
             })
         });
         lines.collect()

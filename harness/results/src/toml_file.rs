@@ -5,6 +5,7 @@ mod invalid;
 mod wording;
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -12,7 +13,7 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use crate::config_kind::UnknownKind;
-use crate::inputs;
+use crate::inputs::{self, MissingFile};
 pub use invalid::{Invalid, at_least_1, not_empty, within};
 
 /// Why a configuration is refused. The text begins with the file.
@@ -40,8 +41,8 @@ pub enum ConfigProblem {
         advice: String,
     },
     /// No file has that name, on disk or embedded.
-    #[error("{0}")]
-    Missing(String),
+    #[error(transparent)]
+    Missing(#[from] MissingFile),
     /// It is no TOML, or a value has the wrong type.
     #[error("line {line}: {message}")]
     Toml {
@@ -57,13 +58,14 @@ pub enum ConfigProblem {
     #[error(transparent)]
     Invalid(#[from] Invalid),
     /// It cannot be used for what was asked.
-    #[error("{0}")]
-    Unusable(Box<dyn std::error::Error + Send + Sync>),
+    #[error(transparent)]
+    Unusable(Box<dyn Error + Send + Sync>),
 }
 
-impl From<String> for ConfigProblem {
-    fn from(why: String) -> ConfigProblem {
-        ConfigProblem::Unusable(why.into())
+impl ConfigProblem {
+    /// The configuration cannot be used for what was asked.
+    pub fn unusable(cause: impl Into<Box<dyn Error + Send + Sync>>) -> ConfigProblem {
+        ConfigProblem::Unusable(cause.into())
     }
 }
 

@@ -17,8 +17,8 @@ pub use tables::{
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
-use results::inputs::{beside, choose};
-use results::toml_file::{ConfigError, ConfigProblem, Invalid, read_toml, within};
+use results::inputs::{MissingFile, beside, choose};
+use results::toml_file::{ConfigError, Invalid, read_toml, within};
 
 /// The folder of the machine files that have names, on disk and embedded.
 pub const FOLDER: &str = "configs/machines";
@@ -120,9 +120,9 @@ impl MachineFile {
     /// # Errors
     /// As [`MachineFile::read`]; if there is none, which there are.
     pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
-        let path = choose(asked, FOLDER, "machine file").map_err(|problem| {
-            let problem = format!("{problem}, such as `kolo calibrate` writes");
-            ConfigError::at(asked)(ConfigProblem::Missing(problem))
+        let path = choose(asked, FOLDER, "machine file").map_err(|missing| {
+            let missing = MissingFile { origin: ", such as `kolo calibrate` writes", ..missing };
+            ConfigError::at(asked)(missing)
         })?;
         MachineFile::read(&path)
     }

@@ -5,6 +5,7 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
 
 use crate::nodes::{INTERFACE, LINK_GBIT_S};
 use results::inputs::{self, exists};
@@ -18,6 +19,19 @@ pub const VARIABLE: &str = "KOLO_SITE";
 
 /// The folder of the site files that have names.
 pub const FOLDER: &str = "configs/sites";
+
+/// A name that is no site's.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "no such site{} are: {}. Name one of them, or the path of a site file",
+    inputs::meant(name, names).map_or("; there".into(), |meant| meant + " There"),
+    names.join(", ")
+)]
+struct MissingSite {
+    name: String,
+    /// Those that there are.
+    names: Vec<String>,
+}
 
 /// A cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -179,13 +193,8 @@ impl Site {
         if name == GENERIC {
             return Ok(Site::default());
         }
-        let names = Site::names();
-        let meant = inputs::meant(name, &names).map_or("; there".into(), |meant| meant + " There");
-        let problem = format!(
-            "no such site{meant} are: {}. Name one of them, or the path of a site file",
-            names.join(", ")
-        );
-        Err(ConfigError { path, problem: ConfigProblem::Missing(problem) })
+        let missing = MissingSite { name: name.into(), names: Site::names() };
+        Err(ConfigError { path, problem: ConfigProblem::unusable(missing) })
     }
 
     /// Names of the site files in `configs/sites`, on disk and embedded.

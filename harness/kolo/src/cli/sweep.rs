@@ -28,7 +28,7 @@ use results::provenance::Override;
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use results::record::{Earlier, Store, csv_bytes};
 use results::row::Status;
-use results::toml_file::TomlFile;
+use results::toml_file::{ConfigProblem, TomlFile};
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.
@@ -111,7 +111,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
     let workload = Workload::read(&config.workload_path(&file.path))
-        .map_err(|error| file.refuse(error.to_string()))?;
+        .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     if workload.ready_assumed {
         say(&format!(
             "{}: nobody measured when its gradients become ready; the reverse of their definition \

@@ -7,14 +7,11 @@ use std::path::Path;
 use algorithms::control::{self, bitvector};
 use serde::{Deserialize, Serialize};
 
+use super::transport::Transport;
 use crate::environment::{Environment, MOST_CACHE_CAPACITY, MOST_FUSION_THRESHOLD_BYTES};
 use results::toml_file::{ConfigError, Invalid, TomlFile, not_empty, within};
 use results::units::MIB;
 use simulator::network::Network;
-use transports::threads;
-
-/// The transport of worlds that are driven in one thread: there is none.
-pub const LOCKSTEP: &str = "lockstep";
 
 /// The largest world in one process.
 const MOST_RANKS: usize = 100_000;
@@ -180,8 +177,7 @@ impl Default for Measure {
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "see `Base`")]
 pub struct Case {
-    /// [`LOCKSTEP`] or threads.
-    pub transport: &'static str,
+    pub transport: Transport,
     pub ranks: usize,
     /// Control plane.
     pub plane: String,
@@ -261,7 +257,7 @@ impl Config {
         let mut cases: Vec<Case> = Vec::new();
         for plane in plane {
             let base = Case {
-                transport: LOCKSTEP,
+                transport: Transport::Lockstep,
                 ranks: base.ranks,
                 plane: control::spelling(plane).expect("the configuration was checked"),
                 source: base.tensors.clone(),
@@ -280,7 +276,7 @@ impl Config {
             add(&|_| ());
             vary.ranks.iter().for_each(|&ranks| add(&|case| case.ranks = ranks));
             for &ranks in &vary.thread_ranks {
-                add(&|case| (case.transport, case.ranks) = (threads::NAME, ranks));
+                add(&|case| (case.transport, case.ranks) = (Transport::Threads, ranks));
             }
             vary.tensors.iter().for_each(|source| add(&|case| case.source = source.clone()));
             vary.ready_order.iter().for_each(|&order| add(&|case| case.ready_order = order));

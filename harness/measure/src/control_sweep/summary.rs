@@ -6,7 +6,8 @@ use std::fmt::Write as _;
 use algorithms::control::{bitvector, coordinator};
 
 use super::Plan;
-use super::config::{Case, LOCKSTEP, ReadyOrder};
+use super::config::{Case, ReadyOrder};
+use super::transport::Transport;
 use results::row::{ControlResult, ControlRow};
 
 /// World sizes that Romero et al. speak of, and at which the summary compares.
@@ -55,7 +56,7 @@ impl<'a> Summary<'a> {
     }
 
     /// World sizes of a transport.
-    fn ranks(&self, transport: &str) -> Vec<usize> {
+    fn ranks(&self, transport: Transport) -> Vec<usize> {
         let cases = self.plan.cases.iter().filter(|case| case.transport == transport);
         let mut ranks: Vec<usize> = cases.map(|case| case.ranks).collect();
         ranks.sort_unstable();
@@ -71,7 +72,7 @@ impl<'a> Summary<'a> {
             "{}: {tensors} tensors, all ready at once on every rank; per step, median in us",
             base.source,
         );
-        let on_ranks = |transport: &'static str| {
+        let on_ranks = |transport: Transport| {
             let line = move |ranks: usize| -> Line<'a> {
                 let change = move |case: &mut Case| {
                     (case.transport, case.ranks) = (transport, ranks);
@@ -82,7 +83,7 @@ impl<'a> Summary<'a> {
         };
         self.table(
             "rank 0's time, measured; all ranks in one thread, nothing travels",
-            on_ranks(LOCKSTEP),
+            on_ranks(Transport::Lockstep),
             rank0_us,
             text,
         );
@@ -101,13 +102,13 @@ impl<'a> Summary<'a> {
         );
         self.table(
             &format!("on a network, ASSUMED to take {}; not measured", self.network()),
-            on_ranks(LOCKSTEP),
+            on_ranks(Transport::Lockstep),
             |result| Some(result.network.network_us_p50),
             text,
         );
         self.table(
             "wall time on threads, measured",
-            on_ranks(transports::threads::NAME),
+            on_ranks(Transport::Threads),
             |result| Some(result.clock.steps()?.time_us_p50),
             text,
         );
@@ -229,7 +230,7 @@ impl<'a> Summary<'a> {
     /// How little rank 0's time depends on the number of ranks.
     fn flatness(&self, base: &Case, text: &mut String) {
         let of = |ranks| rank0_us(self.row(&Case { ranks, ..base.clone() })?.1);
-        let ranks = self.ranks(LOCKSTEP);
+        let ranks = self.ranks(Transport::Lockstep);
         let points: Vec<(f64, f64)> =
             ranks.into_iter().filter_map(|ranks| Some((ranks as f64, of(ranks)?))).collect();
         let Some(exponent) = exponent(&points) else { return };
@@ -334,7 +335,7 @@ mod tests {
                 "coordinator" => (case.ranks * tensors) as f64 / 1e3,
                 _ => 2.0,
             };
-            let clock = if case.transport == LOCKSTEP {
+            let clock = if case.transport == Transport::Lockstep {
                 Clock::Lockstep(RankTimes { rank0_us_p50: us, ..RankTimes::default() })
             } else {
                 let times = Times { time_us_p50: us * 100.0, ..Times::default() };

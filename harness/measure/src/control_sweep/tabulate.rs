@@ -1,8 +1,9 @@
 //! From the steps of a case to its row.
 
 use super::Plan;
-use super::config::{Case, LOCKSTEP};
+use super::config::Case;
 use super::measured::{Measured, Step};
+use super::transport::Transport;
 use results::provenance::{Launch, cores};
 use results::row::{
     AssumedNetwork, CaseOutcome, Clock, ControlResult, ControlRow, Effort, Key, Negotiation,
@@ -21,7 +22,7 @@ pub fn row_of(
     outcome: CaseOutcome<ControlResult>,
 ) -> ControlRow {
     let (config, list) = (&plan.config, plan.list(case));
-    let in_lockstep = case.transport == LOCKSTEP;
+    let in_lockstep = case.transport == Transport::Lockstep;
     let key = Key {
         case: case.to_string(),
         nodes: 1,
@@ -40,7 +41,7 @@ pub fn row_of(
         commit: launch.commit.clone(),
         started: launch.started.clone(),
         seed: config.measure.seed,
-        transport: case.transport.into(),
+        transport: case.transport.name().into(),
     };
     let row = ControlRow {
         key,
@@ -84,10 +85,11 @@ pub fn outcome(
             wrong: Some(check.wrong),
             first_wrong: first_wrong.clone(),
         },
-        clock: if case.transport == LOCKSTEP {
-            Clock::Lockstep(steps.rank_times(case.ranks, measured.steps.first()))
-        } else {
-            Clock::Threads(steps.thread_times(measured.steps.first()))
+        clock: match case.transport {
+            Transport::Lockstep => {
+                Clock::Lockstep(steps.rank_times(case.ranks, measured.steps.first()))
+            }
+            Transport::Threads => Clock::Threads(steps.thread_times(measured.steps.first())),
         },
         negotiation: steps.negotiation(),
         network: AssumedNetwork {

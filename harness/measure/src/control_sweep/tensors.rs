@@ -122,11 +122,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::control_sweep::config::{LOCKSTEP, Source};
+    use crate::control_sweep::config::Source;
+    use crate::control_sweep::transport::Transport;
 
     fn case(miss_share: f64, invalid_share: f64, ready_order: ReadyOrder) -> Case {
         Case {
-            transport: LOCKSTEP,
+            transport: Transport::Lockstep,
             ranks: 4,
             plane: "bitvector".into(),
             source: Source::Synthetic(100),

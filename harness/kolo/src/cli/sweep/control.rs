@@ -5,34 +5,38 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Arguments, exit, open};
 use crate::cli::{Exit, plot, usage};
-use measure::control_sweep::config::{Config, LOCKSTEP};
+use measure::control_sweep::config::{Case, Config};
+use measure::control_sweep::transport::Transport;
 use measure::control_sweep::{Plan, run as run_plan, summary};
 use measure::environment::Environment;
 use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, memory_bytes, now};
-use results::toml_file::TomlFile;
+use results::toml_file::{ConfigProblem, TomlFile};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
-    let refuse = |problem: String| anyhow::Error::new(file.refuse(problem));
+    let refuse = |problem: String| file.refuse(ConfigProblem::unusable(problem));
     if arguments.options != Options::default() || arguments.timeline {
         return Err(refuse(
             "a sweep of control planes takes no --timeline, --fusion-threshold-mb, \
              --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
              configuration"
                 .into(),
-        ));
+        )
+        .into());
     }
     let launch = Launch::now();
     ignore(&Environment::read(&launch.environment).map_err(usage)?);
-    let plan = Plan::new(config, &file.path).map_err(|error| refuse(error.to_string()))?;
+    let plan = Plan::new(config, &file.path)
+        .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(refuse(format!(
             "the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks or \
              tensors",
             plan.memory_bytes() / 1_000_000,
             available / 1_000_000
-        )));
+        ))
+        .into());
     }
     if arguments.dry_run {
         dry_run(&plan);
@@ -107,7 +111,8 @@ fn dry_run(plan: &Plan) {
         seconds += measure.budget_seconds.max(least);
         println!("{case}  {tensors} tensors, about {:.1} s", measure.budget_seconds.max(least));
     }
-    let in_lockstep = plan.cases.iter().filter(|case| case.transport == LOCKSTEP).count();
+    let is_driven = |case: &&Case| case.transport == Transport::Lockstep;
+    let in_lockstep = plan.cases.iter().filter(is_driven).count();
     println!(
         "{} cases, {in_lockstep} of them with all ranks in one thread; each {} + {} to {} steps, in \
          random order from seed {}",

@@ -9,23 +9,21 @@ use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
-use results::toml_file::TomlFile;
+use results::toml_file::{ConfigProblem, TomlFile};
 use simulator::config::Config;
 use simulator::sweep::Plan;
 use simulator::{claims, crossover, summary, tabulate};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
-    let refuse = |problem: String| anyhow::Error::new(file.refuse(problem));
     if arguments.options != Options::default() || arguments.timeline {
-        return Err(refuse(
-            "a simulated sweep takes no --timeline, --fusion-threshold-mb, --cycle-time-ms or \
-             --cache-capacity; leave it out, or change its policies"
-                .into(),
-        ));
+        let problem = "a simulated sweep takes no --timeline, --fusion-threshold-mb, --cycle-time-ms or \
+                       --cache-capacity; leave it out, or change its policies";
+        return Err(file.refuse(ConfigProblem::unusable(problem)).into());
     }
     let launch = Launch::now();
-    let plan = Plan::new(config, &file.path).map_err(|error| refuse(error.to_string()))?;
+    let plan = Plan::new(config, &file.path)
+        .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     for workload in plan.workloads.iter().filter(|workload| workload.ready_assumed) {
         eprintln!(
             "{}: nobody measured when its gradients become ready; the reverse of their definition \
@@ -57,7 +55,8 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let missing: Vec<Row> = rows.skip(earlier.rows.len()).collect();
     store.append_rows(&missing)?;
     if !plan.config.claim.is_empty() {
-        let compared = claims::compare(&plan).map_err(|error| refuse(error.to_string()))?;
+        let compared =
+            claims::compare(&plan).map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
         store.write_whole("claims.csv", &csv_bytes(&compared, true))?;
         text.push('\n');
         text.push_str(&claims::text(&compared));
