@@ -5,6 +5,7 @@
 //! proven nothing. Then they exchange messages of limited length ([`message`], [`connection`]). The channel
 //! authenticates connections. It neither encrypts nor signs the messages that follow.
 
+mod connect_error;
 pub mod connection;
 pub mod handshake;
 pub mod interface;
@@ -14,9 +15,10 @@ pub mod offer;
 pub mod secret;
 pub mod secret_file;
 
+pub use connect_error::{AttemptError, ConnectError};
 pub use connection::Connection;
 pub use handshake::Credentials;
-pub use listener::{ConnectError, Joined, Listener, connect};
+pub use listener::{Joined, Listener, connect};
 pub use message::{Message, ParseError};
 pub use offer::Offer;
 pub use secret::{Secret, SecretError};

@@ -36,7 +36,7 @@ pub use transports::transport::NCCL as NAME;
 pub const SHARE_GPUS: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
 /// Why ranks cannot go on over NCCL.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum NcclError {
     /// NCCL is not there, or cannot be loaded.

@@ -1,5 +1,6 @@
 //! Connects the processes of an MPI job: rank 0 broadcasts over MPI where it listens, and the job's secret.
 
+use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -19,6 +20,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer ids are cut.
 const MAX_JOB_ID_BYTES: usize = 128;
 
+/// Why one call failed.
+type Cause = Box<dyn Error + Send + Sync>;
+
 /// A job of several processes, as one of them sees it.
 pub struct Job<'j> {
     /// This process.
@@ -28,13 +32,13 @@ pub struct Job<'j> {
     /// All of them run on one node, so that rank 0 listens on the loopback interface alone.
     pub is_one_node: bool,
     /// Broadcasts rank 0's bytes to all processes. Called once, by all.
-    pub broadcast: &'j mut dyn FnMut(&mut [u8]) -> Result<(), String>,
+    pub broadcast: &'j mut dyn FnMut(&mut [u8]) -> Result<(), Cause>,
 }
 
 /// Why processes could not be connected.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Debug, Error)]
 #[error(
-    "rank {rank}: {call}{} failed: {why}",
+    "rank {rank}: {call}{} failed: {source}",
     peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
 )]
 pub struct DetectorError {
@@ -43,9 +47,9 @@ pub struct DetectorError {
     /// With whom, if it is one rank.
     pub peer: Option<Rank>,
     /// What was tried.
-    pub call: String,
-    /// What the system says.
-    pub why: String,
+    pub call: &'static str,
+    /// Why it failed.
+    pub source: Cause,
 }
 
 impl FailureDetector {
@@ -61,12 +65,12 @@ impl FailureDetector {
             _ => vec![(0, reach_rank_0(job)?)],
         };
         FailureDetector::start(job.rank, connections, limits, Mode::EndProcess)
-            .map_err(|error| failed(job.rank, "starting the failure detector", error.to_string()))
+            .map_err(|error| failed(job.rank, "starting the failure detector", error))
     }
 }
 
-fn failed(rank: Rank, call: &str, why: String) -> DetectorError {
-    DetectorError { rank, peer: None, call: call.into(), why }
+fn failed(rank: Rank, call: &'static str, source: impl Into<Cause>) -> DetectorError {
+    DetectorError { rank, peer: None, call, source: source.into() }
 }
 
 /// What the launcher calls the job; rank 0's name for it counts.
@@ -96,13 +100,14 @@ fn accept_all(job: &mut Job<'_>) -> Result<Vec<(Rank, Connection)>, DetectorErro
 
 /// A listener, and what the others have to know of it: the job's id on a line, and an offer.
 fn listen(is_one_node: bool, ranks: usize) -> Result<(Listener, String), DetectorError> {
-    let cannot = |why: String| failed(0, "listening for the other processes", why);
+    let cannot = |why: Cause| failed(0, "listening for the other processes", why);
     let addresses =
         if is_one_node { Ok(vec![IpAddr::from(Ipv4Addr::LOCALHOST)]) } else { own_addresses() };
-    let secret = Secret::generate().map_err(|error| cannot(error.to_string()))?;
+    let secret = Secret::generate().map_err(|error| cannot(error.into()))?;
     let credentials = Credentials { job: job_id(), secret: secret.clone() };
-    let listener = Listener::bind(&addresses.map_err(cannot)?, 0, credentials, ranks);
-    let listener = listener.map_err(|error| cannot(error.to_string()))?;
+    let addresses = addresses.map_err(|error| cannot(error.into()))?;
+    let listener = Listener::bind(&addresses, 0, credentials, ranks);
+    let listener = listener.map_err(|error| cannot(error.into()))?;
     let offer = Offer { secret, addresses: listener.addresses() };
     Ok((listener, format!("{}\n{}", job_id(), offer.to_text())))
 }
@@ -112,18 +117,14 @@ fn reach_rank_0(job: &mut Job<'_>) -> Result<Connection, DetectorError> {
     let text = broadcast(job, "")?;
     let told = text.split_once('\n').and_then(|(id, offer)| Some((id, Offer::from_text(offer)?)));
     let Some((id, offer)) = told else {
-        return Err(failed(
-            job.rank,
-            "connecting",
-            "rank 0 cannot listen; see what it says".into(),
-        ));
+        return Err(failed(job.rank, "connecting", "rank 0 cannot listen; see what it says"));
     };
     let joined = connect(id, (job.rank, job.ranks), || Ok(offer.clone()), CONNECT_TIMEOUT);
     joined.map_err(|error| DetectorError {
         rank: job.rank,
         peer: Some(0),
-        call: "connecting".into(),
-        why: error.to_string(),
+        call: "connecting",
+        source: error.into(),
     })
 }
 

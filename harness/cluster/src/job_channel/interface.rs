@@ -2,16 +2,35 @@
 
 use std::net::IpAddr;
 
+use thiserror::Error;
+
 use crate::nodes::INTERFACE;
 
 /// More addresses are not offered.
 const MAX_ADDRESSES: usize = 16;
 
+/// Why this node has no address that others can reach.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum InterfaceError {
+    /// The interface that the user names has no address.
+    #[error("{INTERFACE}={chosen} names no interface with an address; this node has {}", names.join(", "))]
+    Unknown {
+        /// The interface.
+        chosen: String,
+        /// Those that have an address.
+        names: Vec<String>,
+    },
+    /// There is no other interface.
+    #[error("this node has no network interface besides loopback")]
+    LoopbackAlone,
+}
+
 /// Addresses of this node that other nodes can reach; those of the interface that `KOLO_INTERFACE` names, if it is set.
 ///
 /// # Errors
-/// When the interface has no address; the message names those that have one.
-pub fn own_addresses() -> Result<Vec<IpAddr>, String> {
+/// When the interface has no address, or the node has no interface besides loopback.
+pub fn own_addresses() -> Result<Vec<IpAddr>, InterfaceError> {
     let chosen = std::env::var(INTERFACE).ok().filter(|name| !name.is_empty());
     choose(chosen.as_deref(), all())
 }
@@ -28,7 +47,7 @@ fn all() -> Vec<(String, IpAddr)> {
     interfaces.filter_map(with_address).collect()
 }
 
-fn choose(chosen: Option<&str>, all: Vec<(String, IpAddr)>) -> Result<Vec<IpAddr>, String> {
+fn choose(chosen: Option<&str>, all: Vec<(String, IpAddr)>) -> Result<Vec<IpAddr>, InterfaceError> {
     // A peer would have to know the interface by which it reaches a link-local address.
     let is_usable = |address: &IpAddr| match address {
         IpAddr::V4(_) => true,
@@ -42,14 +61,9 @@ fn choose(chosen: Option<&str>, all: Vec<(String, IpAddr)>) -> Result<Vec<IpAddr
         Some(chosen) if found.is_empty() => {
             let mut names: Vec<_> = all.into_iter().map(|(name, _)| name).collect();
             names.dedup();
-            Err(format!(
-                "{INTERFACE}={chosen} names no interface with an address; this node has {}",
-                names.join(", ")
-            ))
+            Err(InterfaceError::Unknown { chosen: chosen.into(), names })
         }
-        None if found.is_empty() => {
-            Err("this node has no network interface besides loopback".into())
-        }
+        None if found.is_empty() => Err(InterfaceError::LoopbackAlone),
         _ => Ok(found.into_iter().take(MAX_ADDRESSES).collect()),
     }
 }
@@ -75,7 +89,7 @@ mod tests {
         assert_eq!(choose(None, all()).unwrap(), addresses(&["10.0.0.1", "10.1.0.1"]));
         assert_eq!(choose(Some("ib0"), all()).unwrap(), addresses(&["10.1.0.1"]));
         assert_eq!(choose(Some("lo"), all()).unwrap(), addresses(&["127.0.0.1"]));
-        let error = choose(Some("ib1"), all()).unwrap_err();
+        let error = choose(Some("ib1"), all()).unwrap_err().to_string();
         assert!(error.ends_with("this node has lo, eth0, ib0"), "{error}");
     }
 }

@@ -4,14 +4,15 @@
 //! without an answer, and delays nobody: a handshake has a time limit, and when too many are open the oldest is closed.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::error::Error;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use algorithms::topology::Rank;
-use thiserror::Error;
 
+use super::connect_error::{AttemptError, ConnectError};
 use super::connection::Connection;
 use super::handshake::{
     CHALLENGE_BYTES, Challenged, Client, Credentials, HELLO_BYTES, PROOF_BYTES, Server,
@@ -229,26 +230,6 @@ impl Handshake {
     }
 }
 
-/// Why a process could not join.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[non_exhaustive]
-pub enum ConnectError {
-    /// Nothing answered as rank 0 should.
-    #[error("tried for {:.1} s: {reason}", waited.as_secs_f64())]
-    Unreachable {
-        /// How long.
-        waited: Duration,
-        /// What happened last.
-        reason: String,
-    },
-    /// Rank 0 knows the process, and does not take it.
-    #[error("rank 0 refuses it: {reason}")]
-    Refused {
-        /// Why.
-        reason: String,
-    },
-}
-
 /// Connects a process with rank 0. `offer` is asked before every try, because rank 0 may not have made one yet.
 ///
 /// # Errors
@@ -256,18 +237,20 @@ pub enum ConnectError {
 pub fn connect(
     job: &str,
     (rank, ranks): (Rank, usize),
-    mut offer: impl FnMut() -> Result<Offer, String>,
+    mut offer: impl FnMut() -> Result<Offer, Box<dyn Error + Send + Sync>>,
     timeout: Duration,
 ) -> Result<Connection, ConnectError> {
     let start = Instant::now();
     loop {
-        let tried = offer().map_err(Failed::Retry).and_then(|Offer { secret, addresses }| {
+        let offered = offer().map_err(|error| Failed::Retry(AttemptError::Offer(error)));
+        let tried = offered.and_then(|Offer { secret, addresses }| {
             let credentials = Credentials { job: job.into(), secret };
-            let mut last = Failed::Retry("rank 0 has no address".into());
+            let mut last = Failed::Retry(AttemptError::NoAddress);
             for address in addresses {
                 match join(address, &credentials, rank, ranks) {
-                    Err(Failed::Retry(reason)) => {
-                        last = Failed::Retry(format!("{address}: {reason}"))
+                    Err(Failed::Retry(cause)) => {
+                        let cause = Box::new(cause);
+                        last = Failed::Retry(AttemptError::At { address, cause });
                     }
                     ended => return ended,
                 }
@@ -277,8 +260,8 @@ pub fn connect(
         match tried {
             Ok(connection) => return Ok(connection),
             Err(Failed::Refused(reason)) => return Err(ConnectError::Refused { reason }),
-            Err(Failed::Retry(reason)) if start.elapsed() > timeout => {
-                return Err(ConnectError::Unreachable { waited: start.elapsed(), reason });
+            Err(Failed::Retry(cause)) if start.elapsed() > timeout => {
+                return Err(ConnectError::Unreachable { waited: start.elapsed(), cause });
             }
             Err(Failed::Retry(_)) => thread::sleep(RETRY_INTERVAL),
         }
@@ -287,21 +270,13 @@ pub fn connect(
 
 /// Why one try failed.
 enum Failed {
-    Retry(String),
+    Retry(AttemptError),
     Refused(String),
 }
 
-impl From<io::Error> for Failed {
-    fn from(error: io::Error) -> Failed {
-        Failed::Retry(match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
-                "the connection was closed without an answer; what listens there is not rank 0 of this job, or has \
-                 another secret"
-                    .into()
-            }
-            ErrorKind::WouldBlock | ErrorKind::TimedOut => "no answer in time".into(),
-            _ => error.to_string(),
-        })
+impl<E: Into<AttemptError>> From<E> for Failed {
+    fn from(error: E) -> Failed {
+        Failed::Retry(error.into())
     }
 }
 
@@ -312,32 +287,27 @@ fn join(
     rank: Rank,
     ranks: usize,
 ) -> Result<Connection, Failed> {
-    let client =
-        Client::new(credentials, rank, ranks).map_err(|why| Failed::Retry(why.to_string()))?;
+    let client = Client::new(credentials, rank, ranks)?;
     let mut stream = TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
     stream.write_all(&client.hello())?;
     let mut challenge = [0; CHALLENGE_BYTES];
     stream.read_exact(&mut challenge)?;
-    let proof = client.prove(&challenge);
-    let proof =
-        proof.ok_or_else(|| Failed::Retry("what answers does not know the secret".into()))?;
+    let proof = client.prove(&challenge).ok_or(AttemptError::UnknownSecret)?;
     stream.write_all(&proof)?;
     let (mut connection, start) = (Connection::new(stream)?, Instant::now());
     loop {
         match connection.receive() {
             Ok(Some(Message::Accepted)) => return Ok(connection),
             Ok(Some(Message::Refused(reason))) => return Err(Failed::Refused(reason)),
-            Ok(None) if connection.is_closed() => {
-                return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
-            }
+            Ok(None) if connection.is_closed() => return Err(AttemptError::Closed.into()),
             Ok(None) if start.elapsed() > ANSWER_TIMEOUT => {
-                return Err(io::Error::from(ErrorKind::TimedOut).into());
+                return Err(AttemptError::TimedOut.into());
             }
             Ok(None) => thread::sleep(POLL_INTERVAL),
-            Ok(Some(_)) => return Err(Failed::Retry("an unexpected message from rank 0".into())),
-            Err(error) => return Err(Failed::Retry(error.to_string())),
+            Ok(Some(_)) => return Err(AttemptError::UnexpectedMessage.into()),
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -5,8 +5,11 @@
 //! broadcast small data, and the failure detector notices failed processes.
 
 mod control;
+mod error;
 
+use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,8 @@ use cluster::job_channel::{
 };
 use cluster::nodes::INTERFACE;
 pub use control::Control;
+use error::FactsError;
+pub use error::{ListenError, UnreachableError};
 
 use super::facts::Facts;
 use super::ranks_in_words;
@@ -33,7 +38,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(1);
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Why processes did not find each other.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[derive(Clone, Debug, Error)]
 #[non_exhaustive]
 pub enum RendezvousError {
     /// A variable has a value that makes no sense.
@@ -55,21 +60,19 @@ pub enum RendezvousError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// Rank 0 cannot hand over the secret.
-    #[error("{why}")]
-    SecretFile {
-        /// Which file, and what the system says.
-        why: String,
-    },
+    #[error(transparent)]
+    SecretFile(Arc<SecretFileError>),
     /// Rank 0 cannot listen.
     #[error(
-        "rank 0 cannot listen at {address}: {why}; name another port with {RENDEZVOUS}=HOST:PORT for all \
+        "rank 0 cannot listen at {address}: {cause}; name another port with {RENDEZVOUS}=HOST:PORT for all \
          processes, or an interface with {INTERFACE}"
     )]
     CannotListen {
         /// Where.
         address: String,
-        /// What the system says.
-        why: String,
+        /// Why not.
+        #[source]
+        cause: Arc<ListenError>,
     },
     /// Some processes did not join.
     #[error(
@@ -96,7 +99,7 @@ pub enum RendezvousError {
     },
     /// Rank 0 cannot be reached.
     #[error(
-        "rank {rank} has tried for {:.1} s to reach rank 0 at {address}: {why}; see what the other processes \
+        "rank {rank} has tried for {:.1} s to reach rank 0 at {address}: {cause}; see what the other processes \
          say, or name rank 0's node with {RENDEZVOUS}=HOST:PORT",
         waited.as_secs_f64()
     )]
@@ -108,7 +111,8 @@ pub enum RendezvousError {
         /// How long.
         waited: Duration,
         /// What happened last.
-        why: String,
+        #[source]
+        cause: Arc<UnreachableError>,
     },
     /// Rank 0 does not take this process.
     #[error("rank 0 at {address} refuses rank {rank}: {why}")]
@@ -124,7 +128,7 @@ pub enum RendezvousError {
 
 impl From<SecretFileError> for RendezvousError {
     fn from(error: SecretFileError) -> RendezvousError {
-        RendezvousError::SecretFile { why: error.to_string() }
+        RendezvousError::SecretFile(Arc::new(error))
     }
 }
 
@@ -181,7 +185,7 @@ fn accept_all(
                     None => members[joined.rank] = Some((facts, Some(joined.connection))),
                     Some(reason) => listener.refuse(joined, &reason),
                 },
-                Err(reason) => listener.refuse(joined, &reason),
+                Err(error) => listener.refuse(joined, &error.to_string()),
             }
         }
         if start.elapsed() > timeout {
@@ -197,13 +201,16 @@ fn listen(
     started: &Started,
     address: &Address,
 ) -> Result<(Listener, Option<SecretFile>), RendezvousError> {
-    let cannot = |why| RendezvousError::CannotListen { address: address.to_string(), why };
+    let cannot = |cause| {
+        let (address, cause) = (address.to_string(), Arc::new(cause));
+        RendezvousError::CannotListen { address, cause }
+    };
     let given = Secret::from_environment()?;
     let secret = given.clone().map_or_else(Secret::generate, Ok)?;
     let credentials = Credentials { job: started.job.clone(), secret: secret.clone() };
     let addresses = listening_addresses(address).map_err(cannot)?;
     let listener = Listener::bind(&addresses, address.port, credentials, started.ranks);
-    let listener = listener.map_err(|error| cannot(error.to_string()))?;
+    let listener = listener.map_err(|error| cannot(ListenError::Bind(error)))?;
     let file = match given {
         Some(_) => None,
         None => {
@@ -216,33 +223,29 @@ fn listen(
 }
 
 /// On one node loopback; else the interface that `KOLO_INTERFACE` names, or what rank 0's name stands for.
-fn listening_addresses(address: &Address) -> Result<Vec<IpAddr>, String> {
+fn listening_addresses(address: &Address) -> Result<Vec<IpAddr>, ListenError> {
     let named = resolve(address).map(|all| all.iter().map(SocketAddr::ip).collect::<Vec<_>>());
     if address.is_loopback() {
-        return named;
+        return named.map_err(ListenError::Resolve);
     }
     let is_interface_named = std::env::var_os(INTERFACE).is_some_and(|name| !name.is_empty());
     // A node's own name is often that of its loopback interface, which others cannot reach.
     let is_usable = |ip: &IpAddr| !ip.is_loopback() && interface::is_own(*ip);
     let named: Vec<_> = named.unwrap_or_default().into_iter().filter(is_usable).collect();
-    if is_interface_named || named.is_empty() { interface::own_addresses() } else { Ok(named) }
+    if is_interface_named || named.is_empty() { Ok(interface::own_addresses()?) } else { Ok(named) }
 }
 
-fn resolve(address: &Address) -> Result<Vec<SocketAddr>, String> {
-    let resolved = (address.host.as_str(), address.port).to_socket_addrs();
-    resolved.map(Iterator::collect).map_err(|error| error.to_string())
+fn resolve(address: &Address) -> io::Result<Vec<SocketAddr>> {
+    Ok((address.host.as_str(), address.port).to_socket_addrs()?.collect())
 }
 
 /// What a process that has joined tells of itself, once it has arrived.
-fn facts_of(joined: &mut Joined) -> Result<Option<Facts>, String> {
-    match joined.connection.receive() {
-        Ok(Some(Message::Data(bytes))) => postcard::from_bytes(&bytes)
-            .map(Some)
-            .map_err(|error| format!("its facts are malformed: {error}")),
-        Ok(Some(_)) => Err("it sent another message instead of its facts".into()),
-        Ok(None) if joined.connection.is_closed() => Err("it closed the connection".into()),
-        Ok(None) => Ok(None),
-        Err(error) => Err(error.to_string()),
+fn facts_of(joined: &mut Joined) -> Result<Option<Facts>, FactsError> {
+    match joined.connection.receive()? {
+        Some(Message::Data(bytes)) => Ok(Some(postcard::from_bytes(&bytes)?)),
+        Some(_) => Err(FactsError::OtherMessage),
+        None if joined.connection.is_closed() => Err(FactsError::Closed),
+        None => Ok(None),
     }
 }
 
@@ -318,40 +321,40 @@ fn join(
         Some(secret) => Ok(Offer { secret: secret.clone(), addresses: resolve(address)? }),
         None => {
             let path = secret_file::path(&started.job, address.is_loopback());
-            secret_file::read(&path).map_err(|error| error.to_string())
+            Ok(secret_file::read(&path)?)
         }
     };
-    let unreachable = |why: String| {
-        let (address, waited) = (address.to_string(), start.elapsed());
-        RendezvousError::Unreachable { rank, address, waited, why }
+    let unreachable = |cause: UnreachableError| {
+        let (address, waited, cause) = (address.to_string(), start.elapsed(), Arc::new(cause));
+        RendezvousError::Unreachable { rank, address, waited, cause }
     };
     let refused = |why| RendezvousError::Refused { rank, address: address.to_string(), why };
     let connected = connect(&started.job, (rank, started.ranks), offer, timeout);
     let mut connection = connected.map_err(|error| match error {
         ConnectError::Refused { reason } => refused(reason),
-        ConnectError::Unreachable { reason, .. } => unreachable(reason),
-        other => unreachable(other.to_string()),
+        ConnectError::Unreachable { cause, .. } => unreachable(cause.into()),
+        other => unreachable(UnreachableError::Connect(other)),
     })?;
     let own = Message::Data(postcard::to_stdvec(&facts).expect("plain data"));
-    connection.send(&own, timeout).map_err(|error| unreachable(error.to_string()))?;
+    connection.send(&own, timeout).map_err(|error| unreachable(UnreachableError::Send(error)))?;
     loop {
         match connection.receive() {
             Ok(Some(Message::Data(bytes))) => {
                 let roster = postcard::from_bytes(&bytes);
                 let Roster { rank, facts } =
-                    roster.map_err(|error| unreachable(error.to_string()))?;
+                    roster.map_err(|error: postcard::Error| unreachable(error.into()))?;
                 return Ok(Control::new(rank, facts, vec![(0, connection)], timeout));
             }
             Ok(Some(Message::Refused(reason))) => return Err(refused(reason)),
-            Ok(Some(_)) => return Err(unreachable("it sent an unexpected message".into())),
+            Ok(Some(_)) => return Err(unreachable(UnreachableError::UnexpectedMessage)),
             Ok(None) if connection.is_closed() => {
-                return Err(unreachable("it closed the connection".into()));
+                return Err(unreachable(UnreachableError::Closed));
             }
             Ok(None) if start.elapsed() > timeout + MARGIN => {
-                return Err(unreachable("it listens, and other processes have not joined".into()));
+                return Err(unreachable(UnreachableError::OthersMissing));
             }
             Ok(None) => thread::sleep(POLL_INTERVAL),
-            Err(error) => return Err(unreachable(error.to_string())),
+            Err(error) => return Err(unreachable(error.into())),
         }
     }
 }

@@ -215,11 +215,11 @@ impl Processes {
             rank: world.rank(),
             ranks: world.comm().ranks(),
             is_one_node: world.nodes().len() == 1,
-            broadcast: &mut |bytes| world.broadcast(bytes).map_err(|error| error.to_string()),
+            broadcast: &mut |bytes| world.broadcast(bytes).map_err(Into::into),
         };
         let detector = FailureDetector::connect(&mut job, limits).map_err(|error| {
-            let DetectorError { rank, peer, call, why } = error;
-            TransportError::Failed { rank, peer, call, why }
+            let DetectorError { rank, peer, call, source } = error;
+            TransportError::Failed { rank, peer, call: call.into(), why: source.to_string() }
         })?;
         if world.comm().ranks() > 1 {
             let last_words = detector.last_words();
