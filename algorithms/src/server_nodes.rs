@@ -16,6 +16,7 @@
 //! After Y. Jiang et al., "A unified architecture for accelerating distributed DNN training in
 //! heterogeneous GPU/CPU clusters" (BytePS), OSDI 2020.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -39,21 +40,33 @@ pub struct ServerNodes {
     pub count: Option<NonZeroUsize>,
 }
 
+/// What follows the name is no number of servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InvalidCount {
+    /// What follows it.
+    pub found: String,
+}
+
+impl fmt::Display for InvalidCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{NAME} takes a number of at least 1, but {:?} was found", self.found)
+    }
+}
+
+impl std::error::Error for InvalidCount {}
+
 impl ServerNodes {
     /// Parses `server-nodes` or `server-nodes:K`; `None` for another name.
     ///
     /// # Errors
     /// When what follows the name is no number of at least 1.
-    pub fn find(name: &str) -> Option<Result<ServerNodes, String>> {
+    pub fn find(name: &str) -> Option<Result<ServerNodes, InvalidCount>> {
         let (base, count) = match name.split_once(':') {
             Some((base, count)) => (base, Some(count)),
             None => (name, None),
         };
-        let count = count.map(|count| {
-            count.parse().map_err(|_| {
-                format!("{NAME} takes a number of at least 1, but {count:?} was found")
-            })
-        });
+        let count =
+            count.map(|count| count.parse().map_err(|_| InvalidCount { found: count.into() }));
         (base == NAME).then(|| count.transpose().map(|count| ServerNodes { count }))
     }
 
@@ -356,7 +369,7 @@ step 1:  1->2 c0  1->0 c0  3->0 c1  3->2 c1
         );
         assert_eq!(ServerNodes::find("ring"), None);
         for wrong in ["server-nodes:0", "server-nodes:x", "server-nodes:"] {
-            let why = ServerNodes::find(wrong).unwrap().unwrap_err();
+            let why = ServerNodes::find(wrong).unwrap().unwrap_err().to_string();
             assert!(why.starts_with("server-nodes takes a number of at least 1"), "{why}");
         }
     }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use algorithms::algorithm::{Choice, Unsupported};
 use algorithms::combinators::Pipelined;
 use algorithms::schedule::Schedule;
-use algorithms::server_nodes::{self, ServerNodes};
+use algorithms::server_nodes::{self, InvalidCount, ServerNodes};
 use algorithms::simulate::machine::Machine;
 use algorithms::simulate::nccl::{Nccl, Pattern};
 use algorithms::simulate::{Blocked, Moment, Outcome, events, rounds};
@@ -32,7 +32,7 @@ const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
 /// What is wrong with it, and which one is meant or which there are.
 pub fn check_name(name: &str) -> Result<(), DataPlaneError> {
     match ServerNodes::find(name) {
-        Some(servers) => servers.map(drop).map_err(DataPlaneError::servers),
+        Some(servers) => Ok(servers.map(drop)?),
         None if NATIVE.contains(&name) => Ok(()),
         None => Ok(algorithm(name, &NATIVE).map(drop)?),
     }
@@ -56,11 +56,8 @@ pub enum DataPlaneError {
         cause: Misfit,
     },
     /// The number of servers cannot be read.
-    #[error("{problem}")]
-    Servers {
-        /// What was found and what was expected.
-        problem: String,
-    },
+    #[error(transparent)]
+    Servers(#[from] InvalidCount),
     /// The algorithm has no schedule for these ranks.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -72,12 +69,6 @@ pub enum DataPlaneError {
         /// The machine.
         machine: String,
     },
-}
-
-impl DataPlaneError {
-    fn servers(problem: impl ToString) -> DataPlaneError {
-        DataPlaneError::Servers { problem: problem.to_string() }
-    }
 }
 
 /// What works schedules out.
@@ -241,7 +232,7 @@ impl DataPlane {
 /// The schedules for buffers of these ranks, by size; some are of larger worlds, in which others serve them.
 fn choices(name: &str, ranks: &Topology) -> Result<Vec<Choice>, DataPlaneError> {
     if let Some(servers) = ServerNodes::find(name) {
-        let schedule = servers.map_err(DataPlaneError::servers)?.schedule(ranks)?;
+        let schedule = servers?.schedule(ranks)?;
         return Ok(vec![Choice { from_bytes: 0, name: name.into(), schedule }]);
     }
     Ok(algorithm(name, &NATIVE)?.choices(ranks)?)

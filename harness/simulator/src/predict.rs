@@ -1,6 +1,8 @@
 //! What was measured, in virtual time: the settings of measured rows on a machine file of that very cluster,
 //! on as many ranks as were measured, and on more.
 
+mod left_out;
+
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -12,6 +14,7 @@ use super::machine_file::{MachineFile, Node};
 use super::policy::Policy;
 use super::sweep::Plan;
 use super::tabulate;
+pub use left_out::LeftOut;
 use results::provenance::Subject;
 use results::row::{CaseOutcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
 use results::units::MIB;
@@ -29,7 +32,7 @@ struct Variant {
 pub struct Prediction {
     variants: Vec<Variant>,
     /// Measured rows without a prediction: how many, and why.
-    pub left_out: Vec<(usize, String)>,
+    pub left_out: Vec<(usize, LeftOut)>,
     /// Why worlds end below the size that was asked for, if they do.
     pub ends: Option<String>,
 }
@@ -46,12 +49,12 @@ impl Prediction {
         workloads: &Path,
         up_to: usize,
     ) -> Result<Prediction, WorkloadError> {
-        let mut left_out: Vec<(usize, String)> = Vec::new();
+        let mut left_out: Vec<(usize, LeftOut)> = Vec::new();
         let mut usable: Vec<&StepSetting> = Vec::new();
         for row in rows {
             let setting = match row {
                 Row::Step(row) => usable_setting(row, machine),
-                Row::SimulatedStep(_) => Err(NOT_MEASURED.into()),
+                Row::SimulatedStep(_) => Err(LeftOut::NotMeasured),
                 _ => continue,
             };
             match setting {
@@ -164,39 +167,32 @@ fn shares_alike(StepSetting { key, run, .. }: &StepSetting, machine: &MachineFil
     if run.emulated { key.ranks == here * nodes } else { key.local_size == Some(here) }
 }
 
-const NOT_MEASURED: &str = "were not measured, or not well";
-
 /// The setting of a row, or why there is no prediction for it.
-fn usable_setting<'r>(row: &'r StepRow, machine: &MachineFile) -> Result<&'r StepSetting, String> {
+fn usable_setting<'r>(row: &'r StepRow, machine: &MachineFile) -> Result<&'r StepSetting, LeftOut> {
     let here = machine.node.ranks;
     let StepSetting { key, run, training, framework, .. } = &row.setting;
     let algorithm = &training.algorithm;
     if row.outcome.right().is_none() {
-        return Err(NOT_MEASURED.into());
+        return Err(LeftOut::NotMeasured);
     }
     if DataPlane::new(algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
-        return Err(format!("{algorithm}: no schedule of ours, so nothing to simulate"));
+        return Err(LeftOut::NoSchedule { algorithm: algorithm.clone() });
     }
     if !framework.grouping.is_empty() && training.groups > 0 {
-        return Err("groups: the rows do not say which tensors they hold".into());
+        return Err(LeftOut::Groups);
     }
     if key.nodes > 1 && machine.network.is_none() {
-        return Err(format!("{} nodes, but {} has 1 and no network", key.nodes, machine.name));
+        return Err(LeftOut::NoNetwork { nodes: key.nodes, machine: machine.name.clone() });
     }
     if run.oversubscribed && !shares_alike(&row.setting, machine) {
-        return Err(format!(
-            "{} ranks that share cores, which is not simulated; calibrate with as many",
-            key.ranks
-        ));
+        return Err(LeftOut::SharedCores { ranks: key.ranks });
     }
+    let name = machine.name.clone();
     match key.nodes {
         1 if key.ranks <= here => Ok(&row.setting),
-        1 => Err(format!("{} ranks on a node, but {} has {here}", key.ranks, machine.name)),
+        1 => Err(LeftOut::TooManyRanks { ranks: key.ranks, machine: name, here }),
         _ if key.local_size == Some(here) => Ok(&row.setting),
-        _ => Err(format!(
-            "another number of ranks on each node than {here}, as {} has",
-            machine.name
-        )),
+        _ => Err(LeftOut::OtherNodes { machine: name, here }),
     }
 }
 
@@ -330,7 +326,8 @@ launch_us = { value = 10, source = "a test" }
             StepRow::failed(row("ring", 2, 2).setting, "a test".into()),
         ];
         let prediction = predict(&rows, &machine);
-        let whys: Vec<&str> = prediction.left_out.iter().map(|(_, why)| why.as_str()).collect();
+        let whys: Vec<String> =
+            prediction.left_out.iter().map(|(_, why)| why.to_string()).collect();
         assert_eq!(
             whys,
             [
@@ -374,7 +371,8 @@ launch_us = { value = 10, source = "a test" }
              calibrate several nodes over MPI"
         );
         let several = predict(&[row("ring", 2, 2)], &machine);
-        assert_eq!(several.left_out, [(1, "2 nodes, but here has 1 and no network".to_string())]);
+        let [(1, why)] = &several.left_out[..] else { panic!("{:?}", several.left_out) };
+        assert_eq!(why.to_string(), "2 nodes, but here has 1 and no network");
         assert_eq!((several.cases(), several.ends), (0, None));
     }
 
@@ -403,10 +401,7 @@ launch_us = { value = 10, source = "a test" }
             assert_eq!(why(alike), []);
         }
         for (row, ranks) in [(crowded(1, 1, false), 1), (crowded(4, 2, true), 8)] {
-            let expected = format!(
-                "{ranks} ranks that share cores, which is not simulated; calibrate with as many"
-            );
-            assert_eq!(why(row), [(1, expected)]);
+            assert_eq!(why(row), [(1, LeftOut::SharedCores { ranks })]);
         }
     }
 }
