@@ -17,6 +17,7 @@ mod tune;
 mod validate;
 mod verify;
 
+use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -176,11 +177,11 @@ fn not_for(file: &TomlFile, kind: ConfigKind, command: &str) -> anyhow::Error {
 
 /// The command line or what it names is not understood.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct UsageError(String);
+#[error(transparent)]
+struct UsageError(Box<dyn Error + Send + Sync>);
 
-fn usage(problem: impl std::fmt::Display) -> anyhow::Error {
-    UsageError(problem.to_string()).into()
+fn usage(problem: impl Into<Box<dyn Error + Send + Sync>>) -> anyhow::Error {
+    UsageError(problem.into()).into()
 }
 
 #[cfg(test)]
