@@ -1,4 +1,4 @@
-//! The same on this machine's GPUs: ranks are streams of this process.
+//! Ranks that are streams of this process, on this machine's GPUs.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use algorithms::topology::Topology;
 use anyhow::Result;
 
-use super::{Arguments, Measure, Process, request, tables, topology, write_provenance};
+use super::arguments::Arguments;
+use super::lines::{Measure, tables};
+use super::out::write_provenance;
+use super::request::{Process, request, topology};
 use crate::cli::{Exit, usage};
 use gpu::cuda::bench::Ranks;
 use gpu::cuda::driver::Driver;

@@ -1,4 +1,4 @@
-//! The same over NCCL: each process has a GPU, and rank 0 prints.
+//! Ranks that are processes, each with a GPU, over NCCL; rank 0 prints.
 
 use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
@@ -8,8 +8,11 @@ use std::time::Duration;
 use algorithms::topology::Topology;
 use anyhow::Result;
 
+use super::arguments::Arguments;
+use super::line::Line;
+use super::lines::tables;
+use super::request::{Process, Request, request, topology};
 use super::turns::{Measured, blocks, measure};
-use super::{Arguments, Line, Process, Request, request, tables, topology};
 use crate::cli::{Exit, usage};
 use cluster::nodes::Node;
 use gpu::cuda::devices::{self, Found};

@@ -1,4 +1,4 @@
-//! The same over MPI: all processes of a job play ranks, and rank 0 prints.
+//! Ranks that are the processes of a job, over MPI; rank 0 prints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,10 @@ use algorithms::topology::{Rank, Topology};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use super::arguments::Arguments;
+use super::lines::tables;
+use super::request::{Process, request, topology};
 use super::turns::{Measured, blocks, measure};
-use super::{Arguments, Process, request, tables, topology};
 use crate::cli::{Exit, usage};
 use cluster::launch::Launched;
 use measure::plan::Placement;

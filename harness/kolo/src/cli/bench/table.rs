@@ -5,7 +5,8 @@ use training::back_end::{MemoryKind, RankKind};
 
 use algorithms::control::{DataType, ReduceOp};
 
-use super::{Arguments, Process, Request};
+use super::arguments::Arguments;
+use super::request::{Process, Request};
 use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::Launch;
 use results::row::CollectiveResult;

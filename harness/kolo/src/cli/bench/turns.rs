@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use algorithms::grouped::split;
 use anyhow::Result;
 
-use super::{Arguments, Line, Request};
+use super::arguments::Arguments;
+use super::line::Line;
+use super::request::Request;
 use transports::bench::{Bench, Timed};
 use transports::data_plane::{DataPlane, DataPlaneError};
 

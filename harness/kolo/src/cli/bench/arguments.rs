@@ -1,0 +1,247 @@
+//! The options of `kolo bench`.
+
+use std::path::PathBuf;
+
+use algorithms::grouped::DEFAULT_GROUPS;
+
+use crate::cli::sizes::{self, Sizes};
+use measure::back_ends;
+use results::names::parse_ranks;
+use training::back_end::BackEndRef;
+use transports::bench::TIMEOUT;
+
+/// Headings of the options.
+const RUN: &str = "What to run";
+const SIZES: &str = "Sizes";
+const MEASURING: &str = "Measuring";
+const GPUS: &str = "GPUs";
+
+/// Time an allreduce alone over a range of sizes, as nccl-tests does
+///
+/// Ranks are threads of this process. With --transport mpi they are the processes that mpirun or srun started.
+/// The data of every size is checked.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo bench --algorithm ring,auto --ranks 2 -b 1K -e 1M -f 32
+  mpirun -np 4 kolo bench --transport mpi --algorithm ring,mpi-allreduce --out bench.csv")]
+pub struct Arguments {
+    /// Algorithms, separated by commas
+    ///
+    /// `all` stands for every registered algorithm. Over MPI, mpi-allreduce is the library's own; over nccl,
+    /// nccl-allreduce and nccl-hierarchical are NCCL's. Over MPI and nccl the algorithms take turns at each size,
+    /// so that disturbances affect all of them.
+    #[arg(long, value_delimiter = ',', default_value = "ring", help_heading = RUN)]
+    pub algorithm: Vec<String>,
+    /// What moves the bytes
+    ///
+    /// threads: ranks are threads of this process. mpi: ranks are the processes that mpirun or srun started. cuda:
+    /// ranks are streams of this process on this machine's GPUs. nccl: ranks are processes, each with a GPU.
+    #[arg(
+        long,
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names()),
+        default_value = back_ends::default().name(),
+        help_heading = RUN
+    )]
+    pub transport: String,
+    /// Number of ranks, each on a node of its own
+    #[arg(long, value_parser = parse_ranks, conflicts_with = "topology", help_heading = RUN)]
+    pub ranks: Option<usize>,
+    /// Nodes x ranks per node (2x4), or the ranks of each node (3+1)
+    ///
+    /// Default: 2x2; over MPI and nccl all processes, on the nodes where they are.
+    #[arg(long, help_heading = RUN)]
+    pub topology: Option<String>,
+    /// Number of tensors into which algorithms with groups cut the buffer
+    #[arg(
+        long,
+        default_value_t = DEFAULT_GROUPS,
+        value_parser = sizes::whole::<usize>,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    pub groups: usize,
+    /// Element types, separated by commas: f32 (float), f64, f16, bf16, i32, i64, or all
+    #[arg(
+        short = 'd',
+        long = "datatype",
+        value_delimiter = ',',
+        default_value = "f32",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    pub datatype: Vec<String>,
+    /// Reductions, separated by commas: sum, average (avg), min, max, product (prod), or all
+    #[arg(
+        short = 'o',
+        long = "op",
+        value_delimiter = ',',
+        default_value = "sum",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    pub op: Vec<String>,
+    /// Seed of the data
+    #[arg(
+        long,
+        default_value_t = 1,
+        value_parser = sizes::whole::<u64>,
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    pub seed: u64,
+    /// Smallest size in bytes
+    #[arg(
+        short = 'b',
+        long = "minbytes",
+        id = "begin",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        default_value = "1K",
+        help_heading = SIZES
+    )]
+    pub begin: usize,
+    /// Largest size in bytes
+    #[arg(
+        short = 'e',
+        long = "maxbytes",
+        id = "end",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        default_value = "16M",
+        help_heading = SIZES
+    )]
+    pub end: usize,
+    /// Factor between sizes
+    #[arg(
+        short = 'f',
+        long = "stepfactor",
+        id = "factor",
+        value_name = "FACTOR",
+        default_value_t = 4,
+        value_parser = sizes::whole::<usize>,
+        conflicts_with = "increment",
+        help_heading = SIZES
+    )]
+    pub factor: usize,
+    /// Bytes between sizes, instead of a factor
+    #[arg(
+        short = 'i',
+        long = "stepbytes",
+        id = "increment",
+        value_name = "BYTES",
+        value_parser = sizes::size,
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
+    pub increment: Option<usize>,
+    /// Sizes as FROM:TO:xFACTOR or FROM:TO:+BYTES, instead of -b, -e, -f and -i
+    #[arg(
+        long,
+        value_parser = Sizes::parse,
+        conflicts_with_all = ["begin", "end", "factor", "increment"],
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
+    pub sizes: Option<Sizes>,
+    /// Pipeline large buffers in segments of about this size; 0: no pipelining
+    ///
+    /// Default: 512K; over nccl 0, because nothing of a rank overlaps there.
+    #[arg(long, value_parser = sizes::size, help_heading = SIZES, hide_short_help = true)]
+    pub segment: Option<usize>,
+    /// Pack this many bytes of several tensors at a time; 0: whole buffers
+    #[arg(
+        long,
+        value_parser = sizes::size,
+        default_value = "4M",
+        help_heading = SIZES,
+        hide_short_help = true
+    )]
+    pub packing: usize,
+    /// Repetitions that count
+    #[arg(
+        short = 'n',
+        long = "iters",
+        default_value_t = 20,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING
+    )]
+    pub iters: usize,
+    /// Repetitions of the warm-up, which do not count
+    #[arg(
+        short = 'w',
+        long = "warmup-iters",
+        default_value_t = 5,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING
+    )]
+    pub warmup_iters: usize,
+    /// Check the data of the last repetition (1), or do not (0)
+    #[arg(
+        short = 'c',
+        long = "check",
+        default_value_t = 1,
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
+    pub check: usize,
+    /// Also measure a lower bound beside each time
+    ///
+    /// The bound is a kernel with the same reads and writes of memory, without synchronisation.
+    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
+    pub bound: bool,
+    /// Over nccl: give up after this many seconds without an answer
+    #[arg(
+        long,
+        alias = "patience",
+        value_name = "SECONDS",
+        default_value_t = TIMEOUT.as_secs(),
+        value_parser = sizes::whole::<u64>,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
+    pub timeout: u64,
+    /// Also write the rows as CSV
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub out: Option<PathBuf>,
+    /// Over cuda: capture each collective once, and launch it as one CUDA graph
+    #[arg(long, conflicts_with = "kernels", help_heading = GPUS, hide_short_help = true)]
+    pub graph: bool,
+    /// Over cuda: time the kernels on the gradients of this workload, beside the device's own copy
+    #[arg(long, value_name = "NAME|FILE", help_heading = GPUS, hide_short_help = true)]
+    pub kernels: Option<PathBuf>,
+    /// Over nccl: algorithms that NCCL's own allreduce may use, separated by commas: Ring, Tree, ...
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        help_heading = GPUS,
+        hide_short_help = true
+    )]
+    pub nccl_algo: Vec<String>,
+    /// Over nccl: protocols that it may use, separated by commas: Simple, LL, LL128
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "NAMES",
+        help_heading = GPUS,
+        hide_short_help = true
+    )]
+    pub nccl_proto: Vec<String>,
+    /// Over nccl: measure even if GPUs differ or do not reach each other; table and provenance say so
+    #[arg(long, help_heading = GPUS, hide_short_help = true)]
+    pub force: bool,
+}
+
+impl Arguments {
+    /// What ranks are, and how data move.
+    pub fn back_end(&self) -> BackEndRef {
+        back_ends::named(&self.transport)
+    }
+
+    pub fn cut(&self) -> transports::allreduce::Sizes {
+        let segment_bytes = self.segment.unwrap_or(self.back_end().segment_bytes());
+        transports::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }
+    }
+}
