@@ -1,7 +1,8 @@
-//! Where runs take place: nodes, launchers, Slurm, and how the processes of a job notice failures.
+//! Where runs take place: nodes, launchers, Slurm, checks before a job measures, and how its processes notice failures.
 
 pub mod failure_detector;
 pub mod job_channel;
 pub mod launch;
 pub mod nodes;
+pub mod preflight;
 pub mod slurm;

@@ -3,7 +3,7 @@
 //!
 //! NCCL is looked for while the program runs, see [`library`], and nothing here needs MPI: processes find
 //! each other through what their launcher says and a connection to rank 0 ([`rendezvous`]), and exchange their
-//! [`facts`]. Each gets a GPU ([`assignment`]); [`preflight`] lists what makes results on these GPUs doubtful. Every
+//! [`facts`]. Each gets a GPU ([`assignment`]); [`findings`] lists what makes results on these GPUs doubtful. Every
 //! wait has a timeout, and checks whether NCCL reports an error or another process has failed ([`comm`]).
 
 pub mod alarm;
@@ -13,8 +13,8 @@ pub mod back_end;
 pub mod bench;
 pub mod comm;
 pub mod facts;
+pub mod findings;
 pub mod library;
-pub mod preflight;
 #[cfg(feature = "mpi")]
 pub mod process_rank;
 pub mod rendezvous;

@@ -5,9 +5,11 @@ mod error;
 mod links;
 mod local;
 #[cfg(feature = "mpi")]
-mod preflight;
+pub mod preflight;
 #[cfg(feature = "mpi")]
 mod processes;
+#[cfg(feature = "mpi")]
+pub mod reports;
 
 pub use error::{BuiltWithoutMpi, ExecutorError};
 pub use local::Local;

@@ -120,7 +120,7 @@ pub struct Launch {
     /// Bandwidth from the first of them to each other, in Gbit/s, as a short look found it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links_gbit_s: Vec<f64>,
-    /// What was wrong with them, and measured on nevertheless.
+    /// What checks before measuring found, and was measured on nevertheless.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forced: Vec<String>,
     /// NCCL if it is used, the driver of GPUs, and the GPU of each rank.
@@ -227,12 +227,6 @@ impl Launch {
     #[must_use]
     pub fn with_inputs(self) -> Launch {
         Launch { inputs: inputs::used(), ..self }
-    }
-
-    /// Why what is wrong with the processes keeps them from measuring, unless it is `forced`.
-    pub fn refusal(&self, forced: bool) -> Option<String> {
-        let refuses = !forced && !self.forced.is_empty();
-        refuses.then(|| format!("{}; add --force to measure nevertheless", self.forced.join("; ")))
     }
 
     /// It has ended by itself. `ask_again` looks at GPUs once more, if they had a part in it; returns what is

@@ -12,6 +12,8 @@ use std::fmt;
 #[cfg(feature = "mpi")]
 use algorithms::topology::Rank;
 use algorithms::topology::Topology;
+#[cfg(feature = "mpi")]
+use cluster::preflight::Finding;
 use results::provenance::Launch;
 use transports::allreduce::SEGMENT_BYTES;
 use transports::data_plane::{DataPlane, DataPlaneError};
@@ -216,8 +218,9 @@ pub trait Exchange {
 /// The rank that this process is.
 #[cfg(feature = "mpi")]
 pub trait ProcessRank {
-    /// What makes figures doubtful, in sentences, the same on all processes.
-    fn problems(&self) -> Vec<String> {
+    /// What makes figures of this back end doubtful, the same on all processes. Findings about processes and nodes are
+    /// common to all back ends, and not among these.
+    fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
 

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use algorithms::topology::Rank;
+use cluster::preflight::Finding;
 use results::provenance::Launch;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -23,8 +24,8 @@ use super::allreduce::DeviceAllReduce;
 use super::assignment::{Assignment, AssignmentError, assign, in_provenance};
 use super::comm::Communicator;
 use super::facts::Facts;
+use super::findings::findings;
 use super::library::{ID_BYTES, Nccl, UniqueId};
-use super::preflight::wrong;
 use crate::cuda::driver::Driver;
 use crate::cuda::{devices, inventory};
 use crate::trainer::{self, Devices};
@@ -69,7 +70,7 @@ pub struct GpuRank {
     share: usize,
     /// Some GPU of the world has several.
     is_any_shared: bool,
-    problems: Vec<String>,
+    findings: Vec<Finding>,
     timeout: Duration,
 }
 
@@ -90,7 +91,7 @@ impl GpuRank {
         let refused = |why: &NcclError| Refusal { process: rank, host: None, why: why.to_string() };
         all_or_none(processes, taken.as_ref().map(|_| ()).map_err(refused))?;
         let mut taken = taken?;
-        taken.problems = wrong(&facts, &assignments);
+        taken.findings = findings(&facts, &assignments);
         let found = &taken.devices.streams.found;
         launch.gpus.extend(in_provenance(&taken.nccl, found, &facts, &assignments));
         launch.inventory.get_or_insert_with(inventory::before);
@@ -113,7 +114,7 @@ impl GpuRank {
             devices: Devices::new(driver),
             share,
             is_any_shared: assignments.iter().any(|assignment| assignment.is_shared),
-            problems: Vec::new(),
+            findings: Vec::new(),
             timeout,
         })
     }
@@ -142,8 +143,8 @@ fn all_or_none<T: Serialize + DeserializeOwned>(
 }
 
 impl ProcessRank for GpuRank {
-    fn problems(&self) -> Vec<String> {
-        self.problems.clone()
+    fn findings(&self) -> Vec<Finding> {
+        self.findings.clone()
     }
 
     /// Cores have little to do there.

@@ -41,8 +41,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if tunes_nccl && !has_nccl {
         return Err(usage(format!("--nccl-algo and --nccl-proto require --transport {NCCL}")));
     }
-    if arguments.force && !has_nccl {
-        return Err(usage(format!("--force requires --transport {NCCL}")));
+    if arguments.force && kind != RankKind::Process {
+        return Err(usage(format!(
+            "--force requires --transport {NCCL} or {}",
+            back_ends::default_of_processes()
+        )));
     }
     if arguments.bound && kind != RankKind::Thread {
         return Err(usage("--bound requires --transport threads"));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use algorithms::topology::Rank;
 use cluster::launch::Contradiction;
+use cluster::preflight::Refused;
 use thiserror::Error;
 use transports::transport::TransportError;
 
@@ -45,11 +46,8 @@ pub enum ExecutorError {
         rank: Rank,
     },
     /// What processes and nodes are makes figures doubtful.
-    #[error("{reason}")]
-    Doubtful {
-        /// What is wrong, and what to do.
-        reason: String,
-    },
+    #[error(transparent)]
+    Refused(#[from] Refused),
 }
 
 /// Ranks that are processes negotiate over MPI, which this program cannot.

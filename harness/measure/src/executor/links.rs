@@ -66,35 +66,3 @@ fn exchange(
     waited.unwrap_or_else(|error| give_up(&error));
     Ok(())
 }
-
-/// What is wrong with links, in sentences: below half of what is expected. `hosts` are the nodes'
-/// names.
-pub fn problems(gbit_s: &[f64], hosts: &[&str], expected: Option<f64>) -> Vec<String> {
-    let Some(expected) = expected else { return Vec::new() };
-    let reported = gbit_s.iter().zip(&hosts[1..]).filter(|(found, _)| **found < expected / 2.0);
-    let reported = reported.map(|(found, host)| {
-        format!(
-            "{} reaches {host} with {found:.2} Gbit/s, and the site file says {expected}: another \
-             interface than meant? Name it as `interface` there",
-            hosts[0]
-        )
-    });
-    reported.collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slow_links_are_told() {
-        let hosts = ["n1", "n2", "n3"];
-        assert_eq!(problems(&[9.0, 6.0], &hosts, Some(10.0)), [""; 0]);
-        assert_eq!(problems(&[0.9, 0.9], &hosts, None), [""; 0]);
-        let reported = problems(&[9.0, 0.94], &hosts, Some(10.0));
-        assert_eq!(reported.len(), 1);
-        assert!(
-            reported[0].starts_with("n1 reaches n3 with 0.94 Gbit/s, and the site file says 10")
-        );
-    }
-}

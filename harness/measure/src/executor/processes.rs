@@ -4,32 +4,28 @@
 //! others which block is next, plays a rank itself, and gathers what the others saw. Who has no part in a
 //! case waits without taking a core away from those that have.
 
-use std::rc::Rc;
-use std::sync::Arc;
-
 use algorithms::topology::Rank;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::links;
-use super::preflight::{Facts, problems};
+use super::preflight;
+use super::reports::Reports;
 use super::{BlockExecutor, BlockRequest, BlockResult, ExecutorError, Local, back_ends_of};
 use crate::back_ends::has_processes;
 use crate::plan::{Plan, Planned, UnsupportedCase};
 use cluster::failure_detector::activity::set_members;
 use cluster::failure_detector::{self, DetectorError, FailureDetector, Limits};
-use cluster::nodes::{EMULATED, LINK_GBIT_S, Node};
+use cluster::preflight::{Finding, Severity};
 use results::inputs::fnv1a;
 use results::journal::Journal;
-use results::provenance::{Build, Launch, NodeFacts, Subject};
-use training::back_end::{BackEndRef, Exchange, ProcessRank, RankKind};
+use results::provenance::{Build, Launch, Subject};
+use training::back_end::{BackEndRef, ProcessRank, RankKind};
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::outcome::{EngineError, Outcome, RankLog};
 use training::timeline::record::Record;
-use transports::mpi::{Mailbox, TIMEOUT, World, give_up, library, set_last_words};
+use transports::mpi::{World, give_up, set_last_words};
 use transports::pattern::Wrong;
-use transports::transport::{MessageChannel, TransportError};
+use transports::transport::TransportError;
 
 /// An request on its way: the position of a case, the seed, and whether it is the end.
 const REQUEST_BYTES: usize = 17;
@@ -45,15 +41,15 @@ struct Reported {
 /// All processes of a job, as each of them sees it.
 pub struct Processes {
     world: World,
-    mail: Mailbox,
+    reports: Reports,
     memory: RankMemory,
     /// Rank 0's, for cases on threads or GPUs of its own.
     local: Local,
     detector: Option<FailureDetector>,
     /// This process's rank, for each back end of the plan.
     ranks: Vec<(BackEndRef, Box<dyn ProcessRank>)>,
-    /// What makes figures doubtful, beside what processes and nodes are.
-    problems: Vec<String>,
+    /// Of back ends, for the preflight.
+    findings: Vec<Finding>,
 }
 
 impl Processes {
@@ -62,16 +58,14 @@ impl Processes {
     /// # Errors
     /// When MPI refuses.
     pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
-        let all: Vec<Rank> = (0..world.comm().ranks()).collect();
-        let mail = Mailbox::new(Rc::new(world.comm().within(&all)?), world.waiting(TIMEOUT));
         Ok(Processes {
+            reports: Reports::new(&world)?,
             world,
-            mail,
             memory: RankMemory::default(),
             local,
             detector: None,
             ranks: Vec::new(),
-            problems: Vec::new(),
+            findings: Vec::new(),
         })
     }
 
@@ -86,7 +80,7 @@ impl Processes {
         launch: &mut Launch,
     ) -> Result<(), ExecutorError> {
         for back_end in back_ends_of(plan, |kind| kind == RankKind::Process) {
-            let joined = back_end.join(self, plan.timeout(), launch);
+            let joined = back_end.join(&mut self.reports, plan.timeout(), launch);
             let is_own = |planned: &&mut Planned| planned.case.transport == back_end;
             match joined {
                 Ok(rank) => {
@@ -95,7 +89,7 @@ impl Processes {
                         let shared = rank.is_oversubscribed();
                         placement.oversubscribed = shared.unwrap_or(placement.oversubscribed);
                     }
-                    self.problems.extend(rank.problems());
+                    self.findings.extend(rank.findings());
                     self.ranks.push((back_end, rank));
                 }
                 Err(why) => {
@@ -120,7 +114,7 @@ impl Processes {
             runs.then(|| rank.refusal(process, &plan.job(planned, 0, None))).flatten()
         };
         let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
-        for reported in self.share(own)? {
+        for reported in self.reports.share(own)? {
             for (planned, why) in plan.cases.iter_mut().zip(reported) {
                 if let Some(reason) = why.filter(|_| planned.data_plane.is_ok()) {
                     planned.data_plane = Err(UnsupportedCase::Refused { reason });
@@ -130,76 +124,14 @@ impl Processes {
         Ok(())
     }
 
-    /// What each process reports, in the order of ranks, on all of them. Called by all.
-    fn share<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
-        if !self.leads() {
-            let own = postcard::to_stdvec(&own).expect("plain data");
-            self.mail.send(0, own.into())?;
-            self.mail.flush()?;
-            let mut message = Vec::new();
-            self.mail.receive(0, &mut message)?;
-            return Ok(postcard::from_bytes(&message).expect("the same program"));
-        }
-        let reported = self.gather(own)?;
-        let message: Arc<[u8]> = postcard::to_stdvec(&reported).expect("plain data").into();
-        for process in 1..self.world.comm().ranks() {
-            self.mail.send(process, message.clone())?;
-        }
-        self.mail.flush()?;
-        Ok(reported)
-    }
-
-    /// Learns what processes run on, and refuses what would make figures worthless.
+    /// Checks what processes run on, see [`preflight::check`]. Called by all.
     ///
     /// # Errors
-    /// What is wrong, unless it is forced.
+    /// What makes figures worthless, unless it is forced.
     pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), ExecutorError> {
-        let cores = core_affinity::get_core_ids().unwrap_or_default();
-        let own = Facts {
-            machine: launch.machine.clone(),
-            library: library(),
-            cores: cores.into_iter().map(|core| core.id).collect(),
-        };
-        let mut verdict = vec![0];
-        let links = links::gbit_s(&self.world)?;
-        if self.leads() {
-            let facts = self.gather(own)?;
-            let is_emulated = std::env::var_os(EMULATED).is_some();
-            let variable = |name: &str| std::env::var(name).ok();
-            launch.forced = problems(self.world.nodes(), &facts, is_emulated, variable);
-            launch.forced.append(&mut self.problems);
-            let first = |node: &Node| facts[node.ranks[0]].machine.host.as_str();
-            let hosts: Vec<&str> = self.world.nodes().iter().map(first).collect();
-            let expected = variable(LINK_GBIT_S).and_then(|text| text.parse().ok());
-            launch.forced.extend(links::problems(&links, &hosts, expected));
-            launch.links_gbit_s = links;
-            launch.nodes = self.world.nodes().iter().map(|node| facts_of(node, &facts)).collect();
-            verdict[0] = u8::from(launch.refusal(forced).is_some());
-        } else {
-            let reported = postcard::to_stdvec(&own).expect("plain data");
-            self.mail.send(0, reported.into())?;
-            self.mail.flush()?;
-        }
-        self.world.broadcast(&mut verdict)?;
-        match verdict[0] {
-            0 => Ok(()),
-            // The others do not know why, and have nothing to say.
-            _ => {
-                Err(ExecutorError::Doubtful { reason: launch.refusal(forced).unwrap_or_default() })
-            }
-        }
-    }
-
-    /// What each process reports, in the order of ranks.
-    fn gather<T: DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, TransportError> {
-        let mut reported: Vec<Option<T>> = (0..self.world.comm().ranks()).map(|_| None).collect();
-        reported[0] = Some(own);
-        let mut message = Vec::new();
-        while let Some(missing) = reported.iter().position(Option::is_none) {
-            let from = self.mail.receive(missing, &mut message)?;
-            reported[from] = Some(postcard::from_bytes(&message).expect("the same program"));
-        }
-        Ok(reported.into_iter().flatten().collect())
+        let findings = std::mem::take(&mut self.findings);
+        let processes = (&self.world, &mut self.reports);
+        preflight::check(processes, launch, Severity::Refusal, findings, forced)
     }
 
     /// Starts the failure detector: from now on a process that is gone, or silent for longer than the timeout, ends the
@@ -240,12 +172,8 @@ impl Processes {
     /// When rank 0 falls silent.
     pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
         while let Some(request) = self.next_request()? {
-            let reported = self.play(plan, request)?;
-            if let Some((_, reported)) = reported {
-                let reported: Arc<[u8]> =
-                    postcard::to_stdvec(&reported).expect("plain data").into();
-                self.mail.send(0, reported)?;
-                self.mail.flush()?;
+            if let Some((_, reported)) = self.play(plan, request)? {
+                self.reports.send(&reported)?;
             }
         }
         Ok(())
@@ -325,12 +253,10 @@ impl Processes {
         if let Some((rank, own)) = self.play(plan, request)? {
             reported[rank] = Some(own);
         }
-        let mut message = Vec::new();
         while let Some(missing) = reported.iter().position(Option::is_none) {
-            let from = self.mail.receive(members[missing], &mut message)?;
+            let (from, report) = self.reports.receive(members[missing])?;
             let rank = members.iter().position(|&member| member == from);
-            let read = postcard::from_bytes(&message).expect("all processes run the same program");
-            reported[rank.expect("only members tell")] = Some(read);
+            reported[rank.expect("only members tell")] = Some(report);
         }
         let (mut ranks, mut records, mut wrong) = (Vec::new(), Vec::new(), Wrong::default());
         for reported in reported.into_iter().flatten() {
@@ -346,26 +272,6 @@ impl Processes {
             outcome: outcome.map_err(EngineError::from).and_then(refused),
             records: plan.timelines.then_some(records),
         })
-    }
-}
-
-impl Exchange for Processes {
-    fn rank(&self) -> Rank {
-        self.world.rank()
-    }
-
-    fn share(&mut self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, TransportError> {
-        Processes::share(self, own)
-    }
-}
-
-/// What is known of a node.
-fn facts_of(node: &Node, facts: &[Facts]) -> NodeFacts {
-    let first = &facts[node.ranks[0]];
-    NodeFacts {
-        machine: first.machine.clone(),
-        library: first.library.clone(),
-        ranks: node.ranks.iter().map(|&rank| (rank, facts[rank].cores.clone())).collect(),
     }
 }
 

@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 use algorithms::topology::Rank;
 use cluster::failure_detector::{Diagnosis, FailureDetector, Limits, Mode};
 use cluster::job_channel::Connection;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::Facts;
 use crate::nccl::NcclError;
@@ -69,6 +71,18 @@ impl Control {
         }
         self.detector.send(own.clone());
         Ok(own)
+    }
+
+    /// What each process reports, in the order of ranks, everywhere.
+    ///
+    /// # Errors
+    /// As [`Self::gather`].
+    pub fn share<T: Serialize + DeserializeOwned>(&mut self, own: T) -> Result<Vec<T>, NcclError> {
+        let all = self.gather(postcard::to_stdvec(&own).expect("plain data"))?;
+        let all = self.broadcast(postcard::to_stdvec(&all).expect("plain data"))?;
+        let all: Vec<Vec<u8>> = postcard::from_bytes(&all).expect("the same program");
+        let read = |own: &Vec<u8>| postcard::from_bytes(own).expect("the same program");
+        Ok(all.iter().map(read).collect())
     }
 
     /// Waits for all ranks.

@@ -229,7 +229,8 @@ pub struct Arguments {
         hide_short_help = true
     )]
     pub nccl_proto: Vec<String>,
-    /// Over nccl: measure even if GPUs differ or do not reach each other; table and provenance say so
+    /// Over mpi and nccl: measure even if nodes or GPUs differ or do not reach each other; table and provenance
+    /// say so
     #[arg(long, help_heading = GPUS, hide_short_help = true)]
     pub force: bool,
 }

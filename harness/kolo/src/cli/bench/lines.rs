@@ -33,6 +33,7 @@ pub fn tables(
 ) -> Result<Exit> {
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
     let mut status = Exit::Right;
+    launch.forced.iter().for_each(|why| println!("# warning: {why}"));
     for (index, name) in request.names.iter().enumerate() {
         table::preamble(arguments, request, name, &launch);
         if let Some(table) = launch.auto.get(&request.topology.to_string())

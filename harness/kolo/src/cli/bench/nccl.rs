@@ -15,6 +15,7 @@ use super::request::{Process, Request, request, topology};
 use super::turns::{Measured, blocks, measure};
 use crate::cli::{Exit, usage};
 use cluster::nodes::Node;
+use cluster::preflight::{Preflight, ProcessFacts, Severity, process_facts};
 use gpu::cuda::devices::{self, Found};
 use gpu::cuda::driver::Driver;
 use gpu::cuda::inventory;
@@ -24,8 +25,8 @@ use gpu::nccl::assignment::{Assignment, assign, in_provenance};
 use gpu::nccl::bench::Player;
 use gpu::nccl::comm::Communicator;
 use gpu::nccl::facts::Facts;
+use gpu::nccl::findings::findings;
 use gpu::nccl::library::{Nccl, UniqueId};
-use gpu::nccl::preflight::wrong;
 use gpu::nccl::rendezvous::{Control, meet};
 use gpu::nccl::started::Started;
 use measure::plan::Placement;
@@ -65,11 +66,9 @@ impl Job<'_> {
     fn play(mut self, control: &mut Control) -> Result<Exit> {
         let arguments = self.arguments;
         let assignments = assign(&control.facts).map_err(usage)?;
-        self.launch.forced = wrong(&control.facts, &assignments);
         // All know the same, and come to the same end.
-        if let Some(why) = self.launch.refusal(arguments.force) {
-            return Err(usage(why));
-        }
+        let preflight = self.preflight(control, &assignments)?;
+        self.launch.forced = preflight.decide(arguments.force).map_err(usage)?;
         let request = self.request(control, &assignments)?;
         let plane = |name: &String| request.back_end.data_plane(name, &request.topology);
         let planes: Vec<_> = request.names.iter().map(plane).collect();
@@ -83,7 +82,6 @@ impl Job<'_> {
         }
         let warnings = self.launch.end(inventory::after);
         println!("# {}\n# {}", self.nccl.about(), self.found.about());
-        self.launch.forced.iter().for_each(|why| println!("# warning: {why}"));
         let ended = tables(
             arguments,
             &request,
@@ -96,6 +94,21 @@ impl Job<'_> {
             warnings.iter().for_each(|line| println!("# {line}"));
         }
         ended
+    }
+
+    /// What is found on all processes, their nodes and their GPUs.
+    fn preflight(
+        &self,
+        control: &mut Control,
+        assignments: &[Assignment],
+    ) -> Result<Preflight, NcclError> {
+        let own = ProcessFacts::here(self.launch.machine.clone(), String::new(), Vec::new());
+        let facts = control.share(own)?;
+        let mut preflight = Preflight::default();
+        let nodes = nodes(&control.facts);
+        preflight.add(process_facts::findings(&nodes, &facts, Severity::Warning));
+        preflight.add(findings(&control.facts, assignments));
+        Ok(preflight)
     }
 
     /// What is measured, on which GPUs.

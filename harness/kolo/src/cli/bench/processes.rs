@@ -13,6 +13,9 @@ use super::request::{Process, request, topology};
 use super::turns::{Measured, blocks, measure};
 use crate::cli::{Exit, usage};
 use cluster::launch::Launched;
+use cluster::preflight::Severity;
+use measure::executor::preflight;
+use measure::executor::reports::Reports;
 use measure::plan::Placement;
 use results::provenance::Launch;
 use transports::bench::{Bench, Ended, TIMEOUT, Timed, check, run_rank, timed};
@@ -20,9 +23,6 @@ use transports::memory::Memory;
 use transports::mpi::{self, World, give_up};
 use transports::pattern::Wrong;
 use transports::transport::{Connections, MessageChannel, TransportError};
-
-/// Room for the name of a host.
-const HOST_BYTES: usize = 60;
 
 /// What a rank tells rank 0 of its part in a block.
 #[derive(Serialize, Deserialize)]
@@ -38,14 +38,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(all)) {
         return Err(usage(problem));
     }
-    let launch = Launch::now();
-    let hosts = processes(&world, &launch.machine.host)?;
+    let mut launch = Launch::now();
+    let mut reports = Reports::new(&world)?;
+    // Tables and rows say themselves which ranks share cores.
+    let crowded = Severity::Warning;
+    let processes = (&world, &mut reports);
+    preflight::check(processes, &mut launch, crowded, Vec::new(), arguments.force)
+        .map_err(usage)?;
+    let hosts = reports.share((std::process::id(), launch.machine.host.clone()))?;
     let nodes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
     let topology = topology(arguments, || Topology::new(&nodes))?;
     let placement = Placement::among(world.nodes(), &topology).map_err(usage)?;
     let here = world.nodes().iter().find(|node| node.ranks.contains(&world.rank()));
     let ranks_here = here.map_or(0, |node| node.ranks.len());
-    let playing = placement.members.iter().map(|&member| hosts[member].clone()).collect();
+    let process = |&member: &Rank| {
+        let (pid, host) = hosts[member].clone();
+        Process { pid, host, device: None }
+    };
+    let playing = placement.members.iter().map(process).collect();
     let request = request(arguments, topology, placement, (ranks_here, playing))?;
     let find = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
@@ -70,20 +80,6 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     world.broadcast(&mut [0])?;
     Ok(exit)
-}
-
-/// All processes of the job.
-fn processes(world: &World, host: &str) -> Result<Vec<Process>, TransportError> {
-    let mut own = [0; 4 + HOST_BYTES];
-    own[..4].copy_from_slice(&std::process::id().to_ne_bytes());
-    let length = host.len().min(HOST_BYTES);
-    own[4..4 + length].copy_from_slice(&host.as_bytes()[..length]);
-    let process = |reported: [u8; 4 + HOST_BYTES]| Process {
-        pid: u32::from_ne_bytes([reported[0], reported[1], reported[2], reported[3]]),
-        host: String::from_utf8_lossy(&reported[4..]).trim_end_matches('\0').to_string(),
-        device: None,
-    };
-    Ok(world.comm().all_gather(own)?.into_iter().map(process).collect())
 }
 
 /// One block of one data plane; at rank 0 with what all ranks saw.

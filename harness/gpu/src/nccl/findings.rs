@@ -1,9 +1,9 @@
-//! What makes figures on the GPUs of a job doubtful, though every rank has one: looked at before anything is
-//! measured.
+//! Findings about the GPUs of a job: what makes figures on them doubtful, though every rank has one.
 
 use std::collections::BTreeMap;
 
 use algorithms::topology::Rank;
+use cluster::preflight::Finding;
 
 use super::assignment::{Assignment, may_share};
 use super::facts::Facts;
@@ -18,9 +18,8 @@ struct Taken<'a> {
     gpu: &'a Gpu,
 }
 
-/// What is wrong with the GPUs that ranks take: a sentence each, with what to do; none if all is well. `facts`
-/// are those of all ranks, as are `seats`.
-pub fn wrong(facts: &[Facts], assignments: &[Assignment]) -> Vec<String> {
+/// Findings about the GPUs that ranks take; none if all is well. `facts` and `assignments` are those of all ranks.
+pub fn findings(facts: &[Facts], assignments: &[Assignment]) -> Vec<Finding> {
     let all = facts.iter().zip(assignments).enumerate();
     let world: Vec<Taken> = all
         .map(|(rank, (facts, assignment))| Taken {
@@ -29,13 +28,13 @@ pub fn wrong(facts: &[Facts], assignments: &[Assignment]) -> Vec<String> {
             gpu: &facts.gpus[assignment.ordinal],
         })
         .collect();
-    let mut wrong = Vec::new();
+    let mut findings = Vec::new();
     if !may_share(facts) {
-        wrong.extend(twice(&world));
+        findings.extend(twice(&world));
     }
-    wrong.extend(unlike(&world));
-    wrong.extend(grouped(&world, |taken| taken.facts.host.clone()).iter().filter_map(apart));
-    wrong
+    findings.extend(unlike(&world));
+    findings.extend(grouped(&world, |taken| taken.facts.host.clone()).iter().filter_map(apart));
+    findings
 }
 
 /// Ranks with a value in common, by the values.
@@ -53,23 +52,23 @@ fn ranks(taken: &[&Taken]) -> String {
 }
 
 /// GPUs that several ranks take, which may not: one machine can have several names, as containers do.
-fn twice(world: &[Taken]) -> Vec<String> {
+fn twice(world: &[Taken]) -> Vec<Finding> {
     let takers = grouped(world, |taken| taken.gpu.uuid.clone());
-    let sentence = |(uuid, takers): (&String, &Vec<&Taken>)| {
+    let finding = |(uuid, takers): (&String, &Vec<&Taken>)| {
         let mut hosts: Vec<&str> = takers.iter().map(|taken| taken.facts.host.as_str()).collect();
         hosts.dedup();
-        format!(
-            "{uuid} is taken by {}, on hosts that are one machine ({}); NCCL wants a GPU for each: start fewer \
-             processes, or give them more GPUs",
+        Finding::refusal(format!(
+            "{uuid} is taken by {}, on hosts that are one machine ({})",
             ranks(takers),
             hosts.join(", ")
-        )
+        ))
+        .advice("NCCL wants a GPU for each: start fewer processes, or give them more GPUs")
     };
-    takers.iter().filter(|(_, takers)| takers.len() > 1).map(sentence).collect()
+    takers.iter().filter(|(_, takers)| takers.len() > 1).map(finding).collect()
 }
 
 /// What ranks are to have in common, and have not.
-fn unlike(world: &[Taken]) -> Vec<String> {
+fn unlike(world: &[Taken]) -> Vec<Finding> {
     let model = |taken: &Taken| {
         let Gpu { name, capability: (major, minor), .. } = taken.gpu;
         format!("{name}, compute capability {major}.{minor}")
@@ -85,15 +84,15 @@ fn unlike(world: &[Taken]) -> Vec<String> {
         "leave out the nodes that differ, as with --exclude",
     );
     let differ = [models, drivers].into_iter().filter(|(_, values, _)| values.len() > 1);
-    let sentence = |(what, values, advice): (&str, BTreeMap<String, Vec<&Taken>>, &str)| {
+    let finding = |(what, values, advice): (&str, BTreeMap<String, Vec<&Taken>>, &str)| {
         let each = values.iter().map(|(value, taken)| format!("{value} ({})", ranks(taken)));
-        format!("{what}: {}; {advice}", each.collect::<Vec<_>>().join("; "))
+        Finding::refusal(format!("{what}: {}", each.collect::<Vec<_>>().join("; "))).advice(advice)
     };
-    differ.map(sentence).collect()
+    differ.map(finding).collect()
 }
 
 /// GPUs that ranks of a host take, and that cannot read each other's memory.
-fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<String> {
+fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<Finding> {
     // Whoever sees all of them knows; whoever sees one knows nothing.
     let knows = here.iter().map(|taken| taken.facts).max_by_key(|facts| facts.gpus.len())?;
     let ordinal = |taken: &&Taken| knows.gpus.iter().position(|gpu| gpu.uuid == taken.gpu.uuid);
@@ -107,11 +106,12 @@ fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<String> {
         pairs.extend(apart.map(|b| format!("{a} and {b}")));
     }
     (!pairs.is_empty()).then(|| {
-        format!(
-            "{host}: GPUs {} cannot read each other's memory, so that data go through the host's; look at \
-             the topology in `kolo info`, and at IOMMU and ACS of the machine",
+        Finding::refusal(format!(
+            "GPUs {} cannot read each other's memory, so that data go through the host's",
             pairs.join(", ")
-        )
+        ))
+        .on(host)
+        .advice("look at the topology in `kolo info`, and at IOMMU and ACS of the machine")
     })
 }
 
@@ -139,9 +139,9 @@ mod tests {
         hosts.iter().flat_map(|host| vec![facts(host); host.1]).collect()
     }
 
-    /// What is wrong once every rank has a GPU.
+    /// What is found once every rank has a GPU.
     fn reported(world: &[Facts]) -> Vec<String> {
-        wrong(world, &assign(world).unwrap())
+        findings(world, &assign(world).unwrap()).iter().map(Finding::to_string).collect()
     }
 
     #[test]
