@@ -6,7 +6,7 @@ mod case;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use algorithms::control::{self, DataType, ReduceOp, StallCheck};
+use algorithms::control::{DataType, ReduceOp, StallCheck};
 use algorithms::topology::Topology;
 pub use axes::Axes;
 pub use case::{Case, Varied};
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::back_ends;
 use crate::environment::{MOST_CYCLE_TIME_MS, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, Invalid, TomlFile, at_least_1, not_empty, within};
+use results::toml_file::{Checked, Invalid, at_least_1, control_plane, not_empty, within};
 use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
@@ -135,24 +135,6 @@ impl Default for Measure {
 }
 
 impl Config {
-    /// Reads and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        Config::of(&TomlFile::read(path)?)
-    }
-
-    /// Parses and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
-        let config: Config = file.parse()?;
-        config.check().map_err(|problem| file.refuse(problem))?;
-        Ok(config)
-    }
-
     /// The workload's file, if the configuration lies at `path`.
     pub fn workload_path(&self, path: &Path) -> PathBuf {
         workload_path(&self.workload, path)
@@ -188,12 +170,10 @@ impl Config {
         let Axes { segment_kib, packing_kib, .. } = self.sweep;
         Sizes { segment_bytes: segment_kib * 1024, packing_bytes: packing_kib * 1024 }
     }
+}
 
-    /// Refuses values that make no sense.
-    ///
-    /// # Errors
-    /// The key, what was found, what was expected.
-    pub fn check(&self) -> Result<(), Invalid> {
+impl Checked for Config {
+    fn check(&self) -> Result<(), Invalid> {
         let axes = &self.sweep;
         for (key, length) in [
             ("sweep.transport", axes.transport.len()),
@@ -206,12 +186,12 @@ impl Config {
             not_empty(key, length)?;
         }
         for name in &axes.transport {
-            one_of("sweep.transport", name, &back_ends::names())?;
+            if !back_ends::names().contains(&name.as_str()) {
+                return Err(Invalid::name("sweep.transport", name, back_ends::names()));
+            }
         }
         for name in &axes.control_plane {
-            if control::spelling(name).is_none() {
-                one_of("sweep.control_plane", name, &control::NAMES)?;
-            }
+            control_plane("sweep.control_plane", name)?;
         }
         for name in &axes.algorithm {
             data_plane::spelling(name)
@@ -274,10 +254,6 @@ impl Config {
             None => Ok(()),
         }
     }
-}
-
-fn one_of(key: &str, name: &str, names: &[&str]) -> Result<(), Invalid> {
-    if names.contains(&name) { Ok(()) } else { Err(Invalid::name(key, name, names)) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Reading a TOML file whose errors say where they are.
 
 pub mod advice;
+mod checked;
 mod invalid;
 mod wording;
 
@@ -14,7 +15,8 @@ use thiserror::Error;
 
 use crate::config_kind::UnknownKind;
 use crate::inputs::{self, MissingFile};
-pub use invalid::{Invalid, at_least_1, not_empty, within};
+pub use checked::Checked;
+pub use invalid::{Invalid, at_least_1, control_plane, not_empty, within};
 
 /// Why a configuration is refused. The text begins with the file.
 #[derive(Debug, Error)]
@@ -111,12 +113,4 @@ impl TomlFile {
     pub fn refuse(&self, problem: impl Into<ConfigProblem>) -> ConfigError {
         ConfigError { path: self.path.clone(), problem: problem.into() }
     }
-}
-
-/// Reads and parses TOML, on disk or embedded; an error says where.
-///
-/// # Errors
-/// See [`TomlFile::read`] and [`TomlFile::parse`].
-pub fn read_toml<T: DeserializeOwned>(path: &Path) -> Result<T, ConfigError> {
-    TomlFile::read(path)?.parse()
 }

@@ -1,7 +1,6 @@
 //! A simulated sweep as written in TOML: models x policies x world sizes on one machine.
 
 use std::fmt;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +8,7 @@ use super::claims::Claim;
 use super::data_plane::{Engine, check_name};
 use super::jitter::Jitter;
 use super::policy::Policy;
-use results::toml_file::{ConfigError, Invalid, TomlFile, not_empty, within};
+use results::toml_file::{Checked, Invalid, not_empty, within};
 use workloads::framework::Compression;
 
 /// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
@@ -161,24 +160,6 @@ impl Config {
         Config { simulate, jitter, model: vec![model], policy, crossover: None, claim: Vec::new() }
     }
 
-    /// Reads and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        Config::of(&TomlFile::read(path)?)
-    }
-
-    /// Parses and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
-        let config: Config = file.parse()?;
-        config.check().map_err(|problem| file.refuse(problem))?;
-        Ok(config)
-    }
-
     /// Every case, in the order of the configuration.
     pub fn cases(&self) -> Vec<Case<'_>> {
         let of = |model, policy| {
@@ -192,7 +173,9 @@ impl Config {
     pub fn policy(&self, name: &str) -> Option<&Policy> {
         self.policy.iter().find(|policy| policy.name == name)
     }
+}
 
+impl Checked for Config {
     fn check(&self) -> Result<(), Invalid> {
         let Simulate { ranks, base_ranks, seeds, steps, warmup_steps, .. } = &self.simulate;
         if ranks.is_empty() || !ranks.is_sorted_by(|a, b| a < b) {

@@ -337,6 +337,7 @@ impl Scheduled {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::toml_file::Checked;
     use std::path::Path;
 
     fn summit() -> MachineFile {

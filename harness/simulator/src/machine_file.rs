@@ -18,7 +18,7 @@ use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
 use results::inputs::{MissingFile, beside, choose};
-use results::toml_file::{ConfigError, Invalid, read_toml, within};
+use results::toml_file::{Checked, ConfigError, Invalid, within};
 
 /// The folder of the machine files that have names, on disk and embedded.
 pub const FOLDER: &str = "configs/machines";
@@ -95,55 +95,7 @@ fn missing_link(level: &str, why: &str) -> Invalid {
     Invalid::value(level, "missing", expected).with_advice(why)
 }
 
-impl MachineFile {
-    /// Reads and checks a machine file.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<MachineFile, ConfigError> {
-        let file: MachineFile = read_toml(path)?;
-        file.check().map_err(ConfigError::at(path))?;
-        Ok(file)
-    }
-
-    /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
-    pub fn path(name: &str, config: &Path) -> PathBuf {
-        if name.ends_with(".toml") {
-            config.parent().unwrap_or(Path::new("")).join(name)
-        } else {
-            beside(&format!("machines/{name}.toml"), config)
-        }
-    }
-
-    /// Reads a file that the command line names: by its path, or by the name of one in [`FOLDER`].
-    ///
-    /// # Errors
-    /// As [`MachineFile::read`]; if there is none, which there are.
-    pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
-        let path = choose(asked, FOLDER, "machine file").map_err(|missing| {
-            let missing = MissingFile { origin: ", such as `kolo calibrate` writes", ..missing };
-            ConfigError::at(asked)(missing)
-        })?;
-        MachineFile::read(&path)
-    }
-
-    /// Every parameter by its key, in the order of the file; to list them, or to change one.
-    pub fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
-        let links = [
-            ("socket", Some(&mut self.socket)),
-            ("bus", self.bus.as_mut()),
-            ("network", self.network.as_mut()),
-        ];
-        let links = links.into_iter().filter_map(|(level, link)| Some((level, link?)));
-        let mut all: Vec<_> =
-            links.flat_map(|(level, link)| link_parameters(level, link)).collect();
-        all.extend(self.shared.parameters());
-        all.extend(self.reduction.parameters());
-        all.extend(self.control.iter_mut().flat_map(Control::parameters));
-        all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
-        all
-    }
-
+impl Checked for MachineFile {
     fn check(&self) -> Result<(), Invalid> {
         let Node { ranks, ranks_per_socket, nodes, .. } = self.node;
         for (key, found) in
@@ -177,6 +129,46 @@ impl MachineFile {
             return Err(Invalid::value("a key of reduction.by_buffer", found, expected));
         }
         self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
+    }
+}
+
+impl MachineFile {
+    /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
+    pub fn path(name: &str, config: &Path) -> PathBuf {
+        if name.ends_with(".toml") {
+            config.parent().unwrap_or(Path::new("")).join(name)
+        } else {
+            beside(&format!("machines/{name}.toml"), config)
+        }
+    }
+
+    /// Reads a file that the command line names: by its path, or by the name of one in [`FOLDER`].
+    ///
+    /// # Errors
+    /// As [`Checked::read`]; if there is none, which there are.
+    pub fn choose(asked: &Path) -> Result<MachineFile, ConfigError> {
+        let path = choose(asked, FOLDER, "machine file").map_err(|missing| {
+            let missing = MissingFile { origin: ", such as `kolo calibrate` writes", ..missing };
+            ConfigError::at(asked)(missing)
+        })?;
+        MachineFile::read(&path)
+    }
+
+    /// Every parameter by its key, in the order of the file; to list them, or to change one.
+    pub fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let links = [
+            ("socket", Some(&mut self.socket)),
+            ("bus", self.bus.as_mut()),
+            ("network", self.network.as_mut()),
+        ];
+        let links = links.into_iter().filter_map(|(level, link)| Some((level, link?)));
+        let mut all: Vec<_> =
+            links.flat_map(|(level, link)| link_parameters(level, link)).collect();
+        all.extend(self.shared.parameters());
+        all.extend(self.reduction.parameters());
+        all.extend(self.control.iter_mut().flat_map(Control::parameters));
+        all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
+        all
     }
 
     /// As the engines see it.

@@ -1,11 +1,10 @@
 //! By whom gradients are reduced, and how: a policy of a simulated sweep.
 
-use algorithms::control;
 use algorithms::control::buckets::{DDP, PACKS};
 use serde::{Deserialize, Serialize};
 
 use super::data_plane::{self, Overlap};
-use results::toml_file::{Invalid, within};
+use results::toml_file::{Invalid, control_plane, within};
 use results::units::MIB;
 use workloads::groups::Groups;
 
@@ -141,9 +140,7 @@ impl Policy {
     }
 
     fn check_keys(&self) -> Result<(), Invalid> {
-        if control::spelling(&self.control_plane).is_none() {
-            return Err(Invalid::name("control_plane", &self.control_plane, control::NAMES));
-        }
+        control_plane("control_plane", &self.control_plane)?;
         data_plane::check_name(&self.data_plane)
             .map_err(|cause| Invalid::because("data_plane", cause))?;
         within("cycle_time_ms", self.cycle_time_ms, 0.0, 1e4)?;

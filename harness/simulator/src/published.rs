@@ -15,7 +15,7 @@ use super::policy::Policy;
 use super::sweep::{CaseError, Plan, PlanError};
 use super::tabulate;
 use results::statistics::{Summary, median};
-use results::toml_file::{ConfigError, Invalid, TomlFile};
+use results::toml_file::{Checked, ConfigError, Invalid};
 use results::units::bus_factor;
 
 /// Published points, as written in TOML.
@@ -132,38 +132,22 @@ pub const LARGE: f64 = 0.15;
 /// ... and messages below 1 MiB within this.
 pub const SMALL: f64 = 0.30;
 
-impl Points {
-    /// Reads the points at `path`.
-    ///
-    /// # Errors
-    /// File, line, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<Points, ConfigError> {
-        Points::of(&TomlFile::read(path)?)
-    }
-
-    /// Parses and checks points.
-    ///
-    /// # Errors
-    /// Line, what was found, and what was expected.
-    pub fn of(file: &TomlFile) -> Result<Points, ConfigError> {
-        let points: Points = file.parse()?;
-        let wrong = points
+impl Checked for Points {
+    fn check(&self) -> Result<(), Invalid> {
+        let wrong = self
             .allreduce
             .iter()
             .find(|point| point.time_us.is_some() == point.busbw_gb_s.is_some());
-        match wrong {
-            Some(point) => {
-                let (found, expected) = match point.time_us {
-                    Some(_) => ("both time_us and busbw_gb_s", "one of them"),
-                    None => ("without a result", "time_us or busbw_gb_s"),
-                };
-                let key = format!("allreduce \"{}\"", point.name);
-                Err(file.refuse(Invalid::value(key, found, expected)))
-            }
-            None => Ok(points),
-        }
+        let Some(point) = wrong else { return Ok(()) };
+        let (found, expected) = match point.time_us {
+            Some(_) => ("both time_us and busbw_gb_s", "one of them"),
+            None => ("without a result", "time_us or busbw_gb_s"),
+        };
+        Err(Invalid::value(format!("allreduce \"{}\"", point.name), found, expected))
     }
+}
 
+impl Points {
     /// Every point beside what is simulated, in order.
     ///
     /// # Errors

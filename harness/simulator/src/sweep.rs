@@ -16,7 +16,7 @@ use super::machine_file::MachineFile;
 use super::policy::Policy;
 use super::training::{self, Compute, Drive, Job, Step, TrainingError};
 use results::provenance::Subject;
-use results::toml_file::ConfigError;
+use results::toml_file::{Checked, ConfigError};
 use results::units::MIB;
 use workloads::framework::Framework;
 use workloads::groups::GroupsError;

@@ -254,6 +254,7 @@ mod tests {
     use super::*;
     use measure::config::{Config, Measure, Step};
     use measure::plan::Plan;
+    use results::toml_file::Checked;
     use transports::transport::MPI;
     use workloads::workload::Workload;
 

@@ -27,7 +27,7 @@ use measure::plan::Plan;
 use results::error::RecordError;
 use results::provenance::Subject;
 use results::statistics::median;
-use results::toml_file::{ConfigError, Invalid, TomlFile};
+use results::toml_file::{Checked, ConfigError, Invalid};
 use results::units::MIB;
 use simulator::data_plane::{DataPlane, Engine};
 use simulator::jitter::Jitter;
@@ -150,24 +150,28 @@ struct Known {
 }
 
 impl Config {
-    /// Reads and checks a configuration.
+    /// All searches on all surfaces, in order; the same on any number of cores.
     ///
     /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        Config::of(&TomlFile::read(path)?)
+    /// A surface that cannot be made, and why.
+    pub fn run(&self, path: &Path, progress: impl Fn() + Sync) -> Result<Vec<Run>, TruthError> {
+        let known = |truth: &Truth| Known::new(truth, self, path);
+        let surfaces: Vec<Known> =
+            self.surface.par_iter().map(known).collect::<Result<_, TruthError>>()?;
+        let cases: Vec<(&Known, u64)> = surfaces
+            .iter()
+            .flat_map(|surface| (0..self.runs).map(move |seed| (surface, seed)))
+            .collect();
+        let run = |&(surface, seed): &(&Known, u64)| {
+            let run = surface.search(self, seed);
+            progress();
+            run
+        };
+        Ok(cases.par_iter().with_max_len(1).map(run).collect())
     }
+}
 
-    /// Parses and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
-        let config: Config = file.parse()?;
-        config.check().map_err(|problem| file.refuse(problem))?;
-        Ok(config)
-    }
-
+impl Checked for Config {
     fn check(&self) -> Result<(), Invalid> {
         let Noise { memory, disturbed, disturbance, .. } = self.noise;
         let least_steps = self.steps_per_block.saturating_sub(1);
@@ -192,26 +196,6 @@ impl Config {
             }
         }
         Ok(())
-    }
-
-    /// All searches on all surfaces, in order; the same on any number of cores.
-    ///
-    /// # Errors
-    /// A surface that cannot be made, and why.
-    pub fn run(&self, path: &Path, progress: impl Fn() + Sync) -> Result<Vec<Run>, TruthError> {
-        let known = |truth: &Truth| Known::new(truth, self, path);
-        let surfaces: Vec<Known> =
-            self.surface.par_iter().map(known).collect::<Result<_, TruthError>>()?;
-        let cases: Vec<(&Known, u64)> = surfaces
-            .iter()
-            .flat_map(|surface| (0..self.runs).map(move |seed| (surface, seed)))
-            .collect();
-        let run = |&(surface, seed): &(&Known, u64)| {
-            let run = surface.search(self, seed);
-            progress();
-            run
-        };
-        Ok(cases.par_iter().with_max_len(1).map(run).collect())
     }
 }
 

@@ -343,6 +343,7 @@ pub fn edges(plan: &Plan, setting: usize) -> Vec<String> {
 mod tests {
     use super::*;
     use measure::config::{Config, Measure, Step};
+    use results::toml_file::Checked;
     use transports::threads;
     use transports::transport::{MPI, NCCL};
     use workloads::workload::{Gradient, Workload};

@@ -9,7 +9,7 @@ use thiserror::Error;
 
 use crate::nodes::{INTERFACE, LINK_GBIT_S};
 use results::inputs::{self, exists};
-use results::toml_file::{ConfigError, ConfigProblem, Invalid, at_least_1, read_toml};
+use results::toml_file::{ConfigError, ConfigProblem, Invalid, TomlFile, at_least_1};
 
 /// The site where nobody names one; it asks for nothing special.
 pub const GENERIC: &str = "generic";
@@ -215,7 +215,7 @@ impl Site {
     /// # Errors
     /// When it cannot be read or is not understood.
     pub fn read(path: &Path) -> Result<Site, ConfigError> {
-        let mut site: Site = read_toml(path)?;
+        let mut site: Site = TomlFile::read(path)?.parse()?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let asked = path.display().to_string();
         site.origin = Origin { name, asked, path: Some(path.into()) };

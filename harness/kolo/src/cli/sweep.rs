@@ -28,7 +28,7 @@ use results::provenance::Override;
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
 use results::record::{Earlier, Store, csv_bytes};
 use results::row::Status;
-use results::toml_file::{ConfigProblem, TomlFile};
+use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use workloads::workload::Workload;
 
 /// A sweep ends before its next block once this file is in its folder.

@@ -16,6 +16,7 @@ use results::config_kind::ConfigKind;
 use results::files::write_whole;
 use results::names::{AlgorithmError, algorithm};
 use results::record::csv_bytes;
+use results::toml_file::Checked;
 use simulator::published::{self, Points};
 
 /// Compare simulations with published measurements, or with measurements made here

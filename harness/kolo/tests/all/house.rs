@@ -11,7 +11,7 @@ use measure::control_sweep;
 use measure::environment::variables::{Usage, VARIABLES};
 use measure::plan::{Plan, Planned};
 use results::config_kind::ConfigKind;
-use results::toml_file::TomlFile;
+use results::toml_file::{Checked, TomlFile};
 use workloads::framework::Framework;
 use workloads::workload::Workload;
 

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
 
 use algorithms::control::{self, bitvector};
 use serde::{Deserialize, Serialize};
 
 use super::transport::Transport;
 use crate::environment::{Environment, MOST_CACHE_CAPACITY, MOST_FUSION_THRESHOLD_BYTES};
-use results::toml_file::{ConfigError, Invalid, TomlFile, not_empty, within};
+use results::toml_file::{Checked, Invalid, control_plane, not_empty, within};
 use results::units::MIB;
 use simulator::network::Network;
 
@@ -218,24 +217,6 @@ impl Case {
 }
 
 impl Config {
-    /// Reads and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn read(path: &Path) -> Result<Config, ConfigError> {
-        Config::of(&TomlFile::read(path)?)
-    }
-
-    /// Parses and checks a configuration.
-    ///
-    /// # Errors
-    /// File, line or key, what was found, and what was expected.
-    pub fn of(file: &TomlFile) -> Result<Config, ConfigError> {
-        let config: Config = file.parse()?;
-        config.check().map_err(|problem| file.refuse(problem))?;
-        Ok(config)
-    }
-
     /// Fusion threshold.
     pub fn fusion_threshold_bytes(&self) -> usize {
         (self.control.base.fusion_threshold_mib * MIB).round() as usize
@@ -289,14 +270,15 @@ impl Config {
         }
         cases
     }
+}
 
+impl Checked for Config {
     fn check(&self) -> Result<(), Invalid> {
         let Control { plane: planes, base, vary } = &self.control;
         not_empty("control.plane", planes.len())?;
         let mut spellings = BTreeMap::new();
         for name in planes {
-            let spelling = control::spelling(name)
-                .ok_or_else(|| Invalid::name("control.plane", name, control::NAMES))?;
+            let spelling = control_plane("control.plane", name)?;
             if let Some(other) = spellings.insert(spelling, name) {
                 let (key, found) =
                     (format!("control.plane \"{name}\""), format!("\"{other}\" again"));

@@ -191,6 +191,7 @@ mod tests {
     use super::super::runner::Threads;
     use super::super::{Effort, calibrate};
     use super::*;
+    use results::toml_file::Checked;
 
     /// What is written is read, and is the same but for the header.
     #[test]

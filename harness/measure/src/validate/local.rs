@@ -274,6 +274,7 @@ impl Validation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use results::toml_file::Checked;
 
     fn row(algorithm: &str, size_bytes: usize, error: f64, oversubscribed: bool) -> Row {
         Row {

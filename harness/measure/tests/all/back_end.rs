@@ -11,6 +11,7 @@ use measure::config::Config;
 use measure::plan::Plan;
 use results::provenance::Launch;
 use results::row::CaseOutcome;
+use results::toml_file::Checked;
 use training::back_end::{BackEnd, LocalRanks, RankKind, Shares};
 use training::engine::{self, RankMemory};
 use training::job::Job;

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::fmt::Display;
 use std::sync::Arc;
 
+use algorithms::control;
 use thiserror::Error;
 
 /// A value of a configuration that is refused. The text says which key, what was found, what was expected,
@@ -115,6 +116,14 @@ pub fn at_least_1(key: &str, found: usize) -> Result<(), Invalid> {
 /// When it is empty.
 pub fn not_empty(key: &str, length: usize) -> Result<(), Invalid> {
     if length == 0 { Err(Invalid::value(key, "empty", "at least one value")) } else { Ok(()) }
+}
+
+/// The one spelling of a control plane's name.
+///
+/// # Errors
+/// When there is no such control plane.
+pub fn control_plane(key: &str, name: &str) -> Result<String, Invalid> {
+    control::spelling(name).ok_or_else(|| Invalid::name(key, name, control::NAMES))
 }
 
 #[cfg(test)]

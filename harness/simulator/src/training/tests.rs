@@ -6,6 +6,7 @@ use crate::data_plane::Engine;
 use crate::machine_file::Parameter;
 use crate::policy::Policy;
 use crate::sweep::Plan;
+use results::toml_file::Checked;
 
 /// The shipped sweep, with other jitter.
 fn plan(cv: f64) -> Plan {

@@ -11,7 +11,7 @@ use measure::control_sweep::{Plan, run as run_plan, summary};
 use measure::environment::Environment;
 use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, memory_bytes, now};
-use results::toml_file::{ConfigProblem, TomlFile};
+use results::toml_file::{Checked, ConfigProblem, TomlFile};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;

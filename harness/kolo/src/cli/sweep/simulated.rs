@@ -9,7 +9,7 @@ use measure::precedence::Options;
 use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
-use results::toml_file::{ConfigProblem, TomlFile};
+use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use simulator::config::Config;
 use simulator::sweep::Plan;
 use simulator::{claims, crossover, summary, tabulate};

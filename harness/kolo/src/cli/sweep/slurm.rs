@@ -31,6 +31,7 @@ use measure::plan::{Plan, Planned};
 use measure::precedence::Options;
 use results::config_kind::ConfigKind;
 use results::provenance::{Launch, now};
+use results::toml_file::Checked;
 use training::back_end::{BackEndRef, MemoryKind, RankKind};
 use workloads::workload::Workload;
 

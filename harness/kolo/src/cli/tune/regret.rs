@@ -8,7 +8,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::super::{Exit, usage};
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::record::{Store, csv_bytes};
-use results::toml_file::TomlFile;
+use results::toml_file::{Checked, TomlFile};
 use tune::regret::{Config, Run};
 
 /// Searches every surface, and says what was lost.

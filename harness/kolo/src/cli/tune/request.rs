@@ -13,7 +13,7 @@ use measure::config::{Axes, Config, Data, Measure, Step};
 use measure::environment::Environment;
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
-use results::toml_file::TomlFile;
+use results::toml_file::{Checked, TomlFile};
 use results::units::MIB;
 use simulator::machine_file::MachineFile;
 use tune::grid::Grid;

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::process::Command;
 
+use results::toml_file::Checked;
 use simulator::machine_file::MachineFile;
 
 use crate::cli::sandbox::{Ended, Sweep, kolo};
