@@ -245,6 +245,16 @@ impl Workload {
         self.gradients.iter().map(Gradient::elements).sum()
     }
 
+    /// What is assumed about when gradients become ready, as a sentence; none if it was measured.
+    pub fn assumption(&self) -> Option<String> {
+        self.ready_assumed.then(|| {
+            format!(
+                "{}: nobody measured when its gradients become ready; the reverse of their definition is assumed",
+                self.name
+            )
+        })
+    }
+
     /// A fingerprint of names, shapes and ready times: FNV-1a over their text.
     pub fn digest(&self) -> String {
         let text = format!("{:?} {:?}", self.gradients, self.ready_order);

@@ -1,18 +1,20 @@
 //! `kolo sweep`.
 
 mod control;
+mod folder;
 mod simulated;
 mod slurm;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, UNIX_EPOCH};
 
 use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Exit, configuration, not_for, plot, usage, voice};
+use self::folder::{finish, open};
+use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
 use measure::config::Config;
@@ -25,8 +27,8 @@ use measure::sweep::{Course, run as run_plan};
 use results::config_kind::ConfigKind;
 use results::journal::Journal;
 use results::provenance::Override;
-use results::provenance::{Launch, PROVENANCE, Provenance, Subject, memory_bytes};
-use results::record::{Earlier, Store, csv_bytes};
+use results::provenance::{Launch, memory_bytes};
+use results::record::csv_bytes;
 use results::row::Status;
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use workloads::workload::Workload;
@@ -112,13 +114,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
     let workload = Workload::read(&config.workload_path(&file.path))
         .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
-    if workload.ready_assumed {
-        say(&format!(
-            "{}: nobody measured when its gradients become ready; the reverse of their definition \
-             is assumed",
-            workload.name
-        ));
-    }
+    workload.assumption().iter().for_each(|sentence| say(sentence));
     if let Some(groups) = &config.framework.groups {
         let wrong =
             |problem| usage(format!("{}: framework.groups: {problem}", arguments.config.display()));
@@ -158,10 +154,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         eprintln!("{topology}: {}", calibrate::in_words(table));
     }
     let steps = plan.config.measure.steps_per_block;
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, steps)?;
-    let provenance_path = store.folder().join(PROVENANCE);
-    provenance.write(&provenance_path)?;
-    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    let (mut store, earlier, provenance) = open(arguments, &plan, launch, steps)?;
     if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
         eprintln!(
             "resuming {}: {} of {} cases and {} blocks are there",
@@ -187,19 +180,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let report = report?;
     drop(executor);
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
-    if let Some(launch) = provenance.launches.last_mut() {
-        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| say(sentence));
-    }
-    provenance.write(&provenance_path)?;
-    let summary = summary::text(&report.rows);
-    store.write_whole("summary.txt", summary.as_bytes())?;
-    let figures = if arguments.no_figures {
-        String::new()
-    } else {
-        plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?
-    };
-    print!("{summary}{figures}");
-    println!("results in {}", store.folder().display());
+    finish(arguments, &store, provenance, &summary::text(&report.rows))?;
     if let Some(reason) = report.left {
         println!("cases are left ({reason}); go on with --resume");
         return Ok(Exit::Left);
@@ -233,52 +214,6 @@ fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
         (false, true) => Exit::Right,
         (false, false) => Exit::Inconclusive,
     }
-}
-
-/// A new folder, or one to go on with. Nothing in it is touched before it is known to hold this very
-/// sweep.
-fn open(
-    arguments: &Arguments,
-    plan: &impl Subject,
-    launch: Launch,
-    steps_per_block: usize,
-) -> Result<(Store, Earlier, Provenance)> {
-    let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
-    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
-    if arguments.resume || (arguments.go_on && arguments.out.as_ref().is_some_and(is_there)) {
-        let folder = match &arguments.out {
-            Some(folder) => folder.clone(),
-            None => newest(Path::new("results"), &name)?,
-        };
-        if !folder.join(PROVENANCE).exists() {
-            return Err(usage(format!(
-                "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
-                folder.display()
-            )));
-        }
-        let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
-        let (store, earlier) = Store::resume(&folder, steps_per_block)?;
-        return Ok((store, earlier, provenance));
-    }
-    let folder = arguments.out.clone().unwrap_or_else(|| {
-        Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
-    });
-    let provenance = Provenance::new(plan, launch);
-    let store = Store::create(&folder, &provenance)?;
-    Ok((store, Earlier::default(), provenance))
-}
-
-/// The newest run of a configuration.
-fn newest(results: &Path, name: &str) -> Result<PathBuf> {
-    let none = || usage(format!("{}/*-{name}: there is no run to resume", results.display()));
-    let entries = fs::read_dir(results).map_err(|_| none())?;
-    let mut folders: Vec<PathBuf> = entries
-        .filter_map(|entry| Some(entry.ok()?.path()))
-        .filter(|path| path.to_string_lossy().ends_with(&format!("Z-{name}")))
-        .filter(|path| path.join(PROVENANCE).exists())
-        .collect();
-    folders.sort();
-    folders.pop().ok_or_else(none)
 }
 
 fn progress(plan: &Plan) -> ProgressBar {

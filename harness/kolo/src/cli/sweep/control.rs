@@ -3,14 +3,15 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Arguments, exit, open};
-use crate::cli::{Exit, plot, usage};
+use super::folder::{finish, open};
+use super::{Arguments, exit};
+use crate::cli::{Exit, usage};
 use measure::control_sweep::config::{Case, Config};
 use measure::control_sweep::transport::Transport;
 use measure::control_sweep::{Plan, run as run_plan, summary};
 use measure::environment::Environment;
 use measure::precedence::Options;
-use results::provenance::{Launch, PROVENANCE, memory_bytes, now};
+use results::provenance::{Launch, memory_bytes};
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
@@ -42,10 +43,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, 0)?;
-    let provenance_path = store.folder().join(PROVENANCE);
-    provenance.write(&provenance_path)?;
-    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    let (mut store, earlier, provenance) = open(arguments, &plan, launch, 0)?;
     if !earlier.rows.is_empty() {
         eprintln!(
             "resuming {}: {} of {} cases are there",
@@ -58,19 +56,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let rows = run_plan(&plan, &mut store, earlier.rows, &provenance.launches, &progress);
     progress.finish_and_clear();
     let rows = rows?;
-    if let Some(launch) = provenance.launches.last_mut() {
-        launch.ended = Some(now());
-    }
-    provenance.write(&provenance_path)?;
-    let summary = summary::text(&plan, &rows);
-    store.write_whole("summary.txt", summary.as_bytes())?;
-    let figures = if arguments.no_figures {
-        String::new()
-    } else {
-        plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?
-    };
-    print!("{summary}{figures}");
-    println!("results in {}", store.folder().display());
+    finish(arguments, &store, provenance, &summary::text(&plan, &rows))?;
     Ok(exit(rows.iter().map(|row| {
         let has_interval = row.outcome.measured().is_some_and(|result| result.clock.has_interval());
         (row.outcome.status(), has_interval)

@@ -3,10 +3,11 @@
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Arguments, exit, open};
-use crate::cli::{Exit, plot};
+use super::folder::{finish, open};
+use super::{Arguments, exit};
+use crate::cli::Exit;
 use measure::precedence::Options;
-use results::provenance::{Launch, PROVENANCE, now};
+use results::provenance::Launch;
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
@@ -24,21 +25,13 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let launch = Launch::now();
     let plan = Plan::new(config, &file.path)
         .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
-    for workload in plan.workloads.iter().filter(|workload| workload.ready_assumed) {
-        eprintln!(
-            "{}: nobody measured when its gradients become ready; the reverse of their definition \
-             is assumed",
-            workload.name
-        );
-    }
+    let assumptions = plan.workloads.iter().filter_map(|workload| workload.assumption());
+    assumptions.for_each(|sentence| eprintln!("{sentence}"));
     if arguments.dry_run {
         dry_run(&plan);
         return Ok(Exit::Right);
     }
-    let (mut store, earlier, mut provenance) = open(arguments, &plan, launch, 0)?;
-    let provenance_path = store.folder().join(PROVENANCE);
-    provenance.write(&provenance_path)?;
-    earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+    let (mut store, earlier, provenance) = open(arguments, &plan, launch, 0)?;
     let progress = progress(&plan);
     let cases = plan.run(|| progress.inc(1));
     let steps = tabulate::rows(&plan, &cases);
@@ -61,18 +54,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         text.push('\n');
         text.push_str(&claims::text(&compared));
     }
-    if let Some(launch) = provenance.launches.last_mut() {
-        launch.ended = Some(now());
-    }
-    provenance.write(&provenance_path)?;
-    store.write_whole("summary.txt", text.as_bytes())?;
-    let figures = if arguments.no_figures {
-        String::new()
-    } else {
-        plot::figures(&[store.folder().to_path_buf()], &store.folder().join("figures"))?
-    };
-    print!("{text}{figures}");
-    println!("results in {}", store.folder().display());
+    finish(arguments, &store, provenance, &text)?;
     Ok(exit(ended.into_iter()))
 }
 

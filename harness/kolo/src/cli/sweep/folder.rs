@@ -1,0 +1,83 @@
+//! The folder of a sweep's results: opened before the first case, and finished after the last.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::Arguments;
+use crate::cli::{plot, usage};
+use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
+use results::record::{Earlier, Store};
+
+/// A new folder, or one to go on with, with its provenance written. Nothing in it is touched before it is known to
+/// hold this very sweep.
+pub fn open(
+    arguments: &Arguments,
+    plan: &impl Subject,
+    launch: Launch,
+    steps_per_block: usize,
+) -> Result<(Store, Earlier, Provenance)> {
+    let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
+    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
+    if arguments.resume || (arguments.go_on && arguments.out.as_ref().is_some_and(is_there)) {
+        let folder = match &arguments.out {
+            Some(folder) => folder.clone(),
+            None => newest(Path::new("results"), &name)?,
+        };
+        if !folder.join(PROVENANCE).exists() {
+            return Err(usage(format!(
+                "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
+                folder.display()
+            )));
+        }
+        let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
+        let (store, earlier) = Store::resume(&folder, steps_per_block)?;
+        provenance.write(&folder.join(PROVENANCE))?;
+        earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
+        return Ok((store, earlier, provenance));
+    }
+    let folder = arguments.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(format!("{}-{name}", launch.started.replace(':', "")))
+    });
+    let provenance = Provenance::new(plan, launch);
+    let store = Store::create(&folder, &provenance)?;
+    provenance.write(&folder.join(PROVENANCE))?;
+    Ok((store, Earlier::default(), provenance))
+}
+
+/// Ends the launch, writes provenance, summary and figures, and prints the summary.
+pub fn finish(
+    arguments: &Arguments,
+    store: &Store,
+    mut provenance: Provenance,
+    summary: &str,
+) -> Result<()> {
+    let folder = store.folder();
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
+    }
+    provenance.write(&folder.join(PROVENANCE))?;
+    store.write_whole("summary.txt", summary.as_bytes())?;
+    let figures = if arguments.no_figures {
+        String::new()
+    } else {
+        plot::figures(&[folder.to_path_buf()], &folder.join("figures"))?
+    };
+    print!("{summary}{figures}");
+    println!("results in {}", folder.display());
+    Ok(())
+}
+
+/// The newest run of a configuration.
+fn newest(results: &Path, name: &str) -> Result<PathBuf> {
+    let none = || usage(format!("{}/*-{name}: there is no run to resume", results.display()));
+    let entries = fs::read_dir(results).map_err(|_| none())?;
+    let mut folders: Vec<PathBuf> = entries
+        .filter_map(|entry| Some(entry.ok()?.path()))
+        .filter(|path| path.to_string_lossy().ends_with(&format!("Z-{name}")))
+        .filter(|path| path.join(PROVENANCE).exists())
+        .collect();
+    folders.sort();
+    folders.pop().ok_or_else(none)
+}
