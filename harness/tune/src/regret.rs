@@ -5,30 +5,28 @@
 //! noise of a block, and now and then a block that something else disturbed. It is run many times with
 //! different noise, and what it chooses is compared with the best setting there is.
 
+mod exhaust;
+mod noisy;
+mod run;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rand::seq::SliceRandom;
-use rand::{Rng, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::answer::{Answer, Verdict};
+use self::noisy::Noisy;
 use super::found::{Blocks, Found};
 use super::model::{expected, training_job};
 use super::search::{Task, search};
 use super::space::{self, Pins, PinsError, Space};
-use super::surface::{BlockError, Observed, Surface};
 use measure::config::{self, Measure, Step};
 use measure::plan::Plan;
-use results::error::RecordError;
 use results::provenance::Subject;
-use results::statistics::median;
 use results::toml_file::{Checked, ConfigError, Invalid};
-use results::units::MIB;
 use simulator::data_plane::{DataPlane, Engine};
 use simulator::jitter::Jitter;
 use simulator::machine_file::MachineFile;
@@ -38,9 +36,8 @@ use transports::threads;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
 
-/// Steps that Horovod's autotune takes by its own schedule with two switches, as in builds for CPUs: 21
-/// evaluations of 50 steps for each of 4 combinations.
-pub const HOROVOD_STEPS: usize = 4200;
+pub use self::exhaust::{Surveyed, exhaust};
+pub use self::run::{HOROVOD_STEPS, Run};
 
 /// Steps of each seed whose mean is the truth, and those before them.
 const STEPS: usize = 20;
@@ -100,40 +97,6 @@ pub struct Truth {
     pub blocking: bool,
     /// Parts of the step.
     pub step: Step,
-}
-
-/// One search.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "columns, which results/README.md explains")]
-pub struct Run {
-    pub workload: String,
-    pub machine: String,
-    pub ranks: usize,
-    pub data_plane: String,
-    pub source: &'static str,
-    pub settings: usize,
-    pub seed: u64,
-    pub blocks: usize,
-    pub steps: usize,
-    pub share_of_grid: f64,
-    pub share_of_horovod_steps: f64,
-    pub verdict: String,
-    pub chosen_mib: f64,
-    pub chosen_cycle_ms: f64,
-    pub chosen_plane: String,
-    pub best_mib: f64,
-    pub best_cycle_ms: f64,
-    pub best_plane: String,
-    /// How much longer the recommended setting really takes than the best.
-    pub regret: f64,
-    /// How much longer the defaults do.
-    pub default_regret: f64,
-    pub gain: Option<f64>,
-    pub gain_low: Option<f64>,
-    pub gain_high: Option<f64>,
-    pub gain_true: Option<f64>,
-    /// The interval holds the truth.
-    pub covered: Option<bool>,
 }
 
 /// A surface ready to be searched.
@@ -300,8 +263,9 @@ impl Known {
 
     fn search(&self, config: &Config, seed: u64) -> Run {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
-        let mut noisy = Noisy { known: self, config, random: random.clone(), drift: 0.0, used: 0 };
-        noisy.random.set_stream(1);
+        let mut noise = random.clone();
+        noise.set_stream(1);
+        let mut noisy = Noisy::new(self, config, noise);
         let predict = |blocks: &Blocks| expected(&self.plan, blocks, self.truth.blocking);
         let task = Task {
             points: &self.space.points,
@@ -333,63 +297,6 @@ impl Known {
     }
 }
 
-impl Run {
-    /// A search, blocks and steps of each and blocks of every setting of a grid, beside the truth: seconds of
-    /// each setting, and which is the fastest. None if the truth of a setting in question is not known.
-    pub fn of(
-        plan: &Plan,
-        space: &Space,
-        found: &Found,
-        (blocks, steps_per_block, grid_blocks): (usize, usize, usize),
-        (times, best): (&BTreeMap<usize, f64>, usize),
-    ) -> Option<Run> {
-        let default = space.defaults[0];
-        let answer = Answer::of(found, default);
-        let verdict = answer.as_ref().map_or(Verdict::Unknown, |answer| answer.verdict);
-        // Without a word to the contrary the defaults stay.
-        let chosen = match &answer {
-            Some(answer) if answer.changes() => answer.choice,
-            _ => default,
-        };
-        let case = |setting: usize| &plan.cases[setting].case;
-        let mib = |setting: usize| case(setting).fusion_threshold_bytes as f64 / MIB;
-        let gain = answer.as_ref().and_then(|answer| answer.others.get(&default));
-        let time = |setting: usize| times.get(&setting).copied();
-        let gain_true =
-            answer.as_ref().and_then(|answer| Some(time(default)? / time(answer.choice)?));
-        let steps = blocks * steps_per_block;
-        Some(Run {
-            workload: plan.workload.name.clone(),
-            machine: String::new(),
-            ranks: case(default).topology.ranks(),
-            data_plane: case(default).algorithm.clone(),
-            source: "measured",
-            settings: plan.cases.len(),
-            seed: plan.config.measure.seed,
-            blocks,
-            steps,
-            share_of_grid: blocks as f64 / (grid_blocks * plan.cases.len()) as f64,
-            share_of_horovod_steps: steps as f64 / HOROVOD_STEPS as f64,
-            verdict: format!("{verdict:?}").to_lowercase(),
-            chosen_mib: mib(chosen),
-            chosen_cycle_ms: case(chosen).cycle_time_ms(),
-            chosen_plane: case(chosen).control_plane.clone(),
-            best_mib: mib(best),
-            best_cycle_ms: case(best).cycle_time_ms(),
-            best_plane: case(best).control_plane.clone(),
-            regret: time(chosen)? / time(best)? - 1.0,
-            default_regret: time(default)? / time(best)? - 1.0,
-            gain: gain.map(|gain| gain.ratio),
-            gain_low: gain.map(|gain| gain.low),
-            gain_high: gain.map(|gain| gain.high),
-            gain_true: gain_true.filter(|_| gain.is_some()),
-            covered: gain
-                .zip(gain_true)
-                .map(|(gain, truth)| (gain.low..=gain.high).contains(&truth)),
-        })
-    }
-}
-
 impl std::fmt::Display for Truth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
@@ -397,88 +304,6 @@ impl std::fmt::Display for Truth {
             "{} on {} ranks of {}, {}",
             self.workload, self.ranks, self.machine, self.data_plane
         )
-    }
-}
-
-/// Seconds of each setting, and which is the fastest.
-pub type Surveyed = (BTreeMap<usize, f64>, usize);
-
-/// Measures every setting of a plan `rounds` times, in rounds in random order. Returns the median time of
-/// each in seconds over the odd rounds, and the setting that is the fastest in the even ones: so the least of
-/// many noisy times is not mistaken for the truth. None if no setting could be measured.
-///
-/// # Errors
-/// When results cannot be written.
-pub fn exhaust(
-    settings: usize,
-    rounds: usize,
-    surface: &mut dyn Surface,
-    random: &mut ChaCha8Rng,
-) -> Result<Option<Surveyed>, RecordError> {
-    let mut times: [BTreeMap<usize, Vec<f64>>; 2] = Default::default();
-    for round in 0..rounds {
-        let mut order: Vec<usize> = (0..settings).collect();
-        order.shuffle(random);
-        for setting in order {
-            if let Ok(observed) = surface.block(setting)? {
-                times[round % 2].entry(setting).or_default().push(observed.step_s);
-            }
-        }
-    }
-    let [even, odd] = times.map(|times| -> BTreeMap<usize, f64> {
-        let middle = |(setting, times)| Some((setting, median(times)?));
-        times.into_iter().filter_map(middle).collect()
-    });
-    let fastest = even.keys().copied().min_by(|a, b| even[a].total_cmp(&even[b]));
-    Ok(fastest.map(|fastest| (odd, fastest)))
-}
-
-/// A surface seen through noise.
-struct Noisy<'k> {
-    known: &'k Known,
-    config: &'k Config,
-    random: ChaCha8Rng,
-    drift: f64,
-    used: usize,
-}
-
-impl Noisy<'_> {
-    fn normal(&mut self, deviation: f64) -> f64 {
-        let value: f64 = StandardNormal.sample(&mut self.random);
-        value * deviation
-    }
-}
-
-impl Surface for Noisy<'_> {
-    fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
-        self.used += 1;
-        let Noise { drift, memory, block, disturbed, disturbance, cost } = self.config.noise;
-        let innovation = self.normal(drift * (1.0 - memory * memory).sqrt());
-        self.drift = memory * self.drift + innovation;
-        let own = self.normal(block);
-        let mut factor = (self.drift + own).exp();
-        if self.random.random_bool(disturbed) {
-            factor *= self.random.random_range(1.0..disturbance);
-        }
-        // A block shows what its messages cost: as large as the threshold lets them be, and smaller ones.
-        let known = self.known;
-        let case = &known.plan.cases[setting].case;
-        let sizes = known.plan.workload.gradients.iter();
-        let sizes: Vec<f64> = sizes.map(|gradient| 4.0 * gradient.elements() as f64).collect();
-        let (all, largest): (f64, f64) =
-            (sizes.iter().sum(), sizes.iter().copied().fold(0.0, f64::max));
-        let full = (case.fusion_threshold_bytes as f64).clamp(largest, all.max(largest));
-        let mut messages = Vec::new();
-        for size in [full, full / 2.0, largest] {
-            let noise = self.normal(cost).exp();
-            messages.push((size, known.data.time(size).at_s * noise));
-        }
-        let negotiation_s = known.negotiation_s[setting] * self.normal(cost).exp();
-        Ok(Ok(Observed { step_s: known.times[setting] * factor, messages, negotiation_s }))
-    }
-
-    fn blocks_left(&self) -> usize {
-        self.config.blocks.saturating_sub(self.used)
     }
 }
 

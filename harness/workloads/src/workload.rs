@@ -1,18 +1,17 @@
 //! A model's gradients: their sizes, and when in a backward pass each becomes ready.
 
-use std::collections::BTreeSet;
-use std::io::Cursor;
+mod error;
+pub mod from_timeline;
+mod table;
+
 use std::path::{Path, PathBuf};
 
 use algorithms::control::{DataType, ReduceOp, Tensor};
-use thiserror::Error;
 
-use self::from_timeline::TimelineGap;
-use crate::trace::read::TimelineError;
+use self::table::Table;
 use results::inputs::{self, Origin, beside, fnv1a};
-use results::toml_file::advice;
 
-pub mod from_timeline;
+pub use self::error::{TableError, WorkloadError};
 
 /// The folder of the models that have names, on disk and embedded.
 const FOLDER: &str = "configs/workloads";
@@ -48,144 +47,6 @@ impl Gradient {
     pub fn elements(&self) -> usize {
         self.shape.iter().product::<u64>() as usize
     }
-}
-
-/// Why a workload cannot be read. The text begins with file and line.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum WorkloadError {
-    /// The file is not there or cannot be opened.
-    #[error(
-        "{}: {cause}; `workload` names a model of the folder workloads beside the configuration, or the path of a CSV file or of a timeline (.json){}", path.display(), models(path)
-    )]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        #[source]
-        cause: std::io::Error,
-    },
-    /// The timeline is not there, or is none.
-    #[error(transparent)]
-    Timeline(#[from] TimelineError),
-    /// The timeline lacks what a workload needs.
-    #[error("{}: {problem}", path.display())]
-    Incomplete {
-        /// The file.
-        path: PathBuf,
-        /// What is missing, and what to do.
-        #[source]
-        problem: TimelineGap,
-    },
-    /// A line is not what it should be.
-    #[error("{}:{line}: {problem}", path.display())]
-    Malformed {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: u64,
-        /// What was found and what was expected.
-        #[source]
-        problem: TableError,
-    },
-}
-
-/// What is wrong with a line of a list of gradients, or of their ready times.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum TableError {
-    /// The line is no CSV.
-    #[error(transparent)]
-    Csv(#[from] csv::Error),
-    /// A line is longer or shorter than the first.
-    #[error("{found} fields, expected {expected} as in the first line")]
-    Fields {
-        /// Fields of the line.
-        found: u64,
-        /// Fields of the first line.
-        expected: u64,
-    },
-    /// A column is missing.
-    #[error("column \"{column}\" is missing; found {found}")]
-    Column {
-        /// The column.
-        column: String,
-        /// The first line.
-        found: String,
-    },
-    /// A field cannot be read.
-    #[error("{column} is \"{found}\", expected {expected}")]
-    Field {
-        /// Its column.
-        column: String,
-        /// The field.
-        found: String,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// A number lies out of its range.
-    #[error("{column} is {found}, expected {expected}")]
-    Value {
-        /// Its column.
-        column: &'static str,
-        /// The number.
-        found: String,
-        /// What was expected.
-        expected: String,
-    },
-    /// Another gradient has that index.
-    #[error("gradient {index} is \"{expected}\", found \"{found}\"")]
-    Name {
-        /// The gradient's index.
-        index: usize,
-        /// Its name.
-        expected: String,
-        /// The name in this line.
-        found: String,
-    },
-    /// Two gradients have one name.
-    #[error("gradient \"{name}\" is defined twice; give each gradient a name of its own")]
-    DefinedTwice {
-        /// The name.
-        name: String,
-    },
-    /// A gradient becomes ready twice.
-    #[error("gradient \"{name}\" is ready twice, expected one line for each gradient")]
-    ReadyTwice {
-        /// The gradient.
-        name: String,
-    },
-    /// A gradient is missing among the ready times.
-    #[error("gradient \"{name}\" never becomes ready; add a line for it")]
-    NeverReady {
-        /// The gradient.
-        name: String,
-    },
-    /// The list is empty.
-    #[error("no gradients; expected one line for each")]
-    Empty,
-}
-
-impl TableError {
-    fn value(column: &'static str, found: impl ToString, expected: impl Into<String>) -> Self {
-        TableError::Value { column, found: found.to_string(), expected: expected.into() }
-    }
-}
-
-/// The nearest model, and which there are where one was looked for, on disk and embedded; empty if there are none.
-fn models(path: &Path) -> String {
-    let folders = path.parent().into_iter().chain([Path::new(FOLDER)]);
-    let files = folders.flat_map(|folder| inputs::names(folder, "csv"));
-    let lists = files.filter(|name| !name.ends_with(".ready.csv"));
-    let models: BTreeSet<String> =
-        lists.filter_map(|name| Some(name.strip_suffix(".csv")?.to_string())).collect();
-    if models.is_empty() {
-        return String::new();
-    }
-    let models = Vec::from_iter(models);
-    let name = path.file_stem().unwrap_or_default().to_string_lossy();
-    let meant = inputs::meant(&name, &models).map_or("; there".into(), |meant| meant + " There");
-    format!("{meant} are {}", advice::listed(&models))
 }
 
 impl Workload {
@@ -314,95 +175,6 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
             Err(table.malformed(TableError::NeverReady { name: missing.name.clone() }))
         }
         None => Ok(order),
-    }
-}
-
-/// A CSV file whose errors say where.
-struct Table {
-    path: PathBuf,
-    reader: csv::Reader<Cursor<Vec<u8>>>,
-    columns: Vec<usize>,
-    names: Vec<String>,
-    line: u64,
-}
-
-struct Row<'t> {
-    table: &'t Table,
-    record: csv::StringRecord,
-}
-
-impl Table {
-    fn open(path: &Path, names: &[&str]) -> Result<(Table, Origin), WorkloadError> {
-        let unreadable = |cause| WorkloadError::Unreadable { path: path.into(), cause };
-        let (text, origin) = inputs::read(path).map_err(unreadable)?;
-        let mut reader = csv::Reader::from_reader(Cursor::new(text.into_owned().into_bytes()));
-        let malformed = |problem| WorkloadError::Malformed { path: path.into(), line: 1, problem };
-        let header = reader.headers().map_err(|error| malformed(error.into()))?;
-        let column = |name: &&str| {
-            header.iter().position(|field| field == *name).ok_or_else(|| {
-                let found = header.iter().collect::<Vec<_>>().join(",");
-                malformed(TableError::Column { column: name.to_string(), found })
-            })
-        };
-        let columns = names.iter().map(column).collect::<Result<_, _>>()?;
-        let names = names.iter().map(|name| name.to_string()).collect();
-        Ok((Table { path: path.into(), reader, columns, names, line: 1 }, origin))
-    }
-
-    fn next(&mut self) -> Result<Option<Row<'_>>, WorkloadError> {
-        let mut record = csv::StringRecord::new();
-        match self.reader.read_record(&mut record) {
-            Ok(false) => Ok(None),
-            Ok(true) => {
-                self.line = record.position().map_or(self.line + 1, csv::Position::line);
-                Ok(Some(Row { table: self, record }))
-            }
-            Err(error) => {
-                self.line = error.position().map_or(self.line + 1, csv::Position::line);
-                let problem = match *error.kind() {
-                    csv::ErrorKind::UnequalLengths {
-                        expected_len: expected, len: found, ..
-                    } => TableError::Fields { found, expected },
-                    _ => error.into(),
-                };
-                Err(self.malformed(problem))
-            }
-        }
-    }
-
-    fn malformed(&self, problem: TableError) -> WorkloadError {
-        WorkloadError::Malformed { path: self.path.clone(), line: self.line, problem }
-    }
-}
-
-impl Row<'_> {
-    fn field(&self, column: usize) -> &str {
-        &self.record[self.table.columns[column]]
-    }
-
-    fn malformed(&self, problem: TableError) -> WorkloadError {
-        self.table.malformed(problem)
-    }
-
-    fn number<N: std::str::FromStr>(
-        &self,
-        column: usize,
-        expected: &'static str,
-    ) -> Result<N, WorkloadError> {
-        self.field(column).parse().map_err(|_| self.unread(column, expected))
-    }
-
-    fn unread(&self, column: usize, expected: &'static str) -> WorkloadError {
-        let (column, found) = (self.table.names[column].clone(), self.field(column).to_string());
-        self.malformed(TableError::Field { column, found, expected })
-    }
-
-    /// `64x3x7x7`, or nothing for a scalar.
-    fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
-        let field = self.field(column);
-        let dims = field.split('x').filter(|_| !field.is_empty());
-        let dims = dims.map(|dim| dim.parse().ok()).collect::<Option<_>>();
-        dims.ok_or_else(|| self.unread(column, "dimensions such as 64x3x7x7"))
     }
 }
 
