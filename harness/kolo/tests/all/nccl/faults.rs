@@ -138,8 +138,8 @@ fn what_makes_no_sense_is_refused() {
     for (more, words) in [
         (&["--bound"][..], "--bound requires --transport threads"),
         (&["--topology", "1x3"], "1x3 are 3 ranks, and 1 processes were started"),
-        (&["--nccl-algo", "rign"], "and not \"rign\""),
-        (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's own runs inside nothing"),
+        (&["--nccl-algo", "rign"], "found \"rign\""),
+        (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's allreduces cannot be nested"),
     ] {
         assert_said(&world.alone(more), 2, words);
     }
