@@ -86,7 +86,7 @@ impl ServerNodes {
         let servers = self.count.map_or(nodes, NonZeroUsize::get);
         if nodes > MOST_NODES {
             return Err(Unsupported(format!(
-                "{NAME} is for at most {MOST_NODES} nodes of workers, but there are {nodes}: a server \
+                "{NAME} supports at most {MOST_NODES} nodes of workers, but there are {nodes}: a server \
                  takes a message from every one of them at once"
             )));
         }

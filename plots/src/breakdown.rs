@@ -66,7 +66,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(&mut page, &simulation.titles(), shape, |drawing, index, frame| {
         draw_panel(&bars[index], drawing, frame);
     });
-    let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
+    let note = "Only exposed communication is shown. Slowest rank: its \
                 excess over the others. Right: the step's time over that of its \
                 compute. Panels have scales of their own; a bar longer than about twice the \
                 compute is cut, with its whole time in the gap.";

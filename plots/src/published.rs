@@ -180,7 +180,7 @@ mod tests {
     fn misses_are_told_with_their_reasons_and_what_was_fitted_does_not_count() {
         let said = words(&published());
         for expected in [
-            "2 of 4 points that nothing was fitted to are met; the median error is 17 %. met ",
+            "2 of 4 points not used for fitting are met; the median error is 17 %. met ",
             "the machine was fitted to it",
             "within 15 %",
             "dgx 8 H200, ring 366 → 370 GB/s bus 8 H200, NVLS 473 → 370 GB/s bus v100 ",

@@ -32,7 +32,7 @@ impl Node {
 /// A topology has more ranks than the job has processes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "topology {topology} takes {} processes, but the job has {processes} on {nodes} {}; start more, or \
+    "topology {topology} needs {} processes, but the job has {processes} on {nodes} {}; start more, or \
      leave this topology out", topology.ranks(), if *nodes == 1 { "node" } else { "nodes" }
 )]
 pub struct TooFewProcesses {

@@ -45,7 +45,7 @@ pub enum CudaError {
     Library(#[from] library::Missing),
     /// The driver is older than the kernels.
     #[error(
-        "the driver is of CUDA {found}, and the kernels need {} or later; install a newer driver (R525 or \
+        "the driver supports CUDA {found}, but the kernels need {} or later; install a newer driver (R525 or \
          later)",
         version(LEAST_DRIVER)
     )]
@@ -55,7 +55,7 @@ pub enum CudaError {
     },
     /// The driver is there, and no GPU.
     #[error(
-        "the driver {library} finds no GPU{}; look at nvidia-smi, or take another transport",
+        "the driver {library} finds no GPU{}; check nvidia-smi, or use another transport",
         visible.as_ref().map_or(String::new(), |list| format!(" among CUDA_VISIBLE_DEVICES={list}"))
     )]
     NoDevice {

@@ -77,7 +77,7 @@ pub enum NcclError {
     /// Timeout has ended.
     #[error(
         "rank {rank} has waited {:.1} s for {call}, and no process is known to be gone: one of the {ranks} \
-         ranks does not do its part; NCCL_DEBUG=INFO tells more",
+         ranks does not take part; set NCCL_DEBUG=INFO for details",
         waited.as_secs_f64()
     )]
     Silent {

@@ -339,7 +339,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
                 rank,
                 peer: None,
                 call: "a message on its device".into(),
-                why: format!("it is not over after {:.1} s", waited.as_secs_f64()),
+                why: format!("it has not finished after {:.1} s", waited.as_secs_f64()),
             },
         }))
     }

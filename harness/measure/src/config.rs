@@ -341,7 +341,7 @@ cycle_time_ms = [1, 2.5]
                 "test.toml: sweep.control_plane is \"boss\", expected one of coordinator, \
                  tree, point-to-point, bitvector, ddp, packs",
             ),
-            ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
+            ("2x2", "two", "test.toml: sweep.topology: \"two\" is not a topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
             (
                 "[1, 2.5]",

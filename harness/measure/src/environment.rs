@@ -304,7 +304,7 @@ mod tests {
             ),
             (
                 vec![("HOROVOD_TIMELINE", "DYNAMIC")],
-                "HOROVOD_TIMELINE=DYNAMIC is ignored: no call starts it here; name a file",
+                "HOROVOD_TIMELINE=DYNAMIC is ignored: kolo has no call to start it; name a file",
             ),
             (
                 vec![("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "8")],

@@ -156,8 +156,8 @@ impl Calibration {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
                 Shape::ReduceOnce => "reduced once",
-                Shape::Silent => "reduced by who sends nothing",
-                Shape::ThereAndBack => "copied by who sends nothing",
+                Shape::Silent => "reduced by a rank that sends nothing",
+                Shape::ThereAndBack => "copied by a rank that sends nothing",
                 Shape::Burst => "in a burst",
             };
             let step_us = point.step_s(&point.samples, self.quantile) * 1e6;

@@ -22,11 +22,11 @@ use crate::environment::{
 use results::units::MIB;
 use transports::data_plane::nccl;
 
-/// What the command line says; nothing where it says nothing.
+/// Options of the command line; none where an option is absent.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Instead of the configuration's values")]
 pub struct Options {
-    /// What moves the bytes
+    /// Transport
     #[arg(long, value_name = "NAME", hide_short_help = true, value_parser = PossibleValuesParser::new(back_ends::names()))]
     pub transport: Option<String>,
     /// One fusion threshold in MiB; 0 turns fusion off
@@ -35,7 +35,7 @@ pub struct Options {
     /// One cycle time in ms
     #[arg(long, hide_short_help = true, value_name = "MS", allow_negative_numbers = true, value_parser = cycle_time_ms)]
     pub cycle_time_ms: Option<f64>,
-    /// Entries of the response cache; with 0, `bitvector` asks rank 0 in every cycle
+    /// Entries of the response cache; with 0, `bitvector` uses rank 0 in every cycle
     #[arg(long, hide_short_help = true, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
     pub cache_capacity: Option<usize>,
 }
@@ -52,16 +52,16 @@ fn cache_capacity(text: &str) -> Result<usize, ValueError> {
     whole_number(text, MOST_CACHE_CAPACITY)
 }
 
-/// What became of a configuration.
+/// A configuration after overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Precedence {
-    /// What counts instead of what was written.
+    /// The overridden values.
     pub overrides: Vec<Override>,
-    /// What is set and does not count, in sentences.
+    /// Ignored settings, as sentences.
     pub ignored: Vec<String>,
 }
 
-/// Puts what counts into a checked configuration, which stays a checked one.
+/// Applies overrides to a checked configuration, which remains valid.
 pub fn apply(config: &mut Config, options: &Options, environment: &Environment) -> Precedence {
     let mut precedence = Precedence::default();
     let axes = &mut config.sweep;
@@ -113,7 +113,7 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
     precedence
 }
 
-/// A value and what it was set by.
+/// A value, and the option or variable that set it.
 type Set<T> = Option<(T, String)>;
 
 fn option<T: Display>(flag: &str, value: Option<T>) -> Set<T> {
@@ -126,7 +126,7 @@ fn variable<T, U>(setting: &Setting<U>, value: T) -> Set<T> {
 }
 
 impl Precedence {
-    /// What counts on one axis.
+    /// The effective values of one axis.
     fn fix<T: Display + PartialEq>(
         &mut self,
         key: &str,
@@ -139,7 +139,7 @@ impl Precedence {
             (None, Some((_, set_by))) if axis.len() > 1 => self.leave_varied(key, &set_by),
             (None, Some((value, set_by))) => self.replace(key, axis, value, set_by),
             (Some((value, set_by)), variable) => {
-                let ignored = |(_, variable)| format!("{variable} is ignored: {set_by} counts");
+                let ignored = |(_, variable)| format!("{variable} is ignored: {set_by} takes precedence");
                 self.ignored.extend(variable.map(ignored));
                 self.replace(key, axis, value, set_by);
             }
@@ -210,7 +210,7 @@ impl Precedence {
     }
 }
 
-/// What groups, if anything does, and the algorithm inside.
+/// The grouping, if any, and the algorithm inside.
 fn parts(name: &str) -> (Option<&str>, &str) {
     let is_grouped = registry::find(name).is_ok_and(|algorithm| algorithm.grouping().is_some());
     match name.split_once(':') {

@@ -79,7 +79,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
     );
     let tied = best_and_tied(rows);
     let Some(((time, best), others)) = tied.split_first() else {
-        let _ = writeln!(text, "  no case was measured and right");
+        let _ = writeln!(text, "  no case was measured correctly");
         return;
     };
     if time.p50_interval.is_none() {

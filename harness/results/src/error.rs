@@ -13,7 +13,7 @@ use crate::row::SCHEMA;
 pub enum RecordError {
     /// The folder exists, and results are never overwritten.
     #[error(
-        "{} exists; results are never overwritten: add --resume to go on with it, or name another \
+        "{} exists; results are never overwritten: add --resume to continue it, or name another \
          folder with --out", folder.display()
     )]
     Exists {
@@ -27,7 +27,7 @@ pub enum RecordError {
         folder: PathBuf,
     },
     /// A file cannot be read or written.
-    #[error("{}: {cause}; what was written before is safe", path.display())]
+    #[error("{}: {cause}; earlier results are intact", path.display())]
     Io {
         /// The file.
         path: PathBuf,

@@ -85,7 +85,7 @@ impl Journal {
             entries.reasons.entry(case).or_default().push(broken);
         }
         let journal = Journal(Arc::new(Mutex::new(entries)));
-        journal.broke("its processes ended without a word")?;
+        journal.broke("its processes ended without a message")?;
         Ok(journal)
     }
 
@@ -128,7 +128,7 @@ impl Journal {
         let entries = self.entries();
         let reasons = entries.reasons.get(case).filter(|reasons| reasons.len() >= MOST_ATTEMPTS)?;
         Some(format!(
-            "broke its processes {} times; the last time: {}",
+            "its processes failed {} times; the last time: {}",
             reasons.len(),
             reasons.last()?
         ))
@@ -173,7 +173,7 @@ mod tests {
         journal.begin("tree", 0, 2).unwrap();
         assert_eq!(last_launches(folder.path()), (2, 1), "the second has not broken");
         let verdict =
-            "broke its processes 2 times; the last time: its processes ended without a word";
+            "broke its processes 2 times; the last time: its processes ended without a message";
         assert_eq!(open(true).verdict("tree").as_deref(), Some(verdict));
         assert_eq!(open(false).verdict("tree").as_deref(), Some(verdict), "it was written down");
         assert_eq!(open(true).verdict("ring"), None);

@@ -311,10 +311,10 @@ pub fn text(compared: &[Compared]) -> String {
             (AGREES, _) => {}
             (_, "") => {
                 let tried = "rank 0's time per request, computation, jitter";
-                let _ = writeln!(text, "    nothing that was tried makes it come out: {tried}");
+                let _ = writeln!(text, "    no variation reproduces it: {tried}");
             }
             (_, what) => {
-                let _ = writeln!(text, "    it would come out if {what}");
+                let _ = writeln!(text, "    reproduced if {what}");
             }
         }
     }

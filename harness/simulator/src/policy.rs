@@ -156,7 +156,7 @@ impl Policy {
         let plane = self.control_plane.split(':').next().unwrap_or_default();
         if self.priority && ![DDP, PACKS].contains(&plane) {
             let expected = format!("false for control plane \"{plane}\"");
-            let advice = format!("only {DDP} and {PACKS}, which do not negotiate, know priorities");
+            let advice = format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
             return Err(Invalid::value("priority", true, expected).with_advice(advice));
         }
         if self.priority && self.slowdown != 1.0 {
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(
             policy("tree:4").check().unwrap_err().to_string(),
             "policy \"a\": priority is true, expected false for control plane \"tree\"; only ddp and \
-             packs, which do not negotiate, know priorities"
+             packs, which do not negotiate, support priorities"
         );
         let slow = Policy { slowdown: 1.1, ..policy("packs") };
         assert!(

@@ -324,7 +324,7 @@ pub fn text(compared: &[Compared]) -> String {
         let met = compared.iter().filter(|one| !one.fitted && one.verdict == "met").count();
         let _ = writeln!(
             text,
-            "{met} of {} points that nothing was fitted to are met; median error {:.1} %",
+            "{met} of {} points not used for fitting are met; median error {:.1} %",
             count,
             100.0 * median
         );

@@ -157,7 +157,7 @@ pub enum TrainingError {
     Control(#[from] ControlError),
     /// Priorities were asked for, and the control plane has none.
     #[error(
-        "control plane \"{plane}\" negotiates in cycles and knows no priorities; use ddp or packs"
+        "control plane \"{plane}\" negotiates in cycles and does not support priorities; use ddp or packs"
     )]
     Priority {
         /// The control plane.

@@ -138,7 +138,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
             self.end_step()?;
             if start.elapsed() > limit {
                 let (rank, call) = (self.rank, "the last step on its device".into());
-                let why = format!("it is not over after {:.1} s", limit.as_secs_f64());
+                let why = format!("it has not finished after {:.1} s", limit.as_secs_f64());
                 return Err(TransportError::Failed { rank, peer: None, call, why }.into());
             }
             self.trainer.nap().into_iter().for_each(std::thread::sleep);
@@ -160,7 +160,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         let limit = self.job.timeout + written.saturating_duration_since(paused) * ranks;
         if now.saturating_duration_since(written) > limit {
             let (rank, call) = (self.rank, "the beginning of the last step".into());
-            let why = format!("not all ranks are there after {:.1} s", limit.as_secs_f64());
+            let why = format!("not all ranks have arrived after {:.1} s", limit.as_secs_f64());
             return Err(TransportError::Failed { rank, peer: None, call, why }.into());
         }
         Ok(())

@@ -97,13 +97,13 @@ pub fn misfit(machine: &MachineFile, topology: &Topology) -> Option<String> {
     let (name, on_node) = (&machine.name, machine.node.ranks);
     if topology.ranks() != topology.nodes() * on_node {
         return Some(format!(
-            "{name} has {on_node} ranks on each node, but here are {topology}; give the file that kolo \
-             calibrate writes with as many ranks on each node"
+            "{name} has {on_node} ranks on each node, but this job has {topology}; use the file that kolo \
+             calibrate writes with that many ranks on each node"
         ));
     }
     if machine.network.is_none() {
         return Some(format!(
-            "{name} has no [network], so nothing is known of more nodes; run kolo calibrate over MPI on \
+            "{name} has no [network], so more nodes cannot be simulated; run kolo calibrate over MPI on \
              several"
         ));
     }

@@ -36,7 +36,7 @@ pub const CACHED: &str = "bitvector";
 /// It is off.
 pub const UNCACHED: &str = "coordinator";
 
-/// What is held fixed, and what is varied beside the usual.
+/// Settings that are fixed, and settings that are varied in addition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "Settings to try")]
@@ -65,7 +65,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// These, and where they are silent, others.
+    /// These values, completed from others.
     pub fn or(&self, other: &Pins) -> Pins {
         fn first<T: Clone>(own: &[T], other: &[T]) -> Vec<T> {
             if own.is_empty() { other.to_vec() } else { own.to_vec() }
@@ -86,7 +86,7 @@ impl Pins {
     /// Whether what is there at present may be compared with settings that are held fixed.
     ///
     /// # Errors
-    /// Which of them it contradicts.
+    /// When a fixed setting excludes the current one.
     pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), PinsError> {
         let cache = if plane == CACHED { Switch::On } else { Switch::Off };
         let differs = [
@@ -155,10 +155,10 @@ pub enum PinsError {
     Hierarchical(Arc<dyn Error + Send + Sync>),
 }
 
-/// What is varied for gradients of so many bytes.
+/// The axes of the grid for gradients of this size.
 ///
 /// # Errors
-/// Pins that contradict each other, or fix what there is not.
+/// When fixed settings contradict each other or do not exist.
 pub fn axes(
     transport: &str,
     topology: &str,
@@ -210,7 +210,7 @@ pub fn axes(
     })
 }
 
-/// What Horovod's variables say at present: control plane, fusion threshold in bytes, cycle time in ms.
+/// The current values of Horovod's variables: control plane, fusion threshold in bytes, cycle time in ms.
 pub type Present = (String, usize, f64);
 
 /// The grid of a plan.
@@ -280,7 +280,7 @@ impl Space {
 }
 
 impl Space {
-    /// Puts what is there at present in the place of the newer defaults, if it is in the grid.
+    /// Replaces the newer defaults by the current settings, if they are in the grid.
     pub fn compare_with(&mut self, plan: &Plan, (plane, bytes, ms): &Present) {
         let is = |planned: &measure::plan::Planned| {
             let case = &planned.case;
@@ -313,7 +313,7 @@ pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// Where nothing beyond this setting was tried that could be better, in words. Below the smallest threshold
+/// Describes the edges of the grid at which this setting lies. Below the smallest threshold
 /// there is no fusion at all, and above one that holds all gradients nothing changes.
 pub fn edges(plan: &Plan, setting: usize) -> Vec<String> {
     let cases = || plan.cases.iter().map(|planned| &planned.case);

@@ -281,7 +281,7 @@ impl Shared {
         if let Some(report) = lock(&self.on_loss).as_ref() {
             report(&diagnosis.to_string());
         }
-        eprintln!("kolo: {diagnosis}; the job ends here, and what was measured before is safe");
+        eprintln!("kolo: {diagnosis}; the job ends; earlier results are saved");
         // Launchers kill all others when one ends: let them end by themselves.
         std::thread::sleep(HEARTBEAT_INTERVAL);
         end()

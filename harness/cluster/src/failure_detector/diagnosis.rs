@@ -102,7 +102,7 @@ impl fmt::Display for Diagnosis {
             Diagnosis::GaveUp { reason, .. } => f.write_str(reason),
             Diagnosis::Standstill { rank, duration } => write!(
                 f,
-                "no process has made progress for {:.1} s; process {rank} waits for no other that it knows of",
+                "no process has made progress for {:.1} s; process {rank} is not waiting for any other",
                 duration.as_secs_f64()
             ),
         }

@@ -16,7 +16,7 @@ pub fn of_job(id: &str, start: u32) -> Accounting {
         }
         Ok(_) => Accounting {
             job,
-            unknown: Some("sacct knows no such job".into()),
+            unknown: Some("sacct does not list the job".into()),
             ..Accounting::default()
         },
         Err(error) => Accounting { job, unknown: Some(error.to_string()), ..Accounting::default() },

@@ -32,7 +32,7 @@ const TRANSIENT: [&str; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AskError {
     /// The client is not on PATH.
-    #[error("{program} is not on PATH: there is no Slurm here")]
+    #[error("{program} is not on PATH: Slurm is not installed here")]
     Missing {
         /// The client.
         program: String,
@@ -63,7 +63,7 @@ fn again_while_transient(
     for &wait in waits {
         match ask() {
             Err(AskError::Failed { command, said }) if is_transient(&said) => {
-                eprintln!("{command}: {said}; asked again in {} s", wait.as_secs_f64());
+                eprintln!("{command}: {said}; retrying in {} s", wait.as_secs_f64());
                 sleep(wait);
             }
             answered => return answered,
@@ -147,7 +147,7 @@ mod tests {
         let missing = ask(&["there-is-no-such-client"]).unwrap_err();
         assert_eq!(
             missing.to_string(),
-            "there-is-no-such-client is not on PATH: there is no Slurm here"
+            "there-is-no-such-client is not on PATH: Slurm is not installed here"
         );
     }
 }

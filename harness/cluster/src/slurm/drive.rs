@@ -1,5 +1,5 @@
 //! What the batch script does: starts the sweep as one step over the whole job, again if it breaks,
-//! without nodes that are down, until all cases are there, nothing helps, or the job's time is over.
+//! without nodes that are down, until all cases are there, nothing helps, or the job's time limit is reached.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -90,7 +90,7 @@ impl Drive<'_> {
             has_broken = !after.noted_end_since(before);
             let result = after.lines.saturating_sub(before.lines);
             eprintln!(
-                "step {number} {} and brought {result} new lines; cases are left",
+                "step {number} {} and produced {result} new lines; cases remain",
                 step::in_words(status)
             );
             fruitless = if result > 0 { 0 } else { fruitless + 1 };
@@ -130,10 +130,10 @@ impl Drive<'_> {
 
     fn stopped(&self, reason: Reason) -> Ended {
         match reason {
-            Reason::TimeLimit => self.requeue("the job's time is over"),
+            Reason::TimeLimit => self.requeue("the job's time limit is reached"),
             Reason::Terminated => Ended::Left(self.advice(
-                "the job was told to end. If it was preempted and the site requeues such jobs, it \
-                 goes on by itself",
+                "the job was asked to end. If it was preempted and the site requeues such jobs, it \
+                 resumes automatically",
             )),
         }
     }
@@ -141,13 +141,13 @@ impl Drive<'_> {
     fn fruitless(&self, status: ExitStatus, advanced: bool) -> Ended {
         let left = status.code() == Some(CASES_LEFT) && self.job.end.is_some();
         match (left, advanced) {
-            (true, true) => self.requeue("no case that is left fits into the job's time"),
+            (true, true) => self.requeue("no remaining case fits into the job's time"),
             (true, false) => Ended::Left(self.advice(&format!(
-                "{FRUITLESS_STEPS} steps in a row left all cases and brought nothing; the job's \
-                 time may be too short for any: give it more with --time"
+                "{FRUITLESS_STEPS} consecutive steps started no case; the job's time may be too \
+                 short for any: raise --time"
             ))),
             (false, _) => Ended::Left(self.advice(&format!(
-                "{FRUITLESS_STEPS} steps in a row brought nothing; the last {}",
+                "{FRUITLESS_STEPS} consecutive steps produced no result; the last {}",
                 step::in_words(status)
             ))),
         }
@@ -157,15 +157,15 @@ impl Drive<'_> {
     fn requeue(&self, why: &str) -> Ended {
         let Job { id, requeue_id, restarts, .. } = self.job;
         if *restarts >= MOST_REQUEUES {
-            let why = format!("{why}, and it was put back into the queue {restarts} times already");
+            let why = format!("{why}, and it was already requeued {restarts} times");
             return Ended::Left(self.advice(&why));
         }
         let shown = ask(&["scontrol", "--oneliner", "show", "job", id]).unwrap_or_default();
         if field(&shown, "Requeue") == Some("0") {
-            let why = format!("{why}, and it is not to be put back into the queue (Requeue=0)");
+            let why = format!("{why}, and requeueing is disabled (Requeue=0)");
             return Ended::Left(self.advice(&why));
         }
-        eprintln!("{why}: job {requeue_id} is put back into the queue");
+        eprintln!("{why}: job {requeue_id} is requeued");
         match Command::new("scontrol").args(["requeue", requeue_id]).status() {
             Ok(status) if status.success() => Ended::Requeued,
             Ok(status) => Ended::Left(self.advice(&format!(
@@ -178,7 +178,7 @@ impl Drive<'_> {
 
     fn advice(&self, why: &str) -> String {
         let folder = self.folder.display();
-        format!("{why}. What was measured is in {folder}; submit with --out {folder} to go on")
+        format!("{why}. Results so far are in {folder}; submit with --out {folder} to continue")
     }
 }
 
@@ -197,7 +197,7 @@ fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     let list = hostlist::compress(nodes);
     let answer = ask(&["sinfo", "-h", "-N", "-n", &list, "-o", "%N %T"]);
     let states = answer.unwrap_or_else(|error| {
-        eprintln!("{error}; no node is taken for down");
+        eprintln!("{error}; all nodes are assumed to be up");
         String::new()
     });
     let states: BTreeMap<String, String> = states
@@ -208,7 +208,7 @@ fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     move |name| match states.get(name) {
         Some(state) if !is_usable(state) => {
             let silent = if state.contains('*') { ", and does not answer" } else { "" };
-            eprintln!("node {name} is {state}{silent}: the sweep goes on without it");
+            eprintln!("node {name} is {state}{silent}: the sweep continues without it");
             false
         }
         _ => true,

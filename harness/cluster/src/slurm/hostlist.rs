@@ -28,8 +28,8 @@ pub enum HostlistProblem {
     /// Two commas follow each other, or a comma ends the list.
     #[error("a name is empty; write names separated by single commas")]
     EmptyName,
-    /// A bracket has no partner.
-    #[error("'{bracket}' at character {place} has no partner")]
+    /// A bracket is unmatched.
+    #[error("'{bracket}' at character {place} is unmatched")]
     Bracket {
         /// The bracket.
         bracket: char,
@@ -40,7 +40,7 @@ pub enum HostlistProblem {
     #[error("a '[' is not closed")]
     Open,
     /// What is between brackets is no range.
-    #[error("\"{range}\" is no range; write a number (7) or two (001-003)")]
+    #[error("\"{range}\" is not a range; write a number (7) or two (001-003)")]
     Range {
         /// What was found.
         range: String,
@@ -275,8 +275,8 @@ mod tests {
     fn nonsense_is_refused_in_words() {
         for (list, problem) in [
             ("n[1-", "a '[' is not closed"),
-            ("n1]", "']' at character 3 has no partner"),
-            ("n[1[2]]", "'[' at character 4 has no partner"),
+            ("n1]", "']' at character 3 is unmatched"),
+            ("n[1[2]]", "'[' at character 4 is unmatched"),
             ("n1,,n2", "a name is empty"),
             ("n1,", "a name is empty"),
             ("n[]", "\"\" is no range"),

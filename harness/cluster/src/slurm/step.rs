@@ -85,7 +85,7 @@ pub fn run(
         let what = if asked.is_some() { "stop" } else { "end after it broke" };
         let late = ending.find(|(since, most)| since.elapsed() > *most);
         if let (Some((_, most)), None) = (late, terminated) {
-            eprintln!("the step did not {what} within {:.1} s: it is ended", most.as_secs_f64());
+            eprintln!("the step did not {what} within {:.1} s and is terminated", most.as_secs_f64());
             terminate(&child);
             terminated = Some(Instant::now());
         }
@@ -103,7 +103,7 @@ fn ask_to_stop(folder: &Path) {
         return;
     }
     if let Err(error) = fs::write(&file, "") {
-        eprintln!("{}: {error}; the step is not asked to stop", file.display());
+        eprintln!("{}: {error}; the step cannot be asked to stop", file.display());
     }
 }
 

@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A text that is no time limit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "\"{text}\" is no time limit; write minutes (30), hours:minutes:seconds (1:30:00) or \
+    "\"{text}\" is not a time limit; write minutes (30), hours:minutes:seconds (1:30:00) or \
      days-hours:minutes:seconds (2-12:00:00)"
 )]
 pub struct TimeLimitError {

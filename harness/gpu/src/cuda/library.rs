@@ -64,7 +64,7 @@ pub struct Found {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
     /// There is none.
-    #[error("{about} is not here: looked for {names} in {folders}; {advice}")]
+    #[error("{about} was not found: looked for {names} in {folders}; {advice}")]
     Nowhere {
         /// What was wanted.
         about: String,

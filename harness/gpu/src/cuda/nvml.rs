@@ -26,7 +26,7 @@ pub const NVML: Wanted = Wanted {
         "nvmlDeviceGetUUID",
         "nvmlDeviceGetPciInfo_v3",
     ],
-    advice: "it comes with NVIDIA's driver; without it clocks, temperatures and throttling are not known",
+    advice: "it comes with NVIDIA's driver; without it clocks, temperatures and throttling are unknown",
 };
 
 /// Why clocks are lower than they could be: `nvmlClocksThrottleReason...`, in words.

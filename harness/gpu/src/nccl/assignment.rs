@@ -23,7 +23,7 @@ pub struct Assignment {
 pub enum AssignmentError {
     /// A host has too few.
     #[error(
-        "{ranks} ranks on {host} see {} GPU(s) ({}), and NCCL {} wants one for each: start fewer there, look at \
+        "{ranks} ranks on {host} see {} GPU(s) ({}), but NCCL {} needs one for each: start fewer there, look at \
          CUDA_VISIBLE_DEVICES, or ask Slurm for more with --gpus-per-node={ranks}; {}",
         .uuids.len(),
         .uuids.join(", "),
@@ -45,7 +45,7 @@ pub enum AssignmentError {
     },
     /// Ranks have libraries of different versions.
     #[error(
-        "rank 0 on {first} has NCCL {} and rank {rank} on {host} has {}, which do not understand each other; give \
+        "rank 0 on {first} has NCCL {} and rank {rank} on {host} has {}, which are incompatible; give \
          all ranks the same with LD_LIBRARY_PATH or KOLO_NCCL_LIB",
         in_words(*.ours),
         in_words(*.theirs)

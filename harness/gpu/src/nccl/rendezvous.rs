@@ -49,7 +49,7 @@ pub enum RendezvousError {
     },
     /// Nothing says where rank 0 is.
     #[error(
-        "{by} says that there are several processes, and nothing says where rank 0 is: start them with srun, \
+        "{by} reports several processes, but the address of rank 0 is unknown: start them with srun, \
          or set {RENDEZVOUS}=HOST:PORT, the node of rank 0 and a free port there, for all of them"
     )]
     UnknownAddress {

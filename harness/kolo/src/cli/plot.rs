@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Folder for the figures [default: figures in the first folder]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Say why a figure is not drawn
+    /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
 }
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Right)
 }
 
-/// Draws whatever the results hold data for; returns a line for each figure. Where there is none, says why.
+/// Draws every figure for which the results have data; returns a line for each figure, or the reason why there is none.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     let figures = Figures::draw(results, folder)?;
     if figures.drawn.is_empty() {
@@ -51,7 +51,7 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     Ok(figures.drawn)
 }
 
-/// What became of some results, in lines.
+/// The outcome of drawing some results, as lines of text.
 struct Figures {
     /// A line for each figure.
     drawn: String,

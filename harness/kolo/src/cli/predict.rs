@@ -14,7 +14,7 @@ use results::row::{Row, SimulatedStepRow, StepRow};
 use simulator::machine_file::MachineFile;
 use simulator::predict::Prediction;
 
-/// Simulate what a sweep measured, on as many ranks and on more
+/// Simulate the cases of a sweep, on as many ranks and on more
 ///
 /// The machine file is the one that `kolo calibrate` wrote on the same cluster. Figures show measured and predicted
 /// times.

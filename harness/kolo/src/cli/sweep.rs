@@ -47,10 +47,10 @@ Examples:
 pub struct Arguments {
     /// A configuration in TOML, or the name of an embedded one: `kolo init --list`
     config: PathBuf,
-    /// Print the plan (cases, estimated time, sizes of files), and measure nothing
+    /// Print the plan (cases, estimated time, sizes of files) without measuring
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
-    /// Continue a killed run: in the folder given by --out, or in the newest one
+    /// Continue a killed run, in the folder given by --out or the newest one
     #[arg(long, help_heading = RUN)]
     resume: bool,
     /// Continue the run in the folder given by --out, or start it
@@ -62,13 +62,13 @@ pub struct Arguments {
         hide_short_help = true
     )]
     go_on: bool,
-    /// The processes that ran this sweep last broke: the block that they were at counts as a failure
+    /// The last processes of this sweep failed: count their last block as a failure
     #[arg(long, requires = "go_on", hide = true)]
     after_break: bool,
-    /// Start nothing that may not end before this moment, in seconds since 1970
+    /// Start no block that may end after this time, in seconds since 1970
     #[arg(long, value_name = "SECONDS", hide = true)]
     until: Option<u64>,
-    /// Measure even if processes share cores or differ; rows and provenance say so
+    /// Measure even if processes share cores or differ, and record it in rows and provenance
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
     /// Folder for the results [default: results/DATE-CONFIG]
@@ -114,8 +114,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     if workload.ready_assumed {
         say(&format!(
-            "{}: nobody measured when its gradients become ready; the reverse of their definition \
-             is assumed",
+            "{}: the times when its gradients become ready were not measured; the reverse of their \
+             definition order is assumed",
             workload.name
         ));
     }
@@ -127,7 +127,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let timelines = arguments.timeline || environment.timeline.value.is_some();
     if let Some(set_by) = &environment.timeline.set_by {
         say(&format!(
-            "{set_by}: not that file, but timelines/ among the results gets one of each case"
+            "{set_by}: the name is ignored; timelines/ in the results folder gets one file per case"
         ));
     }
     let mut plan = Plan { timelines, ..Plan::new(config, workload) };
@@ -201,7 +201,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     print!("{summary}{figures}");
     println!("results in {}", store.folder().display());
     if let Some(reason) = report.left {
-        println!("cases are left ({reason}); go on with --resume");
+        println!("cases remain ({reason}); continue with --resume");
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
@@ -210,7 +210,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     })))
 }
 
-/// Puts into the configuration what options and Horovod's variables say, and tells the user.
+/// Applies options and Horovod's variables to the configuration, and prints each override.
 fn override_config(
     config: &mut Config,
     options: &Options,
@@ -235,7 +235,7 @@ fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
     }
 }
 
-/// A new folder, or one to go on with. Nothing in it is touched before it is known to hold this very
+/// A new folder, or one to resume. Nothing in it is changed before it is known to hold this
 /// sweep.
 fn open(
     arguments: &Arguments,
@@ -335,7 +335,7 @@ fn dry_run(plan: &Plan) {
     );
 }
 
-/// From the one to the other, or the one if they are alike.
+/// A range, or a single value if both ends are equal.
 fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }

@@ -63,7 +63,7 @@ fn commands_work_without_any_file() {
     let scaling = alone.prints(&["sweep", "summit-scaling", "--dry-run"]);
     assert!(scaling.contains("simulated on machine summit"), "{scaling}");
     assert!(alone.prints(&["sweep", "control-planes", "--dry-run"]).contains("cases"));
-    assert!(alone.prints(&["validate"]).contains("points that nothing was fitted to are met"));
+    assert!(alone.prints(&["validate"]).contains("points not used for fitting are met"));
     assert!(alone.prints(&["site", "show", "virtual"]).contains("overcommit = true"));
     assert!(alone.prints(&["site", "list"]).contains("perlmutter"));
     assert!(alone.prints(&["info"]).contains("HOROVOD_FUSION_THRESHOLD"));
@@ -225,7 +225,7 @@ fn a_job_is_submitted_with_a_copy_of_the_batch_script() {
     job.current_dir(alone.path("")).env_remove("CARGO_TARGET_DIR");
     let ended = Ended::of(&mut job);
     assert!(
-        ended.stdout.contains("the sweep is over (status 0)"),
+        ended.stdout.contains("the sweep has ended (status 0)"),
         "{}{}",
         ended.stdout,
         ended.stderr

@@ -198,7 +198,7 @@ fn rank_stops(cluster: &Cluster) -> Outcome {
 }
 
 fn rank_0_is_killed(cluster: &Cluster) -> Outcome {
-    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a word")
+    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a message")
 }
 
 fn job_is_cancelled(cluster: &Cluster) -> Outcome {

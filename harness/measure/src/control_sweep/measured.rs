@@ -97,7 +97,7 @@ pub enum DriveError {
     Transport(#[from] TransportError),
     /// Cycles pass and tensors wait.
     #[error(
-        "rank {rank}: {waiting} of {count} tensors wait after {MOST_CYCLES} cycles, and all are ready"
+        "rank {rank}: {waiting} of {count} tensors are not reduced after {MOST_CYCLES} cycles, although all are ready"
     )]
     #[allow(missing_docs, reason = "Display says what they mean")]
     Stuck { rank: Rank, waiting: usize, count: usize },

@@ -109,7 +109,7 @@ impl Reader<'_> {
         };
         let timeline = self.read(name, parse, show)?;
         Ok(if timeline.value.as_ref().is_some_and(|file| file.as_os_str() == "DYNAMIC") {
-            self.ignore(name, timeline, None, "no call starts it here; name a file")
+            self.ignore(name, timeline, None, "kolo has no call to start it; name a file")
         } else {
             timeline
         })

@@ -52,7 +52,7 @@ impl fmt::Display for Reach {
 }
 
 /// The pairs of that reach: neighbours on a node, or ranks in the same place on neighbouring nodes.
-/// Who has no partner is idle.
+/// Who is unmatched is idle.
 pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
     let nodes = topology.nodes();
     let local_size = topology.local_size().unwrap_or(1);

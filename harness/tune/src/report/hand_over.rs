@@ -17,7 +17,7 @@ impl Report<'_> {
     /// For the terminal.
     pub(super) fn hand_over(&self, answer: &Answer, text: &mut String) {
         if !self.is_for_horovod() {
-            let _ = writeln!(text, "\n({SCOPE}: Horovod would reduce by other means)");
+            let _ = writeln!(text, "\n({SCOPE}: Horovod would use another allreduce)");
             return;
         }
         if !answer.changes() {
@@ -50,7 +50,7 @@ impl Report<'_> {
             );
         }
         if self.grid.plan.cases[answer.choice].placement.emulated {
-            let _ = writeln!(text, "(nodes are emulated: nothing of this is for a cluster)");
+            let _ = writeln!(text, "(nodes are emulated: do not use these settings on a cluster)");
         }
     }
 

@@ -193,7 +193,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A cycle or a tick; other marks are passed over.
+    /// A cycle or a tick; other marks are ignored.
     fn mark(&mut self, fields: &Fields) -> Result<(), EventError> {
         let time_us = self.time(fields)?;
         let name = fields.text("name")?.unwrap_or_default();

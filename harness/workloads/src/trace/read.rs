@@ -3,7 +3,7 @@
 //! Horovod 0.28 has a process for each tensor and no tracks; its spans are pairs of `B` and `E`, its
 //! ticks `X` without duration. Ours have a process for each rank and a track for each tensor. Both
 //! become spans and ticks of tensors here, with their rank where the file tells it. Phases that
-//! neither writes are passed over. A file whose end is missing, as when the job was killed, is read
+//! neither writes are ignored. A file whose end is missing, as when the job was killed, is read
 //! as far as it goes.
 
 use std::collections::BTreeMap;

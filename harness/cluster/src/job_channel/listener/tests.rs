@@ -209,7 +209,7 @@ fn a_false_rank_0_learns_nothing() {
         stream.write_all(&[7; CHALLENGE_BYTES]).unwrap();
         assert_closed_without_a_byte(stream);
         let Err(error) = joining.join().unwrap() else { panic!("it was accepted") };
-        assert!(error.to_string().ends_with("what answers does not know the secret"), "{error}");
+        assert!(error.to_string().ends_with("the listener does not know the secret"), "{error}");
     });
 }
 

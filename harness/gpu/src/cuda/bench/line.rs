@@ -280,7 +280,7 @@ impl Line {
                 let first = match (count, by_host.count) {
                     (0, 0) => None,
                     (0, _) => {
-                        by_host.first.map(|text| format!("{text} (the GPU took it for right)"))
+                        by_host.first.map(|text| format!("{text} (the GPU's check accepted it)"))
                     }
                     _ => Some(name(self.number(streams, got, at)?)),
                 };
@@ -332,7 +332,7 @@ impl Line {
             [count, 0] if count == elements as u64 => Ok(()),
             [count, _] => Err(CudaError::Failed {
                 call: "the kernel that checks".into(),
-                why: format!("of {elements} elements that nobody wrote it takes {count} for wrong"),
+                why: format!("it reports {count} of {elements} unwritten elements as wrong"),
             }),
         }
     }

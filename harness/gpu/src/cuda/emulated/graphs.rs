@@ -184,7 +184,7 @@ impl Emulated {
             return refused(CALL, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", why);
         }
         if let Some(stream) = capture.unjoined() {
-            let why = format!("nobody waits for stream {stream}");
+            let why = format!("no stream waits for stream {stream}");
             return refused(CALL, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", why);
         }
         self.graphs.push(Some(Captured { nodes: capture.nodes.into(), asked: 0, over: 0 }));

@@ -26,8 +26,8 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     for workload in plan.workloads.iter().filter(|workload| workload.ready_assumed) {
         eprintln!(
-            "{}: nobody measured when its gradients become ready; the reverse of their definition \
-             is assumed",
+            "{}: the times when its gradients become ready were not measured; the reverse of their \
+             definition order is assumed",
             workload.name
         );
     }
@@ -76,7 +76,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     Ok(exit(ended.into_iter()))
 }
 
-/// How each case ended that there is. That there is no such schedule for a world is an answer.
+/// The outcome of each case. An unsupported schedule is an outcome, too.
 fn ended<'r>(
     steps: &'r [SimulatedStepRow],
     collectives: &'r [SimulatedCollectiveRow],

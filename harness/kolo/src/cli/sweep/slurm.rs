@@ -34,7 +34,7 @@ use results::provenance::{Launch, now};
 use training::back_end::{BackEndRef, MemoryKind, RankKind};
 use workloads::workload::Workload;
 
-/// Cases are to end so long before the job does, or a tenth of the time that it has left: Slurm may
+/// Cases end this long before the job, or a tenth of its remaining time: Slurm may
 /// send USR1 up to a minute before the two that the script asks for.
 const MARGIN_SECONDS: i64 = 180;
 
@@ -166,7 +166,7 @@ impl Sweep<'_> {
         Shape { nodes, ranks_per_node: ranks_per_node(self.plan) }
     }
 
-    /// What the configuration asks for and these nodes do not have, in sentences.
+    /// Warnings about requirements of the configuration that the nodes do not meet.
     fn warn(&self, shape: Shape) {
         let too_large = |world: &algorithms::topology::Topology| world.nodes() > shape.nodes;
         let mut names: Vec<String> = self
@@ -186,7 +186,7 @@ impl Sweep<'_> {
         }
         if shape.ranks_per_node > self.site.ranks_per_node {
             eprintln!(
-                "warning: the configuration puts {} ranks on a node, site {} says {}",
+                "warning: the configuration puts {} ranks on a node, but site {} has {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.ranks_per_node
             );
         }
@@ -199,8 +199,8 @@ impl Sweep<'_> {
         }
         if needs_gpus(self.plan) && shape.ranks_per_node > self.site.gpus_per_node {
             eprintln!(
-                "warning: transport {NCCL} takes a GPU for each of {} ranks on a node, and site {} says \
-                 that one has {}",
+                "warning: transport {NCCL} takes a GPU for each of {} ranks on a node, but site {} has \
+                 {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.gpus_per_node
             );
         }
@@ -287,9 +287,9 @@ impl Sweep<'_> {
             described(self.site)
         );
         println!("{}", self.node_hours(shape));
-        println!("\nsubmit, which nothing did yet:\n{}", line(&self.sbatch(shape, &script)));
+        println!("\ncommand to submit (not run):\n{}", line(&self.sbatch(shape, &script)));
         println!(
-            "\nthen, in the job, with its number for JOBID and its end less a margin for SECONDS:\n\
+            "\ncommand in the job (JOBID: its number; SECONDS: its end minus a margin):\n\
              {}",
             line(&step(self.site, shape, &[], &program))
         );
@@ -311,7 +311,7 @@ impl Sweep<'_> {
             _ => "without limit".into(),
         };
         format!(
-            "about {} node-hours if the network took no time; {most} by the time limit {time}",
+            "about {} node-hours without network time; {most} by the time limit {time}",
             range(
                 format!("{:.2}", hours(measure.blocks_min)),
                 format!("{:.2}", hours(measure.blocks_max))
@@ -329,13 +329,13 @@ impl Sweep<'_> {
         let name = format!("kolo-{}", self.name());
         let submitted = submit::submit(&command).map_err(|error| {
             anyhow::Error::new(error).context(format!(
-                "nothing is known to have been submitted; look with `squeue --me --name={name}` \
+                "it is unknown whether a job was submitted; check with `squeue --me --name={name}` \
                  before submitting again"
             ))
         })?;
         for variable in &submitted.ignored {
             eprintln!(
-                "{variable} is set and does not count: the site file says what a job is like"
+                "{variable} is ignored: the site file describes the job"
             );
         }
         let id = &submitted.id;
@@ -348,7 +348,7 @@ impl Sweep<'_> {
         Ok(Exit::Right)
     }
 
-    /// As the job has it: its nodes, whatever was asked for.
+    /// The nodes of the job, which may differ from the request.
     fn shape_in(&self, job: &Job) -> Shape {
         Shape { nodes: job.nodes.len(), ..self.shape() }
     }
@@ -388,11 +388,11 @@ impl Sweep<'_> {
         };
         let ended = drive.run(stop)?;
         if let Err(error) = accounting::of_job(&job.id, job.restarts + 1).keep(&folder) {
-            eprintln!("the job's accounting is not kept: {error}");
+            eprintln!("the job's accounting is not saved: {error}");
         }
         Ok(match ended {
             Ended::Over(status) => {
-                println!("the sweep is over (status {status}): {}", folder.display());
+                println!("the sweep has ended (status {status}): {}", folder.display());
                 Exit::of(status)
             }
             Ended::Left(why) => {

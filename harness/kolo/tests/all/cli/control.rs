@@ -226,7 +226,7 @@ fn a_full_disk_loses_nothing_that_was_written() {
     );
     let mut limited = Command::new("bash");
     let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
-    ended.says(1, "what was written before is safe");
+    ended.says(1, "earlier results are intact");
     let ended = sweep.run(&["--resume"]);
     ended.says(0, "of 42 cases are there");
     assert_eq!(sweep.rows().len(), 42);

@@ -65,9 +65,9 @@ fn what_a_file_does_not_tell_is_said() {
     let ended = Ended::of(&mut kolo(&["timeline", path.to_str().unwrap()]));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let (title, rest) = ended.stdout.split_once('\n').unwrap();
-    assert!(title.ends_with("horovod.json: not by kolo, so read as Horovod writes it"), "{title}");
+    assert!(title.ends_with("horovod.json: not by kolo, so read in Horovod's format"), "{title}");
     let expected = "  note: the end of the file is missing, as when a job is killed
-  note: 1 span(s) never end, taken to last until the end
+  note: 1 span(s) never end; they are counted to the end of the file
   time covered      2.100 ms
   steps             not in this file
   computation       not in this file

@@ -92,7 +92,7 @@ fn a_driver_that_does_wrong_is_found_out() {
 fn what_is_wrong_with_driver_or_gpu_is_said() {
     let Some(folder) = folder() else { return };
     for (posing, expected, words) in [
-        ("none", 2, "finds no GPU; look at nvidia-smi, or take another transport"),
+        ("none", 2, "finds no GPU; check nvidia-smi, or use another transport"),
         (
             "old",
             2,
@@ -204,7 +204,7 @@ fn what_is_emulated_says_so_and_has_no_times() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
     assert!(
-        said.contains("# emulated: no GPU has any part in this, and nothing is timed"),
+        said.contains("# emulated: no GPU is used, and nothing is timed"),
         "{said}"
     );
     assert!(said.contains("N/A"), "{said}");

@@ -16,7 +16,7 @@ const STEP: &str = "--nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 -
 fn a_sweep_that_ends_is_one_step_over_the_whole_job() {
     let fakes = Fakes::new("add 3; launched '\"now\"'; exit 0").in_job("n[1-2]");
     let ended = fakes.drive();
-    ended.says(0, "the sweep is over (status 0): ");
+    ended.says(0, "the sweep has ended (status 0): ");
     assert_eq!(fakes.steps(), [STEP]);
     let out = fakes.path("out");
     let call = fakes.calls("srun").concat();
@@ -35,7 +35,7 @@ fn the_statuses_of_a_sweep_that_is_over_are_passed_on() {
         [(1, "launched '\"now\"'; exit 1"), (2, "exit 2"), (3, "launched '\"now\"'; exit 3")]
     {
         let fakes = Fakes::new(step).in_job("n[1-2]");
-        fakes.drive().says(status, &format!("the sweep is over (status {status})"));
+        fakes.drive().says(status, &format!("the sweep has ended (status {status})"));
         assert_eq!(fakes.steps().len(), 1);
     }
 }
@@ -47,7 +47,7 @@ fn a_step_that_breaks_is_started_anew_as_long_as_each_brings_something() {
                 4) exit 4 ;; 5) exit 139 ;; esac; launched '\"now\"'; exit 0";
     let fakes = Fakes::new(step).in_job("n[1-2]");
     let ended = fakes.drive();
-    ended.says(0, "the sweep is over (status 0)");
+    ended.says(0, "the sweep has ended (status 0)");
     assert_eq!(fakes.steps(), [STEP; 6]);
     ended.says(0, "step 1 was ended by signal 9 and brought 1 new lines; cases are left");
     ended.says(0, "step 5 ended with status 139");
@@ -62,7 +62,7 @@ fn steps_that_bring_nothing_come_to_an_end() {
         ("[ $n = 1 ] && add 5; exit 4", 4),
     ] {
         let fakes = Fakes::new(step).in_job("n[1-2]");
-        fakes.drive().says(4, "3 steps in a row brought nothing; the last ended with status");
+        fakes.drive().says(4, "3 consecutive steps produced no result; the last ended with status");
         assert_eq!(fakes.steps().len(), steps, "{step}");
         assert_eq!(
             fakes.calls("scontrol").iter().filter(|call| call.contains("requeue")).count(),
@@ -76,7 +76,7 @@ fn a_job_too_short_for_what_is_left_is_requeued_only_if_it_brought_something() {
     let end = (Utc::now().timestamp() + 3600).to_string();
     let fakes = Fakes::new("[ $n = 1 ] && add 5; exit 4").in_job("n[1-2]");
     let fakes = fakes.set("SLURM_JOB_END_TIME", &end);
-    fakes.drive().says(4, "no case that is left fits into the job's time: job 12 is put back");
+    fakes.drive().says(4, "no remaining case fits into the job's time: job 12 is put back");
     assert_eq!(fakes.calls("scontrol").last().unwrap(), "requeue 12");
     let fakes = Fakes::new("exit 4").in_job("n[1-2]").set("SLURM_JOB_END_TIME", &end);
     fakes.drive().says(4, "the job's time may be too short for any: give it more with --time");
@@ -89,7 +89,7 @@ fn a_node_that_is_down_is_left_out() {
     let fakes = fakes.in_job("n[1-3]");
     fs::write(fakes.path("nodes"), "n1 allocated\nn2 down*\nn3 draining\nn2 down*\n").unwrap();
     let ended = fakes.drive();
-    ended.says(0, "node n2 is down*, and does not answer: the sweep goes on without it");
+    ended.says(0, "node n2 is down*, and does not answer: the sweep continues without it");
     let asked = fakes.calls("sinfo");
     assert_eq!(asked, ["-h -N -n n[1-3] -o %N %T"]);
     let steps = fakes.steps();
@@ -151,7 +151,7 @@ fn requeues(fakes: &Fakes) -> usize {
 fn a_job_whose_time_is_nearly_over_stops_its_step_and_is_requeued() {
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("SLURM_RESTART_COUNT", "2");
     let ended = signalled(&fakes, Signal::SIGUSR1, "60");
-    ended.says(4, "the job's time is over: job 12 is put back into the queue");
+    ended.says(4, "the job's time limit is reached: job 12 is put back into the queue");
     assert_eq!((fakes.steps().len(), requeues(&fakes)), (1, 1));
     assert!(!fakes.path("out/stop").exists(), "the next start would stop at once");
 }
@@ -169,7 +169,7 @@ fn a_job_that_is_terminated_stops_its_step_and_leaves_the_rest_to_slurm() {
 fn a_sweep_that_is_over_when_its_time_is_is_not_requeued() {
     let step = STOPS.replace("exit 4", "launched '\"now\"'; exit 0");
     let fakes = Fakes::new(&step).in_job("n[1-2]");
-    signalled(&fakes, Signal::SIGUSR1, "60").says(0, "the sweep is over (status 0)");
+    signalled(&fakes, Signal::SIGUSR1, "60").says(0, "the sweep has ended (status 0)");
     assert_eq!(requeues(&fakes), 0);
 }
 
@@ -177,7 +177,7 @@ fn a_sweep_that_is_over_when_its_time_is_is_not_requeued() {
 fn requeues_are_capped_and_only_done_where_they_are_allowed() {
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("SLURM_RESTART_COUNT", "3");
     let ended = signalled(&fakes, Signal::SIGUSR1, "60");
-    ended.says(4, "the job's time is over, and it was put back into the queue 3 times already");
+    ended.says(4, "the job's time limit is reached, and it was put back into the queue 3 times already");
     ended.says(4, &format!("submit with --out {} to go on", fakes.path("out").display()));
     assert_eq!(requeues(&fakes), 0);
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("REQUEUE", "0");

@@ -44,7 +44,7 @@ fn the_batch_script_finds_the_repository_and_runs_the_sweep() {
     let out = fakes.path("out").display().to_string();
     let config = "repo/configs/quick.toml";
     let ended = run_script(&fakes, &[config, "--site", "./site.toml", "--out", &out]);
-    ended.says(0, "the sweep is over (status 0)");
+    ended.says(0, "the sweep has ended (status 0)");
     let environment = fakes.read("environment");
     assert!(environment.contains("C_D=it's $HOME\n") && environment.contains("A_B=mine\n"));
     assert!(!environment.contains("SBATCH_") && environment.contains("SLURM_NTASKS=2"));
@@ -56,7 +56,7 @@ fn the_batch_script_finds_the_repository_and_runs_the_sweep() {
 fn the_batch_script_has_defaults() {
     let fakes = Fakes::new("add 1; exit 0").in_job("n[1-2]");
     repository(&fakes);
-    run_script(&fakes, &[]).says(0, "the sweep is over (status 0): results/slurm-12-quick");
+    run_script(&fakes, &[]).says(0, "the sweep has ended (status 0): results/slurm-12-quick");
     assert!(fakes.path("results/slurm-12-quick/rows.csv").exists());
     // Where scontrol says nothing, the folder of submission is as good.
     let repo = fakes.path("repo").display().to_string();

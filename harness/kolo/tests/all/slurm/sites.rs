@@ -74,7 +74,7 @@ fn a_check_prints_what_fits_and_what_does_not() {
     let ended = fakes.kolo(&["site", "check", &mine]);
     ended.says(1, "CONTRADICTS: choose from all");
     ended.says(1, "CONTRADICTS: choose one that Slurm offers");
-    ended.says(1, "2 of 4 contradict what Slurm says");
+    ended.says(1, "2 of 4 contradict Slurm");
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn without_slurm_a_check_says_so() {
     fakes
         .set("PATH", &path)
         .kolo(&["site", "check", "virtual"])
-        .says(3, "nothing was compared: sinfo is not on PATH: there is no Slurm here");
+        .says(3, "nothing was compared: sinfo is not on PATH: Slurm is not installed here");
     let fakes = Fakes::new("exit 0");
     fakes.script(
         "sinfo",

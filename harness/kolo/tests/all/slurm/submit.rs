@@ -109,7 +109,7 @@ fn a_submission_that_fails_is_not_repeated() {
 fn mistakes_end_with_status_2() {
     let fakes = Fakes::new("exit 0");
     for (arguments, expected) in [
-        (&["--time", "1h"][..], "\"1h\" is no time limit; write minutes (30)"),
+        (&["--time", "1h"][..], "\"1h\" is not a time limit; write minutes (30)"),
         (&["--nodes", "0"], "0 is not in 1.."),
         (&["--site", "nowhere"], "configs/sites/nowhere.toml: no such site; there are: generic"),
         (&["--site", "./nowhere.toml"], "kolo: ./nowhere.toml: No such file"),

@@ -10,7 +10,7 @@ use cluster::slurm::SCRIPT;
 use cluster::slurm::site::Site;
 use results::inputs;
 
-/// Where copies of the embedded script go. They stay, because Slurm may start a job again.
+/// The folder for copies of the embedded script. They are kept, because Slurm may restart a job.
 const COPIES: &str = "results/slurm-scripts";
 
 /// A batch script on disk, or to be written.
