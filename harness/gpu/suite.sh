@@ -18,13 +18,13 @@ ranks=$(dirname "$0")/ranks.sh
 # Ranks that share a GPU have two streams each, and streams share queues if there are too few.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 
-[ -x "$kolo" ] || { echo "$kolo is no program; expected the binary kolo" >&2; exit 2; }
+[ -x "$kolo" ] || { echo "$kolo is not a program; expected the binary kolo" >&2; exit 2; }
 said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1)
 status=$?
 if [ "$status" -ne 0 ]; then
     case $said in
-    *"is not here"* | *"finds no GPU"*) echo "NO GPU: nothing was run and nothing is known. kolo says:"; status=3 ;;
-    *) echo "FAILED at the first allreduce, of one rank. kolo says:"; status=1 ;;
+    *"was not found"* | *"finds no GPU"*) echo "NO GPU: nothing was run.Output of kolo:"; status=3 ;;
+    *) echo "FAILED at the first allreduce, of one rank.Output of kolo:"; status=1 ;;
     esac
     echo "$said"
     exit "$status"

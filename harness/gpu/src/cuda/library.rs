@@ -196,7 +196,7 @@ mod tests {
         let Err(missing) = wanted(&["libkolo-nowhere.so.9"], &[]).open() else { panic!("found") };
         let said = missing.to_string();
         assert!(
-            said.starts_with("a thing is not here: looked for libkolo-nowhere.so.9 in "),
+            said.starts_with("a thing was not found: looked for libkolo-nowhere.so.9 in "),
             "{said}"
         );
         assert!(said.contains("/usr/lib") && said.ends_with("; buy one"), "{said}");

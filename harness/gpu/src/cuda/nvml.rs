@@ -75,7 +75,7 @@ impl Nvml {
     /// Opens it.
     ///
     /// # Errors
-    /// When it is not here, or finds no driver.
+    /// When it was not found, or finds no driver.
     pub fn open() -> Result<Nvml, CudaError> {
         let nvml = Nvml { library: NVML.open()?.library };
         // SAFETY: `nvmlReturn_t nvmlInit_v2(void)`.

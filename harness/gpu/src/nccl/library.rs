@@ -257,7 +257,7 @@ mod tests {
         let Err(error) = Nccl::open() else { return eprintln!("NOT TESTED here: there is NCCL") };
         let said = error.to_string();
         assert!(
-            said.starts_with("NCCL is not here: looked for libnccl.so.2 and libnccl.so in "),
+            said.starts_with("NCCL was not found: looked for libnccl.so.2 and libnccl.so in "),
             "{said}"
         );
     }

@@ -200,10 +200,10 @@ fn the_suite_runs_nccl_where_there_is_one() {
         let output = command.env_remove("KOLO_CUDA_EMULATED").output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    let (status, said) = run("not available: NCCL is not here: looked for it");
+    let (status, said) = run("not available: NCCL was not found: looked for it");
     assert_eq!(status, Some(0), "{said}");
     assert!(
-        said.contains("nccl                     NOT RUN: NCCL is not here: looked for it"),
+        said.contains("nccl                     NOT RUN: NCCL was not found: looked for it"),
         "{said}"
     );
     assert!(!said.contains("nccl-correct"), "{said}");

@@ -101,7 +101,7 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// As many ranks on a node as the job was asked for, started as the site file says.
+/// As many ranks on a node as the job was asked for, started according to the site file.
 fn other_command(cluster: &Cluster) -> Outcome {
     let table = cluster.path("bench.csv").display().to_string();
     let bench = ["bench", "--transport", "mpi", "-b", "8", "-e", "8K", "-f", "1024", "-n", "5"];

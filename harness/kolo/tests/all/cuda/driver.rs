@@ -179,13 +179,13 @@ fn without_a_driver_users_are_told_what_was_looked_for() {
     }
     let (status, _, stderr) = bench(Path::new("/nowhere"), "", &[]);
     assert_eq!(status, Some(2));
-    let words = "the CUDA driver is not here: looked for libcuda.so and libcuda.so.1 in /nowhere (LD_LIBRARY_PATH)";
+    let words = "the CUDA driver was not found: looked for libcuda.so and libcuda.so.1 in /nowhere (LD_LIBRARY_PATH)";
     assert!(stderr.contains(words), "{stderr}");
     let info = kolo(Path::new("/nowhere"), "", &["info"]);
     let said = String::from_utf8(info.stdout).unwrap();
     assert!(info.status.success() && said.contains("not available: the CUDA driver"), "{said}");
     assert!(
-        said.contains("not available: NCCL is not here: looked for libnccl.so.2 and libnccl.so"),
+        said.contains("not available: NCCL was not found: looked for libnccl.so.2 and libnccl.so"),
         "{said}"
     );
 }
@@ -236,8 +236,8 @@ fn the_suite_ends_with_a_clear_word_without_a_gpu() {
     let output = run(&folder.path().join("out"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.starts_with("NO GPU: nothing was run and nothing is known."), "{said}");
-    assert!(said.contains("the CUDA driver is not here: looked for"), "{said}");
+    assert!(said.starts_with("NO GPU: nothing was run."), "{said}");
+    assert!(said.contains("the CUDA driver was not found: looked for"), "{said}");
     assert!(!folder.path().join("out").exists());
     assert_eq!(run(folder.path()).status.code(), Some(2), "a folder that exists");
 }

@@ -110,7 +110,7 @@ fn what_nvml_does_not_say_is_left_empty_and_what_is_missing_is_said() {
     if gpu::cuda::nvml::NVML.open().is_err() {
         let (said, _) = bench(alone.path(), "");
         assert!(
-            said.contains("# not known: NVML is not here: looked for libnvidia-ml.so.1"),
+            said.contains("# not known: NVML was not found: looked for libnvidia-ml.so.1"),
             "{said}"
         );
     }

@@ -156,11 +156,11 @@ fn without_nccl_users_are_told_what_was_looked_for() {
     }
     let Some(world) = World::new() else { return };
     let world = world.without_nccl();
-    let words = "NCCL is not here: looked for libnccl.so.2 and libnccl.so in ";
+    let words = "NCCL was not found: looked for libnccl.so.2 and libnccl.so in ";
     assert_said(&world.alone(&SMALL), 2, words);
     let info = world.kolo(&["info"]);
     assert_eq!(info.status, Some(0), "{info:?}");
-    assert!(info.said.contains("NCCL                 not available: NCCL is not here"), "{info:?}");
+    assert!(info.said.contains("NCCL                 not available: NCCL was not found"), "{info:?}");
 }
 
 #[test]

@@ -209,5 +209,5 @@ fn without_gpus_or_nccl_the_reason_is_said_once() {
     let ended = sweep(&world.without_nccl(), 2, &both);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.complained.contains("12 cases are left out: process 0 on "), "{ended:?}");
-    assert!(ended.complained.contains("NCCL is not here: looked for libnccl.so.2"), "{ended:?}");
+    assert!(ended.complained.contains("NCCL was not found: looked for libnccl.so.2"), "{ended:?}");
 }
