@@ -1,7 +1,6 @@
-//! Which value counts: that of the command line, before that of the environment, before that of the
-//! file, before the default.
+//! The precedence of values: command line, environment, file, default.
 //!
-//! What a sweep varies, the environment leaves alone: it would turn many cases into one.
+//! The environment does not override axes that a sweep varies: that would turn many cases into one.
 
 use std::fmt::Display;
 use std::slice;
@@ -146,8 +145,8 @@ impl Precedence {
         }
     }
 
-    /// Horovod's switches choose `hierarchical` or `torus`, and where they are off deny it; groups
-    /// remain. Horovod ignores both on one node, and prefers the first.
+    /// Horovod's switches choose `hierarchical` or `torus`, and exclude them where they are off; groups remain.
+    /// Horovod ignores both on one node, and prefers the first.
     fn fix_algorithm(&mut self, config: &mut Config, environment: &Environment) {
         const KEY: &str = "sweep.algorithm";
         let axes = &mut config.sweep;
@@ -252,9 +251,9 @@ mod tests {
 
     const RING: &str = "topology = [\"2x2\"]\nalgorithm = [\"ring\"]\n";
 
-    /// Axis of the file, variable, option: what counts, and what is said.
+    /// Axis of the file, variable, option: the effective value, and the notice.
     #[test]
-    fn options_come_before_variables_before_the_file_before_defaults() {
+    fn options_override_variables_override_the_file_overrides_defaults() {
         for (file, variable, option, counts, overridden, ignored) in [
             ("", None, None, vec![1.0], "", ""),
             ("[5]", None, None, vec![5.0], "", ""),

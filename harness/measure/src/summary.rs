@@ -1,4 +1,4 @@
-//! What a sweep says in the end, in words.
+//! The summary of a sweep.
 
 use std::fmt::Write as _;
 
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_default_is_said() {
+    fn a_missing_default_is_reported() {
         let text = text(&[row("ring", 2, 1.0, Some((1.0, 2.0)))]);
         assert!(text.contains("before (64 MiB, 5 ms) is not among the cases"), "{text}");
     }

@@ -1,4 +1,4 @@
-//! Every variable of Horovod 0.28: name, unit, default, meaning, and what becomes of it here.
+//! Every variable of Horovod 0.28: name, unit, default, meaning, and use in kolo.
 
 /// One of Horovod's environment variables.
 #[derive(Debug, PartialEq, Eq)]
@@ -7,20 +7,20 @@ pub struct Variable {
     pub name: &'static str,
     /// Unit of its value; empty for switches, counts and names.
     pub unit: &'static str,
-    /// What counts if it is not set; empty if that is nothing.
+    /// The default; empty if there is none.
     pub default: &'static str,
-    /// What Horovod does with it.
+    /// The meaning in Horovod.
     pub about: &'static str,
-    /// What becomes of it here.
+    /// The use in kolo.
     pub usage: Usage,
 }
 
-/// What becomes of a variable here.
+/// How kolo uses a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Usage {
-    /// A sweep goes by it.
+    /// A sweep reads it.
     Used,
-    /// Known and not read, because of this.
+    /// Known and not read, for this reason.
     Unused(&'static str),
 }
 
@@ -100,7 +100,7 @@ pub const VARIABLES: &[Variable] = &[
     unused("HOROVOD_HOSTNAME", "", "", "set by horovodrun", LAUNCHED),
 ];
 
-/// Variables that are read while Horovod is built or installed, and mean nothing afterwards.
+/// Variables that are read only while Horovod is built or installed.
 #[rustfmt::skip]
 pub const OF_THE_BUILD: &[&str] = &[
     "HOROVOD_ALLOW_MIXED_GPU_IMPL", "HOROVOD_BUILD_ARCH_FLAGS", "HOROVOD_BUILD_CUDA_CC_LIST",
