@@ -144,7 +144,7 @@ pub fn find_with(
         (Build::Plain(build), None) => Ok(build()),
         (Build::Choosing, None) => Ok(auto()),
         (Build::Plain(_) | Build::Choosing, Some(_)) => {
-            Err(unknown(outer, Some(format!("{outer} takes nothing after it"))))
+            Err(unknown(outer, Some(format!("{outer} takes no parameter"))))
         }
         (Build::Over(build), inner) => {
             let named = inner.unwrap_or(DEFAULT_INNER);
@@ -283,7 +283,7 @@ mod tests {
                     assert_eq!(schedule(limit.ranks), Ok(()), "{}", entry.name);
                     let Err(why) = schedule(limit.ranks + 1) else { panic!("{}", entry.name) };
                     let begins = format!(
-                        "{} is for at most {} ranks, but there are {}: ",
+                        "{} supports at most {} ranks, but there are {}: ",
                         entry.name,
                         limit.ranks,
                         limit.ranks + 1
@@ -303,7 +303,7 @@ mod tests {
             let Err(why) = algorithm.schedule(&Topology::uniform(65, 6)) else { panic!("{outer}") };
             assert_eq!(
                 why.to_string(),
-                "across nodes, one-shot is for at most 64 ranks, but there are 65: every rank \
+                "across nodes, one-shot supports at most 64 ranks, but there are 65: every rank \
                  sends its whole buffer to every other; use two-shot or recursive-doubling"
             );
         }
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn what_is_wrong_behind_a_colon_is_said() {
         for (name, why) in [
-            ("ring:4", "ring takes nothing after it"),
+            ("ring:4", "ring takes no parameter"),
             ("hierarchical:rnig", "there is no \"rnig\""),
             ("grouped:leader:", "there is no \"\""),
             ("grouped:grouped", "groups can only be outermost"),

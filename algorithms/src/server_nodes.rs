@@ -365,7 +365,7 @@ step 1:  1->2 c0  1->0 c0  3->0 c1  3->2 c1
         );
         assert!(refused(NAME, &Topology::new(&[2, 1])).contains("nodes of one size"));
         assert!(
-            refused(NAME, &Topology::flat(1025)).starts_with("server-nodes is for at most 1024")
+            refused(NAME, &Topology::flat(1025)).starts_with("server-nodes supports at most 1024")
         );
         assert_eq!(ServerNodes::find("ring"), None);
         for wrong in ["server-nodes:0", "server-nodes:x", "server-nodes:"] {

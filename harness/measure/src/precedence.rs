@@ -272,7 +272,7 @@ mod tests {
                 Some(3.0),
                 vec![3.0],
                 "3 instead of 5, 1: --cycle-time-ms 3",
-                "HOROVOD_CYCLE_TIME=2 is ignored: --cycle-time-ms 3 counts",
+                "HOROVOD_CYCLE_TIME=2 is ignored: --cycle-time-ms 3 takes precedence",
             ),
         ] {
             let axis = if file.is_empty() { "" } else { "cycle_time_ms = " };
@@ -302,7 +302,7 @@ mod tests {
         assert_eq!(config.sweep.cache_capacity, 7);
         assert_eq!(
             precedence.ignored,
-            ["HOROVOD_CACHE_CAPACITY=0 is ignored: --cache-capacity 7 counts"]
+            ["HOROVOD_CACHE_CAPACITY=0 is ignored: --cache-capacity 7 takes precedence"]
         );
     }
 

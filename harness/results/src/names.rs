@@ -36,7 +36,7 @@ impl fmt::Display for AlgorithmError {
         let UnknownAlgorithm { name, part, why } = &self.unknown;
         write!(f, "algorithm \"{name}\" is unknown")?;
         if let Some(why) = why {
-            return write!(f, ": {why}; `kolo info` says what each name takes");
+            return write!(f, ": {why}; `kolo info` lists the parameters of each name");
         }
         let is_whole = part == name;
         if !is_whole {
@@ -53,7 +53,7 @@ impl fmt::Display for AlgorithmError {
                 write!(f, "; did you mean {meant}? `kolo info` lists all names")
             }
             None => {
-                write!(f, "; choose from {}; `kolo info` says what each does", names.join(", "))
+                write!(f, "; choose from {}; `kolo info` describes each", names.join(", "))
             }
         }
     }

@@ -410,10 +410,10 @@ mod tests {
     #[test]
     fn what_there_is_not_is_said() {
         for (name, ranks, expected) in [
-            ("server-nodes", 24_000, "server-nodes is for at most 1024 nodes of workers"),
+            ("server-nodes", 24_000, "server-nodes supports at most 1024 nodes of workers"),
             ("server-nodes:5", 768, "server-nodes:5 needs a multiple of 5 nodes"),
             ("rign", 6, "algorithm \"rign\" is unknown"),
-            ("one-shot", 600, "one-shot is for at most 64 ranks"),
+            ("one-shot", 600, "one-shot supports at most 64 ranks"),
             ("nccl", 7, "7 ranks do not fill nodes of machine summit evenly"),
             ("ring", 1 << 20, "machine summit has 27648 ranks"),
         ] {

@@ -173,8 +173,8 @@ mod tests {
             ),
             (
                 "ring:4",
-                "algorithm \"ring:4\" is unknown: ring takes nothing after it; `kolo info` says what \
-                 each name takes",
+                "algorithm \"ring:4\" is unknown: ring takes no parameter; `kolo info` lists the \
+                 parameters of each name",
             ),
             (
                 "mpi-alreduce",
@@ -188,7 +188,7 @@ mod tests {
         let first = registry::ALL[0].name;
         let begins = &format!("algorithm \"both-way\" is unknown; choose from {first}, ");
         let ends =
-            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` says what each does";
+            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` describes each";
         assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
         let inner = spelling("leader:both").unwrap_err().to_string();
         assert!(inner.contains(&format!("there is no \"both\"; choose from {first}, ")), "{inner}");

@@ -279,16 +279,16 @@ mod tests {
             ("n[1[2]]", "'[' at character 4 is unmatched"),
             ("n1,,n2", "a name is empty"),
             ("n1,", "a name is empty"),
-            ("n[]", "\"\" is no range"),
-            ("n[a-b]", "\"a-b\" is no range"),
-            ("n[1-2-3]", "\"1-2-3\" is no range"),
-            ("n[-1]", "\"-1\" is no range"),
-            ("n[+1]", "\"+1\" is no range"),
+            ("n[]", "\"\" is not a range"),
+            ("n[a-b]", "\"a-b\" is not a range"),
+            ("n[1-2-3]", "\"1-2-3\" is not a range"),
+            ("n[-1]", "\"-1\" is not a range"),
+            ("n[+1]", "\"+1\" is not a range"),
             ("n[3-1]", "the range \"3-1\" runs backwards"),
             ("n[0-99999999999]", "more than 65536 nodes"),
             ("n[1-65536],m", "more than 65536 nodes"),
             ("n[1-300]x[1-300]", "more than 65536 nodes"),
-            ("n[1-99999999999999999999]", "is no range"),
+            ("n[1-99999999999999999999]", "is not a range"),
         ] {
             let error = expand(list).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}\nexpected {problem}");

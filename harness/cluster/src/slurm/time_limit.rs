@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         for text in ["", "-", "1-", "1h", "-5", "1:2:3:4", "1-1:2:3:4", "99999999999", "+5"] {
-            assert!(parse(text).unwrap_err().to_string().contains("is no time limit"), "{text}");
+            assert!(parse(text).unwrap_err().to_string().contains("is not a time limit"), "{text}");
         }
     }
 }

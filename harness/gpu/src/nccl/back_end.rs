@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nccl_reduces_by_itself_and_what_it_cannot() {
+    fn reductions_that_nccl_supports() {
         let find = |name| NcclBackEnd.data_plane(name, &Topology::flat(2));
         assert!(find("ring").unwrap().choices().is_some());
         let native = find("nccl-hierarchical").unwrap();

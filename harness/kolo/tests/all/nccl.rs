@@ -100,7 +100,7 @@ fn ranks_share_gpus_only_where_nccl_can_and_is_told_to() {
     let sizes = ["-b", "1K", "-e", "1K", "-n", "1"];
     let world = world.with("POSING_GPUS", "1");
     let ended = world.bench(2, &sizes);
-    let refused = " see 1 GPU(s) (GPU-10111213-1415-1617-1819-1a1b1c1d1e1f), and NCCL 2.27.6 wants one for each: \
+    let refused = " see 1 GPU(s) (GPU-10111213-1415-1617-1819-1a1b1c1d1e1f), but NCCL 2.27.6 needs one for each: \
                    start fewer there, look at CUDA_VISIBLE_DEVICES, or ask Slurm for more with \
                    --gpus-per-node=2; NCCL 2.30.0 or later lets ranks share GPUs";
     assert!(ended.iter().all(|ended| ended.status == Some(2)), "{ended:?}");

@@ -230,7 +230,7 @@ fn time_limit(cluster: &Cluster) -> Outcome {
     let job = cluster.submit(&config, "time", &["--time=1", "--signal=B:USR1@50"])?;
     job.ends(Duration::from_secs(400))?;
     let output = job.output();
-    cluster.check(output.contains("is put back into the queue"), || output.clone())?;
+    cluster.check(output.contains("is requeued"), || output.clone())?;
     if Results::read(&job.folder)?.rows() < 4 {
         let again = cluster.submit(&config, "time", &[])?;
         again.ends_with("COMPLETED", Duration::from_secs(120))?;

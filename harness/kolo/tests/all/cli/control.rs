@@ -180,7 +180,7 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     assert!(!sweep.path("out").exists());
     let mut command = sweep.command(&["--dry-run"]);
     let ended = Ended::of(command.env("HOROVOD_CACHE_CAPACITY", "7"));
-    ended.says(0, "HOROVOD_CACHE_CAPACITY=7 is ignored: a sweep of control planes goes by its");
+    ended.says(0, "HOROVOD_CACHE_CAPACITY=7 is ignored: a sweep of control planes uses only its");
 }
 
 #[test]

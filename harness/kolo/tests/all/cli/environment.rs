@@ -103,7 +103,7 @@ fn options_fix_an_axis_and_come_before_variables() {
     let options = ["--dry-run", "--fusion-threshold-mb", "0.5", "--cycle-time-ms", "2"];
     let ended = run(&sweep, &[("HOROVOD_CYCLE_TIME", "7")], &options);
     ended.says(0, "sweep.fusion_threshold_mib is 0.5 instead of 0.01, 64: --fusion-threshold-mb");
-    ended.says(0, "HOROVOD_CYCLE_TIME=7 is ignored: --cycle-time-ms 2 counts");
+    ended.says(0, "HOROVOD_CYCLE_TIME=7 is ignored: --cycle-time-ms 2 takes precedence");
     assert_eq!(ended.stdout.matches("/0.5MiB/2ms  ").count(), 4, "{}", ended.stdout);
 }
 

@@ -113,7 +113,7 @@ fn it_leaves_rows_that_say_simulated_and_a_comparison() {
     // What there is no schedule for says so.
     let refused: Vec<_> = rows.iter().filter(|row| row["status"] == "unsupported").collect();
     assert_eq!(refused.len(), 11);
-    assert!(refused[0]["reason"].starts_with("one-shot is for at most 64 ranks"));
+    assert!(refused[0]["reason"].starts_with("one-shot supports at most 64 ranks"));
     let claims = sweep.read("out/claims.csv");
     assert!(
         claims.lines().nth(1).unwrap().starts_with("the cache pays,tiny.csv,64,3.0,"),

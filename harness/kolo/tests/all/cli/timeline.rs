@@ -37,7 +37,7 @@ fn a_sweep_writes_a_timeline_of_each_case_if_asked() {
     let ended = say(&["--skip", "1", "--tensors", "0"]);
     assert!(ended.stdout.contains("steps             3, median"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("b.weight"), "{}", ended.stdout);
-    say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave one of them");
+    say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave at least one");
 }
 
 #[test]

@@ -113,13 +113,13 @@ fn mistakes_are_told_before_anything_is_measured() {
     let sandbox = Sweep::new(&[]);
     let with = |more: &[&str]| tune(&sandbox, &[&TINY[..], more].concat());
     tune(&sandbox, &[]).says(2, "kolo: no workload; name a model with --workload resnet50");
-    tune(&sandbox, &TINY[..2]).says(2, "kolo: no backward pass: say with --backward-ms");
+    tune(&sandbox, &TINY[..2]).says(2, "kolo: the length of the backward pass is missing; give it with --backward-ms");
     with(&["--budget", "10ms"]).says(2, "\"10ms\" is not a time; write 90s, 10m or 1h");
     with(&["--budget", "0.1s"]).says(2, "kolo: a budget of 0 s is too short: ");
     with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"])
         .says(2, "kolo: --fusion-threshold-mb is 64, expected at most --max-buffer-mb (32)");
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");
-    with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is no topology");
+    with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is not a topology");
     with(&["--cycle-time-ms", "-1"]).says(2, "-1");
     with(&["--check", "--cycle-time-ms", "7"]).says(
         2,

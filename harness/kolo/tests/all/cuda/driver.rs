@@ -96,7 +96,7 @@ fn what_is_wrong_with_driver_or_gpu_is_said() {
         (
             "old",
             2,
-            "the driver is of CUDA 11.8, and the kernels need 12.0 or later; install a newer driver",
+            "the driver supports CUDA 11.8, but the kernels need 12.0 or later; install a newer driver",
         ),
         (
             "volta",

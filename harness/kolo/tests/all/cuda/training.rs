@@ -101,7 +101,7 @@ fn cases_that_gpus_cannot_carry_out_say_why() {
     let Some((status, said, rows)) = sweep("none", &with_threads, &[]) else { return };
     assert_eq!((status, rows.len()), (Some(0), 16), "{said}");
     assert!(said.contains("16 cases are left out: the driver "), "{said}");
-    assert!(said.contains(" finds no GPU; look at nvidia-smi"), "{said}");
+    assert!(said.contains(" finds no GPU; check nvidia-smi"), "{said}");
     let (status, said, rows) = sweep("none", &[], &[]).unwrap();
     assert_eq!((status, rows.len()), (Some(2), 0), "{said}");
     assert!(said.contains("finds no GPU"), "{said}");

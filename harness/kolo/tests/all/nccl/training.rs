@@ -191,7 +191,7 @@ fn doubtful_gpus_are_refused_unless_the_user_insists() {
 #[test]
 fn without_gpus_or_nccl_the_reason_is_said_once() {
     for (variable, value, expected) in [
-        ("POSING_GPUS", "1", "), and NCCL 2.27.6 wants one for each: start fewer there"),
+        ("POSING_GPUS", "1", "), but NCCL 2.27.6 needs one for each: start fewer there"),
         ("POSING_NCCL", "old", " is needed; name another with KOLO_NCCL_LIB"),
         ("POSING", "none", "process 0 on "),
     ] {

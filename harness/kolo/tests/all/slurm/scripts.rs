@@ -62,7 +62,7 @@ fn the_batch_script_has_defaults() {
     let repo = fakes.path("repo").display().to_string();
     let fakes = fakes.set("SLURM_SUBMIT_DIR", &repo);
     fakes.script("scontrol", "exit 1");
-    run_script(&fakes, &[]).says(0, "the sweep is over");
+    run_script(&fakes, &[]).says(0, "the sweep has ended");
 }
 
 /// As the site starts ranks, on all nodes of the job, with words as they were given.
@@ -96,7 +96,7 @@ fn the_batch_script_runs_other_commands_on_all_ranks() {
     assert_eq!(fakes.calls("srun"), expected);
     fakes.kolo(&["site", "step"]).says(0, &call(3));
     let outside = Fakes::new("exit 0");
-    outside.kolo(&["site", "step"]).says(2, "there is no job of Slurm here");
+    outside.kolo(&["site", "step"]).says(2, "not inside a Slurm job");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_batch_script_loads_the_modules_of_the_site() {
     let module = "() { echo \"module $*\" >> \"$NOTES\"; [ \"$2\" != \"$REFUSED\" ]; }";
     let notes = fakes.path("notes").display().to_string();
     let fakes = fakes.set("BASH_FUNC_module%%", module).set("NOTES", &notes);
-    run_script(&fakes, &arguments).says(0, "the sweep is over");
+    run_script(&fakes, &arguments).says(0, "the sweep has ended");
     assert_eq!(fakes.read("notes"), "module purge\nmodule load gcc/12.2\nmodule load openmpi\n");
     let fakes = fakes.set("REFUSED", "openmpi");
     run_script(&fakes, &arguments)
@@ -165,7 +165,7 @@ fn the_build_script_names_all_that_is_missing_before_it_builds() {
     };
     let ended = build(&fakes, "mpi = \"mpich\"\nmpi_plugin = \"pmi2\"");
     ended.says(2, "no-such-mpicc: load a module of MPI");
-    ended.says(2, "pmi2: srun --mpi=list does not offer it; it says: MPI plugin types are");
+    ended.says(2, "pmi2: srun --mpi=list does not offer it; its output: MPI plugin types are");
     fakes.script("mpicc", "echo '#define MPICH_VERSION \"4\"'; echo '#define MPI_VERSION 4'");
     let mpicc = fakes.path("bin/mpicc").display().to_string();
     let fakes = fakes.set("MPICC", &mpicc);

@@ -61,7 +61,7 @@ fn a_check_prints_what_fits_and_what_does_not() {
     let ended = fakes.kolo(&["site", "check"]);
     ended.says(0, "site generic (configs/sites/generic.toml): any cluster with Slurm");
     for line in [
-        "key             site file    Slurm says          verdict",
+        "key             site file    Slurm reports       verdict",
         "partition       (default)    all                 fits",
         "nodes           -            2, 2 usable         -",
         "mpi_plugin      pmix         none, pmix          fits",
