@@ -9,7 +9,7 @@ pub struct Launched {
     pub rank: usize,
     /// How many the launcher started.
     pub tasks: usize,
-    /// The variable that says how many.
+    /// The variable with the number.
     pub by: &'static str,
 }
 
@@ -38,7 +38,7 @@ const VARIABLES: [(&str, &str); 4] = [
 ];
 
 impl Launched {
-    /// What the environment says, if a launcher has set it.
+    /// Reads an environment, if a launcher has set it.
     pub fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
         VARIABLES.iter().find_map(|&(rank, tasks)| {
             let number = |name| variable(name)?.trim().parse().ok();
@@ -46,12 +46,12 @@ impl Launched {
         })
     }
 
-    /// What this process's environment says.
+    /// Reads this process's environment.
     pub fn here() -> Option<Launched> {
         Launched::find(|name| std::env::var(name).ok())
     }
 
-    /// Nodes x processes on each, as the launcher tells; all on one node if it does not.
+    /// Nodes x processes on each, if the launcher reports them; otherwise one node.
     pub fn shape(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let number = |name| variable(name)?.trim().parse::<usize>().ok();
         let per_node = number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("MPI_LOCALNRANKS"));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_apart() {
+    fn launchers_are_distinguished() {
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None, "a batch script");
         let by_srun = find(&[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "4")]).unwrap();

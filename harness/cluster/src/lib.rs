@@ -1,4 +1,4 @@
-//! Where runs take place: nodes, launchers, Slurm, and how the processes of a job notice failures.
+//! The environment of runs: nodes, launchers, Slurm, and detection of failed processes.
 
 pub mod failure_detector;
 pub mod job_channel;

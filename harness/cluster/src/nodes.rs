@@ -3,16 +3,16 @@
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
-/// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
+/// Set by a virtual cluster, whose nodes share one machine; its value describes that.
 pub const EMULATED: &str = "KOLO_EMULATED";
 
-/// What one network card of a node should carry each way, in Gbit/s; the variable by which a site says so.
+/// Expected bandwidth of one network card of a node in each direction, in Gbit/s; set from the site file.
 pub const LINK_GBIT_S: &str = "KOLO_LINK_GBIT_S";
 
 /// The network interface that all nodes share; the variable by which a site names it.
 pub const INTERFACE: &str = "KOLO_INTERFACE";
 
-/// One node, as far as this job knows it.
+/// One node, with this job's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Processes on it, ascending.

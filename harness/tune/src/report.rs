@@ -24,21 +24,21 @@ use workloads::framework::Compression;
 /// What the script calls the setting that was chosen.
 pub const RECOMMENDED: &str = "recommended";
 
-/// As many rivals are named; the others are in the JSON.
+/// Number of rivals that are listed; the others are in the JSON.
 const NAMED: usize = 6;
 
-/// If a better setting was missed with more than this probability, the answer says so.
+/// The report warns if a better setting was missed with more than this probability.
 const LIKELY: f64 = 0.2;
 
-/// Everything there is to tell of one world size.
+/// The report of one world size.
 pub struct Report<'r> {
     /// The settings.
     pub grid: &'r Grid,
-    /// What the search brought.
+    /// The result of the search.
     pub tuned: &'r Tuned,
     /// The name of the first default.
     pub reference: &'r str,
-    /// What the simulator expects of more ranks, where that was asked for.
+    /// Predictions for more ranks, if requested.
     pub larger: Option<&'r Larger>,
     /// It is the last world size, whose settings are to be copied.
     pub is_last: bool,
@@ -77,7 +77,7 @@ impl Report<'_> {
         format!("{fusion}, {ms} ms, {cache}{algorithm}{compression}{groups}")
     }
 
-    /// What a default is called.
+    /// The name of a default.
     fn role(&self, setting: usize) -> Option<&str> {
         let place = self.grid.space.defaults.iter().position(|&default| default == setting)?;
         Some(match place {
@@ -254,7 +254,7 @@ impl Report<'_> {
         }
     }
 
-    /// Where the time goes.
+    /// The breakdown of the step time.
     fn explain(&self, answer: &Answer, text: &mut String) {
         let choice = answer.choice;
         let default =
@@ -297,7 +297,7 @@ impl Report<'_> {
         self.explain_threshold(choice, text);
     }
 
-    /// What a threshold beside this one costs, and what the buffer takes.
+    /// The effect of other thresholds, and the memory of the buffer.
     fn explain_threshold(&self, choice: usize, text: &mut String) {
         let here = &self.grid.space.points[choice];
         let beside = |octaves: f64| {
@@ -350,7 +350,7 @@ impl Report<'_> {
 
     fn expect_of_larger(&self, text: &mut String) {
         let Some(Larger { machine, local_size, messages, sizes }) = self.larger else { return };
-        // To what is shown, without a negative zero.
+        // Rounded as shown, without a negative zero.
         let percent = |ratio: f64| (1000.0 * (ratio - 1.0)).round() / 10.0 + 0.0;
         let factors = || messages.factors.iter().map(|&(_, factor)| factor);
         let _ = writeln!(

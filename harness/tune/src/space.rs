@@ -25,10 +25,10 @@ const THRESHOLDS_MIB: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 12
 /// Cycle times in ms.
 const CYCLES_MS: [f64; 9] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
 
-/// Where Horovod's own autotune begins: MiB and ms.
+/// The first points of Horovod's own autotune: MiB and ms.
 const SEEDS: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
 
-/// No fusion lies so many factors of two below the smallest threshold.
+/// No fusion is placed this many factors of two below the smallest threshold.
 const WITHOUT_FUSION_OCTAVES: f64 = 2.0;
 
 /// The cache is on.
@@ -83,7 +83,7 @@ impl Pins {
 }
 
 impl Pins {
-    /// Whether what is there at present may be compared with settings that are held fixed.
+    /// Checks that the current settings are compatible with the fixed ones.
     ///
     /// # Errors
     /// When a fixed setting excludes the current one.
@@ -215,7 +215,7 @@ pub type Present = (String, usize, f64);
 
 /// The grid of a plan.
 pub struct Space {
-    /// Of each case.
+    /// For each case.
     pub points: Vec<Point>,
     /// Horovod's two pairs of defaults, the newer first: the nearest that pins allow.
     pub defaults: Vec<usize>,
@@ -225,7 +225,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Of a plan whose cases differ in nothing but what is tuned.
+    /// From a plan whose cases differ only in tuned settings.
     pub fn of(plan: &Plan) -> Space {
         let cases: Vec<&Case> = plan.cases.iter().map(|planned| &planned.case).collect();
         let category =
@@ -408,13 +408,13 @@ mod tests {
         ];
         assert_eq!(names(&plan, &space.always), always.concat());
         assert_eq!(names(&plan, &space.defaults), settings(CACHED, "ring", &first[..2]));
-        // 100 MiB fit into 128: what is above would be the same.
+        // 100 MiB fit into 128: larger thresholds would be equal.
         let most = plan.cases.iter().map(|planned| planned.case.fusion_threshold_bytes).max();
         assert_eq!((most, plan.cases.len()), (Some(128 << 20), 4 * 9 * 9));
     }
 
     #[test]
-    fn pins_hold_everywhere_and_must_not_contradict_each_other() {
+    fn fixed_settings_apply_everywhere_and_must_be_consistent() {
         let pins =
             Pins { fusion_threshold_mb: Some(48.0), cache: Some(Switch::Off), ..Pins::default() };
         let pinned = plan(threads::NAME, "1x2", 1 << 20, &pins);
@@ -442,7 +442,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says_can_be_what_is_compared_with() {
+    fn settings_of_the_environment_can_be_the_reference() {
         let plan = plan(threads::NAME, "1x2", 25 << 20, &Pins::default());
         let mut space = Space::of(&plan);
         space.compare_with(&plan, &(UNCACHED.into(), 32 << 20, 2.5));

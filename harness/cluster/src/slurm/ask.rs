@@ -1,4 +1,4 @@
-//! Questions to Slurm, through its clients. Only what is safe to repeat is asked this way.
+//! Queries to Slurm's clients that are safe to repeat.
 
 use std::io::ErrorKind;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ const WAITS: [Duration; 5] = [
     Duration::from_secs(8),
 ];
 
-/// What clients say when the controller is busy, restarts, or hands over to another.
+/// Messages of clients when the controller is busy, restarts, or hands over to another.
 const TRANSIENT: [&str; 6] = [
     "Unable to contact slurm controller",
     "Socket timed out",
@@ -42,13 +42,13 @@ pub enum AskError {
     Failed {
         /// The command line.
         command: String,
-        /// What it said on stderr, or its status.
+        /// Its stderr, or its status.
         said: String,
     },
 }
 
-/// What a client of Slurm answers: stdout, and stderr where `stdout` is empty. While the controller
-/// does not answer, it is asked again, for about 15 seconds.
+/// The answer of a Slurm client: stdout, or stderr if `stdout` is empty. While the controller does not answer, the
+/// query is repeated for about 15 seconds.
 ///
 /// # Errors
 /// When there is no such client, or it fails.
@@ -83,7 +83,7 @@ fn once(command: &[&str]) -> Result<String, AskError> {
     read(command, output)
 }
 
-/// The answer in what a client left.
+/// The answer in a client's output.
 ///
 /// # Errors
 /// When there is no such client, or it failed.

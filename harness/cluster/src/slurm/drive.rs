@@ -1,5 +1,6 @@
-//! What the batch script does: starts the sweep as one step over the whole job, again if it breaks,
-//! without nodes that are down, until all cases are there, nothing helps, or the job's time limit is reached.
+//! The work of the batch script: it runs the sweep as one step over the whole job, and restarts a failed step
+//! without nodes that are down, until all cases are done, restarts have no effect, or the job's time limit is
+//! reached.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,14 +18,14 @@ use super::site::Site;
 use super::step::{self, STOP_FILE, Timeouts};
 use super::stop::{Reason, Stop};
 
-/// After so many steps in a row that brought nothing, nothing is expected of another. A case that
-/// breaks two steps is recorded as failed by the third.
+/// Consecutive steps without a result after which no further one is started. The third step records a case that
+/// has failed two steps.
 pub const FRUITLESS_STEPS: usize = 3;
 
-/// A job whose time is over puts itself back into the queue so often.
+/// How often a job requeues itself at its time limit.
 pub const MOST_REQUEUES: u32 = 3;
 
-/// Tells the sweep that the step before this one broke.
+/// Option for a sweep whose previous step failed.
 const AFTER_BREAK: &str = "--after-break";
 
 /// The sweep's exit status when cases are left.
@@ -39,9 +40,9 @@ pub struct Drive<'a> {
     pub job: &'a Job,
     /// Ranks on each node.
     pub ranks_per_node: usize,
-    /// Where results go.
+    /// The folder of the results.
     pub folder: &'a Path,
-    /// What every rank runs.
+    /// The command of every rank.
     pub program: &'a [String],
     /// How long to wait.
     pub timeout: Timeouts,
@@ -52,7 +53,7 @@ pub struct Drive<'a> {
 pub enum Ended {
     /// The sweep is over, with this status.
     Over(u8),
-    /// Cases are left; why, and what to do.
+    /// Cases remain; the reason, and what to do.
     Left(String),
     /// Cases are left, and Slurm starts the job again.
     Requeued,
@@ -62,7 +63,7 @@ impl Drive<'_> {
     /// Runs the sweep as far as it goes in this job.
     ///
     /// # Errors
-    /// When the launcher cannot be started, or a request to stop cannot be taken back.
+    /// When the launcher cannot be started, or a request to stop cannot be removed.
     pub fn run(&self, stop: &Stop) -> io::Result<Ended> {
         self.take_back_stop()?;
         let ended = self.steps(stop);
@@ -182,8 +183,8 @@ impl Drive<'_> {
     }
 }
 
-/// The status with which the sweep is over, if it is. Launchers end with 1, too, when they could not
-/// start anything: that counts only if the sweep noted its end.
+/// The final status of the sweep, if it has ended. Launchers also exit with 1 when they could not start anything:
+/// that counts only if the sweep recorded its end.
 fn over(status: ExitStatus, before: Progress, after: Progress) -> Option<u8> {
     match status.code()? {
         code @ (0 | 2 | 3) => Some(code as u8),
@@ -192,7 +193,7 @@ fn over(status: ExitStatus, before: Progress, after: Progress) -> Option<u8> {
     }
 }
 
-/// Tells of a node whether it can be used, by its state; those of which nothing is known can.
+/// Whether a node can be used, by its state; nodes with an unknown state can.
 fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     let list = hostlist::compress(nodes);
     let answer = ask(&["sinfo", "-h", "-N", "-n", &list, "-o", "%N %T"]);
@@ -215,7 +216,7 @@ fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     }
 }
 
-/// A node that drains still runs what it has begun.
+/// A draining node continues to run its work.
 fn is_usable(state: &str) -> bool {
     let name = state.trim_end_matches(|flag: char| !flag.is_ascii_alphabetic());
     let gone = ["down", "drained", "fail", "error", "unknown", "powered_down", "powering_down"];
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sweep_is_over_by_its_status_and_by_what_it_noted() {
+    fn the_end_of_a_sweep_needs_its_status_and_its_record() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         let before = Progress { lines: 5, launches: 1, ended: true };
         let noted = Progress { launches: 2, ..before };

@@ -13,11 +13,11 @@ pub struct TimeLimitError {
     pub text: String,
 }
 
-/// A time limit in seconds: `30` is minutes, `30:00`, `1:30:00`, `2-12`, `2-12:30`, `2-12:30:00`.
-/// Nothing for `UNLIMITED` and `infinite`.
+/// A time limit in seconds: `30` is minutes, `30:00`, `1:30:00`, `2-12`, `2-12:30`, `2-12:30:00`. None for
+/// `UNLIMITED` and `infinite`.
 ///
 /// # Errors
-/// When the text is no time limit.
+/// When the text is not a time limit.
 pub fn parse(text: &str) -> Result<Option<u64>, TimeLimitError> {
     let wrong = || TimeLimitError { text: text.into() };
     if ["unlimited", "infinite"].contains(&text.to_ascii_lowercase().as_str()) {
