@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_behind_a_colon_is_said() {
+    fn errors_behind_a_colon_are_reported() {
         for (name, why) in [
             ("ring:4", "ring takes no parameter"),
             ("hierarchical:rnig", "there is no \"rnig\""),

@@ -282,7 +282,7 @@ mod tests {
 
     /// One push less, and one worker's part is missing; a server that had a part of its own would be one more.
     #[test]
-    fn what_a_worker_does_not_push_is_missed() {
+    fn a_missing_push_of_a_worker_is_detected() {
         let whole = schedule(NAME, &Topology::flat(3)).unwrap();
         let mut listed = Listed::of(&*whole);
         let push = listed.steps[0][2].sends.remove(0);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_in_plain_words_and_those_that_nobody_has_are_not_there() {
+    fn every_part_has_a_name_and_absent_parts_are_left_out() {
         let all = "compute slowest rank waiting for a cycle negotiation latency bandwidth \
                    contention reduction";
         assert!(FIGURE.words(&[row("ddp", 6)]).contains(all));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_and_assumed_are_told_apart() {
+    fn measured_and_assumed_values_are_distinguished() {
         let said = FIGURE.words(&rows(&PLANES, &[6, 96, 768, 1536, 6000, 27600]));
         for expected in [
             "At 27\u{202f}600 ranks a step takes 88.9 ms with coordinator, 3.00 µs with bitvector of",

@@ -224,7 +224,7 @@ mod tests {
 
     /// The fastest simulated setting of the same conditions, and on more ranks than were measured.
     #[test]
-    fn what_was_expected_is_drawn_beside() {
+    fn predictions_are_drawn_beside_measurements() {
         let ran = [on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3)];
         let expected = |ranks: &str, time_us: f64| {
             let row = on("ring", "2", ranks, time_us).with("source", "simulated");

@@ -75,10 +75,9 @@ impl fmt::Display for ControlError {
             ControlError::Unexpected { rank, event } => {
                 write!(f, "rank {rank} received {event} outside a cycle that expects it")
             }
-            ControlError::ShutDown { rank } => write!(
-                f,
-                "rank {rank} was called after all ranks have shut down; start a new job"
-            ),
+            ControlError::ShutDown { rank } => {
+                write!(f, "rank {rank} was called after all ranks have shut down; start a new job")
+            }
         }
     }
 }

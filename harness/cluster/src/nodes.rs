@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(on("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
         assert_eq!(on("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
         assert_eq!(on("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
-        let error = "topology 3x2 takes 6 processes, but the job has 5 on 2 nodes; start more, or leave \
+        let error = "topology 3x2 needs 6 processes, but the job has 5 on 2 nodes; start more, or leave \
                      this topology out";
         assert_eq!(on("3x2").unwrap_err().to_string(), error);
     }

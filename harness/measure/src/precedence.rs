@@ -138,7 +138,8 @@ impl Precedence {
             (None, Some((_, set_by))) if axis.len() > 1 => self.leave_varied(key, &set_by),
             (None, Some((value, set_by))) => self.replace(key, axis, value, set_by),
             (Some((value, set_by)), variable) => {
-                let ignored = |(_, variable)| format!("{variable} is ignored: {set_by} takes precedence");
+                let ignored =
+                    |(_, variable)| format!("{variable} is ignored: {set_by} takes precedence");
                 self.ignored.extend(variable.map(ignored));
                 self.replace(key, axis, value, set_by);
             }

@@ -156,7 +156,8 @@ impl Policy {
         let plane = self.control_plane.split(':').next().unwrap_or_default();
         if self.priority && ![DDP, PACKS].contains(&plane) {
             let expected = format!("false for control plane \"{plane}\"");
-            let advice = format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
+            let advice =
+                format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
             return Err(Invalid::value("priority", true, expected).with_advice(advice));
         }
         if self.priority && self.slowdown != 1.0 {

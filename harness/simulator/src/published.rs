@@ -350,7 +350,7 @@ mod tests {
         assert!(missed.len() * 5 <= compared.len(), "{missed:#?}");
         assert!(compared.iter().all(|one| !one.fitted));
         let text = text(&compared);
-        assert!(text.contains("SIMULATED") && text.contains("points that nothing was fitted to"));
+        assert!(text.contains("SIMULATED") && text.contains("points not used for fitting"));
     }
 
     #[test]

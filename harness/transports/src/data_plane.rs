@@ -187,8 +187,7 @@ mod tests {
         let all = spelling("both-way").unwrap_err().to_string();
         let first = registry::ALL[0].name;
         let begins = &format!("algorithm \"both-way\" is unknown; choose from {first}, ");
-        let ends =
-            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` describes each";
+        let ends = ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` describes each";
         assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
         let inner = spelling("leader:both").unwrap_err().to_string();
         assert!(inner.contains(&format!("there is no \"both\"; choose from {first}, ")), "{inner}");

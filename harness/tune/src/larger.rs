@@ -366,7 +366,7 @@ mod tests {
         let on_node = machine().node.ranks;
         assert_eq!(misfit(&machine(), &topology(&format!("2x{on_node}"))), None);
         let problem = misfit(&machine(), &topology("1x3")).unwrap();
-        assert!(problem.contains("ranks on each node, but here are 1x3"), "{problem}");
+        assert!(problem.contains("ranks on each node, but this job has 1x3"), "{problem}");
         let alone = MachineFile { network: None, ..machine() };
         let problem = misfit(&alone, &topology(&format!("1x{on_node}"))).unwrap();
         assert!(problem.contains("has no [network]"), "{problem}");

@@ -26,8 +26,8 @@ pub struct Workload {
     pub gradients: Vec<Gradient>,
     /// Positions in `gradients` in the order in which they become ready.
     pub ready_order: Vec<usize>,
-    /// True when nobody measured that order: the reverse of the definition is assumed, each
-    /// gradient taking a share of the backward pass in proportion to its elements.
+    /// True if the order was not measured: the reverse of the definition is assumed, with shares of the backward
+    /// pass in proportion to each gradient's elements.
     pub ready_assumed: bool,
 }
 
@@ -38,8 +38,8 @@ pub struct Gradient {
     pub name: String,
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
-    /// Share of the backward pass, 0 to 1, that is over when it becomes ready; infinity if it never
-    /// does, which no file can say.
+    /// Share of the backward pass, 0 to 1, after which it becomes ready; infinity if it never does, which files
+    /// cannot express.
     pub ready_fraction: f64,
 }
 
@@ -61,36 +61,36 @@ pub enum WorkloadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
     /// The timeline is not there, or is none.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
-    /// The timeline lacks what a workload needs.
+    /// The timeline lacks information that a workload needs.
     #[error("{}: {problem}", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// What is missing, and what to do.
+        /// The missing information, and what to do.
         #[source]
         problem: TimelineGap,
     },
-    /// A line is not what it should be.
+    /// A malformed line.
     #[error("{}:{line}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What was found and what was expected.
+        /// The value found, and the value expected.
         #[source]
         problem: TableError,
     },
 }
 
-/// What is wrong with a line of a list of gradients, or of their ready times.
+/// An error in a line of a list of gradients, or of their ready times.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TableError {
@@ -120,17 +120,17 @@ pub enum TableError {
         column: String,
         /// The field.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: &'static str,
     },
-    /// A number lies out of its range.
+    /// A number out of range.
     #[error("{column} is {found}, expected {expected}")]
     Value {
         /// Its column.
         column: &'static str,
         /// The number.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: String,
     },
     /// Another gradient has that index.
@@ -172,7 +172,7 @@ impl TableError {
     }
 }
 
-/// The nearest model, and which there are where one was looked for, on disk and embedded; empty if there are none.
+/// The nearest model, and the list of models, on disk and embedded; empty if there are none.
 fn models(path: &Path) -> String {
     let folders = path.parent().into_iter().chain([Path::new(FOLDER)]);
     let files = folders.flat_map(|folder| inputs::names(folder, "csv"));
@@ -194,7 +194,7 @@ impl Workload {
     /// assumed to become ready in reverse order. A `.json` file is a [timeline](from_timeline).
     ///
     /// # Errors
-    /// When a file is not there or not what it should be: where, and what was expected.
+    /// The file, and the problem.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         if path.extension().is_some_and(|extension| extension == "json") {
             let workload = from_timeline::read(path)?.workload;
@@ -251,7 +251,7 @@ impl Workload {
         format!("{:016x}", fnv1a(text.as_bytes()))
     }
 
-    /// What a control plane knows of the gradients.
+    /// The gradients as a control plane's tensors.
     pub fn tensors(&self, dtype: DataType, op: ReduceOp) -> Vec<Tensor> {
         let tensor = |gradient: &Gradient| Tensor::new(&gradient.name, dtype, op, &gradient.shape);
         self.gradients.iter().map(tensor).collect()
@@ -307,7 +307,7 @@ fn read_ready(path: &Path, gradients: &mut [Gradient]) -> Result<Vec<usize>, Wor
     }
 }
 
-/// A CSV file whose errors say where.
+/// A CSV file; errors have the line.
 struct Table {
     path: PathBuf,
     reader: csv::Reader<Cursor<Vec<u8>>>,
@@ -387,7 +387,7 @@ impl Row<'_> {
         self.malformed(TableError::Field { column, found, expected })
     }
 
-    /// `64x3x7x7`, or nothing for a scalar.
+    /// `64x3x7x7`, or empty for a scalar.
     fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
         let field = self.field(column);
         let dims = field.split('x').filter(|_| !field.is_empty());

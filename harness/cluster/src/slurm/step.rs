@@ -85,7 +85,10 @@ pub fn run(
         let what = if asked.is_some() { "stop" } else { "end after it broke" };
         let late = ending.find(|(since, most)| since.elapsed() > *most);
         if let (Some((_, most)), None) = (late, terminated) {
-            eprintln!("the step did not {what} within {:.1} s and is terminated", most.as_secs_f64());
+            eprintln!(
+                "the step did not {what} within {:.1} s and is terminated",
+                most.as_secs_f64()
+            );
             terminate(&child);
             terminated = Some(Instant::now());
         }

@@ -63,7 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
     let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {
-        eprintln!("kolo: there are more ranks than cores; the result measures how they share cores");
+        eprintln!(
+            "kolo: there are more ranks than cores; the result measures how they share cores"
+        );
     }
     if let Some(path) = arguments.out.as_ref().filter(|_| runner.leads()) {
         check_writable(path)?;
@@ -84,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let text = write::text(file, &measured);
     match &arguments.out {
         Some(path) => write_whole(path, text.as_bytes()).map_err(|error| {
-            // Nobody is to measure once more for want of a file.
+            // Prints the result if the file cannot be written, so that it is not lost.
             print!("{text}");
             RecordError::at_first(error)
         })?,

@@ -70,7 +70,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Right)
 }
 
-/// What is found of CUDA, or what was looked for.
+/// The CUDA libraries and GPUs found, or the names searched.
 fn gpus() -> Vec<String> {
     let mut lines = Vec::new();
     match devices::find() {

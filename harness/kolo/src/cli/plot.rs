@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let figures = Figures::draw(results, &folder)?;
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
-    // Where there is no figure at all, the reasons are what the user needs.
+    // Without any figure, the user needs the reasons.
     let verbose = arguments.verbose || figures.drawn.is_empty();
     eprint!("{}", if verbose { figures.reasons() } else { figures.in_short() });
     Ok(Exit::Right)
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bench_does_not_hold_is_one_line_and_every_reason_can_be_had() {
+    fn figures_that_are_not_drawn_are_one_line_and_verbose_has_the_reasons() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("b.csv");
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_drawn_in_part_says_what_it_lacks() {
+    fn a_figure_that_is_drawn_in_part_has_the_reason() {
         let figures = Figures {
             drawn: "figure surface.png\n".to_string(),
             names: vec!["surface"],
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_of_two_runs_are_said_with_those_that_are_drawn() {
+    fn cases_of_two_runs_are_reported_with_the_run_that_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
         let run = |name: &str, text: String| {
             let run = folder.path().join(name);

@@ -47,8 +47,7 @@ pub struct Arguments {
 const RUN: &str = "What to simulate";
 const OUTPUT: &str = "Output";
 
-/// Columns without which no step can be simulated; those added since are taken for not known where they are
-/// missing.
+/// Columns without which no step can be simulated; other columns that are missing count as unknown.
 const NEEDED: [&str; 12] = [
     "schema",
     "kind",

@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Right)
 }
 
-/// A site in words: its name and its file.
+/// A site as text: its name and its file.
 pub fn described(site: &Site) -> String {
     match &site.origin.path {
         Some(path) => format!("{} ({})", site.origin.name, inputs::described(path)),
@@ -131,8 +131,8 @@ fn list() -> Result<()> {
     Ok(())
 }
 
-/// Ranks on a node are as many as the job was asked for (`--ntasks-per-node`), or as the site says; GPUs are asked for
-/// where the job has some.
+/// Ranks per node are those that the job requested (`--ntasks-per-node`), or those of the site; GPUs are requested
+/// if the job has some.
 fn in_job(site: Site) -> Result<()> {
     let job = Job::this().map_err(usage)?;
     let job = job.ok_or_else(|| usage("not inside a Slurm job: SLURM_JOB_ID is not set"))?;
@@ -147,7 +147,7 @@ fn in_job(site: Site) -> Result<()> {
     Ok(())
 }
 
-/// Variables that are set already, by the user or a module, count.
+/// Variables that are already set, by the user or a module, take precedence.
 fn shell_env(site: &Site) {
     for (name, value) in site.variables() {
         println!("[ -n \"${{{name}+set}}\" ] || export {}", line(&[format!("{name}={value}")]));

@@ -52,9 +52,9 @@ pub fn size(text: &str) -> Result<usize, ParseError> {
 /// How sizes follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// Times so much.
+    /// A factor.
     Factor(usize),
-    /// Plus so many bytes.
+    /// A number of bytes.
     Bytes(usize),
 }
 

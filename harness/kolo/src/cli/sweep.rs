@@ -171,7 +171,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
             earlier.blocks.len()
         );
     }
-    // Whoever asked an earlier launch to stop has been heard.
+    // Removes the request of an earlier launch to stop.
     let _ = fs::remove_file(store.folder().join(STOP));
     let may_break = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
@@ -345,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_status_tells_right_wrong_and_inconclusive() {
+    fn the_exit_status_is_right_wrong_or_inconclusive() {
         let right = (Status::Ok, true);
         for (cases, expected) in [
             (vec![right, (Status::Unsupported, false)], Exit::Right),

@@ -73,7 +73,8 @@ fn flaws(flaws: Flaws) -> Vec<String> {
         sentences.push("the end of the file is missing, as when a job is killed".into());
     }
     if open > 0 {
-        sentences.push(format!("{open} span(s) never end; they are counted to the end of the file"));
+        sentences
+            .push(format!("{open} span(s) never end; they are counted to the end of the file"));
     }
     if unopened > 0 {
         sentences.push(format!("{unopened} end(s) without a beginning are ignored"));

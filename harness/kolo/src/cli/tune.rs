@@ -183,7 +183,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     let mut tuned = Vec::new();
     for grid in grids {
-        // What one does not take is the others'; measuring every setting afterwards is beside the budget.
+        // The remaining budget is that of the other topologies; measuring every setting afterwards is not part of
+        // it.
         let used: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
         let left = request.budget.saturating_sub(Duration::from_secs_f64(used));
         let share = left / (grids.len() - tuned.len()) as u32;
@@ -207,8 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
-/// Writes what was found, for people and for programs; returns what people are told. What there is to copy is
-/// that of the last topology.
+/// Writes the results as text and as data; returns the text. The lines to copy are those of the last topology.
 fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Result<String> {
     let (mut text, mut json) = (String::new(), Vec::new());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
@@ -218,7 +218,7 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
             asked.map(|(machine, up_to)| Larger::expect(grid, tuned, machine, *up_to)).transpose();
         let (larger, problem) = match expected {
             Ok(larger) => (larger.flatten(), None),
-            // What was measured is told all the same.
+            // The measurement is reported all the same.
             Err(why) => (None, Some(format!("\nNo prediction for larger sizes: {why}\n"))),
         };
         let (reference, larger) = (request.reference.as_str(), larger.as_ref());

@@ -98,7 +98,7 @@ pub struct Arguments {
 const RUN: &str = "What to compare";
 const MEASURING: &str = "Measuring";
 
-/// Of calibration and validation together: both take longer than a calibration alone.
+/// For calibration and validation together: both take longer than a calibration alone.
 const BUDGET_S: f64 = 90.0;
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {

@@ -15,7 +15,7 @@ use rayon::prelude::*;
 use super::{Exit, sizes, usage};
 use results::names;
 
-/// Up to so many ranks the pipelined form, in three segments, is proved as well.
+/// The most ranks for which the pipelined form, in three segments, is proved, too.
 const PIPELINED_RANKS: usize = 16;
 
 /// Default number of worlds in which control planes are simulated.
@@ -107,7 +107,7 @@ fn simulate_worlds(first: u64, worlds: u64) -> Exit {
 fn prove(arguments: &Arguments) -> Result<Exit> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
-        // Who chooses has no schedule but those of the others.
+        // Algorithms that choose have no schedules of their own.
         let all = || ALL.iter().filter(|entry| !entry.chooses());
         names.extend(all().map(|entry| entry.name.to_string()));
         let plain = all().filter(|inner| !inner.takes_inner());

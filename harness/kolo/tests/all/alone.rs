@@ -115,7 +115,7 @@ fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
 
 /// The smallest sweep of an embedded workload, with a list of the files that it read.
 #[test]
-fn provenance_says_which_files_were_embedded() {
+fn provenance_lists_embedded_files() {
     const CONFIG: &str = "workload = \"alexnet\"\n[step]\nbackward_ms = 0.1\n[sweep]\ntopology = [\"1x2\"]\n\
                           control_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n[measure]\nwarmup_steps = 0\n\
                           steps_per_block = 1\nblocks_min = 1\nblocks_max = 1\n";

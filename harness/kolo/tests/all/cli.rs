@@ -100,7 +100,7 @@ fn an_unsupported_case_is_a_row_and_the_rest_goes_on() {
 }
 
 #[test]
-fn mistakes_end_with_status_2_and_say_what_to_do() {
+fn invalid_command_lines_end_with_status_2_and_advice() {
     Sweep::new(&[("\"ring\"", "\"rign\"")])
         .run(&[])
         .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean");
@@ -310,7 +310,7 @@ fn bench_writes_rows_that_can_be_drawn() {
 }
 
 #[test]
-fn verify_and_info_say_what_there_is() {
+fn verify_and_info_list_algorithms_and_control_planes() {
     let ended = Ended::of(&mut kolo(&["verify", "--ranks", "1..12"]));
     assert_eq!(ended.status, Some(0));
     let proved = ALL.iter().filter(|entry| !entry.chooses());

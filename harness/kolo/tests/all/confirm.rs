@@ -218,7 +218,7 @@ fn the_script_measures_every_setting_in_every_block() {
 }
 
 #[test]
-fn a_block_that_fails_has_no_row_and_says_why() {
+fn a_block_that_fails_has_a_reason_and_no_row() {
     if !has_python() {
         return;
     }
@@ -255,7 +255,7 @@ fn a_block_that_fails_has_no_row_and_says_why() {
 }
 
 #[test]
-fn the_script_says_what_is_missing() {
+fn the_script_reports_missing_modules() {
     if !has_python() {
         return;
     }

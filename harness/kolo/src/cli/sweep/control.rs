@@ -1,4 +1,4 @@
-//! `kolo sweep` where the configuration is about control planes alone.
+//! `kolo sweep` of control planes.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};

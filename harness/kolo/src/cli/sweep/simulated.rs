@@ -1,4 +1,4 @@
-//! `kolo sweep` where the configuration is simulated.
+//! `kolo sweep` of a simulated configuration.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};

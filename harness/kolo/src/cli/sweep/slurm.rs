@@ -100,7 +100,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         kind => return Err(not_for(&file, kind, "kolo sweep")),
     }
-    // From here on signals are heard; what follows may have to wait for Slurm.
+    // Signals are handled from here on; the following calls may wait for Slurm.
     let in_job = env::var_os("SLURM_JOB_ID").is_some() && !arguments.dry_run;
     let stop = if in_job { Stop::listen()? } else { Stop::default() };
     let site = Site::choose(arguments.slurm.site.as_deref())?;
@@ -145,7 +145,7 @@ fn ranks_per_node(plan: &Plan) -> usize {
     sizes.max().unwrap_or(1)
 }
 
-/// What is to run where.
+/// The sweep, and its place.
 struct Sweep<'a> {
     arguments: &'a Arguments,
     site: &'a Site,
@@ -158,7 +158,7 @@ impl Sweep<'_> {
         stem.to_string_lossy().into_owned()
     }
 
-    /// Ranks on each node: the most that any topology has; nodes: the most, or what is asked for.
+    /// Ranks on each node: the most of any topology; nodes: the most, or those requested.
     fn shape(&self) -> Shape {
         let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
         let most = worlds.map(|world| world.nodes()).max().unwrap_or(1);
@@ -233,13 +233,13 @@ impl Sweep<'_> {
         sbatch(self.site, &submission)
     }
 
-    /// What every rank runs.
+    /// The command of every rank.
     fn program(&self, folder: &Path, until: Option<String>) -> Result<Vec<String>> {
         let mut words = vec![env::current_exe()?.display().to_string(), "sweep".into()];
         words.push(self.arguments.config.display().to_string());
         words.extend(["--out".into(), folder.display().to_string()]);
         words.push("--go-on".into());
-        // Where nothing of the configuration runs in several processes, all of it does over MPI.
+        // If no case runs in several processes, all run over MPI.
         let in_processes = |planned: &Planned| has_processes(planned.case.transport);
         if !self.plan.cases.iter().any(in_processes) {
             words.extend(
@@ -334,9 +334,7 @@ impl Sweep<'_> {
             ))
         })?;
         for variable in &submitted.ignored {
-            eprintln!(
-                "{variable} is ignored: the site file describes the job"
-            );
+            eprintln!("{variable} is ignored: the site file describes the job");
         }
         let id = &submitted.id;
         println!(
@@ -353,7 +351,7 @@ impl Sweep<'_> {
         Shape { nodes: job.nodes.len(), ..self.shape() }
     }
 
-    /// What runs in the job, and where.
+    /// The program in the job, and its folder.
     fn program_in(&self, job: &Job) -> Result<(PathBuf, Vec<String>)> {
         let folder = self.folder(&job.id);
         let until = job.end.as_ref().map(|end| {

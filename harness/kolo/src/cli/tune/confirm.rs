@@ -9,7 +9,7 @@ use super::super::{Exit, usage};
 use tune::confirm::{Finding, read, verdict};
 use tune::report::RECOMMENDED;
 
-/// What is read of tune.json.
+/// The parts of tune.json that are read.
 #[derive(Deserialize)]
 struct Promised {
     compared: Vec<Compared>,

@@ -1,4 +1,4 @@
-//! `kolo tune` of a configuration with surfaces whose truth is known.
+//! `kolo tune` of a configuration with surfaces whose best setting is known.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What is to be tuned, from the command line and a file.
+//! The tuning job, from the command line and a file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,14 +23,14 @@ use workloads::framework::Framework;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, from_timeline};
 
-/// Steps of a block: one to warm up, and those that count.
+/// Steps of a block: one for warm-up, and the measured ones.
 const WARMUP_STEPS: usize = 1;
 const STEPS: usize = 4;
 
-/// How long to measure, unless told otherwise.
+/// Default time to measure.
 const BUDGET: Duration = Duration::from_secs(300);
 
-/// The simulator goes up to so many times the ranks at hand, unless told otherwise.
+/// Default of the largest simulated number of ranks, as a multiple of the job's.
 const TIMES_AS_MANY: usize = 8;
 
 /// The same as a file.
@@ -90,7 +90,7 @@ pub struct Request {
     pub budget: Duration,
     /// The name of the first default.
     pub reference: String,
-    /// Where more ranks are simulated, and how many.
+    /// The machine file for more ranks, and the largest number of ranks.
     pub machine: Option<(MachineFile, usize)>,
 }
 
@@ -186,7 +186,7 @@ fn workload(
     let name = arguments.workload.clone().or(named).ok_or_else(|| {
         usage("no workload; name a model with --workload resnet50, or a configuration")
     })?;
-    // A file that the command line names lies where the user is.
+    // A file on the command line is relative to the working folder.
     let path = match &arguments.workload {
         Some(file) if Path::new(file).is_file() => PathBuf::from(file),
         _ => workload_path(&name, beside),

@@ -72,7 +72,7 @@ fn find<'a>(rows: &'a [Row], plane: &str, differs: &[(&str, &str)]) -> &'a Row {
 }
 
 #[test]
-fn rows_say_what_planes_do() {
+fn rows_have_the_work_of_control_planes() {
     let sweep = sweep(&[]);
     let ended = sweep.run(&[]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
@@ -162,7 +162,7 @@ fn a_dry_run_prints_every_case_and_writes_nothing() {
 }
 
 #[test]
-fn mistakes_end_with_status_2_and_say_what_to_do() {
+fn invalid_command_lines_end_with_status_2_and_advice() {
     for (from, to, expected) in [
         ("\"ddp\"", "\"dpd\"", "control.plane is \"dpd\", expected one of coordinator, tree"),
         ("tiny.csv", "resnet5", "test.toml: workloads/resnet5.csv: No such file"),

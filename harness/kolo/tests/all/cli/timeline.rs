@@ -49,7 +49,7 @@ fn a_sweep_writes_no_timeline_unasked() {
 
 /// A file in Horovod's format whose job was killed.
 #[test]
-fn what_a_file_does_not_tell_is_said() {
+fn missing_information_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("horovod.json");
     fs::write(

@@ -97,7 +97,7 @@ fn groups_and_compression_are_tried_where_asked() {
 }
 
 #[test]
-fn a_file_says_the_same() {
+fn a_file_sets_the_same_as_options() {
     let sandbox = Sweep::new(&[]);
     let text = "workload = \"tiny.csv\"\nstep = { backward_ms = 2 }\n[tune]\nbudget = \"1ms\"\n";
     fs::write(sandbox.path("tune.toml"), text).unwrap();
@@ -109,11 +109,12 @@ fn a_file_says_the_same() {
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_measured() {
+fn mistakes_are_reported_before_anything_is_measured() {
     let sandbox = Sweep::new(&[]);
     let with = |more: &[&str]| tune(&sandbox, &[&TINY[..], more].concat());
     tune(&sandbox, &[]).says(2, "kolo: no workload; name a model with --workload resnet50");
-    tune(&sandbox, &TINY[..2]).says(2, "kolo: the length of the backward pass is missing; give it with --backward-ms");
+    tune(&sandbox, &TINY[..2])
+        .says(2, "kolo: the length of the backward pass is missing; give it with --backward-ms");
     with(&["--budget", "10ms"]).says(2, "\"10ms\" is not a time; write 90s, 10m or 1h");
     with(&["--budget", "0.1s"]).says(2, "kolo: a budget of 0 s is too short: ");
     with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"])
@@ -132,7 +133,7 @@ fn mistakes_are_told_before_anything_is_measured() {
 }
 
 #[test]
-fn what_a_script_has_measured_is_held_against_the_promise() {
+fn output_of_the_script_is_compared_with_the_promise() {
     let sandbox = Sweep::new(&[]);
     let confirm = || tune(&sandbox, &["--confirm", "confirm.csv"]);
     confirm().says(2, "kolo: confirm.csv: ");

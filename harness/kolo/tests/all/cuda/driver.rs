@@ -89,7 +89,7 @@ fn a_driver_that_does_wrong_is_found_out() {
 }
 
 #[test]
-fn what_is_wrong_with_driver_or_gpu_is_said() {
+fn errors_of_driver_and_gpu_are_reported() {
     let Some(folder) = folder() else { return };
     for (posing, expected, words) in [
         ("none", 2, "finds no GPU; check nvidia-smi, or use another transport"),
@@ -173,7 +173,7 @@ fn a_library_that_is_no_driver_is_refused() {
 
 /// Where there is no driver at all, as here.
 #[test]
-fn without_a_driver_users_are_told_what_was_looked_for() {
+fn without_a_driver_the_searched_names_are_reported() {
     if gpu::cuda::library::DRIVER.open().is_ok() {
         return not_tested("messages without a CUDA driver", "this machine has one");
     }
@@ -191,7 +191,7 @@ fn without_a_driver_users_are_told_what_was_looked_for() {
 }
 
 #[test]
-fn what_is_emulated_says_so_and_has_no_times() {
+fn emulated_results_are_marked_and_have_no_times() {
     let folder = tempfile::tempdir().unwrap();
     let rows = folder.path().join("rows.csv");
     let output = Command::new(env!("CARGO_BIN_EXE_kolo"))
@@ -203,10 +203,7 @@ fn what_is_emulated_says_so_and_has_no_times() {
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("# emulated: no GPU is used, and nothing is timed"),
-        "{said}"
-    );
+    assert!(said.contains("# emulated: no GPU is used, and nothing is timed"), "{said}");
     assert!(said.contains("N/A"), "{said}");
     let mut reader = csv::Reader::from_path(&rows).unwrap();
     let all: Vec<CollectiveRow> =

@@ -95,7 +95,7 @@ fn a_copy_that_loses_a_byte_is_a_wrong_row() {
 }
 
 #[test]
-fn cases_that_gpus_cannot_carry_out_say_why() {
+fn cases_that_gpus_do_not_support_have_a_reason() {
     let big = [("3,d,1,1", "3,d,1,1\n4,e,300000000,300000000")];
     let with_threads = [("[\"cuda\"]", "[\"cuda\", \"threads\"]")];
     let Some((status, said, rows)) = sweep("none", &with_threads, &[]) else { return };

@@ -33,7 +33,7 @@ fn doubtful_gpus_are_refused_by_all_ranks_with_the_reasons() {
 }
 
 #[test]
-fn whoever_insists_gets_results_that_say_so() {
+fn forced_results_are_marked() {
     let Some(world) = World::new() else { return };
     let world = world.with("POSING", "unlike,apart");
     let out = world.folder("rows.csv");
@@ -52,7 +52,7 @@ fn whoever_insists_gets_results_that_say_so() {
 }
 
 #[test]
-fn gpus_that_nobody_takes_do_not_count() {
+fn unused_gpus_are_ignored() {
     let Some(world) = World::new() else { return };
     let ended = world.with("POSING", "unlike,apart").alone(&SMALL);
     assert_eq!(ended.status, Some(0), "{ended:?}");

@@ -117,7 +117,7 @@ fn cases_over_nccl_and_on_this_machines_gpus_go_together() {
 }
 
 #[test]
-fn what_does_not_fit_on_a_gpu_is_unsupported_with_the_figures() {
+fn cases_too_large_for_a_gpu_are_unsupported_with_the_sizes() {
     let Some(world) = world() else { return };
     fs::write(world.folder("large.csv"), LIST.replace("3,d,1,1", "3,d,300000000,300000000"))
         .unwrap();
@@ -149,7 +149,7 @@ fn settings_are_tuned_over_nccl() {
 }
 
 #[test]
-fn what_nccl_does_wrong_in_training_is_found_out() {
+fn wrong_results_of_nccl_in_training_are_detected() {
     let Some(world) = world() else { return };
     let one = CONFIG.replace(", \"2x1\"", "").replace("0.001, ", "");
     let world = world.with("POSING_NCCL", "lost=1");
@@ -189,7 +189,7 @@ fn doubtful_gpus_are_refused_unless_the_user_insists() {
 }
 
 #[test]
-fn without_gpus_or_nccl_the_reason_is_said_once() {
+fn without_gpus_or_nccl_the_reason_is_printed_once() {
     for (variable, value, expected) in [
         ("POSING_GPUS", "1", "), but NCCL 2.27.6 needs one for each: start fewer there"),
         ("POSING_NCCL", "old", " is needed; name another with KOLO_NCCL_LIB"),

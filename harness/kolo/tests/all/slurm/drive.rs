@@ -41,7 +41,7 @@ fn the_statuses_of_a_sweep_that_is_over_are_passed_on() {
 }
 
 #[test]
-fn a_step_that_breaks_is_started_anew_as_long_as_each_brings_something() {
+fn a_step_that_fails_is_restarted_as_long_as_steps_produce_results() {
     // Status 1 without a noted end is srun's own; 4 asks for another step.
     let step = "add 1; case $n in 1) kill -9 $$ ;; 2) exit 137 ;; 3) launched null; exit 1 ;; \
                 4) exit 4 ;; 5) exit 139 ;; esac; launched '\"now\"'; exit 0";
@@ -54,7 +54,7 @@ fn a_step_that_breaks_is_started_anew_as_long_as_each_brings_something() {
 }
 
 #[test]
-fn steps_that_bring_nothing_come_to_an_end() {
+fn steps_without_results_are_not_restarted_for_ever() {
     for (step, steps) in [
         ("exit 137", 3),
         ("launched null; exit 1", 3),
@@ -72,7 +72,7 @@ fn steps_that_bring_nothing_come_to_an_end() {
 }
 
 #[test]
-fn a_job_too_short_for_what_is_left_is_requeued_only_if_it_brought_something() {
+fn a_job_too_short_for_the_remaining_cases_is_requeued_only_after_progress() {
     let end = (Utc::now().timestamp() + 3600).to_string();
     let fakes = Fakes::new("[ $n = 1 ] && add 5; exit 4").in_job("n[1-2]");
     let fakes = fakes.set("SLURM_JOB_END_TIME", &end);
@@ -107,7 +107,7 @@ fn without_nodes_there_is_no_step() {
 }
 
 #[test]
-fn the_end_of_the_job_is_told_to_the_sweep_with_a_margin() {
+fn the_sweep_receives_the_end_of_the_job_minus_a_margin() {
     let now = Utc::now().timestamp();
     for (end, margin) in [(now + 7200, 180), (now + 600, 60)] {
         let fakes = Fakes::new("exit 0").in_job("n[1-2]");
@@ -121,7 +121,7 @@ fn the_end_of_the_job_is_told_to_the_sweep_with_a_margin() {
 }
 
 #[test]
-fn a_controller_that_is_busy_is_asked_again() {
+fn queries_to_a_busy_controller_are_repeated() {
     let fakes = Fakes::new("exit 0").in_job("n[1-2]");
     fakes.script(
         "squeue",
@@ -181,8 +181,7 @@ fn requeues_are_capped_and_only_done_where_they_are_allowed() {
     ended.says(4, &format!("submit with --out {} to continue", fakes.path("out").display()));
     assert_eq!(requeues(&fakes), 0);
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("REQUEUE", "0");
-    signalled(&fakes, Signal::SIGUSR1, "60")
-        .says(4, "requeueing is disabled (Requeue=0)");
+    signalled(&fakes, Signal::SIGUSR1, "60").says(4, "requeueing is disabled (Requeue=0)");
     assert_eq!(requeues(&fakes), 0);
     let fakes = Fakes::new(STOPS).in_job("n[1-2]");
     fakes.script("scontrol", "echo 'Requested operation is presently disabled' >&2; exit 1");

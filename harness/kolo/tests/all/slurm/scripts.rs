@@ -118,7 +118,7 @@ fn the_batch_script_loads_the_modules_of_the_site() {
 }
 
 #[test]
-fn the_batch_script_says_what_is_missing() {
+fn the_batch_script_reports_missing_files() {
     let fakes = Fakes::new("exit 0");
     repository(&fakes);
     run_script(&fakes, &[]).says(2, "this is a batch script; submit it: sbatch slurm/sweep.sh");

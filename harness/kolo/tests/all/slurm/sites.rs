@@ -78,7 +78,7 @@ fn a_check_prints_what_fits_and_what_does_not() {
 }
 
 #[test]
-fn without_slurm_a_check_says_so() {
+fn a_check_without_slurm_is_reported() {
     let fakes = Fakes::new("exit 0");
     fs::create_dir(fakes.path("empty")).unwrap();
     let path = fakes.path("empty").display().to_string();
