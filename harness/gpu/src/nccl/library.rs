@@ -1,7 +1,7 @@
 //! NCCL's functions, found while the program runs.
 //!
-//! An own loader: `cudarc` knows NCCL, too, but looks for it under names that it does not have, and panics
-//! where it is missing.
+//! This project has its own loader: `cudarc` supports NCCL, too, but searches for other names, and panics where it
+//! is missing.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -13,13 +13,13 @@ use super::NcclError;
 use crate::cuda::library::{Found, NCCL};
 use transports::kernel::ElementOp;
 
-/// The oldest NCCL with everything that is called, as NCCL counts: 2.18 has `ncclCommSplit`.
+/// The oldest NCCL with all functions used, in NCCL's numbering: 2.18 has `ncclCommSplit`.
 pub const LEAST_VERSION: i32 = 21_800;
 
-/// The oldest NCCL that can be told to let several ranks share a GPU: 2.30.
+/// The oldest NCCL that can let several ranks share a GPU: 2.30.
 pub const SHARES_GPUS_FROM: i32 = 23_000;
 
-/// NCCL's communicator; nobody but NCCL looks into it.
+/// NCCL's communicator, an opaque pointer.
 pub type Handle = *mut c_void;
 
 /// CUDA's handle of a stream.

@@ -1,5 +1,5 @@
-//! Sweeps under Slurm, on a virtual cluster: real daemons, real MPI between nodes with their own
-//! addresses, and what goes wrong on real clusters.
+//! Sweeps under Slurm on a virtual cluster: real daemons, real MPI between nodes with their own addresses, and the
+//! failures of real clusters.
 //!
 //! Whatever breaks, and whenever: submitting again ends with every case exactly once and every row whole.
 //! Needs Slurm, Open MPI and the rights to make network namespaces; runs where `KOLO_CLUSTER_TESTS` is
@@ -25,7 +25,7 @@ type Outcome = Result<(), Failure>;
 
 type Scenario = fn(&Cluster) -> Outcome;
 
-/// A name and what happens.
+/// A name and its function.
 const SCENARIOS: [(&str, Scenario); 14] = [
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
     ("another command on all ranks", other_command),
@@ -75,7 +75,7 @@ fn main() {
     println!("all is well after {:.0} s", start.elapsed().as_secs_f64());
 }
 
-/// What a sweep of faults brings when all is well: 4 cases of 3 blocks of 6 steps.
+/// The complete result of a sweep of faults: 4 cases of 3 blocks of 6 steps.
 fn is_complete(folder: &Path) -> Outcome {
     Results::read(folder)?.complete(4, 3 * 6)
 }
@@ -93,7 +93,7 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
         cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
     }
     let provenance = std::fs::read_to_string(job.folder.join("provenance.json"))?;
-    // The virtual cluster has no accounting, which is said.
+    // The virtual cluster has no accounting, which is reported.
     let parts = ["\"host\": \"n1\"", "\"host\": \"n4\"", "Open MPI", "emulated", "sacct"];
     for part in parts {
         cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;

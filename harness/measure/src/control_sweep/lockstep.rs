@@ -1,4 +1,4 @@
-//! A world of any size in one thread: what planes cost by themselves. Nothing travels, and nobody waits.
+//! A world of any size in one thread: the cost of the planes alone, without messages or waits.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use simulator::network::Reports;
 /// Drives a case.
 ///
 /// # Errors
-/// When a plane refuses to go on.
+/// When a plane reports an error.
 pub fn run(job: &Job) -> Result<Measured, DriveError> {
     let start = Instant::now();
     let planes = (0..job.case.ranks).map(|rank| job.plane(rank)).collect();

@@ -1,4 +1,4 @@
-//! A simulated sweep, and what goes with it, as a user runs it.
+//! A simulated sweep and its outputs, as a user runs it.
 
 use std::fs;
 
@@ -110,7 +110,7 @@ fn a_simulated_sweep_writes_marked_rows_and_a_comparison() {
         }
         assert_eq!(row["driven"], "classes");
     }
-    // What there is no schedule for says so.
+    // Unsupported schedules have a reason.
     let refused: Vec<_> = rows.iter().filter(|row| row["status"] == "unsupported").collect();
     assert_eq!(refused.len(), 11);
     assert!(refused[0]["reason"].starts_with("one-shot supports at most 64 ranks"));

@@ -1,4 +1,4 @@
-//! Timelines of a sweep, and what is said of them.
+//! Timelines of a sweep, and their analysis.
 
 use std::fs;
 

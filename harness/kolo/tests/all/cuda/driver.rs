@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::coverage::not_tested;
 use crate::nccl::processor::compiled;
 
-/// The folder of the library; none where there is no compiler.
+/// The folder of the library; none without a compiler.
 pub fn folder() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/cuda/driver.cpp");
     static ONCE: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
@@ -15,7 +15,7 @@ pub fn folder() -> Option<PathBuf> {
     ONCE.get_or_init(compile).clone()
 }
 
-/// Runs kolo, with something wrong, or nothing.
+/// Runs kolo with an injected fault, or none.
 pub fn kolo(folder: &Path, posing: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
     command.args(arguments).env("LD_LIBRARY_PATH", folder).env("POSING", posing);
@@ -171,7 +171,7 @@ fn a_library_that_is_no_driver_is_refused() {
     );
 }
 
-/// Where there is no driver at all, as here.
+/// Without a driver, as here.
 #[test]
 fn without_a_driver_the_searched_names_are_reported() {
     if gpu::cuda::library::DRIVER.open().is_ok() {
@@ -217,7 +217,7 @@ fn emulated_results_are_marked_and_have_no_times() {
     }
 }
 
-/// The suite has nothing to say without a GPU, and says so.
+/// Without a GPU the suite reports that nothing was run.
 #[cfg(unix)]
 #[test]
 fn the_suite_ends_with_a_clear_word_without_a_gpu() {

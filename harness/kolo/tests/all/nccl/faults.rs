@@ -1,11 +1,11 @@
-//! What goes wrong is found out, ends all ranks, and is told with the rank.
+//! Faults are detected, end all ranks, and are reported with the rank.
 
 use crate::coverage::{all_worlds, not_tested};
 use crate::nccl::world::{Ended, World};
 
 const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "4", "-w", "1"];
 
-/// So many ranks with something wrong.
+/// Runs ranks with an injected fault.
 fn posing(wrong: &str, ranks: usize, more: &[&str]) -> Option<Vec<Ended>> {
     let world = World::new()?.with("POSING_NCCL", wrong);
     Some(world.bench(ranks, &[&SMALL[..], more].concat()))
@@ -93,7 +93,7 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
     }
 }
 
-/// As where NCCL is told to block: nobody can call the rank back, and the others name it.
+/// As with blocking calls of NCCL: the rank cannot be interrupted, and the others name it.
 #[test]
 fn a_call_that_does_not_return_ends_the_process() {
     // It takes three timeouts.

@@ -31,7 +31,7 @@ blocks_max = 2
 timeout_seconds = 5
 "#;
 
-/// kolo as so many processes.
+/// kolo as several processes.
 fn mpirun(ranks: usize) -> Command {
     let names = ["mpirun.openmpi", "mpirun"];
     let is_there = |name: &&&str| {
@@ -45,7 +45,7 @@ fn mpirun(ranks: usize) -> Command {
     command
 }
 
-/// A sweep by so many processes.
+/// A sweep by several processes.
 fn sweep(world: &World, ranks: usize, config: &str) -> Ended {
     // Two processes of this machine are not two nodes, nor have they a core each everywhere.
     sweep_with(world, ranks, config, &["--force"])
@@ -67,7 +67,7 @@ fn rows(folder: &Path) -> Vec<StepRow> {
     })
 }
 
-/// A world where there is a compiler; the launcher's options are Open MPI's.
+/// A world, if there is a compiler; the launcher's options are Open MPI's.
 fn world() -> Option<World> {
     library().starts_with("Open MPI").then(World::new)?.map(|world| world.with("POSING", "clock"))
 }
@@ -200,7 +200,7 @@ fn without_gpus_or_nccl_the_reason_is_printed_once() {
         assert_eq!(ended.status, Some(2), "{ended:?}");
         assert_eq!(ended.complained.matches(expected).count(), 1, "{ended:?}");
     }
-    // Other cases go on.
+    // Other cases continue.
     let Some(world) = world() else { return };
     let both = CONFIG
         .replace("[\"nccl\"]", "[\"nccl\", \"mpi\"]")

@@ -1,4 +1,4 @@
-//! What the batch script does within a job.
+//! The work of the batch script within a job.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ fn the_statuses_of_a_sweep_that_is_over_are_passed_on() {
 
 #[test]
 fn a_step_that_fails_is_restarted_as_long_as_steps_produce_results() {
-    // Status 1 without a noted end is srun's own; 4 asks for another step.
+    // Status 1 without a recorded end is srun's own; 4 requests another step.
     let step = "add 1; case $n in 1) kill -9 $$ ;; 2) exit 137 ;; 3) launched null; exit 1 ;; \
                 4) exit 4 ;; 5) exit 139 ;; esac; launched '\"now\"'; exit 0";
     let fakes = Fakes::new(step).in_job("n[1-2]");

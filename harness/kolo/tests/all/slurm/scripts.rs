@@ -58,7 +58,7 @@ fn the_batch_script_has_defaults() {
     repository(&fakes);
     run_script(&fakes, &[]).says(0, "the sweep has ended (status 0): results/slurm-12-quick");
     assert!(fakes.path("results/slurm-12-quick/rows.csv").exists());
-    // Where scontrol says nothing, the folder of submission is as good.
+    // Without an answer of scontrol, the folder of submission is used.
     let repo = fakes.path("repo").display().to_string();
     let fakes = fakes.set("SLURM_SUBMIT_DIR", &repo);
     fakes.script("scontrol", "exit 1");
@@ -131,7 +131,7 @@ fn the_batch_script_reports_missing_files() {
     run_script(&fakes, &[]).says(2, "the repository is not found from .; submit from within it");
 }
 
-/// The shell reads the few keys that it needs before there is a program; both readers agree.
+/// The shell reads the few keys that it needs before the program is built; both readers agree.
 #[test]
 fn the_shell_reads_site_files_as_the_program_does() {
     let odd = "mpi='mpich'\nmodules=[\"a\",\n\"b/1.2\" # \"c\"\n]\nsbatch = [\"--x\"]\n";

@@ -20,7 +20,7 @@ fn every_site_file_is_understood() {
     }
 }
 
-/// The page of all keys says what the defaults are, and names every key.
+/// The page of all keys has the defaults, and names every key.
 #[test]
 fn the_generic_site_is_the_defaults_and_explains_every_key() {
     let path = root().join("configs/sites/generic.toml");
