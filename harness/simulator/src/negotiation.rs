@@ -82,7 +82,7 @@ impl Negotiation {
         };
         let one = plane(0, 1)?;
         let pattern = one.is_paced().then(|| Pattern::of(&one.name()));
-        // Static buckets need nobody else to know what is next.
+        // Static buckets need no other rank to determine the next message.
         let driven = if pattern.is_none() { 1 } else { driven };
         let planes: Result<Vec<Box<dyn ControlPlane>>, UnknownName> =
             (0..driven).map(|rank| plane(rank, driven)).collect();

@@ -118,7 +118,7 @@ impl Policy {
         (self.fusion_threshold_mib * MIB).round() as usize
     }
 
-    /// Length of segments, as wished.
+    /// Length of segments, as configured.
     pub fn segment_bytes(&self) -> f64 {
         self.segment_kib * 1024.0
     }

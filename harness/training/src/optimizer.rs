@@ -68,7 +68,7 @@ impl<'a> Optimizer<'a> {
         aggregation + compression - before.aggregation - before.compression
     }
 
-    /// Takes results: casts them back, and divides them by the number of passes if so wished.
+    /// Processes results: casts them back, and optionally divides them by the number of passes.
     pub fn give_back(&mut self, results: &[TensorId], gradients: &mut Gradients) {
         let (dtype, wire) = (self.dtype, self.wire);
         for &result in results {

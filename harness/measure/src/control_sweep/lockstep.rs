@@ -16,7 +16,7 @@ use simulator::network::Reports;
 pub fn run(job: &Job) -> Result<Measured, DriveError> {
     let start = Instant::now();
     let planes = (0..job.case.ranks).map(|rank| job.plane(rank)).collect();
-    // A thread that waits for nobody: its time is the processor's, but for interruptions.
+    // The thread never waits: its time is CPU time, except for interruptions.
     let mut world = Lockstep::new(planes).with_clock(move || start.elapsed());
     let (mut steps, mut check) = (Vec::new(), Check::default());
     let mut counting = None;

@@ -128,7 +128,7 @@ fn mistakes_are_reported_before_anything_is_measured() {
          --cycle-time-ms excludes",
     );
     with(&["--up-to", "8"]).says(2, "--machine <NAME|FILE>");
-    with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
+    with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 need at least");
     assert!(!sandbox.path("results").exists());
 }
 
