@@ -67,7 +67,7 @@ fn benches(library: &str) -> usize {
         (
             "--transport mpi --ranks 3",
             false,
-            ["3x1 takes 3 processes", "the job has 2", "start more"],
+            ["3x1 needs 3 processes", "the job has 2", "start more"],
         ),
         ("--ranks 2", false, ["started as 2 processes", "--transport mpi", ""]),
     ] {
