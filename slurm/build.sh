@@ -61,7 +61,7 @@ if [ "$(site_value "$file" launcher srun)" = srun ]; then
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then
-    echo "build.sh: for site $site ($file) there is missing:" >&2
+    echo "build.sh: missing for site $site ($file):" >&2
     printf '  %s\n' "${missing[@]}" >&2
     exit 2
 fi
