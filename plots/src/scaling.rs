@@ -199,7 +199,7 @@ mod tests {
                        (hierarchical): 60 % of the throughput per rank.";
         let plain = words.replace('\n', " ");
         assert!(plain.contains(finding), "{plain}");
-        assert!(plain.contains("no step is shorter") && plain.contains("emulated"), "{plain}");
+        assert!(plain.contains("the lower bound") && plain.contains("emulated"), "{plain}");
     }
 
     #[test]
