@@ -16,8 +16,8 @@ pub struct Launched {
 /// Launcher and MPI library count different numbers of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{by} says that {tasks} processes were started, and MPI sees {ranks}: launcher and MPI library do not speak the \
-     same protocol; with Open MPI try srun --mpi=pmix, with MPICH srun --mpi=pmi2, or the library's own mpirun"
+    "{by} reports {tasks} processes, but MPI has {ranks}: launcher and MPI library use different \
+     protocols; with Open MPI try srun --mpi=pmix, with MPICH srun --mpi=pmi2, or the library's own mpirun"
 )]
 pub struct Contradiction {
     /// The launcher's variable.
@@ -97,6 +97,9 @@ mod tests {
         assert_eq!((launched.rank, launched.tasks), (2, 8));
         assert_eq!(launched.contradicts(8), None);
         let contradiction = launched.contradicts(1).unwrap().to_string();
-        assert!(contradiction.starts_with("OMPI_COMM_WORLD_SIZE says that 8"), "{contradiction}");
+        assert!(
+            contradiction.starts_with("OMPI_COMM_WORLD_SIZE reports 8 processes"),
+            "{contradiction}"
+        );
     }
 }

@@ -137,18 +137,12 @@ mod tests {
         let find = |name| DataPlane::scheduled(name, "threads", &world);
         assert!(find("ring").unwrap().choices().is_some());
         let Err(why) = find(MPI_ALLREDUCE) else { panic!("threads have no library") };
-        assert!(
-            why.to_string().contains("transport threads does not have; take transport mpi"),
-            "{why}"
-        );
+        assert!(why.to_string().contains("needs transport mpi; with transport threads"), "{why}");
         let Err(why) = find("nccl-allreduce") else { panic!("threads have no NCCL") };
-        assert!(
-            why.to_string().contains("transport threads does not have; take transport nccl"),
-            "{why}"
-        );
+        assert!(why.to_string().contains("needs transport nccl; with transport threads"), "{why}");
         assert_eq!(spelling(MPI_ALLREDUCE).unwrap(), MPI_ALLREDUCE);
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
-            assert!(spelling(name).unwrap_err().to_string().contains("write mpi-allreduce alone"));
+            assert!(spelling(name).unwrap_err().to_string().contains("write only mpi-allreduce"));
         }
         assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");

@@ -1,7 +1,7 @@
 //! Ranks are threads of one process. A receiver reads directly from the sender's buffer; for a put, the sender
 //! writes directly into the receiver's.
 //!
-//! Each ordered pair of ranks has a [`Channel`], which is the only synchronisation unless a rank fails. A wait
+//! Each ordered pair of ranks has a `Channel`, which is the only synchronisation unless a rank fails. A wait
 //! spins briefly, then yields. If there are more ranks than cores, it then parks and is woken; otherwise it never
 //! parks, and sending is cheaper without wake-ups. A rank that gives up notifies the others, and no rank frees
 //! memory that another may still access.

@@ -109,6 +109,6 @@ mod tests {
         let Err(why) = find("grouped-scattered") else { panic!("it is packed") };
         assert!(why.to_string().contains("which transport nccl does not support yet"), "{why}");
         let Err(why) = find("mpi-allreduce") else { panic!("it is MPI's") };
-        assert!(why.to_string().contains("take transport mpi"), "{why}");
+        assert!(why.to_string().contains("needs transport mpi"), "{why}");
     }
 }

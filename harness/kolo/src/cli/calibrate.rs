@@ -97,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// A text that is no quantile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5")]
+#[error("\"{text}\" is not a quantile; write a number between 0 and 1, such as 0.5")]
 pub struct ShareError {
     text: String,
 }

@@ -263,7 +263,7 @@ fn step_ms(text: &str) -> Result<f64, ValueError> {
 
 /// A text that is no time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no time; write 90s, 10m or 1h")]
+#[error("{text:?} is not a time; write 90s, 10m or 1h")]
 struct DurationError {
     text: String,
 }

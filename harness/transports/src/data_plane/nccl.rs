@@ -22,7 +22,7 @@ const PROTOCOLS: [&str; 3] = ["Simple", "LL", "LL128"];
 pub enum NameError {
     /// NCCL knows no such algorithm or protocol, or the name has several.
     #[error(
-        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), and not \"{part}\"",
+        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), found \"{part}\"",
         ALGORITHMS.join(", "),
         PROTOCOLS.join(", ")
     )]
@@ -32,7 +32,7 @@ pub enum NameError {
     },
     /// It stands inside another name, or something follows it.
     #[error(
-        "\"{name}\" is unknown: NCCL's own runs inside nothing, and {HIERARCHICAL} takes nothing after it; write \
+        "\"{name}\" is unknown: NCCL's allreduces cannot be nested, and {HIERARCHICAL} takes no parameter; write \
          {HIERARCHICAL}, or {ALL_REDUCE} with an algorithm and a protocol of NCCL, as in {ALL_REDUCE}:Ring:LL"
     )]
     Nested {
@@ -194,7 +194,7 @@ mod tests {
             combinations(&list(&["rign"]), &[])
                 .unwrap_err()
                 .to_string()
-                .ends_with("and not \"rign\"")
+                .ends_with("found \"rign\"")
         );
     }
 }
