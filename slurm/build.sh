@@ -19,7 +19,7 @@ mpicc=${MPICC:-mpicc}
 if ! type "$mpicc" >/dev/null 2>&1; then
     missing+=("$mpicc: load a module of MPI (modules in $file), or set MPICC to the compiler's wrapper")
 else
-    # The header that it finds tells whose it is. Open MPI's wrapper wants a file.
+    # The header that it finds identifies the library. Open MPI's wrapper needs a file.
     source=$(mktemp --suffix=.c)
     echo '#include <mpi.h>' >"$source"
     defined=$("$mpicc" -E -dM "$source" 2>/dev/null || true)
@@ -52,16 +52,16 @@ if [ "$(site_value "$file" launcher srun)" = srun ]; then
     offered=$(srun --mpi=list 2>&1 || true)
     case $offered in
     *"$plugin"*) ;;
-    *) missing+=("$plugin: srun --mpi=list does not offer it; it says: ${offered//$'\n'/ }. Set mpi_plugin in $file, or launcher = \"mpirun\"") ;;
+    *) missing+=("$plugin: srun --mpi=list does not offer it; its output: ${offered//$'\n'/ }. Set mpi_plugin in $file, or launcher = \"mpirun\"") ;;
     esac
     case $mpi-$plugin in
-    openmpi-pmi2) missing+=("pmi2: Open MPI speaks it only where it was built to; set mpi_plugin = \"pmix\" in $file") ;;
-    mpich-pmix) echo "build.sh: MPICH speaks pmix only where it was built to; otherwise each rank is a world of its own: then set mpi_plugin = \"pmi2\" in $file" >&2 ;;
+    openmpi-pmi2) missing+=("pmi2: Open MPI supports it only if it was built with it; set mpi_plugin = \"pmix\" in $file") ;;
+    mpich-pmix) echo "build.sh: MPICH supports pmix only if it was built with it; otherwise each rank is a world of its own: then set mpi_plugin = \"pmi2\" in $file" >&2 ;;
     esac
 fi
 
 if [ ${#missing[@]} -gt 0 ]; then
-    echo "build.sh: for site $site ($file) there is missing:" >&2
+    echo "build.sh: missing for site $site ($file):" >&2
     printf '  %s\n' "${missing[@]}" >&2
     exit 2
 fi

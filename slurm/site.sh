@@ -1,4 +1,4 @@
-# Read by the scripts beside it: what a site file says to a shell that has no program yet, as that
+# Read by the scripts beside it: the values of a site file for a shell without the program, as that
 # may need the site's modules to start. Wants $root, the repository.
 
 # The file of a site: a name in configs/sites, here or in the repository, or a path.
@@ -29,7 +29,7 @@ site_modules() {
         }' "$1"
 }
 
-# Loads the modules of a site file. The module command knows neither -e nor -u.
+# Loads the modules of a site file. The module command does not work with -e or -u.
 load_modules() {
     local file=$1 names init
     [ -e "$file" ] || fail "$file: no such site file; see configs/sites in the repository"

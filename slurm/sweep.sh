@@ -1,6 +1,6 @@
 #!/bin/bash
-# A sweep as a job: sbatch slurm/sweep.sh [CONFIG [OPTIONS OF kolo sweep]]. What is asked for here are
-# defaults; `kolo sweep --slurm CONFIG` asks for what the configuration and the site need. Likewise another command of
+# A sweep as a job: sbatch slurm/sweep.sh [CONFIG [OPTIONS OF kolo sweep]]. The requests below are
+# defaults; `kolo sweep --slurm CONFIG` requests what the configuration and the site need. To run another command of
 # kolo on all ranks of a job: KOLO_SITE=SITE sbatch -N4 slurm/sweep.sh tune OPTIONS, or bench, calibrate, validate.
 #SBATCH --job-name=kolo
 #SBATCH --nodes=1-4
@@ -20,7 +20,7 @@ if [ -z "${SLURM_JOB_ID:-}" ]; then
     exit 2
 fi
 
-# Slurm runs a copy of this file, so it is asked where the original lies.
+# Slurm runs a copy of this file, so Slurm is queried for the path of the original.
 script=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null |
     sed -n 's|^ *Command=\(.*/slurm/sweep\.sh\).*|\1|p') || script=
 root=

@@ -85,7 +85,7 @@ impl Limit {
     fn exceeded(&self, name: &str, found: usize) -> Unsupported {
         let Limit { ranks, because, instead } = self;
         Unsupported(format!(
-            "{name} is for at most {ranks} ranks, but there are {found}: {because}; use {instead}"
+            "{name} supports at most {ranks} ranks, but there are {found}: {because}; use {instead}"
         ))
     }
 }

@@ -249,7 +249,7 @@ mod tests {
 
     /// Ranks beyond a power of two cost two latencies and two buffers, one of them combined.
     #[test]
-    fn folding_costs_what_the_textbook_says() {
+    fn folding_costs_match_the_textbook() {
         for n in [3, 5, 6, 7, 12, 33] {
             let active = 1 << usize::ilog2(n);
             let folded = cost("halving-doubling", &Topology::flat(n));
@@ -329,9 +329,9 @@ mod tests {
         }
     }
 
-    /// One rank looked at stands for all that do the same.
+    /// One rank represents all that behave alike.
     #[test]
-    fn what_turns_is_counted_once() {
+    fn rotationally_symmetric_ranks_are_counted_once() {
         struct Unturned(Box<dyn Schedule>);
         impl Schedule for Unturned {
             fn ranks(&self) -> usize {

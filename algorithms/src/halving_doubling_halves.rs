@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_what_the_header_says() {
+    fn costs_match_the_header() {
         let cost = |algorithm: &dyn Algorithm, ranks| {
             let world = Topology::flat(ranks);
             Cost::of(&*algorithm.schedule(&world).unwrap(), &world)

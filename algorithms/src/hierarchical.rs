@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_what_the_header_says() {
+    fn costs_match_the_header() {
         let world = Topology::uniform(4, 6);
         let schedule = find("hierarchical").unwrap().schedule(&world).unwrap();
         assert_eq!((schedule.steps(), schedule.chunks()), (2 * 5 + 2 * 3, 6 * 4));

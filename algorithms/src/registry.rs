@@ -57,8 +57,8 @@ pub const ALL: &[Entry] = &[
     Entry::plain("swing", "reduce-scatter and all-gather at swinging distances", || Arc::new(Swing)),
     Entry::plain("bine", "halving-doubling with swing's partners and contiguous halves", || Arc::new(Bine)),
     Entry::plain("pat", "a binomial tree from every rank, there and back", || Arc::new(Pat)),
-    Entry::plain("one-shot", "everything to everybody, in one step", || Arc::new(OneShot)),
-    Entry::plain("two-shot", "each chunk to its owner, and back to everybody", || Arc::new(TwoShot)),
+    Entry::plain("one-shot", "everything to every rank, in one step", || Arc::new(OneShot)),
+    Entry::plain("two-shot", "each chunk to its owner, and back to every rank", || Arc::new(TwoShot)),
     Entry::plain("torus", "rings along the rows and columns of a grid", || Arc::new(Torus)),
     Entry::numbered("parameter-server", "push chunks to a server per node, or to K of them, pull the sums", |servers| Arc::new(ParameterServer { servers })),
     Entry::choosing("auto", "whichever of the others suits the size and the world"),
@@ -144,7 +144,7 @@ pub fn find_with(
         (Build::Plain(build), None) => Ok(build()),
         (Build::Choosing, None) => Ok(auto()),
         (Build::Plain(_) | Build::Choosing, Some(_)) => {
-            Err(unknown(outer, Some(format!("{outer} takes nothing after it"))))
+            Err(unknown(outer, Some(format!("{outer} takes no parameter"))))
         }
         (Build::Over(build), inner) => {
             let named = inner.unwrap_or(DEFAULT_INNER);
@@ -283,7 +283,7 @@ mod tests {
                     assert_eq!(schedule(limit.ranks), Ok(()), "{}", entry.name);
                     let Err(why) = schedule(limit.ranks + 1) else { panic!("{}", entry.name) };
                     let begins = format!(
-                        "{} is for at most {} ranks, but there are {}: ",
+                        "{} supports at most {} ranks, but there are {}: ",
                         entry.name,
                         limit.ranks,
                         limit.ranks + 1
@@ -303,7 +303,7 @@ mod tests {
             let Err(why) = algorithm.schedule(&Topology::uniform(65, 6)) else { panic!("{outer}") };
             assert_eq!(
                 why.to_string(),
-                "across nodes, one-shot is for at most 64 ranks, but there are 65: every rank \
+                "across nodes, one-shot supports at most 64 ranks, but there are 65: every rank \
                  sends its whole buffer to every other; use two-shot or recursive-doubling"
             );
         }
@@ -320,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_behind_a_colon_is_said() {
+    fn errors_behind_a_colon_are_reported() {
         for (name, why) in [
-            ("ring:4", "ring takes nothing after it"),
+            ("ring:4", "ring takes no parameter"),
             ("hierarchical:rnig", "there is no \"rnig\""),
             ("grouped:leader:", "there is no \"\""),
             ("grouped:grouped", "groups can only be outermost"),

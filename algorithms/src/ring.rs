@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_what_the_header_says() {
+    fn costs_match_the_header() {
         for n in 1..=64 {
             let schedule = Ring.schedule(&Topology::flat(n)).unwrap();
             assert_eq!((schedule.steps(), schedule.chunks()), (2 * (n - 1), n));

@@ -86,7 +86,7 @@ impl ServerNodes {
         let servers = self.count.map_or(nodes, NonZeroUsize::get);
         if nodes > MOST_NODES {
             return Err(Unsupported(format!(
-                "{NAME} is for at most {MOST_NODES} nodes of workers, but there are {nodes}: a server \
+                "{NAME} supports at most {MOST_NODES} nodes of workers, but there are {nodes}: a server \
                  takes a message from every one of them at once"
             )));
         }
@@ -282,7 +282,7 @@ mod tests {
 
     /// One push less, and one worker's part is missing; a server that had a part of its own would be one more.
     #[test]
-    fn what_a_worker_does_not_push_is_missed() {
+    fn a_missing_push_of_a_worker_is_detected() {
         let whole = schedule(NAME, &Topology::flat(3)).unwrap();
         let mut listed = Listed::of(&*whole);
         let push = listed.steps[0][2].sends.remove(0);
@@ -365,7 +365,7 @@ step 1:  1->2 c0  1->0 c0  3->0 c1  3->2 c1
         );
         assert!(refused(NAME, &Topology::new(&[2, 1])).contains("nodes of one size"));
         assert!(
-            refused(NAME, &Topology::flat(1025)).starts_with("server-nodes is for at most 1024")
+            refused(NAME, &Topology::flat(1025)).starts_with("server-nodes supports at most 1024")
         );
         assert_eq!(ServerNodes::find("ring"), None);
         for wrong in ["server-nodes:0", "server-nodes:x", "server-nodes:"] {

@@ -128,7 +128,7 @@ impl fmt::Display for ParseTopologyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "\"{}\" is no topology; write nodes x ranks per node (2x4), the ranks of each node (3+1), \
+            "\"{}\" is not a topology; write nodes x ranks per node (2x4), the ranks of each node (3+1), \
              or a number of ranks (5), each number from 1 to {MAX}",
             self.text
         )
@@ -165,7 +165,7 @@ mod tests {
             assert_eq!(
                 error.to_string(),
                 format!(
-                    "\"{text}\" is no topology; write nodes x ranks per node (2x4), the ranks of \
+                    "\"{text}\" is not a topology; write nodes x ranks per node (2x4), the ranks of \
                      each node (3+1), or a number of ranks (5), each number from 1 to 4096"
                 )
             );

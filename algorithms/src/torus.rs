@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn costs_what_the_header_says() {
+    fn costs_match_the_header() {
         for (ranks, steps) in [(1, 0), (7, 12), (12, 2 * 2 + 2 * 3), (27_600, 2 * 149 + 2 * 183)] {
             assert_eq!(Torus.steps(&Topology::flat(ranks)), steps);
         }

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_what_the_header_says() {
+    fn costs_match_the_header() {
         for n in 1..=64_usize {
             let world = Topology::flat(n);
             let depth = (n as f64).log2().ceil() as usize;

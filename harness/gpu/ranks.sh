@@ -1,12 +1,12 @@
 #!/bin/sh
 # Starts a command as several ranks on this machine, as a launcher would:
 #   harness/gpu/ranks.sh RANKS COMMAND...
-# Rank 0 is this script for those who look at it; it ends with the worst status of all.
+# This script's process becomes rank 0; it ends with the worst status of all ranks.
 set -u
 [ $# -ge 2 ] || { sed -n '2,4p' "$0" >&2; exit 2; }
 ranks=$1
 shift
-# Others come before Slurm's when kolo looks who it is.
+# kolo reads these variables before Slurm's to find its rank.
 unset OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE PMI_RANK PMI_SIZE
 export KOLO_RENDEZVOUS="${KOLO_RENDEZVOUS:-127.0.0.1:$((20000 + $$ % 10000))}" SLURM_STEP_NUM_TASKS="$ranks"
 others=

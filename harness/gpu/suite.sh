@@ -1,9 +1,9 @@
 #!/bin/sh
-# The GPU suite: what can only be known on a real GPU, with a binary that was built elsewhere.
+# The GPU suite: the tests that need a real GPU, with a binary that was built elsewhere.
 #   harness/gpu/suite.sh KOLO [OUT]
 # KOLO is the binary (any build of kolo; it needs no CUDA toolkit), OUT a folder that does not exist
-# yet [gpu-results]. Parts of under eight minutes, each appended to OUT/report.txt when it is through;
-# one table last. Ends with 0 if all was right, 1 if not, 3 where there is no GPU to say anything about.
+# yet [gpu-results]. Parts of under eight minutes, each appended to OUT/report.txt when it has ended;
+# one table last. Ends with 0 if all was right, 1 if not, 3 without a GPU.
 # Over NCCL, if it is found (KOLO_NCCL_LIB, LD_LIBRARY_PATH), by ranks.sh beside this; else that part is not run.
 set -u
 [ $# -ge 1 ] || { sed -n '2,7p' "$0" >&2; exit 2; }
@@ -13,18 +13,18 @@ configs=$(dirname "$0")/../../configs
 workloads=$configs/workloads
 ranks=$(dirname "$0")/ranks.sh
 [ ! -e "$out" ] || { echo "$out exists; results are never overwritten" >&2; exit 2; }
-[ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: that is no GPU; unset it" >&2; exit 2; }
+[ -z "${KOLO_CUDA_EMULATED:-}" ] || { echo "KOLO_CUDA_EMULATED is set: devices are emulated; unset it" >&2; exit 2; }
 
 # Ranks that share a GPU have two streams each, and streams share queues if there are too few.
 export CUDA_DEVICE_MAX_CONNECTIONS="${CUDA_DEVICE_MAX_CONNECTIONS:-32}"
 
-[ -x "$kolo" ] || { echo "$kolo is no program; expected the binary kolo" >&2; exit 2; }
+[ -x "$kolo" ] || { echo "$kolo is not a program; expected the binary kolo" >&2; exit 2; }
 said=$("$kolo" bench --transport cuda --ranks 1 -b 4 -e 4 -n 1 -w 0 2>&1)
 status=$?
 if [ "$status" -ne 0 ]; then
     case $said in
-    *"is not here"* | *"finds no GPU"*) echo "NO GPU: nothing was run and nothing is known. kolo says:"; status=3 ;;
-    *) echo "FAILED at the first allreduce, of one rank. kolo says:"; status=1 ;;
+    *"was not found"* | *"finds no GPU"*) echo "NO GPU: nothing was run. Output of kolo:"; status=3 ;;
+    *) echo "FAILED at the first allreduce, of one rank. Output of kolo:"; status=1 ;;
     esac
     echo "$said"
     exit "$status"
@@ -48,7 +48,7 @@ compared() {
         END { if (!lines) { print "nothing to compare"; exit 1 } }' "$1" "$2"
 }
 
-# COMMAND...: what can also end with 3, that nothing can be concluded.
+# COMMAND...: may also end with 3 (no conclusion).
 recommended() {
     timeout 480 "$@" || { status=$?; [ "$status" -eq 3 ] || return "$status"; }
 }

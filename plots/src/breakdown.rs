@@ -66,7 +66,7 @@ fn draw(simulation: &Simulation) -> Drawing {
     panels::lay(&mut page, &simulation.titles(), shape, |drawing, index, frame| {
         draw_panel(&bars[index], drawing, frame);
     });
-    let note = "Of communication, only what no computation hides is shown. Slowest rank: its \
+    let note = "Only exposed communication is shown. Slowest rank: its \
                 excess over the others. Right: the step's time over that of its \
                 compute. Panels have scales of their own; a bar longer than about twice the \
                 compute is cut, with its whole time in the gap.";
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn every_part_is_in_plain_words_and_those_that_nobody_has_are_not_there() {
+    fn every_part_has_a_name_and_absent_parts_are_left_out() {
         let all = "compute slowest rank waiting for a cycle negotiation latency bandwidth \
                    contention reduction";
         assert!(FIGURE.words(&[row("ddp", 6)]).contains(all));

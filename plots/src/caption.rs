@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_that_is_known_is_said() {
+    fn captions_have_all_known_values() {
         assert_eq!(
             caption(&[row()]),
             "MEASURED · emulated nodes (threads posing as nodes) · oversubscribed: 4 ranks on \
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_not_said() {
+    fn captions_leave_out_unknown_values() {
         let mut row = row().with("source", "simulated");
         for column in
             ["emulated", "oversubscribed", "workload", "transport", "ranks", "dtype", "op"]
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn pinned_ranks_are_said() {
+    fn captions_mention_pinned_ranks() {
         let pinned = row().with("pinned", "true");
         let text = caption(&[pinned.clone(), pinned.clone()]);
         assert!(text.contains("2 nodes × 2; each rank pinned to a core; float32"), "{text}");

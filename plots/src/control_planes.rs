@@ -62,7 +62,7 @@ impl<'a> Picture<'a> {
     }
 
     fn draw(&self) -> Drawing {
-        let title = "What a control plane takes of rank 0 per step, by ranks";
+        let title = "Control plane time of rank 0 per step, by number of ranks";
         let mut page = Page::new(title, &self.finding());
         let planes = self.lines.iter().enumerate();
         let entries = planes.map(|(style, line)| Entry::series(style, &line.plane));
@@ -124,8 +124,8 @@ impl<'a> Picture<'a> {
              drives all ranks, nothing travels, and in large worlds the other ranks' state pushes \
              rank 0's out of the processor's cache, even where rank 0 does the same work."
                 .to_string(),
-            "Dashed: nobody measured it; from messages in a row and the bytes that Horovod would \
-             send. Planes without a dashed line send nothing."
+            "Dashed: computed, not measured, from sequential messages and the bytes that Horovod \
+             would send. Planes without a dashed line send nothing."
                 .to_string(),
             format!("{tensors} ready at once. Lines only join the points."),
         ]
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_and_assumed_are_told_apart() {
+    fn measured_and_assumed_values_are_distinguished() {
         let said = FIGURE.words(&rows(&PLANES, &[6, 96, 768, 1536, 6000, 27600]));
         for expected in [
             "At 27\u{202f}600 ranks a step takes 88.9 ms with coordinator, 3.00 µs with bitvector of",

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thicket_of_thresholds_is_thinned_and_said() {
+    fn only_some_of_many_thresholds_are_drawn_and_the_note_has_the_number() {
         let thresholds = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0];
         let words = FIGURE.drawing(&grid(&["ring"], &thresholds, &[1.0, 5.0])).words();
         assert!(words.contains("5 of 9 fusion thresholds shown."), "{words}");

@@ -134,7 +134,7 @@ fn finding(points: &[Published]) -> String {
         return "The machine was fitted to every point.".to_string();
     };
     let met = open.iter().filter(|point| point.met).count();
-    let which = if open.len() == points.len() { "" } else { " that nothing was fitted to" };
+    let which = if open.len() == points.len() { "" } else { " not used for fitting" };
     format!(
         "{met} of {} points{which} are met; the median error is {}{HARD_SPACE}%.",
         open.len(),
@@ -177,10 +177,10 @@ mod tests {
     }
 
     #[test]
-    fn misses_are_told_with_their_reasons_and_what_was_fitted_does_not_count() {
+    fn misses_have_their_reasons_and_fitted_points_are_not_counted() {
         let said = words(&published());
         for expected in [
-            "2 of 4 points that nothing was fitted to are met; the median error is 17 %. met ",
+            "2 of 4 points not used for fitting are met; the median error is 17 %. met ",
             "the machine was fitted to it",
             "within 15 %",
             "dgx 8 H200, ring 366 → 370 GB/s bus 8 H200, NVLS 473 → 370 GB/s bus v100 ",

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn the_highest_share_is_said_and_the_bound_named() {
+    fn the_finding_has_the_highest_share_and_the_caption_defines_the_bound() {
         let rows = [row("ring", 65536.0, "10", "40"), row("tree", 1024.0, "10", "12.5")];
         let words = FIGURE.words(&rows);
         assert!(words.contains("Highest: 80 % of the bound with tree at 1 KiB. ring tree "));

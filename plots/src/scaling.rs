@@ -77,7 +77,7 @@ impl<'a> Picture<'a> {
         page.legend(&entries.collect::<Vec<_>>());
         let bound_ms = self.bound_ms();
         if bound_ms.is_some() {
-            page.legend(&[Entry::dashed("the step's compute alone: no step is shorter")]);
+            page.legend(&[Entry::dashed("compute time alone, the lower bound")]);
         }
         let predicted = || self.lines.iter().filter_map(|line| line.predicted.as_ref());
         page.legend(&predicted().take(1).map(Predicted::entry).collect::<Vec<_>>());
@@ -111,14 +111,13 @@ impl<'a> Picture<'a> {
             frame.draw(drawing);
         });
         let note = "Each point is the algorithm's fastest setting for that many ranks: control plane, \
-                    fusion threshold and cycle time may differ between points. Of layouts of as many \
-                    ranks, that over most nodes. Lines only join the points.";
+                    fusion threshold and cycle time may differ between points. Among layouts with \
+                    equal ranks, the one on most nodes. Lines only join the points.";
         let mut notes = vec![note.to_string()];
         notes.extend(predicted().take(1).map(|line| {
             format!(
-                "Dashed: SIMULATED on machine {}, the fastest of the same settings; the band is what \
-                 the intervals of all its parameters make of it at once. Nothing of it is fitted to \
-                 these steps.",
+                "Dashed: SIMULATED on machine {}, the fastest of the same settings; the band covers \
+                 the intervals of all its parameters. It was not fitted to these steps.",
                 line.machine()
             )
         }));
@@ -200,7 +199,7 @@ mod tests {
                        (hierarchical): 60 % of the throughput per rank.";
         let plain = words.replace('\n', " ");
         assert!(plain.contains(finding), "{plain}");
-        assert!(plain.contains("no step is shorter") && plain.contains("emulated"), "{plain}");
+        assert!(plain.contains("the lower bound") && plain.contains("emulated"), "{plain}");
     }
 
     #[test]
@@ -225,7 +224,7 @@ mod tests {
 
     /// The fastest simulated setting of the same conditions, and on more ranks than were measured.
     #[test]
-    fn what_was_expected_is_drawn_beside() {
+    fn predictions_are_drawn_beside_measurements() {
         let ran = [on("ring", "1", "2", 30e3), on("ring", "2", "4", 60e3)];
         let expected = |ranks: &str, time_us: f64| {
             let row = on("ring", "2", ranks, time_us).with("source", "simulated");

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn bit_vectors_over_the_coordinator_are_told_at_the_published_number_of_ranks() {
+    fn the_finding_compares_bit_vectors_with_the_coordinator_at_the_published_number_of_ranks() {
         let rows = [
             row("horovod-coordinator", 6, "10"),
             row("horovod-bitvector", 6, "10"),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn without_bit_vectors_another_of_horovod_is_told() {
+    fn without_bit_vectors_the_finding_names_another_policy_of_horovod() {
         let names = ["byteps", "ddp", "horovod-coordinator", "horovod-grouped"];
         let said = FIGURE.words(&scaling(&["vgg16"], &names, &[6, 6000]));
         assert!(said.contains("horovod-grouped over horovod-coordinator on 6000 ranks"), "{said}");

@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn an_uncertainty_goes_one_place_beyond_its_value() {
+    fn an_uncertainty_has_one_more_decimal_than_its_value() {
         assert_eq!(uncertainty(0.934, 123.0), "0.9");
         assert_eq!(uncertainty(0.934, 12.3), "0.93");
         assert_eq!(uncertainty(1.26, 12.3), "1.3");

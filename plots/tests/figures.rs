@@ -141,7 +141,7 @@ fn outlines_in_the_svg_are_the_settings_that_tie() {
 }
 
 #[test]
-fn a_simulation_says_so_in_colour() {
+fn simulations_have_their_own_colour() {
     let rows: Vec<Row> =
         sweep().iter().map(|row| row.with("source", "simulated").with("emulated", "")).collect();
     let (folder, _) = figures("simulated", &rows);

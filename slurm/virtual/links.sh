@@ -3,7 +3,7 @@
 # A rate alone is kept by the kernel, on the links to the bridge. The kernel's netem could delay packets,
 # but is often missing: with a delay, packets between nodes take another way, through the
 # switch of `slurm/switch`,
-# while addresses, and what programs have to know, stay the same.
+# while addresses and programs' settings stay the same.
 #
 # shellcheck shell=bash disable=SC2154  # variables of virtual-cluster
 
@@ -121,7 +121,7 @@ stop_switch() {
 }
 
 # Routes to the other nodes lead to the switch. If it ends, they are unreachable: better than as fast
-# as the machine while results say otherwise.
+# as the machine, while results state otherwise.
 join_switch() {
     local node=$1 i
     if ip -n "$tag-head" link show "fab$node" &>/dev/null; then

@@ -53,12 +53,12 @@ impl fmt::Display for ControlError {
             }
             ControlError::NotReady { rank, name, is_registered: false } => write!(
                 f,
-                "rank {rank} is told to reduce tensor \"{name}\", which it never registered; all \
+                "rank {rank} was instructed to reduce tensor \"{name}\", which it never registered; all \
                  ranks must register the same tensors"
             ),
             ControlError::NotReady { rank, name, is_registered: true } => write!(
                 f,
-                "rank {rank} is told to reduce tensor \"{name}\", which is not ready on it; do all \
+                "rank {rank} was instructed to reduce tensor \"{name}\", which is not ready on it; do all \
                  ranks run the same build?"
             ),
             ControlError::SettingsDiffer { rank, what, own } => write!(
@@ -73,12 +73,11 @@ impl fmt::Display for ControlError {
                  capacity"
             ),
             ControlError::Unexpected { rank, event } => {
-                write!(f, "rank {rank} got {event} outside a cycle that waits for it")
+                write!(f, "rank {rank} received {event} outside a cycle that expects it")
             }
-            ControlError::ShutDown { rank } => write!(
-                f,
-                "rank {rank} is asked to go on after all ranks have shut down; start anew"
-            ),
+            ControlError::ShutDown { rank } => {
+                write!(f, "rank {rank} was called after all ranks have shut down; start a new job")
+            }
         }
     }
 }

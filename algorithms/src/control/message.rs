@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_say_where_and_what() {
+    fn errors_have_the_place_and_the_problem() {
         let bytes = Writer::responses(false, 0).finish();
         let error = Items::requests(&bytes).err().unwrap().to_string();
         assert_eq!(error, "byte 1: expected a list of requests; do all ranks run the same build?");

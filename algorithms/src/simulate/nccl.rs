@@ -279,7 +279,7 @@ mod tests {
     };
 
     #[test]
-    fn it_chooses_and_takes_what_an_independent_reading_of_the_source_says() {
+    fn choices_and_times_match_an_independent_reading_of_the_source() {
         use Pattern::{Ring, Tree};
         use Protocol::{LL, LL128, Simple};
         let mib = f64::from(1 << 20);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn one_rank_takes_nothing_and_no_size_is_free() {
+    fn one_rank_takes_no_time_and_every_size_takes_some() {
         assert_eq!(SUMMIT.choice(None, 1, 1e9).time_us(), 0.0);
         for ranks in [2, 5, 6, 7, 12, 600] {
             let times =

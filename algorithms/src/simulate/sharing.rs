@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slower_elsewhere_leaves_the_rest_to_the_others() {
+    fn a_flow_limited_elsewhere_leaves_its_share_to_the_others() {
         // The textbook's example: three flows on one link, one of them held up on another.
         let flows = [flow(10.0, &[0]), flow(10.0, &[0, 1]), flow(10.0, &[0]), flow(10.0, &[1])];
         assert_eq!(rates(&flows, &[3.0, 1.0]), [1.25, 0.5, 1.25, 0.5]);
     }
 
     #[test]
-    fn nobody_is_faster_than_alone() {
+    fn no_flow_is_faster_than_alone() {
         assert_eq!(rates(&[flow(1.0, &[0]), flow(9.0, &[0])], &[4.0]), [1.0, 3.0]);
         assert_eq!(rates(&[flow(7.0, &[])], &[]), [7.0]);
         assert_eq!(rates(&[flow(7.0, &[0])], &[f64::INFINITY]), [7.0]);

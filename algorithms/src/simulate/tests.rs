@@ -65,7 +65,7 @@ fn ranks_that_do_the_same_are_looked_at_once() {
 }
 
 #[test]
-fn who_shares_a_card_waits() {
+fn ranks_that_share_a_card_wait() {
     // Four ranks of a node send to four of another: a quarter of the card each.
     let shared = Shared { nics: 1, nic: Some(1e10), ..Shared::default() };
     for (shared, times) in [(shared, 4.0), (Shared { nics: 4, ..shared }, 1.0)] {
@@ -80,7 +80,7 @@ fn who_shares_a_card_waits() {
 }
 
 #[test]
-fn whoever_is_late_holds_up_a_ring_that_waits_for_latency() {
+fn a_late_rank_delays_a_ring_bound_by_latency() {
     let machine = Machine::flat(5.0 * US, 1e-12, 0.0);
     let schedule = registry::find("ring").unwrap().schedule(&Topology::flat(16)).unwrap();
     let mut starts_s = vec![0.0; 16];
@@ -101,7 +101,7 @@ fn small_messages_take_the_protocol_that_is_quick_for_them() {
 }
 
 #[test]
-fn a_schedule_that_never_ends_is_told_with_who_waits() {
+fn the_error_of_a_deadlocked_schedule_names_the_waiting_ranks() {
     let schedule = registry::find("ring").unwrap().schedule(&Topology::flat(4)).unwrap();
     let mut listed = crate::listed::Listed::of(&*schedule);
     listed.steps[2][1].sends.clear();

@@ -96,7 +96,7 @@ fn point_to_point_sends_a_message_for_every_tensor_and_every_response() {
 
 /// Who was answered first may ask again before the others were answered: that is for the next cycle.
 #[test]
-fn point_to_point_keeps_what_comes_early_for_the_next_cycle() {
+fn point_to_point_keeps_early_messages_for_the_next_cycle() {
     let list = tensors(&[1, 2]);
     let settings = |rank| Settings::new(rank, 3);
     let mut planes: Vec<_> =
@@ -137,7 +137,7 @@ fn point_to_point_keeps_what_comes_early_for_the_next_cycle() {
     let again = planes[0].on(Event::Arrived { from: 1, message: &list }, &mut Vec::new());
     assert_eq!(
         again.unwrap_err().to_string(),
-        "rank 0 got requests of the next cycle outside a cycle that waits for it"
+        "rank 0 received requests of the next cycle outside a cycle that expects it"
     );
 }
 
@@ -365,7 +365,7 @@ fn messages_to(name: &str, me: usize, list: &[Tensor]) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn ranks_with_other_settings_are_told_so() {
+fn different_settings_of_ranks_are_an_error() {
     let list = tensors(&[1]);
     for (what, capacities, thresholds) in [
         ("cache capacity of 1024", [1024, 512, 1024], [7; 3]),
@@ -447,7 +447,7 @@ fn groups_make_other_messages_than_plain_readiness() {
 }
 
 #[test]
-fn fusion_says_why_it_stopped() {
+fn fusion_reports_why_it_stopped() {
     let mut list = tensors(&[10, 10, 10, 1]);
     list[3].dtype = DataType::F64;
     let mut world = world_of("coordinator", &[list], |s| s.fusion_threshold_bytes = 88);
@@ -460,7 +460,7 @@ fn fusion_says_why_it_stopped() {
 }
 
 #[test]
-fn a_shutdown_carries_out_what_is_ready_everywhere_and_tells_what_is_not() {
+fn a_shutdown_executes_ready_tensors_and_reports_the_others() {
     for name in NEGOTIATING {
         for cached in [false, true] {
             let mut world = world(name, 4, &tensors(&[1, 1, 1]));

@@ -172,7 +172,7 @@ proptest! {
     }
 
     #[test]
-    fn so_does_what_no_engine_has_seen(
+    fn random_trees_take_as_long_by_rounds_as_by_events(
         machine in unshared(),
         parents in prop::collection::vec(0..1000usize, 1..20),
         size in 1.0..1e9f64,

@@ -1,8 +1,9 @@
-//! Notices that a process of a job has ended, is silent or makes no progress, and says which.
+//! Detects a process of a job that has ended, is silent or makes no progress, and names it.
 //!
-//! Neither MPI nor NCCL can tell: a rank that waits for such a process waits forever. Each process therefore has a
-//! thread that sends heartbeats to rank 0 over the job's channel ([`detector`]), with what the process is doing
-//! ([`activity`]). From them rank 0 concludes which process is at fault ([`suspicion`]), and tells all ([`diagnosis`]).
+//! Neither MPI nor NCCL does that: a rank that waits for such a process waits forever. Each process therefore has
+//! a thread that sends heartbeats to rank 0 over the job's channel ([`detector`]), with its current activity
+//! ([`activity`]). From them rank 0 concludes which process is at fault ([`suspicion`]), and notifies all
+//! ([`diagnosis`]).
 
 pub mod activity;
 pub mod connect;

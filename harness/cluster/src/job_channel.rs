@@ -1,9 +1,9 @@
-//! How the processes of one job reach rank 0 over TCP, and how each side knows the other.
+//! The TCP connections of a job's processes to rank 0, with mutual authentication.
 //!
-//! Rank 0 listens on the interfaces that it tells its peers ([`interface`], [`listener`]). Both sides prove that they know
-//! the job's [`secret`] in a challenge and response ([`handshake`]); rank 0 sends nothing to a connection that has
-//! proven nothing. Then they exchange messages of limited length ([`message`], [`connection`]). The channel
-//! authenticates connections. It neither encrypts nor signs the messages that follow.
+//! Rank 0 listens on the interfaces that it sends to its peers ([`interface`], [`listener`]). Both sides prove
+//! that they know the job's [`secret`] in a challenge and response ([`handshake`]); rank 0 sends nothing on a
+//! connection without proof. Then they exchange messages of limited length ([`message`], [`connection`]). The
+//! channel authenticates connections. It neither encrypts nor signs the messages that follow.
 
 mod connect_error;
 pub mod connection;

@@ -9,15 +9,15 @@ pub struct Launched {
     pub rank: usize,
     /// How many the launcher started.
     pub tasks: usize,
-    /// The variable that says how many.
+    /// The variable with the number.
     pub by: &'static str,
 }
 
 /// Launcher and MPI library count different numbers of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{by} says that {tasks} processes were started, and MPI sees {ranks}: launcher and MPI library do not speak the \
-     same protocol; with Open MPI try srun --mpi=pmix, with MPICH srun --mpi=pmi2, or the library's own mpirun"
+    "{by} reports {tasks} processes, but MPI has {ranks}: launcher and MPI library use different \
+     protocols; with Open MPI try srun --mpi=pmix, with MPICH srun --mpi=pmi2, or the library's own mpirun"
 )]
 pub struct Contradiction {
     /// The launcher's variable.
@@ -38,7 +38,7 @@ const VARIABLES: [(&str, &str); 4] = [
 ];
 
 impl Launched {
-    /// What the environment says, if a launcher has set it.
+    /// Reads an environment, if a launcher has set it.
     pub fn find(variable: impl Fn(&str) -> Option<String>) -> Option<Launched> {
         VARIABLES.iter().find_map(|&(rank, tasks)| {
             let number = |name| variable(name)?.trim().parse().ok();
@@ -46,12 +46,12 @@ impl Launched {
         })
     }
 
-    /// What this process's environment says.
+    /// Reads this process's environment.
     pub fn here() -> Option<Launched> {
         Launched::find(|name| std::env::var(name).ok())
     }
 
-    /// Nodes x processes on each, as the launcher tells; all on one node if it does not.
+    /// Nodes x processes on each, if the launcher reports them; otherwise one node.
     pub fn shape(&self, variable: impl Fn(&str) -> Option<String>) -> String {
         let number = |name| variable(name)?.trim().parse::<usize>().ok();
         let per_node = number("OMPI_COMM_WORLD_LOCAL_SIZE").or_else(|| number("MPI_LOCALNRANKS"));
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn launchers_are_told_apart() {
+    fn launchers_are_distinguished() {
         assert_eq!(find(&[]), None);
         assert_eq!(find(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "4")]), None, "a batch script");
         let by_srun = find(&[("SLURM_PROCID", "3"), ("SLURM_STEP_NUM_TASKS", "4")]).unwrap();
@@ -97,6 +97,9 @@ mod tests {
         assert_eq!((launched.rank, launched.tasks), (2, 8));
         assert_eq!(launched.contradicts(8), None);
         let contradiction = launched.contradicts(1).unwrap().to_string();
-        assert!(contradiction.starts_with("OMPI_COMM_WORLD_SIZE says that 8"), "{contradiction}");
+        assert!(
+            contradiction.starts_with("OMPI_COMM_WORLD_SIZE reports 8 processes"),
+            "{contradiction}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Where runs take place: nodes, launchers, Slurm, checks before a job measures, and how its processes notice failures.
+//! The environment of runs: nodes, launchers, Slurm, checks before a job measures, and detection of failed processes.
 
 pub mod failure_detector;
 pub mod job_channel;

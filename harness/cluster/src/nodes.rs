@@ -3,16 +3,16 @@
 use algorithms::topology::{Rank, Topology};
 use thiserror::Error;
 
-/// Says, in words, that nodes share one machine; the variable that a virtual cluster sets.
+/// Set by a virtual cluster, whose nodes share one machine; its value describes that.
 pub const EMULATED: &str = "KOLO_EMULATED";
 
-/// What one network card of a node should carry each way, in Gbit/s; the variable by which a site says so.
+/// Expected bandwidth of one network card of a node in each direction, in Gbit/s; set from the site file.
 pub const LINK_GBIT_S: &str = "KOLO_LINK_GBIT_S";
 
 /// The network interface that all nodes share; the variable by which a site names it.
 pub const INTERFACE: &str = "KOLO_INTERFACE";
 
-/// One node, as far as this job knows it.
+/// One node, with this job's processes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
     /// Processes on it, ascending.
@@ -32,7 +32,7 @@ impl Node {
 /// A topology has more ranks than the job has processes.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "topology {topology} takes {} processes, but the job has {processes} on {nodes} {}; start more, or \
+    "topology {topology} needs {} processes, but the job has {processes} on {nodes} {}; start more, or \
      leave this topology out", topology.ranks(), if *nodes == 1 { "node" } else { "nodes" }
 )]
 pub struct TooFewProcesses {
@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(on("3+2"), Ok((vec![0, 2, 4, 1, 3], false)));
         assert_eq!(on("2+3"), Ok((vec![0, 2, 4, 1, 3], true)));
         assert_eq!(on("5x1"), Ok((vec![0, 2, 4, 1, 3], true)));
-        let error = "topology 3x2 takes 6 processes, but the job has 5 on 2 nodes; start more, or leave \
+        let error = "topology 3x2 needs 6 processes, but the job has 5 on 2 nodes; start more, or leave \
                      this topology out";
         assert_eq!(on("3x2").unwrap_err().to_string(), error);
     }

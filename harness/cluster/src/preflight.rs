@@ -2,7 +2,7 @@
 //!
 //! Processes and nodes are checked the same way for every back end ([`process_facts`], [`links`]); a back end adds
 //! findings of its own, such as those of its GPUs. [`Preflight`] collects all of them, and decides: a refusal ends the
-//! job unless the user insists.
+//! job unless `--force` is given.
 
 mod finding;
 pub mod links;
@@ -33,7 +33,7 @@ impl Preflight {
     /// Decides whether the job measures, and returns the report: one sentence for each finding.
     ///
     /// # Errors
-    /// The refusals, unless the user insists.
+    /// The refusals, unless `is_forced`.
     pub fn decide(&self, is_forced: bool) -> Result<Vec<String>, Refused> {
         let refuses = |finding: &&Finding| finding.severity == Severity::Refusal;
         let refusals: Vec<String> =
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_end_the_job_unless_the_user_insists() {
+    fn refusals_end_the_job_unless_forced() {
         let mut preflight = Preflight::default();
         assert_eq!(preflight.decide(false), Ok(vec![]));
         preflight.add([Finding::warning("cores are few").advice("start fewer")]);

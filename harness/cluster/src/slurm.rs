@@ -1,4 +1,4 @@
-//! A sweep on a cluster: what the site is like, what to submit, and what the batch script does.
+//! Sweeps on a cluster: site files, submission, and the work of the batch script.
 
 pub mod accounting;
 pub mod ask;

@@ -1,10 +1,9 @@
-//! GPUs of NVIDIA: what is found of them, and collectives as work on their streams.
+//! NVIDIA GPUs: detection, and collectives as work on their streams.
 //!
-//! Nothing here needs CUDA to build, or to run as long as nobody asks for a GPU: libraries are looked for
-//! while the program runs, see [`library`]. Ranks are streams of one process. A schedule's programs become
-//! copies, kernels and events that the host enqueues at once and then has no more part in, see
-//! [`streamed`]; what carries them out is behind [`streams::Streams`]: the [`driver`], or memory of the
-//! host in an order meant to hurt, see [`emulated`].
+//! Nothing here needs CUDA to build, or to run without a GPU: libraries are loaded at run time, see [`library`].
+//! Ranks are streams of one process. The programs of a schedule become copies, kernels and events, which the host
+//! enqueues at once, see [`streamed`]. [`streams::Streams`] executes them: the [`driver`], or an emulation in host
+//! memory with adversarial order, see [`emulated`].
 
 pub mod back_end;
 pub mod bench;
@@ -30,7 +29,7 @@ pub use transports::transport::CUDA as NAME;
 /// The kernels, compiled ahead of time by `kernels/generate.sh`: any driver of CUDA 12.0 or later takes them.
 pub const PTX: &str = include_str!("cuda/kernels/kernels.ptx");
 
-/// The oldest driver that takes [`PTX`], as the driver counts: CUDA 12.0.
+/// The oldest driver that accepts [`PTX`], in the driver's numbering: CUDA 12.0.
 pub const LEAST_DRIVER: i32 = 12_000;
 
 /// The oldest GPUs that [`PTX`] is for: compute capability 8.0.
@@ -45,17 +44,17 @@ pub enum CudaError {
     Library(#[from] library::Missing),
     /// The driver is older than the kernels.
     #[error(
-        "the driver is of CUDA {found}, and the kernels need {} or later; install a newer driver (R525 or \
+        "the driver supports CUDA {found}, but the kernels need {} or later; install a newer driver (R525 or \
          later)",
         version(LEAST_DRIVER)
     )]
     DriverTooOld {
-        /// The driver's CUDA version, in words.
+        /// The driver's CUDA version, as text.
         found: String,
     },
     /// The driver is there, and no GPU.
     #[error(
-        "the driver {library} finds no GPU{}; look at nvidia-smi, or take another transport",
+        "the driver {library} finds no GPU{}; check nvidia-smi, or use another transport",
         visible.as_ref().map_or(String::new(), |list| format!(" among CUDA_VISIBLE_DEVICES={list}"))
     )]
     NoDevice {
@@ -75,7 +74,7 @@ pub enum CudaError {
         device: usize,
         /// Its name.
         name: String,
-        /// What it has.
+        /// Its compute capability.
         found: String,
     },
     /// A GPU has too little free memory.
@@ -88,11 +87,11 @@ pub enum CudaError {
         device: usize,
         /// Ranks on it.
         ranks: usize,
-        /// Of each rank's buffer.
+        /// Size of each rank's buffer.
         size_mb: u64,
-        /// Of all that they need.
+        /// The memory that all of them need.
         need_mb: u64,
-        /// What there is.
+        /// The free memory.
         free_mb: u64,
     },
     /// A GPU has too little free memory for ranks of a training job.
@@ -105,27 +104,27 @@ pub enum CudaError {
         device: usize,
         /// Ranks on it.
         ranks: usize,
-        /// Of all that they need.
+        /// The memory that all of them need.
         need_mb: u64,
-        /// What there is.
+        /// The free memory.
         free_mb: u64,
     },
-    /// Nobody could reduce elements at that address.
+    /// Elements at that address would not be aligned.
     #[error(
-        "a tensor begins at {address:#x}, which is no multiple of the {size_bytes} bytes of its elements"
+        "a tensor begins at {address:#x}, which is not a multiple of the {size_bytes} bytes of its elements"
     )]
     Unaligned {
-        /// Where it begins.
+        /// Its address.
         address: u64,
-        /// Of one element.
+        /// Size of an element.
         size_bytes: usize,
     },
     /// A call failed.
     #[error("{call} failed: {why}")]
     Failed {
-        /// What was called.
+        /// The call.
         call: String,
-        /// What the driver says.
+        /// The driver's message.
         why: String,
     },
 }

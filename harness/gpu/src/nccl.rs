@@ -1,10 +1,10 @@
-//! One process for each GPU, over NVIDIA's NCCL: our schedules as grouped sends and receives with kernels
-//! between them, and NCCL's own allreduce beside them.
+//! One process per GPU over NVIDIA's NCCL: this project's schedules as grouped sends and receives with kernels in
+//! between, and NCCL's own allreduce.
 //!
-//! NCCL is looked for while the program runs, see [`library`], and nothing here needs MPI: processes find
-//! each other through what their launcher says and a connection to rank 0 ([`rendezvous`]), and exchange their
-//! [`facts`]. Each gets a GPU ([`assignment`]); [`findings`] lists what makes results on these GPUs doubtful. Every
-//! wait has a timeout, and checks whether NCCL reports an error or another process has failed ([`comm`]).
+//! NCCL is loaded at run time, see [`library`], and nothing here needs MPI: processes get their rank from the
+//! launcher's variables, connect to rank 0 ([`rendezvous`]), and exchange their [`facts`]. Each gets a GPU
+//! ([`assignment`]); [`findings`] lists problems of these GPUs. Every wait has a timeout, and checks whether NCCL
+//! reports an error or another process has failed ([`comm`]).
 
 pub mod alarm;
 pub mod allreduce;
@@ -51,7 +51,7 @@ pub enum NcclError {
     /// Ranks and GPUs do not fit together.
     #[error(transparent)]
     Assignment(#[from] assignment::AssignmentError),
-    /// NCCL lacks what is needed.
+    /// NCCL is too old.
     #[error(
         "{file} is NCCL {found}, and {} or later is needed; name another with KOLO_NCCL_LIB",
         library::in_words(library::LEAST_VERSION)
@@ -59,33 +59,33 @@ pub enum NcclError {
     TooOld {
         /// The library.
         file: String,
-        /// Its version, in words.
+        /// Its version, as text.
         found: String,
     },
     /// A call failed, at once or later.
     #[error("{}{call}{} failed: {why}", of(*.rank), with(*.peer))]
     Failed {
-        /// Who called, if it is about a communicator.
+        /// The calling rank, if the call is about a communicator.
         rank: Option<Rank>,
-        /// With whom, if it is one rank.
+        /// The peer, if there is only one.
         peer: Option<Rank>,
-        /// What was called.
+        /// The call.
         call: String,
-        /// What NCCL says.
+        /// NCCL's message.
         why: String,
     },
     /// Timeout has ended.
     #[error(
         "rank {rank} has waited {:.1} s for {call}, and no process is known to be gone: one of the {ranks} \
-         ranks does not do its part; NCCL_DEBUG=INFO tells more",
+         ranks does not take part; set NCCL_DEBUG=INFO for details",
         waited.as_secs_f64()
     )]
     Silent {
-        /// Who waits.
+        /// The waiting rank.
         rank: Rank,
         /// World size.
         ranks: usize,
-        /// For what.
+        /// The operation.
         call: String,
         /// How long.
         waited: Duration,
@@ -95,9 +95,9 @@ pub enum NcclError {
     Unresponsive {
         /// Which.
         peer: Rank,
-        /// Where it is.
+        /// Its host.
         host: String,
-        /// What the failure detector found.
+        /// The failure detector's diagnosis.
         diagnosis: String,
     },
     /// A process is gone.
@@ -105,21 +105,21 @@ pub enum NcclError {
         "rank {rank}: rank {peer} on {host} is gone, its connection is closed; its own output may say why"
     )]
     Lost {
-        /// Who noticed, or was told.
+        /// The rank that noticed the failure or was notified.
         rank: Rank,
-        /// Whose process.
+        /// The rank of the failed process.
         peer: Rank,
-        /// Where it was.
+        /// Its host.
         host: String,
     },
     /// Another rank has given up.
     #[error("rank {rank}: rank {by} on {host} gave up: {why}")]
     GaveUp {
-        /// Who was told.
+        /// The rank that was notified.
         rank: Rank,
-        /// Who gave up.
+        /// The rank that gave up.
         by: Rank,
-        /// Where it was.
+        /// Its host.
         host: String,
         /// Why.
         why: String,

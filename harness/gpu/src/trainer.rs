@@ -1,5 +1,5 @@
-//! Training on devices: passes that are kernels, gradients that are ready with an event, and messages that
-//! are reduced beside the background loop, as Horovod's are over NCCL.
+//! Training on devices: passes are kernels, an event marks when a gradient is ready, and messages are reduced
+//! asynchronously to the background loop, as in Horovod over NCCL.
 
 mod backward;
 mod device_rank;
@@ -50,9 +50,9 @@ impl From<NcclError> for EngineError {
     }
 }
 
-/// What carries out the work of one rank, or of several.
+/// Reduces the messages of one rank, or of several.
 pub trait Hub {
-    /// What runs work in order.
+    /// The type of the streams.
     type Streams: Streams;
 
     /// A rank's place.
@@ -61,19 +61,19 @@ pub trait Hub {
     /// Ranks that share a rank's device, itself among them.
     fn share(&self, rank: Rank) -> usize;
 
-    /// A rank asks, now, for its next message: the same for all ranks, in the same order.
+    /// A rank requests its next message, at `now`: the same messages for all ranks, in the same order.
     ///
     /// # Errors
-    /// When a device refuses.
+    /// When a device call fails.
     fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError>;
 
-    /// A rank that has yet to ask for what this one has asked for, if that is known.
+    /// A rank that has not requested a message that this one has requested, if that is known.
     fn awaited(&self, rank: Rank) -> Option<Rank>;
 
-    /// Whether something under way has failed that no event tells of.
+    /// Checks for failures of work in flight that no event reports.
     ///
     /// # Errors
-    /// What has.
+    /// The failure.
     fn check(&mut self) -> Result<(), EngineError> {
         Ok(())
     }
@@ -81,14 +81,14 @@ pub trait Hub {
 
 /// Devices that are kept between jobs, with their streams.
 pub struct Devices<S> {
-    /// What runs work in order.
+    /// The device streams.
     pub streams: S,
     /// The streams of messages and of passes of each rank on each device.
     slots: HashMap<(usize, Rank), (Stream, Stream)>,
 }
 
 impl<S: Streams> Devices<S> {
-    /// Nothing is on them.
+    /// Without work on them.
     pub fn new(streams: S) -> Devices<S> {
         Devices { streams, slots: HashMap::new() }
     }
@@ -123,10 +123,10 @@ impl<S: Streams> Devices<S> {
         Ok(())
     }
 
-    /// A device has room for so many ranks of a job.
+    /// Checks that a device has room for this many ranks of a job.
     ///
     /// # Errors
-    /// With the figures.
+    /// The sizes, if it has not.
     pub fn check_room_of(
         &mut self,
         job: &Job,
@@ -149,11 +149,11 @@ impl<S: Streams> Devices<S> {
     }
 }
 
-/// Runs a job on devices of this process, a stream for each rank, whose background loop is a thread.
+/// Runs a job on devices of this process, with a stream and a thread with a background loop for each rank.
 /// `memories` has one entry per rank.
 ///
 /// # Errors
-/// When ranks disagree, one does not answer, or a device refuses.
+/// When ranks disagree, a rank does not answer, or a device call fails.
 pub fn run<S: Streams + Send>(
     job: &Job,
     memories: &mut [RankMemory],
@@ -189,11 +189,10 @@ pub fn run<S: Streams + Send>(
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
 }
 
-/// Runs one rank's part of a job whose other ranks are processes, each with a GPU of its own or `share` ranks
-/// on one.
+/// Runs one rank's part of a job whose other ranks are processes, each with its own GPU or `share` ranks on one.
 ///
 /// # Errors
-/// When ranks disagree, one does not answer, or driver or NCCL refuse.
+/// When ranks disagree, a rank does not answer, or a call of driver or NCCL fails.
 pub fn run_process<S: Streams, B: Transport, M: MessageChannel, L: NonblockingBarrier>(
     job: &Job,
     rank: Rank,
@@ -211,11 +210,10 @@ pub fn run_process<S: Streams, B: Transport, M: MessageChannel, L: NonblockingBa
     Ok(log)
 }
 
-/// Runs one rank's part of a job, on this thread, with what it talks over beside messages. Results stay on the
-/// device.
+/// Runs one rank's part of a job on this thread, with its control connections. Results stay on the device.
 ///
 /// # Errors
-/// When ranks disagree, one does not answer, or a device refuses.
+/// When ranks disagree, a rank does not answer, or a device call fails.
 pub fn run_rank<H: Hub, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     job: &Job,
     rank: Rank,
@@ -239,24 +237,24 @@ struct Device<'scope, 'env, 'a, H> {
     hub: &'scope Mutex<H>,
     backward: Backward,
     assembly: Assembly<'a>,
-    /// In the host's memory: what is uploaded for the last step, and its results.
+    /// Host memory: data to upload for the last step, and its results.
     gradients: Place<'scope>,
     /// The step that runs; while its optimizer does, the one after it is on the device, too.
     step: Option<Step>,
     next: Option<Step>,
-    /// When the step began, by the device's clock, and when the host knew.
+    /// When the step began, by the device's clock, and when the host noticed.
     begun: Option<Instant>,
     since: Instant,
-    /// When its gradients became ready, and when its last backward pass was over.
+    /// When its gradients became ready, and when its last backward pass ended.
     ready_at: Vec<Option<Instant>>,
     backward_end: Option<Instant>,
     /// Gradients of the step that are not reduced.
     left: usize,
-    /// When messages were asked for that are not over.
+    /// Request times of messages in flight.
     asked: VecDeque<Instant>,
-    /// What has become ready, and was not taken by a cycle yet.
+    /// Ready gradients that no cycle has taken yet.
     arrived: Vec<Arrival>,
-    /// When this rank looked last, and since when it has done so again and again.
+    /// The last time at which this rank polled, and since when it has polled continuously.
     looked: Instant,
     awake: Instant,
 }
@@ -302,7 +300,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
         })
     }
 
-    /// The memory of the host, in which results are yet to be brought: while somebody does, others wait.
+    /// Host memory for the results; ranks copy one at a time.
     fn into_memory(mut self) -> RankMemory {
         let gradients = std::mem::take(self.gradients.here());
         let mut hub = lock(self.hub);
@@ -324,9 +322,9 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
         self.assembly.begin();
     }
 
-    /// Gives up a message that nobody will reduce any more.
+    /// Gives up a message that will not be reduced.
     fn give_up(&self, hub: &H, now: Instant) -> Result<(), EngineError> {
-        // While it slept itself, nobody can have been late.
+        // Time in which this rank itself slept is not a delay of others.
         let oldest = self.asked.front().map(|&asked| asked.max(self.awake));
         let oldest = oldest.map(|since| now.saturating_duration_since(since));
         let Some(waited) = oldest.filter(|&waited| waited > self.job.timeout) else {
@@ -339,7 +337,7 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
                 rank,
                 peer: None,
                 call: "a message on its device".into(),
-                why: format!("it is not over after {:.1} s", waited.as_secs_f64()),
+                why: format!("it has not finished after {:.1} s", waited.as_secs_f64()),
             },
         }))
     }
@@ -427,7 +425,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         let Some(step) = &self.step else { return Some(NAP) };
         let mut hub = lock(self.hub);
         let (streams, _) = hub.device_rank(self.rank);
-        // What is wrong with a device shows when the gradients are taken.
+        // Device errors are reported when the gradients are taken.
         let due = !self.arrived.is_empty() || step.is_due(streams).unwrap_or(true);
         (!due).then_some(NAP)
     }
@@ -518,7 +516,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
     }
 }
 
-/// Appends what has become ready on the device.
+/// Appends gradients that have become ready on the device.
 fn take_arrivals(
     step: &mut Step,
     by: &Backward,

@@ -1,4 +1,4 @@
-//! What the user types. stdout carries results, stderr progress and advice.
+//! The command line. stdout has results, stderr progress and advice.
 
 mod bench;
 mod calibrate;
@@ -38,14 +38,14 @@ enum Exit {
     Wrong = 1,
     /// The command line or the configuration is not understood.
     Usage = 2,
-    /// Nothing can be concluded.
+    /// No conclusion is possible.
     Inconclusive = 3,
     /// Cases are left for another run.
     Left = 4,
 }
 
 impl Exit {
-    /// What a status means that another run of this program ended with.
+    /// The meaning of an exit status of another run of this program.
     fn of(status: u8) -> Exit {
         match status {
             0 => Exit::Right,
@@ -96,8 +96,8 @@ enum Command {
     Man(man::Arguments),
 }
 
-/// The command line. A negative number is the value of the option before it, which says what it takes
-/// instead, and no option of its own.
+/// The command line. A negative number is the value of the option before it, which reports its range, and not an
+/// option.
 fn command() -> clap::Command {
     Arguments::command().mut_subcommands(|subcommand| {
         subcommand.mut_args(|argument| {
@@ -157,7 +157,7 @@ fn voice() -> fn(&str) {
     }
 }
 
-/// The configuration that the user asks for, by its path or name, on disk or embedded.
+/// Finds the configuration that the user requests, by path or name, on disk or embedded.
 fn configuration(asked: &Path) -> Result<TomlFile, ConfigError> {
     let chosen = inputs::choose(asked, CONFIGS, "configuration");
     TomlFile::read(&chosen.map_err(ConfigError::at(asked))?)

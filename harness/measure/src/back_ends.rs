@@ -9,7 +9,7 @@ use training::back_end::{BackEndRef, MemoryKind, Mpi, RankKind, Threads};
 /// Every back end; a new one is a line here.
 static ALL: [BackEndRef; 4] = [&Threads, &Mpi, &Cuda, &NcclBackEnd];
 
-/// Those that programs have added, see [`add`].
+/// Back ends that programs have added, see [`add`].
 static ADDED: RwLock<Vec<BackEndRef>> = RwLock::new(Vec::new());
 
 /// Every back end, those that were added last.
@@ -23,8 +23,8 @@ pub fn names() -> Vec<&'static str> {
     all().into_iter().map(|back_end| back_end.name()).collect()
 }
 
-/// Names of those for which there is a simulated counterpart that `kolo calibrate` can measure: ranks of the
-/// host's processor.
+/// Names of the back ends that `kolo calibrate` can measure for a simulation: their ranks run on the host's
+/// processor.
 pub fn names_on_host() -> Vec<&'static str> {
     let on_host = |back_end: &BackEndRef| back_end.memory() == MemoryKind::Host;
     all().into_iter().filter(on_host).map(|back_end| back_end.name()).collect()
@@ -43,12 +43,12 @@ pub fn named(name: &str) -> BackEndRef {
     find(name).expect("the name was checked")
 }
 
-/// The back end that is used where none is named.
+/// The default back end.
 pub fn default() -> BackEndRef {
     &Threads
 }
 
-/// The back end of processes that a launcher has started, where none is named.
+/// The default back end of processes that a launcher has started.
 pub fn default_of_processes() -> BackEndRef {
     &Mpi
 }

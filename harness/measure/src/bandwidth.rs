@@ -1,5 +1,5 @@
-//! Bus bandwidth of the messages of measured steps: what an allreduce of their size really reached within training
-//! steps, packing included.
+//! Bus bandwidth of the messages of measured steps: that of an allreduce of their size within training steps,
+//! packing included.
 
 use std::collections::BTreeMap;
 
@@ -15,9 +15,9 @@ use results::units::bus_factor;
 pub struct Messages<'a> {
     /// The case.
     pub case: &'a Case,
-    /// What its row says of it.
+    /// The settings of its row.
     pub setting: &'a StepSetting,
-    /// Of all its blocks.
+    /// From all its blocks.
     pub messages: Vec<&'a Message>,
 }
 

@@ -1,4 +1,4 @@
-//! From the logs of ranks to a block: its samples, messages and lines per rank.
+//! Converts the logs of ranks to a block: its samples, messages and lines per rank.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use results::units::micros;
 use training::outcome::{Outcome, RankCycle, RankLog, RankStep};
 use transports::programs::{choice_for, pipelined};
 
-/// What the logs of a case's ranks lack to become samples.
+/// Information about a case that the logs of its ranks do not contain.
 pub struct Context<'p> {
     /// The case's name.
     pub case: String,
     /// Its ranks on nodes.
     pub topology: &'p Topology,
-    /// Steps that do not count, at the beginning of a block.
+    /// Steps of the warm-up at the beginning of a block.
     pub warmup_steps: usize,
     /// Bytes of an element as it travels.
     pub element_bytes: usize,
     /// How many gradients a step has.
     pub gradients: usize,
-    /// What moves the data, if its schedules are known.
+    /// The schedules of the data plane, if they are known.
     pub schedules: Option<Schedules<'p>>,
 }
 
@@ -51,7 +51,7 @@ pub struct Position {
     pub launch: usize,
 }
 
-/// The block of a case from what its ranks saw: the steps after the warm-up, the maximum over ranks.
+/// The block of a case from its ranks' logs: the steps after the warm-up, the maximum over ranks.
 pub fn block_of(context: &Context, position: Position, outcome: &Outcome) -> Block {
     let cycles = cycles_of(outcome);
     Block {
@@ -166,7 +166,7 @@ struct Sent<'c> {
 }
 
 impl Sent<'_> {
-    /// Inside nodes and between them; nothing if schedules are not known.
+    /// Bytes inside nodes and between them; none if the schedules are not known.
     fn in_step(&mut self, outcome: &Outcome, step: usize) -> [usize; 2] {
         let Context { topology, element_bytes, ref schedules, .. } = *self.context;
         let mut bytes = [0; 2];
@@ -184,13 +184,13 @@ impl Sent<'_> {
     }
 }
 
-/// Up to so many ranks each one's times are kept in full.
+/// Up to this many ranks, each rank's times are stored in full.
 const MOST_RANKS_IN_FULL: usize = 256;
 
-/// Of more ranks, those of so many are: the slowest.
+/// With more ranks, the times of this many are: the slowest.
 const SLOWEST: usize = 8;
 
-/// What each rank saw of a block.
+/// Each rank's log of a block.
 fn ranks(
     Context { case, topology, warmup_steps, .. }: &Context,
     Position { block, launch, .. }: Position,
@@ -238,7 +238,7 @@ fn device_us(outcome: &Outcome, step: usize) -> Option<f64> {
     times.collect::<Option<Vec<_>>>()?.into_iter().max().map(micros)
 }
 
-/// Of a step's time, the share on a core: the largest over ranks.
+/// The share of a step's time on a core: the largest over ranks.
 fn cpu_share(outcome: &Outcome, step: usize) -> Option<f64> {
     let share = |rank: &RankLog| {
         let step = &rank.steps[step];
@@ -255,8 +255,8 @@ struct Cycle {
     messages: usize,
 }
 
-/// The rank that comes last into a cycle waits for nobody: what it needs is the negotiation, and
-/// what the others need beyond that is waiting. Where ranks do not negotiate, rank 0's cycles count.
+/// The rank that enters a cycle last does not wait: its time is the negotiation, and the excess of the others is
+/// waiting. Where ranks do not negotiate, rank 0's cycles are used.
 fn cycles_of(outcome: &Outcome) -> Vec<Cycle> {
     let cycle = |(index, rank0): (usize, &RankCycle)| {
         let ranks = if outcome.negotiated { &outcome.ranks[..] } else { &outcome.ranks[..1] };
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_many_ranks_the_slowest_are_kept_in_full() {
+    fn with_many_ranks_only_the_slowest_are_stored_in_full() {
         let rank = |rank: usize| RankBlock {
             rank,
             time_us_p50: ((rank * 37) % 300) as f64,

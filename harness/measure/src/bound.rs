@@ -1,6 +1,5 @@
-//! What no allreduce on threads can be faster than: a kernel that makes the same reads and writes of
-//! memory without waiting for anybody, or, where there is next to nothing to read, the time in which
-//! cores can hand each other a cache line.
+//! A lower bound on the time of an allreduce on threads: a kernel with the same reads and writes of memory but
+//! without waiting, or, for small sizes, the time in which cores can hand each other a cache line.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -14,8 +13,8 @@ use transports::kernel::{ElementOp, kernel};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
 
-/// The kernel combines so many elements and hands the sum round while it is in a near cache; the best
-/// of these sizes counts.
+/// The kernel combines this many elements and distributes the sum while it is in a near cache; the best of these
+/// sizes is used.
 const BLOCKS: [usize; 3] = [1 << 10, 1 << 13, 1 << 16];
 
 /// The bound of an allreduce of these ranks, size, type and operation: the longer of
@@ -27,11 +26,11 @@ pub fn bound(bench: &Bench) -> Result<Duration, TransportError> {
     Ok(best_kernel(bench)?.0.max(hand_over(bench)?))
 }
 
-/// The best time of a kernel with the reads and writes that an allreduce cannot do without: every
-/// rank combines its share of all ranks' vectors and writes the result to all of them, on the same
-/// threads, without synchronisation inside. The best repetition counts, from the first rank's beginning
-/// to the last one's end: ranks that share a core may take turns. Returns the vectors as well, for
-/// whoever doubts that it reduces; the time is zero for one rank.
+/// The best time of a kernel with the minimal reads and writes of an allreduce: every rank combines its share of
+/// all ranks' vectors and writes the result to all of them, on the same threads, without synchronisation inside.
+/// The time is that of the best repetition, from the start of the first rank to the end of the last: ranks that
+/// share a core may take turns. Also returns the vectors, so that the reduction can be checked. The time is zero
+/// for one rank.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -56,7 +55,7 @@ pub fn best_kernel(bench: &Bench) -> Result<(Duration, Vec<Tensors>), TransportE
             share(bench, rank, &inputs, &outputs, block);
             times.push((start, Instant::now()));
         }
-        // Nobody's memory goes while others use it.
+        // No rank frees its memory while others use it.
         barrier.wait()?;
         Ok::<_, TransportError>((times, if bench.in_place { input } else { output }))
     })?;
@@ -93,8 +92,8 @@ fn share(
         let at = |place: &AtomicPtr<u8>| place.load(Ordering::Relaxed).wrapping_add(first * size);
         sources.clear();
         sources.extend(others().map(|other| at(&inputs[other]).cast_const()));
-        // SAFETY: all vectors have the same number of elements and live until the last barrier; this
-        // share of them is this rank's alone.
+        // SAFETY: all vectors have the same number of elements and live until the last barrier; this share of them
+        // belongs to this rank alone.
         unsafe {
             let into = at(&outputs[rank]);
             if !bench.in_place {
@@ -108,7 +107,7 @@ fn share(
     }
 }
 
-/// The median time in which each rank writes one cache line and sees what all others have written.
+/// The median time in which each rank writes one cache line and sees those of all others.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -131,7 +130,7 @@ pub fn hand_over(bench: &Bench) -> Result<Duration, TransportError> {
             lines[rank].0.store(repetition, Ordering::Release);
             for line in &lines {
                 while line.0.load(Ordering::Acquire) < repetition {
-                    // Who spins keeps the core from whom it waits for, if they share it.
+                    // If ranks share a core, a spinning rank keeps the core from the rank it waits for.
                     if crowded { std::thread::yield_now() } else { std::hint::spin_loop() }
                 }
             }
@@ -153,7 +152,7 @@ mod tests {
     use algorithms::topology::Topology;
     use transports::data_plane::DataPlane;
 
-    /// It reads and writes what an allreduce does: its result is one.
+    /// Its reads and writes are those of an allreduce: its result is one.
     #[test]
     fn the_kernel_reduces() {
         for ranks in [1, 2, 3, 4] {
@@ -174,7 +173,7 @@ mod tests {
                         check: true,
                         seed: 5,
                     };
-                    // In place, sums would be summed again.
+                    // In place, sums would be added again.
                     if in_place && op == ReduceOp::Sum {
                         continue;
                     }

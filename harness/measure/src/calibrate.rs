@@ -1,5 +1,4 @@
-//! Which algorithm is the fastest for which size in a world of threads, measured: what `auto` chooses
-//! by where it runs.
+//! Measures the fastest algorithm for each size in a world of threads; `auto` uses the result.
 
 use std::time::Duration;
 
@@ -15,17 +14,17 @@ use transports::bench::{Bench, run};
 use transports::data_plane::{DataPlane, DataPlaneError};
 use transports::transport::TransportError;
 
-/// Sizes in bytes that are measured: from one element to more than the caches hold, as far as they are
-/// needed; what is the best for the largest is taken for whatever is larger.
+/// Measured sizes in bytes: from one element to more than the caches hold, as far as needed. The best algorithm of
+/// the largest size is used for all larger ones.
 const SIZES: [usize; 12] =
     [4, 16, 64, 256, 1 << 10, 1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24];
 
-/// Times that each size goes round all candidates; the median of them counts. Small sizes cost little.
+/// Rounds over all candidates for each size; the median is used. Small sizes are fast.
 const ROUNDS: usize = 7;
 const ROUNDS_OF_SMALL: usize = 21;
 const SMALL_BYTES: usize = 1 << 18;
 
-/// From this size on, measuring takes long, and only who is not far behind is measured.
+/// From this size on, measuring takes long, and only candidates close to the best are measured.
 const LARGE_BYTES: usize = 1 << 20;
 const FAR_BEHIND: f64 = 1.25;
 
@@ -35,8 +34,8 @@ const ALIKE: f64 = 1.02;
 
 pub use results::provenance::AutoTable as Table;
 
-/// Measures all candidates (see [`candidates`]) in allreduces of f32 in place, and says which is the
-/// fastest for which size of at most `most_bytes`.
+/// Measures all candidates (see [`candidates`]) in allreduces of f32 in place, and returns the fastest for each
+/// size up to `most_bytes`.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -114,7 +113,7 @@ pub fn prepared(
     (algorithm, choices)
 }
 
-/// One of our algorithms as a data plane; if it chooses, then as `table` says.
+/// One of this project's algorithms as a data plane. `auto` chooses by `table`.
 ///
 /// # Errors
 /// When it has no schedule for the world.
@@ -136,7 +135,7 @@ pub fn chooses(name: &str) -> bool {
     registry::ALL.iter().any(|entry| entry.chooses() && entry.name == last)
 }
 
-/// A table in words: `auto: one-shot, from 8192 B two-shot`.
+/// A table as text: `auto: one-shot, from 8192 B two-shot`.
 pub fn in_words(table: &Table) -> String {
     let part = |(from_bytes, name): &(usize, String)| match from_bytes {
         0 => name.clone(),
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_reads_well() {
+    fn a_table_as_text() {
         let table = vec![(0, "one-shot".into()), (8192, "two-shot".into())];
         assert_eq!(in_words(&table), "auto: one-shot, from 8192 B two-shot");
     }

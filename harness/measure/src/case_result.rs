@@ -10,8 +10,8 @@ use results::row::{
 /// Cycles from which their 99th percentile has an interval.
 const CYCLES_FOR_P99: u64 = 368;
 
-/// The row of a case that was measured in these blocks. Bytes of data are in the row if `counts_bytes`: nobody knows
-/// what a vendor's library sends.
+/// The row of a case that was measured in these blocks. `counts_bytes` adds the bytes of data; those of a vendor's
+/// library are unknown.
 ///
 /// # Panics
 /// If there is no sample.

@@ -1,4 +1,4 @@
-//! A sweep's configuration: what the user writes, and what it means.
+//! The configuration of a sweep: parsing and checks.
 
 mod axes;
 mod case;
@@ -30,17 +30,17 @@ pub const MOST_STEP_MS: f64 = 1e5;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
+    /// A model in `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     pub workload: String,
-    /// What a training step consists of besides communication.
+    /// The parts of a training step besides communication.
     pub step: Step,
     /// The gradients' type and reduction.
     #[serde(default)]
     pub data: Data,
-    /// What is done to the gradients above the core.
+    /// The framework's options.
     #[serde(default)]
     pub framework: Framework,
-    /// What is varied: every combination is a case.
+    /// The axes of the sweep: every combination is a case.
     pub sweep: Axes,
     /// How long and how often each case is measured.
     #[serde(default)]
@@ -79,26 +79,26 @@ impl Default for Data {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measure {
-    /// Steps at the beginning of each block that do not count.
+    /// Steps of the warm-up at the beginning of each block.
     pub warmup_steps: usize,
-    /// Steps of each block that count.
+    /// Measured steps of each block.
     pub steps_per_block: usize,
-    /// Every case gets at least so many blocks ...
+    /// The fewest blocks of a case.
     pub blocks_min: usize,
-    /// ... and at most so many.
+    /// The most blocks of a case.
     pub blocks_max: usize,
     /// A case is done when half its interval is at most this share of its median.
     pub interval_percent: f64,
     /// No block begins after this time, once every case has its minimum.
     pub budget_seconds: f64,
-    /// A rank that waits longer than this for another gives up, and the case fails.
+    /// The timeout of a rank that waits for another. The case then fails.
     #[serde(alias = "patience_seconds")]
     pub timeout_seconds: f64,
-    /// Somebody looks for gradients that some ranks wait for in vain.
+    /// Whether to check for stalled gradients.
     pub stall_check: bool,
-    /// One that waits for longer is reported.
+    /// Seconds after which a stalled gradient is reported.
     pub stall_warning_seconds: f64,
-    /// One that waits for longer ends the case; 0: never.
+    /// Seconds after which a stalled gradient ends the case; 0: never.
     pub stall_shutdown_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
@@ -135,7 +135,7 @@ impl Default for Measure {
 }
 
 impl Config {
-    /// The workload's file, if the configuration lies at `path`.
+    /// The path of the workload, for a configuration at `path`.
     pub fn workload_path(&self, path: &Path) -> PathBuf {
         workload_path(&self.workload, path)
     }
@@ -317,7 +317,7 @@ cycle_time_ms = [1, 2.5]
                 "test.toml: sweep.control_plane is \"boss\", expected one of coordinator, \
                  tree, point-to-point, bitvector, ddp, packs",
             ),
-            ("2x2", "two", "test.toml: sweep.topology: \"two\" is no topology; write nodes x"),
+            ("2x2", "two", "test.toml: sweep.topology: \"two\" is not a topology; write nodes x"),
             ("[1, 2.5]", "[1, -1]", "test.toml: sweep.cycle_time_ms is -1, expected 0 to 10000"),
             (
                 "[1, 2.5]",

@@ -1,8 +1,8 @@
 //! Control planes alone: worlds of real ranks on threads, and worlds of any size in one thread.
 //!
-//! A step: everything becomes ready on all ranks, then cycles follow until all of it is executed. A base
-//! is compared with whatever differs from it in one thing. Time on a network is not measured but
-//! computed from numbers that are assumed, and kept apart.
+//! In a step everything becomes ready on all ranks, and cycles follow until all of it is executed. Each case
+//! differs from the base in one setting. Times on a network are not measured but computed from assumed numbers,
+//! and reported separately.
 
 pub mod config;
 mod lockstep;
@@ -34,19 +34,19 @@ use transport::Transport;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
 
-/// What a configuration comes down to.
+/// The cases of a configuration, with their tensors.
 pub struct Plan {
     /// The configuration.
     pub config: Config,
     /// Every case, in its order.
     pub cases: Vec<Case>,
-    /// What becomes ready, in this order, from each source.
+    /// Tensors that become ready, in this order, from each source.
     lists: BTreeMap<Source, Vec<Tensor>>,
     digest: String,
 }
 
 impl Plan {
-    /// Works out the cases, and reads the workloads of a configuration that lies at `path`.
+    /// Builds the cases, and reads the workloads of a configuration at `path`.
     ///
     /// # Errors
     /// When a workload cannot be read.
@@ -66,12 +66,12 @@ impl Plan {
         Ok(Plan { cases: config.cases(), config, lists, digest: digests.join(" ") })
     }
 
-    /// What becomes ready in a case's steps, but for new names and other shapes.
+    /// Tensors of a case's steps, before new names and other shapes are added.
     pub fn list(&self, case: &Case) -> &[Tensor] {
         &self.lists[&case.source]
     }
 
-    /// Positions in `cases`, in random order: slow drift of the machine falls on all alike. The same seed
+    /// Positions in `cases`, in random order, so that slow drift of the machine affects all alike. The same seed
     /// gives the same order.
     pub fn order(&self) -> Vec<usize> {
         let mut order: Vec<usize> = (0..self.cases.len()).collect();
@@ -153,7 +153,7 @@ pub fn run(
 
 fn measure(plan: &Plan, case: &Case) -> Result<Measured, DriveError> {
     let measure = &plan.config.measure;
-    // One more than are made: a rank sees what is ready before it hears that all is over.
+    // One more than is run: a rank reads the ready tensors before it learns that the run is over.
     let steps = Steps::new(plan.list(case), case, plan.steps() + 1, measure.seed)?;
     let fusion_threshold_bytes = plan.config.fusion_threshold_bytes();
     let job = Job { case, steps: &steps, measure, fusion_threshold_bytes };

@@ -1,7 +1,7 @@
-//! Horovod's own variables: what is set, what is the default, and what becomes of each here.
+//! Horovod's variables: their values, defaults, and use in kolo.
 //!
-//! Values are read as Horovod 0.28 does (`env_parser.cc`): a switch is on if it begins with a number
-//! above 0. Where Horovod would take a slip for a number (`64M` for 64), this is an error instead.
+//! Values are parsed as in Horovod 0.28 (`env_parser.cc`): a switch is on if it begins with a number above 0.
+//! Where Horovod would accept a typo as a number (`64M` as 64), kolo reports an error.
 
 mod reader;
 pub mod variables;
@@ -14,7 +14,7 @@ use thiserror::Error;
 use reader::Reader;
 use variables::Variable;
 
-/// What all of Horovod's variables begin with.
+/// The prefix of Horovod's variables.
 const PREFIX: &str = "HOROVOD_";
 
 /// The largest fusion threshold in bytes.
@@ -26,16 +26,16 @@ pub const MOST_CYCLE_TIME_MS: f64 = 1e4;
 /// The most responses that a cache remembers.
 pub const MOST_CACHE_CAPACITY: usize = u32::MAX as usize;
 
-/// A value, and where it comes from.
+/// A value and its origin.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Setting<T> {
-    /// What counts.
+    /// The effective value.
     pub value: T,
     /// `HOROVOD_CYCLE_TIME=5`, unless it is the default.
     pub set_by: Option<String>,
 }
 
-/// What Horovod's variables say.
+/// The values of Horovod's variables.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Environment {
     /// Tensors are fused up to this size; 0 turns fusion off.
@@ -50,9 +50,9 @@ pub struct Environment {
     pub torus_allreduce: Setting<bool>,
     /// Groups are fused alone.
     pub disable_group_fusion: Setting<bool>,
-    /// Where the timeline goes, if there is to be one.
+    /// Path of the timeline, if one is written.
     pub timeline: Setting<Option<PathBuf>>,
-    /// Nobody looks for stalled tensors.
+    /// Disables the check for stalled tensors.
     pub stall_check_disable: Setting<bool>,
     /// A tensor that waits longer is reported.
     pub stall_warning: Setting<Duration>,
@@ -60,16 +60,16 @@ pub struct Environment {
     pub stall_shutdown: Setting<Duration>,
     /// A row for every variable, in the order of [`variables::VARIABLES`].
     pub rows: Vec<EnvironmentRow>,
-    /// What the user should know: of what is set and not gone by, and why.
+    /// Notices about variables that are set and ignored, with the reason.
     pub notices: Vec<String>,
 }
 
-/// A variable and what counts for it.
+/// A variable and its effective value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EnvironmentRow {
     /// The variable.
     pub variable: &'static Variable,
-    /// What counts, in the variable's unit; empty if nothing does.
+    /// The effective value in the variable's unit; empty if there is none.
     pub value: String,
     /// It comes from the environment; else it is the default.
     pub is_set: bool,
@@ -83,21 +83,21 @@ pub struct EnvironmentError {
     pub name: &'static str,
     /// Its value.
     pub found: String,
-    /// What would do.
+    /// Valid values.
     pub expected: String,
-    /// What happens if it is not set, in brackets.
+    /// The effect of not setting it, in brackets.
     pub otherwise: String,
 }
 
 impl Default for Environment {
-    /// Nothing is set.
+    /// No variable is set.
     fn default() -> Environment {
         Environment::read(&[]).expect("the defaults are in range")
     }
 }
 
 impl Environment {
-    /// What variables say, which are given by name and value; those of others are left alone.
+    /// Reads variables given by name and value; ignores other programs' variables.
     ///
     /// # Errors
     /// The first value of a used variable that is not understood or out of range.
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn without_variables_there_are_the_defaults_of_horovod() {
+    fn defaults_are_those_of_horovod() {
         let environment = Environment::default();
         assert_eq!(environment.fusion_threshold_bytes.value, 128 << 20);
         assert_eq!(environment.cycle_time_ms.value, 1.0);
@@ -258,7 +258,7 @@ mod tests {
         );
     }
 
-    /// As C's `strtol` above 0; what is no number gets a notice.
+    /// As C's `strtol` above 0; other text gets a notice.
     #[test]
     fn a_switch_is_on_if_it_begins_with_a_number_above_0() {
         let switches = [
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_count_is_said() {
+    fn ignored_variables_get_a_notice() {
         for (set, expected) in [
             (
                 vec![("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "59")],
@@ -304,7 +304,7 @@ mod tests {
             ),
             (
                 vec![("HOROVOD_TIMELINE", "DYNAMIC")],
-                "HOROVOD_TIMELINE=DYNAMIC is ignored: no call starts it here; name a file",
+                "HOROVOD_TIMELINE=DYNAMIC is ignored: kolo has no call to start it; name a file",
             ),
             (
                 vec![("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "8")],
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shutdown_from_the_warning_on_counts() {
+    fn a_shutdown_time_must_not_be_below_the_warning_time() {
         let set = [
             ("HOROVOD_STALL_CHECK_TIME_SECONDS".to_string(), "5".to_string()),
             ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS".to_string(), "5".to_string()),
@@ -350,9 +350,9 @@ mod tests {
         assert_eq!(environment.stall_shutdown.value, Duration::from_secs(5));
     }
 
-    /// Nothing that is called used or unwired is left unread, and nothing else is read.
+    /// Every variable that is marked as used is read, and no other.
     #[test]
-    fn the_table_is_true() {
+    fn the_table_matches_the_variables_that_are_read() {
         for variable in VARIABLES {
             let is_read = !matches!(variable.usage, Usage::Unused(_));
             let environment = read(variable.name, "nonsense");

@@ -45,7 +45,8 @@ pub trait BlockExecutor {
     /// Executes a block.
     fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult;
 
-    /// Whether a block that fails may end the process. Then each block is written to the journal before it begins.
+    /// Whether a block that fails may end the process. If so, each block is written to the journal before it
+    /// begins.
     fn keeps(&mut self, _: &Journal) -> bool {
         false
     }
@@ -56,7 +57,7 @@ pub trait BlockExecutor {
 /// with `forced` it is recorded in `launch`, as what the processes are is in any case.
 ///
 /// # Errors
-/// When what was started does not fit what the plan needs, or when processes disagree about it.
+/// When the started processes do not fit the plan, or disagree about it.
 pub fn assemble(
     plan: &mut Plan,
     launch: &mut Launch,
@@ -127,7 +128,7 @@ fn join(
         .and_then(|()| processes.look_around(launch, forced))
         .and_then(|()| Ok(processes.watch(plan)?));
     if let Err(error) = ready {
-        // All come to the same end, and rank 0 tells it.
+        // All processes have the same error, and rank 0 reports it.
         return if processes.leads() { Err(error) } else { Ok(None) };
     }
     if processes.leads() {

@@ -1,10 +1,10 @@
-//! Measures the machine at hand for the simulator: what a message costs on the transport, by size.
+//! Measures this machine for the simulator: the cost of a message on the transport, by size.
 //!
-//! All of it comes from [`patterns`], small programs that the same executor runs as any algorithm, and none
-//! of which is an allreduce: two ranks exchange messages step after step, at once with all others of
-//! their reach, as collectives do; a step's time is the difference between many steps and few, so that
-//! what a call costs by itself is left out. [`fit`] makes lines of times by size, [`estimate`] parameters
-//! of lines, and resampling says how sure they are.
+//! All data come from [`patterns`]: small programs, none of them an allreduce, that run on the same executor as
+//! algorithms. Two ranks exchange messages step after step, at the same time as all other pairs of their reach, as
+//! collectives do. A step's time is the difference between many steps and few, which excludes the cost of a call.
+//! [`fit`] fits lines to times by size, [`estimate`] derives parameters from lines, and resampling gives their
+//! intervals.
 
 mod control;
 pub mod estimate;
@@ -31,22 +31,22 @@ use transports::transport::TransportError;
 pub struct Effort {
     /// Messages of an exchange are at most so long.
     pub most_bytes: usize,
-    /// Everything is measured so many times over.
+    /// Number of blocks.
     pub blocks: usize,
-    /// In a block, a program is repeated for about so long.
+    /// Approximate seconds of a program's repetitions in a block.
     pub block_s: f64,
-    /// No block begins once so much has been measured, but for the first three.
+    /// No block starts after this many seconds, except the first three.
     pub budget_s: f64,
-    /// The quantile of samples that counts: the median, or a low one where others use the machine, too.
+    /// The quantile of the samples: the median, or a low one where other programs also use the machine.
     pub quantile: f64,
 }
 
 impl Effort {
-    /// What `kolo calibrate` takes.
+    /// The defaults of `kolo calibrate`.
     pub const DEFAULT: Effort =
         Effort { most_bytes: 8 << 20, blocks: 10, block_s: 4e-3, budget_s: 12.0, quantile: 0.5 };
 
-    /// Whether another block begins, after so many that took so long.
+    /// Whether another block starts, after `blocks` that took `spent_s`.
     pub fn goes_on(&self, blocks: usize, spent_s: f64) -> bool {
         blocks < self.blocks && (blocks < 3 || spent_s < self.budget_s)
     }
@@ -56,7 +56,7 @@ impl Effort {
 const SIZES: [usize; 10] =
     [4, 64, 512, 4 << 10, SMALL_BYTES, 32 << 10, 128 << 10, 512 << 10, 2 << 20, 8 << 20];
 
-/// A program in a short and a long form, or in one alone, and what it took.
+/// A program in a short and a long form, or in one alone, and its times.
 pub struct Point {
     reach: Reach,
     shape: Shape,
@@ -74,8 +74,8 @@ impl Point {
             Shape::ReduceOnce | Shape::Silent => [0, 1],
             Shape::ThereAndBack => [1, 2],
             Shape::Exchange { .. } if bytes <= SMALL_BYTES => [4, 24],
-            // On threads nothing is sent ahead, and the second step differs from the first: chunks are
-            // put back, or combined with what the other has just read.
+            // On threads nothing is sent ahead, and the second step differs from the first: chunks are copied
+            // back, or combined with those that the other has just read.
             Shape::Exchange { .. } if runner.back_end().rank_kind() == RankKind::Thread => [1, 2],
             Shape::Exchange { .. } => [2, 6],
         };
@@ -87,7 +87,7 @@ impl Point {
 
     /// Seconds of a step, or of one message more in a burst.
     fn step_s(&self, samples: &[Vec<f64>; 2], share: f64) -> f64 {
-        // What is not measured takes nothing: no steps.
+        // A form that is not measured takes no time: it has no steps.
         let quantile = |samples: &Vec<f64>| quantile(samples.clone(), share).unwrap_or(0.0);
         let [few, many] = samples.each_ref().map(quantile);
         let steps = self.lengths.map(|length| length as f64);
@@ -96,7 +96,7 @@ impl Point {
     }
 }
 
-/// What is measured, and what was.
+/// The points to measure, and their samples.
 pub struct Calibration {
     points: Vec<Point>,
     ranks_per_node: usize,
@@ -119,7 +119,7 @@ impl Calibration {
         for (reach, _) in reaches.into_iter().filter(|(_, is_there)| *is_there) {
             for bytes in SIZES.into_iter().filter(|&bytes| bytes <= effort.most_bytes) {
                 for reduces in [false, true] {
-                    // Only bytes share what a node has.
+                    // Only bytes share a node's resources.
                     if reach != Reach::AllBetween || (!reduces && bytes > SMALL_BYTES) {
                         let shape = Shape::Exchange { reduces };
                         points.push(Point::new(runner, reach, shape, bytes));
@@ -149,15 +149,15 @@ impl Calibration {
         }
     }
 
-    /// What was measured, a line for each size: what a step takes, in microseconds.
+    /// The measured times, a line for each size: microseconds of a step.
     pub fn measured(&self) -> Vec<String> {
         let line = |point: &Point| {
             let what = match point.shape {
                 Shape::Exchange { reduces: false } => "copied",
                 Shape::Exchange { reduces: true } => "reduced",
                 Shape::ReduceOnce => "reduced once",
-                Shape::Silent => "reduced by who sends nothing",
-                Shape::ThereAndBack => "copied by who sends nothing",
+                Shape::Silent => "reduced by a rank that sends nothing",
+                Shape::ThereAndBack => "copied by a rank that sends nothing",
                 Shape::Burst => "in a burst",
             };
             let step_us = point.step_s(&point.samples, self.quantile) * 1e6;
@@ -167,18 +167,18 @@ impl Calibration {
         self.points.iter().map(line).collect()
     }
 
-    /// How many samples there are of each program, short and long: see [`Calibration::values_since`].
+    /// The number of samples of each program, short and long: see [`Calibration::values_since`].
     pub fn marks(&self) -> Vec<[usize; 2]> {
         let counts = |point: &Point| point.samples.each_ref().map(Vec::len);
         self.points.iter().map(counts).collect()
     }
 
-    /// How many programs there are to be measured, again and again.
+    /// The number of programs to measure.
     pub fn points(&self) -> usize {
         self.points.len()
     }
 
-    /// Measures one of them, in both forms; returns how many seconds were measured.
+    /// Measures one of them in both forms; returns the seconds that were measured.
     ///
     /// # Errors
     /// When a rank does not answer.
@@ -223,7 +223,7 @@ pub fn repeat(
     runner.time(&Program { plane, size_bytes, segment_bytes, warmup, repetitions })
 }
 
-/// Measures block by block, and nothing else.
+/// Runs all blocks of a calibration.
 ///
 /// # Errors
 /// When a rank does not answer.

@@ -1,4 +1,4 @@
-//! What a configuration comes down to: cases, their schedules, and the order of measuring.
+//! The plan of a configuration: cases, their schedules, and the order of measuring.
 
 mod unsupported;
 
@@ -35,17 +35,17 @@ use workloads::groups::{Groups, too_large};
 use workloads::replay::StepTimes;
 use workloads::workload::Workload;
 
-/// A case and what is needed to run it.
+/// A case with everything that is needed to run it.
 pub struct Planned {
     /// The setting.
     pub case: Case,
-    /// What is done to its gradients above the core.
+    /// The framework's options.
     pub framework: Framework,
     /// How its messages are reduced, or why they cannot be.
     pub data_plane: Result<DataPlane, UnsupportedCase>,
     /// The gradients of each group; empty if there are no groups.
     pub groups: Vec<Vec<TensorId>>,
-    /// Where its ranks run.
+    /// The placement of its ranks.
     pub placement: Placement,
     /// Why it is left for a run on another machine, if it is.
     pub left: Option<String>,
@@ -58,7 +58,7 @@ impl Planned {
     }
 }
 
-/// Where the ranks of a case run.
+/// The placement of a case's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// The process that plays each rank; none on threads.
@@ -76,11 +76,11 @@ impl Placement {
         Placement { members: Vec::new(), emulated, oversubscribed }
     }
 
-    /// Of ranks that are processes, on these nodes. Nodes are emulated if they are only posed, or said to share
-    /// a machine.
+    /// The placement of ranks that are processes on these nodes. Nodes are emulated if they are configured as such
+    /// or share a machine.
     ///
     /// # Errors
-    /// When there are too few processes: how many there are, and how many it takes.
+    /// When there are too few processes: the number available and the number needed.
     pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, TooFewProcesses> {
         let (members, is_posed) = cast(nodes, topology)?;
         let is_emulated = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
@@ -89,7 +89,7 @@ impl Placement {
     }
 }
 
-/// What a configuration comes down to.
+/// The plan of a configuration.
 pub struct Plan {
     /// The configuration.
     pub config: Config,
@@ -138,8 +138,8 @@ impl Plan {
         Plan { config, workload, cases, timelines: false }
     }
 
-    /// Measures what algorithms that choose are to choose by, once for each topology that they run on;
-    /// returns it by topology. Before, and over MPI, they go by an assumed machine.
+    /// Measures the tables by which `auto` chooses, once per topology; returns them by topology. Without them, and
+    /// over MPI, `auto` uses an assumed machine.
     ///
     /// # Errors
     /// When a rank does not answer.
@@ -191,7 +191,7 @@ impl Plan {
         left
     }
 
-    /// A rank that waits longer than this for another gives up.
+    /// The timeout of a rank that waits for another.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs_f64(self.config.measure.timeout_seconds)
     }
@@ -239,7 +239,7 @@ impl Plan {
         }
     }
 
-    /// What turns the logs of a case's ranks into a block.
+    /// The context that converts the logs of a case's ranks to a block.
     pub fn context<'p>(&'p self, planned: &'p Planned) -> Context<'p> {
         let schedules = planned.choices().map(|choices| Schedules {
             choices,
@@ -256,7 +256,7 @@ impl Plan {
         }
     }
 
-    /// What a case's row says before it is measured.
+    /// The part of a case's row that is known before the measurement.
     pub fn setting(&self, planned: &Planned, launch: &Launch) -> StepSetting {
         let Planned { case, framework, groups, placement, .. } = planned;
         let Plan { config, workload, .. } = self;
@@ -315,8 +315,8 @@ impl Plan {
         StepSetting { key, run, training, framework, tuning }
     }
 
-    /// Where ranks note what they do in a block, if a timeline is asked for: with room for steps that take
-    /// twice their bound.
+    /// The recorder of a block's events, if a timeline is requested, with room for steps that take twice their
+    /// bound.
     pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
         let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
         let StepTimes { forward, backward, optimizer } = self.config.times();
@@ -329,7 +329,7 @@ impl Plan {
         self.timelines.then(|| Recorder::new(planned.case.topology.ranks(), records))
     }
 
-    /// What a user should know before anything runs, in sentences.
+    /// Warnings to print before the run.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for Planned { case, groups, framework, .. } in &self.cases {
@@ -363,9 +363,8 @@ impl Plan {
         random
     }
 
-    /// Memory that the largest case takes, in bytes, at most: gradients, those that later backward
-    /// passes add, what they are cast to, and a fusion buffer of the size of all that travel, on every
-    /// rank.
+    /// The most memory in bytes that the largest case takes: on every rank gradients, those of later backward
+    /// passes, their casts, and a fusion buffer for all data on the wire.
     pub fn memory_bytes(&self) -> u64 {
         let ranks = self.cases.iter().map(|planned| planned.case.topology.ranks()).max();
         let (dtype, wire) = (self.config.dtype(), self.config.wire());

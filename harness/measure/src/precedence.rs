@@ -1,7 +1,6 @@
-//! Which value counts: that of the command line, before that of the environment, before that of the
-//! file, before the default.
+//! The precedence of values: command line, environment, file, default.
 //!
-//! What a sweep varies, the environment leaves alone: it would turn many cases into one.
+//! The environment does not override axes that a sweep varies: that would turn many cases into one.
 
 use std::fmt::Display;
 use std::slice;
@@ -22,11 +21,11 @@ use crate::environment::{
 use results::units::MIB;
 use transports::data_plane::nccl;
 
-/// What the command line says; nothing where it says nothing.
+/// Options of the command line; none where an option is absent.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 #[command(next_help_heading = "Instead of the configuration's values")]
 pub struct Options {
-    /// What moves the bytes
+    /// Transport
     #[arg(long, value_name = "NAME", hide_short_help = true, value_parser = PossibleValuesParser::new(back_ends::names()))]
     pub transport: Option<String>,
     /// One fusion threshold in MiB; 0 turns fusion off
@@ -35,7 +34,7 @@ pub struct Options {
     /// One cycle time in ms
     #[arg(long, hide_short_help = true, value_name = "MS", allow_negative_numbers = true, value_parser = cycle_time_ms)]
     pub cycle_time_ms: Option<f64>,
-    /// Entries of the response cache; with 0, `bitvector` asks rank 0 in every cycle
+    /// Entries of the response cache; with 0, `bitvector` uses rank 0 in every cycle
     #[arg(long, hide_short_help = true, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
     pub cache_capacity: Option<usize>,
 }
@@ -52,16 +51,16 @@ fn cache_capacity(text: &str) -> Result<usize, ValueError> {
     whole_number(text, MOST_CACHE_CAPACITY)
 }
 
-/// What became of a configuration.
+/// A configuration after overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Precedence {
-    /// What counts instead of what was written.
+    /// The overridden values.
     pub overrides: Vec<Override>,
-    /// What is set and does not count, in sentences.
+    /// Ignored settings, as sentences.
     pub ignored: Vec<String>,
 }
 
-/// Puts what counts into a checked configuration, which stays a checked one.
+/// Applies overrides to a checked configuration, which remains valid.
 pub fn apply(config: &mut Config, options: &Options, environment: &Environment) -> Precedence {
     let mut precedence = Precedence::default();
     let axes = &mut config.sweep;
@@ -113,7 +112,7 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
     precedence
 }
 
-/// A value and what it was set by.
+/// A value, and the option or variable that set it.
 type Set<T> = Option<(T, String)>;
 
 fn option<T: Display>(flag: &str, value: Option<T>) -> Set<T> {
@@ -126,7 +125,7 @@ fn variable<T, U>(setting: &Setting<U>, value: T) -> Set<T> {
 }
 
 impl Precedence {
-    /// What counts on one axis.
+    /// The effective values of one axis.
     fn fix<T: Display + PartialEq>(
         &mut self,
         key: &str,
@@ -139,15 +138,16 @@ impl Precedence {
             (None, Some((_, set_by))) if axis.len() > 1 => self.leave_varied(key, &set_by),
             (None, Some((value, set_by))) => self.replace(key, axis, value, set_by),
             (Some((value, set_by)), variable) => {
-                let ignored = |(_, variable)| format!("{variable} is ignored: {set_by} counts");
+                let ignored =
+                    |(_, variable)| format!("{variable} is ignored: {set_by} takes precedence");
                 self.ignored.extend(variable.map(ignored));
                 self.replace(key, axis, value, set_by);
             }
         }
     }
 
-    /// Horovod's switches choose `hierarchical` or `torus`, and where they are off deny it; groups
-    /// remain. Horovod ignores both on one node, and prefers the first.
+    /// Horovod's switches choose `hierarchical` or `torus`, and exclude them where they are off; groups remain.
+    /// Horovod ignores both on one node, and prefers the first.
     fn fix_algorithm(&mut self, config: &mut Config, environment: &Environment) {
         const KEY: &str = "sweep.algorithm";
         let axes = &mut config.sweep;
@@ -210,7 +210,7 @@ impl Precedence {
     }
 }
 
-/// What groups, if anything does, and the algorithm inside.
+/// The grouping, if any, and the algorithm inside.
 fn parts(name: &str) -> (Option<&str>, &str) {
     let is_grouped = registry::find(name).is_ok_and(|algorithm| algorithm.grouping().is_some());
     match name.split_once(':') {
@@ -252,9 +252,9 @@ mod tests {
 
     const RING: &str = "topology = [\"2x2\"]\nalgorithm = [\"ring\"]\n";
 
-    /// Axis of the file, variable, option: what counts, and what is said.
+    /// Axis of the file, variable, option: the effective value, and the notice.
     #[test]
-    fn options_come_before_variables_before_the_file_before_defaults() {
+    fn options_override_variables_override_the_file_overrides_defaults() {
         for (file, variable, option, counts, overridden, ignored) in [
             ("", None, None, vec![1.0], "", ""),
             ("[5]", None, None, vec![5.0], "", ""),
@@ -273,7 +273,7 @@ mod tests {
                 Some(3.0),
                 vec![3.0],
                 "3 instead of 5, 1: --cycle-time-ms 3",
-                "HOROVOD_CYCLE_TIME=2 is ignored: --cycle-time-ms 3 counts",
+                "HOROVOD_CYCLE_TIME=2 is ignored: --cycle-time-ms 3 takes precedence",
             ),
         ] {
             let axis = if file.is_empty() { "" } else { "cycle_time_ms = " };
@@ -303,7 +303,7 @@ mod tests {
         assert_eq!(config.sweep.cache_capacity, 7);
         assert_eq!(
             precedence.ignored,
-            ["HOROVOD_CACHE_CAPACITY=0 is ignored: --cache-capacity 7 counts"]
+            ["HOROVOD_CACHE_CAPACITY=0 is ignored: --cache-capacity 7 takes precedence"]
         );
     }
 

@@ -1,4 +1,4 @@
-//! What a sweep says in the end, in words.
+//! The summary of a sweep.
 
 use std::fmt::Write as _;
 
@@ -79,7 +79,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
     );
     let tied = best_and_tied(rows);
     let Some(((time, best), others)) = tied.split_first() else {
-        let _ = writeln!(text, "  no case was measured and right");
+        let _ = writeln!(text, "  no case was measured correctly");
         return;
     };
     if time.p50_interval.is_none() {
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_default_is_said() {
+    fn a_missing_default_is_reported() {
         let text = text(&[row("ring", 2, 1.0, Some((1.0, 2.0)))]);
         assert!(text.contains("before (64 MiB, 5 ms) is not among the cases"), "{text}");
     }

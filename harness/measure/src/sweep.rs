@@ -1,5 +1,5 @@
-//! Runs every case of a plan, in blocks: each case once per block, in random order, so that slow
-//! drift of the machine falls on all cases alike.
+//! Runs every case of a plan in blocks: each case once per block, in random order, so that slow drift of the
+//! machine affects all cases alike.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -26,18 +26,18 @@ use training::timeline::write::{Shown, file_name, write};
 /// The folder of timelines within that of the results.
 const TIMELINES: &str = "timelines";
 
-/// What may end a sweep before all cases are done, and what is known of cases that broke processes.
+/// Conditions that end a sweep early, and known failures of cases.
 #[derive(Default)]
 pub struct Course {
     /// No block begins that may not end before this moment.
     pub until: Option<SystemTime>,
     /// No block begins once this file exists.
     pub stop: Option<PathBuf>,
-    /// Where blocks are written down that may break the processes.
+    /// The journal of blocks that may end the processes.
     pub journal: Option<Journal>,
 }
 
-/// What a sweep brought.
+/// The result of a sweep.
 pub struct Report {
     /// Why cases were left that could have been measured, if some were.
     pub left: Option<String>,
@@ -47,7 +47,7 @@ pub struct Report {
     pub bandwidth: Vec<MessageRow>,
 }
 
-/// Runs a plan until every case is done; blocks and rows are in the store as soon as they are known.
+/// Runs a plan until every case is done. Blocks and rows are stored as soon as they are known.
 ///
 /// # Errors
 /// When results cannot be written. A case that fails is a row, not an error.
@@ -104,12 +104,12 @@ struct Sweep<'a> {
     store: &'a mut Store,
     /// Runs of the program that have worked on the store, this one included.
     launch: usize,
-    /// Of each case of the plan.
+    /// The settings of each case of the plan.
     settings: Vec<StepSetting>,
     start: Instant,
     /// Cases that are done, by name.
     rows: HashMap<String, StepRow>,
-    /// Where blocks are written down that may break the processes.
+    /// The journal of blocks that may end the processes.
     journal: Option<&'a Journal>,
     /// The longest block of each case so far, in this launch.
     longest: HashMap<usize, Duration>,
@@ -225,7 +225,7 @@ impl Sweep<'_> {
         with_messages.collect()
     }
 
-    /// A case is done after `count` blocks: its row.
+    /// Ends a case after `count` blocks with its row.
     fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
         let setting = self.settings[index].clone();
         let blocks = self.own(&setting.key.case, count);

@@ -1,4 +1,4 @@
-//! What simulations predict against what was measured.
+//! Compares simulated predictions with measurements.
 
 pub mod local;
 pub mod staging;

@@ -1,4 +1,4 @@
-//! What a batch system's accounting says of a job, kept with its results.
+//! The record of a job in a batch system's accounting, stored with its results.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ pub struct Accounting {
 }
 
 impl Accounting {
-    /// Keeps it with the results of a folder, if there are any.
+    /// Stores it with the results of a folder, if there are any.
     ///
     /// # Errors
-    /// When provenance is there and cannot be read or written.
+    /// When the provenance exists and cannot be read or written.
     pub fn keep(self, folder: &Path) -> Result<(), RecordError> {
         let path = folder.join(PROVENANCE);
         if !path.exists() {

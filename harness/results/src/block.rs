@@ -25,7 +25,7 @@ pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
 }
 
-/// Summarises one number over all samples of some blocks; `None` if there is no sample.
+/// Summarises one value over all samples of some blocks; `None` if there is no sample.
 pub fn summary(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<Summary> {
     let values: Vec<f64> = blocks.iter().flat_map(|block| &block.samples).map(value).collect();
     Summary::of(&values)
@@ -47,7 +47,7 @@ pub struct RankBlock {
     pub rank: usize,
     /// Its node.
     pub node: usize,
-    /// Steps that count.
+    /// Measured steps.
     pub steps: usize,
     /// Median of its steps' times.
     pub time_us_p50: f64,
@@ -55,12 +55,12 @@ pub struct RankBlock {
     pub time_us_max: f64,
     /// Median of its time in allreduces.
     pub data_us_p50: f64,
-    /// Every step's time, in order, separated by spaces: of all ranks, or where there are more than 256 of
-    /// the 8 with the largest median.
+    /// Every step's time, in order, separated by spaces: for all ranks, or with more than 256 ranks for the 8 with
+    /// the largest median.
     pub times_us: String,
 }
 
-/// One training step; what ranks differ in is the maximum over them.
+/// One training step, with the maximum over ranks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sample {
@@ -72,37 +72,37 @@ pub struct Sample {
     pub launch: usize,
     /// Position of the case within the block.
     pub order: usize,
-    /// Steps that count, from 0; the last one of a block completes it.
+    /// Measured steps, from 0; the last one of a block completes it.
     pub step: usize,
-    /// From its beginning to the end of the optimizer.
+    /// From the start of the step to the end of the optimizer.
     pub time_us: f64,
-    /// The same by the clocks of devices, where ranks train on some.
+    /// The same by the clocks of devices, if ranks train on devices.
     pub device_us: Option<f64>,
-    /// In the control plane, over all cycles of the step: of each cycle what the rank needed that
-    /// came last, and so waited for nobody.
+    /// In the control plane, over all cycles of the step: for each cycle the time of the last rank, which did not
+    /// wait.
     pub negotiation_us: f64,
-    /// In the control plane, waiting for the rank that came last, over all cycles of the step: of
-    /// each cycle what the rank waited that came first.
+    /// Waiting in the control plane for the last rank, over all cycles of the step: for each cycle the time that
+    /// the first rank waited.
     pub wait_us: f64,
     /// In allreduces, packing included.
     pub data_us: f64,
     /// Copying into and out of the fusion buffer.
     pub packing_us: f64,
-    /// Casting gradients to what travels, and results back.
+    /// Casting gradients to the type on the wire, and results back.
     pub compression_us: f64,
     /// Adding up the gradients of several backward passes, and dividing the result.
     pub aggregation_us: f64,
     /// Cycles of rank 0.
     pub cycles: usize,
-    /// Those after which there was nothing to do.
+    /// Cycles after which there was nothing to reduce.
     pub idle_cycles: usize,
     /// Allreduces.
     pub messages: usize,
     /// Bytes of control messages, sent by all ranks together.
     pub control_bytes: usize,
-    /// From the moment in which a gradient became ready to the beginning of its cycle: the mean, on rank 0.
+    /// From the time when a gradient became ready to the start of its cycle: the mean, on rank 0.
     pub cycle_wait_us: f64,
-    /// Cycles in which rank 0 was asked.
+    /// Cycles that used rank 0.
     pub slow_cycles: usize,
     /// Gradients that were cached when rank 0 drained its queue.
     pub hits: usize,
@@ -112,11 +112,11 @@ pub struct Sample {
     pub invalid: usize,
     /// Responses that had to make room in the cache.
     pub evictions: usize,
-    /// Messages that hold no more because nothing else was ready.
+    /// Messages that are not larger because nothing else was ready.
     pub stop_empty: usize,
     /// Messages that hold no more because of the threshold.
     pub stop_threshold: usize,
-    /// Messages that hold no more because what else was ready is of another kind.
+    /// Messages that are not larger because the other ready tensors are of another kind.
     pub stop_unlike: usize,
     /// Messages that hold no more because groups are not fused.
     pub stop_group: usize,
@@ -136,7 +136,7 @@ pub struct Sample {
     pub bytes_horovod: usize,
     /// Bytes of all ranks' bit vectors.
     pub bits_bytes: usize,
-    /// Of the step's time, the share that the thread of a rank's loop was on a core: the largest over ranks.
+    /// The share of the step's time that the thread of a rank's loop was on a core: the largest over ranks.
     pub cpu_share: Option<f64>,
     /// Bytes of data sent inside nodes, by all ranks together.
     pub inside_bytes: usize,

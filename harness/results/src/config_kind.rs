@@ -1,10 +1,10 @@
-//! Kinds of configurations, told apart by their tables.
+//! Kinds of configurations, distinguished by their tables.
 
 use std::fmt;
 
 use crate::toml_file::{ConfigError, TomlFile};
 
-/// What a configuration describes.
+/// The kind of a configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigKind {
     /// Training steps to measure, or to tune.
@@ -21,7 +21,7 @@ pub enum ConfigKind {
     Machine,
 }
 
-/// The keys at the top of a file that say what it is, in the order in which they count.
+/// The top-level keys that identify the kind of a file, in order of precedence.
 const KEYS: [(ConfigKind, &[&str]); 6] = [
     (ConfigKind::Machine, &["node"]),
     (ConfigKind::ControlPlanes, &["control"]),
@@ -44,7 +44,7 @@ impl ConfigKind {
     /// The kind of a configuration.
     ///
     /// # Errors
-    /// When none of the keys that tell kinds apart is there.
+    /// When none of these keys is present.
     pub fn of(table: &toml::Table) -> Result<ConfigKind, UnknownKind> {
         let is_there = |keys: &[&str]| keys.iter().any(|key| table.contains_key(*key));
         let kind = KEYS.iter().find(|(_, keys)| is_there(keys)).map(|&(kind, _)| kind);
@@ -54,7 +54,7 @@ impl ConfigKind {
     /// The kind of a file that was read.
     ///
     /// # Errors
-    /// When it is no TOML, or of no known kind.
+    /// When it is not TOML, or of no known kind.
     pub fn of_file(file: &TomlFile) -> Result<ConfigKind, ConfigError> {
         ConfigKind::of(&file.parse()?).map_err(|unknown| file.refuse(unknown))
     }

@@ -1,4 +1,4 @@
-//! Why results cannot be written or read, and what to do then.
+//! Errors of reading and writing results, with what to do.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::row::SCHEMA;
 pub enum RecordError {
     /// The folder exists, and results are never overwritten.
     #[error(
-        "{} exists; results are never overwritten: add --resume to go on with it, or name another \
+        "{} exists; results are never overwritten: add --resume to continue it, or name another \
          folder with --out", folder.display()
     )]
     Exists {
@@ -27,11 +27,11 @@ pub enum RecordError {
         folder: PathBuf,
     },
     /// A file cannot be read or written.
-    #[error("{}: {cause}; what was written before is safe", path.display())]
+    #[error("{}: {cause}; earlier results are intact", path.display())]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },
@@ -40,7 +40,7 @@ pub enum RecordError {
     Unwritable {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: io::Error,
     },

@@ -9,25 +9,25 @@ use crate::error::RecordError;
 /// Makes a folder of results, and those above it.
 ///
 /// # Errors
-/// When the system refuses.
+/// When a system call fails.
 pub fn create_folder(path: &Path) -> Result<(), RecordError> {
     fs::create_dir_all(path).map_err(RecordError::io(path)).map_err(RecordError::at_first)
 }
 
-/// Refuses a file that [`write_whole`] could not write later; leaves nothing behind.
+/// Checks that [`write_whole`] could write a file; leaves nothing behind.
 ///
 /// # Errors
-/// When the system refuses.
+/// When a system call fails.
 pub fn check_writable(path: &Path) -> Result<(), RecordError> {
     let beside = path.with_extension("new");
     let tried = File::create(&beside).and_then(|_| fs::remove_file(&beside));
     tried.map_err(RecordError::io(path)).map_err(RecordError::at_first)
 }
 
-/// Writes a whole file at once: beside it first, then in its place.
+/// Writes a whole file atomically: to a temporary file, which is then renamed.
 ///
 /// # Errors
-/// When the system refuses.
+/// When a system call fails.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     write_streamed(path, |out| out.write_all(bytes))
 }

@@ -1,21 +1,21 @@
-//! GPUs and network cards of a machine, as provenance keeps them: plain data, asked for elsewhere.
+//! GPUs and network cards of a machine, as stored in provenance: plain data, queried elsewhere.
 
 use serde::{Deserialize, Serialize};
 
 /// The reason that is none to worry about.
 pub const IDLE: &str = "idle";
 
-/// What is known of a machine's GPUs. What is not known is left empty.
+/// A machine's GPUs. Unknown values are empty.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Inventory {
-    /// What could not be asked, and why.
+    /// Queries that failed, with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unknown: Vec<String>,
     /// Version of NVIDIA's driver.
     pub driver: Option<String>,
     /// All GPUs of the machine, in NVML's order, which is that of the bus.
     pub gpus: Vec<Gpu>,
-    /// What lies between each two of them, as nvidia-smi calls it: NV# (so many NVLinks), PIX, PXB, PHB, NODE,
+    /// The connection of each two of them, in nvidia-smi's terms: NV# (number of NVLinks), PIX, PXB, PHB, NODE,
     /// SYS; X for itself.
     pub topology: Vec<Vec<String>>,
     /// Network cards.
@@ -37,13 +37,13 @@ pub struct Gpu {
     pub memory_mhz_most: Option<u32>,
     /// The limit of its power that is enforced.
     pub power_limit_w: Option<f64>,
-    /// The driver stays loaded while nobody uses it.
+    /// The driver stays loaded while it is unused.
     pub persistence: Option<bool>,
     /// Its memory corrects errors.
     pub ecc: Option<bool>,
     /// It is divided into instances.
     pub mig: Option<bool>,
-    /// Who may use it.
+    /// The compute mode.
     pub compute_mode: Option<String>,
     /// PCIe, at most.
     pub pcie_generation_most: Option<u32>,
@@ -81,7 +81,7 @@ pub struct State {
     pub held_by_power_ns: Option<u64>,
     /// The same for heat.
     pub held_by_heat_ns: Option<u64>,
-    /// PCIe, as it is now; lower where nothing moves.
+    /// The current PCIe link; lower while idle.
     pub pcie_generation: Option<u32>,
     /// Lanes of PCIe, as it is now.
     pub pcie_width: Option<u32>,
@@ -92,9 +92,9 @@ pub struct State {
 pub struct NvLink {
     /// Its number.
     pub link: u32,
-    /// As NVML counts versions.
+    /// In NVML's numbering.
     pub version: Option<u32>,
-    /// What it leads to: `GPU`, `switch`, `processor` or `unknown`.
+    /// The peer: `GPU`, `switch`, `processor` or `unknown`.
     pub peer: String,
     /// That one's PCI bus id.
     pub peer_bus_id: String,
@@ -105,19 +105,19 @@ pub struct NvLink {
 pub struct Nic {
     /// Its name: mlx5_0, eth0.
     pub name: String,
-    /// What it is: `infiniband` (RoCE, too) or `net`.
+    /// The class: `infiniband` (RoCE, too) or `net`.
     pub class: String,
     /// From the host bridge on: pci0000:00/0000:00:01.0/0000:01:00.0.
     pub pci_path: String,
-    /// The NUMA node that it is at, if the kernel knows.
+    /// Its NUMA node, if the kernel reports it.
     pub numa_node: Option<usize>,
-    /// What lies between it and each GPU, as nvidia-smi calls it.
+    /// Its connection to each GPU, in nvidia-smi's terms.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub levels: Vec<String>,
 }
 
 impl Inventory {
-    /// What makes times doubtful: GPUs that were slower than they can be.
+    /// Conditions that make times unreliable: GPUs that were slower than they can be.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for (at, gpu) in self.gpus.iter().enumerate() {
@@ -156,7 +156,7 @@ impl Inventory {
         warnings
     }
 
-    /// The matrix of what lies between GPUs, and between them and network cards, as nvidia-smi draws it.
+    /// The matrix of connections of GPUs and network cards, in nvidia-smi's form.
     pub fn matrix(&self) -> Vec<String> {
         if self.gpus.is_empty() {
             return Vec::new();
@@ -186,7 +186,7 @@ impl Gpu {
         format!("GPU {at} of the bus ({}, {})", self.name, self.uuid)
     }
 
-    /// What else there is to say, in a sentence.
+    /// Other values, in a sentence.
     pub fn about(&self) -> String {
         let mut parts = vec![format!("{} at {}", self.uuid, self.bus_id)];
         let State {

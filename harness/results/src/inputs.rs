@@ -1,7 +1,7 @@
 //! Files that a run reads: on disk, or embedded in the program.
 //!
-//! A path below `configs` names a file below the working folder or, where that does not exist, the embedded file of
-//! this path. Whatever is read is listed for provenance.
+//! A path below `configs` refers to a file below the working folder or, if that does not exist, to the embedded
+//! file of this path. All files that are read are listed in the provenance.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,11 +27,11 @@ struct Embedded {
 
 static EMBEDDED: OnceLock<Embedded> = OnceLock::new();
 
-/// What this process has read, in order.
+/// Files that this process has read, in order.
 static READ: Mutex<Vec<Input>> = Mutex::new(Vec::new());
 
-/// Sets the embedded files, by their paths in the repository. The binary knows them, and calls this once when it
-/// starts; the first call counts. `say` prints a line for the user.
+/// Sets the embedded files, by their paths in the repository. The binary calls this once when it starts; only the
+/// first call has an effect. `say` prints a line for the user.
 pub fn embed(files: BTreeMap<String, &'static str>, say: fn(&str)) {
     let _ = EMBEDDED.set(Embedded { files, say });
 }
@@ -41,19 +41,19 @@ pub fn embed(files: BTreeMap<String, &'static str>, say: fn(&str)) {
 pub struct Input {
     /// Path on disk as it was given or found, or path of the embedded file.
     pub path: PathBuf,
-    /// Where it was.
+    /// Its origin.
     pub origin: Origin,
     /// Fingerprint of its bytes: FNV-1a, 64 bits, hexadecimal.
     pub fnv1a: String,
 }
 
-/// Where a file was.
+/// The origin of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Origin {
     /// On disk.
     Disk,
-    /// In the program.
+    /// In the binary.
     Embedded,
 }
 
@@ -65,7 +65,7 @@ pub fn used() -> Vec<Input> {
 /// Reads the file at `path` from disk, or else the embedded file of this path.
 ///
 /// # Errors
-/// What the system says of the file on disk, where there is no embedded one.
+/// The system's error for the file on disk, if there is no embedded one.
 pub fn read(path: &Path) -> io::Result<(Cow<'static, str>, Origin)> {
     match std::fs::read_to_string(path) {
         Ok(text) => {
@@ -106,12 +106,12 @@ pub fn note(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// True if there is a file at `path`, on disk or embedded.
+/// Whether a file exists at `path`, on disk or embedded.
 pub fn exists(path: &Path) -> bool {
     path.is_file() || embedded(path).is_some()
 }
 
-/// Where a file is, for readers: its path, and whether it is embedded.
+/// The location of a file, for readers: its path, and whether it is embedded.
 pub fn described(path: &Path) -> String {
     if path.is_file() || embedded(path).is_none() {
         path.display().to_string()
@@ -120,16 +120,16 @@ pub fn described(path: &Path) -> String {
     }
 }
 
-/// The file `name` beside the configuration at `config`, or else below [`CONFIGS`], on disk or embedded; where it
-/// does not exist, the first of these.
+/// The file `name` beside the configuration at `config`, or otherwise below [`CONFIGS`], on disk or embedded; if
+/// it does not exist, the first of these.
 pub fn beside(name: &str, config: &Path) -> PathBuf {
     let beside = config.parent().unwrap_or(Path::new("")).join(name);
     let usual = Path::new(CONFIGS).join(name);
     if !exists(&beside) && exists(&usual) { usual } else { beside }
 }
 
-/// The TOML file that a user asks for: a path; or a name, which stands for NAME.toml in the working folder or in
-/// `folder`, on disk or embedded. `what` it is, for the error.
+/// Finds the TOML file that a user requests: a path; or a name, for NAME.toml in the working folder or in
+/// `folder`, on disk or embedded. `what` describes it in the error.
 ///
 /// # Errors
 /// When there is no file of that name: which names there are, and the nearest.

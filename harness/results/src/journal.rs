@@ -1,5 +1,5 @@
-//! Which blocks were begun, and which of them broke the processes that ran them: so that such a case
-//! is not attempted for ever.
+//! Records which blocks were started, and which of them broke their processes, so that such a case is not
+//! attempted forever.
 
 use std::collections::HashMap;
 use std::fs;
@@ -26,12 +26,12 @@ struct Attempt {
     case: String,
     block: usize,
     launch: usize,
-    /// Why they broke; empty where a block is begun.
+    /// The reason of the failure; empty for the start of a block.
     broken: String,
 }
 
-/// The last launch that has worked on a folder, and the last whose processes have broken; 0 for none, or
-/// where that cannot be read. That an earlier launch broke may be noted by a later one.
+/// The last launch that has worked on a folder, and the last whose processes failed; 0 for none, or if the file
+/// cannot be read. A later launch may record the failure of an earlier one.
 pub fn last_launches(folder: &Path) -> (usize, usize) {
     let path = [ATTEMPTS, ATTEMPTS_BEFORE].map(|name| folder.join(name));
     let path = path.iter().find(|path| path.exists());
@@ -43,21 +43,21 @@ pub fn last_launches(folder: &Path) -> (usize, usize) {
     })
 }
 
-/// The file, and what it says; clones share it.
+/// The file and its contents; clones share it.
 #[derive(Clone)]
 pub struct Journal(Arc<Mutex<Entries>>);
 
 struct Entries {
     file: Appended,
-    /// What runs now.
+    /// The running attempt.
     running: Option<Attempt>,
     /// Why each case has broken its processes, once for each time.
     reasons: HashMap<String, Vec<String>>,
 }
 
 impl Journal {
-    /// The journal of a folder of results. A block that was begun last and is not there counts as
-    /// broken, if somebody saw its processes break.
+    /// The journal of a folder of results. The last started block, if it is missing, counts as failed if a failure
+    /// of its processes was observed.
     ///
     /// # Errors
     /// When the file cannot be read or written.
@@ -85,7 +85,7 @@ impl Journal {
             entries.reasons.entry(case).or_default().push(broken);
         }
         let journal = Journal(Arc::new(Mutex::new(entries)));
-        journal.broke("its processes ended without a word")?;
+        journal.broke("its processes ended without a message")?;
         Ok(journal)
     }
 
@@ -128,7 +128,7 @@ impl Journal {
         let entries = self.entries();
         let reasons = entries.reasons.get(case).filter(|reasons| reasons.len() >= MOST_ATTEMPTS)?;
         Some(format!(
-            "broke its processes {} times; the last time: {}",
+            "its processes failed {} times; the last time: {}",
             reasons.len(),
             reasons.last()?
         ))
@@ -173,14 +173,14 @@ mod tests {
         journal.begin("tree", 0, 2).unwrap();
         assert_eq!(last_launches(folder.path()), (2, 1), "the second has not broken");
         let verdict =
-            "broke its processes 2 times; the last time: its processes ended without a word";
+            "its processes failed 2 times; the last time: its processes ended without a message";
         assert_eq!(open(true).verdict("tree").as_deref(), Some(verdict));
         assert_eq!(open(false).verdict("tree").as_deref(), Some(verdict), "it was written down");
         assert_eq!(open(true).verdict("ring"), None);
     }
 
     #[test]
-    fn who_was_only_stopped_is_tried_again() {
+    fn a_case_that_was_only_stopped_is_attempted_again() {
         let folder = tempdir().unwrap();
         for launch in 1..5 {
             let journal = Journal::open(folder.path(), &Earlier::default(), false).unwrap();

@@ -1,4 +1,4 @@
-//! What runs leave behind: rows, samples, provenance, and the statistics of them.
+//! The results of runs: rows, samples, provenance, and statistics.
 
 pub mod accounting;
 pub mod block;

@@ -8,8 +8,8 @@ use algorithms::control::{DataType, ReduceOp};
 use algorithms::registry::{self, UnknownAlgorithm};
 use thiserror::Error;
 
-/// That of `names` which `found` differs from in the fewest letters, two that changed places counting as one;
-/// none if there are more than `most` of them.
+/// The name in `names` with the smallest edit distance to `found`, where a swap of two letters counts as one; none
+/// if it exceeds `most`.
 pub fn nearest<'n>(
     found: &str,
     names: impl IntoIterator<Item = &'n str>,
@@ -20,12 +20,12 @@ pub fn nearest<'n>(
     near.filter(|&(slips, _)| slips <= most).map(|(_, name)| name)
 }
 
-/// A name that is no algorithm's. The text says which name was probably meant, or which there are.
+/// An unknown name of an algorithm. The text suggests a name, or lists all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlgorithmError {
-    /// What the registry says.
+    /// The registry's error.
     pub unknown: UnknownAlgorithm,
-    /// Names that could stand there beside those of algorithms.
+    /// Valid names other than those of algorithms.
     pub also: Vec<String>,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for AlgorithmError {
         let UnknownAlgorithm { name, part, why } = &self.unknown;
         write!(f, "algorithm \"{name}\" is unknown")?;
         if let Some(why) = why {
-            return write!(f, ": {why}; `kolo info` says what each name takes");
+            return write!(f, ": {why}; `kolo info` lists the parameters of each name");
         }
         let is_whole = part == name;
         if !is_whole {
@@ -53,13 +53,13 @@ impl fmt::Display for AlgorithmError {
                 write!(f, "; did you mean {meant}? `kolo info` lists all names")
             }
             None => {
-                write!(f, "; choose from {}; `kolo info` says what each does", names.join(", "))
+                write!(f, "; choose from {}; `kolo info` describes each", names.join(", "))
             }
         }
     }
 }
 
-/// The algorithm of that name; `also` are the other names that could stand there.
+/// The algorithm of that name; `also` are the other valid names.
 ///
 /// # Errors
 /// When there is no such algorithm.
@@ -68,19 +68,19 @@ pub fn algorithm(name: &str, also: &[&str]) -> Result<Arc<dyn Algorithm>, Algori
     registry::find(name).map_err(|unknown| AlgorithmError { unknown, also: also() })
 }
 
-/// A name that is none of those that there are.
+/// An unknown name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{kind} \"{name}\" is unknown; choose from {}", names.join(", "))]
 pub struct UnknownName {
-    /// What it should name, as in `element type`.
+    /// The kind of name, such as `element type`.
     pub kind: &'static str,
     /// The name.
     pub name: String,
-    /// Those that there are.
+    /// The valid names.
     pub names: Vec<&'static str>,
 }
 
-/// The most ranks that can be asked for.
+/// The largest number of ranks.
 const MOST: usize = 4096;
 
 /// A text that is no number of ranks.
@@ -91,7 +91,7 @@ pub struct RanksError;
 /// A number of ranks, each on a node of its own.
 ///
 /// # Errors
-/// When the text is no number, or one that is not allowed.
+/// When the text is not a number, or out of range.
 pub fn parse_ranks(text: &str) -> Result<usize, RanksError> {
     let ranks = text.trim().parse().ok().filter(|ranks| (1..=MOST).contains(ranks));
     ranks.ok_or(RanksError)
@@ -133,7 +133,7 @@ pub fn parse_op(name: &str) -> Result<ReduceOp, UnknownName> {
     })
 }
 
-/// An average of integers was asked for.
+/// The average of integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("average of {} would have to round; use sum, or a floating-point type", dtype.name())]
 pub struct AverageOfIntegers {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_forgiven_and_other_names_are_not() {
+    fn typos_get_a_suggestion_and_other_names_do_not() {
         let names = ["ring", "tree", "two-shot"];
         for (found, most, expected) in [
             ("rign", 1, Some("ring")),

@@ -1,4 +1,4 @@
-//! Where results come from: commit, command, configuration, machine, environment, time.
+//! The provenance of results: commit, command, configuration, machine, environment, time.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -18,7 +18,7 @@ use crate::gpus::Inventory;
 use crate::inputs::{self, Input};
 use crate::row::SCHEMA;
 
-/// Which program writes results. The binary knows, and says so once when it starts.
+/// The program that writes results. The binary sets this once when it starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Build {
     /// The commit that the binary was built from, with `-dirty` if files had been changed.
@@ -34,12 +34,12 @@ pub struct Build {
 static BUILD: OnceLock<Build> = OnceLock::new();
 
 impl Build {
-    /// Sets what [`Build::this`] returns. The first call counts.
+    /// Sets the value of [`Build::this`]. Only the first call has an effect.
     pub fn set(self) {
         let _ = BUILD.set(self);
     }
 
-    /// This program; `unknown` in one that has not said, such as a test.
+    /// This program; `unknown` if it has not been set, as in tests.
     pub fn this() -> Build {
         let unknown = "unknown";
         let none = Build { commit: unknown, version: "kolo", rustc: unknown, profile: unknown };
@@ -53,23 +53,23 @@ pub type AutoTable = Vec<(usize, String)>;
 /// The file's name in a folder of results.
 pub const PROVENANCE: &str = "provenance.json";
 
-/// Environment variables that are kept: these, and nothing else, leave the machine with results.
+/// Environment variables that are recorded; no others leave the machine with results.
 const ENVIRONMENT: [&str; 9] =
     ["CUDA_", "HOROVOD_", "KOLO_", "MALLOC_", "NCCL_", "OMPI_MCA_", "RAYON_", "RUST_", "SLURM_"];
 
-/// Never kept: the secret by which the processes of a job know each other.
+/// Never recorded: the secret of a job's processes.
 const SECRET: &str = "KOLO_JOB_SECRET";
 
 fn is_kept(variable: &str) -> bool {
     variable != SECRET && ENVIRONMENT.iter().any(|prefix| variable.starts_with(prefix))
 }
 
-/// Characters of a value that are shown where it differs from another.
+/// The most characters of a value in an error about a difference.
 const MOST_SHOWN: usize = 120;
 
-/// What a run is about: two runs with the same can be one.
+/// The subject of a run: runs with equal subjects can be continued.
 pub trait Subject {
-    /// What counts, as plain data.
+    /// The effective configuration, as plain data.
     fn config(&self) -> Value;
 
     /// Seed of order and data.
@@ -84,7 +84,7 @@ pub trait Subject {
 pub struct Provenance {
     /// Version of this file and of those beside it.
     pub schema: u32,
-    /// What counts: the file's configuration, with what options and variables put in its place.
+    /// The effective configuration: the file's, with the overrides of options and variables.
     pub config: Value,
     /// Seed of order and data, also in the configuration.
     pub seed: u64,
@@ -92,7 +92,7 @@ pub struct Provenance {
     pub workload_digest: String,
     /// Each run of the program that has worked on the folder.
     pub launches: Vec<Launch>,
-    /// What Slurm's accounting says of the jobs that it ran in.
+    /// The records of its jobs in Slurm's accounting.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub accounting: Vec<Accounting>,
 }
@@ -108,16 +108,15 @@ pub struct Launch {
     pub build: String,
     /// Arguments, the program's name included.
     pub command: Vec<String>,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// What `auto` chose by, for each topology that it ran on: names of algorithms, each with the
-    /// smallest size in bytes that it was for.
+    /// The tables of `auto`, for each topology: names of algorithms, each with its smallest size in bytes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub auto: BTreeMap<String, AutoTable>,
     /// The nodes of a job of several processes.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<NodeFacts>,
-    /// Bandwidth from the first of them to each other, in Gbit/s, as a short look found it.
+    /// Bandwidth from the first of them to each other, in Gbit/s, from a short test.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links_gbit_s: Vec<f64>,
     /// What checks before measuring found, and was measured on nevertheless.
@@ -126,7 +125,7 @@ pub struct Launch {
     /// NCCL if it is used, the driver of GPUs, and the GPU of each rank.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<String>,
-    /// What NVML and the kernel say of the machine's GPUs and network cards, before the run and after it.
+    /// GPUs and network cards, from NVML and the kernel, before the run and after it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inventory: Option<Inventory>,
     /// Allowed environment variables that are set.
@@ -134,23 +133,23 @@ pub struct Launch {
     /// The files that were read, on disk or embedded: configuration, machine, workloads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub inputs: Vec<Input>,
-    /// What counts instead of what the configuration's file says.
+    /// Overridden values of the configuration's file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
-    /// When it began, UTC.
+    /// Start of the launch, UTC.
     pub started: String,
-    /// When it ended by itself, UTC; none if it was killed.
+    /// Its end, UTC; none if it was killed.
     pub ended: Option<String>,
 }
 
-/// A value that counts instead of the configuration's.
+/// An overridden value of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Override {
     /// Key of the configuration.
     pub key: String,
-    /// What counts.
+    /// The effective value.
     pub value: String,
-    /// What the file says, or the default.
+    /// The value in the file, or the default.
     pub instead_of: String,
     /// `HOROVOD_CYCLE_TIME=5`, or `--cycle-time-ms 5`.
     pub set_by: String,
@@ -163,7 +162,7 @@ impl Display for Override {
     }
 }
 
-/// What was measured on.
+/// A machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// Host name.
@@ -176,16 +175,16 @@ pub struct Machine {
     pub memory_bytes: Option<u64>,
     /// Kernel release.
     pub kernel: String,
-    /// What the kernel takes the time from.
+    /// The kernel's clock source.
     pub clock_source: String,
-    /// How the clock frequency is chosen, if the kernel says.
+    /// The frequency governor, if the kernel reports it.
     pub frequency_governor: Option<String>,
 }
 
 /// One node of a job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeFacts {
-    /// What it is.
+    /// Its machine.
     pub machine: Machine,
     /// The MPI library.
     pub library: String,
@@ -223,14 +222,14 @@ impl Launch {
         }
     }
 
-    /// With the files that this process has read so far.
+    /// Adds the files that this process has read so far.
     #[must_use]
     pub fn with_inputs(self) -> Launch {
         Launch { inputs: inputs::used(), ..self }
     }
 
-    /// It has ended by itself. `ask_again` looks at GPUs once more, if they had a part in it; returns what is
-    /// not known of them, and what makes times doubtful.
+    /// Records the end. `ask_again` queries the GPUs again, if they were used; returns failed queries, and
+    /// conditions that make times unreliable.
     pub fn end(&mut self, ask_again: impl FnOnce(&mut Inventory)) -> Vec<String> {
         self.ended = Some(now());
         let Some(inventory) = &mut self.inventory else { return Vec::new() };
@@ -290,7 +289,7 @@ impl Provenance {
     /// Reads a folder's.
     ///
     /// # Errors
-    /// When the file is not there, or of another version.
+    /// When the file is missing, or of another version.
     pub fn read(path: &Path) -> Result<Provenance, RecordError> {
         let text = fs::read_to_string(path).map_err(RecordError::io(path))?;
         serde_json::from_str(&text).map_err(|cause| RecordError::Differs {
@@ -299,7 +298,7 @@ impl Provenance {
         })
     }
 
-    /// Reads a folder's, and refuses to go on with another sweep's results.
+    /// Reads a folder's provenance, and refuses to continue another sweep.
     ///
     /// # Errors
     /// As [`Self::read`], or when the folder holds the results of another sweep.
@@ -327,7 +326,7 @@ impl Provenance {
     /// Writes the file.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn write(&self, path: &Path) -> Result<(), RecordError> {
         let text = serde_json::to_string_pretty(self).expect("provenance is plain data");
         write_whole(path, (text + "\n").as_bytes())

@@ -1,4 +1,4 @@
-//! What a run writes: rows, samples, and how they survive a kill.
+//! Output files of a run, which survive a kill: rows and samples.
 //!
 //! | file | a line is |
 //! |---|---|
@@ -9,9 +9,8 @@
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
 //! | `attempts.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
-//! Everything is appended, a block with one write, and flushed to the disk. After a kill the last
-//! line may be cut, or a block may have messages but no samples; [`Store::resume`] drops what is
-//! incomplete and says so.
+//! All data are appended, a block with one write, and flushed to the disk. After a kill the last line may be cut,
+//! or a block may have messages but no samples; [`Store::resume`] drops incomplete data and reports them.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -30,7 +29,7 @@ use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row};
 
-/// So long a lock may still be held by a process that is being started.
+/// How long a child process that is being started may still hold a lock.
 const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
 
 const LOCK: &str = "lock";
@@ -48,27 +47,27 @@ pub struct Store {
     messages: Appended,
     ranks: Appended,
     latencies: Appended,
-    /// Held while the program lives; the system lets go of it if it is killed.
+    /// Held while the program runs; the system releases it after a kill.
     _lock: File,
 }
 
-/// What an earlier launch has left.
+/// The results of earlier launches.
 #[derive(Debug, Default)]
 pub struct Earlier {
     /// Cases that are done.
     pub rows: Vec<Row>,
     /// Complete blocks, by case and number.
     pub blocks: BTreeMap<(String, usize), Block>,
-    /// What was incomplete and has been removed, in sentences.
+    /// Incomplete data that were removed, in sentences.
     pub dropped: Vec<String>,
 }
 
 impl Store {
-    /// A new folder, which says from the first moment what it is about to hold. A folder that a kill
-    /// has left without provenance holds nothing and counts as new.
+    /// A new folder, whose provenance is written first. A folder that a kill has left without provenance is empty
+    /// and counts as new.
     ///
     /// # Errors
-    /// When the folder exists already, is in use, or cannot be written.
+    /// When the folder already exists, is in use, or cannot be written.
     pub fn create(folder: &Path, provenance: &Provenance) -> Result<Store, RecordError> {
         if folder.join(PROVENANCE).exists() || (folder.exists() && !is_stillborn(folder)) {
             return Err(RecordError::Exists { folder: folder.into() });
@@ -79,8 +78,8 @@ impl Store {
         Ok(store)
     }
 
-    /// A folder of an earlier launch; a block counts if it has `steps` samples all messages
-    /// that these count, and a line for each rank.
+    /// A folder of an earlier launch; a block is complete if it has `steps` samples, all their messages, and a
+    /// line for each rank.
     ///
     /// # Errors
     /// When the folder is in use, or a file of it cannot be read.
@@ -129,7 +128,7 @@ impl Store {
         loop {
             match lock.try_lock() {
                 Ok(()) => break,
-                // A process that has just begun may hold for a moment what its parent had open.
+                // A child process that has just started may briefly hold its parent's open files.
                 Err(fs::TryLockError::WouldBlock) if start.elapsed() < HELD_BY_CHILDREN => {
                     std::thread::sleep(HELD_BY_CHILDREN / 20);
                 }
@@ -158,7 +157,7 @@ impl Store {
     /// A finished case.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn append_row(&mut self, row: impl Into<Row>) -> Result<(), RecordError> {
         self.rows.append(&[row.into()])
     }
@@ -166,7 +165,7 @@ impl Store {
     /// Finished cases, with one write.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn append_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
         self.rows.append(rows)
     }
@@ -174,7 +173,7 @@ impl Store {
     /// A finished block. Its samples come last: with them it is complete.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
         self.ranks.append(&block.ranks)?;
@@ -184,18 +183,18 @@ impl Store {
         self.samples.append(&block.samples)
     }
 
-    /// Writes a whole file at once: beside it first, then in its place.
+    /// Writes a whole file atomically: to a temporary file, which is then renamed.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn write_whole(&self, name: &str, bytes: &[u8]) -> Result<(), RecordError> {
         write_whole(&self.folder.join(name), bytes)
     }
 
-    /// Writes a file as a whole, replacing what was there, without having it in memory.
+    /// Writes a file atomically, without holding it in memory.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn write_streamed(
         &self,
         name: &str,
@@ -208,7 +207,7 @@ impl Store {
         write_streamed(&path, write)
     }
 
-    /// Replaces all files by what is complete.
+    /// Rewrites all files with the complete data only.
     fn rewrite(&mut self, earlier: &Earlier) -> Result<(), RecordError> {
         let blocks = || earlier.blocks.values();
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
@@ -242,7 +241,7 @@ impl Store {
     }
 }
 
-/// Nothing but empty files of ours: a run was killed before it could say what it was.
+/// Only empty files of kolo's: a run was killed before it had written its provenance.
 fn is_stillborn(folder: &Path) -> bool {
     let ours = |entry: io::Result<fs::DirEntry>| {
         let Ok(entry) = entry else { return false };
@@ -299,7 +298,7 @@ impl Appended {
     /// A file that is there, or a new one.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
@@ -308,7 +307,7 @@ impl Appended {
     /// Appends lines of CSV, below a header if the file is empty.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
         let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
         self.append_bytes(&csv_bytes(lines, empty))
@@ -331,7 +330,7 @@ impl Appended {
         Ok(())
     }
 
-    /// The text up to the last end of a line; what follows was cut by a kill.
+    /// The text up to the last end of a line; a kill has cut the rest.
     fn complete_lines(&mut self, dropped: &mut Vec<String>) -> Result<String, RecordError> {
         let mut bytes = Vec::new();
         let mut read = || {
@@ -354,10 +353,10 @@ impl Appended {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// All complete lines; what was cut off is told.
+    /// All complete lines; reports a cut one.
     ///
     /// # Errors
-    /// When the file cannot be read, has other columns than `header`, or has a line that is no `T`.
+    /// When the file cannot be read, has other columns than `header`, or has a line that is not a `T`.
     pub fn read<T: DeserializeOwned>(
         &mut self,
         header: &str,
@@ -464,7 +463,7 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).unwrap(), text);
     }
 
-    /// Wherever the files are cut, what is complete is kept and the rest can be appended again.
+    /// Wherever the files are cut, complete data are kept, and the rest can be appended again.
     #[test]
     fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! What a handful of samples says, and how sure it is.
+//! Medians, quantiles and their confidence intervals from small samples.
 //!
 //! Intervals are exact order-statistics intervals from the binomial distribution, for the median
 //! and for any quantile, without an assumption on how samples are distributed (Hoefler and Belli,
@@ -24,7 +24,7 @@ pub struct Summary {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// 99th percentile; none where the sample is too small for a 95 % interval of it (below 368).
+    /// 99th percentile; none where the sample is too small for its 95 % interval (below 368).
     pub p99: Option<f64>,
 }
 
@@ -50,8 +50,8 @@ impl Summary {
         self.p50_interval.map(|(low, high)| (high - low) / 2.0 / self.p50)
     }
 
-    /// The two medians may be the same: their intervals overlap. Without intervals nothing can be
-    /// told apart.
+    /// Whether the two medians may be equal: their intervals overlap. Without intervals they cannot be
+    /// distinguished.
     pub fn tied_with(&self, other: &Summary) -> bool {
         match (self.p50_interval, other.p50_interval) {
             (Some((low, high)), Some((other_low, other_high))) => {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_says_what_the_sample_supports() {
+    fn a_summary_has_the_values_that_the_sample_supports() {
         let summary = Summary::of(&[3.0, 1.0, 2.0, 4.0]).unwrap();
         assert_eq!((summary.p50, summary.min, summary.max, summary.mean), (2.5, 1.0, 4.0, 2.5));
         assert_eq!((summary.p50_interval, summary.p99), (None, None));

@@ -1,4 +1,4 @@
-//! Reading a TOML file whose errors say where they are.
+//! Reads TOML files, with errors that have the location.
 
 pub mod advice;
 mod checked;
@@ -24,22 +24,22 @@ pub use invalid::{Invalid, at_least_1, control_plane, not_empty, within};
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// What was found, what was expected, what to do.
+    /// The value found, the value expected, and what to do.
     #[source]
     pub problem: ConfigProblem,
 }
 
-/// What is wrong with a configuration.
+/// An error in a configuration.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ConfigProblem {
     /// The file cannot be read.
     #[error("{cause}{advice}")]
     Unreadable {
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: io::Error,
-        /// Which files there are instead; may be empty.
+        /// The list of files, if any.
         advice: String,
     },
     /// No file has that name, on disk or embedded.
@@ -50,7 +50,7 @@ pub enum ConfigProblem {
     Toml {
         /// The line, from 1.
         line: usize,
-        /// What was found and what was expected, without the names of Rust's types.
+        /// The value found and the value expected, without the names of Rust's types.
         message: String,
     },
     /// It is of no known kind.
@@ -89,17 +89,17 @@ pub struct TomlFile {
 
 impl TomlFile {
     /// # Errors
-    /// When it cannot be read; which files there are instead.
+    /// When it cannot be read; the error lists the files that exist.
     pub fn read(path: &Path) -> Result<TomlFile, ConfigError> {
         let unreadable = |cause| ConfigProblem::Unreadable { cause, advice: advice::on_toml(path) };
         let (text, _) = inputs::read(path).map_err(unreadable).map_err(ConfigError::at(path))?;
         Ok(TomlFile { path: path.into(), text })
     }
 
-    /// What it holds.
+    /// Parses its contents.
     ///
     /// # Errors
-    /// Line, what was found, and what was expected.
+    /// The line, the value found, and the value expected.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, ConfigError> {
         let text = &self.text;
         toml::from_str(text).map_err(|error| {
@@ -109,7 +109,7 @@ impl TomlFile {
         })
     }
 
-    /// The error that says what is wrong with the file.
+    /// The error for a problem with the file.
     pub fn refuse(&self, problem: impl Into<ConfigProblem>) -> ConfigError {
         ConfigError { path: self.path.clone(), problem: problem.into() }
     }

@@ -1,4 +1,4 @@
-//! What the system tells of the thread that asks.
+//! Resource usage of the calling thread.
 
 use std::time::Duration;
 

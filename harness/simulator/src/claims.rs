@@ -1,6 +1,6 @@
-//! Published ratios beside what is simulated: with intervals over seeds, and with the range that remains
-//! when each assumed parameter may be as low or as high as its machine file says. No parameter is fitted to
-//! a claim. Where a claim is out of range, it says what would have to be true.
+//! Compares published ratios with simulated ones: with intervals over seeds, and with the range when each assumed
+//! parameter is at either end of its range in the machine file. No parameter is fitted to a claim. For a claim
+//! that is out of range, it computes the parameter values that would reproduce it.
 
 use std::fmt::Write as _;
 
@@ -18,14 +18,14 @@ use results::toml_file::{Invalid, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
-    /// In a few words.
+    /// A short name.
     pub name: String,
     /// The ratio.
     pub published: f64,
-    /// A ratio within this part of the published one counts as it.
+    /// The relative tolerance for agreement with the published ratio.
     #[serde(default = "default_tolerance")]
     pub tolerance: f64,
-    /// Where it is published.
+    /// The publication.
     pub source: String,
     /// Its throughput over ...
     pub policy: String,
@@ -33,7 +33,7 @@ pub struct Claim {
     /// `simulate.base_ranks`, which is scaling efficiency.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
-    /// At so many ranks.
+    /// The number of ranks.
     pub ranks: usize,
     /// For this model only; left out: for each.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,7 +44,7 @@ fn default_tolerance() -> f64 {
     0.1
 }
 
-/// A claim with what is simulated for one model; a line of `claims.csv`.
+/// A claim with its simulated ratio for one model; a line of `claims.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Compared {
@@ -64,17 +64,17 @@ pub struct Compared {
 /// The simulated ratio is the published one, within its tolerance.
 const AGREES: &str = "agrees";
 
-/// It is within the range of what is assumed.
+/// Within the range of the assumptions.
 const POSSIBLE: &str = "possible";
 
 /// It is not.
 const OUT_OF_RANGE: &str = "out of range";
 
 impl Claim {
-    /// Refuses a claim about what the configuration does not have.
+    /// Refuses a claim about a policy or model that the configuration does not have.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     pub fn check(&self, config: &Config) -> Result<(), Invalid> {
         let key = |field: &str| format!("claim \"{}\": {field}", self.name);
         let known: Vec<&str> = config.policy.iter().map(|policy| policy.name.as_str()).collect();
@@ -98,13 +98,13 @@ impl Claim {
     }
 }
 
-/// What a claim may depend on: a machine's parameter, or the job's own conditions.
+/// A parameter that a claim may depend on: a machine's, or a condition of the job.
 #[derive(Clone, Debug)]
 enum Change {
     None,
     /// A parameter of the machine file.
     Parameter(String, f64),
-    /// All computation takes so many times as long.
+    /// All computation takes this many times as long.
     Compute(f64),
     /// The deviation of jitter.
     Jitter(f64),
@@ -243,7 +243,7 @@ fn would_have_to_be(
         ("jitter is", "of the mean", plan.config.jitter.cv().max(1e-3), 0.1, 10.0, Change::Jitter),
     ];
     for (index, (what, unit, value, least, most, change)) in levers.into_iter().enumerate() {
-        // What rank 0 takes counts where it is asked, jitter in one policy alone.
+        // Rank 0's time only matters with negotiation, jitter only for a single policy.
         if (index == 0 && !compares) || (index == 2 && compares) {
             continue;
         }
@@ -257,7 +257,7 @@ fn would_have_to_be(
     Ok(text)
 }
 
-/// Where a function of one parameter passes a value, if it does between two ends: by bisection on a
+/// The parameter value at which a function crosses a target between two ends, if it does: bisection on a
 /// logarithmic scale.
 fn solve(
     target: f64,
@@ -283,7 +283,7 @@ fn three_digits(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// The comparison in words.
+/// The comparison as text.
 pub fn text(compared: &[Compared]) -> String {
     let mut text = String::new();
     let _ = writeln!(
@@ -311,10 +311,10 @@ pub fn text(compared: &[Compared]) -> String {
             (AGREES, _) => {}
             (_, "") => {
                 let tried = "rank 0's time per request, computation, jitter";
-                let _ = writeln!(text, "    nothing that was tried makes it come out: {tried}");
+                let _ = writeln!(text, "    no variation reproduces it: {tried}");
             }
             (_, what) => {
-                let _ = writeln!(text, "    it would come out if {what}");
+                let _ = writeln!(text, "    reproduced if {what}");
             }
         }
     }
@@ -322,7 +322,7 @@ pub fn text(compared: &[Compared]) -> String {
 }
 
 impl Plan {
-    /// The same plan with something else than it says.
+    /// The same plan with one change.
     fn changed(&self, change: &Change) -> Plan {
         let (mut config, mut machine) = (self.config.clone(), self.machine.clone());
         match change {
@@ -349,7 +349,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn solving_finds_where_a_value_is_passed_and_says_if_it_is_not() {
+    fn solving_finds_a_crossing_or_none() {
         let square = |x: f64| Ok(x * x);
         let found = solve(2.0, 0.1, 10.0, square).unwrap().unwrap();
         assert!((found - 2f64.sqrt()).abs() < 0.01);

@@ -11,20 +11,20 @@ use super::policy::Policy;
 use results::toml_file::{Checked, Invalid, not_empty, within};
 use workloads::framework::Compression;
 
-/// A simulated sweep. The table `simulate` is what tells it from a measured one. Unknown keys are refused.
+/// A simulated sweep. Its table `simulate` distinguishes it from a measured one. Unknown keys are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Where, and how often.
+    /// The machine, and the numbers of runs.
     pub simulate: Simulate,
     /// How ranks differ.
     #[serde(default)]
     pub jitter: Jitter,
-    /// What is trained.
+    /// The models.
     pub model: Vec<Model>,
-    /// By whom gradients are reduced, and how.
+    /// The policies that reduce gradients.
     pub policy: Vec<Policy>,
-    /// Allreduces alone, to see which algorithm is the fastest where.
+    /// Single allreduces, to find the fastest algorithm for each size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub crossover: Option<Crossover>,
     /// Published ratios to compare with.
@@ -32,29 +32,29 @@ pub struct Config {
     pub claim: Vec<Claim>,
 }
 
-/// Where, and how often.
+/// The machine, and the numbers of runs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Simulate {
-    /// A file of `machines/` beside the configuration, or the path of one.
+    /// A file in `machines/` beside the configuration, or a path.
     pub machine: String,
     /// World sizes, ascending.
     pub ranks: Vec<usize>,
     /// Scaling efficiency is relative to the throughput per rank of this world.
     pub base_ranks: usize,
-    /// Each case with so many seeds ...
+    /// Seeds per case.
     #[serde(default = "default_seeds")]
     pub seeds: usize,
     /// ... from this one on ...
     #[serde(default = "default_seed")]
     pub seed: u64,
-    /// ... and with each so many steps that do not count ...
+    /// Steps of the warm-up per seed.
     #[serde(default = "default_warmup")]
     pub warmup_steps: usize,
-    /// ... and so many that do.
+    /// Measured steps per seed.
     #[serde(default = "default_steps")]
     pub steps: usize,
-    /// What works out schedules of our own.
+    /// The engine for this project's schedules.
     #[serde(default)]
     pub engine: Engine,
     /// Up to this world size every rank's state machine is driven; of larger ones some.
@@ -63,7 +63,7 @@ pub struct Simulate {
 }
 
 impl Simulate {
-    /// These world sizes on a machine, with the defaults of every other key.
+    /// These world sizes on a machine, with defaults for every other key.
     ///
     /// # Panics
     /// When there is no world size.
@@ -98,11 +98,11 @@ fn default_steps() -> usize {
     5
 }
 
-/// What is trained, on one rank.
+/// A model, with its times on one rank.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Model {
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
+    /// A model in `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     pub workload: String,
     /// Samples per rank and step.
     pub batch: usize,
@@ -113,10 +113,10 @@ pub struct Model {
     /// Optimizer.
     #[serde(default)]
     pub optimizer_ms: f64,
-    /// What gradients are cast to.
+    /// Type to which gradients are cast.
     #[serde(default)]
     pub compression: Compression,
-    /// Where batch and times come from.
+    /// The source of batch size and times.
     pub source: String,
 }
 
@@ -124,7 +124,7 @@ pub struct Model {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Crossover {
-    /// Algorithms; where one has no schedule for a world, a row says why.
+    /// Algorithms. If one has no schedule for a world, its row has the reason.
     pub algorithm: Vec<String>,
     /// World sizes.
     pub ranks: Vec<usize>,
@@ -135,12 +135,12 @@ pub struct Crossover {
     pub segment_kib: f64,
 }
 
-/// One setting: what a row of the results is about.
+/// One combination of settings, which becomes one row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Case<'c> {
-    /// What is trained.
+    /// The model.
     pub model: &'c Model,
-    /// By whom gradients are reduced.
+    /// The policy that reduces gradients.
     pub policy: &'c Policy,
     /// World size.
     pub ranks: usize,
@@ -154,7 +154,7 @@ impl fmt::Display for Case<'_> {
 }
 
 impl Config {
-    /// One model, with some policies and nothing else.
+    /// One model with some policies.
     pub fn plain(simulate: Simulate, model: Model, policy: Vec<Policy>) -> Config {
         let jitter = Jitter::default();
         Config { simulate, jitter, model: vec![model], policy, crossover: None, claim: Vec::new() }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_configurations_are_refused() {
         for (from, to, expected) in [
             (
                 "base_ranks = 6",

@@ -23,13 +23,13 @@ use results::names::{AlgorithmError, algorithm};
 /// [`server_nodes::NAME`].
 pub const NCCL: &str = "nccl";
 
-/// Names beside those of algorithms.
+/// Names in addition to those of algorithms.
 const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
 
-/// Refuses a name of which there is no data plane on any machine.
+/// Checks that a name is a data plane on some machine.
 ///
 /// # Errors
-/// What is wrong with it, and which one is meant or which there are.
+/// The error, with a suggestion or the list of names.
 pub fn check_name(name: &str) -> Result<(), DataPlaneError> {
     match ServerNodes::find(name) {
         Some(servers) => Ok(servers.map(drop)?),
@@ -38,7 +38,7 @@ pub fn check_name(name: &str) -> Result<(), DataPlaneError> {
     }
 }
 
-/// Why there is no data plane of a name on a machine.
+/// Why a machine has no data plane of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DataPlaneError {
@@ -48,7 +48,7 @@ pub enum DataPlaneError {
     /// The ranks do not fit on the machine.
     #[error(transparent)]
     Misfit(#[from] Misfit),
-    /// The ranks and the servers beside them do not fit on the machine.
+    /// The ranks and the server nodes do not fit on the machine.
     #[error("with {}: {cause}", server_nodes::NAME)]
     ServersMisfit {
         /// Why not.
@@ -78,7 +78,7 @@ pub enum Engine {
     /// Step by step, ranks that do the same once: [`rounds`].
     #[default]
     Rounds,
-    /// Message by message: [`events`]. Slower, and where ranks share something of another opinion.
+    /// Message by message: [`events`]. Slower, and different where ranks share links.
     Events,
 }
 
@@ -104,19 +104,19 @@ impl Engine {
     }
 }
 
-/// What passes of one message while others are under way.
+/// The parts of a message that overlap with other messages in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Overlap {
-    /// Nothing: one ends, and the next begins.
+    /// None: messages run one after the other.
     Nothing,
     /// Its latency.
     Latency,
-    /// Its latency and what else their common links and processors do not take: one is handed round in a
-    /// node while another crosses the network.
+    /// Its latency, and the time outside shared links and processors: one message crosses a node while another
+    /// crosses the network.
     Stages,
 }
 
-/// Moves bytes on one machine between so many ranks.
+/// The time of allreduces on one machine between a number of ranks.
 #[derive(Clone)]
 pub struct DataPlane {
     ranks: usize,
@@ -136,18 +136,18 @@ struct Scheduled {
     machine: Machine,
     segment_bytes: f64,
     engine: Engine,
-    /// Of a message alone, or in a row, by the number of its size, see [`Scheduled::size_bytes`].
+    /// Times of a message alone or in a row, by the index of its size, see [`Scheduled::size_bytes`].
     known: Mutex<BTreeMap<(bool, u32), Moment>>,
 }
 
-/// A schedule is worked out at so many sizes per factor of two; between them time is taken for linear,
-/// which is within 1 % of what is worked out there (test).
+/// Simulated sizes per factor of two. Between them time is interpolated linearly, within 1 % of the simulated
+/// value (test).
 const SIZES_PER_OCTAVE: u32 = 2;
 
 /// The most segments of a message.
 const MOST_SEGMENTS: usize = 32;
 
-/// Of longer schedules only latencies overlap: a row of messages that fills them would take long to work out.
+/// For longer schedules only latencies overlap: a row of messages that fills them would take long to simulate.
 const MOST_STAGES: usize = 64;
 
 impl DataPlane {
@@ -155,7 +155,7 @@ impl DataPlane {
     /// The engine is for schedules of ours.
     ///
     /// # Errors
-    /// Why there is none: an unknown name, too many ranks, a machine file without NCCL's numbers.
+    /// The reason: an unknown name, too many ranks, or a machine file without NCCL's parameters.
     pub fn new(
         name: &str,
         file: &MachineFile,
@@ -198,7 +198,7 @@ impl DataPlane {
         DataPlane { ranks, kind: Kind::Measured(points.into()) }
     }
 
-    /// What works it out, as in rows.
+    /// The engine, as named in rows.
     pub fn engine(&self) -> &'static str {
         match &self.kind {
             Kind::Nccl(..) => NCCL,
@@ -207,7 +207,7 @@ impl DataPlane {
         }
     }
 
-    /// When an allreduce of so many bytes per rank is over that begins at 0.
+    /// The end of an allreduce of `size_bytes` per rank that begins at 0.
     pub fn time(&self, size_bytes: f64) -> Moment {
         match &self.kind {
             _ if self.ranks == 1 => Moment::default(),
@@ -217,7 +217,7 @@ impl DataPlane {
         }
     }
 
-    /// What one more allreduce of that size adds, right behind others like it.
+    /// The time that one more allreduce of that size adds, directly after others like it.
     pub fn next(&self, size_bytes: f64, overlap: Overlap) -> Moment {
         match (&self.kind, overlap) {
             (_, Overlap::Nothing) => self.time(size_bytes),
@@ -259,7 +259,7 @@ impl Scheduled {
         (f64::from(number) / f64::from(SIZES_PER_OCTAVE)).exp2()
     }
 
-    /// Of a message alone, or what one more in a row adds.
+    /// The time of a message alone, or the time that one more in a row adds.
     fn time(&self, ranks: usize, size_bytes: f64, in_a_row: bool) -> Moment {
         let number = (size_bytes.max(1.0).log2() * f64::from(SIZES_PER_OCTAVE)).floor() as u32;
         let (low, high) = (Self::size_bytes(number), Self::size_bytes(number + 1));
@@ -295,8 +295,8 @@ impl Scheduled {
         moment
     }
 
-    /// One of many messages that follow each other through a schedule as its segments do: what as many more
-    /// take as there are steps to fill.
+    /// The time of one of many messages that follow each other through a schedule as its segments do, averaged
+    /// over as many messages as there are steps.
     fn one_more(&self, ranks: usize, size_bytes: f64) -> Moment {
         let schedule = self.schedule(ranks, size_bytes);
         let stages = schedule.steps();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn between_two_sizes_time_is_as_good_as_worked_out() {
+    fn interpolated_times_match_simulated_ones() {
         for name in ["ring", "double-tree", "hierarchical", "halving-doubling"] {
             let plane = DataPlane::new(name, &summit(), 96, 0.0, Engine::Rounds).unwrap();
             let Kind::Scheduled(scheduled) = &plane.kind else { panic!() };
@@ -373,7 +373,7 @@ mod tests {
         );
     }
 
-    /// Where cards are shared the engines are of different opinions, within some percent.
+    /// Where network cards are shared, the engines differ by some percent.
     #[test]
     fn events_are_the_other_engine() {
         let [rounds, events] = [Engine::Rounds, Engine::Events]
@@ -383,8 +383,8 @@ mod tests {
         assert!((a / b - 1.0).abs() < 0.1, "{a} by rounds, {b} by events");
     }
 
-    /// A worker's node sends each byte once while it receives it once, instead of twice; a server that
-    /// eight nodes share is as many times busier.
+    /// A worker's node sends and receives each byte once instead of twice. A server that eight nodes share carries
+    /// eight times as much.
     #[test]
     fn servers_on_nodes_of_their_own_halve_what_the_network_carries() {
         let size_bytes = 32e6;
@@ -403,18 +403,18 @@ mod tests {
                 .map(|overlap| data.next(size_bytes, overlap));
             assert!((next.at_s / (times * network_s) - 1.0).abs() < 0.15, "{name}: {next:?}");
             assert!(next.at_s < latency.at_s && latency.at_s < alone.at_s, "{name}");
-            // By itself a message is pushed first, and pulled then.
+            // A single message is pushed first and pulled afterwards.
             assert!(alone.at_s > 2.0 * network_s, "{name}: {alone:?}");
         }
     }
 
     #[test]
-    fn what_there_is_not_is_said() {
+    fn missing_data_planes_are_refused_with_the_reason() {
         for (name, ranks, expected) in [
-            ("server-nodes", 24_000, "server-nodes is for at most 1024 nodes of workers"),
+            ("server-nodes", 24_000, "server-nodes supports at most 1024 nodes of workers"),
             ("server-nodes:5", 768, "server-nodes:5 needs a multiple of 5 nodes"),
             ("rign", 6, "algorithm \"rign\" is unknown"),
-            ("one-shot", 600, "one-shot is for at most 64 ranks"),
+            ("one-shot", 600, "one-shot supports at most 64 ranks"),
             ("nccl", 7, "7 ranks do not fill nodes of machine summit evenly"),
             ("ring", 1 << 20, "machine summit has 27648 ranks"),
         ] {

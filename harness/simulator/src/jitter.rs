@@ -1,4 +1,4 @@
-//! How long a rank's computation takes in a step, in parts of what it should.
+//! Random variation of a rank's computation time per step, as a factor.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -11,18 +11,17 @@ use results::toml_file::{Invalid, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Jitter {
-    /// By which law.
+    /// The distribution.
     pub law: Law,
-    /// Standard deviation in parts of the mean, which is 1; if nobody says, what the machine file has
-    /// measured, or 0.
+    /// Standard deviation relative to the mean, which is 1. Default: the value in the machine file, or 0.
     pub cv: Option<f64>,
     /// Measured factors to draw from, for [`Law::Empirical`].
     pub factors: Vec<f64>,
-    /// One rank is slower than the others by this factor in every step; 1: none is.
+    /// One rank is slower than the others by this factor in every step; 1: none.
     pub straggler: f64,
 }
 
-/// By which law factors are drawn.
+/// The distribution of factors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "the laws' names")]
@@ -49,10 +48,10 @@ impl Jitter {
         self.cv.unwrap_or(0.0)
     }
 
-    /// Refuses what no machine does.
+    /// Checks the range of values.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     pub fn check(&self) -> Result<(), Invalid> {
         within("jitter.cv", self.cv(), 0.0, 1.0)?;
         within("jitter.straggler", self.straggler, 1.0, 100.0)?;
@@ -84,7 +83,7 @@ impl Jitter {
             _ if cv == 0.0 => vec![1.0; ranks],
             Law::Normal => draw(Normal::new(1.0, cv).expect("a deviation"), ranks, &mut random),
             Law::Lognormal => {
-                // Of mean 1 and deviation cv.
+                // With mean 1 and deviation cv.
                 let variance = (1.0 + cv * cv).ln();
                 let law = LogNormal::new(-variance / 2.0, variance.sqrt()).expect("a deviation");
                 draw(law, ranks, &mut random)
@@ -127,7 +126,7 @@ mod tests {
 
     #[test]
     fn the_slowest_of_many_is_as_slow_as_order_statistics_say() {
-        // Expected maxima of so many standard normal draws.
+        // Expected maxima of this many standard normal draws.
         for (ranks, expected) in
             [(6, 1.27), (192, 2.73), (1536, 3.36), (6000, 3.71), (27_600, 4.10)]
         {
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_values_are_refused() {
         for (wrong, expected) in [
             (jitter(Law::Normal, -0.1), "jitter.cv is -0.1, expected 0 to 1"),
             (jitter(Law::Empirical, 0.0), "jitter.factors is empty, expected measured factors"),

@@ -1,10 +1,10 @@
-//! Training steps in virtual time, on machines that nobody has at hand: the same schedules and the same
-//! control planes as on threads and over MPI, with times from a machine file.
+//! Training steps in virtual time, for machines that are not available: the same schedules and control planes as
+//! on threads and over MPI, with times from a machine file.
 //!
-//! What is simulated is one step after another of a data-parallel job: gradients become ready during the
-//! backward pass, on every rank at its own pace ([`jitter`]); the control plane's state machines negotiate
-//! in free-running cycles ([`negotiation`]); agreed messages go through one communication stream, each as
-//! long as [`data_plane`] says; the optimizer waits for the last ([`training`]).
+//! The simulation runs consecutive steps of a data-parallel job. Gradients become ready during the backward pass,
+//! on every rank at its own pace ([`jitter`]). The control plane's state machines negotiate in free-running cycles
+//! ([`negotiation`]). Agreed messages use one communication stream, with times from [`data_plane`]. The optimizer
+//! waits for the last message ([`training`]).
 
 pub mod claims;
 pub mod config;

@@ -1,5 +1,4 @@
-//! A machine as written in TOML: every parameter with its value, where that comes from, and how far off it
-//! may be.
+//! A machine in TOML: every parameter with its value, source and range.
 
 mod parameter;
 mod tables;
@@ -31,25 +30,25 @@ pub struct MachineFile {
     pub name: String,
     /// One line for readers.
     pub about: String,
-    /// What a node holds.
+    /// The resources of a node.
     pub node: Node,
     /// Between GPUs of a socket, by protocol.
     pub socket: Protocols,
-    /// Between sockets of a node, if there are several.
+    /// Links between sockets of a node, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bus: Option<Protocols>,
-    /// Between nodes, if there are several.
+    /// Links between nodes, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Protocols>,
-    /// What the ranks of a node share.
+    /// Resources that the ranks of a node share.
     #[serde(default)]
     pub shared: SharedFile,
-    /// What happens to bytes that have arrived.
+    /// Processing of received bytes.
     pub reduction: Reduction,
-    /// What control planes go by, and how unevenly ranks come to them.
+    /// Costs of control planes, and the variation between ranks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control: Option<Control>,
-    /// What NCCL finds there.
+    /// NCCL's parameters on the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nccl: Option<NcclFile>,
 }
@@ -71,9 +70,9 @@ pub enum Misfit {
         machine: String,
         /// Its nodes.
         nodes: usize,
-        /// Ranks on each of them.
+        /// Ranks on each node.
         local_size: usize,
-        /// Ranks that were asked for.
+        /// Ranks requested.
         ranks: usize,
     },
     /// The last node would not be full.
@@ -85,7 +84,7 @@ pub enum Misfit {
         machine: String,
         /// Ranks on each of its nodes.
         local_size: usize,
-        /// Ranks that were asked for.
+        /// Ranks requested.
         ranks: usize,
     },
 }
@@ -133,7 +132,7 @@ impl Checked for MachineFile {
 }
 
 impl MachineFile {
-    /// Where the machine of that name lies: in `machines/` beside a configuration or in [`FOLDER`], or a path.
+    /// The path of a machine: in `machines/` beside a configuration or in [`FOLDER`], or a path.
     pub fn path(name: &str, config: &Path) -> PathBuf {
         if name.ends_with(".toml") {
             config.parent().unwrap_or(Path::new("")).join(name)
@@ -189,12 +188,12 @@ impl MachineFile {
         }
     }
 
-    /// As NCCL sees it, if the file says.
+    /// NCCL's view of the machine, if the file has it.
     pub fn nccl(&self) -> Option<Nccl> {
         self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))
     }
 
-    /// The same with as many nodes more as so many ranks take.
+    /// The same machine with additional nodes for `ranks` ranks.
     pub fn with_nodes_for(&self, ranks: usize) -> MachineFile {
         let mut machine = self.clone();
         machine.node.nodes = machine.node.nodes.max(ranks.div_ceil(machine.node.ranks));
@@ -212,7 +211,7 @@ impl MachineFile {
         machine
     }
 
-    /// Why so many ranks do not fit on it, if they do not.
+    /// Why this many ranks do not fit on it, if they do not.
     pub fn misfit(&self, ranks: usize) -> Option<Misfit> {
         let Node { ranks: local_size, nodes, .. } = self.node;
         let all = local_size * nodes;
@@ -280,9 +279,9 @@ mod tests {
         );
     }
 
-    /// At sizes that the file names its rates hold, between two what is between, beyond them the last.
+    /// Rates are exact at sizes in the file, interpolated between them, and constant beyond the last.
     #[test]
-    fn rates_go_by_the_size_of_the_buffer() {
+    fn rates_depend_on_the_size_of_the_buffer() {
         let rate =
             |gb_s: f64| format!("combine_gb_s = {{ value = {gb_s}, source = \"a test\" }}\n");
         let sizes = [(1 << 20, 10.0), (65536, 40.0), (4 << 20, 5.0)];
@@ -298,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_machine_files_are_refused() {
         let network = SUMMIT.find("[network.").unwrap();
         let after = network + SUMMIT[network..].find("[shared]").unwrap();
         let without_network = format!("{}{}", &SUMMIT[..network], &SUMMIT[after..]);

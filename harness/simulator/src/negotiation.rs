@@ -1,4 +1,4 @@
-//! One cycle of a control plane in virtual time: the state machines decide, a formula says how long it takes.
+//! One cycle of a control plane in virtual time: the state machines decide, a formula gives the time.
 //!
 //! With L = ceil(log2 P), n requests of all ranks together, alpha the latency of a small message, m the time of
 //! one of many at rank 0 and beta that of a byte there:
@@ -12,10 +12,9 @@
 //!
 //! and in each case a little of every rank's processor. Bytes are those that Horovod would send.
 //!
-//! Ranks differ in when their tensors become ready, not in their order. So of a large world it is enough to
-//! drive rank 0 and a few others with the slowest among them: a tensor is agreed on when the slowest has
-//! it, in the order of the list (test: as if all were driven). What the others add is requests, which are
-//! counted exactly.
+//! Ranks differ in when their tensors become ready, not in their order. In a large world it is therefore enough to
+//! drive rank 0 and a few others including the slowest: a tensor is agreed on when the slowest has it, in the
+//! order of the list (test: equal to driving all). The others only add requests, which are counted exactly.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,16 +29,16 @@ use super::machine_file::Control;
 use crate::network::{Pattern, depth};
 use results::names::UnknownName;
 
-/// A control plane's state machines, and what a cycle of theirs costs.
+/// A control plane's state machines, and the cost of their cycles.
 pub struct Negotiation {
     world: Lockstep,
     tensors: Arc<Tensors>,
-    /// World size, of which so many are driven.
+    /// World size; some of the ranks are driven.
     ranks: usize,
     cost: Cost,
     /// How ranks talk to rank 0; none for planes that do not.
     pattern: Option<Pattern>,
-    /// Those that were agreed on before, so that a cache that has room for all knows them.
+    /// Tensors that were agreed on before, which a cache with room for all contains.
     known: Vec<bool>,
 }
 
@@ -51,7 +50,7 @@ struct Cost {
     cycle_s: f64,
 }
 
-/// What a cycle brought.
+/// The result of a cycle.
 #[derive(Clone, Debug, Default)]
 pub struct Agreed {
     /// Messages, in order.
@@ -61,7 +60,7 @@ pub struct Agreed {
 }
 
 impl Negotiation {
-    /// `driven` state machines that stand for `ranks`.
+    /// `driven` state machines that represent `ranks`.
     ///
     /// # Errors
     /// When the name is unknown.
@@ -83,7 +82,7 @@ impl Negotiation {
         };
         let one = plane(0, 1)?;
         let pattern = one.is_paced().then(|| Pattern::of(&one.name()));
-        // Static buckets need nobody else to know what is next.
+        // Static buckets need no other rank to determine the next message.
         let driven = if pattern.is_none() { 1 } else { driven };
         let planes: Result<Vec<Box<dyn ControlPlane>>, UnknownName> =
             (0..driven).map(|rank| plane(rank, driven)).collect();
@@ -177,7 +176,7 @@ impl Negotiation {
         (tensor.name.len(), tensor.shape.len())
     }
 
-    /// Bytes into rank 0: every other rank's list, and what is in it.
+    /// Bytes into rank 0: every other rank's list and its contents.
     fn request_bytes(&self, newly_ready: &[(TensorId, usize)]) -> usize {
         let empty = requests_horovod(std::iter::empty());
         let one = |&(id, ranks): &(TensorId, usize)| {

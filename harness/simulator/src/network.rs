@@ -1,7 +1,7 @@
-//! What a step would take on a network that is assumed: nobody measures it.
+//! The time of a step on an assumed network; it is not measured.
 //!
-//! With L = ceil(log2 P), per cycle that asks rank 0, alpha the latency of a message, beta the time of a byte
-//! and m that of one message of many at rank 0:
+//! With L = ceil(log2 P), per cycle that uses rank 0, alpha the latency of a message, beta the time of a byte and
+//! m that of one message of many at rank 0:
 //!
 //! ```text
 //! star    4 L alpha  +  (what rank 0 receives + its answer) beta      gather, gatherv and 2 broadcasts
@@ -10,41 +10,41 @@
 //! bits    2 L (alpha + bytes beta)                                    each bitwise collective: reduce, broadcast
 //! ```
 //!
-//! Bytes are those that Horovod would send. The star's are a lower bound: its gatherv and broadcast are
-//! taken for perfectly pipelined. Static buckets send nothing once they know their order.
+//! Bytes are those that Horovod would send. The star's are a lower bound: its gatherv and broadcast are assumed to
+//! be perfectly pipelined. Static buckets send nothing once they know their order.
 
 use algorithms::control::{Report, point_to_point};
 
 use serde::{Deserialize, Serialize};
 
-/// What time on a network is computed from; nobody measures it.
+/// Parameters of the computed time on a network; they are not measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
     /// Latency of a small message in microseconds.
     pub alpha_us: f64,
-    /// Of one message, in microseconds, where rank 0 sends or receives many one after the other.
+    /// Time of one message, in microseconds, where rank 0 sends or receives many one after the other.
     pub message_us: f64,
-    /// What a rank sends or receives per second, in 10^9 bytes.
+    /// A rank's bandwidth in each direction, in 10^9 bytes per second.
     pub bandwidth_gb_s: f64,
 }
 
 impl Default for Network {
-    /// A small message of MPI over EDR InfiniBand, two million of them in a second, and what a node of Summit
-    /// injects.
+    /// A small message of MPI over EDR InfiniBand, two million of them per second, and the injection bandwidth of
+    /// a node of Summit.
     fn default() -> Network {
         Network { alpha_us: 1.5, message_us: 0.5, bandwidth_gb_s: 23.0 }
     }
 }
 
-/// What the ranks of a world did in one step.
+/// The reports of a world's ranks in one step.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Reports {
     /// Rank 0.
     pub rank_0: Report,
-    /// The last rank, which passes nothing on.
+    /// The last rank, which forwards nothing.
     pub last: Report,
-    /// All of them.
+    /// The sum over all ranks.
     pub all: Report,
 }
 
@@ -55,7 +55,7 @@ pub enum Pattern {
     Star,
     /// Along a tree of this radix.
     Tree(usize),
-    /// By a message for everything.
+    /// By individual messages.
     Points,
 }
 
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_go_by_names() {
+    fn patterns_are_chosen_by_name() {
         let of = |name| Pattern::of(&algorithms::control::spelling(name).unwrap());
         assert_eq!(of("tree"), Pattern::Tree(4));
         assert_eq!(of("tree:16"), Pattern::Tree(16));

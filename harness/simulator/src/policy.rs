@@ -1,4 +1,4 @@
-//! By whom gradients are reduced, and how: a policy of a simulated sweep.
+//! A policy of a simulated sweep: how gradients are reduced.
 
 use algorithms::control::buckets::{DDP, PACKS};
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use results::toml_file::{Invalid, control_plane, within};
 use results::units::MIB;
 use workloads::groups::Groups;
 
-/// By whom gradients are reduced, and how: Horovod in one version or setting, or another library.
+/// A way to reduce gradients: Horovod in one version or setting, or another library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
@@ -16,42 +16,42 @@ pub struct Policy {
     pub name: String,
     /// Control plane.
     pub control_plane: String,
-    /// Data plane: `nccl`, an algorithm, or `server-nodes`: servers on nodes beside those of the ranks.
+    /// Data plane: `nccl`, an algorithm, or `server-nodes`: servers on additional nodes.
     #[serde(default = "default_data_plane")]
     pub data_plane: String,
     /// Least time between the beginnings of two cycles.
     #[serde(default = "default_cycle_time_ms")]
     pub cycle_time_ms: f64,
-    /// Fused messages hold at most so many MiB; 0 turns fusion off.
+    /// Size of fused messages in MiB; 0 turns fusion off.
     #[serde(default = "default_threshold_mib")]
     pub fusion_threshold_mib: f64,
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
-    /// What is handed over as a unit.
+    /// Gradients that are handed over as a unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub groups: Option<Groups>,
     /// Groups are not fused with one another, nor with other gradients.
     #[serde(default)]
     pub disable_group_fusion: bool,
-    /// Forward and backward passes whose gradients are added up before they are reduced.
+    /// Forward and backward passes whose gradients are accumulated before the reduction.
     #[serde(default = "one")]
     pub backward_passes_per_step: usize,
-    /// Messages of our own algorithms are pipelined in segments of about so many KiB; 0: they are not.
+    /// KiB of the segments in which messages of this project's algorithms are pipelined; 0: no pipelining.
     #[serde(default)]
     pub segment_kib: f64,
-    /// Messages are cut into pieces of at most so many MiB, one allreduce each; 0: they are not.
+    /// MiB of the pieces into which messages are split, one allreduce each; 0: whole messages.
     #[serde(default)]
     pub partition_mib: f64,
     /// The latency of one message passes while the next ones travel, as with many messages in flight.
     #[serde(default)]
     pub overlap_latency: bool,
-    /// So do the stages of the data plane: one message is handed round in a node while another crosses the
-    /// network. For schedules of our own.
+    /// The stages of the data plane overlap, too: one message crosses a node while another crosses the network.
+    /// For this project's schedules.
     #[serde(default)]
     pub overlap_stages: bool,
-    /// Messages go in the order in which the next forward pass needs them, and each layer of it waits for its
-    /// own gradients alone; without: for all. Needs a control plane that asks nobody.
+    /// Messages are sent in the order in which the next forward pass needs them, and each of its layers waits only
+    /// for its own gradients; without it, for all. Needs a control plane without negotiation.
     #[serde(default)]
     pub priority: bool,
     /// A cycle does not end before its messages are over, as with data on CPUs.
@@ -60,7 +60,7 @@ pub struct Policy {
     /// Computation takes longer by this factor while a message is under way.
     #[serde(default = "one_f64")]
     pub slowdown: f64,
-    /// What it stands for, and what is assumed about it.
+    /// The system that it models, and its assumptions.
     pub about: String,
 }
 
@@ -117,12 +117,12 @@ impl Policy {
         (self.fusion_threshold_mib * MIB).round() as usize
     }
 
-    /// Length of segments, as wished.
+    /// Length of segments, as configured.
     pub fn segment_bytes(&self) -> f64 {
         self.segment_kib * 1024.0
     }
 
-    /// What passes of a message while others are under way.
+    /// The parts of a message that overlap with other messages in flight.
     pub fn overlap(&self) -> Overlap {
         match (self.overlap_stages, self.overlap_latency) {
             (true, _) => Overlap::Stages,
@@ -131,10 +131,10 @@ impl Policy {
         }
     }
 
-    /// Refuses what makes no sense.
+    /// Checks combinations of values.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     pub fn check(&self) -> Result<(), Invalid> {
         self.check_keys().map_err(|problem| problem.below(&format!("policy \"{}\": ", self.name)))
     }
@@ -153,7 +153,8 @@ impl Policy {
         let plane = self.control_plane.split(':').next().unwrap_or_default();
         if self.priority && ![DDP, PACKS].contains(&plane) {
             let expected = format!("false for control plane \"{plane}\"");
-            let advice = format!("only {DDP} and {PACKS}, which do not negotiate, know priorities");
+            let advice =
+                format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
             return Err(Invalid::value("priority", true, expected).with_advice(advice));
         }
         if self.priority && self.slowdown != 1.0 {
@@ -172,7 +173,7 @@ impl Policy {
 mod tests {
     use super::*;
 
-    /// What a file leaves out is what the constructor fills in.
+    /// Keys that a file leaves out have the constructor's values.
     #[test]
     fn defaults_are_the_same_in_files_and_in_code() {
         let text = "name = \"a\"\ncontrol_plane = \"ddp\"\nabout = \"\"\n";
@@ -182,13 +183,13 @@ mod tests {
     }
 
     #[test]
-    fn priorities_need_a_plane_that_asks_nobody() {
+    fn priorities_need_a_plane_without_negotiation() {
         let policy = |plane: &str| Policy { priority: true, ..Policy::new("a", plane, "ring") };
         policy("ddp:1").check().unwrap();
         assert_eq!(
             policy("tree:4").check().unwrap_err().to_string(),
             "policy \"a\": priority is true, expected false for control plane \"tree\"; only ddp and \
-             packs, which do not negotiate, know priorities"
+             packs, which do not negotiate, support priorities"
         );
         let slow = Policy { slowdown: 1.1, ..policy("packs") };
         assert!(

@@ -1,5 +1,5 @@
-//! What was measured, in virtual time: the settings of measured rows on a machine file of that very cluster,
-//! on as many ranks as were measured, and on more.
+//! Simulates measured rows: their settings on a machine file of the same cluster, on as many ranks as were
+//! measured, and on more.
 
 mod left_out;
 
@@ -28,7 +28,7 @@ struct Variant {
     transport: String,
 }
 
-/// What is to be predicted.
+/// The cases to predict.
 pub struct Prediction {
     variants: Vec<Variant>,
     /// Measured rows without a prediction: how many, and why.
@@ -38,8 +38,8 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// Of measured training steps; `workloads` is the folder of their gradient lists. World sizes double
-    /// from the largest measured one up to `up_to` ranks.
+    /// From measured training steps; `workloads` is the folder of their gradient lists. World sizes double from
+    /// the largest measured one up to `up_to` ranks.
     ///
     /// # Errors
     /// When a gradient list cannot be read.
@@ -100,8 +100,8 @@ impl Prediction {
         self.variants.iter().map(|variant| 3 * variant.plan.config.cases().len()).sum()
     }
 
-    /// A row for each setting and world size; the interval of its time is what the machine's intervals
-    /// make of it, all at once.
+    /// A row for each setting and world size; the interval of its time covers the intervals of all machine
+    /// parameters.
     pub fn rows(&self, progress: impl Fn() + Sync) -> Vec<SimulatedStepRow> {
         let rows = |plan: &Plan| tabulate::rows(plan, &plan.run(&progress));
         let of = |variant: &Variant| {
@@ -109,7 +109,7 @@ impl Prediction {
             let mut predicted = rows(&variant.plan);
             for ((row, worst), best) in predicted.iter_mut().zip(worst).zip(best) {
                 row.transport = variant.transport.clone();
-                // It is no policy that figures set against others, and nobody said how many samples a step has.
+                // It is not one of the figures' policies, and the number of samples per step is unknown.
                 row.policy.clear();
                 row.batch = None;
                 let ends = [worst, best]
@@ -143,7 +143,7 @@ impl Subject for Prediction {
     }
 }
 
-/// Why no worlds of more ranks than these are simulated, though more were asked for.
+/// Why no more ranks than these are simulated, although more were requested.
 fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
     let MachineFile { name, node, network, .. } = machine;
     match network {
@@ -160,8 +160,8 @@ fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
     }
 }
 
-/// Whether as many ranks shared the cores of a node when the machine was calibrated. Nodes that are emulated
-/// share one machine.
+/// Whether the same number of ranks shared the cores of a node during calibration. Emulated nodes share one
+/// machine.
 fn shares_alike(StepSetting { key, run, .. }: &StepSetting, machine: &MachineFile) -> bool {
     let Node { ranks: here, nodes, .. } = machine.node;
     if run.emulated { key.ranks == here * nodes } else { key.local_size == Some(here) }
@@ -377,7 +377,7 @@ launch_us = { value = 10, source = "a test" }
     }
 
     #[test]
-    fn worlds_that_were_asked_for_and_do_not_double_are_told() {
+    fn world_sizes_that_cannot_be_simulated_are_reported() {
         let machine: MachineFile = toml::from_str(MACHINE).unwrap();
         assert_eq!(predict(&[row("ring", 2, 2)], &machine).ends, None);
         let ends = predict(&[row("ring", 3, 2)], &machine).ends.unwrap();
@@ -387,7 +387,7 @@ launch_us = { value = 10, source = "a test" }
         );
     }
 
-    /// The machine file tells how two ranks take turns on the cores of a node, if they did when it was made.
+    /// The machine file covers ranks that share cores if they did during calibration.
     #[test]
     fn shared_cores_are_simulated_as_they_were_calibrated() {
         let machine: MachineFile = toml::from_str(MACHINE).unwrap();

@@ -1,6 +1,6 @@
-//! Points that others have published, beside what is simulated for them.
+//! Compares published measurements with simulations.
 //!
-//! A point says whether any parameter of its machine was fitted to it; the rest are tests.
+//! A point states whether any parameter of its machine was fitted to it; the others are tests.
 
 use std::path::Path;
 
@@ -30,17 +30,17 @@ pub struct Points {
     pub training: Vec<Training>,
 }
 
-/// What all points have.
+/// Keys of all points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllReduce {
-    /// In a few words.
+    /// A short name.
     pub name: String,
-    /// A file of `machines/` beside this one.
+    /// A file in `machines/` beside this one.
     pub machine: String,
     /// World size.
     pub ranks: usize,
-    /// Of the buffer.
+    /// Size of the buffer.
     pub size_bytes: f64,
     /// Data plane.
     pub data_plane: String,
@@ -50,12 +50,12 @@ pub struct AllReduce {
     /// ... or bus bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busbw_gb_s: Option<f64>,
-    /// Where.
+    /// The publication.
     pub source: String,
     /// A parameter of the machine was fitted to it.
     #[serde(default)]
     pub fitted: bool,
-    /// Why it is missed, where that is known.
+    /// Why it is missed, if known.
     #[serde(default)]
     pub why: String,
 }
@@ -64,13 +64,13 @@ pub struct AllReduce {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Training {
-    /// In a few words.
+    /// A short name.
     pub name: String,
-    /// A file of `machines/` beside this one.
+    /// A file in `machines/` beside this one.
     pub machine: String,
     /// World size.
     pub ranks: usize,
-    /// A model of `workloads/` beside this file.
+    /// A model in `workloads/` beside this file.
     pub workload: String,
     /// Samples per rank and step.
     pub batch: usize,
@@ -88,15 +88,15 @@ pub struct Training {
     /// As in [`Policy`].
     #[serde(default = "threshold_mib")]
     pub fusion_threshold_mib: f64,
-    /// What gradients are cast to.
+    /// Type to which gradients are cast.
     #[serde(default)]
     pub compression: workloads::framework::Compression,
-    /// Where.
+    /// The publication.
     pub source: String,
     /// A parameter of the machine was fitted to it.
     #[serde(default)]
     pub fitted: bool,
-    /// Why it is missed, where that is known.
+    /// Why it is missed, if known.
     #[serde(default)]
     pub why: String,
 }
@@ -109,7 +109,7 @@ fn threshold_mib() -> f64 {
     64.0
 }
 
-/// A point beside what is simulated; a line of `published.csv`.
+/// A point with its simulated value; a line of `published.csv`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Compared {
@@ -126,7 +126,7 @@ pub struct Compared {
     pub source: String,
 }
 
-/// Large messages and training steps count as met within this part of the published value ...
+/// Tolerance of large messages and training steps, relative to the published value.
 pub const LARGE: f64 = 0.15;
 
 /// ... and messages below 1 MiB within this.
@@ -148,10 +148,10 @@ impl Checked for Points {
 }
 
 impl Points {
-    /// Every point beside what is simulated, in order.
+    /// Simulates every point, in order.
     ///
     /// # Errors
-    /// When a machine or workload cannot be read, or there is no such data plane.
+    /// When a machine or workload cannot be read, or a data plane does not exist.
     pub fn compare(&self, path: &Path) -> Result<Vec<Compared>, PointError> {
         let allreduces = self.allreduce.par_iter().map(|point| point.compare(path));
         let trainings = self.training.par_iter().map(|point| point.compare(path));
@@ -172,7 +172,7 @@ pub struct PointError {
     pub cause: Box<PointCause>,
 }
 
-/// What is wrong with a published point.
+/// An error in a published point.
 #[derive(Debug, Error)]
 #[error(transparent)]
 #[non_exhaustive]
@@ -279,7 +279,7 @@ fn compared(published: f64, simulated: f64, within: f64) -> Compared {
     }
 }
 
-/// The comparison in words.
+/// The comparison as text.
 pub fn text(compared: &[Compared]) -> String {
     use std::fmt::Write as _;
     let mut text = String::from(
@@ -308,7 +308,7 @@ pub fn text(compared: &[Compared]) -> String {
         let met = compared.iter().filter(|one| !one.fitted && one.verdict == "met").count();
         let _ = writeln!(
             text,
-            "{met} of {} points that nothing was fitted to are met; median error {:.1} %",
+            "{met} of {} points not used for fitting are met; median error {:.1} %",
             count,
             100.0 * median
         );
@@ -334,7 +334,7 @@ mod tests {
         assert!(missed.len() * 5 <= compared.len(), "{missed:#?}");
         assert!(compared.iter().all(|one| !one.fitted));
         let text = text(&compared);
-        assert!(text.contains("SIMULATED") && text.contains("points that nothing was fitted to"));
+        assert!(text.contains("SIMULATED") && text.contains("points not used for fitting"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::sweep::Plan;
 use results::row::SimulatedStepRow;
 
-/// Throughput and efficiency of each policy, model by model, and what is assumed.
+/// Throughput and efficiency of each policy, by model, and the assumptions.
 pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     let mut text = String::new();
     let simulate = &plan.config.simulate;
@@ -57,7 +57,7 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     text
 }
 
-/// Every parameter of the machine that nobody measured.
+/// Every parameter of the machine without measurement or documentation.
 fn assumed(plan: &Plan, text: &mut String) {
     let mut machine = plan.machine.clone();
     let assumed: Vec<String> = (machine.parameters().into_iter())

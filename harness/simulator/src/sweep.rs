@@ -1,5 +1,4 @@
-//! Runs a simulated sweep: every case of a configuration, on all cores, with the same result on any number
-//! of them.
+//! Runs a simulated sweep: every case of a configuration, on all cores; results do not depend on their number.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,28 +22,28 @@ use workloads::groups::GroupsError;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, WorkloadError};
 
-/// What a configuration comes down to.
+/// The plan of a configuration.
 pub struct Plan {
     /// The configuration.
     pub config: Config,
     /// Its machine.
     pub machine: MachineFile,
-    /// Of each model, in their order.
+    /// The workload of each model, in order.
     pub workloads: Vec<Workload>,
 }
 
-/// What one case came to: of each seed, the steps that count.
+/// The result of one case: the measured steps of each seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Simulated {
-    /// Of each seed.
+    /// For each seed.
     pub steps: Vec<Vec<Step>>,
-    /// What worked out the messages.
+    /// The engine that simulated the messages.
     pub engine: &'static str,
     /// Which state machines ran.
     pub drive: Drive,
 }
 
-/// Why there is no plan.
+/// Why a plan cannot be made.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub enum PlanError {
@@ -54,14 +53,14 @@ pub enum PlanError {
     Workload(#[from] WorkloadError),
 }
 
-/// Data planes by name, segment and ranks, each of them worked out once.
+/// Data planes by name, segment and ranks, each created once.
 type DataPlanes = BTreeMap<(String, u64, usize), Result<DataPlane, DataPlaneError>>;
 
 /// Why a case cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum CaseError {
-    /// There is no data plane of that name on the machine.
+    /// The machine has no data plane of that name.
     #[error(transparent)]
     DataPlane(#[from] DataPlaneError),
     /// The machine file has no parameters of control planes.
@@ -85,7 +84,7 @@ pub enum CaseError {
 }
 
 impl Plan {
-    /// Reads machine and workloads of a configuration that lies at `path`.
+    /// Reads machine and workloads of a configuration at `path`.
     ///
     /// # Errors
     /// When one of them cannot be read.
@@ -102,7 +101,7 @@ impl Plan {
         Ok(Plan { config, machine, workloads })
     }
 
-    /// Every case with what it came to, in the order of the configuration.
+    /// Every case with its result, in the order of the configuration.
     pub fn run(&self, progress: impl Fn() + Sync) -> Vec<(Case<'_>, Result<Simulated, CaseError>)> {
         let data = self.data_planes();
         let cases = self.config.cases();
@@ -111,7 +110,7 @@ impl Plan {
             progress();
             simulated
         };
-        // Those that share what is worked out first are spread.
+        // Spreads cases that share simulated messages.
         let results: Vec<_> = cases.par_iter().with_max_len(1).map(run).collect();
         cases.into_iter().zip(results).collect()
     }
@@ -145,16 +144,16 @@ impl Plan {
     /// The gradients of a model of this configuration.
     ///
     /// # Panics
-    /// When it is of another.
+    /// When the plan has no such model.
     pub fn workload(&self, model: &Model) -> &Workload {
         let place = self.config.model.iter().position(|other| other == model);
         &self.workloads[place.expect("a model of this configuration")]
     }
 
-    /// What is simulated of a case with one seed.
+    /// The job of a case with one seed.
     ///
     /// # Errors
-    /// When groups name what the workload does not have, or the machine has no control plane's numbers.
+    /// When groups name unknown gradients, or the machine has no control parameters.
     pub fn job<'j>(
         &'j self,
         case: &Case<'j>,
@@ -231,12 +230,12 @@ fn key(policy: &Policy, ranks: usize) -> (String, u64, usize) {
     (policy.data_plane.clone(), policy.segment_kib.to_bits(), ranks)
 }
 
-/// At which part of the forward pass each gradient's layer begins: the backward pass comes from the other end.
+/// The part of the forward pass at which each gradient's layer begins: the backward pass in reverse.
 fn needed(workload: &Workload) -> Vec<f64> {
     workload.gradients.iter().map(|gradient| 1.0 - gradient.ready_fraction).collect()
 }
 
-/// When each gradient is handed over: a group's all with the last of them.
+/// When each gradient is handed over: a group with its last one.
 pub fn ready(workload: &Workload, groups: &[Vec<TensorId>]) -> Vec<(TensorId, f64)> {
     let of = |id: TensorId| workload.gradients[id].ready_fraction;
     let mut fractions: Vec<f64> = (0..workload.gradients.len()).map(of).collect();

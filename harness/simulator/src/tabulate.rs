@@ -1,5 +1,5 @@
-//! From what was simulated to rows. They carry no host and no wall time: the same configuration gives the
-//! same rows anywhere.
+//! Converts simulations to rows. They contain no host and no wall time: the same configuration gives the same rows
+//! everywhere.
 
 use algorithms::topology::Topology;
 
@@ -79,7 +79,7 @@ fn row_of(plan: &Plan, case: &Case, outcome: CaseOutcome<SimulatedStepResult>) -
     }
 }
 
-/// Where ranks live, or all on one node where they do not fit.
+/// The topology of the ranks, or one node if they do not fit.
 pub fn topology(plan: &Plan, ranks: usize) -> Topology {
     match plan.machine.misfit(ranks) {
         None => plan.machine.machine().topology(ranks),

@@ -5,13 +5,13 @@
 //! communication. Each rank computes at its own pace ([`Jitter`]). Ranks begin a step together, because
 //! the one before ended with an allreduce of all.
 //!
-//! The background threads of all ranks go through their cycles together: a cycle begins a cycle time after
-//! the one before, or when that one's negotiation is over, and what is ready on a rank by then takes part.
-//! Static buckets know no cycles: a bucket begins when the slowest rank has it. Messages go through one
-//! stream in the order agreed on. While one is under way, computation is slower by a factor.
+//! The background threads of all ranks run their cycles together. A cycle begins one cycle time after the previous
+//! one, or when its negotiation has ended, and includes everything that is ready by then. Static buckets have no
+//! cycles: a bucket begins when the slowest rank has it. Messages use one stream in the agreed order. While one is
+//! in flight, computation is slower by a factor.
 //!
-//! With priorities (`priority`) a step does not end with its messages: they go on during the next forward
-//! pass, of which each layer waits for its own gradients.
+//! With priorities (`priority`) a step does not end with its messages: they continue during the next forward pass,
+//! in which each layer waits for its own gradients.
 
 mod priority;
 mod progress;
@@ -29,40 +29,40 @@ use super::jitter::Jitter;
 use super::machine_file::Control;
 use super::negotiation::Negotiation;
 
-/// What is simulated.
+/// The job to simulate.
 pub struct Job<'j> {
     /// Gradients as they travel.
     pub tensors: Arc<Tensors>,
-    /// When each is handed over, as a part of the backward pass: ascending, groups with their last one.
+    /// When each is handed over, as a fraction of the backward pass: ascending, groups with their last one.
     pub ready: Vec<(TensorId, f64)>,
     /// Computation without jitter.
     pub compute: Compute,
     /// Control plane.
     pub plane: &'j str,
-    /// What control planes are told; rank and ranks are filled in.
+    /// Settings of control planes; rank and ranks are filled in.
     pub settings: Settings,
     /// Least time from the beginning of a cycle to that of the next.
     pub cycle_s: f64,
     /// World size.
     pub ranks: usize,
-    /// What a negotiation costs.
+    /// The cost of a negotiation.
     pub control: &'j Control,
-    /// What a message costs.
+    /// The cost of a message.
     pub data: &'j DataPlane,
-    /// Messages are cut into pieces of at most so many bytes, one allreduce each; infinite: they are not.
+    /// Bytes of the pieces into which messages are split, one allreduce each; infinite: whole messages.
     pub partition_bytes: f64,
-    /// What passes of one message while others are under way.
+    /// The parts of a message that overlap with other messages in flight.
     pub overlap: Overlap,
-    /// Where messages go in the order in which the next forward pass needs them: the part of that pass at
-    /// which each tensor's layer begins. None: a step ends when all are over.
+    /// With priorities: the part of the next forward pass at which each tensor's layer begins. None: a step ends
+    /// when all messages have ended.
     pub needed: Option<Vec<f64>>,
-    /// A cycle does not end before its messages are over, as where the background thread moves the bytes.
+    /// A cycle does not end before its messages, as where the background thread moves the data.
     pub blocking: bool,
     /// Computation takes longer by this factor while a message is under way.
     pub slowdown: f64,
     /// How ranks differ.
     pub jitter: &'j Jitter,
-    /// Of jitter.
+    /// Seed of the jitter.
     pub seed: u64,
     /// Which state machines run.
     pub drive: Drive,
@@ -100,18 +100,18 @@ impl Drive {
     }
 }
 
-/// Where the time of one step went, in seconds; the parts add up to `time`.
+/// The breakdown of one step, in seconds; the parts add up to `time`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Step {
-    /// From its beginning to the end of the optimizer.
+    /// From the start of the step to the end of the optimizer.
     pub time: f64,
     /// Computation of a rank that has no jitter.
     pub compute: f64,
-    /// What the slowest rank took more.
+    /// The excess of the slowest rank.
     pub jitter: f64,
-    /// After computation: nothing was under way, the next cycle had not begun.
+    /// After computation: nothing in flight, and the next cycle has not begun.
     pub cycle: f64,
-    /// After computation: negotiating while nothing was under way.
+    /// After computation: negotiation with nothing in flight.
     pub negotiation: f64,
     /// After computation: messages' latency ...
     pub latency: f64,
@@ -123,7 +123,7 @@ pub struct Step {
     pub reduction: f64,
     /// Cycles.
     pub cycles: usize,
-    /// Those in which nothing was agreed on.
+    /// Cycles without an agreement.
     pub idle_cycles: usize,
     /// Negotiating, over all cycles with something to agree on.
     pub negotiating: f64,
@@ -141,7 +141,7 @@ struct World<'j> {
     next_cycle_s: f64,
     /// How long an idle one takes.
     idle_s: f64,
-    /// What the next forward pass waits for, layer by layer.
+    /// What the next forward pass waits for, by layer.
     priority: Option<Priority>,
 }
 
@@ -152,12 +152,12 @@ pub enum TrainingError {
     /// No control plane has that name.
     #[error(transparent)]
     Plane(#[from] UnknownName),
-    /// The control plane cannot go on.
+    /// The control plane reported an error.
     #[error(transparent)]
     Control(#[from] ControlError),
-    /// Priorities were asked for, and the control plane has none.
+    /// Priorities were requested, but the control plane does not support them.
     #[error(
-        "control plane \"{plane}\" negotiates in cycles and knows no priorities; use ddp or packs"
+        "control plane \"{plane}\" negotiates in cycles and does not support priorities; use ddp or packs"
     )]
     Priority {
         /// The control plane.
@@ -165,10 +165,10 @@ pub enum TrainingError {
     },
 }
 
-/// Simulates so many steps, one after another.
+/// Simulates `steps` steps, one after another.
 ///
 /// # Errors
-/// An unknown control plane, or one that refuses to go on.
+/// An unknown control plane, or its error.
 pub fn simulate(job: &Job, steps: usize) -> Result<Vec<Step>, TrainingError> {
     let driven = match job.drive {
         Drive::All => job.ranks,
@@ -258,7 +258,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Passes over cycles at whose beginning nothing is new on any rank and nobody waits for another.
+    /// Skips cycles in which nothing is new on any rank and no rank waits.
     fn skip_idle(&mut self, progress: &mut Progress) {
         let job = self.job;
         let first = progress.handed_over[0];
@@ -277,7 +277,7 @@ impl World<'_> {
         }
     }
 
-    /// As soon as the slowest rank has something: what other ranks wait for.
+    /// Without cycles: messages begin when the slowest rank has their tensors.
     fn at_once(&mut self, progress: &mut Progress) -> Result<(), ControlError> {
         let job = self.job;
         let mut done = 0;

@@ -1,8 +1,8 @@
-//! What a back end is: one way for ranks to exist, to reduce gradients and to train.
+//! The interface of a back end: how ranks exist, reduce gradients and train.
 //!
-//! A back end says its name, what its ranks are, and whether it is available. It makes data planes, our
-//! algorithms' or its library's own. It runs jobs: [`LocalRanks`] all ranks of this process,
-//! `ProcessRank` (with the feature `mpi`) the one rank that this process is in a job of several.
+//! A back end reports its name, the kind of its ranks, and whether it is available. It makes data planes, of this
+//! project's algorithms or its library's own. It runs jobs: [`LocalRanks`] runs all ranks in this process,
+//! `ProcessRank` (with the feature `mpi`) one rank per process.
 
 mod mpi;
 mod threads;
@@ -31,7 +31,7 @@ use crate::outcome::{BackEndError, EngineError, Outcome};
 pub use mpi::Mpi;
 pub use threads::Threads;
 
-/// What the ranks of a back end are.
+/// The kind of a back end's ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankKind {
     /// Threads of this process, on the host's processor.
@@ -42,12 +42,12 @@ pub enum RankKind {
     Process,
 }
 
-/// Where the gradients of a back end's ranks lie.
+/// Where the gradients of a back end's ranks are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryKind {
-    /// In the host's memory.
+    /// In host memory.
     Host,
-    /// In memory of GPUs.
+    /// In GPU memory.
     Device,
 }
 
@@ -59,15 +59,15 @@ pub trait BackEnd: Send + Sync {
     /// The one spelling of its name, in configurations and CSV files.
     fn name(&self) -> &'static str;
 
-    /// What its ranks are.
+    /// The kind of its ranks.
     fn rank_kind(&self) -> RankKind;
 
-    /// Where their gradients lie.
+    /// Where their gradients are.
     fn memory(&self) -> MemoryKind {
         MemoryKind::Host
     }
 
-    /// What there is of it here, in words.
+    /// Describes the available devices or library.
     ///
     /// # Errors
     /// When it is not available: why, and what to do.
@@ -94,8 +94,7 @@ pub trait BackEnd: Send + Sync {
         false
     }
 
-    /// Bytes of the segments in which large vectors are pipelined, unless something else is asked for; 0 leaves
-    /// them whole.
+    /// Default size in bytes of the segments in which large vectors are pipelined; 0 leaves them whole.
     fn segment_bytes(&self) -> usize {
         SEGMENT_BYTES
     }
@@ -117,14 +116,14 @@ pub trait BackEnd: Send + Sync {
         })
     }
 
-    /// Takes what ranks of this process need, and notes in `launch` what that is. `launch` is as before if it
-    /// fails.
+    /// Allocates the resources of ranks in this process, and records them in `launch`. If it fails, `launch` is
+    /// unchanged.
     ///
     /// # Errors
-    /// Why it cannot be had; always where ranks are processes.
+    /// The reason why the resources are not available; always where ranks are processes.
     fn open(&self, launch: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError>;
 
-    /// Takes what the rank that this process is needs, together with all other processes.
+    /// Allocates the resources of this process's rank, together with all other processes.
     ///
     /// # Errors
     /// When some process cannot have it, with the same reason on all; always where ranks are not processes.
@@ -159,7 +158,7 @@ impl PartialEq for dyn BackEnd {
 
 impl Eq for dyn BackEnd {}
 
-/// Why a back end whose ranks are processes opens none in this one.
+/// A back end whose ranks are processes cannot open ranks in this one.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("its ranks are processes; start several with a launcher")]
 pub struct NoLocalRanks;
@@ -175,13 +174,13 @@ pub struct NoProcessRank {
 
 /// All ranks of a job, in this process.
 pub trait LocalRanks {
-    /// Whether a world's nodes are only emulated here, and whether its ranks share what each should have alone.
+    /// Whether a world's nodes are emulated, and whether its ranks share cores or devices.
     fn shares(&self, topology: &Topology) -> Shares;
 
-    /// Refuses a job for which there is not enough memory.
+    /// Rejects a job for which there is not enough memory.
     ///
     /// # Errors
-    /// What it needs, and what there is.
+    /// The memory that the job needs, and the memory that is free.
     fn check_room(&mut self, _: &Job) -> Result<(), BackEndError> {
         Ok(())
     }
@@ -202,29 +201,29 @@ pub struct Shares {
     pub oversubscribed: bool,
 }
 
-/// What processes report to each other before a job.
+/// Data that processes exchange before a job.
 #[cfg(feature = "mpi")]
 pub trait Exchange {
     /// This process.
     fn rank(&self) -> Rank;
 
-    /// What each process reports, in order, on all of them. Called by all.
+    /// Gathers the data of each process, in order, on all processes. All must call it.
     ///
     /// # Errors
-    /// When one does not answer.
+    /// When a process does not answer.
     fn share(&mut self, own: Vec<u8>) -> Result<Vec<Vec<u8>>, TransportError>;
 }
 
 /// The rank that this process is.
 #[cfg(feature = "mpi")]
 pub trait ProcessRank {
-    /// What makes figures of this back end doubtful, the same on all processes. Findings about processes and nodes are
+    /// Conditions of this back end that make times unreliable, the same on all processes. Findings about processes and nodes are
     /// common to all back ends, and not among these.
     fn findings(&self) -> Vec<Finding> {
         Vec::new()
     }
 
-    /// Whether ranks share what each should have alone; none where that is the processor's cores.
+    /// Whether ranks share devices; none if their device is the host's cores.
     fn is_oversubscribed(&self) -> Option<bool> {
         None
     }
@@ -237,7 +236,7 @@ pub trait ProcessRank {
     /// Runs this rank's part of a job, in which the processes `members` are ranks 0, 1, ...
     ///
     /// # Errors
-    /// When ranks disagree, one does not answer, or a device or library refuses.
+    /// When ranks disagree, a rank does not answer, or a call of a device or library fails.
     fn run(
         &mut self,
         job: &Job,

@@ -24,12 +24,12 @@ pub struct Background<'a, B, M, S, T> {
     tensors: Arc<Tensors>,
     negotiator: Negotiator<B, M>,
     trainer: T,
-    /// Who has the data of the last step, and since when this rank runs no step for its sake.
+    /// The owner of the last step's data, and the time since which this rank has paused for it.
     last_step: S,
     paused: Option<Instant>,
     /// The step that runs.
     step: RankStep,
-    /// So many of its gradients have been carried out, well or not.
+    /// Number of its gradients that have been reduced or refused.
     carried_out: usize,
     log: RankLog,
     /// Time on a core when the step began.
@@ -70,7 +70,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     /// Runs until the last step is over; gives the trainer back.
     ///
     /// # Errors
-    /// When ranks disagree or one does not answer.
+    /// When ranks disagree, or a rank does not answer.
     pub fn run(mut self) -> Result<(T, RankLog), EngineError> {
         let (mut ready, mut responses) = (Vec::new(), Vec::new());
         let mut pace = Pace::new(self.job.cycle_time, Instant::now());
@@ -127,7 +127,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         }
     }
 
-    /// Waits for what of the last step is under way beside the loop.
+    /// Waits for asynchronous work of the last step.
     fn finish(&mut self) -> Result<(), EngineError> {
         let StepTimes { forward, backward, optimizer } = self.job.times;
         let passes = self.job.framework.backward_passes_per_step as u32;
@@ -138,7 +138,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
             self.end_step()?;
             if start.elapsed() > limit {
                 let (rank, call) = (self.rank, "the last step on its device".into());
-                let why = format!("it is not over after {:.1} s", limit.as_secs_f64());
+                let why = format!("it has not finished after {:.1} s", limit.as_secs_f64());
                 return Err(TransportError::Failed { rank, peer: None, call, why }.into());
             }
             self.trainer.nap().into_iter().for_each(std::thread::sleep);
@@ -160,13 +160,13 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         let limit = self.job.timeout + written.saturating_duration_since(paused) * ranks;
         if now.saturating_duration_since(written) > limit {
             let (rank, call) = (self.rank, "the beginning of the last step".into());
-            let why = format!("not all ranks are there after {:.1} s", limit.as_secs_f64());
+            let why = format!("not all ranks have arrived after {:.1} s", limit.as_secs_f64());
             return Err(TransportError::Failed { rank, peer: None, call, why }.into());
         }
         Ok(())
     }
 
-    /// Sleeps until the next cycle. What is reduced meanwhile, beside this loop, is taken up soon.
+    /// Sleeps until the next cycle. Results of asynchronous reductions are collected soon.
     fn sleep_until_due(&mut self, pace: &Pace) -> Result<(), EngineError> {
         // Without a pace, the loop looks after its own affairs so often.
         const LOOK: Duration = Duration::from_millis(1);
@@ -203,7 +203,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     fn carry_out(&mut self, response: &Response) -> Result<(), EngineError> {
         self.carried_out += response.tensors.len();
         if let Some(error) = &response.error {
-            // As with Horovod, what becomes of it is the framework's affair: here, the step goes on.
+            // As in Horovod, errors are passed to the framework. This one continues the step.
             let refused = response.tensors.iter().map(|&id| (id, error.to_string()));
             self.log.refused.extend(refused);
             self.trainer.refuse(&response.tensors);
@@ -218,7 +218,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         Ok(())
     }
 
-    /// Notes what has been reduced since somebody asked last.
+    /// Collects what has been reduced since the last call.
     fn take_reduced(&mut self) -> Result<(), EngineError> {
         while let Some(reduced) = self.trainer.reduced()? {
             let Reduced { end, time, packing, unpacking, tensors, elements } = reduced;
@@ -231,9 +231,9 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         Ok(())
     }
 
-    /// Ends the step if all of it is over.
+    /// Ends the step if all its work has finished.
     fn end_step(&mut self) -> Result<(), EngineError> {
-        // Before the last step there is a pause.
+        // There is a pause before the last step.
         let goes_on = self.log.steps.len() + 2 < self.job.steps;
         let Some(ended) = self.trainer.ended(Instant::now(), goes_on)? else { return Ok(()) };
         let EndedStep { time, device, work } = ended;
@@ -256,7 +256,8 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
         Err(EngineError::ShutDown { unfinished })
     }
 
-    /// A fault: this rank answers nobody, after its first message of a step, until the others have given up.
+    /// Fault injection: after its first message of a step, this rank does not answer until the others have given
+    /// up.
     fn fall_silent(&self, tensors: usize) {
         if let Some(Fault::Death { rank, step, lingers }) = self.job.fault
             && (rank, step, tensors) == (self.rank, self.log.steps.len(), self.carried_out)

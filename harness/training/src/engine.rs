@@ -1,10 +1,9 @@
 //! Horovod's background loop, fed by a replayed training job.
 //!
-//! Each rank runs one thread: sleep until the cycle is due, see which gradients have become ready,
-//! negotiate, carry out what was agreed, again. The loop runs free: a training step never resets
-//! the phase of the cycle, and an allreduce on the CPU blocks the loop, both as in Horovod. The
-//! cycle time is a deadline: after a long cycle the next begins at once, and missed cycles are not
-//! made up for.
+//! Each rank runs one thread. Its loop sleeps until the next cycle is due, collects ready gradients, negotiates,
+//! and executes the responses. A training step never resets the phase of the cycle, and an allreduce on the CPU
+//! blocks the loop, both as in Horovod. The cycle time is a deadline: after a long cycle the next starts
+//! immediately, and missed cycles are not made up for.
 
 use std::sync::Mutex;
 
@@ -24,16 +23,16 @@ use crate::outcome::{EngineError, Outcome, RankLog};
 /// The memory of one rank, kept between jobs.
 #[derive(Default)]
 pub struct RankMemory {
-    /// Its gradients, and what they add up to.
+    /// Its gradients and their sums.
     pub gradients: Gradients,
-    /// What its messages are packed into.
+    /// The fusion buffer.
     pub fusion_buffer: Memory,
 }
 
 /// Runs a job on threads, one per rank. `memories` has one entry per rank.
 ///
 /// # Errors
-/// When ranks disagree or one does not answer: that of a rank that failed by itself.
+/// When ranks disagree, or a rank does not answer: the error of a rank that failed by itself.
 pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
     let ranks = job.topology.ranks();
     assert_eq!(memories.len(), ranks, "one memory per rank");
@@ -56,12 +55,12 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
     Ok(Outcome { ranks: logs, negotiated: job.negotiates()?, wrong })
 }
 
-/// Runs one rank's part of a job, on this thread, on gradients in the host's memory. `all_reduce` makes its part
-/// of the data plane, given a fusion buffer; beside it are connections for bits and messages of the control plane,
-/// and the barrier before the last step.
+/// Runs one rank's part of a job on this thread, with gradients in host memory. `all_reduce` makes its part of the
+/// data plane from a fusion buffer. The other arguments are connections for bit vectors and messages of the
+/// control plane, and the barrier before the last step.
 ///
 /// # Errors
-/// When ranks disagree or one does not answer.
+/// When ranks disagree, or a rank does not answer.
 pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     job: &'a Job<'a>,
     rank: Rank,
@@ -78,7 +77,7 @@ pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     })
 }
 
-/// Compares what some ranks are left with, each with its number, with the one right answer.
+/// Compares the final gradients of some ranks with the exact result.
 pub fn check<'m>(
     job: &Job,
     log: &RankLog,

@@ -1,4 +1,4 @@
-//! What can be made to go wrong in a job, to see what becomes of it.
+//! Faults that tests inject into a job.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ pub enum Fault {
         /// The gradient.
         gradient: TensorId,
     },
-    /// It answers nobody any more, once it has carried out a message of this step.
+    /// The rank stops answering after it has executed a message of this step.
     Death {
         /// The rank.
         rank: Rank,

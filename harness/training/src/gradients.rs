@@ -1,4 +1,4 @@
-//! One rank's gradients: where backward passes add them up, and what travels.
+//! One rank's gradients: the sums of backward passes, and the data on the wire.
 
 use algorithms::control::{DataType, TensorId};
 use algorithms::topology::Rank;
@@ -14,11 +14,12 @@ use workloads::workload::Workload;
 /// The memory of one rank's gradients.
 #[derive(Default)]
 pub struct Gradients {
-    /// What the passes of a step are added up in, and where the result is left.
+    /// The sums of a step's passes, which also receive the result.
     sums: Vec<Memory>,
-    /// What passes after the first bring; none if there is only one. They share it, see [`turn`].
+    /// Gradients of passes after the first; empty if there is only one. The passes share this memory, see
+    /// [`turn`].
     later: Vec<Memory>,
-    /// What travels, if that is narrower; else none.
+    /// Data on the wire, if their type is narrower; otherwise empty.
     wire: Vec<Memory>,
 }
 
@@ -37,7 +38,7 @@ impl Gradients {
         room(&mut self.wire, job.wire() != job.dtype, job.wire());
     }
 
-    /// Writes what the passes of the step that will be checked bring.
+    /// Writes the gradients of all passes of the step that will be checked.
     pub fn fill(&mut self, job: &Job, rank: Rank) {
         let pattern = pattern(job);
         for (index, first) in first_elements(job.workload).enumerate() {
@@ -51,7 +52,7 @@ impl Gradients {
         self.wire.iter_mut().for_each(Memory::poison);
     }
 
-    /// Adds what a pass after the first brings.
+    /// Adds the gradient of a pass after the first.
     pub fn add(&mut self, index: usize, pass: usize, dtype: DataType) {
         let (sum, later) = (&mut self.sums[index], &self.later[index]);
         for_dtype!(dtype, T => {
@@ -63,7 +64,7 @@ impl Gradients {
         });
     }
 
-    /// Casts a gradient to what travels.
+    /// Casts a gradient to the type on the wire.
     pub fn compress(&mut self, index: usize, dtype: DataType, wire: DataType) {
         cast::compress(&self.sums[index], dtype, &mut self.wire[index], wire);
     }
@@ -79,7 +80,7 @@ impl Gradients {
         for_dtype!(dtype, T => scale(self.sums[index].elements_mut::<T>(), factor));
     }
 
-    /// Where passes are added up and results are left, one memory for each gradient.
+    /// Sums of passes and results, one memory per gradient.
     pub fn sums(&self) -> &[Memory] {
         &self.sums
     }
@@ -89,12 +90,12 @@ impl Gradients {
         &mut self.sums
     }
 
-    /// What passes after the first bring; none if there is only one.
+    /// Gradients of passes after the first; empty if there is only one.
     pub fn later(&self) -> &[Memory] {
         &self.later
     }
 
-    /// What travels, one memory for each gradient.
+    /// Data on the wire, one memory per gradient.
     pub fn travelling(&mut self) -> &mut [Memory] {
         if self.wire.is_empty() { &mut self.sums } else { &mut self.wire }
     }

@@ -177,7 +177,7 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
         Ok(self.reduced.take())
     }
 
-    /// Nothing is under way when the loop sleeps.
+    /// Nothing is in flight while the loop sleeps.
     fn nap(&self) -> Option<Duration> {
         None
     }

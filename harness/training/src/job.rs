@@ -1,4 +1,4 @@
-//! One training job, as all its ranks know it.
+//! One training job, as described to all its ranks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,7 @@ pub struct Job<'a> {
     pub op: ReduceOp,
     /// How messages are reduced.
     pub data_plane: &'a DataPlane,
-    /// What is done to the gradients above the core.
+    /// The framework's options.
     pub framework: &'a Framework,
     /// Gradients that are handed over as a unit; the others are by themselves.
     pub groups: &'a [Vec<TensorId>],
@@ -41,7 +41,7 @@ pub struct Job<'a> {
     pub disable_group_fusion: bool,
     /// Control plane, one of [`control::NAMES`].
     pub control_plane: &'a str,
-    /// Whether to look for gradients that some ranks wait for in vain.
+    /// Whether to check for gradients that are stalled.
     pub stall_check: Option<StallCheck>,
     /// Effective fusion threshold, see [`algorithms::fusion::effective_threshold_bytes`].
     pub fusion_threshold_bytes: usize,
@@ -51,15 +51,15 @@ pub struct Job<'a> {
     pub cache_capacity: usize,
     /// How large messages are cut.
     pub sizes: Sizes,
-    /// A rank that waits longer than this for another gives up.
+    /// The timeout for waiting on another rank.
     pub timeout: Duration,
     /// Steps to run; the data of the last one are checked.
     pub steps: usize,
     /// Seed of the data.
     pub seed: u64,
-    /// Keeps what a timeline shows, if there is to be one.
+    /// Records events for a timeline, if there is one.
     pub recorder: Option<&'a Recorder>,
-    /// What goes wrong, in tests.
+    /// An injected fault, in tests.
     pub fault: Option<Fault>,
 }
 
@@ -69,7 +69,7 @@ impl Job<'_> {
         self.framework.wire(self.dtype)
     }
 
-    /// What a rank registers.
+    /// The tensors that a rank registers.
     ///
     /// # Errors
     /// When gradients have the same name.
@@ -90,7 +90,7 @@ impl Job<'_> {
         plane.expect("the configuration was checked")
     }
 
-    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    /// Whether cycles negotiate between all ranks; with static buckets each rank has its own cycles.
     ///
     /// # Errors
     /// When gradients cannot be registered.
@@ -98,7 +98,7 @@ impl Job<'_> {
         Ok(self.plane(0, Arc::new(self.tensors(0)?)).is_paced())
     }
 
-    /// What a rank's control plane is told.
+    /// The settings of a rank's control plane.
     fn settings(&self, rank: Rank) -> Settings {
         let groups = self.disable_group_fusion.then(|| Groups::new(self.groups.to_vec()).into());
         Settings {
@@ -111,7 +111,7 @@ impl Job<'_> {
     }
 }
 
-/// Data of a job's gradients that can be checked, with what the framework's options do to them.
+/// Verifiable data for a job's gradients, with the effect of the framework's options.
 pub fn pattern(
     framework: &Framework,
     ranks: usize,

@@ -1,4 +1,4 @@
-//! Horovod's background loop, what it negotiates with, and what it leaves behind.
+//! Horovod's background loop, its control and data planes, and its logs.
 
 pub mod back_end;
 pub mod background;

@@ -24,7 +24,7 @@ const BITS: RecursiveDoubling = RecursiveDoubling;
 /// Why a cycle did not end well.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NegotiateError {
-    /// The control plane refuses to go on.
+    /// The control plane reported an error.
     #[error(transparent)]
     Control(#[from] ControlError),
     /// A rank does not answer.
@@ -72,49 +72,49 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
         }
     }
 
-    /// Bytes of control messages that this rank has sent since it was last asked.
+    /// Bytes of control messages that this rank has sent since the last call.
     pub fn take_sent_bytes(&mut self) -> usize {
         std::mem::take(&mut self.sent_bytes)
     }
 
-    /// What the plane has done since it was last asked.
+    /// The plane's report since the last call.
     pub fn take_report(&mut self) -> Report {
         self.plane.take_report()
     }
 
-    /// Tensors that some rank waits for in vain, as told since this was last asked.
+    /// Stalled tensors reported since the last call.
     pub fn take_warnings(&mut self) -> Vec<Stalled> {
         std::mem::take(&mut self.warnings)
     }
 
-    /// Once all ranks have stopped: this rank's tensors that were ready and are not carried out.
+    /// After all ranks have stopped: this rank's tensors that were ready and not reduced.
     pub fn stopped(&self) -> Option<&[TensorId]> {
         self.stopped.as_deref()
     }
 
-    /// From the next cycle on, this rank wants all ranks to stop.
+    /// Requests a shutdown of all ranks from the next cycle on.
     ///
     /// # Errors
-    /// When they have stopped already.
+    /// When they have already stopped.
     pub fn shut_down(&mut self) -> Result<(), NegotiateError> {
         Ok(self.plane.on(Event::ShutDown, &mut self.effects)?)
     }
 
-    /// False if the plane wants a cycle whenever something is ready, whatever the cycle time.
+    /// False if the plane runs a cycle whenever a tensor is ready, whatever the cycle time.
     pub fn is_paced(&self) -> bool {
         self.plane.is_paced()
     }
 
-    /// One cycle: tells the plane what became ready, all at once, and appends what all ranks do now.
+    /// One cycle: passes newly ready tensors to the plane, and appends the messages that all ranks execute now.
     ///
     /// # Errors
-    /// When the control plane cannot go on, or a message does not arrive in time.
+    /// When the control plane reports an error, or a message does not arrive in time.
     pub fn cycle(
         &mut self,
         ready: &[TensorId],
         responses: &mut Vec<Response>,
     ) -> Result<(), NegotiateError> {
-        // Who has seen nothing become ready for two cycles waits for the others without hurry.
+        // A rank that has been idle for two cycles does not wait urgently.
         let calm = ready.is_empty() && self.was_idle;
         self.was_idle = ready.is_empty();
         self.bits.set_calm(calm);

@@ -1,4 +1,4 @@
-//! One rank's part above the core: what is done with gradients that become ready, and with results. See
+//! One rank's part of the framework's optimizer: it processes ready gradients and results. See
 //! [`workloads::framework`].
 
 use std::time::{Duration, Instant};
@@ -44,8 +44,8 @@ impl<'a> Optimizer<'a> {
         }
     }
 
-    /// Takes gradients that have become ready: adds them to those of earlier passes, and in the last
-    /// pass casts them and appends what is handed over now. Returns how long it took.
+    /// Processes gradients that have become ready: adds them to those of earlier passes; in the last pass casts
+    /// them and appends those that are ready for negotiation. Returns the time taken.
     pub fn take(
         &mut self,
         arrivals: &[Arrival],
@@ -68,7 +68,7 @@ impl<'a> Optimizer<'a> {
         aggregation + compression - before.aggregation - before.compression
     }
 
-    /// Takes results: casts them back, and divides them by the number of passes if so wished.
+    /// Processes results: casts them back, and optionally divides them by the number of passes.
     pub fn give_back(&mut self, results: &[TensorId], gradients: &mut Gradients) {
         let (dtype, wire) = (self.dtype, self.wire);
         for &result in results {
@@ -87,7 +87,7 @@ impl<'a> Optimizer<'a> {
         std::mem::take(&mut self.work)
     }
 
-    /// What the step still waits for, see [`Assembly::missing`].
+    /// Gradients that the step still waits for, see [`Assembly::missing`].
     pub fn missing(&self) -> Option<Missing> {
         self.assembly.missing()
     }

@@ -1,4 +1,4 @@
-//! What ranks saw of a job, and why one ends early.
+//! The ranks' logs of a job, and errors that end it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::optimizer::Work;
 use transports::pattern::Wrong;
 use transports::transport::{CausedByTransport, TransportError};
 
-/// What one rank saw of one step. Times are since the job began.
+/// One rank's log of one step. Times are since the job began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankStep {
-    /// From its beginning to the end of the optimizer.
+    /// From the start of the step to the end of the optimizer.
     pub time: Duration,
-    /// The same by a device's clock, where there is one.
+    /// The same by a device's clock, if there is one.
     pub device: Option<Duration>,
     /// In allreduces, packing included.
     pub data: Duration,
@@ -29,12 +29,12 @@ pub struct RankStep {
     pub work: Work,
     /// Bytes of control messages sent.
     pub control_bytes: usize,
-    /// What the control plane did.
+    /// The control plane's report.
     #[serde(with = "ReportFields")]
     pub report: Report,
-    /// From the moment in which each gradient became ready to the beginning of its cycle, summed up.
+    /// Sum over gradients of the time from ready to the start of the cycle.
     pub cycle_wait: Duration,
-    /// Time on a core, of the thread that runs the loop; none where the system does not tell.
+    /// CPU time of the loop's thread; none where the system does not report it.
     pub cpu: Option<Duration>,
 }
 
@@ -76,19 +76,19 @@ pub struct RankCycle {
     pub messages: usize,
 }
 
-/// What a job brought.
+/// The result of a job.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// What each rank saw.
+    /// The log of each rank.
     pub ranks: Vec<RankLog>,
-    /// Whether a cycle is an exchange between all ranks; with static buckets each rank has its own.
+    /// Whether cycles negotiate between all ranks; with static buckets each rank has its own cycles.
     pub negotiated: bool,
     /// The check of the last step's data, those that were refused left out.
     pub wrong: Wrong,
 }
 
 impl Outcome {
-    /// What ranks disagreed about, if they did.
+    /// The disagreement of the ranks, if any.
     pub fn refusal(&self) -> Option<EngineError> {
         let refused = self.ranks.first().map_or(&[][..], |rank| &rank.refused);
         let (_, first) = refused.first()?;
@@ -103,14 +103,14 @@ impl Outcome {
 #[derive(Clone, Debug, Error)]
 #[error("{what}: {source}")]
 pub struct BackEndError {
-    /// What refuses, as in `device`.
+    /// The source, such as `device`.
     pub what: &'static str,
-    /// What it says.
+    /// The underlying error.
     pub source: Arc<dyn std::error::Error + Send + Sync>,
 }
 
 impl BackEndError {
-    /// What refuses, and what it says.
+    /// An error with its source.
     pub fn new(
         what: &'static str,
         source: impl std::error::Error + Send + Sync + 'static,
@@ -137,7 +137,7 @@ pub enum EngineError {
     /// An allreduce failed.
     #[error("data plane: {0}")]
     Transport(#[from] TransportError),
-    /// What a back end works with refuses.
+    /// A driver, device or library of the back end failed.
     #[error("{0}")]
     BackEnd(BackEndError),
     /// The control plane reports an error for some tensors.
@@ -156,7 +156,7 @@ pub enum EngineError {
         waited.as_secs_f64()
     )]
     NeverReady {
-        /// Who waits.
+        /// The waiting rank.
         rank: Rank,
         /// How long it has waited.
         waited: Duration,
@@ -175,7 +175,7 @@ impl CausedByTransport for EngineError {
     }
 }
 
-/// The fields of a [`Report`], for processes that tell each other.
+/// The fields of a [`Report`], serialized to exchange it between processes.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Report")]
 struct ReportFields {

@@ -1,4 +1,4 @@
-//! When the next cycle begins: Horovod's deadline semantics.
+//! The start of the next cycle: Horovod's deadline semantics.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A loop whose last cycle began, or is taken to have begun, just now.
+    /// A loop whose last cycle starts now.
     pub fn new(cycle_time: Duration, now: Instant) -> Pace {
         Pace { cycle_time, last: now }
     }

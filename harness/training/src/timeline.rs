@@ -1,9 +1,9 @@
-//! Where the time of a job went: one file that Perfetto and chrome://tracing show.
+//! Timelines of jobs, for Perfetto and chrome://tracing.
 //!
-//! The format is Chrome's trace event format, a JSON array, with the event names of Horovod 0.28.
-//! Horovod's rank 0 writes while the job runs, and sends more because of it. Here each rank keeps
-//! records of itself in memory ([`record`]), and the file is written from those of all ranks after
-//! the job ([`mod@write`]): nothing more travels, and who was late is known on every path.
+//! The format is Chrome's trace event format, a JSON array, with the event names of Horovod 0.28. In Horovod rank
+//! 0 writes the file while the job runs, which adds traffic. Here each rank records its events in memory
+//! ([`record`]), and the file is written from the records of all ranks after the job ([`mod@write`]): there is no
+//! extra traffic, and the late rank is known on every path.
 //!
 //! | process | track | holds |
 //! |---|---|---|
@@ -13,14 +13,13 @@
 //! | | `messages` | `MESSAGE`: one allreduce of one or several tensors |
 //! | | each tensor | `NEGOTIATE_ALLREDUCE`, from its own readiness until this rank has agreed; `ALLREDUCE` with `dtype` and `shape`, and its activities |
 //!
-//! Activities of an `ALLREDUCE` are `QUEUE` (earlier messages of the same cycle),
-//! `MEMCPY_IN_FUSION_BUFFER`, `KOLO_ALLREDUCE` and `MEMCPY_OUT_FUSION_BUFFER`. Where messages are
-//! packed piece by piece, the copies of all pieces are drawn as one at either end. There is no
-//! `WAIT_FOR_OTHER_TENSOR_DATA`: a tensor's data are there when it is ready. What had no end when
-//! the job failed has none in the file.
+//! Activities of an `ALLREDUCE` are `QUEUE` (earlier messages of the same cycle), `MEMCPY_IN_FUSION_BUFFER`,
+//! `KOLO_ALLREDUCE` and `MEMCPY_OUT_FUSION_BUFFER`. If messages are packed piece by piece, the copies of all
+//! pieces are drawn as one at either end. There is no `WAIT_FOR_OTHER_TENSOR_DATA`: a tensor's data are available
+//! when it is ready. Spans that had not ended when the job failed have no end in the file.
 //!
-//! [`workloads::trace`] reads such files and Horovod's own, and [`mod@analyse`] says where the time went.
-//! What recording costs: `cargo bench -p training --bench timeline`.
+//! [`workloads::trace`] reads these files and Horovod's own; [`mod@analyse`] computes the breakdown of time. For
+//! the cost of recording: `cargo bench -p training --bench timeline`.
 
 pub mod analyse;
 mod history;

@@ -1,4 +1,4 @@
-//! What a background loop drives: the training that brings gradients, and whoever reduces them.
+//! The training that a background loop drives: it produces gradients and reduces them.
 
 use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use transports::transport::NonblockingBarrier;
 use workloads::groups::Missing;
 use workloads::replay::Arrival;
 
-/// One rank's training. Nothing in it waits for another rank, but for [`Trainer::reduce`] on processors.
+/// One rank's training. Only [`Trainer::reduce`] on processors waits for another rank.
 pub trait Trainer {
     /// The first step begins.
     ///
     /// # Errors
-    /// When a device refuses.
+    /// When a device call fails.
     fn begin(&mut self, start: Instant) -> Result<(), EngineError>;
 
     /// No step runs, since the data of the last one are not there yet.
     fn is_waiting(&self) -> bool;
 
-    /// Goes on with writing the data of the last step; true if it begins now.
+    /// Continues writing the data of the last step; true if the step begins now.
     ///
     /// # Errors
-    /// When a device refuses.
+    /// When a device call fails.
     fn begin_last_step(
         &mut self,
         meeting: &mut impl NonblockingBarrier,
@@ -39,10 +39,10 @@ pub trait Trainer {
     /// Since when this rank has the data of the last step.
     fn written(&self) -> Option<Instant>;
 
-    /// When the running step began, or will begin.
+    /// When the running step began or will begin.
     fn begun(&self) -> Option<Instant>;
 
-    /// When a gradient of the running step became ready, as far as is known.
+    /// When a gradient of the running step became ready, if known.
     fn ready_at(&self, gradient: TensorId) -> Option<Instant>;
 
     /// Takes the gradients that are ready by now, and appends those that are handed over. Returns how long
@@ -59,16 +59,16 @@ pub trait Trainer {
     /// How long until something may become ready; none if it is due.
     fn until_next(&self, now: Instant) -> Option<Duration>;
 
-    /// When the last backward pass of the running step is over, as far as is known.
+    /// When the last backward pass of the running step ended, if known.
     fn backward_end(&self) -> Option<Instant>;
 
-    /// What the step still waits for.
+    /// Gradients that the step still waits for.
     fn missing(&self) -> Option<Missing>;
 
     /// Begins, now, to reduce a message: several gradients as one vector. It may be over at once, or later.
     ///
     /// # Errors
-    /// When a rank does not answer, or a device refuses.
+    /// When a rank does not answer, or a device call fails.
     fn reduce(
         &mut self,
         start: Instant,
@@ -82,16 +82,16 @@ pub trait Trainer {
     /// The next message that is over, in the order in which they began.
     ///
     /// # Errors
-    /// When a device has failed, or a message takes longer than anybody waits.
+    /// When a device has failed, or at the timeout of a message.
     fn reduced(&mut self) -> Result<Option<Reduced>, EngineError>;
 
-    /// While messages are under way, how long to sleep before asking again.
+    /// How long to sleep before polling again, while messages are in flight.
     fn nap(&self) -> Option<Duration>;
 
-    /// Whether the step is over. Then the next one begins, if it goes on.
+    /// Whether the step has ended. If `goes_on`, the next one begins.
     ///
     /// # Errors
-    /// When a device refuses.
+    /// When a device call fails.
     fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError>;
 }
 
@@ -100,7 +100,7 @@ pub trait Trainer {
 pub struct EndedStep {
     /// How long it took, the optimizer included.
     pub time: Duration,
-    /// The same by a device's clock, where there is one.
+    /// The same by a device's clock, if there is one.
     pub device: Option<Duration>,
     /// Work on gradients in it.
     pub work: Work,
@@ -109,7 +109,7 @@ pub struct EndedStep {
 /// A message that is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reduced {
-    /// When it was.
+    /// The end of the message.
     pub end: Instant,
     /// How long it took, packing included.
     pub time: Duration,
@@ -123,14 +123,14 @@ pub struct Reduced {
     pub elements: usize,
 }
 
-/// Where the data of the last step are: written anew before it begins, on another thread, so that the loop
-/// keeps its cycle meanwhile, as it does while a framework loads data.
+/// The location of the last step's data. Another thread writes them anew before the step begins, so that the loop
+/// keeps its cycle, as it does while a framework loads data.
 pub enum Place<'scope> {
-    /// Here, with what earlier steps have left in them.
+    /// Here, with the results of earlier steps.
     Stale(Gradients),
-    /// With a thread that writes them.
+    /// With the thread that writes them.
     Away(ScopedJoinHandle<'scope, Gradients>),
-    /// Here, for the last step, since then.
+    /// Here, for the last step, since this time.
     Fresh(Gradients, Instant),
 }
 

@@ -1,5 +1,5 @@
-//! Executing schedules on threads, per transfer: almost no data, so that what remains is the
-//! executor and the hand-over from core to core.
+//! Executing schedules on threads, per transfer. There is almost no data, so that the time is that of the executor
+//! and of the hand-over between cores.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use transports::memory::{Buffer, Memory};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
 
-/// `repetitions` allreduces of 8 elements per chunk on every rank; the longest that any rank took.
+/// Runs `repetitions` allreduces of 8 elements per chunk on every rank; returns the longest time of any rank.
 fn run(programs: &[Program], repetitions: u64) -> Duration {
     let links = Links::new(programs.len(), Duration::from_secs(60));
     let times = run_ranks(&[&links], |rank| {

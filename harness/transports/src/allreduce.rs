@@ -1,4 +1,4 @@
-//! What the harness times: an allreduce of a list of tensors, ours or a vendor's.
+//! What the harness measures: an allreduce of a list of tensors, by this project or by a vendor's library.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -14,68 +14,68 @@ use crate::memory::{Buffer, Memory};
 use crate::programs::Programs;
 use crate::transport::{Transport, TransportError};
 
-/// An allreduce of one rank's tensors, all of one type, in place.
+/// An in-place allreduce of one rank's tensors, which all have the same type.
 pub trait AllReduce {
-    /// Compiles and allocates whatever is needed for messages of one tensor of at most `tensor_bytes`, and of
-    /// several of together at most `fused_bytes`, so that it does not happen while time is measured.
+    /// Compiles programs and allocates memory before the measurement, for messages of one tensor of at most
+    /// `tensor_bytes` and for fused messages of at most `fused_bytes`.
     fn prepare(&mut self, tensor_bytes: usize, fused_bytes: usize);
 
     /// Reduces the tensors over all ranks as one vector.
     ///
     /// # Errors
-    /// When a peer does not answer or has given up. The tensors then hold nothing of use.
+    /// When a peer does not answer or has given up. The contents of the tensors are then undefined.
     fn all_reduce(
         &mut self,
         tensors: &mut Buffer<'_>,
         reduction: Reduction,
     ) -> Result<Spent, TransportError>;
 
-    /// The fusion buffer, grown to the largest message so far, for the next one who needs one.
+    /// Returns the fusion buffer, which has grown to the largest message so far, for reuse.
     fn into_fusion_buffer(self: Box<Self>) -> Memory;
 }
 
-/// An allreduce of one vector in place, without factors: by a schedule, or by a library.
+/// An allreduce of one vector in place, without scaling factors: by a schedule, or by a library.
 pub trait VectorAllReduce {
     /// World size.
     fn ranks(&self) -> usize;
 
-    /// Makes room for vectors of at most `most_bytes`.
+    /// Allocates memory for vectors of at most `most_bytes`.
     fn prepare(&mut self, most_bytes: usize);
 
-    /// Reduces a vector, which may lie in several blocks where a schedule does it.
+    /// Reduces a vector. A schedule also accepts a vector in several blocks.
     ///
     /// # Errors
-    /// When a peer does not answer, or the library refuses.
+    /// When a peer does not answer, or the library returns an error.
     fn reduce(&mut self, vector: &mut Buffer<'_>, op: ElementOp) -> Result<(), TransportError>;
 }
 
-/// Where the time of an allreduce went.
+/// Time spent outside the reduction itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spent {
     /// Copying tensors into the fusion buffer and back.
     pub packing: Duration,
-    /// The part of it that was copying back.
+    /// The part of `packing` spent copying back.
     pub unpacking: Duration,
 }
 
-/// Segments of this many bytes per rank pay on threads: small enough to stay in a cache while a step
-/// works on them, large enough to cost few operations.
+/// Bytes per rank of a segment on threads: small enough that it stays in the cache during a step, large enough
+/// that the number of operations stays small.
 pub const SEGMENT_BYTES: usize = 512 << 10;
 
-/// Several tensors are packed, reduced and unpacked so many bytes at a time, which stay in the cache
-/// meanwhile. Horovod packs whole messages.
+/// Bytes that are packed, reduced and unpacked at a time, so that they stay in the cache. Horovod packs whole
+/// messages.
 pub const PACKING_BYTES: usize = 4 << 20;
 
-/// How large messages are cut; 0 leaves them whole.
+/// How large messages are split; 0 means whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sizes {
-    /// Large buffers are pipelined in segments of about so many bytes.
+    /// Bytes of a pipeline segment of a large buffer, approximately.
     pub segment_bytes: usize,
-    /// Several tensors are packed, reduced and unpacked so many bytes at a time.
+    /// Bytes of several tensors that are packed, reduced and unpacked at a time.
     pub packing_bytes: usize,
 }
 
-/// One of our algorithms on a transport.
+/// One of this project's algorithms on a transport.
 pub struct Scheduled<'s, T> {
     transport: T,
     programs: Programs<'s>,
@@ -107,18 +107,18 @@ impl<T: Transport> VectorAllReduce for Scheduled<'_, T> {
     }
 }
 
-/// Tensors as one vector: packed into a fusion buffer and unpacked again, or reduced where they lie; with
-/// the factors of a [`Reduction`].
+/// Reduces several tensors as one vector: packs them into a fusion buffer and unpacks them afterwards, or reduces
+/// a single tensor in place. Applies the factors of a [`Reduction`].
 pub struct Fused<R> {
     reduces: R,
-    /// Tensors are packed so many bytes at a time; 0 packs whole messages.
+    /// Bytes packed at a time; 0 packs whole messages.
     packing_bytes: usize,
     packing: Packing,
     fusion_buffer: Memory,
 }
 
 impl<R: VectorAllReduce> Fused<R> {
-    /// The fusion buffer is given so that it can be used again, see [`AllReduce::into_fusion_buffer`].
+    /// `fusion_buffer` is reused, see [`AllReduce::into_fusion_buffer`].
     pub fn new(
         reduces: R,
         packing: Packing,
@@ -189,10 +189,10 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
     }
 }
 
-/// Elements copied, and scaled while they are still in the cache, at a time.
+/// Elements that are copied at a time, and scaled while they are still in the cache.
 const BLOCK: usize = 8192;
 
-/// Copies all tensors into one block, back to back, and multiplies them by a factor if there is one.
+/// Copies all tensors back to back into one block and multiplies them by the factor, if any.
 fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
     let size = tensors.dtype().size_bytes();
     let most = factor.map_or(usize::MAX, |_| BLOCK);
@@ -203,7 +203,7 @@ fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: 
     }
 }
 
-/// Copies all tensors out of one block again, and multiplies them by a factor if there is one.
+/// Copies all tensors back out of one block and multiplies them by the factor, if any.
 fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
     let size = tensors.dtype().size_bytes();
     for (at, place, elements) in places(packed, tensors, range, BLOCK) {
@@ -213,7 +213,7 @@ fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor
     }
 }
 
-/// Where each piece of the tensors, of at most `most` elements, lies by itself and in the block.
+/// The position of each piece of at most `most` elements, in its tensor and in the block.
 fn places<'b>(
     packed: &'b Buffer<'_>,
     tensors: &'b Buffer<'_>,
@@ -239,8 +239,8 @@ fn scale_all(buffer: &mut Buffer<'_>, factor: Option<f64>) {
     }
 }
 
-/// Multiplies elements that are exclusively this rank's, before the collective begins or once it is
-/// over.
+/// Multiplies elements by a factor, before the collective begins or after it has finished. The elements belong to
+/// this rank alone.
 fn scale_piece(dtype: DataType, at: *mut u8, elements: usize, factor: Option<f64>) {
     let Some(factor) = factor else { return };
     for_dtype!(dtype, T => {

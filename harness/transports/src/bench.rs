@@ -1,4 +1,4 @@
-//! An allreduce alone: repeated, timed, checked.
+//! The benchmark of a single allreduce: repeats it, measures it, and checks its data.
 
 use std::time::{Duration, Instant};
 
@@ -18,13 +18,13 @@ use crate::threads::{BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
 use results::usage::context_switches;
 
-/// A rank that waits longer than this for another gives up.
+/// The timeout for waiting on another rank.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// One allreduce to be measured.
+/// One allreduce to measure.
 #[derive(Clone, Copy)]
 pub struct Bench<'a> {
-    /// How it is done.
+    /// How the data are reduced.
     pub data_plane: &'a DataPlane,
     /// Ranks on nodes.
     pub topology: &'a Topology,
@@ -32,16 +32,16 @@ pub struct Bench<'a> {
     pub dtype: DataType,
     /// Reduction.
     pub op: ReduceOp,
-    /// How large buffers are cut.
+    /// How large buffers are split.
     pub sizes: Sizes,
     /// Elements of each tensor of a rank; the tensors are reduced as one vector.
     pub tensors: &'a [usize],
-    /// Reduce the input where it lies; otherwise the copy to the output is part of the time, as it
-    /// is part of any out-of-place allreduce.
+    /// Reduces the input in place. Otherwise the time includes the copy from input to output, as in any
+    /// out-of-place allreduce.
     pub in_place: bool,
-    /// Repetitions that do not count.
+    /// Repetitions before the measurement.
     pub warmup: usize,
-    /// Repetitions that count.
+    /// Measured repetitions.
     pub repetitions: usize,
     /// Check the data of the last repetition.
     pub check: bool,
@@ -56,37 +56,37 @@ impl Bench<'_> {
     }
 }
 
-/// What a bench brought.
+/// What a benchmark measured.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timed {
-    /// Each repetition: the longest that any rank took, from the barrier before it.
+    /// Per repetition: the longest time of any rank, from the barrier before it.
     pub times: Vec<Duration>,
-    /// The same by a GPU's clock, in microseconds, where there is one.
+    /// The same by the GPU's clock, in microseconds; empty without a GPU.
     pub device_us: Vec<f64>,
-    /// What the host puts on GPUs' streams, where it does.
+    /// Host work on the GPUs' streams, if any.
     pub enqueued: Option<Enqueued>,
-    /// Context switches per repetition, over all ranks: from before the barrier of the first one that
-    /// counts to the end of the last. Not known outside Linux.
+    /// Context switches per repetition over all ranks, from before the barrier of the first measured repetition to
+    /// the end of the last. Unknown outside Linux.
     pub context_switches: Option<f64>,
-    /// The check, unless it was switched off.
+    /// The result of the check, unless checking is off.
     pub wrong: Option<Wrong>,
 }
 
-/// What the host puts on GPUs' streams for one allreduce.
+/// Operations that the host enqueues on the GPUs' streams for one allreduce.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Enqueued {
     /// Copies and kernels.
     pub launches: usize,
-    /// Events that are recorded or waited for.
+    /// Events recorded or waited for.
     pub events: usize,
-    /// Of the graph that is launched in their place, if one is.
+    /// Nodes of the graph that replaces them, if a graph is launched.
     pub nodes: Option<usize>,
-    /// How long the host needed, in microseconds, for each repetition; none where nothing is timed.
+    /// Host time of each repetition, in microseconds; empty where nothing is measured.
     pub times_us: Vec<f64>,
 }
 
 impl Timed {
-    /// Both together.
+    /// Combines two results.
     pub fn and(mut self, other: Timed) -> Timed {
         let (mine, others) = (self.times.len() as f64, other.times.len() as f64);
         let mean = |(a, b)| (a * mine + b * others) / (mine + others).max(1.0);
@@ -118,7 +118,7 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     Ok(timed(bench, ended.iter().map(|ended| (&ended.times, ended.context_switches)), wrong))
 }
 
-/// What all ranks saw, as one: each rank's times, and its context switches.
+/// Combines the times and context switches of all ranks.
 pub fn timed<'t>(
     bench: &Bench,
     ranks: impl Iterator<Item = (&'t Vec<Duration>, Option<u64>)> + Clone,
@@ -135,17 +135,17 @@ pub fn timed<'t>(
     }
 }
 
-/// What one rank brought.
+/// The result of one rank.
 pub struct Ended {
-    /// Each repetition: this rank's own time.
+    /// Per repetition: this rank's own time.
     pub times: Vec<Duration>,
-    /// Over all repetitions that count.
+    /// Over all measured repetitions.
     pub context_switches: Option<u64>,
     /// The data of the last repetition.
     pub result: Tensors,
 }
 
-/// One rank's tensors: one, or as many as a group has.
+/// One rank's tensors: one, or one per tensor of a group.
 pub struct Tensors(Vec<Memory>);
 
 impl Tensors {
@@ -154,12 +154,12 @@ impl Tensors {
         Tensors(vec![Memory::new(bench.elements() * bench.dtype.size_bytes())])
     }
 
-    /// No tensor.
+    /// No tensors.
     pub fn none() -> Tensors {
         Tensors(Vec::new())
     }
 
-    /// Where the first tensor lies.
+    /// The address of the first tensor.
     pub fn address(&mut self) -> *mut u8 {
         self.0[0].elements_mut::<u8>().as_mut_ptr()
     }
@@ -194,7 +194,7 @@ pub fn fill(bench: &Bench, rank: Rank, tensors: &mut Tensors) {
     }
 }
 
-/// Compares the results of some ranks with what they must be.
+/// Compares the results of some ranks with the exact values.
 pub fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     let mut first = 0;
     let mut wrong = Wrong::default();
@@ -209,41 +209,41 @@ pub fn check(bench: &Bench, results: &[(Rank, &Tensors)]) -> Wrong {
     wrong
 }
 
-/// What the bench loop repeats: an allreduce by one rank, or by all ranks of a process.
+/// What the benchmark loop repeats: an allreduce by one rank, or by all ranks of a process.
 pub trait Repeated {
-    /// What one repetition took.
+    /// The time of one repetition.
     type Time;
 
-    /// Why it cannot go on.
+    /// The error that ends the loop.
     type Error;
 
-    /// Writes what the next repetition reduces, as far as it has to be written anew. What is checked is the last
-    /// repetition, on data that no earlier one has touched.
+    /// Writes the input of the next repetition, where needed. The last repetition, whose result is checked, runs
+    /// on fresh data.
     ///
     /// # Errors
-    /// When a device refuses.
+    /// When a device call fails.
     fn fill(&mut self, is_last: bool) -> Result<(), Self::Error>;
 
-    /// The repetitions that count begin with the next one.
+    /// The warm-up is over: the next repetition is measured.
     fn warmed_up(&mut self) {}
 
-    /// Waits until all ranks are here.
+    /// Waits until all ranks have reached this point.
     ///
     /// # Errors
-    /// When a rank does not come.
+    /// When a rank does not arrive.
     fn meet(&mut self) -> Result<(), Self::Error>;
 
     /// One allreduce.
     ///
     /// # Errors
-    /// When a rank does not answer, or a device or library refuses.
+    /// When a rank does not answer, or a call of a device or library fails.
     fn once(&mut self) -> Result<Self::Time, Self::Error>;
 }
 
-/// The bench loop, for every back end: the times of the repetitions that count.
+/// The benchmark loop of every back end. Returns the times of the measured repetitions.
 ///
 /// # Errors
-/// The first error of what is repeated.
+/// The first error of a repetition.
 pub fn repeat<R: Repeated>(bench: &Bench, repeated: &mut R) -> Result<Vec<R::Time>, R::Error> {
     let mut times = Vec::with_capacity(bench.repetitions);
     let repetitions = bench.warmup + bench.repetitions;
@@ -261,7 +261,7 @@ pub fn repeat<R: Repeated>(bench: &Bench, repeated: &mut R) -> Result<Vec<R::Tim
     Ok(times)
 }
 
-/// One rank whose data are in the host's memory.
+/// One rank with its data in host memory.
 struct Host<'b, B> {
     bench: &'b Bench<'b>,
     rank: Rank,
@@ -282,7 +282,7 @@ impl<B: Transport> Repeated for Host<'_, B> {
         if is_last {
             output.0.iter_mut().for_each(Memory::poison);
         }
-        // Products in place would overflow, and slow down, if they were multiplied on and on.
+        // Repeated products in place would overflow and become slow.
         if !*is_filled || bench.in_place && (is_last || bench.op == ReduceOp::Product) {
             fill(bench, *rank, input);
             *is_filled = true;
@@ -312,7 +312,7 @@ impl<B: Transport> Repeated for Host<'_, B> {
     }
 }
 
-/// One rank's repetitions, on data in the host's memory; barriers go over `bits`.
+/// One rank's repetitions, with its data in host memory; barriers use `bits`.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -341,7 +341,7 @@ pub fn run_rank<'b, B: Transport>(
     Ok(Ended { times, context_switches: switches, result })
 }
 
-/// All ranks meet: an allreduce of one word over a tree, on links of its own.
+/// A barrier of all ranks: an allreduce of one word over a tree, on links of its own.
 pub struct Barrier<T = Endpoint> {
     endpoint: T,
     program: Program,
@@ -349,17 +349,17 @@ pub struct Barrier<T = Endpoint> {
 }
 
 impl<T: Transport> Barrier<T> {
-    /// One rank's part, on links that nothing else uses.
+    /// One rank's part, on links used by nothing else.
     pub fn new(endpoint: T) -> Barrier<T> {
         let tree = Tree.schedule(&Topology::flat(endpoint.ranks()));
         let program = Program::compile(&*tree.expect("a tree fits every world"), endpoint.rank());
         Barrier { endpoint, program, word: Memory::new(size_of::<u64>()) }
     }
 
-    /// Waits until all ranks have come.
+    /// Waits until all ranks have arrived.
     ///
     /// # Errors
-    /// When a rank does not come.
+    /// When a rank does not arrive.
     pub fn wait(&mut self) -> Result<(), TransportError> {
         let (dtype, and) = BITS;
         execute(&mut self.endpoint, &self.program, &mut Buffer::of(dtype, &mut self.word), and)

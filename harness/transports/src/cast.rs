@@ -1,9 +1,9 @@
 //! Casting numbers to 16 bits and back, as fast as memory allows: gradient compression.
 //!
-//! Every element is rounded once, to nearest, ties to even. An f64 goes by way of f32 and still is
-//! rounded once, because that first step rounds to odd: whatever f32 drops makes its last bit 1, so
-//! that it is neither lost nor a tie. After S. Boldo and G. Melquiond, "Emulation of FMA and correctly
-//! rounded sums: proved algorithms using rounding to odd", IEEE Trans. Computers 57 (2008).
+//! Every element is rounded once, to nearest, ties to even. An f64 is converted through f32. The first step rounds
+//! to odd (inexact results get a last bit of 1), so that the second step rounds correctly. After S. Boldo and G.
+//! Melquiond, "Emulation of FMA and correctly rounded sums: proved algorithms using rounding to odd", IEEE Trans.
+//! Computers 57 (2008).
 
 use algorithms::control::DataType;
 use half::{bf16, f16};
@@ -79,7 +79,7 @@ macro_rules! for_cast {
 /// Casts all elements of `full`, of type `dtype`, to the 16-bit type `wire`.
 ///
 /// # Panics
-/// When the types are others than f32 or f64 and f16 or bf16, or the numbers of elements differ.
+/// When the types are not f32 or f64 and f16 or bf16, or the numbers of elements differ.
 pub fn compress(full: &Memory, dtype: DataType, half: &mut Memory, wire: DataType) {
     for_cast!(dtype, wire, F, H => narrow::<F, H>(full.elements(), half.elements_mut()));
 }
@@ -105,7 +105,7 @@ fn narrow<F: Full, H: Element<Wide = f32>>(full: &[F], half: &mut [H]) {
     for (full, half) in full.as_chunks::<LANES>().0.iter().zip(half.as_chunks_mut::<LANES>().0) {
         let mut wide = [0.0; LANES];
         wide.iter_mut().zip(full).for_each(|(wide, full)| *wide = full.to_odd());
-        // SAFETY: this function's version for processors with f16c says so.
+        // SAFETY: `multiversion` compiles this version for processors with f16c only.
         *half = unsafe { H::narrow_lanes(wide) };
     }
     for (full, half) in full_rest.iter().zip(half_rest) {
@@ -124,7 +124,7 @@ fn widen<F: Full, H: Element<Wide = f32>>(half: &[H], full: &mut [F]) {
     let (half, half_rest) = half.split_at(whole);
     let (full, full_rest) = full.split_at_mut(whole);
     for (half, full) in half.as_chunks::<LANES>().0.iter().zip(full.as_chunks_mut::<LANES>().0) {
-        // SAFETY: this function's version for processors with f16c says so.
+        // SAFETY: `multiversion` compiles this version for processors with f16c only.
         let wide = unsafe { H::widen_lanes(*half) };
         full.iter_mut().zip(wide).for_each(|(full, wide)| *full = F::from_f32(wide));
     }
@@ -137,10 +137,10 @@ fn widen<F: Full, H: Element<Wide = f32>>(half: &[H], full: &mut [F]) {
 mod tests {
     use super::*;
 
-    /// The 16-bit number nearest to an f64 by its distance, ties to even; `half` goes by way of f32.
+    /// The 16-bit number with the least distance to an f64, ties to even; `half` converts through f32.
     fn nearest<H: Element<Wide = f32>>(number: f64, bits: fn(u16) -> H, largest: u16) -> H {
         let value = |pattern: u16| match pattern > largest {
-            // Rounding takes infinity for the number that would come next.
+            // Rounding treats infinity as the next number.
             true => 2.0 * f64::from(bits(largest).widen()) - f64::from(bits(largest - 1).widen()),
             false => f64::from(bits(pattern).widen()),
         };
@@ -165,7 +165,7 @@ mod tests {
         nearest(number, bf16::from_bits, bf16::MAX.to_bits())
     }
 
-    /// A cast is to the nearest number, whatever the length; and back to the very same.
+    /// A cast yields the nearest number at every length, and casting back is exact.
     fn check<F: Full, H: Element<Wide = f32>>(numbers: &[F], nearest: impl Fn(F) -> H) {
         let mut full = Memory::new(size_of_val(numbers));
         full.elements_mut::<F>().copy_from_slice(numbers);
@@ -186,7 +186,7 @@ mod tests {
         assert!(full.guards_are_whole() && half.guards_are_whole());
     }
 
-    /// Around every tie of both 16-bit types, in every exponent: the tie, and its nearest neighbours.
+    /// The ties of both 16-bit types in every exponent, with their nearest neighbours.
     fn awkward() -> Vec<f64> {
         let mut numbers =
             vec![0.0, -0.0, f64::INFINITY, f64::NAN, f64::MAX, f64::MIN_POSITIVE, 1e39];

@@ -1,4 +1,4 @@
-//! Who combines gradients: one of our algorithms, or the library that moves the bytes, by itself.
+//! What reduces gradients: an algorithm of this project, or the transport's own library.
 
 mod error;
 pub mod nccl;
@@ -17,27 +17,27 @@ use crate::memory::Memory;
 use crate::transport::{MPI, NCCL, Transport};
 use results::names::algorithm;
 
-/// `MPI_Allreduce`, as configurations and CSV files call it.
+/// `MPI_Allreduce`, as spelled in configurations and CSV files.
 pub const MPI_ALLREDUCE: &str = "mpi-allreduce";
 
 /// How a case's messages are reduced.
 pub enum DataPlane {
-    /// By one of our algorithms.
+    /// By one of this project's algorithms.
     Ours {
-        /// The algorithm; if it groups, it says how several tensors become one vector.
+        /// The algorithm. A grouped algorithm also defines how several tensors become one vector.
         algorithm: Arc<dyn Algorithm>,
         /// Its schedules by size.
         choices: Vec<Choice>,
     },
-    /// By the transport's own allreduce: as in Horovod, several tensors are copied whole into the fusion
-    /// buffer, and one blocking call reduces it in place.
+    /// By the transport's own allreduce, as in Horovod: whole tensors are copied into the fusion buffer, and one
+    /// blocking call reduces it in place.
     Vendor,
-    /// By NCCL itself, in memory of GPUs.
+    /// By NCCL, in GPU memory.
     Nccl(Native),
 }
 
 impl DataPlane {
-    /// One of our algorithms by name, for a back end that has no allreduce of its own, or another than this.
+    /// Finds an algorithm by name, for a back end without an allreduce of its own, or for a name other than that.
     ///
     /// # Errors
     /// When the name is a library's own, or the algorithm has no schedule for the topology.
@@ -64,7 +64,7 @@ impl DataPlane {
         Ok(DataPlane::ours(registry::find(name).expect("the name was checked"), topology)?)
     }
 
-    /// One of our algorithms.
+    /// One of this project's algorithms.
     ///
     /// # Errors
     /// When it has no schedule for the topology.
@@ -76,7 +76,7 @@ impl DataPlane {
         Ok(DataPlane::Ours { algorithm, choices })
     }
 
-    /// The schedules by size, if they are ours.
+    /// The schedules by size, if the algorithm is this project's.
     pub fn choices(&self) -> Option<&[Choice]> {
         match self {
             DataPlane::Ours { choices, .. } => Some(choices),
@@ -84,7 +84,7 @@ impl DataPlane {
         }
     }
 
-    /// Whether tensors are released in groups, and how a group is reduced.
+    /// How tensors are grouped and reduced, if the algorithm groups them.
     pub fn grouping(&self) -> Option<Grouping> {
         match self {
             DataPlane::Ours { algorithm, .. } => algorithm.grouping(),
@@ -92,11 +92,10 @@ impl DataPlane {
         }
     }
 
-    /// One rank's part of it on a transport, if it is one of our algorithms. The fusion buffer is given so that it
-    /// can be used again.
+    /// One rank's part of an algorithm on a transport. `fusion_buffer` is reused.
     ///
     /// # Panics
-    /// When a library reduces: its back end makes that one's part, see [`DataPlane::Vendor`].
+    /// When a library reduces; its back end handles that case, see [`DataPlane::Vendor`].
     pub fn on<'p, T: Transport + 'p>(
         &'p self,
         transport: T,
@@ -110,7 +109,7 @@ impl DataPlane {
     }
 }
 
-/// The one spelling of a data plane's name: of an algorithm's, of the MPI library's own, or of NCCL's.
+/// The canonical spelling of a data plane: an algorithm's, the MPI library's, or NCCL's.
 ///
 /// # Errors
 /// When no data plane has that name.
@@ -138,18 +137,12 @@ mod tests {
         let find = |name| DataPlane::scheduled(name, "threads", &world);
         assert!(find("ring").unwrap().choices().is_some());
         let Err(why) = find(MPI_ALLREDUCE) else { panic!("threads have no library") };
-        assert!(
-            why.to_string().contains("transport threads does not have; take transport mpi"),
-            "{why}"
-        );
+        assert!(why.to_string().contains("needs transport mpi; with transport threads"), "{why}");
         let Err(why) = find("nccl-allreduce") else { panic!("threads have no NCCL") };
-        assert!(
-            why.to_string().contains("transport threads does not have; take transport nccl"),
-            "{why}"
-        );
+        assert!(why.to_string().contains("needs transport nccl; with transport threads"), "{why}");
         assert_eq!(spelling(MPI_ALLREDUCE).unwrap(), MPI_ALLREDUCE);
         for name in ["grouped:mpi-allreduce", "mpi-allreduce:ring"] {
-            assert!(spelling(name).unwrap_err().to_string().contains("write mpi-allreduce alone"));
+            assert!(spelling(name).unwrap_err().to_string().contains("write only mpi-allreduce"));
         }
         assert_eq!(spelling("nccl-allreduce:tree").unwrap(), "nccl-allreduce:Tree");
         assert_eq!(spelling("hierarchical:ring").unwrap(), "hierarchical");
@@ -174,8 +167,8 @@ mod tests {
             ),
             (
                 "ring:4",
-                "algorithm \"ring:4\" is unknown: ring takes nothing after it; `kolo info` says what \
-                 each name takes",
+                "algorithm \"ring:4\" is unknown: ring takes no parameter; `kolo info` lists the \
+                 parameters of each name",
             ),
             (
                 "mpi-alreduce",
@@ -188,8 +181,7 @@ mod tests {
         let all = spelling("both-way").unwrap_err().to_string();
         let first = registry::ALL[0].name;
         let begins = &format!("algorithm \"both-way\" is unknown; choose from {first}, ");
-        let ends =
-            ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` says what each does";
+        let ends = ", mpi-allreduce, nccl-allreduce, nccl-hierarchical; `kolo info` describes each";
         assert!(all.starts_with(begins) && all.ends_with(ends), "{all}");
         let inner = spelling("leader:both").unwrap_err().to_string();
         assert!(inner.contains(&format!("there is no \"both\"; choose from {first}, ")), "{inner}");

@@ -1,16 +1,15 @@
-//! Numbers that can be reduced, one by one and a register at a time.
+//! Numbers that can be reduced, one at a time or a vector register at a time.
 //!
-//! `average` is a sum followed by one multiplication by 1 / world size, as in Horovod: the factor
-//! is rounded to the element type first (for f16 and bf16 the multiplication is done in f32), then
-//! the product is rounded once. Any other factor is applied in the same way. It is refused for
-//! integers.
+//! `average` is a sum followed by one multiplication by 1 / world size, as in Horovod. The factor is first rounded
+//! to the element type (for f16 and bf16 the multiplication is done in f32), and the product is rounded once.
+//! Other factors are applied in the same way. Integers do not support factors.
 
 use algorithms::control::DataType;
 use half::{bf16, f16};
 
 use crate::memory::Plain;
 
-/// Elements that are worked on together: a few vector registers.
+/// Elements that are processed together: a few vector registers.
 pub const LANES: usize = 32;
 
 /// A type whose vectors can be reduced.
@@ -19,22 +18,22 @@ pub trait Element: Plain + PartialOrd + std::fmt::Display + Send + Sync + 'stati
     const DTYPE: DataType;
     /// Bits of integers that it holds exactly.
     const EXACT_BITS: u32;
-    /// What it is computed in: f32 for f16 and bf16, else itself.
+    /// The type of the computation: f32 for f16 and bf16, otherwise the type itself.
     type Wide: Number;
 
-    /// In its wide form, exactly.
+    /// Converts to the wide form, exactly.
     fn widen(self) -> Self::Wide;
-    /// Rounded from its wide form.
+    /// Rounds from the wide form.
     fn narrow(wide: Self::Wide) -> Self;
 
-    /// Whether [`Self::widen_lanes`] and [`Self::narrow_lanes`] are there: processors have instructions
-    /// for it that compilers do not find by themselves.
+    /// Whether [`Self::widen_lanes`] and [`Self::narrow_lanes`] are implemented, with instructions that compilers
+    /// do not generate by themselves.
     const CONVERTS: bool = false;
 
     /// [`Self::widen`] of each.
     ///
     /// # Safety
-    /// The processor converts f16 itself (f16c).
+    /// The processor must support f16c.
     unsafe fn widen_lanes(_lanes: [Self; LANES]) -> [Self::Wide; LANES] {
         unreachable!("only for types that have it")
     }
@@ -51,13 +50,13 @@ pub trait Element: Plain + PartialOrd + std::fmt::Display + Send + Sync + 'stati
     fn from_i32(value: i32) -> Self {
         Self::narrow(Self::Wide::integer(value))
     }
-    /// 2^exponent, negated if so wished; floating-point only.
+    /// 2^exponent, negated if `negative`; floating-point only.
     fn power_of_two(exponent: i32, negative: bool) -> Self {
         Self::narrow(Self::Wide::power(exponent, negative))
     }
 }
 
-/// What elements are computed in.
+/// The type in which elements are computed.
 pub trait Number: Copy {
     /// a + b; integers wrap.
     fn plus(self, other: Self) -> Self;
@@ -67,11 +66,11 @@ pub trait Number: Copy {
     fn smaller(self, other: Self) -> Self;
     /// The larger; if one is NaN, the first.
     fn larger(self, other: Self) -> Self;
-    /// a x factor, see the head of this file; integers do not scale.
+    /// a x factor, see the module documentation; integers do not scale.
     fn scaled(self, factor: f64) -> Self;
-    /// The nearest f64: exact, but for large integers.
+    /// The nearest f64; inexact only for large integers.
     fn as_f64(self) -> f64;
-    /// The number nearest to an f64.
+    /// The nearest number to an f64.
     fn of_f64(value: f64) -> Self;
     /// See [`Element::from_i32`].
     fn integer(value: i32) -> Self;
@@ -159,7 +158,7 @@ impl Element for bf16 {
     fn widen(self) -> f32 {
         f32::from_bits(u32::from(self.to_bits()) << 16)
     }
-    /// As `bf16::from_f32`, without a branch, so that whole registers can be narrowed.
+    /// As `bf16::from_f32` but without a branch, so that whole registers can be converted.
     #[inline(always)]
     fn narrow(wide: f32) -> bf16 {
         let bits = wide.to_bits();

@@ -1,10 +1,9 @@
 //! Runs a compiled program on a transport.
 //!
-//! The rules that make it safe to let other ranks touch a buffer while this rank works on it are all
-//! in the program: a send begins only after the receives it depends on, a receive writes only after
-//! the sends that read what it overwrites have been taken, and a put goes only where the receiver has
-//! handed those chunks over. `algorithms::verify::programs` tries every registered algorithm's programs for
-//! a violation, in hostile orders.
+//! The program alone guarantees that other ranks may access a buffer while this rank works on it. A send begins
+//! only after the receives it depends on. A receive writes only after the sends that read its destination have
+//! been taken. A put writes only to chunks that the receiver has handed over. `algorithms::verify::programs`
+//! checks the programs of every registered algorithm for violations, in adversarial orders.
 
 use algorithms::program::Program;
 
@@ -12,10 +11,10 @@ use crate::kernel::ElementOp;
 use crate::memory::Buffer;
 use crate::transport::{Collective, Transport, TransportError};
 
-/// Carries out one rank's program on its buffer; on return the buffer holds the result.
+/// Executes one rank's program on its buffer. On return the buffer holds the result.
 ///
 /// # Errors
-/// When a peer does not answer or has given up. The buffer then holds neither input nor result.
+/// When a peer does not answer or has given up. The contents of the buffer are then undefined.
 pub fn execute<T: Transport>(
     transport: &mut T,
     program: &Program,
@@ -53,7 +52,7 @@ fn run<T: Transport>(
     transport.settle(program.sends)
 }
 
-/// Finishes the receives that come next; returns how many.
+/// Finishes the next receives; returns how many.
 fn finish_next<T: Transport>(
     transport: &mut T,
     program: &Program,
@@ -73,7 +72,7 @@ fn finish_next<T: Transport>(
     Ok(batch.len())
 }
 
-/// A panic inside a collective would free memory that other ranks may be reading.
+/// Aborts on a panic inside a collective, which would free memory that other ranks may be reading.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {

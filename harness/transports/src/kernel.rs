@@ -1,9 +1,8 @@
-//! Combining vectors, as fast as memory allows: compiled for several instruction sets, of which the
-//! best one that the processor has is chosen while the program runs.
+//! Combining vectors at memory speed. Kernels are compiled for several instruction sets; the best one is chosen at
+//! run time.
 //!
-//! All vectors of a reduction are read in one pass, however many they are. The result is that of
-//! combining them one after the other: every partial result is rounded to the element type, so that
-//! merging does not change a bit.
+//! All vectors of a reduction are read in one pass. The result is bit-identical to combining them one after the
+//! other: every partial result is rounded to the element type.
 
 use algorithms::control::{DataType, ReduceOp};
 use multiversion::multiversion;
@@ -12,7 +11,7 @@ use multiversion::target::selected_target;
 use crate::element::{Element, LANES, Number};
 use crate::for_dtype;
 
-/// How what arrives is combined with what is there.
+/// How incoming data are combined with the local data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementOp {
     /// Addition; integers wrap.
@@ -25,12 +24,12 @@ pub enum ElementOp {
     Product,
     /// Bitwise AND of 64-bit integers: the bit-vector control plane's reduction.
     And,
-    /// Bitwise OR of 64-bit integers: the same plane's, where an entry is invalid.
+    /// Bitwise OR of 64-bit integers: marks invalid entries in the same plane.
     Or,
 }
 
 impl ElementOp {
-    /// What the data plane does for an operation; the factor of an average comes afterwards.
+    /// The data plane's operation for a reduction; the factor of an average is applied afterwards.
     pub fn of(op: ReduceOp) -> ElementOp {
         match op {
             ReduceOp::Sum | ReduceOp::Average => ElementOp::Sum,
@@ -43,7 +42,7 @@ impl ElementOp {
     /// Combines two elements.
     ///
     /// # Panics
-    /// For AND and OR, which are for words and not for elements.
+    /// For AND and OR, which apply to words and not to elements.
     pub fn pair<T: Element>(self, mine: T, other: T) -> T {
         let (mine, other) = (mine.widen(), other.widen());
         T::narrow(match self {
@@ -56,14 +55,14 @@ impl ElementOp {
     }
 }
 
-/// Combines all of `others`, in that order, into `into`: `elements` elements each.
+/// Combines all of `others`, in order, into `into`; each has `elements` elements.
 ///
 /// # Safety
-/// All point to as many elements of the type, aligned; `into` overlaps none of the others. Nobody else
-/// writes any of them, or reads `into`, meanwhile.
+/// All pointers are aligned and refer to `elements` elements of the type. `into` does not overlap the others.
+/// During the call no other thread writes to any of them or reads `into`.
 pub type Kernel = unsafe fn(into: *mut u8, others: &[*const u8], elements: usize);
 
-/// The kernel of a type and a way to combine.
+/// The kernel for a type and an operation.
 ///
 /// # Panics
 /// For AND and OR over anything but i64.
@@ -89,7 +88,7 @@ pub fn kernel(dtype: DataType, combine: ElementOp) -> Kernel {
 /// When their lengths differ.
 pub fn add<T: Element>(into: &mut [T], other: &[T]) {
     assert_eq!(into.len(), other.len(), "vectors of different lengths");
-    // SAFETY: as many elements of the type; the borrows keep them apart.
+    // SAFETY: both have the same number of elements; the borrows do not overlap.
     unsafe { combined::<T, Plus>(into.as_mut_ptr().cast(), &[other.as_ptr().cast()], other.len()) }
 }
 
@@ -129,7 +128,7 @@ impl Pair<i64> for Either {
     }
 }
 
-/// More than three vectors are combined so many elements at a time, which stay in the nearest cache.
+/// Elements combined at a time if there are more than three vectors, so that they stay in the L1 cache.
 const BLOCK: usize = 2048;
 
 /// # Safety
@@ -193,7 +192,7 @@ fn fold<T: Element, P: Pair<T::Wide>, const N: usize>(into: &mut [T], others: [&
     each::<T, P, N>(rest, others.map(|other| &other[whole..]));
 }
 
-/// One element after the other, which compilers turn into whole registers at a time.
+/// One element at a time; compilers vectorise this loop.
 #[inline(always)]
 fn each<T: Element, P: Pair<T::Wide>, const N: usize>(into: &mut [T], others: [&[T]; N]) {
     let others = others.map(|other| &other[..into.len()]);
@@ -206,7 +205,7 @@ fn each<T: Element, P: Pair<T::Wide>, const N: usize>(into: &mut [T], others: [&
     }
 }
 
-/// Multiplies every element by a factor, which is rounded to the type (for f16 and bf16 to f32) first.
+/// Multiplies every element by a factor, which is first rounded to the type (for f16 and bf16 to f32).
 #[multiversion(targets(
     "x86_64+avx512f+avx512bw+avx512dq+avx512vl+avx2+fma+f16c",
     "x86_64+avx2+fma+f16c"
@@ -232,7 +231,7 @@ mod tests {
     use super::*;
     use half::{bf16, f16};
 
-    /// Reduces vectors of any bits, and does the same element by element.
+    /// Reduces vectors of arbitrary bits and compares with the reduction element by element.
     fn check<T: Element>(combine: ElementOp, vectors: &[Vec<T>]) {
         let (mine, others) = vectors.split_first().unwrap();
         let one = |sum, at: usize| others.iter().fold(sum, |a, other| combine.pair(a, other[at]));
@@ -249,8 +248,7 @@ mod tests {
         assert_eq!(wrong, None, "{:?} {combine:?} of {} vectors", T::DTYPE, vectors.len());
     }
 
-    /// Every length around whole registers, up to eight vectors, and values that overflow, vanish,
-    /// or are no numbers.
+    /// Lengths around whole registers, up to eight vectors, and values that overflow, underflow or are NaN.
     #[test]
     fn every_kernel_combines() {
         let mut state = 1_u64;
@@ -295,14 +293,14 @@ mod tests {
         false
     }
 
-    /// Conversions are `half`'s, for every bit pattern.
+    /// Conversions match `half`'s for every bit pattern.
     #[test]
     fn halves_are_widened_and_narrowed_as_half_does() {
         let same = |a: f32, b: f32| a == b || (a.is_nan() && b.is_nan());
         for first in (0..=u16::MAX).step_by(LANES) {
             let bits: [u16; LANES] = std::array::from_fn(|lane| first + lane as u16);
             if converts_f16() {
-                // SAFETY: the processor has been asked.
+                // SAFETY: support of f16c has been checked.
                 let wide = unsafe { f16::widen_lanes(bits.map(f16::from_bits)) };
                 assert!(wide.iter().zip(bits).all(|(a, b)| same(*a, f16::from_bits(b).to_f32())));
             }

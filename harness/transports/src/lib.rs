@@ -1,4 +1,4 @@
-//! Moving and combining bytes.
+//! Moving and combining data between ranks.
 
 pub mod allreduce;
 pub mod bench;

@@ -1,4 +1,4 @@
-//! The bytes that collectives work on: aligned, guarded, and read as one vector across tensors.
+//! The memory of collectives: aligned, guarded, and readable as one vector across tensors.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -14,10 +14,10 @@ const GUARD: u8 = 0xA5;
 #[repr(align(64))]
 struct CacheLine([u8; LINE_BYTES]);
 
-/// A number for which every pattern of bits is a value.
+/// A number for which every bit pattern is valid.
 ///
 /// # Safety
-/// Just that, and no padding.
+/// Every bit pattern is valid, and the type has no padding.
 pub unsafe trait Plain: Copy {}
 
 macro_rules! plain {
@@ -28,15 +28,14 @@ macro_rules! plain {
 }
 plain!(u8, u64, i32, i64, f32, f64, half::f16, half::bf16);
 
-/// A block of bytes on a cache-line boundary with a guard line on either side, so that a write out
-/// of bounds shows.
+/// A block of bytes aligned to a cache line, with a guard line on either side that detects writes out of bounds.
 pub struct Memory {
     lines: Vec<CacheLine>,
     size_bytes: usize,
 }
 
 impl Memory {
-    /// A block of that size, zeroed and touched.
+    /// Allocates a block, zeroes it and touches every page.
     pub fn new(size_bytes: usize) -> Memory {
         let mut lines = vec![CacheLine([0; LINE_BYTES]); size_bytes.div_ceil(LINE_BYTES) + 2];
         let last = lines.len() - 1;
@@ -50,12 +49,12 @@ impl Memory {
         self.size_bytes
     }
 
-    /// Overwrites everything: with NaN, or -1 for integers, which no sum of inputs is.
+    /// Overwrites everything with NaN, or with -1 for integers; no sum of inputs has these values.
     pub fn poison(&mut self) {
         self.bytes_mut().fill(0xFF);
     }
 
-    /// True while nobody has written out of bounds.
+    /// True if nothing was written out of bounds.
     pub fn guards_are_whole(&self) -> bool {
         [self.lines.first(), self.lines.last()]
             .iter()
@@ -65,8 +64,8 @@ impl Memory {
 
     fn bytes_mut(&mut self) -> &mut [u8] {
         let size = self.size_bytes;
-        // SAFETY: the allocation holds `size` bytes behind the first guard line, and `Line` is
-        // nothing but bytes.
+        // SAFETY: the allocation holds `size` bytes behind the first guard line, and `Line` consists of bytes
+        // only.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), size) }
     }
 
@@ -78,7 +77,7 @@ impl Memory {
         unsafe { std::slice::from_raw_parts(start, self.size_bytes / size_of::<T>()) }
     }
 
-    /// The elements as numbers of type `T`, to be changed.
+    /// The elements as mutable numbers of type `T`.
     pub fn elements_mut<T: Plain>(&mut self) -> &mut [T] {
         const { assert!(align_of::<T>() <= LINE_BYTES) };
         let count = self.size_bytes / size_of::<T>();
@@ -92,7 +91,7 @@ impl Memory {
 }
 
 impl Default for Memory {
-    /// No bytes and no guards: allocates nothing.
+    /// No bytes and no guards; does not allocate.
     fn default() -> Memory {
         Memory { lines: Vec::new(), size_bytes: 0 }
     }
@@ -100,9 +99,8 @@ impl Default for Memory {
 
 /// Several blocks of one element type, read as one vector: what a collective reduces.
 ///
-/// It holds raw pointers because, while a collective runs, other ranks read and write it too; what
-/// may be read and written when is the schedule's business, see [`crate::execute`]. The lifetime keeps
-/// everybody else away.
+/// It holds raw pointers because other ranks read and write the memory while a collective runs. The schedule
+/// defines who may access what and when, see [`crate::execute`]. The lifetime excludes all other access.
 pub struct Buffer<'a> {
     dtype: DataType,
     elements: usize,
@@ -117,7 +115,7 @@ struct Block {
     base: *mut u8,
 }
 
-// SAFETY: the pointers stand for exclusive borrows of `Memory`, which may move between threads.
+// SAFETY: the pointers are exclusive borrows of `Memory`, which may move between threads.
 unsafe impl Send for Buffer<'_> {}
 
 impl<'a> Buffer<'a> {
@@ -133,7 +131,7 @@ impl<'a> Buffer<'a> {
         buffer
     }
 
-    /// Without its blocks, to be filled with others: allocates nothing up to the same number.
+    /// Removes the blocks, so that others can be added. Up to the same number does not allocate.
     pub fn emptied<'b>(mut self) -> Buffer<'b> {
         self.blocks.clear();
         Buffer { dtype: self.dtype, elements: 0, blocks: self.blocks, borrowed: PhantomData }
@@ -154,10 +152,10 @@ impl<'a> Buffer<'a> {
         self.append(memory.as_mut_ptr(), size_bytes);
     }
 
-    /// Appends some of several blocks, in the order of `which`.
+    /// Appends the blocks whose indices are in `which`, in that order.
     ///
     /// # Panics
-    /// When one is named twice.
+    /// When an index occurs twice.
     pub fn push_each(&mut self, memories: &'a mut [Memory], which: &[usize]) {
         let mut is_in = SmallVec::<[bool; 512]>::from_elem(false, memories.len());
         for &index in which {
@@ -192,7 +190,7 @@ impl<'a> Buffer<'a> {
         self.blocks.get(block + 1).map_or(self.elements, |next| next.start)
     }
 
-    /// Overwrites the blocks, in order, with bytes of the same lengths.
+    /// Overwrites the blocks, in order, with sources of the same lengths.
     ///
     /// # Panics
     /// When a length differs.
@@ -212,14 +210,14 @@ impl<'a> Buffer<'a> {
         self.blocks.len()
     }
 
-    /// Type, number of elements and whether there is exactly one block, as one number: buffers of
-    /// ranks in one collective have the same.
+    /// Type, number of elements and whether there is exactly one block, as one number. It is equal on all ranks of
+    /// a collective.
     #[inline]
     pub(crate) fn shape(&self) -> u64 {
         (self.elements as u64) << 4 | (self.dtype as u64) << 1 | u64::from(self.blocks.len() == 1)
     }
 
-    /// Where other ranks find the elements: the block if there is one, else this list of blocks.
+    /// Where other ranks find the elements: the block if there is only one, otherwise this list of blocks.
     #[inline]
     pub(crate) fn view(&self) -> *mut () {
         match &self.blocks[..] {
@@ -228,7 +226,7 @@ impl<'a> Buffer<'a> {
         }
     }
 
-    /// What [`Self::address`] would be in another rank's buffer, of which this is the view.
+    /// Address in another rank's buffer, given by its `view`.
     ///
     /// # Safety
     /// `view` is that of a live buffer of this one's shape.
@@ -242,7 +240,7 @@ impl<'a> Buffer<'a> {
         if self.blocks.len() == 1 {
             return view.cast_mut().cast::<u8>().wrapping_add(offset_bytes);
         }
-        // SAFETY: then the view is a buffer.
+        // SAFETY: the view is then a buffer.
         let other = unsafe { &*view.cast::<Buffer>() };
         let alike = self.blocks.len() == other.blocks.len()
             && self.blocks[block].start == other.blocks[block].start;
@@ -250,8 +248,8 @@ impl<'a> Buffer<'a> {
         other.address(block, offset_bytes)
     }
 
-    /// The pieces of contiguous memory that hold a range of elements, as block, offset in bytes,
-    /// and number of elements; in order, none empty.
+    /// The contiguous pieces that hold a range of elements: block, offset in bytes, number of elements. They are
+    /// in order, and none is empty.
     #[inline]
     pub(crate) fn pieces(
         &self,
@@ -289,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_fall_into_pieces_and_skip_empty_blocks() {
+    fn a_range_is_split_at_block_boundaries_and_skips_empty_blocks() {
         let mut blocks: Vec<_> = [8, 0, 4, 12].map(Memory::new).into();
         let mut buffer = Buffer::new(DataType::F32);
         blocks.iter_mut().for_each(|block| buffer.push(block));
@@ -314,13 +312,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a block twice")]
-    fn no_block_is_taken_twice() {
+    fn a_repeated_block_panics() {
         let mut blocks: Vec<_> = [8, 8].map(Memory::new).into();
         Buffer::new(DataType::F32).push_each(&mut blocks, &[1, 0, 1]);
     }
 
     #[test]
-    fn guards_notice_a_write_beyond_the_end() {
+    fn guards_detect_a_write_beyond_the_end() {
         let mut memory = Memory::new(100);
         memory.poison();
         assert!(memory.guards_are_whole());

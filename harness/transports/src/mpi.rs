@@ -1,9 +1,8 @@
-//! Ranks are processes, each with its main thread, which talk through an MPI library.
+//! Ranks are processes. The main thread of each communicates through an MPI library.
 //!
-//! Gradients, control messages and bits have communicators of their own, so that nobody takes one for
-//! the other. Everything is nonblocking and asked for again and again, so that whoever waits can give up.
-//! MPI itself cannot go on once a rank is gone: an error ends the whole job, and the next launch
-//! goes on with the results that are on the disk.
+//! Gradients, control messages and bit vectors use separate communicators, so that they cannot be mixed up. All
+//! calls are nonblocking and polled, so that a wait can time out. MPI cannot continue without a rank: an error
+//! ends the whole job, and the next launch resumes from the results on disk.
 
 mod comm;
 mod endpoint;
@@ -31,7 +30,7 @@ pub use mail::{Barrier, Mailbox};
 pub use wait::Waiting;
 pub use world::{Connected, TIMEOUT, World};
 
-/// One rank's part of a data plane over MPI: our algorithm's, or the library's own.
+/// One rank's part of a data plane over MPI: this project's algorithm, or the library's allreduce.
 ///
 /// # Panics
 /// When NCCL reduces.
@@ -52,37 +51,37 @@ pub fn all_reduce(
     }
 }
 
-/// What a process does when a message fails, besides ending.
+/// A callback that runs before the process exits after an error.
 type LastWords = Box<dyn Fn(&TransportError) + Send + Sync>;
 
 static LAST_WORDS: OnceLock<LastWords> = OnceLock::new();
 
-/// Ends the process: another rank may be writing into memory that an error would free, and no
-/// communicator can be used any more.
+/// Ends the process. Another rank may be writing into memory that returning an error would free, and the
+/// communicators are unusable.
 pub fn give_up(error: &TransportError) -> ! {
     match LAST_WORDS.get() {
         Some(last_words) => last_words(error),
         None => eprintln!("kolo: {error}"),
     }
-    // Not by MPI's abort, which would ask the other processes.
+    // Not `MPI_Abort`, which waits for the other processes.
     std::process::exit(BROKEN)
 }
 
-/// What is to be done before the process ends. Once.
+/// Sets the callback that runs before the process exits. May be called once.
 pub fn set_last_words(say: impl Fn(&TransportError) + Send + Sync + 'static) {
     let fresh = LAST_WORDS.set(Box::new(say)).is_ok();
     assert!(fresh, "last words are set once");
 }
 
-/// The library, in words: its name and version, without what follows on other lines.
+/// The library's name and version, without further lines.
 pub fn library() -> String {
     let text = mpi::environment::library_version().unwrap_or_default();
     let text = text.trim_end_matches('\0');
     text.lines().next().unwrap_or("unknown").split(',').next().unwrap_or(text).trim().to_string()
 }
 
-/// `MPI_IN_PLACE`, which the library's header hides from other languages: 1 with Open MPI and in MPI's own
-/// binary interface, -1 with MPICH and all that follow its interface.
+/// `MPI_IN_PLACE`, which the library's header defines for C only: 1 with Open MPI and in the MPI ABI, -1 with
+/// MPICH and its derivatives.
 fn in_place() -> *const c_void {
     static IN_PLACE: OnceLock<isize> = OnceLock::new();
     let of_mpich =

@@ -1,15 +1,14 @@
-//! Inputs with one exact answer, in whatever order they are combined.
+//! Input data whose reduction has one exact result in any order.
 //!
-//! Every value depends on rank, index and seed, so that a swapped block, a stale buffer or a part
-//! that came twice shows. Sums are of integers small enough that no order of adding them rounds;
-//! products are of powers of two (odd numbers for integers) that no order lets overflow; minima and
-//! maxima are exact anyway. After nccl-tests' idea of verifiable data.
+//! Every value depends on rank, index and seed, so that a swapped block, a stale buffer or a duplicated part is
+//! detected. Sums use integers so small that no order of addition rounds. Products use powers of two (odd numbers
+//! for integers) that no order lets overflow. Minima and maxima are always exact. After the verifiable data of
+//! nccl-tests.
 //!
-//! Gradients that several backward passes add up are integers small enough for that, too; gradients
-//! that are cast are numbers that the narrower type holds. One thing has no exact answer: a factor
-//! before the reduction that is no power of two rounds every summand, and then the order of adding
-//! shows in the last bits. Such sums are compared within the bound of all roundings that lie between,
-//! see [`Pattern::tolerance`].
+//! Gradients that are accumulated over several backward passes are integers small enough for all passes; gradients
+//! that are cast hold values that the narrower type represents. One case has no exact result: a factor before the
+//! reduction that is not a power of two rounds every summand, and the order of addition then affects the last
+//! bits. Such sums are compared within the bound of all intermediate roundings, see [`Pattern::tolerance`].
 
 mod uncheckable;
 
@@ -28,14 +27,14 @@ use algorithms::control::Reduction;
 use serde::{Deserialize, Serialize};
 pub use uncheckable::Uncheckable;
 
-/// Elements checked or filled at a time: small enough to stay in the first-level cache.
+/// Elements checked or filled at a time: small enough to stay in the L1 cache.
 const BLOCK: usize = 2048;
 
-/// How many ranks may contribute something else than 1 to a floating-point product.
+/// How many ranks may contribute a value other than 1 to a floating-point product.
 const FACTORS: usize = 14;
 
-/// Elements by which the gradients of each backward pass are turned against those of the one before:
-/// whole cache lines of any type.
+/// Elements by which the gradients of each backward pass are rotated against the previous pass: whole cache lines
+/// for any type.
 const TURN: usize = 32;
 
 /// The inputs of one reduction.
@@ -43,36 +42,36 @@ const TURN: usize = 32;
 pub struct Pattern {
     /// World size.
     pub ranks: usize,
-    /// How they are combined, with factors before and afterwards.
+    /// The operation, with factors before and afterwards.
     pub reduction: Reduction,
-    /// Another seed, other values.
+    /// The seed of the values.
     pub seed: u64,
-    /// Backward passes whose gradients each rank adds up before.
+    /// Backward passes whose gradients each rank accumulates before the reduction.
     pub passes: usize,
     /// The result is divided by the number of passes.
     pub average_passes: bool,
-    /// The 16-bit type that the reduction works on, if that is not the gradients' own.
+    /// The 16-bit type of the reduction, if it differs from the gradients' type.
     pub wire: Option<DataType>,
 }
 
-/// The elements that came out wrong.
+/// The wrong elements of a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wrong {
     /// How many.
     pub count: usize,
-    /// The first one, in words.
+    /// The first one, as text.
     pub first: Option<String>,
 }
 
 impl Wrong {
-    /// Both together; the first of the left one stays first.
+    /// Adds two counts; keeps the first element of `self`.
     pub fn and(self, other: Wrong) -> Wrong {
         Wrong { count: self.count + other.count, first: self.first.or(other.first) }
     }
 }
 
-/// Index of the first element of the gradient that a backward pass adds to element 0 of the sum, if the
-/// passes after the first share a memory of so many elements.
+/// Index of the first element of the gradient that a backward pass adds to element 0 of the sum, if the passes
+/// after the first share a memory of `elements` elements.
 pub fn turn(pass: usize, elements: usize) -> usize {
     pass * TURN % elements.max(1)
 }
@@ -84,7 +83,7 @@ impl Pattern {
         Pattern { ranks, reduction, seed, passes: 1, average_passes: false, wire: None }
     }
 
-    /// What passes after the first have in common.
+    /// What all passes after the first have in common.
     fn later(&self) -> Pattern {
         Pattern { seed: self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15), ..*self }
     }
@@ -111,7 +110,7 @@ impl Pattern {
         Some(Uncheckable::OutOfRange { dtype, prescale, postscale, reached })
     }
 
-    /// Bits of integers that the reduction holds exactly.
+    /// Bits of an integer that the reduction represents exactly.
     fn exact_bits<T: Element>(&self) -> u32 {
         self.wire.map_or(T::EXACT_BITS, |wire| for_dtype!(wire, W => W::EXACT_BITS))
     }
@@ -123,7 +122,7 @@ impl Pattern {
         self.exact_bits::<T>().saturating_sub(carry).min(20)
     }
 
-    /// Bits of each value that a rank draws, where there is one pass and no cast.
+    /// Bits of each value that a rank contributes, with one pass and no cast.
     pub fn drawn_bits<T: Element>(&self) -> u32 {
         match self.reduction.op {
             ReduceOp::Sum | ReduceOp::Average => self.value_bits::<T>().max(1),
@@ -132,9 +131,9 @@ impl Pattern {
         }
     }
 
-    /// By what share of it a result may differ from the expected one: 0 (not at all), unless a factor
-    /// before the reduction is no power of two. Then each summand and each partial sum is rounded, none
-    /// is negative, and every rounding moves the result by at most half a unit in the last place.
+    /// The relative tolerance of a result: 0, unless a factor before the reduction is not a power of two. Then each
+    /// summand and each partial sum is rounded, none is negative, and every rounding changes the result by at most
+    /// half a unit in the last place.
     pub fn tolerance<T: Element>(&self) -> f64 {
         let mantissa = self.reduction.prescale.to_bits() & ((1 << 52) - 1);
         let roundings = self.ranks + 6;
@@ -145,7 +144,7 @@ impl Pattern {
         }
     }
 
-    /// Well-mixed numbers for the indices from `start` on; the same for all ranks.
+    /// Well-mixed numbers for the indices from `start`; equal on all ranks.
     fn mix(&self, start: usize, mixed: &mut [u32]) {
         let high = ((start >> 32) as u32).wrapping_mul(0x9E37_79B9) ^ self.seed as u32;
         for (offset, mixed) in mixed.iter_mut().enumerate() {
@@ -155,9 +154,9 @@ impl Pattern {
         }
     }
 
-    /// The input of one rank, from mixed numbers.
+    /// The input of one rank, computed from mixed numbers.
     fn fill_block<T: Element>(&self, rank: Rank, mixed: &[u32], out: &mut [T]) {
-        // Each rank sees the numbers turned and flipped in its own way.
+        // Each rank rotates and flips the numbers in its own way.
         let (turn, flip) = ((rank * 5 % 32) as u32, (rank as u32 + 1).wrapping_mul(0x9E37_79B1));
         let own = |mixed: u32| mixed.rotate_left(turn) ^ flip;
         let values = out.iter_mut().zip(mixed.iter().map(|&mixed| (mixed, own(mixed))));
@@ -187,7 +186,7 @@ impl Pattern {
         }
     }
 
-    /// What one rank has added up at the indices `range` of a gradient.
+    /// What one rank has accumulated at the indices `range` of a gradient.
     fn added_up<T: Element>(&self, rank: Rank, whole: &Whole, range: Range<usize>, out: &mut [T]) {
         let (mut mixed, mut part) = ([0; BLOCK], [T::from_i32(0); BLOCK]);
         let (mixed, part) = (&mut mixed[..out.len()], &mut part[..out.len()]);
@@ -203,7 +202,7 @@ impl Pattern {
         }
     }
 
-    /// The reduction's result at the indices `range` of a gradient, in the type that it works on.
+    /// The reduction's result at the indices `range` of a gradient, in the type of the reduction.
     fn reduced<T: Element>(&self, whole: &Whole, range: Range<usize>, out: &mut [T]) {
         let mut part = [T::from_i32(0); BLOCK];
         let part = &mut part[..out.len()];
@@ -221,7 +220,7 @@ impl Pattern {
         }
     }
 
-    /// What every rank must hold in the end at the indices `range` of a gradient.
+    /// The expected result on every rank at the indices `range` of a gradient.
     fn expected<T: Element>(&self, whole: &Whole, range: Range<usize>, out: &mut [T]) {
         match self.wire {
             Some(DataType::F16) => self.cast_back::<f16, T>(whole, range, out),
@@ -241,8 +240,8 @@ impl Pattern {
         out.iter_mut().zip(reduced).for_each(|(out, narrow)| *out = wide(narrow));
     }
 
-    /// Writes the input of one rank, which is that of its first backward pass; `first` is the index of
-    /// the block's first element.
+    /// Writes the input of one rank, that of its first backward pass; `first` is the index of the block's first
+    /// element.
     pub fn fill<T: Element>(&self, rank: Rank, first: usize, memory: &mut Memory) {
         let mut mixed = [0; BLOCK];
         for (block, out) in memory.elements_mut::<T>().chunks_mut(BLOCK).enumerate() {
@@ -252,14 +251,13 @@ impl Pattern {
         }
     }
 
-    /// Writes what one rank's later backward passes bring: each the same elements, but beginning
-    /// elsewhere, see [`turn`].
+    /// Writes the gradients of one rank's later backward passes: the same elements, each rotated, see [`turn`].
     pub fn fill_later<T: Element>(&self, rank: Rank, first: usize, memory: &mut Memory) {
         self.later().fill::<T>(rank, first, memory);
     }
 
-    /// Compares the results of some ranks with the one right answer, on all cores; `first` is the index
-    /// of their first element.
+    /// Compares the results of some ranks with the exact result, on all cores; `first` is the index of their first
+    /// element.
     pub fn check<T: Element>(&self, first: usize, memories: &[(Rank, &Memory)]) -> Wrong {
         let elements = memories.first().map_or(0, |(_, memory)| memory.elements::<T>().len());
         let (whole, tolerance) = (Whole { first, elements }, self.tolerance::<T>());
@@ -301,13 +299,13 @@ struct Whole {
     elements: usize,
 }
 
-/// True if a result differs from the expected one by at most this share of it.
+/// True if a result is within the relative tolerance.
 fn near<T: Element>(got: T, want: T, tolerance: f64) -> bool {
     let (got, want) = (got.widen().as_f64(), want.widen().as_f64());
     tolerance > 0.0 && (got - want).abs() <= tolerance * want.abs()
 }
 
-/// The numbers that a type holds with full precision.
+/// The range of numbers that a type represents with full precision.
 fn normal_range(dtype: DataType) -> Range<f64> {
     match dtype {
         DataType::F16 => f16::MIN_POSITIVE.to_f64()..f16::MAX.to_f64(),
@@ -334,9 +332,9 @@ mod tests {
         ReduceOp::ALL.into_iter().map(move |op| Pattern::of(ranks, op, 0x1234_5678_9ABC))
     }
 
-    /// Forwards, backwards, and odd ranks before even ones: always the same bits.
+    /// Forwards, backwards, and odd ranks before even ones give the same bits.
     #[test]
-    fn any_order_of_reduction_gives_the_same() {
+    fn every_order_of_reduction_gives_the_same_bits() {
         for dtype in DataType::ALL {
             for ranks in [1, 2, 3, 5, 8, 64] {
                 for pattern in patterns(ranks) {
@@ -363,9 +361,9 @@ mod tests {
         }
     }
 
-    /// The checker itself, by mutation: every way to go wrong is counted.
+    /// Tests the checker by mutation: every kind of error is counted.
     #[test]
-    fn a_missing_doubled_stale_or_swapped_part_is_seen() {
+    fn a_missing_doubled_stale_or_swapped_part_is_detected() {
         for dtype in DataType::ALL {
             for ranks in [2, 3, 8] {
                 for pattern in patterns(ranks) {

@@ -1,4 +1,4 @@
-//! One rank's programs: which one runs depends on the size of the buffer.
+//! One rank's programs, chosen by the size of the buffer.
 
 use algorithms::algorithm::Choice;
 use algorithms::combinators::Pipelined;
@@ -6,27 +6,26 @@ use algorithms::program::Program;
 use algorithms::schedule::{Part, Schedule};
 use algorithms::topology::Rank;
 
-/// A program longer than this costs more to walk than its segments gain.
+/// The most operations of a program; a longer one costs more to walk through than its segments gain.
 const MOST_OPS: usize = 8192;
 
-/// Up to so many operations of all ranks together, every rank compiles the programs of all, to find out
-/// what can be put.
+/// Up to this many operations over all ranks, every rank compiles the programs of all ranks to find the transfers
+/// that can be puts.
 const MOST_WORLD_OPS: usize = 1 << 17;
 
-/// The programs of an algorithm's schedules by size, each in 1, 2, 4, ... segments, compiled when they
-/// are needed first.
+/// The programs of an algorithm's schedules by size, each in 1, 2, 4, ... segments, compiled on first use.
 pub struct Programs<'s> {
     rank: Rank,
-    /// The transport can carry out puts.
+    /// The transport supports puts.
     puts: bool,
     choices: &'s [Choice],
     segment_bytes: usize,
     compiled: Vec<Compiled>,
-    /// The size that was asked for last, and where its program is.
+    /// The size of the last request, and the index of its program.
     last: Option<(usize, (usize, usize))>,
 }
 
-/// Of one choice.
+/// The programs of one choice.
 struct Compiled {
     most_segments: usize,
     /// In 2^i segments.
@@ -34,8 +33,8 @@ struct Compiled {
 }
 
 impl<'s> Programs<'s> {
-    /// None compiled yet. Large buffers are cut into segments of about `segment_bytes`; 0: not.
-    /// The transport is able to put, or not: the same on all ranks.
+    /// Nothing is compiled yet. Large buffers are cut into segments of about `segment_bytes`; 0 leaves them whole.
+    /// Whether the transport supports puts must be equal on all ranks.
     pub fn new(
         rank: Rank,
         choices: &'s [Choice],
@@ -51,8 +50,8 @@ impl<'s> Programs<'s> {
         Programs { rank, puts, choices, segment_bytes, compiled, last: None }
     }
 
-    /// The program for buffers of that size. A function of schedule and size alone, so that all ranks
-    /// choose alike.
+    /// The program for buffers of that size. It depends on schedule and size only, so that all ranks choose the
+    /// same one.
     pub fn of(&mut self, size_bytes: usize) -> &Program {
         let (choice, doublings) = match self.last {
             Some((size, at)) if size == size_bytes => at,
@@ -65,8 +64,8 @@ impl<'s> Programs<'s> {
         self.program(choice, doublings)
     }
 
-    /// Compiles what buffers of at most `most_bytes` will need, and shows each program, with the size of
-    /// the largest buffer that it will run on.
+    /// Compiles the programs for buffers of at most `most_bytes`, and passes each to `show` with the size of the
+    /// largest buffer that it will run on.
     pub fn prepare(&mut self, most_bytes: usize, mut show: impl FnMut(&Program, usize)) {
         for choice in 0..self.choices.len() {
             let from_bytes = self.choices[choice].from_bytes;
@@ -77,7 +76,7 @@ impl<'s> Programs<'s> {
             }
             let most = self.doublings(choice, largest);
             for doublings in self.doublings(choice, from_bytes)..=most {
-                // From twice as many segments on, buffers are cut into more.
+                // From here on, buffers are cut into twice as many segments.
                 let bytes =
                     if doublings < most { (2 << doublings) * self.segment_bytes } else { largest };
                 show(self.program(choice, doublings), bytes);
@@ -104,7 +103,7 @@ impl<'s> Programs<'s> {
     }
 }
 
-/// What a buffer of that size runs, in segments of about `segment_bytes`.
+/// The program for a buffer of that size, in segments of about `segment_bytes`.
 pub fn pipelined(
     schedule: &dyn Schedule,
     size_bytes: usize,
@@ -132,22 +131,21 @@ fn index_for(choices: &[Choice], size_bytes: usize) -> usize {
     choices.partition_point(|choice| choice.from_bytes <= size_bytes) - 1
 }
 
-/// Into how many segments a buffer is cut, rounded down to a power of two so that few programs are
-/// compiled.
+/// The number of segments of a buffer, rounded down to a power of two so that few programs are compiled.
 fn segments_up_to(most: usize, size_bytes: usize, segment_bytes: usize) -> usize {
     let wanted = size_bytes.checked_div(segment_bytes).unwrap_or(1).clamp(1, most);
     1 << wanted.ilog2()
 }
 
-/// Schedules of two steps send a few segments ahead: ranks wait less for each other. With more steps
-/// too much would be between a segment's steps for it to stay in the cache, which counts where ranks
-/// share memory and can put; elsewhere a link must not wait until a rank has combined what came.
+/// How many segments a schedule sends ahead. Schedules of two steps send a few ahead, so that ranks wait less.
+/// With more steps a segment would leave the cache between its steps, which matters where ranks share memory and
+/// can put; elsewhere a link must not idle until a rank has combined what it received.
 fn lag(schedule: &dyn Schedule, puts: bool) -> usize {
     if schedule.steps() <= 2 || !puts { 4 } else { 1 }
 }
 
-/// So many segments that programs stay short. Those of a schedule in fewer than two steps would have
-/// nothing to overlap with, but over a network long messages of both directions wait for each other.
+/// The most segments that keep programs short. A schedule of fewer than two steps has nothing to overlap; over a
+/// network, however, long messages in both directions block each other.
 fn most_segments(schedule: &dyn Schedule, puts: bool) -> usize {
     if schedule.steps() < 2 && puts {
         return 1;

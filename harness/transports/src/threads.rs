@@ -1,10 +1,10 @@
-//! Ranks are threads of one process; a receiver reads straight from the sender's buffer, or, for a
-//! put, the sender writes straight into the receiver's.
+//! Ranks are threads of one process. A receiver reads directly from the sender's buffer; for a put, the sender
+//! writes directly into the receiver's.
 //!
-//! Between each ordered pair of ranks lies a `Line`, and as long as all goes well that is all the
-//! synchronisation there is. Waiting spins a little, then yields. If ranks outnumber cores it then
-//! parks, to be woken; if not, nobody needs the core, and posting is cheaper if nobody needs waking.
-//! When a rank gives up, it tells the others, and nobody frees memory that somebody may still touch.
+//! Each ordered pair of ranks has a `Channel`, which is the only synchronisation unless a rank fails. A wait
+//! spins briefly, then yields. If there are more ranks than cores, it then parks and is woken; otherwise it never
+//! parks, and sending is cheaper without wake-ups. A rank that gives up notifies the others, and no rank frees
+//! memory that another may still access.
 
 mod channel;
 mod endpoint;
@@ -31,11 +31,11 @@ pub use mail::Mailbox;
 pub use meeting::{LastStep, Start};
 pub use ranks::{is_pinned, run_ranks};
 
-/// What lines and seats are made of; a model checker puts its own in this place.
+/// The primitives of channels and parkers; a model checker substitutes its own.
 mod sync {
     pub use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 
-    /// As the model checker's, which watches who holds the pointers.
+    /// The interface of the model checker's cell, which tracks the pointers.
     pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
     impl<T> UnsafeCell<T> {
@@ -58,47 +58,47 @@ mod sync {
 /// Its name in configurations and CSV files.
 pub const NAME: &str = "threads";
 
-/// What messages bring along where each rank has a core.
+/// Bytes that a message carries inline where each rank has a core.
 const FEW_BYTES: usize = 472;
 
-/// Everything between the ranks of one world.
+/// The shared state of all ranks of one world.
 pub struct Links {
     ranks: usize,
     channels: Vec<Channel>,
     parkers: Vec<Parker>,
     places: Vec<Place>,
-    /// Whom each rank has been waiting for, for a while, plus one; 0 for nobody. All links of a world share
-    /// this, so that who gives up can tell who is to blame.
+    /// The rank that each rank has been waiting for, plus one; 0 for none. All links of a world share it, so that
+    /// a timeout can name the rank at fault.
     waits: Arc<[AtomicUsize]>,
     /// More ranks than cores.
     crowded: bool,
-    /// Waiting ranks sleep and are woken: if they are crowded, or need not hurry.
+    /// Waiting ranks sleep and are woken: if there are more ranks than cores, or the wait is not urgent.
     parks: bool,
-    /// Messages of at most so many bytes bring them along: where ranks have to take turns, larger ones
-    /// than where a receiver reads the sender's buffer as fast.
+    /// The largest message that is carried inline. It is larger where ranks share cores than where a receiver
+    /// reads the sender's buffer at the same speed.
     most_carried: usize,
     timeout: Duration,
     aborted: AtomicBool,
     abortion: Mutex<Option<TransportError>>,
 }
 
-/// What is known of a rank's thread.
+/// The state of a rank's thread.
 #[derive(Default)]
 struct Place {
-    /// Touches no other rank's memory any more.
+    /// The thread accesses no other rank's memory any more.
     left: AtomicBool,
     thread: OnceLock<Thread>,
 }
 
 impl Links {
-    /// Links for a world; a rank that waits longer than `timeout` for another gives up. It then waits
-    /// for those who may be touching its memory, however long that takes.
+    /// Links of a world with a timeout for waits on another rank. After the timeout a rank still waits for ranks
+    /// that may be accessing its memory, however long that takes.
     pub fn new(ranks: usize, timeout: Duration) -> Arc<Links> {
         Links::sharing((0..ranks).map(|_| AtomicUsize::new(0)).collect(), timeout, false)
     }
 
-    /// More links for the world of these, for messages of another sort, for which a rank may also wait
-    /// without hurry: see [`crate::transport::Transport::set_calm`].
+    /// More links for the same world, for another kind of message. Waits on them may be not urgent: see
+    /// [`crate::transport::Transport::set_calm`].
     pub fn beside(self: &Arc<Links>) -> Arc<Links> {
         Links::sharing(self.waits.clone(), self.timeout, true)
     }
@@ -121,11 +121,11 @@ impl Links {
         })
     }
 
-    /// This thread becomes `rank`. Once per rank.
+    /// Makes the calling thread `rank`. Once per rank.
     pub fn join(self: &Arc<Links>, rank: Rank) -> Endpoint {
         let fresh = self.places[rank].thread.set(std::thread::current()).is_ok();
         assert!(fresh, "rank {rank} has joined before");
-        // Pairs with the fence in `leave`: who gives up sees this rank, or this rank the abortion.
+        // Pairs with the fence in `leave`: a rank that gives up sees this rank, or this rank sees the abort.
         fence(Ordering::SeqCst);
         Endpoint::new(self.clone(), rank)
     }
@@ -134,7 +134,7 @@ impl Links {
         &self.channels[from * self.ranks + to]
     }
 
-    /// Everybody who waits, now or later, gets this error.
+    /// All current and later waits return this error.
     pub fn abort(&self, error: TransportError) {
         let mut abortion = self.abortion.lock().unwrap_or_else(PoisonError::into_inner);
         abortion.get_or_insert(error);
@@ -142,7 +142,7 @@ impl Links {
         self.places.iter().filter_map(|place| place.thread.get()).for_each(Thread::unpark);
     }
 
-    /// Who does not answer, if it is not `peer`, who waits itself: the rank at the end of the chain.
+    /// The rank at fault: the end of the chain of waiting ranks that begins at `peer`.
     fn blame(&self, rank: Rank, peer: Rank) -> Rank {
         let next = |at: &Rank| self.waits[*at].load(Ordering::Relaxed).checked_sub(1);
         let chain = std::iter::successors(Some(peer), next).take(self.ranks);
@@ -170,7 +170,7 @@ mod tests {
         wait(2, 1);
         wait(1, 0);
         assert_eq!([(3, 2), (2, 1), (1, 0), (3, 4)].map(|(a, b)| links.blame(a, b)), [0, 0, 0, 4]);
-        // In a circle, the last one before the rank itself.
+        // In a cycle: the last rank before this one.
         wait(0, 3);
         assert_eq!([(3, 2), (1, 0)].map(|(a, b)| links.blame(a, b)), [0, 2]);
     }

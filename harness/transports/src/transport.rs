@@ -1,8 +1,8 @@
-//! What an executor needs from whatever moves bytes between ranks.
+//! The interface between executors and the code that moves data between ranks.
 //!
-//! One verb per moment in an operation's life, so that threads, MPI requests and NCCL groups can
-//! all implement it: [`Transport::begin`] posts, [`Transport::receive`] waits for what arrives and
-//! combines it, [`Transport::settle`] waits until what was sent may be overwritten.
+//! It has one call per state of an operation, so that threads, MPI requests and NCCL groups can implement it:
+//! [`Transport::begin`] posts, [`Transport::receive`] waits for data and combines them, [`Transport::settle`]
+//! waits until sent data may be overwritten.
 
 pub(crate) mod chunks;
 
@@ -16,13 +16,13 @@ use thiserror::Error;
 use crate::kernel::{ElementOp, Kernel, kernel};
 use crate::memory::Buffer;
 
-/// Ranks are processes, on one node or several, and talk through an MPI library.
+/// Ranks are processes on one or more nodes that communicate through an MPI library.
 pub const MPI: &str = "mpi";
 
 /// Ranks are streams of this process on one or several GPUs.
 pub const CUDA: &str = "cuda";
 
-/// Ranks are processes with a GPU each, which talk through NCCL.
+/// Ranks are processes with one GPU each that communicate through NCCL.
 pub const NCCL: &str = "nccl";
 
 /// One collective as a transport sees it.
@@ -31,9 +31,9 @@ pub struct Collective<'c, 'b> {
     pub buffer: &'c Buffer<'b>,
     /// How chunks lie in it.
     pub bounds: Bounds,
-    /// What a reduction does.
+    /// The operation of the reduction.
     pub combine: ElementOp,
-    /// Does it.
+    /// The kernel of the operation.
     pub kernel: Kernel,
 }
 
@@ -47,8 +47,8 @@ impl<'c, 'b> Collective<'c, 'b> {
 
 /// Point-to-point communication of one rank with the others.
 ///
-/// [`crate::execute::execute`] calls the verbs in the order of a compiled program, which says when
-/// each may begin; empty ranges are passed too, and nothing travels for them.
+/// [`crate::execute::execute`] makes the calls in the order of a compiled program, which defines when each may
+/// begin. Empty ranges are passed, too, and send nothing.
 pub trait Transport {
     /// This rank.
     fn rank(&self) -> Rank;
@@ -56,36 +56,36 @@ pub trait Transport {
     /// World size.
     fn ranks(&self) -> usize;
 
-    /// Senders can write into a receiver's buffer, see [`Program::compile_world`].
+    /// Whether senders can write into a receiver's buffer, see [`Program::compile_world`].
     fn puts(&self) -> bool;
 
-    /// Whether this rank need not hurry: then it soon sleeps where it has to wait.
+    /// Whether waits are not urgent; a waiting rank then sleeps soon.
     fn set_calm(&mut self, calm: bool);
 
-    /// Makes room for what collectives of this program, on buffers of at most `most_bytes`, need beyond
-    /// their buffer. What has not been prepared makes room as it goes.
+    /// Allocates the memory that collectives of this program need beside their buffer, for buffers of at most
+    /// `most_bytes`. Without it, memory is allocated on first use.
     fn prepare(&mut self, program: &Program, most_bytes: usize);
 
-    /// Posts sends and receives of one step that may begin together. Waits for no receive.
+    /// Posts the sends and receives of one step that may start together. Does not wait for receives.
     ///
     /// # Errors
-    /// When a peer is gone, or the library refuses.
+    /// When a peer is gone, or a library call fails.
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
-    /// Waits for what receives of the same chunks in one step bring, and combines or copies it into
-    /// the buffer, in their order: one receive, or several that reduce.
+    /// Waits for the data of receives of the same chunks in one step, and combines or copies them into the buffer,
+    /// in order: one receive, or several that reduce.
     ///
     /// # Errors
     /// When a peer is gone, or nothing arrives within the timeout.
     fn receive(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
-    /// First half of an exchange: takes what these receives of one step bring and puts it aside.
+    /// First half of an exchange: receives the data of one step into staging memory.
     ///
     /// # Errors
     /// When a peer is gone, or nothing arrives within the timeout.
     fn stage(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError>;
 
-    /// Second half, once this rank's own sends are settled: combines or copies what was put aside.
+    /// Second half, after this rank's own sends are settled: combines or copies the staged data.
     ///
     /// # Errors
     /// When a peer is gone.
@@ -97,10 +97,10 @@ pub trait Transport {
     /// When a receiver is gone, or does not finish within the timeout.
     fn settle(&mut self, sends: usize) -> Result<(), TransportError>;
 
-    /// The collective is over, well or not: afterwards no other rank touches this rank's buffer.
+    /// Ends the collective, successful or not. Afterwards no other rank accesses this rank's buffer.
     ///
     /// # Errors
-    /// `ended` if that is one; else when a peer is gone, or does not finish within the timeout.
+    /// `ended` if it is an error; otherwise when a peer is gone or does not finish within the timeout.
     fn finish(
         &mut self,
         collective: &Collective,
@@ -117,14 +117,13 @@ pub trait MessageChannel {
     /// When the receiver does not take earlier ones.
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError>;
 
-    /// Waits for a message from anybody; `expecting` is who to name if nobody sends one. Returns from
-    /// whom it is.
+    /// Waits for a message from any rank and returns its sender; the error names `expecting`.
     ///
     /// # Errors
-    /// When nobody sends one.
+    /// When no message arrives.
     fn receive(&mut self, expecting: Rank, message: &mut Vec<u8>) -> Result<Rank, TransportError>;
 
-    /// Waits until everything that was sent has been taken.
+    /// Waits until all sent messages have been taken.
     ///
     /// # Errors
     /// When a receiver does not take it.
@@ -134,72 +133,72 @@ pub trait MessageChannel {
     fn set_calm(&mut self, calm: bool);
 }
 
-/// A moment that comes when all ranks have arrived, for which nobody waits idly.
+/// A nonblocking barrier that records when the last rank arrived.
 pub trait NonblockingBarrier {
-    /// This rank has arrived. Once.
+    /// This rank has arrived. Call once.
     fn arrive(&mut self);
 
-    /// When the last rank arrived, once this rank knows.
+    /// When the last rank arrived, as soon as this rank knows it.
     fn begun(&mut self) -> Option<Instant>;
 }
 
-/// One rank's connections to all others: each kind of message has its own.
+/// One rank's connections to all others, separate for each kind of message.
 pub struct Connections<D, B, M, S> {
     /// For gradients.
     pub data: D,
-    /// For the bits of control planes.
+    /// For the bit vectors of control planes.
     pub bits: B,
-    /// For their messages.
+    /// For the messages of control planes.
     pub mail: M,
-    /// Where all ranks begin the last step of a job together.
+    /// The barrier at which all ranks start the last step of a job.
     pub last_step: S,
 }
 
-/// Why data could not be moved.
+/// Why a transfer failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TransportError {
     /// A rank does not answer.
     #[error(
-        "rank {rank} has waited {:.1} s for rank {peer}, which does not answer; the case is given up",
+        "rank {rank} has waited {:.1} s for rank {peer}, which does not answer; the case was aborted",
         waited.as_secs_f64()
     )]
     Silent {
-        /// Who waits.
+        /// The waiting rank.
         rank: Rank,
-        /// For whom.
+        /// The rank it waited for.
         peer: Rank,
         /// How long.
         waited: Duration,
     },
-    /// The library underneath refuses.
+    /// A call of the underlying library failed.
     #[error(
         "rank {rank}: {call}{} failed: {why}",
         peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
     )]
     Failed {
-        /// Who called.
+        /// The calling rank.
         rank: Rank,
-        /// With whom, if it is one rank.
+        /// The peer, if there is only one.
         peer: Option<Rank>,
-        /// What was called.
+        /// The call.
         call: String,
-        /// What the library says.
+        /// The library's message.
         why: String,
     },
     /// Another rank has given up.
     #[error("rank {by} gave up: {reason}")]
     Aborted {
-        /// Who gave up first.
+        /// The first rank that gave up.
         by: Rank,
         /// Why.
         reason: String,
     },
 }
 
-/// An error that may have come from a transport.
+/// An error that may have been caused by a transport.
 pub trait CausedByTransport: From<TransportError> + std::fmt::Display {
-    /// The transport's error, if it was one.
+    /// The transport's error, if that was the cause.
     fn transport_error(&self) -> Option<&TransportError>;
 }
 

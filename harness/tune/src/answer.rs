@@ -1,4 +1,4 @@
-//! What fresh blocks say of the choice.
+//! The conclusion from blocks that were measured after the choice.
 //!
 //! Rounds pair the settings: in each, every one was measured once, in random order. Of a pair the
 //! logarithms of the ratios of their step times are taken for normal, so that Student's t gives an
@@ -21,7 +21,7 @@ const TOO_WIDE: f64 = 0.15;
 /// How long one setting takes, in parts of another.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Ratio {
-    /// Of the two, the geometric mean over rounds.
+    /// The geometric mean of the ratio over rounds.
     pub ratio: f64,
     /// 95 % interval.
     pub low: f64,
@@ -49,7 +49,7 @@ impl Ratio {
         (1.0 - 1.0 / self.ratio, 1.0 - 1.0 / self.low, 1.0 - 1.0 / self.high)
     }
 
-    /// Nobody can tell the two apart.
+    /// Whether the two cannot be distinguished.
     pub fn is_tie(&self) -> bool {
         self.low <= 1.0 && self.high >= 1.0
     }
@@ -64,21 +64,21 @@ pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64>
     rounds.iter().filter_map(|round| Some(round.get(&of)? / round.get(&to)?)).collect()
 }
 
-/// What is to be done.
+/// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The choice is faster than the defaults, by more than the practical margin.
     Change,
-    /// It seems to be, by more than the margin, but may be no faster: more blocks would tell.
+    /// It seems faster by more than the margin, but the interval includes no gain; more blocks would decide.
     Lean,
-    /// It cannot be told from the defaults, is slower, or gains too little: they may stay.
+    /// It cannot be distinguished from the defaults, is slower, or gains too little: keep them.
     Keep,
-    /// Nothing can be said.
+    /// No conclusion.
     Unknown,
 }
 
-/// What the search comes down to.
+/// The result of a search.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
     /// The setting that was chosen.
@@ -89,7 +89,7 @@ pub struct Answer {
     pub rounds: usize,
     /// How long the others take, in parts of the choice.
     pub others: BTreeMap<usize, Ratio>,
-    /// Settings that are as good, as far as fresh blocks tell: no slower by more than the margin, or not
+    /// Settings that are as good, according to blocks after the choice: not slower by more than the margin, or not
     /// known to be.
     pub tied: Vec<usize>,
     /// Settings that were not measured afresh and are expected within the margin of the choice.
@@ -195,13 +195,13 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_that_may_be_none_is_said_to_be_so() {
+    fn a_gain_whose_interval_includes_none_is_uncertain() {
         let rounds = [[1.08, 1.0, 1.0], [0.98, 1.0, 1.0], [1.07, 1.0, 1.0], [1.0, 1.0, 1.0]];
         assert_eq!(Answer::of(&found(&rounds), 0).unwrap().verdict, Verdict::Lean);
     }
 
     #[test]
-    fn a_sure_gain_that_is_too_small_is_no_reason_to_change() {
+    fn a_certain_but_small_gain_keeps_the_default() {
         let rounds = [[1.01, 1.0, 1.0], [1.011, 1.0, 1.0], [1.009, 1.0, 1.0], [1.01, 1.0, 1.0]];
         let answer = Answer::of(&found(&rounds), 0).unwrap();
         assert_eq!((answer.verdict, answer.others[&0].is_tie()), (Verdict::Keep, false));

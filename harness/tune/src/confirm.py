@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures settings of Horovod against each other, on the cluster at hand.
+"""Compares settings of Horovod on this cluster.
 
     python confirm.py -np 8 -H node1:4,node2:4 > confirm.csv
     python confirm.py --launcher "srun --ntasks=8 --mpi=pmix" > confirm.csv
@@ -29,7 +29,7 @@ import time
 
 REPORT = "KOLO-REPORT "
 COLUMNS = ["block", "order", "setting", "step_ms", "min_ms", "max_ms", "steps", "ranks", "device"]
-# Settings are compared without what would change or slow them meanwhile.
+# Variables that would change or slow down settings are removed.
 DISTURBING = ["HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_TIMELINE"]
 SPIN_SECONDS = 2e-4
 
@@ -60,11 +60,11 @@ def parse():
     add("-H", dest="hosts", help="hosts with slots for horovodrun: node1:4,node2:4")
     add("--launcher", help="starts the ranks instead of horovodrun: 'srun --ntasks=8 --mpi=pmix'")
     add("--blocks", type=at_least(1), default=BLOCKS, help="default: %(default)s; a verdict needs 4")
-    add("--warmup", type=at_least(0), default=10, help="steps that do not count (%(default)s)")
-    add("--steps", type=at_least(1), default=30, help="steps that count, in a block (%(default)s)")
-    add("--seed", type=int, default=1, help="of the order (%(default)s)")
+    add("--warmup", type=at_least(0), default=10, help="warm-up steps per block (%(default)s)")
+    add("--steps", type=at_least(1), default=30, help="measured steps per block (%(default)s)")
+    add("--seed", type=int, default=1, help="seed of the order (%(default)s)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto",
-        help="where gradients lie; auto: GPUs if there are any")
+        help="device of the gradients; auto: GPUs if there are any")
     add("--dtype", choices=["float16", "float32", "float64"], default="float32")
     add("--timeout", type=at_least(1), default=600, help="seconds for a block (%(default)s)")
     add("--dry-run", action="store_true", help="print commands in their order, and run none")
@@ -78,7 +78,7 @@ def parse():
 
 
 def apply(setting, variables):
-    """Sets what the setting sets, and nothing of what another one or the shell does."""
+    """Sets the variables of the setting, and removes those of other settings and of the shell."""
     for name in DISTURBING + [name for _, others in SETTINGS for name in others]:
         variables.pop(name, None)
     variables.update(SETTINGS[setting][1])
@@ -97,7 +97,7 @@ def command(arguments, setting):
 
 
 def orders(arguments):
-    """Of each block, its settings in random order."""
+    """The settings of each block in random order."""
     shuffle = random.Random(arguments.seed).shuffle
     for _ in range(arguments.blocks):
         order = list(range(len(SETTINGS)))

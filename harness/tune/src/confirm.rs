@@ -1,7 +1,7 @@
-//! Whether settings keep on the cluster what was promised of them.
+//! Checks a promised gain on the cluster.
 //!
-//! [`script`] writes a Python program that measures settings against each other where Horovod is
-//! installed; [`read()`] takes what it has printed, and [`verdict`] compares that with the promise.
+//! [`script`] writes a Python program that compares settings where Horovod is installed; [`read()`] parses its
+//! output, and [`verdict`] compares it with the promise.
 
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use super::answer::{LEAST_ROUNDS, Ratio};
 use workloads::replay::StepTimes;
 use workloads::workload::Workload;
 
-/// Half an interval may be this share of its ratio; a wider one tells nothing.
+/// The largest half-width of an interval relative to its ratio; a wider one is inconclusive.
 const TOO_WIDE: f64 = 0.15;
 
-/// The program, but for what it measures.
+/// The program without its plan.
 const SCRIPT: &str = include_str!("confirm.py");
 
-/// Where that goes.
+/// The place of the plan.
 const PLAN: &str = "# PLAN\n";
 
 /// A Python program that measures settings against each other, each a label and its environment
@@ -89,24 +89,24 @@ pub enum ConfirmError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
-    /// A line is not what it should be.
+    /// A line is malformed.
     #[error("{}:{line}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What was found and what was expected.
+        /// The value found, and the value expected.
         #[source]
         problem: LineError,
     },
 }
 
-/// What is wrong with a line that confirm.py has printed.
+/// An error in a line of confirm.py's output.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LineError {
@@ -136,7 +136,7 @@ pub enum LineError {
         column: &'static str,
         /// The field.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: &'static str,
     },
     /// A block has a setting twice.
@@ -169,15 +169,14 @@ pub enum LineError {
 /// Columns that are read.
 const COLUMNS: [&str; 4] = ["block", "setting", "step_ms", "ranks"];
 
-/// Reads what the program of [`script`] has printed.
+/// Parses the output of [`script`]'s program.
 ///
 /// # Errors
-/// When the file is not there, has no rows, a row is not what it should be, or a setting comes twice
-/// in a block.
+/// When the file is missing, has no rows, a row is malformed, or a setting occurs twice in a block.
 pub fn read(path: &Path) -> Result<Vec<Measured>, ConfirmError> {
     let unreadable = |cause| ConfirmError::Unreadable { path: path.into(), cause };
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
-    // Comments go first, since the reader does not count their lines.
+    // Comments are removed first, since the reader does not count their lines.
     let is_row = |line: &str| !line.is_empty() && !line.starts_with('#');
     let lines: Vec<(u64, &str)> =
         (1..).zip(text.lines()).filter(|(_, line)| is_row(line)).collect();
@@ -255,7 +254,7 @@ fn among(rows: &[(u64, Measured)], row: &Measured) -> Result<(), LineError> {
 }
 
 impl Ratio {
-    /// What it says of a promised interval.
+    /// Compares the ratio with a promised interval.
     pub fn against(&self, (low, high): (f64, f64)) -> Finding {
         let is_wide = (self.high / self.low).sqrt() - 1.0 > TOO_WIDE;
         let may_be_none = (self.low..=self.high).contains(&1.0);
@@ -272,7 +271,7 @@ impl Ratio {
     }
 }
 
-/// What was measured, beside what was promised.
+/// The result of comparing a measurement with the promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Finding {
@@ -284,7 +283,7 @@ pub enum Finding {
     Slower,
     /// A gain was promised, and it is a loss.
     Contradicts,
-    /// The measured interval is too wide, or cannot tell the promised gain from none.
+    /// The measured interval is too wide, or includes both the promised gain and no gain.
     TooNoisy,
 }
 
@@ -300,7 +299,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A setting beside the recommended one.
+/// A setting compared with the recommended one.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// The recommended setting's label.
@@ -309,11 +308,11 @@ pub struct Comparison {
     pub other: String,
     /// Blocks that have both.
     pub blocks: usize,
-    /// How many times as fast the recommended one is, if there are enough blocks.
+    /// Speedup of the recommended setting, if there are enough blocks.
     pub measured: Option<Ratio>,
     /// The same as promised, lowest and highest.
     pub promised: Option<(f64, f64)>,
-    /// What that means, if there are both.
+    /// The finding, if both are present.
     pub finding: Option<Finding>,
 }
 
@@ -341,8 +340,8 @@ impl fmt::Display for Comparison {
     }
 }
 
-/// Compares a setting with each of the others, paired by block; `promised` says of others between
-/// which factors it was said to be faster, as [`Ratio`] counts.
+/// Compares a setting with each of the others, paired by block; `promised` has the promised intervals of the
+/// speedup, in [`Ratio`]'s terms.
 pub fn verdict(
     rows: &[Measured],
     recommended: &str,

@@ -1,4 +1,4 @@
-//! What a search knows: blocks so far, and what they let one expect of every setting.
+//! The state of a search: its blocks, and the expected time of every setting.
 
 use std::collections::BTreeMap;
 
@@ -7,29 +7,29 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use super::search::Task;
 use super::surface::{BlockError, Observed};
 
-/// Who gains less than this does not gain, in practice.
+/// The least gain of practical relevance.
 pub const MARGIN: f64 = 0.02;
 
-/// A setting may be good if it is expected to take at most so many times as long as the best.
+/// A setting is promising if its expected time is at most this multiple of the best.
 const PROMISING: f64 = 1.3;
 
 /// A setting whose nearest measured neighbour is farther than this (about one factor of two in both threshold and
-/// cycle time) is measured, whatever the model says of it.
+/// cycle time) is measured, whatever the model predicts.
 const COMPANY: f64 = 0.6;
 
-/// How far, in factors of two, what a setting takes longer than the model says tells something of others.
+/// The distance, in factors of two, over which residuals of the model are correlated.
 const REACH_OCTAVES: f64 = 1.5;
 
-/// What the model's own word weighs, in measured neighbours.
+/// The weight of the model's own prediction, in measured neighbours.
 const OWN_WEIGHT: f64 = 0.25;
 
 /// The model is never taken to be surer than this, as a standard deviation of logarithms.
 const LEAST_DOUBT: f64 = 0.03;
 
-/// Noise of a block, as long as none is measured twice.
+/// Noise of a block, until a setting has been measured twice.
 const NOISE: f64 = 0.03;
 
-/// After so many rounds the model learns no more costs: residuals say what it gets wrong.
+/// After this many rounds the model's costs are fixed, and residuals correct it.
 const LEARNED: usize = 2;
 
 /// Turns in which levels of settings and of rounds are fitted.
@@ -38,14 +38,14 @@ const FITS: usize = 20;
 /// Blocks by setting.
 pub type Blocks = BTreeMap<usize, Vec<Observed>>;
 
-/// Where a setting lies among the others.
+/// The position of a setting in the grid.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Point {
-    /// What has no order: control plane and algorithm.
+    /// Unordered settings: control plane and algorithm.
     pub category: usize,
-    /// Of the fusion threshold, in factors of two; no fusion lies two below the smallest.
+    /// The fusion threshold in factors of two; no fusion lies two below the smallest.
     pub threshold_octaves: f64,
-    /// Of the cycle time, in factors of two.
+    /// The cycle time in factors of two.
     pub cycle_octaves: f64,
 }
 
@@ -58,12 +58,12 @@ impl Point {
     }
 }
 
-/// What a search has found.
+/// The results of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Blocks that led to the choice.
     pub blocks: Blocks,
-    /// The round of each of them.
+    /// The round of each block.
     pub(super) rounds: BTreeMap<usize, Vec<usize>>,
     /// Rounds so far.
     pub(super) count: usize,
@@ -75,7 +75,7 @@ pub struct Found {
     pub failed: BTreeMap<usize, BlockError>,
     /// Expected step time of each setting in seconds, from the model and all of these blocks.
     pub expected_s: Vec<f64>,
-    /// Settings in the order in which they seem to be best; none if nothing could be measured.
+    /// Settings from best to worst, as expected; empty if nothing could be measured.
     pub best: Vec<usize>,
     /// Probability that some setting that was not measured is better by more than the margin: the largest.
     pub missed: f64,
@@ -114,7 +114,7 @@ impl Found {
         }
     }
 
-    /// What each setting is expected to take, and the order of those that were measured.
+    /// Computes the expected time of each setting, and the order of the measured ones.
     pub(super) fn expect(&mut self, task: &Task) {
         self.level();
         if self.count <= LEARNED {
@@ -132,15 +132,15 @@ impl Found {
         self.best.sort_by(|&a, &b| self.expected_s[a].total_cmp(&self.expected_s[b]));
     }
 
-    /// By how much each measured setting took longer than predicted, as a logarithm.
+    /// The residual of each measured setting: the logarithm of measured over predicted time.
     fn residuals(&self) -> Vec<(usize, f64)> {
         let residual =
             |(&setting, level): (&usize, &f64)| (setting, level - self.predicted_s[setting].ln());
         self.levels.iter().map(residual).collect()
     }
 
-    /// With which probability each setting that was not measured is better than the best by more than the
-    /// margin, likeliest first.
+    /// The probability that each untried setting is better than the best by more than the margin, in descending
+    /// order.
     pub(super) fn chances(&self, task: &Task) -> Vec<(f64, usize)> {
         let (predicted, residuals) = (&self.predicted_s, self.residuals());
         let Some(&best) = self.best.first() else { return Vec::new() };
@@ -160,8 +160,8 @@ impl Found {
         chances
     }
 
-    /// Of the settings that may be good, the one of which measured neighbours tell least: the model may be
-    /// wrong there as nowhere else. None if they tell enough of all.
+    /// The promising setting about which measured neighbours tell least, where the model is least certain. None if
+    /// all have near neighbours.
     pub(super) fn loneliest(&self, points: &[Point]) -> Option<usize> {
         let &best = self.best.first()?;
         let enough = self.expected_s[best] * PROMISING;
@@ -188,8 +188,8 @@ impl Found {
         if freedom == 0 { NOISE } else { (squares / freedom as f64).sqrt() }
     }
 
-    /// Of settings that are as good as the best, the one whose neighbours are best comes first: other models
-    /// and rank counts move the surface a little.
+    /// Among settings as good as the best, prefers the one with the best neighbours: other models and rank counts
+    /// shift the surface a little.
     pub(super) fn prefer_the_middle(&mut self, task: &Task) {
         let Some(&best) = self.best.first() else { return };
         let enough = self.expected_s[best] * (1.0 + MARGIN / 4.0);
@@ -220,7 +220,7 @@ impl Found {
     }
 }
 
-/// What the residuals of measured settings let one expect of another, and how doubtful that is.
+/// The expected residual of a setting from those of measured settings, and its uncertainty.
 fn around(setting: usize, points: &[Point], residuals: &[(usize, f64)]) -> (f64, f64) {
     let count = residuals.len().max(1) as f64;
     let mean = residuals.iter().map(|(_, residual)| residual).sum::<f64>() / count;

@@ -8,11 +8,11 @@ use super::space::{Present, Space};
 use measure::plan::{Plan, UnsupportedCase};
 use thiserror::Error;
 
-/// A grid of settings, some of the cases that a executor knows.
+/// A grid of settings: some of the executor's cases.
 pub struct Grid {
     /// The settings.
     pub plan: Plan,
-    /// Where they lie among each other.
+    /// Their positions.
     pub space: Space,
     /// The place of each among all cases.
     index: Vec<usize>,
@@ -25,7 +25,7 @@ pub enum SettleError {
     /// The job has too few processes.
     #[error("{reason}; name another with --topology")]
     Placement {
-        /// What was found and what was expected.
+        /// The value found, and the value expected.
         reason: String,
     },
     /// A data plane does not run on these ranks.
@@ -34,7 +34,8 @@ pub enum SettleError {
 }
 
 impl Grid {
-    /// Of a plan whose cases are among `all`; compared with Horovod's defaults, or with what is there at present.
+    /// The grid of a plan whose cases are among `all`; compared with Horovod's defaults, or with the current
+    /// settings.
     ///
     /// # Panics
     /// When they are not.
@@ -54,7 +55,7 @@ impl Grid {
         self.index[setting]
     }
 
-    /// Takes over where ranks run, once processes have been given to all cases.
+    /// Takes over the placement, after all cases have their processes.
     ///
     /// # Errors
     /// When a setting cannot run here.
@@ -70,7 +71,7 @@ impl Grid {
         planes.find_map(Result::err).map_or(Ok(()), |why| Err(SettleError::DataPlane(why.clone())))
     }
 
-    /// What a search of it is about.
+    /// The search task of this grid.
     pub fn task<'t>(&'t self, predict: &'t super::search::Predict<'t>) -> Task<'t> {
         let Space { points, always, defaults } = &self.space;
         Task { points, always, defaults, predict }

@@ -1,9 +1,8 @@
-//! What the simulator expects of more ranks than were at hand.
+//! Predictions of the simulator for more ranks than the job has.
 //!
-//! The machine file of the cluster says how messages travel between more nodes; blocks measured at hand say
-//! how far it is off. Horovod's own data plane has no schedule of ours: in its place stands the algorithm
-//! whose times on the machine file run most alike to those measured, each multiplied by what a message
-//! that is cut into pieces of that size took longer here.
+//! The machine file of the cluster describes messages between more nodes; measured blocks give its error.
+//! Horovod's own data plane has no schedule in this project. A stand-in replaces it: the algorithm whose simulated
+//! times are most nearly proportional to those measured, with a measured correction per message size.
 
 use algorithms::topology::Topology;
 use rayon::prelude::*;
@@ -19,18 +18,18 @@ use simulator::machine_file::MachineFile;
 use simulator::sweep::CaseError;
 use simulator::training::{self, Job};
 
-/// Algorithms that may stand in the place of a library's own.
+/// Algorithms that may stand in for a library's own.
 const STAND_INS: [&str; 4] = ["ring", "halving-doubling", "recursive-doubling", "double-tree"];
 
 /// Steps that are simulated, and those before them, in which caches fill.
 const STEPS: usize = 3;
 const WARMUP: usize = 2;
 
-/// Messages are worked out up to so many factors of two of a byte, at so many sizes for each.
+/// The largest simulated message, as a power of two.
 const LARGEST_LOG2: u32 = 30;
 const SIZES_PER_OCTAVE: f64 = 4.0;
 
-/// What is expected.
+/// The predictions.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Larger {
     /// Name of the machine file.
@@ -39,11 +38,11 @@ pub struct Larger {
     pub local_size: usize,
     /// How messages are timed.
     pub messages: StandIn,
-    /// World sizes, ascending: first the one at hand.
+    /// World sizes, ascending; the first is that of the job.
     pub sizes: Vec<Size>,
 }
 
-/// An algorithm on a machine file that takes as long as what was measured, but for a factor.
+/// An algorithm on a machine file whose times match the measured ones up to a factor.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StandIn {
     /// The algorithm.
@@ -60,14 +59,14 @@ pub struct StandIn {
 pub struct Size {
     pub ranks: usize,
     pub nodes: usize,
-    /// Of the recommended setting: at the machine's values, and at both ends of all that is not sure.
+    /// Step time of the recommended setting: at the machine's values, and at both ends of its intervals.
     pub recommended_ms: Band,
-    /// What the first of the defaults takes, in parts of that.
+    /// Step time of the first default, relative to the recommended setting.
     pub default_ratio: Band,
     /// The best setting of the grid there, by its number.
     #[serde(skip)]
     pub best: usize,
-    /// What it takes, in parts of the recommended setting.
+    /// Its step time, relative to the recommended setting.
     pub best_ratio: f64,
 }
 
@@ -92,18 +91,18 @@ impl Band {
     }
 }
 
-/// Why a machine file says nothing of more ranks than these, if so.
+/// Why a machine file does not cover more ranks than these, if it does not.
 pub fn misfit(machine: &MachineFile, topology: &Topology) -> Option<String> {
     let (name, on_node) = (&machine.name, machine.node.ranks);
     if topology.ranks() != topology.nodes() * on_node {
         return Some(format!(
-            "{name} has {on_node} ranks on each node, but here are {topology}; give the file that kolo \
-             calibrate writes with as many ranks on each node"
+            "{name} has {on_node} ranks on each node, but this job has {topology}; use the file that kolo \
+             calibrate writes with that many ranks on each node"
         ));
     }
     if machine.network.is_none() {
         return Some(format!(
-            "{name} has no [network], so nothing is known of more nodes; run kolo calibrate over MPI on \
+            "{name} has no [network], so more nodes cannot be simulated; run kolo calibrate over MPI on \
              several"
         ));
     }
@@ -112,11 +111,11 @@ pub fn misfit(machine: &MachineFile, topology: &Topology) -> Option<String> {
 }
 
 impl Larger {
-    /// Of the world size at hand, to be compared with what was measured, and of its doubles up to `up_to` ranks.
+    /// Predicts the job's world size, for comparison with the measurement, and its doubles up to `up_to` ranks.
     /// None if nothing was chosen.
     ///
     /// # Errors
-    /// When a step cannot be simulated on the machine, and why.
+    /// When a step cannot be simulated on the machine.
     pub fn expect(
         grid: &Grid,
         tuned: &Tuned,
@@ -161,11 +160,11 @@ impl Larger {
     }
 }
 
-/// A machine, and what messages take on it.
+/// A machine, and the times of messages on it.
 type Model<'m> = (&'m MachineFile, &'m StandIn);
 
 impl StandIn {
-    /// The factors that bring an algorithm to what messages took: sizes in bytes, and seconds.
+    /// The factors between an algorithm's times and the measured ones: sizes in bytes, and seconds.
     fn fit(
         algorithm: &'static str,
         machine: &MachineFile,
@@ -186,7 +185,7 @@ impl StandIn {
         Ok(StandIn { algorithm, factors, spread: square.sqrt() })
     }
 
-    /// What messages take between so many ranks.
+    /// The times of messages between this many ranks.
     fn data_plane(&self, machine: &MachineFile, ranks: usize) -> Result<DataPlane, CaseError> {
         let data = DataPlane::new(self.algorithm, machine, ranks, 0.0, Engine::Rounds)?;
         let pieces = pieces(self.algorithm, ranks)?;
@@ -282,7 +281,7 @@ mod tests {
         Grid::new(&plan(), plan(), None)
     }
 
-    /// Messages took 1.5 times what an algorithm takes on the machine.
+    /// Messages take 1.5 times as long as an algorithm on the machine.
     fn tuned(grid: &Grid, algorithm: &str) -> Tuned {
         let ranks = grid.plan.cases[0].case.topology.ranks();
         let data = DataPlane::new(algorithm, &machine(), ranks, 0.0, Engine::Rounds).unwrap();
@@ -313,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_algorithm_that_messages_run_alike_to_stands_in() {
+    fn the_stand_in_is_the_algorithm_with_proportional_times() {
         let grid = grid(4);
         for algorithm in ["ring", "recursive-doubling"] {
             let expected =
@@ -327,7 +326,7 @@ mod tests {
 
     /// Long pieces took three times as long, short ones as expected: so they do elsewhere.
     #[test]
-    fn factors_go_by_the_size_of_pieces() {
+    fn factors_depend_on_the_size_of_pieces() {
         let data = DataPlane::new("ring", &machine(), 4, 0.0, Engine::Rounds).unwrap();
         let factor = |bytes: f64| if bytes > 4.0 * 65536.0 { 3.0 } else { 1.0 };
         let sizes = (10..28).map(|log2| f64::from(log2).exp2());
@@ -368,7 +367,7 @@ mod tests {
         let on_node = machine().node.ranks;
         assert_eq!(misfit(&machine(), &topology(&format!("2x{on_node}"))), None);
         let problem = misfit(&machine(), &topology("1x3")).unwrap();
-        assert!(problem.contains("ranks on each node, but here are 1x3"), "{problem}");
+        assert!(problem.contains("ranks on each node, but this job has 1x3"), "{problem}");
         let alone = MachineFile { network: None, ..machine() };
         let problem = misfit(&alone, &topology(&format!("1x{on_node}"))).unwrap();
         assert!(problem.contains("has no [network]"), "{problem}");

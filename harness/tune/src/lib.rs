@@ -2,18 +2,18 @@
 //!
 //! | part | does |
 //! |---|---|
-//! | [`space`] | settings that may be chosen, and which are always measured |
-//! | [`grid`] | the settings of one world size, and where each lies among all that a executor knows |
-//! | [`surface`] | what measures a block of a setting: a executor, or a simulated machine with noise |
-//! | [`model`] | what messages and negotiations cost, learned from blocks; how long a step takes of which nothing is known but that |
-//! | [`found`] | what a search knows: blocks so far, and what they let one expect of every setting |
-//! | [`search`] | which setting is measured next, and when to stop |
-//! | [`answer`] | from fresh blocks: what is gained, how sure that is, and what cannot be told apart |
-//! | [`tuned`] | all of that for one grid |
-//! | [`larger`] | what the simulator expects of more ranks |
-//! | [`report`] | the same in words, as exports, YAML and JSON |
-//! | [`confirm`] | a script that measures settings against each other in real training jobs, and what it says |
-//! | [`regret`] | what is lost by it on surfaces whose truth is known |
+//! | [`space`] | settings that may be chosen, and settings that are always measured |
+//! | [`grid`] | the settings of one world size, and their positions among the executor's cases |
+//! | [`surface`] | measures a block of a setting: an executor, or a simulated machine with noise |
+//! | [`model`] | costs of messages and negotiations, learned from blocks; the expected step time of other settings |
+//! | [`found`] | the state of a search: its blocks, and the expected time of every setting |
+//! | [`search`] | selects the next settings to measure, and when to stop |
+//! | [`answer`] | the conclusion: the gain, its interval, and settings that are as good |
+//! | [`tuned`] | the result of tuning one grid |
+//! | [`larger`] | the simulator's predictions for more ranks |
+//! | [`report`] | the result as text, exports, YAML and JSON |
+//! | [`confirm`] | a script that compares settings in real training jobs, and the evaluation of its output |
+//! | [`regret`] | the regret of tuning on surfaces whose best setting is known |
 
 pub mod answer;
 pub mod confirm;

@@ -1,9 +1,8 @@
-//! How long a step is expected to take with settings that nobody has measured.
+//! The expected step time of settings that have not been measured.
 //!
-//! The very blocks that are measured first say what a message of each size costs on this data plane, and
-//! what a cycle of each control plane costs. With these two curves and nothing else the training step is
-//! simulated, by the state machines of the control planes themselves; what the model gets wrong the search
-//! learns from its residuals.
+//! The first measured blocks give the cost of a message of each size on this data plane, and of a cycle of each
+//! control plane. With these two curves the training step is simulated on the real state machines of the control
+//! planes. The search corrects errors of the model by its residuals.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,19 +21,19 @@ use simulator::machine_file::{Control, Parameter};
 use simulator::sweep::ready;
 use simulator::training::{self, Compute, Drive, Job};
 
-/// Steps that are simulated of each setting; the first ones, in which caches fill, do not count.
+/// Simulated steps of each setting; the first ones, in which caches fill, are left out.
 const STEPS: usize = 3;
 const WARMUP: usize = 2;
 
-/// Messages whose sizes differ by less than a factor of 2^(1/4) are taken together.
+/// Messages whose sizes differ by less than a factor of 2^(1/4) are combined.
 const SIZES_PER_OCTAVE: f64 = 4.0;
 
-/// What messages and negotiations cost.
+/// The costs of messages and negotiations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
-    /// Of each algorithm: sizes in bytes, ascending, and seconds.
+    /// By algorithm: sizes in bytes, ascending, and seconds.
     pub messages: BTreeMap<String, Vec<(f64, f64)>>,
-    /// Of each control plane: seconds in a cycle with messages.
+    /// By control plane: seconds in a cycle with messages.
     pub negotiation: BTreeMap<String, f64>,
 }
 
@@ -84,13 +83,13 @@ fn middle(values: Vec<f64>) -> f64 {
     median(values).unwrap_or(0.0)
 }
 
-/// Step time in seconds of every case of a plan, as blocks of some of them let one expect; infinite where they
-/// tell nothing. `blocking` as in [`training_job`].
+/// Expected step time in seconds of every case of a plan, from blocks of some of them; infinite where it is
+/// unknown. `blocking` as in [`training_job`].
 pub fn expected(plan: &Plan, blocks: &Blocks, blocking: bool) -> Vec<f64> {
     predict(plan, &Costs::of(plan, blocks), blocking)
 }
 
-/// Step time in seconds of every case of a plan; infinite where there is none.
+/// Step time in seconds of every case of a plan; infinite where it is unknown.
 fn predict(plan: &Plan, costs: &Costs, blocking: bool) -> Vec<f64> {
     let jitter = Jitter { cv: Some(0.0), ..Jitter::default() };
     let seconds = |planned: &Planned| {
@@ -107,11 +106,10 @@ fn predict(plan: &Plan, costs: &Costs, blocking: bool) -> Vec<f64> {
     plan.cases.par_iter().map(|planned| seconds(planned).unwrap_or(f64::INFINITY)).collect()
 }
 
-/// The training steps of a case in virtual time; where it is `blocking`, a cycle ends with its messages, as on
-/// CPUs.
+/// The training steps of a case in virtual time; if `blocking`, a cycle ends with its messages, as on CPUs.
 ///
 /// # Errors
-/// When two gradients have one name.
+/// When two gradients have the same name.
 pub fn training_job<'j>(
     plan: &'j Plan,
     Planned { case, framework, groups, .. }: &'j Planned,
@@ -151,7 +149,7 @@ pub fn training_job<'j>(
     })
 }
 
-/// Whatever a negotiation costs is in what a cycle costs.
+/// All costs of a negotiation are in the cost of a cycle.
 fn free_but(cycle_us: f64) -> Control {
     let parameter =
         |value| Parameter { value, low: None, high: None, source: "measured in blocks".into() };

@@ -1,9 +1,9 @@
-//! What is lost by tuning, on surfaces whose truth is known.
+//! The regret of tuning, on surfaces whose best setting is known.
 //!
-//! A surface is a model on a machine file: the true step time of every setting of the grid is simulated,
-//! with ranks that differ as the file says. The search sees it through noise: drift that all blocks share,
-//! noise of a block, and now and then a block that something else disturbed. It is run many times with
-//! different noise, and what it chooses is compared with the best setting there is.
+//! A surface is a model on a machine file: the true step time of every setting of the grid is simulated, with the
+//! file's variation between ranks. The search sees it with noise: drift that all blocks share, noise of a block,
+//! and occasional disturbed blocks. It runs many times with different noise, and its choice is compared with the
+//! best setting.
 
 mod exhaust;
 mod noisy;
@@ -39,12 +39,12 @@ use workloads::workload::{Workload, WorkloadError};
 pub use self::exhaust::{Surveyed, exhaust};
 pub use self::run::{HOROVOD_STEPS, Run};
 
-/// Steps of each seed whose mean is the truth, and those before them.
+/// Simulated steps of each seed, whose mean is the true time, and warm-up steps before them.
 const STEPS: usize = 20;
 const WARMUP: usize = 3;
 const SEEDS: u64 = 3;
 
-/// What is compared.
+/// The comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
@@ -66,17 +66,17 @@ pub struct Config {
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Noise {
-    /// Of what all blocks share, which changes slowly.
+    /// Standard deviation of the slow drift that all blocks share.
     pub drift: f64,
-    /// So much of the drift is still there a block later.
+    /// The share of the drift that remains in the next block.
     pub memory: f64,
-    /// Of a block by itself.
+    /// Standard deviation of a single block.
     pub block: f64,
-    /// So many blocks are disturbed ...
+    /// The share of disturbed blocks.
     pub disturbed: f64,
     /// ... and take longer by up to this factor.
     pub disturbance: f64,
-    /// Of what a message or a negotiation was seen to cost.
+    /// Noise in the observed cost of a message or a negotiation.
     pub cost: f64,
 }
 
@@ -90,7 +90,7 @@ pub struct Truth {
     pub machine: String,
     /// World size.
     pub ranks: usize,
-    /// What reduces, as in simulated sweeps.
+    /// The data plane, as in simulated sweeps.
     pub data_plane: String,
     /// A cycle does not end before its messages, as on CPUs.
     #[serde(default)]
@@ -108,7 +108,7 @@ struct Known {
     times: Vec<f64>,
     machine: MachineFile,
     data: DataPlane,
-    /// Of a cycle with messages, by setting.
+    /// Time of a cycle with messages, by setting.
     negotiation_s: Vec<f64>,
 }
 

@@ -24,21 +24,21 @@ use workloads::framework::Compression;
 /// What the script calls the setting that was chosen.
 pub const RECOMMENDED: &str = "recommended";
 
-/// As many rivals are named; the others are in the JSON.
+/// Number of rivals that are listed; the others are in the JSON.
 const NAMED: usize = 6;
 
-/// If a better setting was missed with more than this probability, the answer says so.
+/// The report warns if a better setting was missed with more than this probability.
 const LIKELY: f64 = 0.2;
 
-/// Everything there is to tell of one world size.
+/// The report of one world size.
 pub struct Report<'r> {
     /// The settings.
     pub grid: &'r Grid,
-    /// What the search brought.
+    /// The result of the search.
     pub tuned: &'r Tuned,
-    /// What the first of the defaults is.
+    /// The name of the first default.
     pub reference: &'r str,
-    /// What the simulator expects of more ranks, where that was asked for.
+    /// Predictions for more ranks, if requested.
     pub larger: Option<&'r Larger>,
     /// It is the last world size, whose settings are to be copied.
     pub is_last: bool,
@@ -77,7 +77,7 @@ impl Report<'_> {
         format!("{fusion}, {ms} ms, {cache}{algorithm}{compression}{groups}")
     }
 
-    /// What a default is called.
+    /// The name of a default.
     fn role(&self, setting: usize) -> Option<&str> {
         let place = self.grid.space.defaults.iter().position(|&default| default == setting)?;
         Some(match place {
@@ -117,7 +117,7 @@ impl Report<'_> {
         let _ = writeln!(
             text,
             "measured {blocks} blocks ({} training steps) of {} of {} settings in {seconds:.0} s; the \
-             likeliest setting that was not measured would save {:.0} % more with a probability of {:.0} %",
+             most promising untried setting saves {:.0} % more with a probability of {:.0} %",
             blocks * steps,
             self.tuned.found.blocks.len(),
             self.grid.plan.cases.len(),
@@ -132,8 +132,8 @@ impl Report<'_> {
             None => {
                 let _ = writeln!(
                     text,
-                    "\nNothing is recommended: too little could be measured after a setting was \
-                     chosen. Give more time with --budget."
+                    "\nNothing is recommended: too few blocks were measured after a setting was \
+                     chosen. Raise --budget."
                 );
             }
         }
@@ -156,8 +156,8 @@ impl Report<'_> {
         if self.tuned.found.missed > LIKELY && answer.verdict != Verdict::Unknown {
             let _ = writeln!(
                 text,
-                "A setting that was not measured may well be better: there was too little time to try; give \
-                 more with --budget."
+                "A setting that was not measured may well be better: the budget was too small; raise \
+                 --budget."
             );
         }
         self.compare(answer, text);
@@ -182,7 +182,7 @@ impl Report<'_> {
             }
             (Verdict::Lean, Some(_)) => format!(
                 "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but \
-                 the interval holds 0; a larger --budget would tell."
+                 the interval includes 0; a larger --budget would decide."
             ),
             (Verdict::Keep, None) => format!(
                 "Keep {reference}: nothing that was measured is better ({step_ms:.1} ms a step)."
@@ -196,14 +196,14 @@ impl Report<'_> {
                 "Keep {reference}: the best candidate, {name}, turned out to be slower."
             ),
             (Verdict::Keep, Some(_)) => format!(
-                "Keep {reference}: the best candidate, {name}, cannot be told from it ({saves} less time)."
+                "Keep {reference}: the best candidate, {name}, cannot be distinguished from it ({saves} less time)."
             ),
             (_, None) => format!(
                 "Nothing is recommended: {reference} could not be measured, so there is nothing to compare \
                  {name} with ({step_ms:.1} ms a step)."
             ),
             (Verdict::Unknown, _) => {
-                "Nothing is recommended: times vary so much that no setting can be told from another. Try \
+                "Nothing is recommended: times vary so much that settings cannot be distinguished. Try \
                  on a quieter machine, or with a larger --budget."
                     .into()
             }
@@ -254,7 +254,7 @@ impl Report<'_> {
         }
     }
 
-    /// Where the time goes.
+    /// The breakdown of the step time.
     fn explain(&self, answer: &Answer, text: &mut String) {
         let choice = answer.choice;
         let default =
@@ -263,11 +263,12 @@ impl Report<'_> {
             let row = self.tuned.fresh.get(&setting)?;
             Some((row, row.outcome.measured()?))
         };
+        let before = if self.reference.starts_with("Horovod") { "default" } else { "now" };
         let _ = writeln!(text, "\nwhy (medians of the fresh rounds)");
         let part = |what: &str, of: fn(&StepRow, &StepResult) -> f64| {
             let ms = |setting: usize| measured(setting).map(|(row, result)| of(row, result) / 1e3);
             let instead =
-                default.and_then(ms).map_or(String::new(), |ms| format!(", instead of {ms:.1}"));
+                default.and_then(ms).map_or(String::new(), |ms| format!(" ({before}: {ms:.1})"));
             ms(choice).map_or(String::new(), |ms| format!("  {what}: {ms:.1} ms{instead}\n"))
         };
         text.push_str(&part("computation, which no setting changes", |row, _| row.bound_us));
@@ -286,17 +287,17 @@ impl Report<'_> {
             let bytes = self.grid.plan.workload.elements() * wire.size_bytes();
             let instead = default
                 .and_then(messages)
-                .map_or(String::new(), |other| format!(", instead of {other:.0}"));
+                .map_or(String::new(), |other| format!(" ({before}: {other:.0})"));
             let _ = writeln!(
                 text,
-                "  messages: {count:.0} a step, of {:.1} MB on average{instead}",
+                "  messages: {count:.0} a step{instead}, of {:.1} MB on average",
                 bytes as f64 / 1e6 / count
             );
         }
         self.explain_threshold(choice, text);
     }
 
-    /// What a threshold beside this one costs, and what the buffer takes.
+    /// The effect of other thresholds, and the memory of the buffer.
     fn explain_threshold(&self, choice: usize, text: &mut String) {
         let here = &self.grid.space.points[choice];
         let beside = |octaves: f64| {
@@ -349,14 +350,14 @@ impl Report<'_> {
 
     fn expect_of_larger(&self, text: &mut String) {
         let Some(Larger { machine, local_size, messages, sizes }) = self.larger else { return };
-        // To what is shown, without a negative zero.
+        // Rounded as shown, without a negative zero.
         let percent = |ratio: f64| (1000.0 * (ratio - 1.0)).round() / 10.0 + 0.0;
         let factors = || messages.factors.iter().map(|&(_, factor)| factor);
         let _ = writeln!(
             text,
-            "\nat larger sizes, simulated on machine {machine}, {local_size} rank{} on each node\n  a message \
-             takes what {} takes there, times what it took longer here at that size of its pieces: fitted \
-             on {} sizes, {:.2} to {:.2}",
+            "\nat larger sizes, simulated on machine {machine}, {local_size} rank{} on each node\n  message \
+             times: simulated times of {} x a measured correction per size \
+             ({} sizes, {:.2} to {:.2})",
             if *local_size == 1 { "" } else { "s" },
             messages.algorithm,
             messages.factors.len(),
@@ -380,8 +381,8 @@ impl Report<'_> {
         }
         let _ = writeln!(
             text,
-            "  intervals: every parameter of the machine at either end, and other algorithms in its place; \
-             how far simulation is off is to be seen where both are known, here"
+            "  intervals: each machine parameter at both ends of its range, and other algorithms; \
+             compare the row \"here\" with the measurement"
         );
     }
 }

@@ -1,16 +1,15 @@
 //! Which setting is measured next.
 //!
-//! The settings that one would have without tuning are measured first. What their messages and
-//! negotiations cost tells the model how long a step takes with any other setting. Then, a few settings
-//! at a time: those that are likeliest to beat the best one by more than the practical margin, where a
-//! setting is expected to take as much longer than the model says as its neighbours did; and with them one
-//! of which no neighbour tells much, since there the model may be wrong as nowhere else. When none is
-//! likely to, or a share of the budget is used up, the better half of the settings is measured again,
-//! then the better half of those. Blocks of a round are interleaved in random order, so that the drift of
-//! the machine falls on all alike; and the best setting so far is part of every round, which tells drift
-//! from progress: levels of settings and of rounds are fitted together. In the end the finalists meet in rounds of
-//! their own, the fastest is chosen, and rounds after that, in which it meets the defaults, are what the answer
-//! rests on; they end when they are sure.
+//! The default settings are measured first. The costs of their messages and negotiations let the model predict the
+//! step time of any other setting. Then a few settings are measured at a time: those most likely to beat the best
+//! one by more than the practical margin, with predictions corrected by the residuals of their neighbours; and one
+//! with the fewest measured neighbours, where the model is least certain. When no setting is likely to be better,
+//! or a share of the budget is used up, the better half of the settings is measured again, then the better half of
+//! those. Blocks of a round are interleaved in random order, so that drift of the machine affects all alike. The
+//! best setting so far is part of every round, which separates drift from progress: levels of settings and of
+//! rounds are fitted together. In the end the finalists are measured in rounds of their own, the fastest is
+//! chosen, and new rounds compare it with the defaults. The answer uses only these rounds; they end when its
+//! intervals are narrow.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,38 +30,38 @@ const AT_ONCE: usize = 4;
 /// Settings that are measured again first.
 const SURVIVORS: usize = 12;
 
-/// Settings that are measured in the same rounds before one of them is chosen.
+/// Settings that are measured in the same rounds before one is chosen.
 const FINALISTS: usize = 4;
 
-/// Rounds of them, at most.
+/// The most rounds of the finalists.
 const FINAL_ROUNDS: usize = 8;
 
 /// The choice, and those that might have been it, which the answer is drawn from.
 const RIVALS: usize = 2;
 
-/// Fresh rounds are enough once there are so many ...
+/// The fewest rounds for the answer ...
 const ENOUGH_ROUNDS: usize = 8;
 
-/// ... and half the interval of every ratio to the choice is no wider than this. How wide it is decides, not where
-/// it lies: to stop as soon as a difference shows would find one where there is none.
+/// ... whose intervals must have at most this half-width. The width decides, not the position: stopping as soon as
+/// a difference appears would find differences that do not exist.
 const SURE: f64 = MARGIN / 8.0;
 
 /// Step time in seconds that a model expects of each setting, from blocks of some.
 pub type Predict<'t> = dyn Fn(&Blocks) -> Vec<f64> + 't;
 
-/// What a search is about.
+/// The task of a search.
 pub struct Task<'t> {
-    /// Of each setting.
+    /// Positions of the settings.
     pub points: &'t [Point],
     /// Always measured, first.
     pub always: &'t [usize],
-    /// Of those, the ones that the answer is compared with.
+    /// Among those, the settings that the answer is compared with.
     pub defaults: &'t [usize],
     /// The model.
     pub predict: &'t Predict<'t>,
 }
 
-/// Searches, chooses, and measures what was chosen against the defaults, as long as the budget lasts.
+/// Searches, chooses, and compares the choice with the defaults, within the budget.
 ///
 /// # Errors
 /// When results cannot be written.
@@ -76,7 +75,7 @@ pub fn search(
     if found.blocks.is_empty() {
         return Ok(found);
     }
-    // By now the surface knows how long a block takes; if blocks become slower, there will be fewer.
+    // The surface now knows the time of a block; if blocks become slower, there will be fewer.
     let budget = found.used() + surface.blocks_left();
     // For the finalists, and then fresh ones for the answer.
     let finals = budget / 2;
@@ -136,8 +135,8 @@ impl Found {
         Ok(())
     }
 
-    /// Rounds of the finalists, after which the fastest of them is the choice; then rounds of the choice, the
-    /// next best and the defaults, from which the answer is drawn.
+    /// Rounds of the finalists, the fastest of which is the choice; then rounds of the choice, the next best and
+    /// the defaults, from which the answer is computed.
     fn decide(
         &mut self,
         task: &Task,
@@ -172,7 +171,7 @@ impl Found {
         };
         let settings: Vec<usize> = all.into_iter().collect();
         self.fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
-            // Who has failed is in the last round no more.
+            // Failed settings are not part of the last round.
             let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
             let last = last.unwrap_or_default();
             let mut others = last.iter().filter(|&&setting| setting != choice);

@@ -25,10 +25,10 @@ const THRESHOLDS_MIB: [f64; 11] = [0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 12
 /// Cycle times in ms.
 const CYCLES_MS: [f64; 9] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
 
-/// Where Horovod's own autotune begins: MiB and ms.
+/// The first points of Horovod's own autotune: MiB and ms.
 const SEEDS: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
 
-/// No fusion lies so many factors of two below the smallest threshold.
+/// No fusion is placed this many factors of two below the smallest threshold.
 const WITHOUT_FUSION_OCTAVES: f64 = 2.0;
 
 /// The cache is on.
@@ -36,7 +36,7 @@ pub const CACHED: &str = "bitvector";
 /// It is off.
 pub const UNCACHED: &str = "coordinator";
 
-/// What is held fixed, and what is varied beside the usual.
+/// Settings that are fixed, and settings that are varied in addition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 #[command(next_help_heading = "Settings to try")]
@@ -65,7 +65,7 @@ pub struct Pins {
 }
 
 impl Pins {
-    /// These, and where they are silent, others.
+    /// These values, completed from others.
     pub fn or(&self, other: &Pins) -> Pins {
         fn first<T: Clone>(own: &[T], other: &[T]) -> Vec<T> {
             if own.is_empty() { other.to_vec() } else { own.to_vec() }
@@ -83,10 +83,10 @@ impl Pins {
 }
 
 impl Pins {
-    /// Whether what is there at present may be compared with settings that are held fixed.
+    /// Checks that the current settings are compatible with the fixed ones.
     ///
     /// # Errors
-    /// Which of them it contradicts.
+    /// When a fixed setting excludes the current one.
     pub fn allow(&self, plane: &str, mib: f64, ms: f64) -> Result<(), PinsError> {
         let cache = if plane == CACHED { Switch::On } else { Switch::Off };
         let differs = [
@@ -155,10 +155,10 @@ pub enum PinsError {
     Hierarchical(Arc<dyn Error + Send + Sync>),
 }
 
-/// What is varied for gradients of so many bytes.
+/// The axes of the grid for gradients of this size.
 ///
 /// # Errors
-/// Pins that contradict each other, or fix what there is not.
+/// When fixed settings contradict each other or do not exist.
 pub fn axes(
     transport: &str,
     topology: &str,
@@ -210,12 +210,12 @@ pub fn axes(
     })
 }
 
-/// What Horovod's variables say at present: control plane, fusion threshold in bytes, cycle time in ms.
+/// The current values of Horovod's variables: control plane, fusion threshold in bytes, cycle time in ms.
 pub type Present = (String, usize, f64);
 
 /// The grid of a plan.
 pub struct Space {
-    /// Of each case.
+    /// For each case.
     pub points: Vec<Point>,
     /// Horovod's two pairs of defaults, the newer first: the nearest that pins allow.
     pub defaults: Vec<usize>,
@@ -225,7 +225,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Of a plan whose cases differ in nothing but what is tuned.
+    /// From a plan whose cases differ only in tuned settings.
     pub fn of(plan: &Plan) -> Space {
         let cases: Vec<&Case> = plan.cases.iter().map(|planned| &planned.case).collect();
         let category =
@@ -280,7 +280,7 @@ impl Space {
 }
 
 impl Space {
-    /// Puts what is there at present in the place of the newer defaults, if it is in the grid.
+    /// Replaces the newer defaults by the current settings, if they are in the grid.
     pub fn compare_with(&mut self, plan: &Plan, (plane, bytes, ms): &Present) {
         let is = |planned: &measure::plan::Planned| {
             let case = &planned.case;
@@ -313,7 +313,7 @@ pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
     variables
 }
 
-/// Where nothing beyond this setting was tried that could be better, in words. Below the smallest threshold
+/// Describes the edges of the grid at which this setting lies. Below the smallest threshold
 /// there is no fusion at all, and above one that holds all gradients nothing changes.
 pub fn edges(plan: &Plan, setting: usize) -> Vec<String> {
     let cases = || plan.cases.iter().map(|planned| &planned.case);
@@ -409,13 +409,13 @@ mod tests {
         ];
         assert_eq!(names(&plan, &space.always), always.concat());
         assert_eq!(names(&plan, &space.defaults), settings(CACHED, "ring", &first[..2]));
-        // 100 MiB fit into 128: what is above would be the same.
+        // 100 MiB fit into 128: larger thresholds would be equal.
         let most = plan.cases.iter().map(|planned| planned.case.fusion_threshold_bytes).max();
         assert_eq!((most, plan.cases.len()), (Some(128 << 20), 4 * 9 * 9));
     }
 
     #[test]
-    fn pins_hold_everywhere_and_must_not_contradict_each_other() {
+    fn fixed_settings_apply_everywhere_and_must_be_consistent() {
         let pins =
             Pins { fusion_threshold_mb: Some(48.0), cache: Some(Switch::Off), ..Pins::default() };
         let pinned = plan(threads::NAME, "1x2", 1 << 20, &pins);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_environment_says_can_be_what_is_compared_with() {
+    fn settings_of_the_environment_can_be_the_reference() {
         let plan = plan(threads::NAME, "1x2", 25 << 20, &Pins::default());
         let mut space = Space::of(&plan);
         space.compare_with(&plan, &(UNCACHED.into(), 32 << 20, 2.5));

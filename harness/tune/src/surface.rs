@@ -1,4 +1,4 @@
-//! What measures a block of a setting.
+//! Measures blocks of settings.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ use results::row::{StepRow, StepSetting};
 use results::statistics::median;
 use training::outcome::{EngineError, Outcome};
 
-/// What one block of one setting brought.
+/// The result of one block of one setting.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// Median step time of the slowest rank, in seconds.
@@ -49,7 +49,7 @@ pub enum BlockError {
     NoStep,
 }
 
-/// Measures settings, which it knows by number.
+/// Measures settings by number.
 pub trait Surface {
     /// Measures a block. `Err` within: why the setting cannot be measured, which is then left out.
     ///
@@ -61,17 +61,17 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 }
 
-/// Who measures, and where it is written down.
+/// The executor, and the output.
 pub struct Site<'s> {
-    /// What the executor has agreed on.
+    /// The plan that the executor has agreed on.
     pub all: &'s Plan,
-    /// Who carries out blocks.
+    /// The executor of blocks.
     pub executor: &'s mut dyn BlockExecutor,
-    /// Where blocks and rows go.
+    /// The store of blocks and rows.
     pub store: &'s mut Store,
     /// The launches so far.
     pub launches: &'s [Launch],
-    /// What the user sees of it.
+    /// The progress bar.
     pub progress: &'s ProgressBar,
     /// Blocks so far, in the order in which they were measured.
     pub blocks: usize,
@@ -88,7 +88,7 @@ pub struct Measured<'m, 's> {
 }
 
 impl<'m, 's> Measured<'m, 's> {
-    /// Nothing measured yet.
+    /// Nothing is measured yet.
     pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Duration) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
         Measured { grid, site, begun, budget, blocks, measured: 0 }
@@ -127,7 +127,7 @@ impl<'m, 's> Measured<'m, 's> {
         settings.filter_map(row).collect()
     }
 
-    /// What a row says of a setting, whatever was measured.
+    /// The settings of a row, independent of the measurement.
     fn setting(&self, setting: usize) -> StepSetting {
         let launch = self.site.launches.last().expect("this run of the program");
         self.grid.plan.setting(&self.grid.plan.cases[setting], launch)
@@ -183,8 +183,7 @@ impl Surface for Measured<'_, '_> {
     }
 }
 
-/// What a block tells of costs: messages and negotiations as the rank saw them that came last, since the
-/// others waited for it.
+/// Costs in a block: messages and negotiations of the rank that came last, for which the others waited.
 fn observed(
     &Context { warmup_steps, element_bytes, .. }: &Context,
     block: &Block,

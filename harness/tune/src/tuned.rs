@@ -1,4 +1,4 @@
-//! What the search of one grid has brought.
+//! The result of tuning one grid.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,15 +13,15 @@ use super::surface::{Measured, Site};
 use results::error::RecordError;
 use results::row::StepRow;
 
-/// What was found, and what follows from it.
+/// The search's results and conclusions.
 pub struct Tuned {
-    /// What the search brought.
+    /// The result of the search.
     pub found: Found,
-    /// None where nothing can be concluded.
+    /// None if there is no conclusion.
     pub answer: Option<Answer>,
-    /// Of the settings that were measured.
+    /// Rows of the measured settings.
     pub rows: BTreeMap<usize, StepRow>,
-    /// Of those that were compared, from fresh blocks alone.
+    /// Rows of the compared settings, from blocks after the choice only.
     pub fresh: BTreeMap<usize, StepRow>,
     /// Blocks that the search measured.
     pub blocks: usize,
@@ -29,12 +29,12 @@ pub struct Tuned {
     pub steps_per_block: usize,
     /// How long it took.
     pub seconds: f64,
-    /// What the recommendation loses, where every setting was measured afterwards.
+    /// The regret of the recommendation, if every setting was measured afterwards.
     pub lost: Option<Run>,
 }
 
 impl Tuned {
-    /// Searches a grid for as long as the budget allows; then measures every setting so many rounds, if asked to.
+    /// Searches a grid within the budget; then, if requested, measures every setting for a number of rounds.
     ///
     /// # Errors
     /// When results cannot be written.

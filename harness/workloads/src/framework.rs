@@ -1,12 +1,12 @@
-//! What Horovod's optimizer does above the core: it adds up the gradients of several backward passes,
-//! casts them to 16 bits, chooses factors, and hands them over in groups.
+//! Horovod's optimizer: it accumulates the gradients of several backward passes, casts them to 16 bits, chooses
+//! factors, and hands them over in groups.
 //!
-//! A step is so many forward and backward passes and one optimizer. The first pass leaves its gradients
-//! where they are to be added up; each later pass adds its own, and in the last pass they are cast and
-//! handed over as they become ready. That is real work, by the thread that runs the background loop, and
-//! stops the clock of the replayed job meanwhile: it is compute. (In a framework it happens on a thread
-//! or a stream of the framework, while the background loop goes on.) What is reduced is cast back, and
-//! divided by the number of passes if so wished, as soon as its message is over.
+//! A step is one or more forward and backward passes and one optimizer. The first pass writes its gradients to the
+//! accumulation buffers; each later pass adds its own. In the last pass they are cast and handed over as they
+//! become ready. This is real work on the thread of the background loop, and stops the clock of the replayed job:
+//! it counts as compute. (In a framework it runs on a thread or a stream of the framework, while the background
+//! loop continues.) The result is cast back, and optionally divided by the number of passes, as soon as its
+//! message has ended.
 //!
 //! Horovod 0.28: `DistributedOptimizer` of PyTorch, gradient aggregation of TensorFlow.
 
@@ -22,11 +22,11 @@ use results::toml_file::{Invalid, within};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Framework {
-    /// Backward passes whose gradients a rank adds up before they are communicated.
+    /// Backward passes whose gradients a rank accumulates before they are communicated.
     pub backward_passes_per_step: usize,
     /// The result is divided by that number.
     pub average_aggregated_gradients: bool,
-    /// What wider floating-point gradients are cast to before they are handed over.
+    /// Type to which wider floating-point gradients are cast before they are handed over.
     pub compression: Compression,
     /// A part f of the division by the world size is done before the sum: the gradients are multiplied
     /// by 1/f before and by f/size afterwards. Only for averages.
@@ -35,7 +35,7 @@ pub struct Framework {
     pub prescale_factor: f64,
     /// The result is multiplied by it.
     pub postscale_factor: f64,
-    /// What is handed over as a unit; algorithms that group have groups without it, too.
+    /// Gradients that are handed over as a unit; grouped algorithms have groups without it, too.
     pub groups: Option<Groups>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Framework {
     }
 }
 
-/// What gradients are cast to.
+/// Type to which gradients are cast.
 #[derive(
     Clone,
     Copy,
@@ -99,7 +99,7 @@ impl Framework {
     /// Refuses options that contradict themselves or the gradients' type and reduction.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     pub fn check(&self, dtype: DataType, op: ReduceOp) -> Result<(), Invalid> {
         self.check_keys(dtype, op).map_err(|problem| problem.below("framework."))
     }
@@ -149,15 +149,14 @@ impl Framework {
         }
     }
 
-    /// What a control plane knows of the gradients.
+    /// The gradients as a control plane's tensors.
     pub fn tensors(&self, workload: &Workload, dtype: DataType, op: ReduceOp) -> Vec<Tensor> {
         let Reduction { prescale, postscale, .. } = self.reduction(op);
         let tensors = workload.tensors(self.wire(dtype), op).into_iter();
         tensors.map(|tensor| Tensor { prescale, postscale, ..tensor }).collect()
     }
 
-    /// The gradients of each group, if there are any: as asked for, or else as many groups as an
-    /// algorithm that groups has.
+    /// The gradients of each group, if there are groups: as configured, or as many as a grouped algorithm has.
     ///
     /// # Errors
     /// As [`Groups::of`], with the key.

@@ -1,8 +1,8 @@
 //! Groups of gradients: which belong together, and when a group is complete.
 //!
-//! A group is handed over as a unit when the last of its gradients is ready, so that the control plane
-//! sees all of it or nothing. Horovod v0.21, `DistributedOptimizer(groups=...)`; the groups of layers
-//! are those of the runs on Summit before.
+//! A group is handed over as a unit when the last of its gradients is ready, so that the control plane sees all of
+//! it or nothing. This is Horovod v0.21's `DistributedOptimizer(groups=...)`; groups of layers are those of the
+//! earlier runs on Summit.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,7 +20,7 @@ use crate::workload::Workload;
 pub enum Groups {
     /// Evenly, in order of definition; the first have one more.
     Even(usize),
-    /// By a rule with a name: `layers`, one group for each layer.
+    /// A named rule: `layers`, one group for each layer.
     Named(String),
     /// As listed; a gradient that is not listed is a group by itself.
     Listed(Vec<Vec<String>>),
@@ -33,7 +33,7 @@ const LAYERS: &str = "layers";
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GroupsError {
-    /// No groups were asked for.
+    /// The number of groups is 0.
     #[error("found 0 groups, expected at least 1; leave the key out for no groups")]
     Zero,
     /// No rule has that name.
@@ -64,13 +64,13 @@ pub enum GroupsError {
         workload: String,
         /// How many gradients it has.
         count: usize,
-        /// The first of them.
+        /// The first gradient of the workload.
         first: String,
     },
 }
 
 impl Groups {
-    /// Refuses what no workload can have.
+    /// Refuses groups that no workload can have.
     ///
     /// # Errors
     /// For 0 groups, an unknown rule, an empty group, or a gradient in two groups.
@@ -186,7 +186,7 @@ pub struct Assembly<'g> {
 }
 
 impl<'g> Assembly<'g> {
-    /// Nothing is ready. A gradient in no group is handed over as soon as it is.
+    /// No gradient is ready. A gradient without a group is handed over as soon as it is ready.
     pub fn new(groups: &'g [Vec<TensorId>], gradients: usize) -> Assembly<'g> {
         let mut group_of = vec![None; gradients];
         for (group, members) in groups.iter().enumerate() {
@@ -202,7 +202,8 @@ impl<'g> Assembly<'g> {
         self.left.iter_mut().zip(self.groups).for_each(|(left, group)| *left = group.len());
     }
 
-    /// A gradient is ready; appends what is handed over now: nothing, or a whole group in its order.
+    /// Marks a gradient as ready; appends the gradients that are handed over now: none, or a whole group in its
+    /// order.
     pub fn ready(&mut self, id: TensorId, hand_over: &mut Vec<TensorId>) {
         assert!(!std::mem::replace(&mut self.is_ready[id], true), "a gradient ready twice");
         let Some(group) = self.group_of[id] else { return hand_over.push(id) };
@@ -212,8 +213,8 @@ impl<'g> Assembly<'g> {
         }
     }
 
-    /// The first group that waits for gradients, or else all gradients by themselves that are missing;
-    /// none once every gradient of the step is ready.
+    /// The first group that waits for gradients, or otherwise all missing gradients without a group; none once
+    /// every gradient of the step is ready.
     pub fn missing(&self) -> Option<Missing> {
         let waits = |group: &usize| (1..self.groups[*group].len()).contains(&self.left[*group]);
         let group = (0..self.groups.len()).find(waits);
@@ -230,17 +231,17 @@ impl<'g> Assembly<'g> {
 /// Gradients that do not become ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// The group that waits for them, and how many gradients it has.
+    /// The waiting group, and the number of its gradients.
     pub group: Option<(usize, usize)>,
     /// Which.
     pub gradients: Vec<TensorId>,
 }
 
-/// How many names an error tells.
+/// The most names in an error.
 const MOST_NAMES: usize = 6;
 
 impl Missing {
-    /// In words, such as `group 2 waits for 1 of its 4 gradients: "fc.bias"`.
+    /// As text, such as `group 2 waits for 1 of its 4 gradients: "fc.bias"`.
     pub fn in_words(&self, workload: &Workload) -> String {
         let names = self.gradients.iter().take(MOST_NAMES);
         let names = names.map(|&id| format!("\"{}\"", workload.gradients[id].name));

@@ -1,4 +1,4 @@
-//! What is reduced: gradients, when they become ready, and what Horovod's optimizer does to them.
+//! Workloads: gradients, when they become ready, and the operations of Horovod's optimizer.
 
 pub mod framework;
 pub mod groups;

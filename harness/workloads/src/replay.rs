@@ -1,8 +1,8 @@
 //! A training job as a clock: when each gradient is ready, and when a step is over.
 //!
-//! Nothing is computed. A step is one or several passes, each of a forward gap and a backward pass in
-//! which gradients become ready at their real fractions, and an optimizer, which runs once all gradients
-//! are reduced; then the next step begins.
+//! Nothing is computed. A step has one or several passes, each of a forward gap and a backward pass in which
+//! gradients become ready at their measured fractions. An optimizer runs once all gradients are reduced; then the
+//! next step begins.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use algorithms::control::TensorId;
 
 use crate::workload::Workload;
 
-/// What a training step consists of, besides communication.
+/// The parts of a training step besides communication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepTimes {
     /// Before the first gradient of a pass can become ready.
@@ -24,11 +24,11 @@ pub struct StepTimes {
 /// A gradient that has become ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// In which pass of its step, from 0.
+    /// The pass of its step, from 0.
     pub pass: usize,
     /// Which.
     pub gradient: TensorId,
-    /// When.
+    /// The time.
     pub at: Instant,
 }
 
@@ -37,11 +37,11 @@ pub struct Replay {
     times: StepTimes,
     /// Forward and backward passes of a step.
     passes: usize,
-    /// What becomes ready how long after the beginning of a pass, in order.
+    /// Gradients, with the time after the beginning of a pass at which they become ready, in order.
     releases: Vec<(Duration, TensorId)>,
     /// Gradients of a step, those included that never become ready.
     gradients: usize,
-    /// When the running step began; none while the job waits for data.
+    /// Start of the running step; none while the job waits for data.
     start: Option<Instant>,
     /// Work of this step that was done while the clock stood still.
     worked: Duration,
@@ -77,12 +77,12 @@ impl Replay {
         self.start = None;
     }
 
-    /// Work that is part of a pass took so long: what comes afterwards comes later by as much.
+    /// Work of this length is part of a pass: everything afterwards is later by as much.
     pub fn work(&mut self, time: Duration) {
         self.worked += time;
     }
 
-    /// What becomes ready next in the running step, and when.
+    /// The next gradient of the running step, and when it becomes ready.
     fn next(&self) -> Option<Arrival> {
         let pass = self.released.checked_div(self.releases.len())?;
         let (after, gradient) = self.releases[self.released % self.releases.len()];
@@ -90,7 +90,7 @@ impl Replay {
         (pass < self.passes).then_some(Arrival { pass, gradient, at })
     }
 
-    /// Appends what has become ready by now.
+    /// Appends the gradients that are ready by now.
     pub fn ready_until(&mut self, now: Instant, ready: &mut Vec<Arrival>) {
         while let Some(arrival) = self.next().filter(|arrival| arrival.at <= now) {
             ready.push(arrival);
@@ -102,19 +102,19 @@ impl Replay {
         (self.times.forward + self.times.backward) * passes as u32
     }
 
-    /// When the running step began, or will begin.
+    /// When the running step began or will begin.
     pub fn begun(&self) -> Option<Instant> {
         self.start
     }
 
-    /// When a gradient becomes ready in the last pass of the running step, as far as is known now.
+    /// When a gradient becomes ready in the last pass of the running step, as currently expected.
     pub fn ready_at(&self, gradient: TensorId) -> Option<Instant> {
         let (after, _) = self.releases.iter().find(|(_, id)| *id == gradient)?;
         Some(self.start? + self.worked + self.passes_time(self.passes - 1) + *after)
     }
 
-    /// How long until something may become ready; none if it is due. While the job waits for data, a
-    /// little while.
+    /// Time until the next gradient may become ready; none if one is due. While the job waits for data, a short
+    /// time.
     pub fn until_next(&self, now: Instant) -> Option<Duration> {
         const LITTLE: Duration = Duration::from_micros(100);
         if self.is_waiting() {
@@ -124,12 +124,12 @@ impl Replay {
         next.at.checked_duration_since(now).filter(|wait| !wait.is_zero())
     }
 
-    /// So many gradients have been reduced.
+    /// Records that this many gradients have been reduced.
     pub fn reduced(&mut self, gradients: usize) {
         self.left -= gradients;
     }
 
-    /// When the last backward pass of the running step is over.
+    /// The end of the last backward pass of the running step.
     pub fn backward_end(&self) -> Option<Instant> {
         self.start.map(|start| start + self.worked + self.passes_time(self.passes))
     }
@@ -144,7 +144,8 @@ impl Replay {
     }
 }
 
-/// What becomes ready how long after the beginning of a pass, in order; without what never does.
+/// Gradients with the time after the beginning of a pass at which they become ready, in order; without those that
+/// never do.
 pub fn releases(workload: &Workload, times: StepTimes) -> Vec<(Duration, TensorId)> {
     let fraction = |id: TensorId| workload.gradients[id].ready_fraction;
     let ready = workload.ready_order.iter().filter(|&&id| fraction(id).is_finite());

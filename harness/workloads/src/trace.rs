@@ -3,7 +3,7 @@
 mod build;
 pub mod read;
 
-/// What spans are named in files, by Horovod where it has a name.
+/// Names of spans in files; Horovod's where it has one.
 pub mod names {
     /// The beginning of a cycle, a mark.
     pub const CYCLE_START: &str = "CYCLE_START";
@@ -23,7 +23,7 @@ pub mod names {
     pub const OPTIMIZER: &str = "OPTIMIZER";
     /// How the negotiation of a tensor is named, before its operation.
     pub const NEGOTIATE_PREFIX: &str = "NEGOTIATE_";
-    /// The negotiation of a tensor that is to be reduced.
+    /// The negotiation of a tensor for an allreduce.
     pub const NEGOTIATE_ALLREDUCE: &str = "NEGOTIATE_ALLREDUCE";
     /// The operation on a tensor, once it is agreed on.
     pub const ALLREDUCE: &str = "ALLREDUCE";
@@ -46,16 +46,15 @@ pub mod names {
         "BARRIER",
         "REDUCESCATTER",
     ];
-    /// The process of what concerns all ranks.
+    /// The process of events that concern all ranks.
     pub const ALL_RANKS: &str = "all ranks";
     /// How the process of a rank is named, before its number.
     pub const RANK_PREFIX: &str = "rank ";
-    /// The metadata event by which a file of ours is known.
+    /// The metadata event that identifies kolo's files.
     pub const HEADER: &str = "kolo";
 }
 
-/// What a span belongs to: the category (`cat`) of its event. Horovod writes none, and all its spans
-/// are of tensors.
+/// The category (`cat`) of an event. Horovod writes none, and all its spans are of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Category {

@@ -25,8 +25,8 @@ pub struct Workload {
     pub gradients: Vec<Gradient>,
     /// Positions in `gradients` in the order in which they become ready.
     pub ready_order: Vec<usize>,
-    /// True when nobody measured that order: the reverse of the definition is assumed, each
-    /// gradient taking a share of the backward pass in proportion to its elements.
+    /// True if the order was not measured: the reverse of the definition is assumed, with shares of the backward
+    /// pass in proportion to each gradient's elements.
     pub ready_assumed: bool,
 }
 
@@ -37,8 +37,8 @@ pub struct Gradient {
     pub name: String,
     /// Dimensions; empty for a scalar.
     pub shape: Vec<u64>,
-    /// Share of the backward pass, 0 to 1, that is over when it becomes ready; infinity if it never
-    /// does, which no file can say.
+    /// Share of the backward pass, 0 to 1, after which it becomes ready; infinity if it never does, which files
+    /// cannot express.
     pub ready_fraction: f64,
 }
 
@@ -55,7 +55,7 @@ impl Workload {
     /// assumed to become ready in reverse order. A `.json` file is a [timeline](from_timeline).
     ///
     /// # Errors
-    /// When a file is not there or not what it should be: where, and what was expected.
+    /// The file, and the problem.
     pub fn read(path: &Path) -> Result<Workload, WorkloadError> {
         if path.extension().is_some_and(|extension| extension == "json") {
             let workload = from_timeline::read(path)?.workload;
@@ -110,7 +110,8 @@ impl Workload {
     pub fn assumption(&self) -> Option<String> {
         self.ready_assumed.then(|| {
             format!(
-                "{}: nobody measured when its gradients become ready; the reverse of their definition is assumed",
+                "{}: the times when its gradients become ready were not measured; the reverse of their \
+                 definition order is assumed",
                 self.name
             )
         })
@@ -122,7 +123,7 @@ impl Workload {
         format!("{:016x}", fnv1a(text.as_bytes()))
     }
 
-    /// What a control plane knows of the gradients.
+    /// The gradients as a control plane's tensors.
     pub fn tensors(&self, dtype: DataType, op: ReduceOp) -> Vec<Tensor> {
         let tensor = |gradient: &Gradient| Tensor::new(&gradient.name, dtype, op, &gradient.shape);
         self.gradients.iter().map(tensor).collect()

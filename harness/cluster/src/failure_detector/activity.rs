@@ -1,4 +1,4 @@
-//! What this process is doing, as its heartbeats tell.
+//! The current activity of this process, which its heartbeats report.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ static PROGRESS: AtomicU64 = AtomicU64::new(0);
 /// The processes of the running case, by rank.
 static MEMBERS: Mutex<Vec<Rank>> = Mutex::new(Vec::new());
 
-/// A guard: while it lives, this process waits for another.
+/// A guard: this process waits for another until it is dropped.
 pub struct Waits;
 
 impl Waits {
@@ -23,7 +23,7 @@ impl Waits {
     }
 }
 
-/// A guard: while it lives, the library waits by itself, and does not tell for which rank. Its end is progress.
+/// A guard: a library call waits internally, for an unknown rank, until it is dropped. Its end is progress.
 pub struct Works;
 
 impl Drop for Works {
@@ -46,12 +46,12 @@ pub fn set_members(members: &[Rank]) {
     kept.extend_from_slice(members);
 }
 
-/// What a process is doing at one moment.
+/// The activity of a process at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// It takes part in a case.
     pub is_busy: bool,
-    /// The process, of all, that it waits for.
+    /// The process that it waits for, in the job's numbering.
     pub waits_for: Option<Rank>,
     /// Changes while the process makes progress.
     pub progress: u64,

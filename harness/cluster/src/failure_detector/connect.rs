@@ -1,4 +1,4 @@
-//! Connects the processes of an MPI job: rank 0 broadcasts over MPI where it listens, and the job's secret.
+//! Connects the processes of an MPI job: rank 0 broadcasts its address and the job's secret over MPI.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv4Addr};
@@ -27,9 +27,9 @@ type Cause = Box<dyn Error + Send + Sync>;
 pub struct Job<'j> {
     /// This process.
     pub rank: Rank,
-    /// How many there are.
+    /// Number of processes.
     pub ranks: usize,
-    /// All of them run on one node, so that rank 0 listens on the loopback interface alone.
+    /// All of them run on one node, so that rank 0 listens on the loopback interface only.
     pub is_one_node: bool,
     /// Broadcasts rank 0's bytes to all processes. Called once, by all.
     pub broadcast: &'j mut dyn FnMut(&mut [u8]) -> Result<(), Cause>,
@@ -42,9 +42,9 @@ pub struct Job<'j> {
     peer.map_or(String::new(), |peer| format!(" with rank {peer}"))
 )]
 pub struct DetectorError {
-    /// Who tried.
+    /// The calling rank.
     pub rank: Rank,
-    /// With whom, if it is one rank.
+    /// The peer, if there is only one.
     pub peer: Option<Rank>,
     /// What was tried.
     pub call: &'static str,
@@ -53,7 +53,7 @@ pub struct DetectorError {
 }
 
 impl FailureDetector {
-    /// Connects all processes with rank 0, and starts their detectors; called by each of them. From then on a failure
+    /// Connects all processes with rank 0, and starts their detectors; all must call it. From then on a failure
     /// ends the process.
     ///
     /// # Errors
@@ -73,14 +73,14 @@ fn failed(rank: Rank, call: &'static str, source: impl Into<Cause>) -> DetectorE
     DetectorError { rank, peer: None, call, source: source.into() }
 }
 
-/// What the launcher calls the job; rank 0's name for it counts.
+/// The launcher's name for the job; that of rank 0 is used.
 fn job_id() -> String {
     let variable = |name| std::env::var(name).unwrap_or_default();
     let id = format!("{}.{}", variable("SLURM_JOB_ID"), variable("SLURM_STEP_ID"));
     id.chars().filter(char::is_ascii_graphic).take(MAX_JOB_ID_BYTES).collect()
 }
 
-/// Rank 0: tells where it listens, and waits until all have joined.
+/// Rank 0: broadcasts its address, and waits until all have joined.
 fn accept_all(job: &mut Job<'_>) -> Result<Vec<(Rank, Connection)>, DetectorError> {
     let listening = listen(job.is_one_node, job.ranks);
     // The others wait for the broadcast even if rank 0 cannot listen.
@@ -98,7 +98,7 @@ fn accept_all(job: &mut Job<'_>) -> Result<Vec<(Rank, Connection)>, DetectorErro
     })
 }
 
-/// A listener, and what the others have to know of it: the job's id on a line, and an offer.
+/// A listener, and the data for the other processes: the job's id on a line, and an offer.
 fn listen(is_one_node: bool, ranks: usize) -> Result<(Listener, String), DetectorError> {
     let cannot = |why: Cause| failed(0, "listening for the other processes", why);
     let addresses =

@@ -1,6 +1,6 @@
 //! One detector per process: a thread that sends heartbeats to rank 0, or, at rank 0, receives and judges them.
 //!
-//! The main thread exchanges data over the same connections. Where waits poll ([`Mode::Polled`]) it asks for the
+//! The main thread exchanges data over the same connections. Where waits poll ([`Mode::Polled`]) it polls the
 //! diagnosis itself; where they may be inside a library ([`Mode::EndProcess`]) the thread ends the process.
 
 use std::collections::VecDeque;
@@ -23,24 +23,24 @@ use crate::job_channel::{Connection, Message};
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(100);
 /// Between two looks of rank 0 at its connections.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// A process that gives up waits so long for rank 0's diagnosis.
+/// How long a process that gives up waits for rank 0's diagnosis.
 const DIAGNOSIS_TIMEOUT: Duration = Duration::from_secs(5);
-/// A sender waits no longer for the other side to take its data; what is left is sent later.
+/// How long a sender waits for the other side to take its data; the rest is sent later.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The status with which a process ends that cannot continue.
 pub const BROKEN: i32 = 4;
 
-/// What happens after a diagnosis, and what counts as progress.
+/// The reaction to a diagnosis, and the definition of progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// The process ends, whatever its main thread does. Progress is what [`Activity::now`] says.
+    /// The process ends, whatever its main thread does. Progress is reported by [`Activity::now`].
     EndProcess,
     /// The main thread polls, and finds the diagnosis. Each poll is progress.
     Polled,
 }
 
-/// What rank 0 does with the reason before the job ends.
+/// Called at rank 0 with the reason before the job ends.
 type OnLoss = Box<dyn Fn(&str) + Send>;
 
 /// This process's side.
@@ -59,7 +59,7 @@ struct Shared {
     state: Mutex<State>,
 }
 
-/// What the detector's thread and the main thread share.
+/// The state shared by the detector's thread and the main thread.
 struct State {
     peers: Vec<Peer>,
     /// Rank 0's.
@@ -115,12 +115,12 @@ impl FailureDetector {
         Ok(FailureDetector { shared, thread })
     }
 
-    /// What rank 0 does with the reason when the job ends from now on, in place of nothing.
+    /// Sets the callback of rank 0 with the reason when the job ends.
     pub fn on_loss(&self, report: impl Fn(&str) + Send + 'static) {
         *lock(&self.shared.on_loss) = Some(Box::new(report));
     }
 
-    /// What a process calls, with the reason, when it gives up: rank 0 hears of it, and ends the job before this
+    /// A callback for a process that gives up, with the reason: rank 0 is notified, and ends the job before this
     /// returns, unless it does not answer.
     pub fn last_words(&self) -> impl Fn(&str) + Send + Sync + 'static {
         let shared = self.shared.clone();
@@ -133,13 +133,14 @@ impl FailureDetector {
         }
     }
 
-    /// Tells rank 0 that this process cannot continue, and waits for the diagnosis; none if rank 0 does not answer.
-    /// `is_timeout`: a wait has exceeded its timeout, and this process does not know which other is at fault.
+    /// Notifies rank 0 that this process cannot continue, and waits for the diagnosis; none if rank 0 does not
+    /// answer. `is_timeout`: a wait has exceeded its timeout, and this process does not know which other is at
+    /// fault.
     pub fn give_up(&self, reason: &str, is_timeout: bool) -> Option<Diagnosis> {
         self.shared.give_up(reason, is_timeout)
     }
 
-    /// Why the job cannot continue, as far as is known; to be called regularly by who waits.
+    /// Why the job cannot continue, if known. A waiting process must call it regularly.
     pub fn diagnosis(&self) -> Option<Diagnosis> {
         self.shared.poll().diagnosis.clone()
     }
@@ -159,7 +160,8 @@ impl FailureDetector {
         self.shared.flush();
     }
 
-    /// From now on processes may end. To be called by all, rank 0 first or at the same time; rank 0 waits for the others.
+    /// Processes may end from now on. All must call it, rank 0 first or at the same time; rank 0 waits for the
+    /// others.
     pub fn finish(&mut self) {
         self.shared.is_finished.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
@@ -204,7 +206,7 @@ impl Shared {
         state
     }
 
-    /// Waits until all peers have taken what is queued, without keeping the detector's thread from its work.
+    /// Waits until all peers have taken all queued messages, without blocking the detector's thread.
     fn flush(&self) {
         let start = Instant::now();
         while !lock(&self.state).flush() && start.elapsed() < SEND_TIMEOUT {
@@ -281,14 +283,14 @@ impl Shared {
         if let Some(report) = lock(&self.on_loss).as_ref() {
             report(&diagnosis.to_string());
         }
-        eprintln!("kolo: {diagnosis}; the job ends here, and what was measured before is safe");
+        eprintln!("kolo: {diagnosis}; the job ends; earlier results are saved");
         // Launchers kill all others when one ends: let them end by themselves.
         std::thread::sleep(HEARTBEAT_INTERVAL);
         end()
     }
 }
 
-/// Another process of a job that has failed. Rank 0 has said why, unless it is gone itself.
+/// Another process of a failed job. Rank 0 has printed the reason, unless it is gone itself.
 fn end_silently_or_with(diagnosis: Diagnosis, reason: Option<String>) -> ! {
     if diagnosis == (Diagnosis::Lost { rank: 0 }) {
         eprintln!("kolo: {}", reason.unwrap_or_else(|| diagnosis.to_string()));
@@ -303,7 +305,7 @@ fn end() -> ! {
 }
 
 impl State {
-    /// Takes in what has arrived. Rank 0 also judges it, and tells all others what it concludes.
+    /// Processes received messages. Rank 0 also evaluates them, and notifies all others of its diagnosis.
     fn look(&mut self, activity: Activity, is_finished: bool) {
         let now = Instant::now();
         self.flush();
@@ -351,7 +353,7 @@ impl State {
             (None, Report::Disconnected) => {
                 self.diagnosis.get_or_insert(Diagnosis::Lost { rank });
             }
-            // What only rank 0 should be told.
+            // A message that only rank 0 should receive.
             (None, _) => {}
         }
     }
@@ -378,7 +380,7 @@ impl State {
         }
     }
 
-    /// Sends what peers have not taken before; true once they have taken everything.
+    /// Sends queued data; true once peers have taken everything.
     fn flush(&mut self) -> bool {
         for peer in self.peers.iter_mut().filter(|peer| !peer.is_lost) {
             // As above.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use algorithms::topology::Rank;
 use serde::{Deserialize, Serialize};
 
-/// What rank 0 concludes, and tells all processes.
+/// Rank 0's conclusion, which it sends to all processes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Diagnosis {
     /// A process's connection has closed before it had finished.
@@ -18,7 +18,7 @@ pub enum Diagnosis {
     Protocol {
         /// The process.
         rank: Rank,
-        /// What is wrong with it.
+        /// The error.
         error: String,
     },
     /// A process sends no heartbeats: it is stopped, or its node does not respond.
@@ -37,19 +37,19 @@ pub enum Diagnosis {
     Stuck {
         /// The process.
         rank: Rank,
-        /// What the other says.
+        /// The reason that the process reports.
         reason: String,
     },
     /// A process cannot continue, and no other is known to be at fault.
     GaveUp {
         /// The process.
         rank: Rank,
-        /// What it says.
+        /// The reason that the process reports.
         reason: String,
     },
     /// No process makes progress, and none has given up.
     Standstill {
-        /// One that waits for no other, as far as is known.
+        /// A process that is not known to wait for another.
         rank: Rank,
         /// How long.
         duration: Duration,
@@ -102,7 +102,7 @@ impl fmt::Display for Diagnosis {
             Diagnosis::GaveUp { reason, .. } => f.write_str(reason),
             Diagnosis::Standstill { rank, duration } => write!(
                 f,
-                "no process has made progress for {:.1} s; process {rank} waits for no other that it knows of",
+                "no process has made progress for {:.1} s; process {rank} is not waiting for any other",
                 duration.as_secs_f64()
             ),
         }

@@ -1,4 +1,4 @@
-//! What rank 0 knows of each process, and which of them is at fault when the job does not continue.
+//! Rank 0's information on each process, and the decision which of them is at fault.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +7,10 @@ use algorithms::topology::Rank;
 use super::activity::Activity;
 use super::diagnosis::Diagnosis;
 
-/// A process that was silent, or made no progress, for so long is at fault if another gives up meanwhile. Many times
-/// the interval between heartbeats.
+/// A process that was silent, or made no progress, for this long is at fault if another gives up meanwhile. Many
+/// times the interval between heartbeats.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
-/// From the first process that gives up to the diagnosis: a connection that closes meanwhile explains it.
+/// Time from the first process that gives up to the diagnosis: a connection that closes meanwhile explains it.
 const GRACE: Duration = Duration::from_millis(300);
 
 /// How long processes may be silent or idle.
@@ -18,11 +18,11 @@ const GRACE: Duration = Duration::from_millis(300);
 pub struct Limits {
     /// A process that sends no heartbeat for so long has failed.
     pub timeout: Duration,
-    /// The job has failed if no process makes progress for so long; none where waits have timeouts of their own.
+    /// The job has failed if no process makes progress for this long; none where waits have their own timeouts.
     pub standstill: Option<Duration>,
 }
 
-/// What rank 0 learns of a process.
+/// A report about a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
     /// It is alive, and does this.
@@ -50,7 +50,7 @@ struct Failure {
     is_timeout: bool,
 }
 
-/// What is known of one process.
+/// Information on one process.
 #[derive(Clone, Debug)]
 struct Known {
     last_heartbeat: Instant,
@@ -72,7 +72,7 @@ impl Known {
         now.saturating_duration_since(self.unchanged_since)
     }
 
-    /// Its connection has closed, and it has said nothing that would explain it.
+    /// Its connection has closed without a message that explains it.
     fn is_lost(&self) -> bool {
         self.is_disconnected && !self.has_left && self.failure.is_none()
     }
@@ -82,17 +82,17 @@ impl Known {
     }
 }
 
-/// What is known of all processes.
+/// Information on all processes.
 pub struct Suspicions {
     limits: Limits,
     known: Vec<Known>,
     last_look: Instant,
-    /// When rank 0 was last suspended, and how long.
+    /// When rank 0 was last suspended, and for how long.
     pause: Option<(Instant, Duration)>,
 }
 
 impl Suspicions {
-    /// Of processes that are alive now.
+    /// All processes are alive now.
     pub fn new(ranks: usize, limits: Limits, now: Instant) -> Suspicions {
         let known = Known {
             last_heartbeat: now,
@@ -106,8 +106,8 @@ impl Suspicions {
         Suspicions { limits, known: vec![known; ranks], last_look: now, pause: None }
     }
 
-    /// Rank 0 is about to record what has arrived. If it has not for long, it was suspended itself, and the silence of
-    /// the others meanwhile means nothing.
+    /// Rank 0 is about to record received messages. If it has not done so for long, it was suspended itself, and
+    /// the silence of the others is ignored.
     pub fn begin_look(&mut self, now: Instant) {
         let pause = now.saturating_duration_since(self.last_look);
         self.last_look = now;
@@ -119,7 +119,7 @@ impl Suspicions {
         }
     }
 
-    /// Records what a process reports.
+    /// Records a report of a process.
     pub fn record(&mut self, rank: Rank, report: Report, now: Instant) {
         let known = &mut self.known[rank];
         match report {
@@ -198,7 +198,7 @@ impl Suspicions {
         (silence > limit).then_some(Diagnosis::Silent { rank, silence })
     }
 
-    /// Which process is at fault when `rank` gives up.
+    /// The process that is at fault when `rank` gives up.
     fn explain(&self, rank: Rank, failure: &Failure, now: Instant) -> Diagnosis {
         let reason = failure.reason.clone();
         let stuck = self
@@ -234,7 +234,7 @@ impl Suspicions {
         candidates.max_by_key(|(_, known)| known.unchanged(now)).map(|(rank, _)| rank)
     }
 
-    /// No process gives up where a library waits by itself.
+    /// Where a library waits internally, no process gives up.
     fn standstill(&self, now: Instant) -> Option<Diagnosis> {
         let busy = || self.ranks().filter(|(_, known)| known.activity.is_busy);
         let duration = busy().map(|(_, known)| known.unchanged(now)).min()?;

@@ -52,7 +52,7 @@ pub enum AttemptError {
     },
     /// The other side closed the connection.
     #[error(
-        "the connection was closed without an answer; what listens there is not rank 0 of this job, or has another \
+        "the connection was closed without an answer; the listener is not rank 0 of this job, or has another \
          secret"
     )]
     Closed,
@@ -66,7 +66,7 @@ pub enum AttemptError {
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// The other side cannot prove that it is rank 0.
-    #[error("what answers does not know the secret")]
+    #[error("the listener does not know the secret")]
     UnknownSecret,
     /// Rank 0 sent something else than an answer.
     #[error("an unexpected message from rank 0")]

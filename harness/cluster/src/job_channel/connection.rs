@@ -14,7 +14,7 @@ const CHUNK_BYTES: usize = 16 << 10;
 pub struct Connection {
     stream: TcpStream,
     incoming: Vec<u8>,
-    /// What the other side has not taken yet.
+    /// Data that the other side has not taken yet.
     outgoing: Vec<u8>,
     is_closed: bool,
 }
@@ -23,7 +23,7 @@ impl Connection {
     /// Over a stream on which the handshake is complete.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn new(stream: TcpStream) -> io::Result<Connection> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
@@ -43,12 +43,12 @@ impl Connection {
     /// Another handle on the socket, to wait for it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn socket(&self) -> io::Result<TcpStream> {
         self.stream.try_clone()
     }
 
-    /// The next whole message, if there is one. No more is read than that message takes.
+    /// The next complete message, if there is one. No further data are read.
     ///
     /// # Errors
     /// When the other side sends something else; the connection is then closed.
@@ -110,7 +110,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends what is queued, as much as the other side takes now.
+    /// Sends queued data, as much as the other side takes now.
     ///
     /// # Errors
     /// When the connection is closed.

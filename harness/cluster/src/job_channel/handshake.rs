@@ -35,7 +35,7 @@ const HELLO: &[u8; 9] = b"hello    ";
 const CHALLENGE: &[u8; 9] = b"challenge";
 const PROOF: &[u8; 9] = b"proof    ";
 
-/// What a process must know to take part in a job.
+/// The credentials of a process of a job.
 #[derive(Clone, Debug)]
 pub struct Credentials {
     /// Names the job; not secret.
@@ -73,7 +73,7 @@ pub struct Client<'c> {
 }
 
 impl<'c> Client<'c> {
-    /// Of a rank of so many.
+    /// For a rank of a job with `ranks` processes.
     ///
     /// # Errors
     /// When the system has no random numbers.
@@ -99,7 +99,7 @@ impl<'c> Client<'c> {
         hello
     }
 
-    /// The second message; none if who answers does not know the secret.
+    /// The second message; none if the other side does not know the secret.
     pub fn prove(&self, challenge: &[u8; CHALLENGE_BYTES]) -> Option<[u8; PROOF_BYTES]> {
         let (nonce, tag) = challenge.split_at(NONCE_BYTES);
         let is_rank_0 = self.credentials.is_tag(tag, CHALLENGE, &self.claim, nonce);
@@ -110,7 +110,7 @@ impl<'c> Client<'c> {
 /// Rank 0's side, for all handshakes of a job.
 pub struct Server {
     credentials: Credentials,
-    /// Nonces of valid hellos: only who knows the secret, or repeats what was sent, can add one.
+    /// Nonces of valid hellos: only a process that knows the secret, or a replay, can add one.
     seen: HashSet<Nonce>,
 }
 
@@ -145,7 +145,7 @@ impl Server {
         Some((Challenged { claim, nonce }, challenge))
     }
 
-    /// The rank that has proven itself, and of how many it believes to be one; none if the proof is wrong.
+    /// The authenticated rank, and its number of ranks; none if the proof is wrong.
     pub fn verify(
         &self,
         challenged: &Challenged,
@@ -207,7 +207,7 @@ mod tests {
         for other in [credentials("job", "6"), credentials("jo", "5"), credentials("", "5")] {
             let client = Client::new(&other, 1, 2).unwrap();
             assert!(server.challenge(&client.hello()).is_none());
-            // Nor does the client accept such a rank 0.
+            // The client does not accept such a rank 0, either.
             let client = Client::new(&own, 1, 2).unwrap();
             let nonce = [9; NONCE_BYTES];
             let tag = other.tag(CHALLENGE, &client.claim, &nonce);
@@ -223,11 +223,11 @@ mod tests {
         let (_, challenge) = server.challenge(&client.hello()).unwrap();
         let proof = client.prove(&challenge).unwrap();
         assert!(server.challenge(&client.hello()).is_none(), "the same nonce");
-        // A later rank 0 with the same secret has not seen the nonce, and asks something else.
+        // A later rank 0 with the same secret has not seen the nonce, and sends another challenge.
         let mut later = Server::new(own.clone());
         let (challenged, other) = later.challenge(&client.hello()).unwrap();
         assert!(other != challenge && later.verify(&challenged, &proof).is_none());
-        // Nor does a captured answer pass for rank 0's.
+        // A captured answer is not accepted as rank 0's.
         assert!(Client::new(&own, 1, 2).unwrap().prove(&challenge).is_none());
         // A reflected tag belongs to another step.
         let reflected: [u8; PROOF_BYTES] = other[NONCE_BYTES..].try_into().unwrap();

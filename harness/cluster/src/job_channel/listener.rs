@@ -1,7 +1,8 @@
 //! Connects the processes of a job with rank 0, and keeps strangers out.
 //!
-//! One loop drives all handshakes without blocking. A stranger, whether it sends something else or nothing, is closed
-//! without an answer, and delays nobody: a handshake has a time limit, and when too many are open the oldest is closed.
+//! One loop drives all handshakes without blocking. A connection without the secret is closed without an answer,
+//! whatever it sends, and delays no other: a handshake has a time limit, and when too many are open the oldest is
+//! closed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::error::Error;
@@ -22,7 +23,7 @@ use super::offer::Offer;
 
 /// A handshake takes no longer at rank 0.
 pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
-/// So many handshakes are open at once.
+/// The most open handshakes.
 pub const MAX_HANDSHAKES: usize = 256;
 /// A process waits so long for each of rank 0's answers before it tries again.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -59,7 +60,7 @@ struct Handshake {
     challenged: Option<Challenged>,
 }
 
-/// What became of a handshake.
+/// The state of a handshake.
 enum Progress {
     Open,
     Rejected,
@@ -71,7 +72,7 @@ impl Listener {
     /// used are left out, if one can.
     ///
     /// # Errors
-    /// What the system says of the last address, if none can be used.
+    /// The system's error for the last address, if none can be used.
     pub fn bind(
         addresses: &[IpAddr],
         port: u16,
@@ -95,7 +96,7 @@ impl Listener {
         Ok(Listener { sockets, server, ranks, handshakes, joined, rejected: 0 })
     }
 
-    /// Where it listens.
+    /// The addresses on which it listens.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect()
     }
@@ -114,11 +115,11 @@ impl Listener {
     pub fn refuse(&mut self, mut joined: Joined, reason: &str) {
         self.joined.remove(&joined.rank);
         self.rejected += 1;
-        // A process that does not take the answer is told nothing.
+        // A process that does not take the answer gets none.
         let _ = joined.connection.send(&Message::Refused(reason.into()), HANDSHAKE_TIMEOUT);
     }
 
-    /// Carries on all handshakes, without blocking; returns who has joined since.
+    /// Continues all handshakes without blocking; returns processes that have joined since.
     pub fn poll(&mut self) -> Vec<Joined> {
         for socket in &self.sockets {
             for _ in 0..MAX_HANDSHAKES {
@@ -147,7 +148,7 @@ impl Listener {
         joined
     }
 
-    /// A process that knows the secret takes part, or is told why it cannot.
+    /// A process that knows the secret takes part, or is sent the reason why it cannot.
     fn admit(&mut self, handshake: Handshake, rank: Rank, ranks: usize) -> Option<Joined> {
         let mut joined = Joined { rank, connection: Connection::new(handshake.stream).ok()? };
         if ranks != self.ranks || rank >= ranks {

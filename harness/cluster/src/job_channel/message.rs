@@ -15,14 +15,14 @@ pub const MAX_TEXT_BYTES: usize = 16 << 10;
 /// Longest body of [`Message::Data`].
 pub const MAX_DATA_BYTES: usize = 64 << 20;
 
-/// What processes tell each other.
+/// Messages between processes.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
     /// From rank 0: the process belongs to the job.
     Accepted,
-    /// From rank 0, to a process that knows the secret and cannot take part: why.
+    /// From rank 0, to a process with the secret that cannot take part: the reason.
     Refused(String),
-    /// To rank 0: the process is alive, and does this.
+    /// To rank 0: the process is alive, with its activity.
     Heartbeat(Activity),
     /// To rank 0: the process cannot continue.
     GaveUp {
@@ -67,7 +67,7 @@ pub enum ParseError {
         /// The longest allowed one.
         max: usize,
     },
-    /// The body is not what its kind has.
+    /// The body does not match its kind.
     #[error("a message of kind '{}' has a malformed body of {length} bytes", char::from(*kind))]
     Malformed {
         /// The first byte.
@@ -91,10 +91,10 @@ fn max_length(kind: u8) -> Option<usize> {
     }
 }
 
-/// The first message of what was received, and how many bytes it takes; none if it is not complete.
+/// The first message in the received bytes, and its length; none if it is incomplete.
 ///
 /// # Errors
-/// When no further bytes can make a message of it: the connection is of no more use.
+/// When no further bytes can complete it: the connection is unusable.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Message, usize)>, ParseError> {
     let Some(&kind) = bytes.first() else { return Ok(None) };
     let max = max_length(kind).ok_or(ParseError::UnknownKind { kind })?;

@@ -1,4 +1,4 @@
-//! What rank 0 tells the other processes of its job before they connect.
+//! The data that rank 0 gives to the other processes of its job before they connect.
 
 use std::net::SocketAddr;
 
@@ -10,9 +10,9 @@ pub const MAX_OFFER_BYTES: usize = 1024;
 /// Rank 0's addresses, and the job's secret.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Known to the job's processes only.
+    /// Known only to the job's processes.
     pub secret: Secret,
-    /// Where rank 0 listens.
+    /// The addresses on which rank 0 listens.
     pub addresses: Vec<SocketAddr>,
 }
 

@@ -1,4 +1,4 @@
-//! The secret that all processes of one job share, and nobody else knows.
+//! The secret that the processes of one job share.
 
 use std::fmt;
 

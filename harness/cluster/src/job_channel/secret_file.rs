@@ -25,7 +25,7 @@ pub const SECRET_DIR: &str = "KOLO_SECRET_DIR";
 pub struct SecretFileError {
     /// The file.
     pub path: PathBuf,
-    /// What was tried.
+    /// The call that failed.
     pub call: &'static str,
     /// Why it failed.
     pub source: io::Error,
@@ -44,7 +44,7 @@ fn user() -> u32 {
     nix::unistd::geteuid().as_raw()
 }
 
-/// FNV-1a: the name identifies the job, and protects nothing.
+/// FNV-1a: the name identifies the job, and need not be secret.
 fn digest(job: &str) -> u64 {
     job.bytes().fold(0xcbf2_9ce4_8422_2325, |digest, byte| {
         (digest ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
@@ -62,7 +62,7 @@ impl SecretFile {
     /// left behind is replaced.
     ///
     /// # Errors
-    /// What the file system says.
+    /// The file system's error.
     pub fn create(path: &Path, offer: &Offer) -> Result<SecretFile, SecretFileError> {
         let failed = |source| SecretFileError { path: path.into(), call: "create", source };
         let fresh = path.with_extension(std::process::id().to_string());
@@ -93,7 +93,7 @@ impl Drop for SecretFile {
 /// Reads rank 0's offer.
 ///
 /// # Errors
-/// When there is no such file yet, or it is not a regular file of this user that nobody else may read.
+/// When the file does not exist yet, or is not a regular file of this user without access for others.
 pub fn read(path: &Path) -> Result<Offer, SecretFileError> {
     let failed = |source| SecretFileError { path: path.into(), call: "read", source };
     let mut options = OpenOptions::new();

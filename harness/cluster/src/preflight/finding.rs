@@ -1,17 +1,17 @@
-//! One thing that makes the figures of a job doubtful.
+//! A condition that makes the times of a job unreliable.
 
 use std::fmt;
 
 /// Whether a finding ends the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
-    /// The job ends, unless the user insists.
+    /// The job ends, unless `--force` is given.
     Refusal,
-    /// The job measures, and its results say so.
+    /// The job measures, and its results include the finding.
     Warning,
 }
 
-/// What was found, where, how bad it is, and what to do.
+/// What was found, where, its severity, and advice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     what: String,
@@ -28,7 +28,7 @@ impl Finding {
         Finding { what: what.into(), host: None, advice: None, severity }
     }
 
-    /// A finding that ends the job, unless the user insists.
+    /// A finding that ends the job, unless `--force` is given.
     pub fn refusal(what: impl Into<String>) -> Finding {
         Finding::new(Severity::Refusal, what)
     }
@@ -51,7 +51,7 @@ impl Finding {
     }
 }
 
-/// A sentence, as tables, errors and provenance say it.
+/// A sentence for tables, errors and provenance.
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(host) = &self.host {

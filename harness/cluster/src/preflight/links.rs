@@ -1,9 +1,9 @@
-//! Findings about the network between nodes: an interface that nobody meant is ten times slower.
+//! Findings about the network between nodes: the wrong interface may be ten times slower.
 
 use super::Finding;
 use crate::nodes::LINK_GBIT_S;
 
-/// What a link of a node should carry in Gbit/s, if the site says so.
+/// The bandwidth of a node's link in Gbit/s, if the site file has it.
 pub fn expected_gbit_s() -> Option<f64> {
     std::env::var(LINK_GBIT_S).ok()?.parse().ok()
 }
@@ -18,7 +18,7 @@ pub fn findings(gbit_s: &[f64], hosts: &[&str], expected: Option<f64>) -> Vec<Fi
             "{} reaches {host} with {found:.2} Gbit/s, and the site file says {expected}",
             hosts[0]
         ))
-        .advice("another interface than meant? Name it as `interface` there")
+        .advice("if another interface was meant, name it as `interface` there")
     };
     slow.map(finding).collect()
 }

@@ -1,4 +1,4 @@
-//! What Slurm's accounting says of a job, kept with its results.
+//! The record of a job in Slurm's accounting, stored with its results.
 
 use results::accounting::Accounting;
 
@@ -7,7 +7,7 @@ use super::ask::ask;
 /// Fields of a record, as `sacct` calls them.
 const FIELDS: &str = "JobID,JobName,State,ExitCode,Start,End,Elapsed,NNodes,NTasks,NodeList,TotalCPU,MaxRSS,ConsumedEnergyRaw";
 
-/// Asks for a job's record. The job itself still runs while it asks, its steps are over.
+/// Queries a job's record. The job is still running; its steps have ended.
 pub fn of_job(id: &str, start: u32) -> Accounting {
     let job = format!("{id}, start {start}");
     match ask(&["sacct", "-P", "-j", id, "-o", FIELDS]) {
@@ -16,7 +16,7 @@ pub fn of_job(id: &str, start: u32) -> Accounting {
         }
         Ok(_) => Accounting {
             job,
-            unknown: Some("sacct knows no such job".into()),
+            unknown: Some("sacct does not list the job".into()),
             ..Accounting::default()
         },
         Err(error) => Accounting { job, unknown: Some(error.to_string()), ..Accounting::default() },

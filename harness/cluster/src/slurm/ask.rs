@@ -1,4 +1,4 @@
-//! Questions to Slurm, through its clients. Only what is safe to repeat is asked this way.
+//! Queries to Slurm's clients that are safe to repeat.
 
 use std::io::ErrorKind;
 use std::process::{Command, Output};
@@ -18,7 +18,7 @@ const WAITS: [Duration; 5] = [
     Duration::from_secs(8),
 ];
 
-/// What clients say when the controller is busy, restarts, or hands over to another.
+/// Messages of clients when the controller is busy, restarts, or hands over to another.
 const TRANSIENT: [&str; 6] = [
     "Unable to contact slurm controller",
     "Socket timed out",
@@ -32,7 +32,7 @@ const TRANSIENT: [&str; 6] = [
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AskError {
     /// The client is not on PATH.
-    #[error("{program} is not on PATH: there is no Slurm here")]
+    #[error("{program} is not on PATH: Slurm is not installed here")]
     Missing {
         /// The client.
         program: String,
@@ -42,13 +42,13 @@ pub enum AskError {
     Failed {
         /// The command line.
         command: String,
-        /// What it said on stderr, or its status.
+        /// Its stderr, or its status.
         said: String,
     },
 }
 
-/// What a client of Slurm answers: stdout, and stderr where `stdout` is empty. While the controller
-/// does not answer, it is asked again, for about 15 seconds.
+/// The answer of a Slurm client: stdout, or stderr if `stdout` is empty. While the controller does not answer, the
+/// query is repeated for about 15 seconds.
 ///
 /// # Errors
 /// When there is no such client, or it fails.
@@ -63,7 +63,7 @@ fn again_while_transient(
     for &wait in waits {
         match ask() {
             Err(AskError::Failed { command, said }) if is_transient(&said) => {
-                eprintln!("{command}: {said}; asked again in {} s", wait.as_secs_f64());
+                eprintln!("{command}: {said}; retrying in {} s", wait.as_secs_f64());
                 sleep(wait);
             }
             answered => return answered,
@@ -83,7 +83,7 @@ fn once(command: &[&str]) -> Result<String, AskError> {
     read(command, output)
 }
 
-/// The answer in what a client left.
+/// The answer in a client's output.
 ///
 /// # Errors
 /// When there is no such client, or it failed.
@@ -147,7 +147,7 @@ mod tests {
         let missing = ask(&["there-is-no-such-client"]).unwrap_err();
         assert_eq!(
             missing.to_string(),
-            "there-is-no-such-client is not on PATH: there is no Slurm here"
+            "there-is-no-such-client is not on PATH: Slurm is not installed here"
         );
     }
 }

@@ -1,5 +1,6 @@
-//! What the batch script does: starts the sweep as one step over the whole job, again if it breaks,
-//! without nodes that are down, until all cases are there, nothing helps, or the job's time is over.
+//! The work of the batch script: it runs the sweep as one step over the whole job, and restarts a failed step
+//! without nodes that are down, until all cases are done, restarts have no effect, or the job's time limit is
+//! reached.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -17,14 +18,14 @@ use super::site::Site;
 use super::step::{self, STOP_FILE, Timeouts};
 use super::stop::{Reason, Stop};
 
-/// After so many steps in a row that brought nothing, nothing is expected of another. A case that
-/// breaks two steps is recorded as failed by the third.
+/// Consecutive steps without a result after which no further one is started. The third step records a case that
+/// has failed two steps.
 pub const FRUITLESS_STEPS: usize = 3;
 
-/// A job whose time is over puts itself back into the queue so often.
+/// How often a job requeues itself at its time limit.
 pub const MOST_REQUEUES: u32 = 3;
 
-/// Tells the sweep that the step before this one broke.
+/// Option for a sweep whose previous step failed.
 const AFTER_BREAK: &str = "--after-break";
 
 /// The sweep's exit status when cases are left.
@@ -39,9 +40,9 @@ pub struct Drive<'a> {
     pub job: &'a Job,
     /// Ranks on each node.
     pub ranks_per_node: usize,
-    /// Where results go.
+    /// The folder of the results.
     pub folder: &'a Path,
-    /// What every rank runs.
+    /// The command of every rank.
     pub program: &'a [String],
     /// How long to wait.
     pub timeout: Timeouts,
@@ -52,7 +53,7 @@ pub struct Drive<'a> {
 pub enum Ended {
     /// The sweep is over, with this status.
     Over(u8),
-    /// Cases are left; why, and what to do.
+    /// Cases remain; the reason, and what to do.
     Left(String),
     /// Cases are left, and Slurm starts the job again.
     Requeued,
@@ -62,7 +63,7 @@ impl Drive<'_> {
     /// Runs the sweep as far as it goes in this job.
     ///
     /// # Errors
-    /// When the launcher cannot be started, or a request to stop cannot be taken back.
+    /// When the launcher cannot be started, or a request to stop cannot be removed.
     pub fn run(&self, stop: &Stop) -> io::Result<Ended> {
         self.take_back_stop()?;
         let ended = self.steps(stop);
@@ -90,7 +91,7 @@ impl Drive<'_> {
             has_broken = !after.noted_end_since(before);
             let result = after.lines.saturating_sub(before.lines);
             eprintln!(
-                "step {number} {} and brought {result} new lines; cases are left",
+                "step {number} {} and produced {result} new lines; cases remain",
                 step::in_words(status)
             );
             fruitless = if result > 0 { 0 } else { fruitless + 1 };
@@ -130,10 +131,10 @@ impl Drive<'_> {
 
     fn stopped(&self, reason: Reason) -> Ended {
         match reason {
-            Reason::TimeLimit => self.requeue("the job's time is over"),
+            Reason::TimeLimit => self.requeue("the job's time limit is reached"),
             Reason::Terminated => Ended::Left(self.advice(
-                "the job was told to end. If it was preempted and the site requeues such jobs, it \
-                 goes on by itself",
+                "the job was asked to end. If it was preempted and the site requeues such jobs, it \
+                 resumes automatically",
             )),
         }
     }
@@ -141,13 +142,13 @@ impl Drive<'_> {
     fn fruitless(&self, status: ExitStatus, advanced: bool) -> Ended {
         let left = status.code() == Some(CASES_LEFT) && self.job.end.is_some();
         match (left, advanced) {
-            (true, true) => self.requeue("no case that is left fits into the job's time"),
+            (true, true) => self.requeue("no remaining case fits into the job's time"),
             (true, false) => Ended::Left(self.advice(&format!(
-                "{FRUITLESS_STEPS} steps in a row left all cases and brought nothing; the job's \
-                 time may be too short for any: give it more with --time"
+                "{FRUITLESS_STEPS} consecutive steps started no case; the job's time may be too \
+                 short for any: raise --time"
             ))),
             (false, _) => Ended::Left(self.advice(&format!(
-                "{FRUITLESS_STEPS} steps in a row brought nothing; the last {}",
+                "{FRUITLESS_STEPS} consecutive steps produced no result; the last {}",
                 step::in_words(status)
             ))),
         }
@@ -157,15 +158,15 @@ impl Drive<'_> {
     fn requeue(&self, why: &str) -> Ended {
         let Job { id, requeue_id, restarts, .. } = self.job;
         if *restarts >= MOST_REQUEUES {
-            let why = format!("{why}, and it was put back into the queue {restarts} times already");
+            let why = format!("{why}, and it was already requeued {restarts} times");
             return Ended::Left(self.advice(&why));
         }
         let shown = ask(&["scontrol", "--oneliner", "show", "job", id]).unwrap_or_default();
         if field(&shown, "Requeue") == Some("0") {
-            let why = format!("{why}, and it is not to be put back into the queue (Requeue=0)");
+            let why = format!("{why}, and requeueing is disabled (Requeue=0)");
             return Ended::Left(self.advice(&why));
         }
-        eprintln!("{why}: job {requeue_id} is put back into the queue");
+        eprintln!("{why}: job {requeue_id} is requeued");
         match Command::new("scontrol").args(["requeue", requeue_id]).status() {
             Ok(status) if status.success() => Ended::Requeued,
             Ok(status) => Ended::Left(self.advice(&format!(
@@ -178,12 +179,12 @@ impl Drive<'_> {
 
     fn advice(&self, why: &str) -> String {
         let folder = self.folder.display();
-        format!("{why}. What was measured is in {folder}; submit with --out {folder} to go on")
+        format!("{why}. Results so far are in {folder}; submit with --out {folder} to continue")
     }
 }
 
-/// The status with which the sweep is over, if it is. Launchers end with 1, too, when they could not
-/// start anything: that counts only if the sweep noted its end.
+/// The final status of the sweep, if it has ended. Launchers also exit with 1 when they could not start anything:
+/// that counts only if the sweep recorded its end.
 fn over(status: ExitStatus, before: Progress, after: Progress) -> Option<u8> {
     match status.code()? {
         code @ (0 | 2 | 3) => Some(code as u8),
@@ -192,12 +193,12 @@ fn over(status: ExitStatus, before: Progress, after: Progress) -> Option<u8> {
     }
 }
 
-/// Tells of a node whether it can be used, by its state; those of which nothing is known can.
+/// Whether a node can be used, by its state; nodes with an unknown state can.
 fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     let list = hostlist::compress(nodes);
     let answer = ask(&["sinfo", "-h", "-N", "-n", &list, "-o", "%N %T"]);
     let states = answer.unwrap_or_else(|error| {
-        eprintln!("{error}; no node is taken for down");
+        eprintln!("{error}; all nodes are assumed to be up");
         String::new()
     });
     let states: BTreeMap<String, String> = states
@@ -208,14 +209,14 @@ fn usable(nodes: &[String]) -> impl FnMut(&String) -> bool + use<> {
     move |name| match states.get(name) {
         Some(state) if !is_usable(state) => {
             let silent = if state.contains('*') { ", and does not answer" } else { "" };
-            eprintln!("node {name} is {state}{silent}: the sweep goes on without it");
+            eprintln!("node {name} is {state}{silent}: the sweep continues without it");
             false
         }
         _ => true,
     }
 }
 
-/// A node that drains still runs what it has begun.
+/// A draining node continues to run its work.
 fn is_usable(state: &str) -> bool {
     let name = state.trim_end_matches(|flag: char| !flag.is_ascii_alphabetic());
     let gone = ["down", "drained", "fail", "error", "unknown", "powered_down", "powering_down"];
@@ -229,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sweep_is_over_by_its_status_and_by_what_it_noted() {
+    fn the_end_of_a_sweep_needs_its_status_and_its_record() {
         let exited = |code: i32| ExitStatus::from_raw(code << 8);
         let before = Progress { lines: 5, launches: 1, ended: true };
         let noted = Progress { launches: 2, ..before };

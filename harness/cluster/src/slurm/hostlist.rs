@@ -7,7 +7,7 @@ use thiserror::Error;
 /// A list of more nodes is taken for a mistake.
 pub const MOST_NODES: usize = 65_536;
 
-/// Numbers in names are read up to so many digits; longer ones are text.
+/// Numbers in names with more digits are text.
 const MOST_DIGITS: usize = 18;
 
 /// Why a node list is refused.
@@ -16,33 +16,33 @@ const MOST_DIGITS: usize = 18;
 pub struct HostlistError {
     /// The list.
     pub list: String,
-    /// What was found, what was expected.
+    /// The value found, and the value expected.
     #[source]
     pub problem: HostlistProblem,
 }
 
-/// What is wrong with a node list.
+/// An error in a node list.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum HostlistProblem {
     /// Two commas follow each other, or a comma ends the list.
     #[error("a name is empty; write names separated by single commas")]
     EmptyName,
-    /// A bracket has no partner.
-    #[error("'{bracket}' at character {place} has no partner")]
+    /// A bracket is unmatched.
+    #[error("'{bracket}' at character {place} is unmatched")]
     Bracket {
         /// The bracket.
         bracket: char,
         /// Its place, from 1.
         place: usize,
     },
-    /// A bracket is open where the list ends.
+    /// A bracket is open at the end of the list.
     #[error("a '[' is not closed")]
     Open,
-    /// What is between brackets is no range.
-    #[error("\"{range}\" is no range; write a number (7) or two (001-003)")]
+    /// The text between brackets is not a range.
+    #[error("\"{range}\" is not a range; write a number (7) or two (001-003)")]
     Range {
-        /// What was found.
+        /// The text found.
         range: String,
     },
     /// A range ends before it begins.
@@ -56,10 +56,10 @@ pub enum HostlistProblem {
     TooMany,
 }
 
-/// The names of a list, in its order. Zeros that pad a range's first number pad all of it.
+/// The names of a list, in order. Zeros that pad a range's first number pad the whole range.
 ///
 /// # Errors
-/// When brackets, ranges or names make no sense, or there are more than [`MOST_NODES`].
+/// When brackets, ranges or names are malformed, or there are more than [`MOST_NODES`].
 pub fn expand(list: &str) -> Result<Vec<String>, HostlistError> {
     let refuse = |problem| HostlistError { list: list.into(), problem };
     let mut names = Vec::new();
@@ -153,7 +153,7 @@ pub fn compress<Name: AsRef<str>>(names: &[Name]) -> String {
     list
 }
 
-/// A name's last number, which is empty if it does not end with one, and what is before it.
+/// A name's last number, empty if it does not end with one, and the text before it.
 fn cut(name: &str) -> (&str, &str) {
     let digits = name.bytes().rev().take_while(u8::is_ascii_digit).count();
     if (1..=MOST_DIGITS).contains(&digits) {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_compressed_expands_to_the_same_names_in_the_same_order() {
+    fn compressed_lists_expand_to_the_same_names_in_order() {
         for seed in 0..2000 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let names: Vec<String> = (0..random.random_range(0..12))
@@ -275,20 +275,20 @@ mod tests {
     fn nonsense_is_refused_in_words() {
         for (list, problem) in [
             ("n[1-", "a '[' is not closed"),
-            ("n1]", "']' at character 3 has no partner"),
-            ("n[1[2]]", "'[' at character 4 has no partner"),
+            ("n1]", "']' at character 3 is unmatched"),
+            ("n[1[2]]", "'[' at character 4 is unmatched"),
             ("n1,,n2", "a name is empty"),
             ("n1,", "a name is empty"),
-            ("n[]", "\"\" is no range"),
-            ("n[a-b]", "\"a-b\" is no range"),
-            ("n[1-2-3]", "\"1-2-3\" is no range"),
-            ("n[-1]", "\"-1\" is no range"),
-            ("n[+1]", "\"+1\" is no range"),
+            ("n[]", "\"\" is not a range"),
+            ("n[a-b]", "\"a-b\" is not a range"),
+            ("n[1-2-3]", "\"1-2-3\" is not a range"),
+            ("n[-1]", "\"-1\" is not a range"),
+            ("n[+1]", "\"+1\" is not a range"),
             ("n[3-1]", "the range \"3-1\" runs backwards"),
             ("n[0-99999999999]", "more than 65536 nodes"),
             ("n[1-65536],m", "more than 65536 nodes"),
             ("n[1-300]x[1-300]", "more than 65536 nodes"),
-            ("n[1-99999999999999999999]", "is no range"),
+            ("n[1-99999999999999999999]", "is not a range"),
         ] {
             let error = expand(list).unwrap_err().to_string();
             assert!(error.contains(problem), "{error}\nexpected {problem}");

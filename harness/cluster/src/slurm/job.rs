@@ -1,4 +1,4 @@
-//! The job that this process runs in, as Slurm tells it.
+//! The Slurm job of this process.
 
 use std::env;
 
@@ -20,18 +20,18 @@ pub struct Job {
     pub restarts: u32,
     /// Names of its nodes.
     pub nodes: Vec<String>,
-    /// Tasks that were asked for.
+    /// Tasks requested.
     pub tasks: Option<usize>,
-    /// When Slurm ends it; nothing if nobody says, or there is no limit.
+    /// When Slurm ends it; none if unknown, or without a limit.
     pub end: Option<End>,
 }
 
-/// When a job is ended.
+/// The end of a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct End {
     /// Seconds since 1970.
     pub unix_seconds: i64,
-    /// Who says so.
+    /// The source of the value.
     pub said_by: &'static str,
 }
 
@@ -41,12 +41,12 @@ pub struct End {
 pub struct JobError {
     /// Its number.
     pub id: String,
-    /// What was found, what was expected.
+    /// The value found, and the value expected.
     #[source]
     pub problem: JobProblem,
 }
 
-/// What is wrong with the variables of a job.
+/// An error in the variables of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum JobProblem {
@@ -73,15 +73,15 @@ impl Job {
     /// The job, if this process runs in one.
     ///
     /// # Errors
-    /// When Slurm's variables are missing or make no sense.
+    /// When Slurm's variables are missing or not valid.
     pub fn this() -> Result<Option<Job>, JobError> {
         Job::read(|name| env::var(name).ok().filter(|value| !value.is_empty()), ask)
     }
 
-    /// The job that these variables and answers tell of.
+    /// The job in these variables and answers.
     ///
     /// # Errors
-    /// When variables are missing or make no sense.
+    /// When variables are missing or not valid.
     pub fn read(
         variable: impl Fn(&str) -> Option<String>,
         ask: impl Fn(&[&str]) -> Result<String, AskError>,
@@ -111,7 +111,7 @@ impl Job {
     }
 }
 
-/// When the job ends: by its variable, by squeue, or by its start and its limit.
+/// The end of the job: from its variable, from squeue, or from its start and its limit.
 fn end(
     id: &str,
     variable: impl Fn(&str) -> Option<String>,
@@ -131,7 +131,7 @@ fn end(
     Some(End { unix_seconds: start + limit as i64, said_by: "scontrol" })
 }
 
-/// The value of `Name=` in what scontrol shows.
+/// The value of `Name=` in the output of scontrol.
 pub fn field<'a>(shown: &'a str, name: &str) -> Option<&'a str> {
     shown.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_asked_for_where_no_variable_tells_it() {
+    fn the_end_is_queried_if_no_variable_has_it() {
         let end = |squeue: &'static str, scontrol: &'static str| {
             let ask = move |command: &[&str]| match command[0] {
                 "squeue" => Ok(squeue.to_string()),
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_said() {
+    fn invalid_variables_are_refused() {
         let error = |variables: &[(&str, &str)]| read(variables, missing).unwrap_err().to_string();
         assert_eq!(
             error(&[("SLURM_RESTART_COUNT", "x")]),

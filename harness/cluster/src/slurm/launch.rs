@@ -5,7 +5,7 @@ use std::path::Path;
 use super::hostlist;
 use super::site::{CpuBind, Launcher, Library, Site};
 
-/// How ranks lie on nodes.
+/// The layout of ranks on nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Nodes.
@@ -32,7 +32,7 @@ pub struct Submission<'a> {
     pub time: &'a str,
     /// The batch script.
     pub script: &'a Path,
-    /// What it is given.
+    /// Its arguments.
     pub arguments: &'a [String],
 }
 
@@ -46,7 +46,7 @@ pub fn sbatch(site: &Site, submission: &Submission<'_>) -> Vec<String> {
         format!("--nodes={}", shape.nodes),
         format!("--time={time}"),
     ];
-    // Where ranks share CPUs, only the step says how many there are.
+    // If ranks share CPUs, only the step's options have their number.
     if !site.overcommit {
         command.push(format!("--ntasks-per-node={}", shape.ranks_per_node));
         command.push(format!("--cpus-per-task={}", site.cpus_per_rank));
@@ -63,8 +63,8 @@ pub fn sbatch(site: &Site, submission: &Submission<'_>) -> Vec<String> {
     command
 }
 
-/// The command that starts `program` as ranks within a job: on these nodes, or while they are not
-/// known (nothing is given), on so many as `shape` says.
+/// The command that starts `program` as ranks within a job: on these nodes, or, while they are unknown (the list
+/// is empty), on as many as in `shape`.
 pub fn step(site: &Site, shape: Shape, nodes: &[String], program: &[String]) -> Vec<String> {
     let mut command = match site.launcher {
         Launcher::Srun => srun(site, shape, nodes),
@@ -84,11 +84,11 @@ fn srun(site: &Site, shape: Shape, nodes: &[String]) -> Vec<String> {
         format!("--mpi={}", site.mpi_plugin.name()),
         format!("--cpu-bind={}", site.cpu_bind.name()),
         "--distribution=block:block".into(),
-        // Whoever dies is named by the others, who end by themselves; Slurm would be quicker than their
-        // words. What outlives the first by a minute is ended.
+        // The other ranks name a failed one and exit by themselves; Slurm would end them before their message.
+        // Processes that outlive the first by a minute are killed.
         "--kill-on-bad-exit=0".into(),
         "--wait=60".into(),
-        // A step that a dead node keeps from ending holds what it had.
+        // A step that a dead node keeps from ending holds its resources.
         "--overlap".into(),
         "--export=ALL".into(),
     ];
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_says_everything_it_needs() {
+    fn a_step_has_all_options_it_needs() {
         let site = Site { cpus_per_rank: 2, ..Site::default() };
         assert_eq!(
             step_line(&site, &[]),
@@ -182,7 +182,7 @@ mod tests {
         ));
     }
 
-    /// Where each rank has a GPU, nodes have as many, and every rank sees all of its node's.
+    /// With a GPU per rank, nodes have as many GPUs as ranks, and every rank sees all GPUs of its node.
     #[test]
     fn ranks_with_gpus_see_their_neighbours() {
         let site = Site::default().with_gpus(SHAPE.ranks_per_node);
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_launchers_are_spoken_to_in_their_words() {
+    fn mpirun_gets_the_options_of_its_library() {
         let site = Site { launcher: Launcher::Mpirun, overcommit: true, ..Site::default() };
         assert_eq!(
             step_line(&site, &["n1", "n3"]),
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_submission_says_what_the_site_asks_for() {
+    fn a_submission_has_the_options_of_the_site() {
         let submission = Submission {
             name: "kolo-quick",
             shape: SHAPE,

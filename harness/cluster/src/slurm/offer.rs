@@ -1,4 +1,4 @@
-//! A site file against what Slurm says.
+//! Compares a site file with Slurm.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use super::job::field;
 use super::site::{Launcher, Site};
 use super::time_limit;
 
-/// What Slurm's clients answer.
+/// The answers of Slurm's clients.
 #[derive(Clone, Debug)]
 pub struct Answers {
     /// `sinfo`, a line per partition and kind of node: name, state, nodes, CPUs, GRES.
@@ -21,7 +21,7 @@ pub struct Answers {
 }
 
 impl Answers {
-    /// Asks.
+    /// Queries the clients.
     ///
     /// # Errors
     /// When there is no Slurm, or it does not answer at all.
@@ -38,22 +38,22 @@ impl Answers {
 /// One key of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The site file's key, or what it is about.
+    /// The site file's key, or the topic.
     pub key: &'static str,
-    /// What the file says.
+    /// The value in the file.
     pub site: String,
-    /// What Slurm says.
+    /// The value in Slurm.
     pub slurm: String,
-    /// What follows.
+    /// The verdict.
     pub verdict: Verdict,
 }
 
-/// What follows from a comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The file fits.
     Fits,
-    /// The file says nothing about it; what it means for a sweep.
+    /// The file has no such key; its meaning for a sweep.
     Reported(String),
     /// It cannot be checked here; why.
     Unknown(String),
@@ -218,7 +218,7 @@ fn hardware(site: &Site, nodes: &[&Nodes<'_>]) -> Vec<Finding> {
     ]
 }
 
-/// What the partition allows.
+/// The limits of the partition.
 fn policy(site: &Site, name: &str, partitions: &Result<String, AskError>) -> Vec<Finding> {
     let Some(shown) = shown(name, partitions) else {
         let said = partitions.as_ref().err().map(AskError::to_string);
@@ -333,7 +333,7 @@ fn plugins(line: &str) -> impl Iterator<Item = &str> {
     words.filter(move |_| !heading)
 }
 
-/// What only a node or a login shell could tell.
+/// Keys that only a node or a login shell could check.
 fn unchecked(site: &Site) -> Vec<Finding> {
     let keys = [
         ("modules", (!site.modules.is_empty()).then(|| site.modules.join(", "))),

@@ -1,4 +1,4 @@
-//! How far a sweep has come, by what is in its folder.
+//! The progress of a sweep, from the contents of its folder.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use results::provenance::PROVENANCE;
 
-/// What a folder of results holds.
+/// The contents of a folder of results.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
     /// Lines of rows and samples.
@@ -24,7 +24,7 @@ impl Progress {
         self.launches > before.launches && self.ended
     }
 
-    /// Looks; a folder that does not exist holds nothing.
+    /// Reads a folder; one that does not exist is empty.
     pub fn of(folder: &Path) -> Progress {
         let lines = |name: &str| {
             let bytes = fs::read(folder.join(name)).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Site files: what a sweep must know of a cluster. `configs/sites/generic.toml` explains every key.
+//! Site files: the description of a cluster. `configs/sites/generic.toml` explains every key.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -11,7 +11,7 @@ use crate::nodes::{INTERFACE, LINK_GBIT_S};
 use results::inputs::{self, exists};
 use results::toml_file::{ConfigError, ConfigProblem, Invalid, TomlFile, at_least_1};
 
-/// The site where nobody names one; it asks for nothing special.
+/// The default site; it has no special requirements.
 pub const GENERIC: &str = "generic";
 
 /// Names the site, unless `--site` does.
@@ -63,18 +63,18 @@ pub struct Site {
     pub origin: Origin,
 }
 
-/// Where a site comes from.
+/// The origin of a site.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
     /// Name: the file's, without its ending.
     pub name: String,
-    /// As it was asked for: a name or a path.
+    /// As requested: a name or a path.
     pub asked: String,
-    /// The file; none if what `generic` means is all there is.
+    /// The file; none for the built-in `generic`.
     pub path: Option<PathBuf>,
 }
 
-/// What starts ranks.
+/// The launcher of ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Launcher {
@@ -92,11 +92,11 @@ pub enum Library {
     /// Open MPI.
     #[default]
     Openmpi,
-    /// MPICH, and what is derived from it: Cray MPICH, Intel MPI, MVAPICH.
+    /// MPICH and its derivatives: Cray MPICH, Intel MPI, MVAPICH.
     Mpich,
 }
 
-/// How Slurm tells ranks of one another: `srun --mpi`.
+/// The plug-in through which ranks find each other: `srun --mpi`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "names of Slurm's plug-ins")]
@@ -118,14 +118,14 @@ impl Plugin {
     }
 }
 
-/// What a rank is bound to.
+/// The binding of a rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CpuBind {
     /// Cores of its own.
     #[default]
     Cores,
-    /// Nothing.
+    /// No binding.
     None,
 }
 
@@ -168,10 +168,10 @@ impl Default for Site {
 }
 
 impl Site {
-    /// The site that counts: the one named here, by KOLO_SITE, or `generic`.
+    /// The effective site: the one named here, in KOLO_SITE, or `generic`.
     ///
     /// # Errors
-    /// When there is no such site, or its file is not understood.
+    /// When there is no such site, or its file is not valid.
     pub fn choose(named: Option<&str>) -> Result<Site, ConfigError> {
         let variable = env::var(VARIABLE).ok().filter(|name| !name.is_empty());
         Site::named(named.or(variable.as_deref()).unwrap_or(GENERIC))
@@ -180,7 +180,7 @@ impl Site {
     /// A site by the name of a file in `configs/sites`, on disk or embedded, or by a path.
     ///
     /// # Errors
-    /// When there is no such site, or its file is not understood.
+    /// When there is no such site, or its file is not valid.
     pub fn named(name: &str) -> Result<Site, ConfigError> {
         let is_path = name.contains('/') || name.ends_with(".toml");
         let path =
@@ -213,7 +213,7 @@ impl Site {
     /// Reads and checks a site file.
     ///
     /// # Errors
-    /// When it cannot be read or is not understood.
+    /// When it cannot be read or is not valid.
     pub fn read(path: &Path) -> Result<Site, ConfigError> {
         let mut site: Site = TomlFile::read(path)?.parse()?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
@@ -262,7 +262,7 @@ impl Site {
         }
     }
 
-    /// The same with a GPU for each rank of a node, unless the file says how many a node has.
+    /// The same with a GPU for each rank of a node, unless the file has the number of GPUs.
     #[must_use]
     pub fn with_gpus(self, ranks_per_node: usize) -> Site {
         let gpus_per_node = match self.gpus_per_node {
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn the_interface_is_told_to_the_libraries_unless_the_file_says_otherwise() {
+    fn the_interface_is_set_for_the_libraries_unless_the_file_sets_it() {
         let site =
             read("interface = \"ib0\"\n[environment]\nNCCL_SOCKET_IFNAME = \"eth0\"").unwrap();
         let variables: Vec<_> = site.variables().into_iter().collect();

@@ -1,4 +1,4 @@
-//! One step of a job: all ranks, started, watched, and asked to stop.
+//! One step of a job: starts all ranks, monitors them, and requests them to stop.
 
 use std::fs;
 use std::io;
@@ -14,13 +14,13 @@ use nix::unistd::Pid;
 use super::stop::{Reason, Stop};
 use results::journal;
 
-/// The file in a folder of results that asks a sweep to end after the block that it measures.
+/// The file in a folder of results that requests a sweep to end after its current block.
 pub const STOP_FILE: &str = "stop";
 
 /// Signals and steps are looked at this often.
 const TICK: Duration = Duration::from_millis(50);
 
-/// The journal is looked into so often: it may lie on a file system that many share.
+/// How often the journal is read: it may be on a shared file system.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// How long the driver of a job waits.
@@ -30,14 +30,14 @@ pub struct Timeouts {
     pub time_limit: Duration,
     /// For a step that is to stop because the job ends now; Slurm kills it after KillWait (30 s).
     pub terminated: Duration,
-    /// Before a step is started anew: after one that broke, and after the second in a row that brought
-    /// nothing. Preemption ends the steps before it tells the batch script, and it takes Slurm a while
-    /// to see that a node is down.
+    /// Delays before a restart: after a failed step, and after the second consecutive one without a result.
+    /// Preemption ends the steps before it signals the batch script, and Slurm needs a while to notice that a node
+    /// is down.
     pub restart: [Duration; 2],
 }
 
 impl Timeouts {
-    /// All of it in proportion to the first.
+    /// All timeouts, in proportion to the first.
     pub fn of(time_limit: Duration) -> Timeouts {
         let terminated = time_limit / 3;
         Timeouts { time_limit, terminated, restart: [time_limit / 12, time_limit / 2] }
@@ -51,9 +51,9 @@ impl Timeouts {
     }
 }
 
-/// Runs a step to its end. If the job is to stop, the step is asked to by a file in its folder; when
-/// timeout is at an end it is terminated, and some moments later killed. So is a step that the journal
-/// calls broken and that does not end: one of its processes may be stopped for ever.
+/// Runs a step to its end. If the job is to stop, a file in its folder requests that; after the timeout the step
+/// is terminated, and some moments later killed. The same happens to a step that the journal records as failed and
+/// that does not end, because one of its processes may be stopped forever.
 ///
 /// # Errors
 /// When the launcher cannot be started.
@@ -85,7 +85,10 @@ pub fn run(
         let what = if asked.is_some() { "stop" } else { "end after it broke" };
         let late = ending.find(|(since, most)| since.elapsed() > *most);
         if let (Some((_, most)), None) = (late, terminated) {
-            eprintln!("the step did not {what} within {:.1} s: it is ended", most.as_secs_f64());
+            eprintln!(
+                "the step did not {what} within {:.1} s and is terminated",
+                most.as_secs_f64()
+            );
             terminate(&child);
             terminated = Some(Instant::now());
         }
@@ -96,14 +99,14 @@ pub fn run(
     }
 }
 
-/// A folder that is not there yet is not made: the step makes it, and is asked at the next tick.
+/// A folder that does not exist yet is not created: the step creates it, and the request is made at the next tick.
 fn ask_to_stop(folder: &Path) {
     let file = folder.join(STOP_FILE);
     if !folder.is_dir() || file.exists() {
         return;
     }
     if let Err(error) = fs::write(&file, "") {
-        eprintln!("{}: {error}; the step is not asked to stop", file.display());
+        eprintln!("{}: {error}; the step cannot be asked to stop", file.display());
     }
 }
 
@@ -120,7 +123,7 @@ pub fn pause(time: Duration, stop: &Stop) {
     }
 }
 
-/// A status in words.
+/// A status as text.
 pub fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (Some(code), _) => format!("ended with status {code}"),

@@ -1,4 +1,4 @@
-//! What Slurm tells a batch script by signals: the time is nearly over, or the job ends now.
+//! Signals of Slurm to a batch script: the time limit is near, or the job ends now.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use signal_hook::flag::register;
 /// Why a job is to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Its time is nearly over: USR1, which `--signal=B:USR1@120` asks for.
+    /// The time limit is near: USR1, requested by `--signal=B:USR1@120`.
     TimeLimit,
     /// It is preempted or cancelled: TERM.
     Terminated,
@@ -27,7 +27,7 @@ impl Stop {
     /// Listens to signals from now on.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When a system call fails.
     pub fn listen() -> io::Result<Stop> {
         let stop = Stop::default();
         register(SIGUSR1, Arc::clone(&stop.time_limit))?;

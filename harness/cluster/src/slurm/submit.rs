@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::ask::{AskError, read};
 
-/// Variables of Slurm's that say where it is, not what a job is like.
+/// Slurm's variables that locate its configuration and do not describe a job.
 const KEPT: [&str; 3] = ["SLURM_CONF", "SLURM_CLUSTERS", "SLURM_JWT"];
 
 /// A submitted job.
@@ -17,7 +17,7 @@ pub struct Submitted {
     pub ignored: Vec<String>,
 }
 
-/// Submits, once: who repeats a submission may submit twice.
+/// Submits once: repeating a submission could submit twice.
 ///
 /// # Errors
 /// When there is no sbatch, or it fails.
@@ -37,7 +37,7 @@ pub fn submit(command: &[String]) -> Result<Submitted, AskError> {
     Ok(Submitted { id: id.into(), ignored })
 }
 
-/// sbatch takes SBATCH_ variables for options, and what an outer job set would follow the new one.
+/// sbatch reads SBATCH_ variables as options, and a new job would inherit the variables of an outer one.
 fn is_inherited(name: &str) -> bool {
     name.starts_with("SBATCH_") || name.starts_with("SLURM_") && !KEPT.contains(&name)
 }

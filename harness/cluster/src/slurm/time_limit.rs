@@ -5,7 +5,7 @@ use thiserror::Error;
 /// A text that is no time limit.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "\"{text}\" is no time limit; write minutes (30), hours:minutes:seconds (1:30:00) or \
+    "\"{text}\" is not a time limit; write minutes (30), hours:minutes:seconds (1:30:00) or \
      days-hours:minutes:seconds (2-12:00:00)"
 )]
 pub struct TimeLimitError {
@@ -13,11 +13,11 @@ pub struct TimeLimitError {
     pub text: String,
 }
 
-/// A time limit in seconds: `30` is minutes, `30:00`, `1:30:00`, `2-12`, `2-12:30`, `2-12:30:00`.
-/// Nothing for `UNLIMITED` and `infinite`.
+/// A time limit in seconds: `30` is minutes, `30:00`, `1:30:00`, `2-12`, `2-12:30`, `2-12:30:00`. None for
+/// `UNLIMITED` and `infinite`.
 ///
 /// # Errors
-/// When the text is no time limit.
+/// When the text is not a time limit.
 pub fn parse(text: &str) -> Result<Option<u64>, TimeLimitError> {
     let wrong = || TimeLimitError { text: text.into() };
     if ["unlimited", "infinite"].contains(&text.to_ascii_lowercase().as_str()) {
@@ -71,7 +71,7 @@ mod tests {
     #[test]
     fn anything_else_is_refused() {
         for text in ["", "-", "1-", "1h", "-5", "1:2:3:4", "1-1:2:3:4", "99999999999", "+5"] {
-            assert!(parse(text).unwrap_err().to_string().contains("is no time limit"), "{text}");
+            assert!(parse(text).unwrap_err().to_string().contains("is not a time limit"), "{text}");
         }
     }
 }

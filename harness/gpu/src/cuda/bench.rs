@@ -15,22 +15,22 @@ use transports::programs::of_all_ranks;
 
 /// Ranks on devices, each with its stream.
 pub struct Ranks<S> {
-    /// What carries out the work.
+    /// The device streams.
     pub streams: S,
     rank_streams: Vec<RankStream>,
     begin: Event,
     end: Event,
-    /// Where each rank is through; of the first one, where the others may begin.
+    /// Events at which each rank has finished; the first rank's is the one at which the others may begin.
     through: Vec<Event>,
     /// Every collective is captured once, and repeated as a graph.
     pub graphs: bool,
 }
 
 impl<S: Streams> Ranks<S> {
-    /// So many ranks, neighbours on the same device.
+    /// Creates `ranks` ranks; neighbours are on the same device.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn new(mut streams: S, ranks: usize) -> Result<Ranks<S>, CudaError> {
         let devices = streams.devices().len();
         let mut rank_streams = Vec::new();
@@ -47,7 +47,7 @@ impl<S: Streams> Ranks<S> {
         Ok(Ranks { streams, rank_streams, begin, end, through, graphs: false })
     }
 
-    /// The device of each rank, in words.
+    /// The device of each rank, as text.
     pub fn devices(&self) -> Vec<String> {
         let names = self.streams.devices();
         let device = |rank_stream: &RankStream| {
@@ -56,17 +56,17 @@ impl<S: Streams> Ranks<S> {
         self.rank_streams.iter().map(device).collect()
     }
 
-    /// Runs a bench. Where devices have no clock, nothing is said of times.
+    /// Runs a benchmark. Devices without a clock report no times.
     ///
     /// # Errors
-    /// When memory does not suffice, or the driver refuses.
+    /// When there is too little memory, or a driver call fails.
     ///
     /// # Panics
-    /// When the data plane is not one of our algorithms.
+    /// When the data plane is not one of this project's algorithms.
     pub fn run(&mut self, bench: &Bench) -> Result<Timed, CudaError> {
         let mut line = Line::new(&mut self.streams, &self.rank_streams, bench)?;
         let ended = self.repeat(&mut line, bench);
-        // What went wrong first is what counts.
+        // The first error is returned.
         let released = line.release(&mut self.streams);
         ended.and_then(|timed| released.map(|()| timed))
     }
@@ -91,7 +91,7 @@ impl<S: Streams> Ranks<S> {
         let mut enqueued = Enqueued { nodes, ..line.enqueued() };
         let all = repeat(bench, &mut Repetitions { ranks: self, line, graph })?;
         let (mut times, mut device_us) = (Vec::new(), Vec::new());
-        // Devices without a clock are emulated: the host's times would mean nothing.
+        // Devices without a clock are emulated: the host's times would be meaningless.
         for Clocked { host, enqueuing, device_us: device } in all {
             times.extend(device.map(|_| host));
             enqueued.times_us.extend(device.map(|_| enqueuing.as_nanos() as f64 / 1e3));
@@ -118,7 +118,8 @@ impl<S: Streams> Ranks<S> {
         Ok(Clocked { host, enqueuing, device_us: self.streams.elapsed_us(begin, end)? })
     }
 
-    /// All ranks' work: the others' after the event on the first one's stream, which waits for theirs.
+    /// Enqueues all ranks' work: that of the others after the event on the first one's stream, which then waits
+    /// for theirs.
     fn all(&mut self, line: &Line, begun: Event) -> Result<(), CudaError> {
         let Ranks { streams, rank_streams, through, .. } = self;
         let (first, others) = rank_streams.split_first().expect("a rank");
@@ -133,12 +134,12 @@ impl<S: Streams> Ranks<S> {
         Ok(())
     }
 
-    /// All of it as a graph.
+    /// Captures all of it as a graph.
     fn capture(&mut self, line: &Line) -> Result<Graph, CudaError> {
         let (first, begun) = (self.rank_streams[0].stream, self.through[0]);
         self.streams.begin_capture(first)?;
         let put = self.streams.record(first, begun).and_then(|()| self.all(line, begun));
-        // However it went, the streams are to be used again.
+        // The streams must be usable again even after an error.
         let graph = self.streams.end_capture(first);
         put.and(graph)
     }
@@ -150,13 +151,13 @@ impl<S: Streams> Ranks<S> {
     }
 }
 
-/// What one repetition took.
+/// The time of one repetition.
 struct Clocked {
     /// By the host's clock.
     host: Duration,
     /// How much of that the host needed to enqueue it.
     enqueuing: Duration,
-    /// By the first device's clock, in microseconds, if it has one.
+    /// By the first device's clock in microseconds, if it has one.
     device_us: Option<f64>,
 }
 

@@ -9,12 +9,12 @@ use super::streams::{Event, Stream, Streams};
 use super::work::{Address, Work};
 use transports::kernel::ElementOp;
 
-/// Where a rank lives.
+/// The device and stream of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RankStream {
     /// The device.
     pub device: usize,
-    /// What it does in order.
+    /// Its stream.
     pub stream: Stream,
 }
 
@@ -22,7 +22,7 @@ pub struct RankStream {
 pub struct Collective {
     streamed: Streamed,
     rank_streams: Vec<RankStream>,
-    /// Of each rank, for what is put aside.
+    /// Staging memory of each rank.
     aside: Vec<Address>,
     events: Vec<Event>,
     dtype: DataType,
@@ -30,7 +30,7 @@ pub struct Collective {
 }
 
 impl Collective {
-    /// What programs do, where ranks sit: see [`Streamed`].
+    /// The plan of programs for ranks on these devices: see [`Streamed`].
     pub fn plan(
         streams: &impl Streams,
         programs: &[Program],
@@ -43,10 +43,10 @@ impl Collective {
         Streamed::new(programs, elements, dtype.size_bytes(), reaches)
     }
 
-    /// Allocates what a plan needs beside the data.
+    /// Allocates the staging memory of a plan.
     ///
     /// # Errors
-    /// When there is not as much.
+    /// When there is too little memory.
     pub fn new(
         streams: &mut impl Streams,
         streamed: Streamed,
@@ -66,10 +66,10 @@ impl Collective {
         Ok(Collective { streamed, rank_streams, aside, events, dtype, combine })
     }
 
-    /// The same with memory for what is put aside that is given anew each time, see [`Self::enqueue_with`].
+    /// The same, with staging memory that is passed to each call, see [`Self::enqueue_with`].
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn without_aside(
         streams: &mut impl Streams,
         streamed: Streamed,
@@ -81,26 +81,25 @@ impl Collective {
         Collective::new(streams, streamed, rank_streams, dtype, combine)
     }
 
-    /// Puts everything on the streams; waits for nothing. `data` is where each rank's tensors lie, one rank's
-    /// after another's: one of each, unless the plan is for several.
+    /// Enqueues everything without waiting. `data` has the addresses of each rank's tensors, one rank's after
+    /// another's: one of each, unless the plan is for several.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     ///
     /// # Panics
-    /// When there are more or fewer tensors than the plan is for.
+    /// When the number of tensors differs from the plan's.
     pub fn enqueue(&self, streams: &mut impl Streams, data: &[Address]) -> Result<(), CudaError> {
         self.enqueue_with(streams, data, &self.aside)
     }
 
-    /// The same, with where each rank's memory for what is put aside lies: as much as
-    /// [`Streamed::aside_bytes`] says.
+    /// The same with the address of each rank's staging memory, of the size [`Streamed::aside_bytes`].
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     ///
     /// # Panics
-    /// When there are more or fewer tensors than the plan is for.
+    /// When the number of tensors differs from the plan's.
     pub fn enqueue_with(
         &self,
         streams: &mut impl Streams,
@@ -143,7 +142,7 @@ impl Collective {
         (work, self.streamed.tasks.len() - work)
     }
 
-    /// Gives back what was allocated.
+    /// Releases its memory.
     ///
     /// # Errors
     /// When earlier work failed.

@@ -1,4 +1,4 @@
-//! What GPUs there are, without taking any.
+//! Lists GPUs without using them.
 
 use std::env;
 
@@ -15,14 +15,14 @@ use super::{CudaError, LEAST_CAPABILITY, LEAST_DRIVER, version};
 pub struct Found {
     /// The driver's file.
     pub library: String,
-    /// The CUDA version that it is for, as it counts.
+    /// The CUDA version that it supports, in its numbering.
     pub version: i32,
     /// Every GPU, in the driver's order.
     pub devices: Vec<Gpu>,
 }
 
 impl Found {
-    /// The driver, in words.
+    /// The driver, as text.
     pub fn about(&self) -> String {
         format!("CUDA {}, {}", version(self.version), self.library)
     }
@@ -31,9 +31,9 @@ impl Found {
 /// One GPU, as a process sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {
-    /// Its UUID, as nvidia-smi writes it: the same for whoever sees it.
+    /// Its UUID, as nvidia-smi prints it, which is the same in every process.
     pub uuid: String,
-    /// Where it is plugged in.
+    /// Its PCI address.
     pub bus: String,
     /// Its name.
     pub name: String,
@@ -64,13 +64,13 @@ impl Gpu {
     }
 }
 
-/// Looks for the driver and its GPUs; takes none of them.
+/// Finds the driver and its GPUs without using any.
 ///
 /// # Errors
-/// What is missing, or too old.
+/// A missing library, or a driver that is too old.
 pub fn find() -> Result<Found, CudaError> {
     let library = DRIVER.open()?.file;
-    // SAFETY: asks for a library by its names.
+    // SAFETY: searches a library by its names.
     if !unsafe { sys::is_culib_present() } {
         let why = "it was there a moment ago".into();
         return Err(CudaError::Failed { call: format!("opening {library}"), why });
@@ -115,10 +115,10 @@ fn gpu(ordinal: i32) -> Result<Gpu, CudaError> {
     Ok(Gpu { uuid, bus: bus(handle)?, name, capability, memory_bytes, multiprocessors })
 }
 
-/// Whether kernels on each GPU can read each other's memory, as the driver says of `count` GPUs.
+/// Whether kernels on each of `count` GPUs can read the memory of each other.
 ///
 /// # Errors
-/// When it does not say; [`find`] comes first.
+/// When the driver reports an error. [`find`] must be called before.
 pub fn peers(count: usize) -> Result<Vec<Vec<bool>>, CudaError> {
     let handle = |at: usize| called("cuDeviceGet", result::device::get(at as i32));
     let handles: Vec<_> = (0..count).map(handle).collect::<Result<_, _>>()?;
@@ -140,10 +140,10 @@ fn uuid_in_words(bytes: [u8; 16]) -> String {
     format!("GPU-{}", parts.join("-"))
 }
 
-/// Where a GPU is plugged in.
+/// The PCI address of a GPU.
 fn bus(handle: CUdevice) -> Result<String, CudaError> {
     let mut text = [0_u8; 32];
-    // SAFETY: the driver has just given the handle, and writes no more than it is told.
+    // SAFETY: the handle comes from the driver, which writes no more than the given length.
     let asked = unsafe {
         sys::cuDeviceGetPCIBusId(text.as_mut_ptr().cast(), text.len() as i32, handle).result()
     };

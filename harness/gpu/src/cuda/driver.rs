@@ -15,7 +15,7 @@ use super::work::{Address, THREADS, Work};
 use super::{CudaError, PTX};
 use graphs::Graphs;
 
-/// What the driver must have: everything that is called below.
+/// Functions that the driver must have: all that are called below.
 pub const FUNCTIONS: &[&str] = &[
     "cuInit",
     "cuGetErrorName",
@@ -67,12 +67,12 @@ pub const FUNCTIONS: &[&str] = &[
 
 /// All GPUs, taken; by any thread, one at a time.
 pub struct Driver {
-    /// What was found.
+    /// The driver and its GPUs.
     pub found: Found,
     contexts: Vec<Context>,
     streams: Vec<(usize, sys::CUstream)>,
     events: Vec<Mark>,
-    /// By their device, and whether they are timed.
+    /// By device, and whether they are timed.
     spare: HashMap<(usize, bool), Vec<Event>>,
     allocated: HashMap<Address, usize>,
     /// Words of the host's memory that kernels read.
@@ -83,7 +83,7 @@ pub struct Driver {
 // SAFETY: the driver's handles are good for every thread; each call is made with the context of its device.
 unsafe impl Send for Driver {}
 
-/// An event, as the driver knows it.
+/// An event of the driver.
 struct Mark {
     device: usize,
     timed: bool,
@@ -102,7 +102,7 @@ impl Driver {
     /// Takes all GPUs, and loads the kernels on each.
     ///
     /// # Errors
-    /// What is missing or too old, or what the driver refuses.
+    /// A missing or outdated library, or a driver error.
     pub fn open() -> Result<Driver, CudaError> {
         let found = find()?;
         let all: Vec<usize> = (0..found.devices.len()).collect();
@@ -138,7 +138,7 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Whose memory kernels on a device can read.
+    /// The devices whose memory kernels on a device can read.
     fn enable_peers(&self, device: usize) -> Result<Vec<bool>, CudaError> {
         let reaches = |other: &Context| {
             let own = &self.contexts[device];
@@ -163,11 +163,11 @@ impl Driver {
         self.contexts.iter().map(reaches).collect()
     }
 
-    /// Calls of this thread are about that device, those of other libraries, too. Said each time: a thread may
-    /// have other drivers.
+    /// Makes a device current for this thread, also for other libraries. Called every time, since a thread may use
+    /// several drivers.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn enter(&mut self, device: usize) -> Result<(), CudaError> {
         // SAFETY: the context is retained as long as this lives.
         let set = unsafe { result::ctx::set_current(self.contexts[device].context) };
@@ -224,7 +224,7 @@ impl Streams for Driver {
 
     fn allocate(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
         self.enter(device)?;
-        // SAFETY: whoever reads it has written it before.
+        // SAFETY: memory is written before it is read.
         let allocated = unsafe { result::malloc_sync(size_bytes.max(1)) };
         let address = called(format_args!("cuMemAlloc of {size_bytes} bytes"), allocated)?;
         self.allocated.insert(address, device);
@@ -238,7 +238,7 @@ impl Streams for Driver {
             // SAFETY: it was allocated so, and the caller's promise.
             return called("cuMemFreeHost", unsafe { result::free_host(address as *mut c_void) });
         }
-        // SAFETY: it was allocated there, and the caller's promise; this waits for the device, too.
+        // SAFETY: it was allocated there, and the caller's promise; the call waits for the device.
         called("cuMemFree", unsafe { result::free_sync(address) })
     }
 
@@ -368,10 +368,10 @@ impl Streams for Driver {
     fn mapped(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError> {
         self.enter(device)?;
         let flags = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
-        // SAFETY: whoever reads it has written it before.
+        // SAFETY: memory is written before it is read.
         let allocated = unsafe { result::malloc_host(size_bytes.max(1), flags) };
         let place = called(format_args!("cuMemHostAlloc of {size_bytes} bytes"), allocated)?;
-        // In the one space of addresses that 64-bit systems have, kernels read it under the same address.
+        // On 64-bit systems, with unified addressing, kernels read it under the same address.
         let address = place as Address;
         self.allocated.insert(address, device);
         self.mapped.insert(address, size_bytes / size_of::<u64>());
@@ -383,7 +383,7 @@ impl Streams for Driver {
             let why = format!("{} words do not fit there", words.len());
             return Err(CudaError::Failed { call: format!("writing at {into:#x}"), why });
         }
-        // SAFETY: as many words are allocated there, and the caller's promise: nobody reads them now.
+        // SAFETY: that many words are allocated there, and the caller promises that they are not being read.
         let place = unsafe { std::slice::from_raw_parts_mut(into as *mut u64, words.len()) };
         place.copy_from_slice(words);
         Ok(())
@@ -425,14 +425,14 @@ impl Streams for Driver {
 }
 
 impl Drop for Driver {
-    /// Gives everything back; what the driver refuses now nobody can help.
+    /// Releases everything; errors are ignored at this point.
     fn drop(&mut self) {
         self.graphs.drop_all();
         let (streams, events) =
             (std::mem::take(&mut self.streams), std::mem::take(&mut self.events));
         for (device, stream) in streams {
             let _ = self.enter(device);
-            // SAFETY: created once, destroyed once; the driver waits for what is on it.
+            // SAFETY: created once, destroyed once; the driver waits for its work.
             let _ = unsafe { result::stream::destroy(stream) };
         }
         for Mark { device, handle, .. } in events {

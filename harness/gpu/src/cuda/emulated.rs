@@ -1,7 +1,7 @@
-//! A device without a GPU: memory of the host, and streams whose work is done in an order meant to hurt.
+//! An emulated device: host memory, and streams whose work is done in adversarial order.
 //!
-//! It keeps what CUDA promises and nothing else: the order of a stream, and that what comes behind a wait
-//! comes after what the event stood for when the host asked for the wait. It has no clock.
+//! It guarantees what CUDA guarantees and no more: the order of a stream, and that work after a wait comes after
+//! the work that the event stood for when the host enqueued the wait. It has no clock.
 
 mod graphs;
 
@@ -23,14 +23,14 @@ use transports::kernel::{ElementOp, kernel, scale};
 use transports::memory::Memory;
 use transports::pattern::Pattern;
 
-/// Which stream goes on next.
+/// Which stream continues next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turns {
     /// Any, by lot, once the host waits.
     Lot,
     /// Any, by lot; some of the work is done as soon as it is there.
     Eager,
-    /// This one only if no other can go on.
+    /// This one only if no other can continue.
     Starving(usize),
     /// This one whenever it can.
     Hurrying(usize),
@@ -51,13 +51,13 @@ pub struct Emulated {
     graphs: Vec<Option<Captured>>,
     /// How often the host has waited for a stream.
     pub synchronized: usize,
-    /// Bytes that each device has, if it is not what the host has.
+    /// Bytes of each device, if not those of the host.
     pub free_bytes: Option<u64>,
-    /// So many blocks can still be allocated, if they are counted.
+    /// Blocks that can still be allocated, if they are limited.
     pub blocks_left: Option<usize>,
 }
 
-/// Of one event: how often the host has asked for it to be recorded, and how often that was done.
+/// For one event: how often its recording was enqueued, and how often it was executed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Records {
     asked: usize,
@@ -76,19 +76,19 @@ enum Item {
     Graph(Run),
 }
 
-/// What could be done next.
+/// A task that can run next.
 #[derive(Clone, Copy)]
 struct Able {
     /// The first item on that stream.
     on: usize,
-    /// Of which this node, if it is a graph.
+    /// The node of a graph.
     node: Option<usize>,
-    /// The stream whose turn it is: for nodes the one that they were captured from.
+    /// The stream of the task: for nodes the one from which they were captured.
     stream: usize,
 }
 
 impl Emulated {
-    /// So many devices; the order is that of the seed.
+    /// Creates `devices` devices; `seed` determines the order.
     pub fn new(devices: usize, reaches: bool, turns: Turns, seed: u64) -> Emulated {
         Emulated {
             devices,
@@ -107,7 +107,7 @@ impl Emulated {
         }
     }
 
-    /// Nobody has written beyond the end of anything.
+    /// Whether nothing was written out of bounds.
     pub fn guards_are_whole(&self) -> bool {
         self.memories.values().all(|(_, memory)| memory.guards_are_whole())
     }
@@ -130,7 +130,7 @@ impl Emulated {
         Ok(())
     }
 
-    /// What could be done next on a stream.
+    /// The tasks of a stream that can run next.
     fn able(&self, on: usize) -> Vec<Able> {
         let this = Able { on, node: None, stream: on };
         match self.streams[on].1.front() {
@@ -231,7 +231,7 @@ impl Emulated {
         Ok(())
     }
 
-    /// What the kernels do.
+    /// Executes a kernel.
     fn work(&mut self, device: usize, work: &Work) -> Result<(), CudaError> {
         match work {
             Work::Reduce { dtype, combine, into, from, elements } => {
@@ -356,7 +356,7 @@ impl Streams for Emulated {
 
     fn release(&mut self, address: Address) -> Result<(), CudaError> {
         self.check_no_capture("cuMemFree", None)?;
-        // As the driver's, it waits for everything.
+        // As the driver's, it waits for all work.
         while self.advance()? {}
         self.memories.remove(&address).expect("released once");
         Ok(())
@@ -450,7 +450,7 @@ impl Streams for Emulated {
         self.stream(device)
     }
 
-    /// While somebody asks, a little happens.
+    /// Each poll lets some work progress.
     fn happened(&mut self, Event(event): Event) -> Result<bool, CudaError> {
         for _ in 0..self.random.random_range(0..32) {
             self.advance()?;

@@ -8,7 +8,7 @@ use super::CudaError;
 use super::nics::{SYS, gpu_place, level, nics};
 use super::nvml::Nvml;
 
-/// Of this machine, now: before a run.
+/// The inventory of this machine before a run.
 pub fn before() -> Inventory {
     let mut inventory = ask()
         .unwrap_or_else(|why| Inventory { unknown: vec![why.to_string()], ..Inventory::default() });
@@ -29,7 +29,7 @@ fn ask() -> Result<Inventory, CudaError> {
     Ok(inventory)
 }
 
-/// Where GPUs and network cards are, as the kernel shows it.
+/// Adds the location of GPUs and network cards from sysfs.
 fn place(inventory: &mut Inventory, sys: &Path) {
     for gpu in &mut inventory.gpus {
         if let Some((pci_path, numa_node)) = gpu_place(sys, &gpu.bus_id) {
@@ -45,7 +45,7 @@ fn place(inventory: &mut Inventory, sys: &Path) {
     }
 }
 
-/// Asks once more, after a run.
+/// Queries the GPUs again after a run.
 pub fn after(inventory: &mut Inventory) {
     if inventory.gpus.is_empty() {
         return;

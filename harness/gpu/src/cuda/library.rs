@@ -1,7 +1,7 @@
-//! Looks for NVIDIA's libraries where the dynamic linker does, and says what it looked for.
+//! Searches NVIDIA's libraries where the dynamic linker does, and reports the folders.
 //!
-//! `cudarc` panics where the driver is missing or lacks a function; so nothing of it is called before
-//! [`DRIVER`] has been opened with every function that we use.
+//! `cudarc` panics if the driver is missing or lacks a function; nothing of it is called before [`DRIVER`] has
+//! been opened with every function that is used.
 
 use std::env;
 use std::error::Error;
@@ -12,7 +12,7 @@ use libloading::Library;
 
 /// A library that may be there.
 pub struct Wanted {
-    /// What it is.
+    /// A description.
     pub about: &'static str,
     /// A variable that names its file, if it is looked for there first.
     pub variable: Option<&'static str>,
@@ -34,7 +34,7 @@ pub const DRIVER: Wanted = Wanted {
     advice: "install NVIDIA's driver, or run the container with its GPUs",
 };
 
-/// Compiles kernels at run time. Only told: ours are compiled.
+/// Compiles kernels at run time. Only reported: this project's kernels are precompiled.
 pub const NVRTC: Wanted = Wanted {
     about: "NVRTC",
     variable: Some("KOLO_NVRTC_LIB"),
@@ -56,31 +56,31 @@ pub const NCCL: Wanted = Wanted {
 pub struct Found {
     /// The library.
     pub library: Library,
-    /// Its file, as far as the system tells.
+    /// Its file, if the system reports it.
     pub file: String,
 }
 
 /// Why a library cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Missing {
-    /// There is none.
-    #[error("{about} is not here: looked for {names} in {folders}; {advice}")]
+    /// The library was not found.
+    #[error("{about} was not found: looked for {names} in {folders}; {advice}")]
     Nowhere {
-        /// What was wanted.
+        /// The library.
         about: String,
         /// Under which names.
         names: String,
-        /// In which folders.
+        /// The folders searched.
         folders: String,
         /// How to come by it.
         advice: String,
     },
-    /// There is a file, and it is not taken.
+    /// The file cannot be loaded.
     #[error("{about} cannot be loaded: {why}; {advice}")]
     Refused {
-        /// What was wanted.
+        /// The library.
         about: String,
-        /// What the dynamic linker says.
+        /// The dynamic linker's message.
         why: String,
         /// How to come by another.
         advice: String,
@@ -90,9 +90,9 @@ pub enum Missing {
         "{about} {file} has no function {function}, so it is too old or not what its name says; {advice}"
     )]
     Incomplete {
-        /// What was wanted.
+        /// The library.
         about: String,
-        /// What was found.
+        /// The file found.
         file: String,
         /// What it lacks.
         function: String,
@@ -105,7 +105,7 @@ impl Wanted {
     /// Opens it.
     ///
     /// # Errors
-    /// What was looked for and where, or why what is there cannot be taken.
+    /// Searched names and folders, or the reason why a file was refused.
     pub fn open(&self) -> Result<Found, Missing> {
         let named = self.variable.and_then(env::var_os).filter(|name| !name.is_empty());
         let names: Vec<OsString> = match &named {
@@ -138,7 +138,7 @@ impl Wanted {
     fn checked(&self, library: Library) -> Result<Found, Missing> {
         let file = self.file();
         for function in self.functions {
-            // SAFETY: nobody calls what is found here.
+            // SAFETY: the symbol is not called.
             if unsafe { library.get::<*const ()>(function.as_bytes()) }.is_err() {
                 return Err(Missing::Incomplete {
                     about: self.about.into(),
@@ -164,14 +164,14 @@ impl Wanted {
     }
 }
 
-/// What the dynamic linker says, unless it is just that there is no such file.
+/// The dynamic linker's message, unless the file does not exist.
 fn refusal(error: &libloading::Error) -> Option<String> {
     let said = error.source().map_or_else(|| error.to_string(), |source| source.to_string());
     let is_nowhere = said.contains("No such file") || said.contains("cannot find");
     (!is_nowhere).then_some(said)
 }
 
-/// Where the dynamic linker looks.
+/// The folders that the dynamic linker searches.
 fn folders() -> String {
     let named = env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let named: Vec<_> = named.split(':').filter(|folder| !folder.is_empty()).collect();
@@ -192,18 +192,18 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_with_its_folders() {
+    fn a_missing_library_is_named_with_the_searched_folders() {
         let Err(missing) = wanted(&["libkolo-nowhere.so.9"], &[]).open() else { panic!("found") };
         let said = missing.to_string();
         assert!(
-            said.starts_with("a thing is not here: looked for libkolo-nowhere.so.9 in "),
+            said.starts_with("a thing was not found: looked for libkolo-nowhere.so.9 in "),
             "{said}"
         );
         assert!(said.contains("/usr/lib") && said.ends_with("; buy one"), "{said}");
     }
 
     #[test]
-    fn what_is_no_library_is_refused_with_the_linkers_words() {
+    fn a_file_that_is_not_a_library_is_refused_with_the_linkers_message() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("libkolo-broken.so");
         fs::write(&file, "no library").unwrap();
@@ -218,7 +218,7 @@ mod tests {
     /// The C library is there on every Linux, and is no driver.
     #[cfg(target_os = "linux")]
     #[test]
-    fn what_lacks_a_function_is_refused_by_its_name() {
+    fn a_library_that_lacks_a_function_is_refused() {
         let there = wanted(&["libc.so.6"], &["malloc", "cuInit"]);
         let Err(missing) = there.open() else { panic!("a driver") };
         let said = missing.to_string();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use results::gpus::Nic;
 
-/// Where the kernel shows devices.
+/// The folder in which the kernel lists devices.
 pub const SYS: &str = "/sys";
 
 /// Cards with a PCI device, InfiniBand's and RoCE's first, by name.
@@ -25,7 +25,7 @@ pub fn nics(sys: &Path) -> Vec<Nic> {
     ["infiniband", "net"].into_iter().flat_map(of).collect()
 }
 
-/// PCI path and NUMA node of a GPU with this bus id, with as many digits as NVML gives it.
+/// PCI path and NUMA node of a GPU with this bus id, in NVML's format.
 pub fn gpu_place(sys: &Path, bus_id: &str) -> Option<(String, Option<usize>)> {
     let (domain, rest) = bus_id.split_once(':')?;
     let domain = u32::from_str_radix(domain, 16).ok()?;
@@ -33,13 +33,13 @@ pub fn gpu_place(sys: &Path, bus_id: &str) -> Option<(String, Option<usize>)> {
     place(&sys.join("bus/pci/devices").join(name))
 }
 
-/// The PCI path of what a link leads to, and its NUMA node; none if it is no PCI device.
+/// The PCI path of a link's target, and its NUMA node; none if it is not a PCI device.
 fn place(link: &Path) -> Option<(String, Option<usize>)> {
     let device = fs::canonicalize(link).ok()?;
     let parts: Vec<String> =
         device.iter().map(|part| part.to_string_lossy().into_owned()).collect();
     let root = parts.iter().position(|part| part.starts_with("pci") && part.contains(':'))?;
-    // What hangs on a PCI device, such as virtio's, is where that is.
+    // A device below a PCI device, such as virtio's, has that device's location.
     let is_pci = |part: &&String| part.matches(':').count() == 2 && part.contains('.');
     let path: Vec<&str> = std::iter::once(&parts[root])
         .chain(parts[root + 1..].iter().take_while(is_pci))
@@ -47,17 +47,17 @@ fn place(link: &Path) -> Option<(String, Option<usize>)> {
         .collect();
     let above = device.ancestors().nth(parts.len() - root - path.len())?;
     let numa = fs::read_to_string(above.join("numa_node")).ok();
-    // -1 is for machines with one node, or a kernel that was not told.
+    // -1 means a machine with one node, or a kernel without the information.
     let numa = numa.and_then(|text| text.trim().parse().ok());
     (path.len() > 1).then(|| (path.join("/"), numa))
 }
 
-/// What lies between two devices, as nvidia-smi calls it: PIX (one bridge at most), PXB (several), PHB (a
-/// host bridge), NODE (several of one NUMA node), SYS (NUMA nodes).
+/// The connection of two devices, in nvidia-smi's terms: PIX (one bridge at most), PXB (several), PHB (a host
+/// bridge), NODE (several of one NUMA node), SYS (NUMA nodes).
 pub fn level(a: (&str, Option<usize>), b: (&str, Option<usize>)) -> &'static str {
     let ((a, a_numa), (b, b_numa)) = (a, b);
     let common = a.split('/').zip(b.split('/')).take_while(|(a, b)| a == b).count();
-    // Two ports of one switch differ in the port and in what hangs on it.
+    // Two ports of one switch differ in the port and in the devices below it.
     let deepest = a.split('/').count().min(b.split('/').count());
     match common {
         _ if a.is_empty() || b.is_empty() => "unknown",

@@ -1,6 +1,6 @@
-//! What NVML says of GPUs: the library behind nvidia-smi. It is only asked, never told anything.
+//! GPU data from NVML, the library behind nvidia-smi. No setting is changed.
 //!
-//! What a GPU or a driver does not support is not known, and no error.
+//! A value that a GPU or driver does not support is unknown, and not an error.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 
@@ -10,7 +10,7 @@ use super::CudaError;
 use super::library::Wanted;
 use results::gpus::{Gpu, IDLE, NvLink, State};
 
-/// NVML, with what every driver's has.
+/// NVML, with the functions of every driver.
 pub const NVML: Wanted = Wanted {
     about: "NVML",
     variable: None,
@@ -26,10 +26,10 @@ pub const NVML: Wanted = Wanted {
         "nvmlDeviceGetUUID",
         "nvmlDeviceGetPciInfo_v3",
     ],
-    advice: "it comes with NVIDIA's driver; without it clocks, temperatures and throttling are not known",
+    advice: "it comes with NVIDIA's driver; without it clocks, temperatures and throttling are unknown",
 };
 
-/// Why clocks are lower than they could be: `nvmlClocksThrottleReason...`, in words.
+/// Reasons for reduced clocks: `nvmlClocksThrottleReason...`, as text.
 const REASONS: [(u64, &str); 9] = [
     (0x1, IDLE),
     (0x2, "clocks set by applications"),
@@ -53,7 +53,7 @@ const MEMORY: u32 = 2;
 const POWER: u32 = 0;
 const THERMAL: u32 = 1;
 
-/// A GPU, as NVML knows it.
+/// NVML's handle of a GPU.
 type Handle = *mut c_void;
 
 /// `nvmlPciInfo_t`.
@@ -75,7 +75,7 @@ impl Nvml {
     /// Opens it.
     ///
     /// # Errors
-    /// When it is not here, or finds no driver.
+    /// When it was not found, or finds no driver.
     pub fn open() -> Result<Nvml, CudaError> {
         let nvml = Nvml { library: NVML.open()?.library };
         // SAFETY: `nvmlReturn_t nvmlInit_v2(void)`.
@@ -88,7 +88,7 @@ impl Nvml {
     /// The version of NVIDIA's driver: 550.54.15.
     pub fn driver(&self) -> Option<String> {
         let mut text = [0; 96];
-        // SAFETY: `nvmlReturn_t (char *, unsigned int)`; it writes no more than it is told.
+        // SAFETY: `nvmlReturn_t (char *, unsigned int)`; it writes no more than the given length.
         let code = unsafe {
             let ask = self.function::<unsafe extern "C" fn(*mut c_char, u32) -> c_int>(
                 "nvmlSystemGetDriverVersion",
@@ -98,10 +98,10 @@ impl Nvml {
         (code == 0).then(|| words(&text))
     }
 
-    /// Every GPU of the machine, whoever may use it, or why nothing is known of it.
+    /// Every GPU of the machine, used by any process, or why it is unknown.
     ///
     /// # Errors
-    /// When NVML does not even know how many there are.
+    /// When NVML cannot count the GPUs.
     pub fn gpus(&self) -> Result<Vec<Result<Gpu, CudaError>>, CudaError> {
         let handles = self.handles()?;
         Ok(handles.into_iter().map(|handle| handle.map(|handle| self.gpu(handle))).collect())
@@ -110,16 +110,16 @@ impl Nvml {
     /// How each GPU is doing, by its UUID.
     ///
     /// # Errors
-    /// When NVML does not even know how many there are.
+    /// When NVML cannot count the GPUs.
     pub fn states(&self) -> Result<Vec<(String, State)>, CudaError> {
         let known = self.handles()?.into_iter().flatten();
         Ok(known.map(|gpu| (self.uuid(gpu), self.state(gpu))).collect())
     }
 
-    /// What lies between each two GPUs, as nvidia-smi calls it; X for itself.
+    /// The connection of each two GPUs, in nvidia-smi's terms; X for itself.
     ///
     /// # Errors
-    /// When NVML does not even know how many there are.
+    /// When NVML cannot count the GPUs.
     pub fn topology(&self, gpus: &[Gpu]) -> Result<Vec<Vec<String>>, CudaError> {
         let handles: Vec<Handle> = self.handles()?.into_iter().flatten().collect();
         let between = |a: usize, b: usize| match (a == b, links(&gpus[a], &gpus[b])) {
@@ -260,7 +260,7 @@ impl Nvml {
 
     /// For how long a policy has kept clocks down since the driver was loaded.
     fn held(&self, gpu: Handle, policy: u32) -> Option<u64> {
-        // `nvmlViolationTime_t`: when it was asked, and for how long.
+        // `nvmlViolationTime_t`: the time of the query, and the duration.
         let mut times = [0u64; 2];
         // SAFETY: `nvmlReturn_t (nvmlDevice_t, nvmlPerfPolicyType_t, nvmlViolationTime_t *)`.
         let code = unsafe {
@@ -292,7 +292,7 @@ impl Nvml {
 
     fn text(&self, name: &str, gpu: Handle) -> Option<String> {
         let mut text = [0; 96];
-        // SAFETY: `nvmlReturn_t (nvmlDevice_t, char *, unsigned int)`; it writes no more than it is told.
+        // SAFETY: `nvmlReturn_t (nvmlDevice_t, char *, unsigned int)`; it writes no more than the given length.
         let code = unsafe {
             let ask =
                 self.function::<unsafe extern "C" fn(Handle, *mut c_char, u32) -> c_int>(name)?;
@@ -350,7 +350,7 @@ impl Nvml {
         unsafe { self.library.get::<F>(name.as_bytes()) }.ok().map(|symbol| *symbol)
     }
 
-    /// What a call that must work has said.
+    /// The result of a required call.
     fn ended(&self, call: &str, code: Option<c_int>) -> Result<(), CudaError> {
         let why = match code {
             Some(0) => return Ok(()),
@@ -373,7 +373,7 @@ impl Nvml {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: `nvmlReturn_t nvmlShutdown(void)`; it counts who has initialised it.
+        // SAFETY: `nvmlReturn_t nvmlShutdown(void)`; initialisations are counted.
         unsafe {
             if let Some(shutdown) = self.function::<unsafe extern "C" fn() -> c_int>("nvmlShutdown")
             {
@@ -383,8 +383,8 @@ impl Drop for Nvml {
     }
 }
 
-/// NVLinks between two GPUs: those that lead to the other, or if both lead to switches, as many as the one
-/// with fewer has; a switch reaches every GPU on it.
+/// NVLinks between two GPUs: those that lead to the other; or if both lead to switches, the smaller number of the
+/// two, since a switch connects all its GPUs.
 fn links(a: &Gpu, b: &Gpu) -> usize {
     let direct = a.nvlinks.iter().filter(|link| link.peer_bus_id == b.bus_id).count();
     let switched = |gpu: &Gpu| gpu.nvlinks.iter().filter(|link| link.peer == "switch").count();

@@ -1,23 +1,22 @@
-//! A table of tensors, cut into pieces: thousands of them are packed or unpacked in one launch.
+//! A table of tensors, split into pieces: one launch packs or unpacks thousands of tensors.
 
 use algorithms::control::DataType;
 
 use super::CudaError;
 use super::work::{Address, aligned};
 
-/// A block of threads takes so many bytes at a time: a few lines for each thread.
+/// Bytes per thread block: a few cache lines per thread.
 pub const PIECE_BYTES: usize = 64 << 10;
 
-/// Every tensor begins on so many bytes of the fusion buffer, as with Horovod's batched copies, so that
-/// threads move whole lines.
+/// Alignment of tensors in the fusion buffer, as in Horovod's batched copies, so that threads move whole vectors.
 pub const PADDING_BYTES: usize = 16;
 
-/// A part of one tensor: where it is read, where it is written, and its elements.
+/// A part of one tensor: its source, destination and elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    /// Where it lies.
+    /// Its source.
     pub from: Address,
-    /// Where it goes.
+    /// Its destination.
     pub into: Address,
     /// How many elements it has.
     pub elements: usize,
@@ -33,14 +32,13 @@ impl Piece {
 /// Tensors of one type, each somewhere in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tensor {
-    /// Where it begins.
+    /// Its address.
     pub address: Address,
     /// How many elements it has.
     pub elements: usize,
 }
 
-/// Where tensors of so many elements begin in a fusion buffer of elements of this type, in elements, and
-/// how many it takes.
+/// Offsets of tensors in a fusion buffer, in elements of this type, and the total length.
 pub fn layout(elements: impl IntoIterator<Item = usize>, dtype: DataType) -> (Vec<usize>, usize) {
     let line = PADDING_BYTES / dtype.size_bytes();
     let mut end = 0;
@@ -53,11 +51,10 @@ pub fn layout(elements: impl IntoIterator<Item = usize>, dtype: DataType) -> (Ve
     (starts, end)
 }
 
-/// The pieces of tensors of type `from` that are copied to, or of type `into` that come from, addresses of
-/// their own: pairs of them.
+/// The pieces for copying tensors of type `from` to tensors of type `into`, given as pairs of addresses.
 ///
 /// # Errors
-/// When an address is none of such elements.
+/// When an address is not aligned for such elements.
 pub fn pieces(
     pairs: impl IntoIterator<Item = (Tensor, Address)>,
     from: DataType,

@@ -1,4 +1,4 @@
-//! Kernels against the device's own copy, in the same run: how near they come to what its memory allows.
+//! Kernels compared with the device's own copy in the same run: the share of memory bandwidth that they reach.
 
 use algorithms::control::{DataType, ReduceOp};
 
@@ -9,24 +9,24 @@ use super::work::{Address, Values, Work};
 use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
-/// So many vectors are reduced at once, at most.
+/// The most vectors that are reduced at once.
 const VECTORS: usize = 8;
 
-/// What is timed.
+/// The measured operation.
 enum Timed {
     Copy { from: Address, into: Address, size_bytes: usize },
     Kernel(Work),
 }
 
-/// One of them, and how long it took.
+/// One operation, and its times.
 pub struct Speed {
-    /// What it is.
+    /// Its name.
     pub name: &'static str,
     /// Bytes that it reads and writes, together.
     pub moved_bytes: u64,
-    /// Of the copy's bandwidth, the share that it is to reach; none for the copy, and for a launch alone.
+    /// The goal as a share of the copy's bandwidth; none for the copy, and for a launch alone.
     pub goal: Option<f64>,
-    /// Each repetition, by the device's clock; empty where there is none.
+    /// Each repetition by the device's clock; empty without one.
     pub times_us: Vec<f64>,
     timed: Timed,
 }
@@ -42,10 +42,10 @@ struct Place {
     allocated: Vec<Address>,
 }
 
-/// Times everything, in rounds, on the first device, with gradients of so many elements.
+/// Measures everything in rounds, on the first device, with gradients of these lengths.
 ///
 /// # Errors
-/// When memory does not suffice, or the driver refuses.
+/// When there is too little memory, or a driver call fails.
 pub fn measure(
     streams: &mut impl Streams,
     gradients: &[usize],

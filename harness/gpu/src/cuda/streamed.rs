@@ -1,11 +1,10 @@
 //! A schedule's programs, of all ranks, as work on streams: one stream for each rank.
 //!
-//! The host puts everything on the streams at once and has no more part in it. A receive is a copy or a
-//! kernel on the receiver's stream that reads the sender's memory; what it has to wait for are places in
-//! other streams: where the sender's chunks are complete, and where those who read what it overwrites have
-//! done so. An event is recorded at a place if somebody waits for it who does not know already, through
-//! other waits, that it was passed. A wait counts only if the host has recorded the event before, so work is
-//! put on the streams in an order in which all that it waits for comes first.
+//! The host enqueues all work at once. A receive is a copy or a kernel on the receiver's stream that reads the
+//! sender's memory. It waits for points in other streams: where the sender's chunks are complete, and where the
+//! readers of the data that it overwrites have finished. An event is recorded at a point only if a stream waits
+//! for it that is not already ordered after it by other waits. A wait is effective only if the host has recorded
+//! the event before, so the host enqueues work in an order in which all dependencies come first.
 
 mod messages;
 mod scattered;
@@ -19,34 +18,34 @@ use smallvec::SmallVec;
 use super::work::MOST_SOURCES;
 use messages::Plan;
 
-/// Of one rank, what can be addressed.
+/// Memory of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Place {
     /// One of its tensors; the only one, unless they are [scattered](Streamed::scattered).
     Tensor(u32),
-    /// Memory for what is put aside.
+    /// Staging memory.
     Aside,
 }
 
-/// Where a vector begins.
+/// The beginning of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
-    /// Whose memory it is in.
+    /// The rank that owns the memory.
     pub rank: Rank,
     /// Which memory.
     pub place: Place,
-    /// From its beginning.
+    /// Offset from its beginning.
     pub offset_bytes: usize,
 }
 
-/// What is put on a rank's stream.
+/// A task on a rank's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Copies elements.
     Copy {
-        /// From there.
+        /// Source.
         from: At,
-        /// To there.
+        /// Destination.
         into: At,
         /// How many.
         elements: usize,
@@ -60,42 +59,42 @@ pub enum Task {
     },
     /// Marks a place: event of that number.
     Record(usize),
-    /// Waits for a marked place.
+    /// Waits for an event.
     Wait(usize),
 }
 
-/// Why work on one stream waits for a place in another.
+/// Why one stream waits for a point in another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Why {
     /// The sender has yet to begin: its data may not be there.
     Begun,
     /// The sender's chunks have yet to be received by itself.
     Arrived,
-    /// Others have yet to read what is overwritten.
+    /// Other ranks have yet to read the data that are overwritten.
     Taken,
-    /// Others have yet to read what is there when the collective ends.
+    /// Other ranks have yet to read the data at the end of the collective.
     Ended,
 }
 
-/// What is put on the streams of all ranks for one collective.
+/// The tasks of all ranks for one collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Streamed {
-    /// In the order in which the host does it: on whose stream, and what.
+    /// In the host's order: the rank whose stream it is, and the task.
     pub tasks: Vec<(Rank, Task)>,
-    /// Whose stream records each event.
+    /// The rank whose stream records each event.
     pub events: Vec<Rank>,
-    /// Bytes that each rank needs for what is put aside.
+    /// Staging memory in bytes that each rank needs.
     pub aside_bytes: Vec<usize>,
     /// Tensors of each rank.
     pub tensors: usize,
 }
 
 impl Streamed {
-    /// What programs do with buffers of so many elements; `reaches(a, b)` if kernels of rank a can read the
+    /// The tasks of programs for buffers of `elements` elements; `reaches(a, b)` if kernels of rank a can read the
     /// memory of rank b.
     ///
     /// # Panics
-    /// When programs wait for each other in a circle, or are compiled with puts.
+    /// When programs wait for each other in a cycle, or are compiled with puts.
     pub fn new(
         programs: &[Program],
         elements: usize,
@@ -127,10 +126,10 @@ impl Streamed {
     }
 }
 
-/// So much of a stream is passed: nothing (its beginning is not), its beginning, one task, ...
+/// Progress of a stream: 0 nothing (not its beginning), 1 its beginning, 2 one task, ...
 type Passed = usize;
 
-/// A place in a rank's stream: after so many of its tasks, counted as in [`Passed`].
+/// A point in a rank's stream, counted as in [`Passed`].
 type Mark = (Rank, Passed);
 
 enum Put<'p> {
@@ -139,16 +138,16 @@ enum Put<'p> {
     Wait(Mark),
 }
 
-/// The host, which goes round the streams and puts on each the next task whose turn has come.
+/// The host, which cycles through the streams and enqueues the next task whose dependencies are enqueued.
 struct Order<'p> {
     plan: &'p Plan,
     left_out: Option<Why>,
     put: Vec<(Rank, Put<'p>)>,
-    /// Marks that anybody might want, and what is known there of every stream.
+    /// Points that a stream may wait for, with the known progress of all streams there.
     wanted: HashMap<Mark, Vec<Passed>>,
     /// Marks that are waited for.
     awaited: HashSet<Mark>,
-    /// What each stream knows of the others at its end.
+    /// The progress of all other streams that each stream is ordered after.
     knows: Vec<Vec<Passed>>,
     /// Tasks on each stream.
     done: Vec<usize>,
@@ -210,7 +209,7 @@ impl<'p> Order<'p> {
         true
     }
 
-    /// Notes what is known at the end of a stream, if somebody may ask.
+    /// Records the known progress at the end of a stream, if another stream may need it.
     fn mark(&mut self, rank: Rank) {
         let passed = self.done[rank] + 1;
         self.knows[rank][rank] = passed;
@@ -231,7 +230,7 @@ impl<'p> Order<'p> {
         pairs.for_each(|(mine, &theirs)| *mine = theirs.max(*mine));
     }
 
-    /// The tasks, with the marks that somebody waits for as events.
+    /// The tasks, with an event for each point that a stream waits for.
     fn with_events(self) -> (Vec<(Rank, Task)>, Vec<Rank>) {
         let (mut events, mut numbers) = (Vec::new(), HashMap::new());
         let mut tasks = Vec::new();

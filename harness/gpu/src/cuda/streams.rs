@@ -1,11 +1,11 @@
-//! What runs work in order, for a driver or something that poses as one.
+//! The interface of streams, implemented by a driver and by an emulation.
 
 use std::ffi::c_void;
 
 use super::CudaError;
 use super::work::{Address, Work};
 
-/// A queue: what is put on it happens in its order, and in none to what is on other streams.
+/// A queue: its tasks run in order, without order relative to other streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Stream(pub usize);
 
@@ -19,11 +19,11 @@ pub struct Graph(pub usize);
 
 /// Devices with memory, streams and events.
 ///
-/// Nothing makes the host wait but [`Self::synchronize`], [`Self::write`], [`Self::read`], and what allocates
-/// or releases memory. Addresses of all devices are apart, and of a device that [reaches](Self::reaches)
-/// another kernels read its memory.
+/// Only [`Self::synchronize`], [`Self::write`], [`Self::read`], and calls that allocate or release memory block
+/// the host. Addresses of all devices are distinct. Kernels read the memory of a device that theirs
+/// [reaches](Self::reaches).
 pub trait Streams {
-    /// In words: of each device.
+    /// The name of each device.
     fn devices(&self) -> Vec<String>;
 
     /// Kernels on one device can read another's memory.
@@ -32,13 +32,13 @@ pub trait Streams {
     /// Bytes that can be allocated on a device.
     ///
     /// # Errors
-    /// When the driver does not say.
+    /// When the driver reports an error.
     fn free_bytes(&mut self, device: usize) -> Result<u64, CudaError>;
 
     /// Memory of a device, beginning on 256 bytes.
     ///
     /// # Errors
-    /// When there is none left.
+    /// When there is no memory left.
     fn allocate(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError>;
 
     /// Gives memory back that no stream needs any more.
@@ -50,22 +50,22 @@ pub trait Streams {
     /// A new stream of a device.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn stream(&mut self, device: usize) -> Result<Stream, CudaError>;
 
     /// An event of a device; a timed one can be given to [`Self::elapsed_us`].
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn event(&mut self, device: usize, timed: bool) -> Result<Event, CudaError>;
 
-    /// An event that nobody asks for any more: another one may be it.
+    /// Returns an unused event for reuse.
     fn give_back(&mut self, event: Event);
 
     /// Copies bytes, from and to whatever devices.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn copy(
         &mut self,
         on: Stream,
@@ -77,20 +77,20 @@ pub trait Streams {
     /// Launches a kernel.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn launch(&mut self, on: Stream, work: &Work) -> Result<(), CudaError>;
 
-    /// The event stands for everything on the stream so far.
+    /// Records an event after all work on the stream so far.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn record(&mut self, on: Stream, event: Event) -> Result<(), CudaError>;
 
-    /// What comes on the stream waits for what the event stands for now: for nothing, if it was never
-    /// recorded.
+    /// Work enqueued later on the stream waits for the event's last recording; if it was never recorded, it does
+    /// not wait.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn wait(&mut self, on: Stream, event: Event) -> Result<(), CudaError>;
 
     /// The host waits until everything on the stream is done.
@@ -99,85 +99,85 @@ pub trait Streams {
     /// When some of it failed.
     fn synchronize(&mut self, on: Stream) -> Result<(), CudaError>;
 
-    /// Between two timed events that have happened; none where there is no clock.
+    /// Time between two timed events that have happened; none without a clock.
     ///
     /// # Errors
-    /// When they have not.
+    /// When they have not happened.
     fn elapsed_us(&mut self, from: Event, to: Event) -> Result<Option<f64>, CudaError>;
 
-    /// Copies bytes to a device, and waits for it.
+    /// Copies bytes to a device, and waits for the copy.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn write(&mut self, into: Address, bytes: &[u8]) -> Result<(), CudaError>;
 
-    /// Copies bytes from a device, and waits for it.
+    /// Copies bytes from a device, and waits for the copy.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn read(&mut self, from: Address, bytes: &mut [u8]) -> Result<(), CudaError>;
 
-    /// As [`Self::stream`], of which what can run is run before that on others: for messages.
+    /// As [`Self::stream`], with priority over other streams: for messages.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn urgent_stream(&mut self, device: usize) -> Result<Stream, CudaError>;
 
-    /// Whether what the event was recorded for last has come to pass.
+    /// Whether the last recording of the event has happened.
     ///
     /// # Errors
     /// When earlier work failed.
     fn happened(&mut self, event: Event) -> Result<bool, CudaError>;
 
-    /// Memory of the host that kernels on a device read where it is; [`Self::release`] gives it back.
+    /// Host memory that kernels on a device read directly; [`Self::release`] frees it.
     ///
     /// # Errors
-    /// When there is none left.
+    /// When there is no memory left.
     fn mapped(&mut self, device: usize, size_bytes: usize) -> Result<Address, CudaError>;
 
-    /// Writes to such memory, at once; what was enqueued before and reads it must have happened.
+    /// Writes to such memory at once; earlier work that reads it must have finished.
     ///
     /// # Errors
-    /// When it is not as long.
+    /// When the memory is shorter.
     fn write_mapped(&mut self, into: Address, words: &[u64]) -> Result<(), CudaError>;
 
     /// Blocks of this many keep a device busy, each on a multiprocessor of its own.
     fn multiprocessors(&self, device: usize) -> usize;
 
-    /// From now on what is put on this stream, and on streams that wait for it, is not done but becomes part
-    /// of a graph. Meanwhile memory is neither allocated, released, written nor read, and nobody waits for
-    /// those streams.
+    /// Starts a capture: from now on work on this stream, and on streams that wait for it, becomes part of a graph
+    /// instead of running. Meanwhile memory must not be allocated, released, written or read, and those streams
+    /// must not be waited for.
     ///
     /// # Errors
-    /// When the stream is captured already.
+    /// When the stream is already being captured.
     fn begin_capture(&mut self, on: Stream) -> Result<(), CudaError>;
 
-    /// What was captured since [`Self::begin_capture`] on that stream, which has to wait for all others that
-    /// took part.
+    /// Returns the work captured since [`Self::begin_capture`] on that stream, which must wait for all other
+    /// participating streams.
     ///
     /// # Errors
-    /// When something was captured that may not be, or a stream took part that nobody waited for.
+    /// When a call is not permitted in a capture, or the stream does not wait for a participating stream.
     fn end_capture(&mut self, on: Stream) -> Result<Graph, CudaError>;
 
     /// Copies, kernels and joints in a graph.
     fn nodes(&self, graph: Graph) -> usize;
 
-    /// Does all that is in a graph, in its order, after what is on the stream so far.
+    /// Runs a graph after the work on the stream so far.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn launch_graph(&mut self, on: Stream, graph: Graph) -> Result<(), CudaError>;
 
-    /// A graph that nobody launches any more.
+    /// Destroys a graph.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn drop_graph(&mut self, graph: Graph) -> Result<(), CudaError>;
 
-    /// A stream as CUDA knows it, for libraries that put work on it; its device is made this thread's. Null
-    /// where there is no CUDA.
+    /// CUDA's handle of a stream, for libraries that enqueue work on it; makes its device current for this thread.
+    /// Null without CUDA.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     fn raw(&mut self, on: Stream) -> Result<*mut c_void, CudaError>;
 }

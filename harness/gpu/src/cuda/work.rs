@@ -1,4 +1,4 @@
-//! What kernels do, and how they are launched: the host's side of `kernels/kernels.cu`.
+//! Kernels and their launches: the host side of `kernels/kernels.cu`.
 
 use algorithms::control::{DataType, ReduceOp};
 use smallvec::{SmallVec, smallvec};
@@ -9,10 +9,10 @@ use transports::for_dtype;
 use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
-/// Where bytes lie: in a GPU's memory, or in that of a device that is emulated.
+/// An address in the memory of a GPU or of an emulated device.
 pub type Address = u64;
 
-/// So many vectors are read in one launch at most, this rank's own among them.
+/// The most vectors of one launch, including this rank's own.
 pub const MOST_SOURCES: usize = 9;
 
 /// Threads of a block.
@@ -24,69 +24,69 @@ const MOST_BLOCKS: u64 = 2048;
 /// Bytes that a thread moves at once.
 const LINE_BYTES: u64 = 16;
 
-/// What one kernel does.
+/// The work of one kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Work {
-    /// Combines vectors in their order into one, which may be the first of them.
+    /// Combines vectors in order into one, which may be the first of them.
     Reduce {
         /// Element type.
         dtype: DataType,
         /// How; not AND and OR, which are for words of control planes.
         combine: ElementOp,
-        /// Where the result goes.
+        /// The address of the result.
         into: Address,
         /// The vectors, at most [`MOST_SOURCES`].
         from: SmallVec<[Address; MOST_SOURCES]>,
-        /// Of each.
+        /// Elements of each.
         elements: usize,
     },
     /// Copies pieces, casts them, and multiplies them by a factor in the narrower type.
     Pack {
-        /// Element type of what is read.
+        /// Element type of the source.
         from: DataType,
-        /// Element type of what is written.
+        /// Element type of the destination.
         into: DataType,
-        /// Where a table of [`super::packing::Piece`] lies.
+        /// The address of a table of [`super::packing::Piece`].
         pieces: Address,
         /// Its length.
         count: usize,
         /// 1 for integers.
         factor: f64,
     },
-    /// Nothing, for so long, on so many multiprocessors: a pass over a model, replayed.
+    /// Keeps multiprocessors busy for a time: replays a pass over a model.
     Busy {
-        /// Where to read the moment at which it begins, on the device's clock; 0 for now.
+        /// The address of the start time on the device's clock; 0 for now.
         from: Address,
-        /// Where to write the moment at which it is over: a word of 64 bits, another one.
+        /// The address for the end time, another 64-bit word.
         into: Address,
         /// How long.
         length_ns: u64,
-        /// A block of [`THREADS`] on each, few enough for NCCL's kernels (of up to 640 threads with 96 registers)
-        /// to find room beside it.
+        /// Multiprocessors, with a block of [`THREADS`] on each, small enough that NCCL's kernels (of up to 640
+        /// threads with 96 registers) fit beside it.
         multiprocessors: usize,
     },
     /// Writes a rank's input, as [`transports::pattern`] does.
     Fill {
         /// Element type.
         dtype: DataType,
-        /// Where.
+        /// The destination.
         into: Address,
-        /// What.
+        /// The values.
         values: Values,
-        /// Whose.
+        /// The rank.
         rank: usize,
     },
-    /// Compares a result with what it must be.
+    /// Compares a result with the expected one.
     Check {
         /// Element type.
         dtype: DataType,
-        /// Where the result lies.
+        /// The address of the result.
         got: Address,
-        /// Where to count what is wrong, and to keep the lowest offset: two words of 64 bits.
+        /// The address of the error count and the lowest wrong offset: two 64-bit words.
         wrong: Address,
         /// The inputs.
         values: Values,
-        /// What the combined inputs are multiplied by.
+        /// The factor of the combined inputs.
         factor: f64,
     },
 }
@@ -104,7 +104,7 @@ pub struct Values {
     pub ranks: usize,
     /// How they are combined.
     pub op: ReduceOp,
-    /// Of each value.
+    /// Bits of each value.
     pub bits: u32,
 }
 
@@ -113,17 +113,17 @@ pub struct Values {
 pub struct Launch {
     /// Name of the kernel.
     pub entry: String,
-    /// Of the grid.
+    /// Blocks of the grid.
     pub blocks: u32,
-    /// The structure that it takes, in words of 64 bits.
+    /// The kernel's argument structure, in 64-bit words.
     pub arguments: SmallVec<[u64; 12]>,
 }
 
 impl Work {
-    /// How it is launched; not at all if there is nothing to do.
+    /// The launch; none if there is no work.
     ///
     /// # Errors
-    /// When an address cannot be one of such elements.
+    /// When an address is not aligned for such elements.
     pub fn launch(&self) -> Result<Option<Launch>, CudaError> {
         let (elements, blocks) = match self {
             Work::Reduce { dtype, elements, .. } => (*elements, grid(*dtype, *elements)),
@@ -152,7 +152,7 @@ impl Work {
         }
     }
 
-    /// As the structures of the same names in `kernels.cu` lie in memory.
+    /// The structures of the same names in `kernels.cu`, with their memory layout.
     fn arguments(&self) -> Result<SmallVec<[u64; 12]>, CudaError> {
         Ok(match self {
             Work::Reduce { dtype, into, from, elements, .. } => {
@@ -222,13 +222,13 @@ impl Values {
             ElementOp::Product => 3,
             _ => 0,
         };
-        // Two halves of a word each: the first one lies lower.
+        // Two halves of a 64-bit word; the first is the lower one.
         let (ranks, bits) = (self.ranks as u64 | kind << 32, u64::from(self.bits) | combine << 32);
         [self.first as u64, self.elements as u64, self.seed, ranks, bits]
     }
 }
 
-/// Whether there is a kernel that packs elements of one type as another.
+/// Whether there is a kernel that casts while packing.
 pub fn casts(from: DataType, into: DataType) -> bool {
     let is_half = |dtype| matches!(dtype, DataType::F16 | DataType::BF16);
     let is_full = |dtype| matches!(dtype, DataType::F32 | DataType::F64);
@@ -238,7 +238,7 @@ pub fn casts(from: DataType, into: DataType) -> bool {
 /// An address of such elements.
 ///
 /// # Errors
-/// When it is none.
+/// When it is not aligned.
 pub fn aligned(address: Address, dtype: DataType) -> Result<Address, CudaError> {
     let size_bytes = dtype.size_bytes();
     match address % size_bytes as u64 {
@@ -283,7 +283,7 @@ mod tests {
         let refused = reduce(17, 1).launch().unwrap_err();
         assert_eq!(
             refused.to_string(),
-            "a tensor begins at 0x11, which is no multiple of the 2 bytes of its elements"
+            "a tensor begins at 0x11, which is not a multiple of the 2 bytes of its elements"
         );
     }
 }

@@ -15,7 +15,7 @@ pub struct Alarm {
 }
 
 impl Alarm {
-    /// For a rank whose calls may take as long as `longest`.
+    /// The alarm of a rank whose calls may take up to `longest`.
     pub fn new(rank: Rank, longest: Duration) -> Alarm {
         let under_way = Arc::new(Mutex::new(None));
         let watched = Arc::downgrade(&under_way);

@@ -1,8 +1,7 @@
 //! One rank's allreduces of memory of its GPU: by our schedules, or by NCCL itself.
 //!
-//! Everything is put on a stream and nobody waits: the caller records an event behind it, asks whether it has
-//! happened, and now and then whether NCCL reports an error, see [`DeviceAllReduce::wait`] and
-//! [`DeviceAllReduce::check`].
+//! All work is enqueued on a stream without waiting: the caller records an event after it, polls the event, and
+//! regularly checks for errors of NCCL, see [`DeviceAllReduce::wait`] and [`DeviceAllReduce::check`].
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -23,14 +22,14 @@ use transports::data_plane::nccl::Native;
 use transports::kernel::ElementOp;
 use transports::programs::Programs;
 
-/// What is reduced.
+/// The vector to reduce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Vector {
-    /// Where it begins, in this rank's GPU.
+    /// Its address in this rank's GPU memory.
     pub data: Address,
     /// How long it is.
     pub elements: usize,
-    /// Of what.
+    /// Its element type.
     pub dtype: DataType,
     /// How parts are combined.
     pub combine: ElementOp,
@@ -40,12 +39,12 @@ pub struct Vector {
 pub struct DeviceAllReduce<'p> {
     communicator: Rc<Communicator>,
     how: How<'p>,
-    /// What is put aside, and how long that is.
+    /// Staging memory: address and length.
     aside: (Address, usize),
 }
 
 enum How<'p> {
-    /// A schedule, and what it does with buffers of so many elements of so many bytes.
+    /// A schedule, and its plan for buffers of a number of elements of a size.
     Ours {
         programs: Programs<'p>,
         plans: HashMap<(usize, usize), Rc<Stepped>>,
@@ -57,19 +56,19 @@ enum How<'p> {
 struct Hierarchy {
     /// The ranks of this node.
     local: Communicator,
-    /// Those with this rank's place on each node; none if nodes differ and this is not the first rank of its
+    /// The ranks with this local rank on all nodes; none if nodes differ and this is not the first rank of its
     /// node.
     cross: Option<Communicator>,
-    /// All nodes have as many ranks.
+    /// All nodes have the same number of ranks.
     is_even: bool,
 }
 
 impl<'p> DeviceAllReduce<'p> {
-    /// Of a data plane, over a communicator of all ranks, which others may use, too. Large buffers are cut into
-    /// segments of about `segment_bytes`; 0: not.
+    /// The allreduce of a data plane, over a communicator of all ranks, which may be shared. Large buffers are cut
+    /// into segments of about `segment_bytes`; 0 leaves them whole.
     ///
     /// # Errors
-    /// What NCCL says when it makes the communicators of nodes.
+    /// NCCL's error when it creates the communicators of nodes.
     pub fn new(
         communicator: Rc<Communicator>,
         plane: &'p DataPlane,
@@ -90,16 +89,15 @@ impl<'p> DeviceAllReduce<'p> {
         Ok(DeviceAllReduce { communicator, how, aside: (0, 0) })
     }
 
-    /// Bytes that buffers of that length take for what is put aside.
+    /// Bytes of staging memory for buffers of that length.
     pub fn aside_bytes(&mut self, elements: usize, dtype: DataType) -> usize {
         self.plan(elements, dtype).map_or(0, |plan| plan.aside_bytes)
     }
 
-    /// Plans and allocates what buffers of that length need, so that it does not happen while somebody looks
-    /// at the clock.
+    /// Plans and allocates for buffers of that length, so that this is not measured.
     ///
     /// # Errors
-    /// When the GPU has not as much memory.
+    /// When the GPU has too little memory.
     pub fn prepare(
         &mut self,
         streams: &mut impl Streams,
@@ -115,7 +113,7 @@ impl<'p> DeviceAllReduce<'p> {
         Ok(())
     }
 
-    /// Gives back what was allocated.
+    /// Releases its memory.
     ///
     /// # Errors
     /// When earlier work failed.
@@ -129,7 +127,7 @@ impl<'p> DeviceAllReduce<'p> {
     /// Ends it in order: all ranks call this, once everything on their streams is done.
     ///
     /// # Errors
-    /// What driver or NCCL say.
+    /// An error of the driver or NCCL.
     pub fn finish(
         mut self,
         streams: &mut impl Streams,
@@ -143,11 +141,11 @@ impl<'p> DeviceAllReduce<'p> {
         Ok(())
     }
 
-    /// Puts an allreduce in place on a stream; the host waits for no other rank but where NCCL has to connect to
-    /// one for the first time.
+    /// Enqueues an allreduce in place on a stream. The host waits for another rank only where NCCL connects to it
+    /// for the first time.
     ///
     /// # Errors
-    /// What driver or NCCL say, or who is gone. The communicators are then of no more use.
+    /// An error of the driver or NCCL, or a failed process. The communicators are then unusable.
     pub fn enqueue(
         &mut self,
         streams: &mut impl Streams,
@@ -209,7 +207,7 @@ impl<'p> DeviceAllReduce<'p> {
         Ok(())
     }
 
-    /// What our schedule does with such a buffer.
+    /// The plan of this project's schedule for such a buffer.
     fn plan(&mut self, elements: usize, dtype: DataType) -> Option<Rc<Stepped>> {
         let How::Ours { programs, plans } = &mut self.how else { return None };
         let element_bytes = dtype.size_bytes();
@@ -220,10 +218,10 @@ impl<'p> DeviceAllReduce<'p> {
         Some(plans.entry((elements, element_bytes)).or_insert_with(plan).clone())
     }
 
-    /// Whether NCCL reports an error of what is under way.
+    /// Checks whether NCCL reports an error of work in flight.
     ///
     /// # Errors
-    /// What it says. The communicators are then of no more use.
+    /// NCCL's error. The communicators are then unusable.
     pub fn check(&self) -> Result<(), NcclError> {
         self.communicator.check()?;
         let How::Hierarchical(nodes) = &self.how else { return Ok(()) };
@@ -264,7 +262,7 @@ impl Hierarchy {
         let reaches = |node: usize| topology.node(node).len() > place;
         let nodes = (0..topology.nodes()).filter(|&node| reaches(node));
         let (across, before) = (nodes.clone().count(), nodes.filter(|&other| other < node).count());
-        // Everybody splits, also those who have nothing to do in between.
+        // All ranks must split, including those without a part in between.
         let cross = all.split(place, (before, across), failures)?;
         let is_even = topology.local_size().is_some();
         Ok(Hierarchy { local, cross: (is_even || place == 0).then_some(cross), is_even })
@@ -280,7 +278,7 @@ impl Hierarchy {
         let size = self.local.ranks;
         let each = if self.is_even { elements / size } else { 0 };
         let rest = elements - each * size;
-        // The last rank's part and the rest lie one behind the other.
+        // The last rank's part and the rest are contiguous.
         let root = if self.is_even { size - 1 } else { 0 };
         let at = |element: usize| data + (element * on.dtype.size_bytes()) as Address;
         let rest_at = (at(each * size), rest);

@@ -1,4 +1,4 @@
-//! Which GPU is whose.
+//! Assigns GPUs to ranks.
 
 use algorithms::topology::Rank;
 use thiserror::Error;
@@ -23,7 +23,7 @@ pub struct Assignment {
 pub enum AssignmentError {
     /// A host has too few.
     #[error(
-        "{ranks} ranks on {host} see {} GPU(s) ({}), and NCCL {} wants one for each: start fewer there, look at \
+        "{ranks} ranks on {host} see {} GPU(s) ({}), but NCCL {} needs one for each: start fewer there, look at \
          CUDA_VISIBLE_DEVICES, or ask Slurm for more with --gpus-per-node={ranks}; {}",
         .uuids.len(),
         .uuids.join(", "),
@@ -40,12 +40,12 @@ pub enum AssignmentError {
         ranks: usize,
         /// The GPUs that they see.
         uuids: Vec<String>,
-        /// NCCL's version, as NCCL counts.
+        /// NCCL's version, in its numbering.
         nccl: i32,
     },
     /// Ranks have libraries of different versions.
     #[error(
-        "rank 0 on {first} has NCCL {} and rank {rank} on {host} has {}, which do not understand each other; give \
+        "rank 0 on {first} has NCCL {} and rank {rank} on {host} has {}, which are incompatible; give \
          all ranks the same with LD_LIBRARY_PATH or KOLO_NCCL_LIB",
         in_words(*.ours),
         in_words(*.theirs)
@@ -53,22 +53,22 @@ pub enum AssignmentError {
     Versions {
         /// Rank 0's host.
         first: String,
-        /// Its version, as NCCL counts.
+        /// Its version, in NCCL's numbering.
         ours: i32,
-        /// Who has another.
+        /// The rank with another version.
         rank: Rank,
-        /// Where.
+        /// Its host.
         host: String,
         /// Which.
         theirs: i32,
     },
 }
 
-/// The GPU of each rank: on each host the first ranks get the first GPUs that they see and nobody has yet.
-/// Where there are too few, ranks share them if they [`may`](may_share).
+/// The GPU of each rank: on each host the ranks, in order, get the first visible GPU that is free. If there are
+/// too few, ranks share them if they [`may`](may_share).
 ///
 /// # Errors
-/// Which host has too few, or whose NCCL is another.
+/// A host with too few GPUs, or a rank with another version of NCCL.
 pub fn assign(facts: &[Facts]) -> Result<Vec<Assignment>, AssignmentError> {
     let nccl = facts[0].nccl;
     if let Some(rank) = facts.iter().position(|facts| facts.nccl != nccl) {
@@ -101,7 +101,7 @@ pub fn assign(facts: &[Facts]) -> Result<Vec<Assignment>, AssignmentError> {
     Ok(assignments.iter().map(assignment).collect())
 }
 
-/// Whether ranks share GPUs where there are too few: NCCL lets them, and all were told to.
+/// Whether ranks may share GPUs: NCCL supports it, and all ranks have it enabled.
 pub fn may_share(facts: &[Facts]) -> bool {
     facts.iter().all(|facts| facts.may_share && can_share(facts.nccl))
 }
@@ -110,7 +110,7 @@ fn can_share(nccl: i32) -> bool {
     nccl >= SHARES_GPUS_FROM
 }
 
-/// Of a process for which nothing is left on its host.
+/// The error for a process without a free GPU on its host.
 fn too_few(facts: &[Facts], own: &Facts) -> AssignmentError {
     let here: Vec<&Facts> = facts.iter().filter(|other| other.host == own.host).collect();
     let mut uuids: Vec<_> =
@@ -120,7 +120,7 @@ fn too_few(facts: &[Facts], own: &Facts) -> AssignmentError {
     AssignmentError::TooFew { host: own.host.clone(), ranks: here.len(), uuids, nccl: own.nccl }
 }
 
-/// This process's libraries, and the GPU of each process, in words.
+/// This process's libraries, and the GPU of each process, as text.
 pub fn in_provenance(
     nccl: &Nccl,
     found: &Found,
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_of_one_machine_get_different_gpus_as_long_as_there_are_some() {
+    fn containers_of_one_machine_get_different_gpus() {
         let both = ["0", "1"];
         let ranks = [facts("a", &both), facts("b", &both)];
         assert_eq!(ordinals(&ranks), [0, 1]);
@@ -171,12 +171,12 @@ mod tests {
     }
 
     #[test]
-    fn too_few_are_refused_with_the_figures_unless_all_may_share_them() {
+    fn too_few_gpus_are_refused_unless_all_ranks_may_share_them() {
         let ranks = |nccl, allowed: [bool; 2]| {
             allowed.map(|may_share| Facts { nccl, may_share, ..facts("gpu07", &["0"]) })
         };
         let said = |nccl, allowed| assign(&ranks(nccl, allowed)).unwrap_err().to_string();
-        let expected = "2 ranks on gpu07 see 1 GPU(s) (GPU-0), and NCCL 2.27.6 wants one for each: start fewer \
+        let expected = "2 ranks on gpu07 see 1 GPU(s) (GPU-0), but NCCL 2.27.6 needs one for each: start fewer \
                         there, look at CUDA_VISIBLE_DEVICES, or ask Slurm for more with --gpus-per-node=2; \
                         NCCL 2.30.0 or later lets ranks share GPUs, with NCCL_MULTI_RANK_GPU_ENABLE=1";
         assert_eq!(said(22_706, [true, true]), expected);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn other_versions_are_named() {
+    fn different_nccl_versions_are_refused() {
         let ranks = [facts("a", &["0"]), Facts { nccl: 23_003, ..facts("b", &["0"]) }];
         let said = assign(&ranks).unwrap_err().to_string();
         assert!(

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nccl_reduces_by_itself_and_what_it_cannot() {
+    fn reductions_that_nccl_supports() {
         let find = |name| NcclBackEnd.data_plane(name, &Topology::flat(2));
         assert!(find("ring").unwrap().choices().is_some());
         let native = find("nccl-hierarchical").unwrap();
@@ -109,6 +109,6 @@ mod tests {
         let Err(why) = find("grouped-scattered") else { panic!("it is packed") };
         assert!(why.to_string().contains("which transport nccl does not support yet"), "{why}");
         let Err(why) = find("mpi-allreduce") else { panic!("it is MPI's") };
-        assert!(why.to_string().contains("take transport mpi"), "{why}");
+        assert!(why.to_string().contains("needs transport mpi"), "{why}");
     }
 }

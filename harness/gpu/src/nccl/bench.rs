@@ -21,12 +21,12 @@ use transports::pattern::Wrong;
 
 /// One rank, with its first GPU.
 pub struct Player<'c, S> {
-    /// What carries out the work.
+    /// The device streams.
     pub streams: &'c mut S,
     /// Connections with the others.
     pub control: &'c mut Control,
     communicator: Rc<Communicator>,
-    /// The GPU's number for those who read errors.
+    /// The GPU's number, for error messages.
     ordinal: usize,
     rank_stream: RankStream,
     begin: Event,
@@ -36,7 +36,7 @@ pub struct Player<'c, S> {
     word: Address,
 }
 
-/// What a rank tells rank 0 of its part.
+/// A rank's report to rank 0.
 #[derive(Serialize, Deserialize)]
 struct Reported {
     times: Vec<Duration>,
@@ -45,10 +45,10 @@ struct Reported {
 }
 
 impl<'c, S: Streams> Player<'c, S> {
-    /// Of a communicator of all ranks, over which they meet.
+    /// For a communicator of all ranks, which also serves as the barrier.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn new(
         streams: &'c mut S,
         ordinal: usize,
@@ -63,10 +63,10 @@ impl<'c, S: Streams> Player<'c, S> {
         Ok(Player { streams, control, communicator, ordinal, rank_stream, begin, end, met, word })
     }
 
-    /// Whether this rank's GPU has room for a bench.
+    /// Checks that this rank's GPU has room for a benchmark.
     ///
     /// # Errors
-    /// With the figures, if not.
+    /// The sizes, if it has not.
     pub fn room(
         &mut self,
         bench: &Bench,
@@ -77,7 +77,7 @@ impl<'c, S: Streams> Player<'c, S> {
         checked.map_err(|error| self.named(error))
     }
 
-    /// Errors count GPUs as the process sees them.
+    /// Numbers GPUs in errors as the process sees them.
     fn named(&self, error: CudaError) -> CudaError {
         match error {
             CudaError::OutOfMemory { ranks, size_mb, need_mb, free_mb, .. } => {
@@ -88,11 +88,11 @@ impl<'c, S: Streams> Player<'c, S> {
         }
     }
 
-    /// Runs a bench together with all ranks; what comes of it is known at rank 0.
+    /// Runs a benchmark together with all ranks; rank 0 has the result.
     ///
     /// # Errors
-    /// What driver or NCCL say, or who is gone. Memory and communicators are then left as they are: work on
-    /// the GPU may never end.
+    /// An error of the driver or NCCL, or a failed process. Memory and communicators are then not released: work
+    /// on the GPU may never end.
     pub fn run(
         &mut self,
         bench: &Bench,
@@ -147,7 +147,7 @@ impl<'c, S: Streams> Player<'c, S> {
         communicator.wait(streams, *met, "all ranks to meet", &mut **control)
     }
 
-    /// What all ranks saw, as one.
+    /// Combines the reports of all ranks.
     fn gather(&mut self, own: Reported) -> Result<Timed, NcclError> {
         let bytes = postcard::to_stdvec(&own).expect("plain data");
         let all = self.control.gather(bytes)?;
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_rank_counts_and_every_wrong_element() {
+    fn the_time_is_the_longest_and_wrong_elements_are_summed() {
         let reported = |ms: [u64; 2], device_us: [f64; 2], count| Reported {
             times: ms.map(Duration::from_millis).to_vec(),
             device_us: device_us.to_vec(),

@@ -1,11 +1,11 @@
-//! A communicator of one rank, on which nobody waits for ever.
+//! A communicator of one rank, with timeouts.
 //!
-//! It is made without blocking, so that every call returns and NCCL says later what became of it. Whoever
-//! waits asks NCCL for errors, and a [`FailureCheck`] whether a process is gone; when timeout ends, or something is
-//! wrong, the communicator is aborted, which ends its kernels on this rank's GPU, and the error says who
-//! waited for what. NCCL carries out such calls in a thread that it makes for each group, which costs the
-//! host some microseconds; `NCCL_COMM_BLOCKING=1` saves them. A call that does not return all the same, as
-//! blocking ones do where a rank is gone, ends the process, see [`Alarm`].
+//! It is created in nonblocking mode, so that every call returns and NCCL reports the result later. While a rank
+//! waits, it polls NCCL for errors, and a [`FailureCheck`] for failed processes. At the timeout or after an error
+//! the communicator is aborted, which ends its kernels on this rank's GPU; the error names the rank and the
+//! operation. In this mode NCCL creates a thread for each group, which costs the host some microseconds;
+//! `NCCL_COMM_BLOCKING=1` avoids that. A call that does not return all the same, as blocking ones do where a rank
+//! is gone, ends the process, see [`Alarm`].
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -27,22 +27,22 @@ use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::Address;
 use transports::kernel::ElementOp;
 
-/// So often those who wait ask for errors.
+/// How often a waiting rank polls for errors.
 const LOOK: Duration = Duration::from_millis(1);
 
 /// An abort that takes longer is left to itself: the process is about to end.
 const ABORT: Duration = Duration::from_secs(10);
 
-/// Tells what NCCL does not: whether another process has failed.
+/// Detects failures that NCCL does not report: those of other processes.
 pub trait FailureCheck {
-    /// To be called regularly while a rank waits.
+    /// Must be called regularly while a rank waits.
     ///
     /// # Errors
     /// Which process has failed, and how.
     fn check(&mut self) -> Result<(), NcclError>;
 }
 
-/// Where MPI's failure detector ends the process.
+/// For MPI, whose failure detector ends the process.
 impl FailureCheck for () {
     fn check(&mut self) -> Result<(), NcclError> {
         Ok(())
@@ -55,7 +55,7 @@ pub struct Communicator {
     handle: Handle,
     /// This rank.
     pub rank: Rank,
-    /// How many there are.
+    /// Number of ranks.
     pub ranks: usize,
     /// This rank in the communicator of all, by which errors name it.
     of_all: Rank,
@@ -64,18 +64,18 @@ pub struct Communicator {
     is_over: Cell<bool>,
 }
 
-/// A part of this rank's memory, and who gets it or sends it.
+/// A part of this rank's memory, and the rank that sends or receives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The other rank.
     pub peer: Rank,
-    /// Where it begins.
+    /// Its address.
     pub address: Address,
     /// How long it is.
     pub elements: usize,
 }
 
-/// What a collective works on: elements of a type, on a stream.
+/// The elements and the stream of a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct On {
     /// The stream.
@@ -88,7 +88,7 @@ impl Communicator {
     /// Joins; returns when all ranks have.
     ///
     /// # Errors
-    /// What NCCL says, or that some rank does not join within `timeout`.
+    /// NCCL's error, or a rank that does not join within `timeout`.
     pub fn init(
         nccl: &Rc<Nccl>,
         id: UniqueId,
@@ -106,7 +106,7 @@ impl Communicator {
         blank.made("ncclCommInitRank", None, join, failures)
     }
 
-    /// A communicator among those who name the same color, ordered by key: all ranks call this.
+    /// A communicator of the ranks with the same color, ordered by key. All ranks must call it.
     ///
     /// # Errors
     /// As [`Self::init`].
@@ -137,8 +137,8 @@ impl Communicator {
         Communicator { nccl, handle, rank, ranks, of_all, timeout, alarm, is_over }
     }
 
-    /// Has it made, and waits until it is: first until its parent is through with it, if it has one, since
-    /// only then NCCL tells the handle.
+    /// Creates it, and waits until it is ready; first until the parent, if any, has finished, since NCCL sets the
+    /// handle only then.
     fn made(
         mut self,
         call: &'static str,
@@ -169,7 +169,7 @@ impl Communicator {
         Err(self.failed(call, None, state))
     }
 
-    /// What NCCL says of the last calls; kernels that fail later show here, too.
+    /// NCCL's state after the last calls; kernels that fail later show here, too.
     fn state(&self) -> c_int {
         let mut state = SUCCESS;
         // SAFETY: the handle is that of a communicator that lives; it writes one number.
@@ -177,10 +177,10 @@ impl Communicator {
         if code == SUCCESS { state } else { code }
     }
 
-    /// Whether NCCL reports an error of what is under way.
+    /// Checks whether NCCL reports an error of work in flight.
     ///
     /// # Errors
-    /// What it says. The communicator is then aborted.
+    /// NCCL's error. The communicator is then aborted.
     pub fn check(&self) -> Result<(), NcclError> {
         if self.is_over.get() {
             let (rank, call, why) =
@@ -193,7 +193,7 @@ impl Communicator {
         }
     }
 
-    /// Waits until NCCL has put on streams what it was asked for.
+    /// Waits until NCCL has enqueued all requested work.
     fn settle(
         &self,
         call: &str,
@@ -220,8 +220,7 @@ impl Communicator {
     /// The host waits until an event has happened.
     ///
     /// # Errors
-    /// What the driver or NCCL says; who is gone; or that it has not happened within this rank's timeout. The
-    /// communicator is then aborted.
+    /// An error of the driver or NCCL, a failed process, or the timeout. The communicator is then aborted.
     pub fn wait(
         &self,
         streams: &mut impl Streams,
@@ -280,7 +279,7 @@ impl Communicator {
     /// stream.
     ///
     /// # Errors
-    /// What NCCL says, or who is gone. The communicator is then aborted.
+    /// NCCL's error, or a failed process. The communicator is then aborted.
     pub fn exchange(
         &self,
         on: On,
@@ -346,7 +345,7 @@ impl Communicator {
         self.settle("ncclAllReduce", code, failures)
     }
 
-    /// Leaves this rank with its part of so many elements, combined; they lie where they lie.
+    /// Reduce-scatter in place: leaves this rank with its part of `each` elements, combined.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -375,7 +374,7 @@ impl Communicator {
         self.settle("ncclReduceScatter", code, failures)
     }
 
-    /// Gives every rank every rank's part of so many elements; they lie where they lie.
+    /// All-gather in place: gives every rank all parts of `each` elements.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -417,7 +416,7 @@ impl Communicator {
         self.settle("ncclReduce", code, failures)
     }
 
-    /// Gives every rank what one of them has.
+    /// Broadcast: gives every rank the data of one of them.
     ///
     /// # Errors
     /// As [`Self::exchange`].
@@ -438,21 +437,21 @@ impl Communicator {
         self.settle("ncclBroadcast", code, failures)
     }
 
-    /// Where this rank's part of so many elements begins.
+    /// The address of this rank's part of `each` elements.
     fn own(&self, on: On, data: Address, each: usize) -> Address {
         data + (self.rank * each * on.dtype.size_bytes()) as Address
     }
 
-    /// Ends what is under way on this rank, whatever others do. A second time does nothing.
+    /// Aborts work in flight on this rank. A second call has no effect.
     pub fn abort(&self) {
         if self.handle.is_null() || self.is_over.replace(true) {
             return;
         }
         let (abort, handle) = (self.nccl.functions.abort, self.handle.expose_provenance());
         let (tell, reported) = mpsc::channel();
-        // In a thread, because nobody promises that it returns.
+        // In a thread, because the call may never return.
         thread::spawn(move || {
-            // SAFETY: nobody uses the handle any more.
+            // SAFETY: the handle is not used any more.
             unsafe { abort(ptr::with_exposed_provenance_mut(handle)) };
             let _ = tell.send(());
         });
@@ -462,7 +461,7 @@ impl Communicator {
     /// Ends it in order: all ranks call this, once everything on their streams is done.
     ///
     /// # Errors
-    /// What NCCL says, or that other ranks do not.
+    /// NCCL's error, or that other ranks do not finish.
     pub fn finish(self, failures: &mut dyn FailureCheck) -> Result<(), NcclError> {
         if self.is_over.get() {
             return Ok(());
@@ -472,7 +471,7 @@ impl Communicator {
         let code = self.alarm.during("ncclCommFinalize", finalize);
         self.settle("ncclCommFinalize", code, failures)?;
         self.is_over.set(true);
-        // SAFETY: as above, and nobody uses it any more.
+        // SAFETY: as above, and the handle is not used any more.
         let destroy = || unsafe { (self.nccl.functions.destroy)(self.handle) };
         match self.alarm.during("ncclCommDestroy", destroy) {
             SUCCESS | IN_PROGRESS => Ok(()),
@@ -485,7 +484,7 @@ impl Communicator {
 }
 
 impl Drop for Communicator {
-    /// What was not ended in order is aborted.
+    /// A communicator that was not finished is aborted.
     fn drop(&mut self) {
         self.abort();
     }

@@ -1,4 +1,4 @@
-//! What a process tells the others of itself.
+//! The facts that processes exchange.
 
 use std::env;
 
@@ -10,7 +10,7 @@ use crate::cuda::CudaError;
 use crate::cuda::devices::{Found, Gpu, peers};
 use results::provenance::Launch;
 
-/// Where a process is, what it was asked for, and what it has.
+/// The place, requirements and equipment of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// Its host's name.
@@ -23,11 +23,11 @@ pub struct Facts {
     pub gpus: Vec<Gpu>,
     /// Which GPU's kernels can read which one's memory.
     pub peers: Vec<Vec<bool>>,
-    /// The CUDA version that its driver is for, as the driver counts.
+    /// The CUDA version that its driver supports, in the driver's numbering.
     pub driver: i32,
-    /// Its NCCL, as NCCL counts.
+    /// Its NCCL version, in NCCL's numbering.
     pub nccl: i32,
-    /// It was told that ranks may share GPUs.
+    /// Whether sharing GPUs between ranks is enabled.
     pub may_share: bool,
 }
 
@@ -35,7 +35,7 @@ impl Facts {
     /// This process.
     ///
     /// # Errors
-    /// When the driver does not say which GPU reaches which.
+    /// When the driver cannot report which GPUs reach each other.
     pub fn here(launch: &Launch, nccl: &Nccl, found: &Found) -> Result<Facts, CudaError> {
         Ok(Facts {
             host: launch.machine.host.clone(),
@@ -49,7 +49,7 @@ impl Facts {
         })
     }
 
-    /// One of the GPUs that it sees, in words.
+    /// One of its visible GPUs, as text.
     pub fn about(&self, ordinal: usize) -> String {
         let Gpu { bus, name, .. } = &self.gpus[ordinal];
         format!("GPU {ordinal} ({bus}): {name}")

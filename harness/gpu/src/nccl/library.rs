@@ -1,7 +1,7 @@
 //! NCCL's functions, found while the program runs.
 //!
-//! An own loader: `cudarc` knows NCCL, too, but looks for it under names that it does not have, and panics
-//! where it is missing.
+//! This project has its own loader: `cudarc` supports NCCL, too, but searches for other names, and panics where it
+//! is missing.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -13,27 +13,27 @@ use super::NcclError;
 use crate::cuda::library::{Found, NCCL};
 use transports::kernel::ElementOp;
 
-/// The oldest NCCL with everything that is called, as NCCL counts: 2.18 has `ncclCommSplit`.
+/// The oldest NCCL with all functions used, in NCCL's numbering: 2.18 has `ncclCommSplit`.
 pub const LEAST_VERSION: i32 = 21_800;
 
-/// The oldest NCCL that can be told to let several ranks share a GPU: 2.30.
+/// The oldest NCCL that can let several ranks share a GPU: 2.30.
 pub const SHARES_GPUS_FROM: i32 = 23_000;
 
-/// NCCL's communicator; nobody but NCCL looks into it.
+/// NCCL's communicator, an opaque pointer.
 pub type Handle = *mut c_void;
 
-/// A stream, as CUDA knows it.
+/// CUDA's handle of a stream.
 pub type CudaStream = *mut c_void;
 
-/// Of a [`UniqueId`].
+/// Size of a [`UniqueId`].
 pub const ID_BYTES: usize = 128;
 
-/// By which ranks that initialise one communicator find each other.
+/// Identifies a communicator to the ranks that initialise it.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UniqueId(pub [u8; ID_BYTES]);
 
-/// What a communicator is to be like: `ncclConfig_t` of NCCL 2.18, which later versions take.
+/// The configuration of a communicator: `ncclConfig_t` of NCCL 2.18, which later versions accept.
 #[repr(C)]
 pub struct Config {
     size: usize,
@@ -45,7 +45,7 @@ pub struct Config {
     most_blocks: c_int,
     network: *const c_char,
     split_share: c_int,
-    /// What the structure has at its end anyway, so that all of its bytes are known.
+    /// Explicit padding, so that all bytes are initialised.
     padding: c_int,
 }
 
@@ -68,9 +68,9 @@ impl Config {
     }
 }
 
-/// What functions return, as far as it makes a difference.
+/// Return codes that are used.
 pub const SUCCESS: c_int = 0;
-/// Neither done nor failed; ask `ncclCommGetAsyncError`.
+/// Not finished; poll `ncclCommGetAsyncError`.
 pub const IN_PROGRESS: c_int = 7;
 
 macro_rules! functions {
@@ -78,7 +78,8 @@ macro_rules! functions {
         /// Names of all functions that are called.
         pub const FUNCTIONS: &[&str] = &[$($name),*];
 
-        /// Where they are. As in NCCL's header; what can be wrong with them is the caller's business.
+        /// Addresses of the functions, with the signatures of NCCL's header. Callers are responsible for their
+        /// arguments.
         #[allow(missing_docs, reason = "NCCL's documentation explains each")]
         #[derive(Clone, Copy)]
         pub struct Functions {
@@ -128,7 +129,7 @@ functions! {
 pub struct Nccl {
     /// Its functions.
     pub functions: Functions,
-    /// As NCCL counts: 22706 is 2.27.6.
+    /// In NCCL's numbering: 22706 is 2.27.6.
     pub version: i32,
     found: Found,
 }
@@ -137,7 +138,7 @@ impl Nccl {
     /// Looks for the library.
     ///
     /// # Errors
-    /// What was looked for and where, or why what is there is not taken.
+    /// Searched names and folders, or the reason why a file was refused.
     pub fn open() -> Result<Rc<Nccl>, NcclError> {
         let found = NCCL.open()?;
         let functions = Functions::of(&found.library);
@@ -158,7 +159,7 @@ impl Nccl {
         &self.found.file
     }
 
-    /// The library, in words.
+    /// The library, as text.
     pub fn about(&self) -> String {
         format!("NCCL {}, {}", in_words(self.version), self.file())
     }
@@ -166,7 +167,7 @@ impl Nccl {
     /// A name under which ranks of one communicator find each other; of one rank for all.
     ///
     /// # Errors
-    /// When NCCL finds no network to be found on.
+    /// When NCCL finds no network interface.
     pub fn unique_id(&self) -> Result<UniqueId, NcclError> {
         let mut id = UniqueId([0; ID_BYTES]);
         // SAFETY: it writes so many bytes.
@@ -174,14 +175,14 @@ impl Nccl {
         Ok(id)
     }
 
-    /// What a code means, and what NCCL last complained of.
+    /// The meaning of a code, and NCCL's last error message.
     pub fn why(&self, code: c_int) -> String {
         let text = |text: *const c_char| match text.is_null() {
             true => String::new(),
             // SAFETY: texts of NCCL end with a zero, and stay until its next call.
             false => unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_string(),
         };
-        // SAFETY: any code has a text; no communicator is asked for.
+        // SAFETY: any code has a text; the communicator may be null.
         let (about, last) = unsafe {
             (
                 text((self.functions.error_string)(code)),
@@ -191,7 +192,7 @@ impl Nccl {
         if last.is_empty() { about } else { format!("{about}: {last}") }
     }
 
-    /// Of a call that is about no communicator.
+    /// Checks a call without a communicator.
     fn expect(&self, call: &str, code: c_int) -> Result<(), NcclError> {
         match code {
             SUCCESS => Ok(()),
@@ -257,7 +258,7 @@ mod tests {
         let Err(error) = Nccl::open() else { return eprintln!("NOT TESTED here: there is NCCL") };
         let said = error.to_string();
         assert!(
-            said.starts_with("NCCL is not here: looked for libnccl.so.2 and libnccl.so in "),
+            said.starts_with("NCCL was not found: looked for libnccl.so.2 and libnccl.so in "),
             "{said}"
         );
     }

@@ -62,7 +62,7 @@ pub struct Refusal {
 
 /// This process's GPU.
 pub struct GpuRank {
-    /// By the processes that are in it, and what NCCL is held to. They go before the driver does.
+    /// By member processes and NCCL's settings. They are dropped before the driver.
     communicators: HashMap<(Vec<Rank>, Tuning), Rc<Communicator>>,
     nccl: Rc<Nccl>,
     devices: Devices<Driver>,
@@ -131,7 +131,7 @@ fn look(process: Rank, launch: &Launch) -> Result<Facts, Refusal> {
     })
 }
 
-/// What all processes report; the first error of any, on all of them.
+/// Gathers the reports of all processes; returns the first error of any on all of them.
 fn all_or_none<T: Serialize + DeserializeOwned>(
     processes: &mut dyn Exchange,
     own: Result<T, Refusal>,

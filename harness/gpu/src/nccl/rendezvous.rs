@@ -1,8 +1,8 @@
 //! Processes of a job find each other without MPI: rank 0 listens, the others connect over the job's channel.
 //!
-//! They exchange what they have ([`Facts`]). Rank 0 numbers all anew so that neighbours are on the same node, and tells
-//! everybody of everybody. The connections stay as long as the job, see [`Control`]: over them ranks gather and
-//! broadcast small data, and the failure detector notices failed processes.
+//! They exchange their [`Facts`]. Rank 0 renumbers the ranks so that neighbours are on the same node, and sends
+//! everyone the result. The connections stay open as long as the job, see [`Control`]: ranks use them to gather
+//! and broadcast small data, and the failure detector to detect failed processes.
 
 mod control;
 mod error;
@@ -34,7 +34,7 @@ use super::started::{Address, RENDEZVOUS, Started};
 /// Between two looks at the sockets.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The other processes wait so much longer than rank 0, which says who is missing.
+/// The other processes wait this much longer than rank 0, whose error names the missing ones.
 const MARGIN: Duration = Duration::from_secs(2);
 
 /// Why processes did not find each other.
@@ -44,19 +44,19 @@ pub enum RendezvousError {
     /// A variable has a value that makes no sense.
     #[error("{why}")]
     InvalidVariable {
-        /// Which, and what was expected.
+        /// The variable, and its expected value.
         why: String,
     },
-    /// Nothing says where rank 0 is.
+    /// The address of rank 0 is unknown.
     #[error(
-        "{by} says that there are several processes, and nothing says where rank 0 is: start them with srun, \
+        "{by} reports several processes, but the address of rank 0 is unknown: start them with srun, \
          or set {RENDEZVOUS}=HOST:PORT, the node of rank 0 and a free port there, for all of them"
     )]
     UnknownAddress {
-        /// The variable that says that there are several.
+        /// The variable that reports several processes.
         by: String,
     },
-    /// There is no secret by which processes know each other.
+    /// The job's secret is missing.
     #[error(transparent)]
     Secret(#[from] SecretError),
     /// Rank 0 cannot hand over the secret.
@@ -68,7 +68,7 @@ pub enum RendezvousError {
          processes, or an interface with {INTERFACE}"
     )]
     CannotListen {
-        /// Where.
+        /// The address.
         address: String,
         /// Why not.
         #[source]
@@ -82,19 +82,19 @@ pub enum RendezvousError {
         if *.rejected > 0 { format!("; {rejected} other connections were rejected") } else { String::new() }
     )]
     Missing {
-        /// Where.
+        /// The address.
         address: String,
         /// How long.
         waited: Duration,
         /// How many joined.
         joined: usize,
-        /// Of how many.
+        /// Number of processes.
         ranks: usize,
-        /// Who did not, in words.
+        /// The missing processes, as text.
         missing: String,
-        /// Nodes of the job from which nobody did.
+        /// Nodes from which no process joined.
         nodes: String,
-        /// Connections that did not know the secret, or did not fit.
+        /// Connections with a wrong secret or unexpected data.
         rejected: usize,
     },
     /// Rank 0 cannot be reached.
@@ -104,9 +104,9 @@ pub enum RendezvousError {
         waited.as_secs_f64()
     )]
     Unreachable {
-        /// Who tried.
+        /// The connecting rank.
         rank: Rank,
-        /// Where.
+        /// The address.
         address: String,
         /// How long.
         waited: Duration,
@@ -117,9 +117,9 @@ pub enum RendezvousError {
     /// Rank 0 does not take this process.
     #[error("rank 0 at {address} refuses rank {rank}: {why}")]
     Refused {
-        /// Who was refused.
+        /// The refused rank.
         rank: Rank,
-        /// By whom.
+        /// The address that refused it.
         address: String,
         /// Why.
         why: String,
@@ -141,17 +141,17 @@ fn unless_empty(words: &str, list: &str) -> String {
 struct Roster {
     /// This process's rank from now on.
     rank: Rank,
-    /// Of all processes, in the order of their ranks.
+    /// Facts of all processes, in the order of their ranks.
     facts: Vec<Facts>,
 }
 
-/// A process that has joined and told its facts; no connection for rank 0 itself.
+/// A process that has joined and sent its facts; no connection for rank 0 itself.
 type Member = (Facts, Option<Connection>);
 
 /// Waits until all processes have joined.
 ///
 /// # Errors
-/// Who is missing after `timeout`, or why this process cannot take part.
+/// The processes missing after `timeout`, or why this process cannot join.
 pub fn meet(
     started: &Started,
     facts: Facts,
@@ -249,7 +249,7 @@ fn facts_of(joined: &mut Joined) -> Result<Option<Facts>, FactsError> {
     }
 }
 
-/// Why a process cannot be one of those that rank 0 waits for.
+/// The reason why a process does not belong to the job.
 fn objection(members: &[Option<Member>], facts: &Facts) -> Option<String> {
     let (own, _) = members[0].as_ref().expect("rank 0 is there");
     let (asked, expected) = (arguments(facts), arguments(own));
@@ -286,7 +286,7 @@ fn missing(
     }
 }
 
-/// Numbers all anew, node by node in the order of their first processes, and tells them.
+/// Renumbers the processes, node by node in the order of their first processes, and sends them the result.
 fn number(members: Vec<Member>, timeout: Duration) -> Control {
     let first_on = |host: &String| members.iter().position(|(facts, _)| facts.host == *host);
     let mut order: Vec<usize> = (0..members.len()).collect();

@@ -1,4 +1,4 @@
-//! What the launcher tells this process without MPI: its rank, and where rank 0 listens.
+//! The launcher's variables without MPI: this process's rank, and the address of rank 0.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use cluster::launch::Launched;
 use cluster::slurm::hostlist;
 use results::inputs::fnv1a;
 
-/// HOST:PORT where rank 0 listens, in place of what follows from the launcher's variables.
+/// HOST:PORT of rank 0; overrides the address from the launcher's variables.
 pub const RENDEZVOUS: &str = "KOLO_RENDEZVOUS";
 
 /// Ports that are derived from a job's id: below those that systems assign by themselves.
@@ -18,7 +18,7 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 const RUNS: [&str; 4] =
     ["PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid", "PMI_JOBID"];
 
-/// Where rank 0 listens.
+/// The address of rank 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Address {
     /// Name or number of its node.
@@ -44,29 +44,29 @@ impl fmt::Display for Address {
 /// This process among those that were started together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Started {
-    /// As the launcher counts.
+    /// In the launcher's numbering.
     pub rank: usize,
-    /// How many there are.
+    /// Number of processes.
     pub ranks: usize,
-    /// Where rank 0 listens; none if there is one process.
+    /// The address of rank 0; none if there is one process.
     pub address: Option<Address>,
     /// The job's id: equal in its processes, and in those of no other job. Not secret.
     pub job: String,
-    /// The nodes of the job, as far as Slurm tells.
+    /// The nodes of the job, if Slurm lists them.
     pub nodes: Vec<String>,
 }
 
 impl Started {
-    /// What this process's environment says.
+    /// Reads this process's environment.
     ///
     /// # Errors
-    /// When nothing says where rank 0 listens, or a variable has an invalid value.
+    /// When the address of rank 0 is unknown, or a variable is not valid.
     pub fn here() -> Result<Started, RendezvousError> {
         let parent = std::os::unix::process::parent_id();
         Started::find(&|name| std::env::var(name).ok(), parent)
     }
 
-    /// What the environment says, of a process with such a parent.
+    /// Reads the environment of a process with this parent.
     ///
     /// # Errors
     /// As [`Self::here`].
@@ -90,7 +90,7 @@ impl Started {
             || ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"].iter().any(|name| {
                 variable(name).is_some_and(|size| size.trim() == launched.tasks.to_string())
             });
-        // On one node all processes are children of one launcher, or are told of each other.
+        // On one node all processes are children of one launcher, or have the address in a variable.
         let run = run.unwrap_or_else(|| {
             if is_one_node { format!("parent={parent}") } else { String::new() }
         });
@@ -106,7 +106,7 @@ impl Started {
             (None, None) => return Err(RendezvousError::UnknownAddress { by: launched.by.into() }),
         };
         let Launched { rank, tasks: ranks, .. } = launched;
-        // Several jobs on one machine may differ in nothing but the address.
+        // Several jobs on one machine may differ only in the address.
         let job = format!("{job} {address}");
         Ok(Started { rank, ranks, address: Some(address), job, nodes })
     }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn slurm_tells_the_node_of_rank_0_and_the_step() {
+    fn slurm_variables_have_the_node_of_rank_0_and_the_step() {
         let step = |id| {
             find(&[
                 ("SLURM_PROCID", "3"),

@@ -1,13 +1,12 @@
 //! One rank's program as groups of sends and receives, with copies and kernels between them.
 //!
-//! A step of the schedule is one group: what a rank sends and receives in it begins together. Both ends of a
-//! transfer are in the same step, and every rank goes through its groups in the order of steps, so the group
-//! of the lowest step that is not over can always end: groups wait for each other in no circle. On the stream
-//! a group comes before what is done with what it brought, and that before the next group, so nothing else
-//! has to wait for anything.
+//! A step of the schedule is one group: all its sends and receives start together. Both ends of a transfer are in
+//! the same step, and every rank executes its groups in the order of steps, so the group of the lowest unfinished
+//! step can always finish: there is no cycle of waits. On the stream a group comes before the work on its data,
+//! and that before the next group, so no other waits are needed.
 //!
-//! What is only copied is received where it belongs, unless this rank sends from there in the same step;
-//! everything else is put aside first.
+//! Data that are only copied are received at their destination, unless this rank sends from there in the same
+//! step; all other data are staged first.
 
 use algorithms::program::{Bounds, Kind, Op, Program};
 use algorithms::schedule::Action;
@@ -17,12 +16,12 @@ use smallvec::SmallVec;
 use crate::cuda::streamed::Place;
 use crate::cuda::work::MOST_SOURCES;
 
-/// Where a vector begins, in this rank's memory.
+/// The beginning of a vector in this rank's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     /// Which memory.
     pub place: Place,
-    /// From its beginning.
+    /// Offset from its beginning.
     pub offset_bytes: usize,
 }
 
@@ -31,27 +30,27 @@ pub struct At {
 pub struct Transfer {
     /// The rank at the other end.
     pub peer: Rank,
-    /// What is sent, or where it is received.
+    /// The source, or the destination.
     pub at: At,
     /// How many.
     pub elements: usize,
 }
 
-/// What is put on this rank's stream.
+/// A task on this rank's stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Task {
     /// Sends and receives that begin together; the k-th send to a rank meets the k-th receive there.
     Group {
-        /// What goes out.
+        /// Outgoing transfers.
         sends: Vec<Transfer>,
-        /// What comes in.
+        /// Incoming transfers.
         receives: Vec<Transfer>,
     },
     /// Copies elements.
     Copy {
-        /// From there.
+        /// Source.
         from: At,
-        /// To there.
+        /// Destination.
         into: At,
         /// How many.
         elements: usize,
@@ -65,12 +64,12 @@ pub enum Task {
     },
 }
 
-/// What one rank puts on its stream for one collective.
+/// The tasks of one rank for one collective.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stepped {
     /// In order.
     pub tasks: Vec<Task>,
-    /// Bytes that it takes for what is put aside.
+    /// Bytes of staging memory.
     pub aside_bytes: usize,
 }
 
@@ -83,7 +82,7 @@ struct Walk {
 }
 
 impl Stepped {
-    /// What a program does with a buffer of so many elements.
+    /// The tasks of a program for a buffer of `elements` elements.
     ///
     /// # Panics
     /// When the program is compiled with puts.
@@ -91,7 +90,7 @@ impl Stepped {
         Stepped::with(true, program, elements, element_bytes)
     }
 
-    /// The same; without putting aside what is only copied, to see that tests notice.
+    /// The same; `puts_aside` false leaves out the staging of copies, to check that tests detect it.
     fn with(puts_aside: bool, program: &Program, elements: usize, element_bytes: usize) -> Stepped {
         let bounds = Bounds::new(elements, program.chunks.max(1));
         let mut walk = Walk { bounds, element_bytes, puts_aside, stepped: Stepped::default() };
@@ -102,17 +101,17 @@ impl Stepped {
         walk.stepped
     }
 
-    /// How many groups there are.
+    /// The number of groups.
     pub fn groups(&self) -> usize {
         self.tasks.iter().filter(|task| matches!(task, Task::Group { .. })).count()
     }
 }
 
 impl Walk {
-    /// One step: the group, and what is done with what it brought.
+    /// One step: the group, and the work on its data.
     fn step(&mut self, ops: &[Op]) {
         let (mut sends, mut receives) = (Vec::new(), Vec::new());
-        // What was put aside, with where.
+        // Staged operations, with their place.
         let (mut aside, mut used) = (Vec::new(), 0);
         for op in ops {
             let (peer, elements, own) = (op.entry.peer(), self.length(op), self.own(op));
@@ -137,7 +136,7 @@ impl Walk {
         self.finish(&aside);
     }
 
-    /// Whether it may be received where it belongs: nobody else has to do with that place in this step.
+    /// Whether data may be received at their destination: nothing else in this step accesses it.
     fn is_direct(&self, op: &Op, ops: &[Op]) -> bool {
         if op.entry.action == Action::Reduce {
             return false;
@@ -151,7 +150,7 @@ impl Walk {
         !self.puts_aside || ops.iter().filter(meets).count() == 1
     }
 
-    /// Combines what was put aside, or copies it, in the program's order.
+    /// Combines or copies staged data, in the program's order.
     fn finish(&mut self, aside: &[(Op, At)]) {
         let mut rest = aside;
         while let Some((op, from)) = rest.first() {
@@ -176,13 +175,13 @@ impl Walk {
         self.bounds.elements(&op.entry).len()
     }
 
-    /// Where an operation's chunks lie.
+    /// The location of an operation's chunks.
     fn own(&self, op: &Op) -> At {
         let offset_bytes = self.bounds.elements(&op.entry).start * self.element_bytes;
         At { place: Place::Tensor(0), offset_bytes }
     }
 
-    /// Room for as many elements, at the same distance from a whole line, so that kernels move lines.
+    /// Staging memory for as many elements, with the same alignment, so that kernels move whole vectors.
     fn aside(&mut self, used: &mut usize, like: At, elements: usize) -> At {
         const LINE_BYTES: usize = 16;
         let offset_bytes = used.next_multiple_of(LINE_BYTES) + like.offset_bytes % LINE_BYTES;

@@ -1,5 +1,5 @@
-//! Training steps on a device: kernels that last as long as the passes over a model, and events where
-//! gradients are ready.
+//! Training steps on a device: kernels that last as long as the passes over a model, and events where gradients
+//! are ready.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,23 +20,23 @@ struct Anchor {
     at: Instant,
 }
 
-/// So many gradients ahead the host puts passes on the device: streams take about a thousand launches before
-/// they make the host wait.
+/// Gradients of passes that the host enqueues ahead: streams take about a thousand launches before they block the
+/// host.
 const AHEAD: usize = 64;
 
 /// A step that is on the device, or its beginning is.
 pub struct Step {
     /// Its beginning.
     start: Event,
-    /// The pass and the gradient that come next, and what of that pass is there already.
+    /// The next pass and gradient, and the part of that pass that is enqueued.
     pass: usize,
     index: usize,
     done: Duration,
-    /// The kernel before has left the time where the next one goes on.
+    /// The previous kernel has stored the time at which the next one starts.
     runs_on: bool,
     /// Gradients in the order in which they become ready, each with its pass.
     ready: VecDeque<(usize, TensorId, Event)>,
-    /// Before and after what adds up each gradient.
+    /// Events before and after the accumulation of each gradient.
     added: Vec<[Event; 2]>,
     /// The end of the last backward pass, and of the optimizer, once they are there.
     backward: Option<Event>,
@@ -45,7 +45,7 @@ pub struct Step {
 
 /// A step that is over.
 pub struct Ended {
-    /// When it was.
+    /// The time.
     pub at: Instant,
     /// How long it took, by the device's clock, if it has one.
     pub device: Option<Duration>,
@@ -53,11 +53,11 @@ pub struct Ended {
     pub aggregation: Duration,
 }
 
-/// One rank's passes over the model, replayed by kernels that do nothing.
+/// One rank's passes over the model, replayed by kernels that only take time.
 pub struct Backward {
     times: StepTimes,
     passes: usize,
-    /// What becomes ready how long after the beginning of a pass, in order.
+    /// Gradients, with the time after the beginning of a pass at which they become ready, in order.
     releases: Vec<(Duration, TensorId)>,
     device: usize,
     multiprocessors: usize,
@@ -67,10 +67,10 @@ pub struct Backward {
 }
 
 impl Backward {
-    /// Nothing is on the device. Kernels occupy so many multiprocessors.
+    /// Nothing is enqueued. Kernels occupy `multiprocessors` multiprocessors.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn new(
         streams: &mut impl Streams,
         job: &Job,
@@ -92,10 +92,10 @@ impl Backward {
         })
     }
 
-    /// When an event came to pass, by the host's clock; where devices have none, now.
+    /// The time of an event by the host's clock; the current time where devices have no clock.
     ///
     /// # Errors
-    /// When it has not.
+    /// When it has not happened.
     pub fn instant(&self, streams: &mut impl Streams, event: Event) -> Result<Instant, CudaError> {
         let elapsed_us = streams.elapsed_us(self.anchor.event, event)?;
         let since = |us: f64| self.anchor.at + Duration::from_secs_f64(us.max(0.0) * 1e-6);
@@ -105,7 +105,7 @@ impl Backward {
     /// Puts the beginning of a step on the stream; it begins at once, or with the end of the one before.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn begin(
         &mut self,
         streams: &mut impl Streams,
@@ -126,10 +126,10 @@ impl Backward {
         Ok(step)
     }
 
-    /// Puts more of a step on the stream, if little of it is left there.
+    /// Enqueues more of a step, if little of it is left on the stream.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn go_on(
         &mut self,
         streams: &mut impl Streams,
@@ -168,7 +168,7 @@ impl Backward {
             let before = self.mark(streams, device_rank)?;
             device_rank.add(streams, gradient, step.pass)?;
             step.added.push([before, self.mark(streams, device_rank)?]);
-            // What comes later comes later by as much.
+            // Later work is delayed by as much.
             step.runs_on = false;
         }
         let mark = self.mark(streams, device_rank)?;
@@ -179,7 +179,7 @@ impl Backward {
     /// Puts the optimizer on the stream.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn optimize(
         &mut self,
         streams: &mut impl Streams,
@@ -192,7 +192,7 @@ impl Backward {
         Ok(())
     }
 
-    /// Time passes; from where the kernel before left it, if that runs on.
+    /// Keeps the device busy for a time; from the end time of the previous kernel, if that continues.
     fn busy(
         &mut self,
         streams: &mut impl Streams,
@@ -203,7 +203,7 @@ impl Backward {
         if length.is_zero() {
             return Ok(());
         }
-        // Blocks that come late read what the kernel before wrote, so each kernel writes the other word.
+        // Late blocks read the word that the previous kernel wrote, so each kernel writes the other word.
         let word = |ticks: usize| device_rank.clock + 8 * (ticks % 2) as Address;
         let from = if step.runs_on { word(self.ticks) } else { 0 };
         let (into, multiprocessors) = (word(self.ticks + 1), self.multiprocessors);
@@ -273,12 +273,12 @@ impl Step {
         self.backward.is_none()
     }
 
-    /// Whether the optimizer is on the device.
+    /// Whether the optimizer is enqueued.
     pub fn is_closing(&self) -> bool {
         self.optimizer.is_some()
     }
 
-    /// What is known of the step, once its optimizer is over.
+    /// The times of the step, once its optimizer has finished.
     ///
     /// # Errors
     /// When a device has failed.

@@ -1,4 +1,4 @@
-//! One rank's place on a device: its gradients, and the messages that are made of them.
+//! One rank's memory on a device: its gradients, and its messages.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -22,13 +22,13 @@ use transports::pattern::turn;
 /// Bytes of the two words in which passes keep the time.
 const CLOCK_BYTES: usize = 16;
 
-/// Messages for which there are tables from the beginning.
+/// Messages for which tables are allocated in advance.
 const TABLES: usize = 8;
 
 /// Words that a kernel reads of a piece.
 const PIECE_WORDS: usize = 3;
 
-/// Every gradient begins on so many bytes, as if it had been allocated by itself.
+/// Alignment of every gradient, as if it had been allocated separately.
 const ALIGNED_BYTES: usize = 256;
 
 /// Gradients that are reduced as one vector.
@@ -42,7 +42,7 @@ pub struct Message {
 
 /// A message on the device.
 pub struct InFlight {
-    /// When it was asked for.
+    /// When it was requested.
     pub asked: Instant,
     /// Which gradients.
     pub tensors: Vec<TensorId>,
@@ -50,13 +50,13 @@ pub struct InFlight {
     pub elements: usize,
     /// Before it, once it is packed, once it is reduced, and once it is unpacked.
     pub marks: [Event; 4],
-    /// Where its tables of pieces lie: into the vector, out of it, and from place to the same place.
+    /// The addresses of its tables of pieces: into the vector, out of it, and in place.
     tables: [Address; 3],
     /// Their lengths.
     counts: [usize; 3],
 }
 
-/// Where a collective works: a fusion buffer, or tensors where they lie.
+/// The operand of a collective: a fusion buffer, or tensors in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vector {
     /// Its pieces, in their order.
@@ -81,39 +81,39 @@ pub struct DeviceRank {
     /// The type in which gradients travel.
     pub wire: DataType,
     ranks: usize,
-    /// Several gradients are reduced where they lie.
+    /// Several gradients are reduced in place.
     scattered: bool,
-    /// What results are multiplied by in the end: the share of a pass, if passes are averaged.
+    /// The final factor of results: 1 / passes, if passes are averaged.
     share: f64,
-    /// Where passes are added up, and results are left.
+    /// The sums of passes, and the results.
     sums: Vec<Tensor>,
-    /// What passes after the first bring; none if there is only one.
+    /// Gradients of passes after the first; empty if there is only one.
     later: Vec<Tensor>,
     fusion_buffer: Address,
     fusion_bytes: usize,
     /// Room for three tables of pieces each, that no message has.
     tables: Vec<Address>,
     table_pieces: usize,
-    /// What was allocated for good.
+    /// Memory that is allocated once.
     slabs: Vec<Address>,
 }
 
 impl DeviceRank {
-    /// Bytes that a rank of a job takes on its device, what a collective puts aside left out.
+    /// Bytes that a rank of a job needs on its device, without the staging memory of collectives.
     pub fn need_bytes(job: &Job) -> usize {
         let passes = job.framework.backward_passes_per_step.min(2);
         passes * slab_bytes(job) + fusion_bytes(job)
     }
 
-    /// Elements of the largest message that is to be expected, those between tensors included.
+    /// Elements of the largest expected message, including padding between tensors.
     pub fn fusion_elements(job: &Job) -> usize {
         fusion_bytes(job) / job.wire().size_bytes()
     }
 
-    /// Allocates what a rank of a job needs.
+    /// Allocates the memory of a rank of a job.
     ///
     /// # Errors
-    /// When there is not as much.
+    /// When there is too little memory.
     pub fn new(
         streams: &mut impl Streams,
         job: &Job,
@@ -148,14 +148,14 @@ impl DeviceRank {
         match device_rank.fill(streams, job) {
             Ok(()) => Ok(device_rank),
             Err(error) => {
-                // What was wrong first is what counts.
+                // The first error is returned.
                 let _ = device_rank.release(streams);
                 Err(error)
             }
         }
     }
 
-    /// Allocates what messages will need, so that it does not happen while somebody looks at the clock.
+    /// Allocates the memory of messages in advance, so that this is not measured.
     fn fill(&mut self, streams: &mut impl Streams, job: &Job) -> Result<(), CudaError> {
         self.clock = streams.allocate(self.rank_stream.device, CLOCK_BYTES)?;
         self.slabs.push(self.clock);
@@ -183,7 +183,7 @@ impl DeviceRank {
         Ok(lengths(job).map(tensor).collect())
     }
 
-    /// A fusion buffer of so many bytes at least.
+    /// A fusion buffer of at least `bytes` bytes.
     fn room(&mut self, streams: &mut impl Streams, bytes: usize) -> Result<(), CudaError> {
         if self.fusion_bytes < bytes || self.fusion_buffer == 0 {
             if self.fusion_buffer > 0 {
@@ -195,10 +195,10 @@ impl DeviceRank {
         Ok(())
     }
 
-    /// Copies what passes bring to the device.
+    /// Copies the gradients of all passes to the device.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn upload(
         &self,
         streams: &mut impl Streams,
@@ -216,7 +216,7 @@ impl DeviceRank {
     /// Copies results from the device.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn download(
         &self,
         streams: &mut impl Streams,
@@ -229,10 +229,10 @@ impl DeviceRank {
         Ok(())
     }
 
-    /// Puts on the stream of passes what adds up a gradient of a pass after the first.
+    /// Enqueues the accumulation of a gradient of a pass after the first.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn add(
         &self,
         streams: &mut impl Streams,
@@ -242,7 +242,7 @@ impl DeviceRank {
         let (sum, later) = (self.sums[gradient], self.later[gradient]);
         let (size_bytes, elements) = (self.dtype.size_bytes() as Address, sum.elements);
         let first = turn(pass, elements);
-        // What comes from `first` on is added to the beginning, and the rest behind it.
+        // The elements from `first` on are added to the beginning, and the rest after them.
         for (into, from, elements) in [(0, first, elements - first), (elements - first, 0, first)] {
             let into = sum.address + into as Address * size_bytes;
             let from = smallvec![into, later.address + from as Address * size_bytes];
@@ -255,7 +255,7 @@ impl DeviceRank {
     /// Puts a message on its stream: all that comes before it is reduced.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn pack(
         &mut self,
         streams: &mut impl Streams,
@@ -290,10 +290,10 @@ impl DeviceRank {
         Ok(vector)
     }
 
-    /// Puts on the stream what comes once the message that was packed last is reduced.
+    /// Enqueues the work after the reduction of the last packed message.
     ///
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn unpack(
         &mut self,
         streams: &mut impl Streams,
@@ -319,7 +319,7 @@ impl DeviceRank {
         Ok(())
     }
 
-    /// A message that is over: what it had may be had by others.
+    /// Ends a message and frees its resources for others.
     pub fn finish(&mut self, streams: &mut impl Streams, underway: &InFlight) {
         underway.marks.into_iter().for_each(|mark| streams.give_back(mark));
         self.tables.push(underway.tables[0]);
@@ -335,9 +335,8 @@ impl DeviceRank {
         self.dtype == self.wire && (tensors.len() == 1 || self.scattered)
     }
 
-    /// Where the elements of a message are reduced, and where each tensor is among them. A tensor alone is
-    /// reduced where it lies, as with Horovod, and so are several that are not to be packed; but not if they
-    /// travel as another type.
+    /// The vector of a message, and the position of each tensor in it. A single tensor is reduced in place, as in
+    /// Horovod, and so are several that are not packed; but not if they have another type on the wire.
     fn place(
         &mut self,
         streams: &mut impl Streams,
@@ -359,7 +358,7 @@ impl DeviceRank {
         Ok((vector, starts.into_iter().map(place).collect()))
     }
 
-    /// Writes three tables where kernels read them, one behind the other.
+    /// Writes three tables for kernels, one after the other.
     fn write_tables(
         &mut self,
         streams: &mut impl Streams,
@@ -383,7 +382,7 @@ impl DeviceRank {
         streams.mapped(self.rank_stream.device, words * size_of::<u64>())
     }
 
-    /// Gives everything back; waits for what is on the device.
+    /// Releases everything after all work on the device.
     ///
     /// # Errors
     /// When some of it failed.
@@ -415,7 +414,7 @@ fn slab_bytes(job: &Job) -> usize {
     lengths(job).map(|elements| aligned_bytes(elements, job.dtype)).sum()
 }
 
-/// Of the largest message that is to be expected, with every tensor on a line of its own.
+/// The size of the largest expected message, with every tensor aligned.
 fn fusion_bytes(job: &Job) -> usize {
     let size_bytes = job.wire().size_bytes();
     let largest = lengths(job).max().unwrap_or(0) * size_bytes;
@@ -424,7 +423,7 @@ fn fusion_bytes(job: &Job) -> usize {
     job.fusion_threshold_bytes.max(largest).min(all) + padding
 }
 
-/// Of a tensor, whatever it is cast to.
+/// The number of pieces of a tensor with any cast.
 fn most_pieces(elements: usize, dtype: DataType) -> usize {
     elements.div_ceil(PIECE_BYTES / dtype.size_bytes().max(1)) + 1
 }

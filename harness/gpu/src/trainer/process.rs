@@ -23,10 +23,10 @@ pub struct Process<'d, 'p, S> {
 }
 
 impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
-    /// Allocates what a rank needs, on the first device; `share` ranks are on it.
+    /// Allocates the memory of a rank on the first device, which `share` ranks use.
     ///
     /// # Errors
-    /// When there is not as much.
+    /// When there is too little memory.
     pub fn new(
         devices: &'d mut Devices<S>,
         job: &Job,
@@ -48,7 +48,7 @@ impl<'d, 'p, S: Streams> Process<'d, 'p, S> {
     /// Gives everything back. All ranks call this.
     ///
     /// # Errors
-    /// What driver or NCCL say.
+    /// An error of the driver or NCCL.
     pub fn release(self) -> Result<(), EngineError> {
         self.device_rank.release(self.streams)?;
         Ok(self.all_reduce.finish(self.streams, &mut ())?)
@@ -79,7 +79,7 @@ impl<S: Streams> Hub for Process<'_, '_, S> {
         Ok(device_rank.unpack(*streams, message, &vector)?)
     }
 
-    /// Nobody here knows.
+    /// Unknown in this process.
     fn awaited(&self, _: Rank) -> Option<Rank> {
         None
     }

@@ -16,24 +16,24 @@ use training::outcome::EngineError;
 use transports::kernel::ElementOp;
 use transports::programs::of_all_ranks;
 
-/// Ranks and what they have asked for. Whoever asks for a message last puts it on the streams of all.
+/// Ranks and their requests. The last rank to request a message enqueues it for all.
 pub struct World<'d, 'a, S> {
     job: &'a Job<'a>,
     streams: &'d mut S,
     device_ranks: Vec<DeviceRank>,
-    /// By the elements of each piece that they work on.
+    /// By the lengths of their pieces.
     collectives: HashMap<Vec<usize>, Collective>,
-    /// Of each rank: memory for what collectives put aside, and its bytes.
+    /// For each rank: staging memory of collectives, and its bytes.
     aside: Vec<(Address, usize)>,
-    /// Of each rank: when it has asked for messages that others have yet to ask for.
+    /// For each rank: times of its requests that others have not made yet.
     asked: Vec<VecDeque<Instant>>,
 }
 
 impl<'d, 'a, S: Streams> World<'d, 'a, S> {
-    /// Allocates what all ranks need.
+    /// Allocates the memory of all ranks.
     ///
     /// # Errors
-    /// When a device has not as much, with the figures.
+    /// When a device has too little memory, with the sizes.
     pub fn new(devices: &'d mut Devices<S>, job: &'a Job<'a>) -> Result<Self, CudaError> {
         let ranks = job.topology.ranks();
         devices.check_room(job)?;
@@ -48,14 +48,14 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         match world.fill(slots) {
             Ok(()) => Ok(world),
             Err(error) => {
-                // What was wrong first is what counts.
+                // The first error is returned.
                 let _ = world.release();
                 Err(error)
             }
         }
     }
 
-    /// Allocates everything, for the largest message that is to be expected, too.
+    /// Allocates everything, including the memory of the largest expected message.
     fn fill(&mut self, slots: Vec<(RankStream, Stream)>) -> Result<(), CudaError> {
         for (rank_stream, compute) in slots {
             self.device_ranks.push(DeviceRank::new(self.streams, self.job, rank_stream, compute)?);
@@ -82,7 +82,7 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         pairs.try_for_each(|(device_rank, vector)| device_rank.unpack(*streams, message, vector))
     }
 
-    /// Plans a collective on pieces of so many elements, unless it was planned before.
+    /// Plans a collective on pieces of these lengths, unless it has been planned before.
     fn plan(&mut self, lengths: &[usize]) -> Result<(), CudaError> {
         if self.collectives.contains_key(lengths) {
             return Ok(());
@@ -152,7 +152,7 @@ impl<S: Streams> Hub for World<'_, '_, S> {
 
     fn reduce(&mut self, rank: Rank, message: &Message, now: Instant) -> Result<(), EngineError> {
         self.asked[rank].push_back(now);
-        // All ask for the same messages in the same order, so this is the next one for whoever is last.
+        // All ranks request the same messages in the same order, so this is the last rank's next one.
         if self.asked.iter().any(VecDeque::is_empty) {
             return Ok(());
         }

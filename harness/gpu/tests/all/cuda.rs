@@ -1,5 +1,5 @@
-//! What can be known of CUDA without a GPU: the kernels' logic, compiled for the processor; their PTX; the
-//! driver's side, on a library that poses as NVIDIA's; and what users without it are told.
+//! Tests of CUDA without a GPU: the kernels' logic, compiled for the processor; their PTX; the driver's side, on a
+//! stub library; and the errors of users without it.
 
 mod kernels;
 pub mod processor;

@@ -55,7 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         (RankKind::Process, MemoryKind::Host, _) => over_mpi(arguments),
         (RankKind::Process, MemoryKind::Device, _) => nccl::run(arguments),
         (_, _, Some(Launched { tasks, .. })) => Err(usage(format!(
-            "started as {tasks} processes, and ranks are threads of one; start it once, or add \
+            "started as {tasks} processes, but ranks are threads of one process; start one process, or add \
              --transport {} or {NCCL}",
             back_ends::default_of_processes()
         ))),

@@ -24,7 +24,7 @@ Examples:
   kolo calibrate --ranks 2 -e 64K --out here.toml
   srun kolo calibrate --transport mpi --out here.toml")]
 pub struct Arguments {
-    /// What moves the bytes
+    /// Transport
     #[arg(
         long,
         value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
@@ -38,7 +38,7 @@ pub struct Arguments {
     /// Longest message in bytes [default: 8M; over MPI 512K, the length of a segment]
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, help_heading = RUN)]
     most_bytes: Option<usize>,
-    /// The quantile of samples that counts; 0.1 where other programs use the machine too
+    /// Quantile of the samples to use; 0.1 if other programs also use the machine
     #[arg(long, default_value_t = 0.5, value_parser = share, help_heading = RUN)]
     quantile: f64,
     /// The machine file, which also names the machine [default: print it]
@@ -63,7 +63,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let (most_bytes, quantile) = (arguments.most_bytes.unwrap_or(longest), arguments.quantile);
     let effort = Effort { most_bytes, quantile, ..Effort::DEFAULT };
     if runner.leads() && runner.is_oversubscribed() {
-        eprintln!("kolo: there are more ranks than cores; what is measured is how they take turns");
+        eprintln!(
+            "kolo: there are more ranks than cores; the result measures how they share cores"
+        );
     }
     if let Some(path) = arguments.out.as_ref().filter(|_| runner.leads()) {
         check_writable(path)?;
@@ -84,7 +86,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let text = write::text(file, &measured);
     match &arguments.out {
         Some(path) => write_whole(path, text.as_bytes()).map_err(|error| {
-            // Nobody is to measure once more for want of a file.
+            // Prints the result if the file cannot be written, so that it is not lost.
             print!("{text}");
             RecordError::at_first(error)
         })?,
@@ -95,7 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// A text that is no quantile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no quantile; write a number between 0 and 1, as 0.5")]
+#[error("\"{text}\" is not a quantile; write a number between 0 and 1, such as 0.5")]
 pub struct ShareError {
     text: String,
 }

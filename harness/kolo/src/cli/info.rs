@@ -14,7 +14,7 @@ use measure::environment::variables::Usage;
 use measure::environment::{Environment, EnvironmentRow};
 use results::provenance::{Launch, memory_bytes};
 
-/// Show what this build and this machine offer, and what Horovod's variables say
+/// Show what this build and this machine offer, and the values of Horovod's variables
 ///
 /// Where something is not available, the reason is shown.
 #[derive(clap::Args)]
@@ -36,7 +36,7 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
         memory_bytes("MemTotal").map_or("unknown".into(), |b| format!("{} GB", b / 1_000_000_000)),
         machine.kernel,
         machine.clock_source,
-        machine.frequency_governor.as_deref().unwrap_or("not told by the kernel"),
+        machine.frequency_governor.as_deref().unwrap_or("not reported by the kernel"),
     );
     println!(
         "\nalgorithms (INNER is {} unless named, as in hierarchical:tree)",
@@ -62,15 +62,15 @@ pub fn run(_arguments: &Arguments) -> Result<Exit> {
     println!("\nGPUs, for transport cuda, and with NCCL for transport nccl");
     gpus().iter().for_each(|line| println!("  {line}"));
     let environment = Environment::read(&launch.environment).map_err(usage)?;
-    println!("\nvariables of Horovod 0.28, which `kolo sweep` goes by; options come before them");
-    let heading = ["variable", "value", "unit", "meaning", "where it came from"];
+    println!("\nvariables of Horovod 0.28 that `kolo sweep` reads; options take precedence");
+    let heading = ["variable", "value", "unit", "meaning", "source"];
     print_columns(heading.map(str::to_string));
     environment.rows.into_iter().map(columns).for_each(print_columns);
     environment.notices.iter().for_each(|sentence| println!("{sentence}"));
     Ok(Exit::Right)
 }
 
-/// What is found of CUDA, or what was looked for.
+/// The CUDA libraries and GPUs found, or the names searched.
 fn gpus() -> Vec<String> {
     let mut lines = Vec::new();
     match devices::find() {

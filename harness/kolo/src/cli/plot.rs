@@ -23,7 +23,7 @@ pub struct Arguments {
     /// Folder for the figures [default: figures in the first folder]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
-    /// Say why a figure is not drawn
+    /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
 }
@@ -36,13 +36,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let figures = Figures::draw(results, &folder)?;
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
-    // Where there is no figure at all, the reasons are what the user needs.
+    // Without any figure, the user needs the reasons.
     let verbose = arguments.verbose || figures.drawn.is_empty();
     eprint!("{}", if verbose { figures.reasons() } else { figures.in_short() });
     Ok(Exit::Right)
 }
 
-/// Draws whatever the results hold data for; returns a line for each figure. Where there is none, says why.
+/// Draws every figure for which the results have data; returns a line for each figure, or the reason why there is none.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     let figures = Figures::draw(results, folder)?;
     if figures.drawn.is_empty() {
@@ -51,7 +51,7 @@ pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
     Ok(figures.drawn)
 }
 
-/// What became of some results, in lines.
+/// The outcome of drawing some results, as lines of text.
 struct Figures {
     /// A line for each figure.
     drawn: String,
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_bench_does_not_hold_is_one_line_and_every_reason_can_be_had() {
+    fn figures_that_are_not_drawn_are_one_line_and_verbose_has_the_reasons() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("b.csv");
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_figure_that_is_drawn_in_part_says_what_it_lacks() {
+    fn a_figure_that_is_drawn_in_part_has_the_reason() {
         let figures = Figures {
             drawn: "figure surface.png\n".to_string(),
             names: vec!["surface"],
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn cases_of_two_runs_are_said_with_those_that_are_drawn() {
+    fn cases_of_two_runs_are_reported_with_the_run_that_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
         let run = |name: &str, text: String| {
             let run = folder.path().join(name);

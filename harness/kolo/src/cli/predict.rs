@@ -14,7 +14,7 @@ use results::row::{Row, SimulatedStepRow, StepRow};
 use simulator::machine_file::MachineFile;
 use simulator::predict::Prediction;
 
-/// Simulate what a sweep measured, on as many ranks and on more
+/// Simulate the cases of a sweep, on as many ranks and on more
 ///
 /// The machine file is the one that `kolo calibrate` wrote on the same cluster. Figures show measured and predicted
 /// times.
@@ -47,8 +47,7 @@ pub struct Arguments {
 const RUN: &str = "What to simulate";
 const OUTPUT: &str = "Output";
 
-/// Columns without which no step can be simulated; those added since are taken for not known where they are
-/// missing.
+/// Columns without which no step can be simulated; other columns that are missing count as unknown.
 const NEEDED: [&str; 12] = [
     "schema",
     "kind",

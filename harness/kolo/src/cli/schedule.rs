@@ -9,7 +9,7 @@ use anyhow::Result;
 use super::{Exit, sizes, usage};
 use results::names::algorithm;
 
-/// Print an algorithm's schedule: who sends which chunk to whom in which step
+/// Print an algorithm's schedule: the transfers of chunks between ranks, step by step
 ///
 /// `0+>1 c3`: rank 1 adds rank 0's chunk 3 to its own. `0->1 c3`: rank 1 overwrites its chunk 3 with rank 0's.
 #[derive(clap::Args)]
@@ -47,7 +47,7 @@ pub struct Arguments {
 const SCHEDULE: &str = "Schedule";
 const GOAL: &str = "GOAL";
 
-/// Whoever prints more than this has mistaken the option.
+/// The most ranks to print; a larger number is probably a mistake.
 const MOST_RANKS: usize = 4096;
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {

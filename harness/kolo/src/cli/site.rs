@@ -11,7 +11,7 @@ use cluster::slurm::offer::{Answers, Finding, Verdict, compare};
 use cluster::slurm::site::Site;
 use results::inputs;
 
-/// Show site files, and compare one with what Slurm says
+/// Show site files, and compare one with Slurm
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -26,7 +26,7 @@ pub struct Arguments {
 enum Command {
     /// Compare a site file with Slurm
     ///
-    /// Exit status: 1 if they contradict each other; 3 if there is no Slurm here.
+    /// Exit status: 1 if they contradict each other; 3 if Slurm is not installed here.
     #[command(after_help = "\
 Examples:
   kolo site check generic
@@ -47,7 +47,7 @@ Examples:
     /// Print what a shell must export for a job
     #[command(hide = true)]
     ShellEnv(Named),
-    /// Within a job, print the words that start a program as its ranks
+    /// Within a job, print the command that starts a program as its ranks
     #[command(hide = true)]
     Step(Named),
 }
@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(Exit::Right)
 }
 
-/// A site in words: its name and its file.
+/// A site as text: its name and its file.
 pub fn described(site: &Site) -> String {
     match &site.origin.path {
         Some(path) => format!("{} ({})", site.origin.name, inputs::described(path)),
@@ -88,7 +88,7 @@ fn check(site: &Site) -> Result<Exit> {
     let answers = match Answers::now() {
         Ok(answers) => answers,
         Err(error) => {
-            println!("the file is understood; nothing was compared: {error}");
+            println!("the file is valid; nothing was compared: {error}");
             return Ok(Exit::Inconclusive);
         }
     };
@@ -98,14 +98,14 @@ fn check(site: &Site) -> Result<Exit> {
     match findings.iter().filter(contradicts).count() {
         0 => Ok(Exit::Right),
         count => {
-            println!("{count} of {} contradict what Slurm says", findings.len());
+            println!("{count} of {} contradict Slurm", findings.len());
             Ok(Exit::Wrong)
         }
     }
 }
 
 fn table(findings: &[Finding]) -> String {
-    let heading = ["key", "site file", "Slurm says", "verdict"].map(str::to_string);
+    let heading = ["key", "site file", "Slurm reports", "verdict"].map(str::to_string);
     let rows = findings.iter().map(|finding| {
         let Finding { key, site, slurm, verdict } = finding;
         [key.to_string(), site.clone(), slurm.clone(), verdict.to_string()]
@@ -125,17 +125,17 @@ fn list() -> Result<()> {
     for name in Site::names() {
         match Site::named(&name) {
             Ok(site) => println!("{name:<16} {}", site.about),
-            Err(error) => println!("{name:<16} not understood: {error}"),
+            Err(error) => println!("{name:<16} invalid: {error}"),
         }
     }
     Ok(())
 }
 
-/// Ranks on a node are as many as the job was asked for (`--ntasks-per-node`), or as the site says; GPUs are asked for
-/// where the job has some.
+/// Ranks per node are those that the job requested (`--ntasks-per-node`), or those of the site; GPUs are requested
+/// if the job has some.
 fn in_job(site: Site) -> Result<()> {
     let job = Job::this().map_err(usage)?;
-    let job = job.ok_or_else(|| usage("there is no job of Slurm here: SLURM_JOB_ID is not set"))?;
+    let job = job.ok_or_else(|| usage("not inside a Slurm job: SLURM_JOB_ID is not set"))?;
     let asked = env::var("SLURM_NTASKS_PER_NODE").ok().and_then(|count| count.parse().ok());
     let ranks_per_node = asked.filter(|&count| count > 0).unwrap_or(site.ranks_per_node);
     let site = match env::var_os("SLURM_GPUS_PER_NODE") {
@@ -147,7 +147,7 @@ fn in_job(site: Site) -> Result<()> {
     Ok(())
 }
 
-/// Variables that are set already, by the user or a module, count.
+/// Variables that are already set, by the user or a module, take precedence.
 fn shell_env(site: &Site) {
     for (name, value) in site.variables() {
         println!("[ -n \"${{{name}+set}}\" ] || export {}", line(&[format!("{name}={value}")]));

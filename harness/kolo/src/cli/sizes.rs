@@ -9,13 +9,13 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseError {
     /// It is no size.
-    #[error("\"{text}\" is no size; write 1048576, 1024K or 1M")]
+    #[error("\"{text}\" is not a size; write 1048576, 1024K or 1M")]
     Size { text: String },
     /// It is no range of sizes.
-    #[error("\"{text}\" is no range of sizes; write 8:64M:x2, 1M:4M:+1M or 1M")]
+    #[error("\"{text}\" is not a range of sizes; write 8:64M:x2, 1M:4M:+1M or 1M")]
     Sizes { text: String },
     /// The range is empty.
-    #[error("sizes from {from} to {to} bytes: there are none")]
+    #[error("sizes from {from} to {to} bytes: the range is empty")]
     NoSizes { from: usize, to: usize },
     /// The range has no end.
     #[error("sizes must grow by a factor of at least 2")]
@@ -30,7 +30,7 @@ pub enum ParseError {
     #[error("expected a whole number from 0")]
     WholeNumber,
     /// It is no range of ranks.
-    #[error("\"{text}\" is no range of ranks; write 1..64 or 8")]
+    #[error("\"{text}\" is not a range of ranks; write 1..64 or 8")]
     Ranks { text: String },
 }
 
@@ -52,9 +52,9 @@ pub fn size(text: &str) -> Result<usize, ParseError> {
 /// How sizes follow each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
-    /// Times so much.
+    /// A factor.
     Factor(usize),
-    /// Plus so many bytes.
+    /// A number of bytes.
     Bytes(usize),
 }
 

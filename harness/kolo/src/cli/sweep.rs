@@ -49,10 +49,10 @@ Examples:
 pub struct Arguments {
     /// A configuration in TOML, or the name of an embedded one: `kolo init --list`
     config: PathBuf,
-    /// Print the plan (cases, estimated time, sizes of files), and measure nothing
+    /// Print the plan (cases, estimated time, sizes of files) without measuring
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
-    /// Continue a killed run: in the folder given by --out, or in the newest one
+    /// Continue a killed run, in the folder given by --out or the newest one
     #[arg(long, help_heading = RUN)]
     resume: bool,
     /// Continue the run in the folder given by --out, or start it
@@ -64,13 +64,13 @@ pub struct Arguments {
         hide_short_help = true
     )]
     go_on: bool,
-    /// The processes that ran this sweep last broke: the block that they were at counts as a failure
+    /// The last processes of this sweep failed: count their last block as a failure
     #[arg(long, requires = "go_on", hide = true)]
     after_break: bool,
-    /// Start nothing that may not end before this moment, in seconds since 1970
+    /// Start no block that may end after this time, in seconds since 1970
     #[arg(long, value_name = "SECONDS", hide = true)]
     until: Option<u64>,
-    /// Measure even if processes share cores or differ; rows and provenance say so
+    /// Measure even if processes share cores or differ, and record it in rows and provenance
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
     /// Folder for the results [default: results/DATE-CONFIG]
@@ -123,7 +123,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let timelines = arguments.timeline || environment.timeline.value.is_some();
     if let Some(set_by) = &environment.timeline.set_by {
         say(&format!(
-            "{set_by}: not that file, but timelines/ among the results gets one of each case"
+            "{set_by}: the name is ignored; timelines/ in the results folder gets one file per case"
         ));
     }
     let mut plan = Plan { timelines, ..Plan::new(config, workload) };
@@ -164,7 +164,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
             earlier.blocks.len()
         );
     }
-    // Whoever asked an earlier launch to stop has been heard.
+    // Removes the request of an earlier launch to stop.
     let _ = fs::remove_file(store.folder().join(STOP));
     let may_break = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
@@ -182,7 +182,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
     finish(arguments, &store, provenance, &summary::text(&report.rows))?;
     if let Some(reason) = report.left {
-        println!("cases are left ({reason}); go on with --resume");
+        println!("cases remain ({reason}); continue with --resume");
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
@@ -191,7 +191,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     })))
 }
 
-/// Puts into the configuration what options and Horovod's variables say, and tells the user.
+/// Applies options and Horovod's variables to the configuration, and prints each override.
 fn override_config(
     config: &mut Config,
     options: &Options,
@@ -270,7 +270,7 @@ fn dry_run(plan: &Plan) {
     );
 }
 
-/// From the one to the other, or the one if they are alike.
+/// A range, or a single value if both ends are equal.
 fn range(low: String, high: String) -> String {
     if low == high { low } else { format!("{low} to {high}") }
 }
@@ -280,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_exit_status_tells_right_wrong_and_inconclusive() {
+    fn the_exit_status_is_right_wrong_or_inconclusive() {
         let right = (Status::Ok, true);
         for (cases, expected) in [
             (vec![right, (Status::Unsupported, false)], Exit::Right),

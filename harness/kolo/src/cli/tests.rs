@@ -1,4 +1,4 @@
-//! Help texts: what they show can be typed.
+//! Tests of help texts: the examples are valid commands.
 
 use super::command;
 
@@ -24,7 +24,7 @@ fn examples(command: &clap::Command) -> Vec<String> {
     lines.lines().map(|line| line.trim().to_string()).collect()
 }
 
-/// The words of an example from `kolo` on, without what the shell makes of the rest.
+/// The words of an example from `kolo` on, without shell syntax.
 fn words(example: &str) -> Vec<&str> {
     let words = example.split_whitespace().skip_while(|word| *word != "kolo");
     words.take_while(|word| !["#", ">", "|"].contains(word)).collect()

@@ -10,7 +10,7 @@ use super::{Exit, usage};
 use training::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
 use workloads::trace::read::{Flaws, Trace};
 
-/// Say where the time of a job went, from a timeline of kolo or Horovod
+/// Show where the time of a job went, from a timeline of kolo or Horovod
 ///
 /// Computation, communication and the part of it that was exposed, negotiation, and the ranks that others waited
 /// for. Perfetto (https://ui.perfetto.dev) shows the same file.
@@ -52,13 +52,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.skip > 0 {
         trace.skip(arguments.skip).map_err(|there| {
             let file = arguments.file.display();
-            usage(format!("{file}: it has {there} steps; --skip must leave one of them"))
+            usage(format!("{file}: it has {there} steps; --skip must leave at least one"))
         })?;
     }
     let analysis = analyse(&trace);
     let origin = match &trace.case {
         Some(case) => format!("kolo, {case}"),
-        None => "not by kolo, so read as Horovod writes it".into(),
+        None => "not by kolo, so read in Horovod's format".into(),
     };
     println!("{}: {origin}", arguments.file.display());
     flaws(trace.flaws).iter().for_each(|flaw| println!("  note: {flaw}"));
@@ -73,10 +73,11 @@ fn flaws(flaws: Flaws) -> Vec<String> {
         sentences.push("the end of the file is missing, as when a job is killed".into());
     }
     if open > 0 {
-        sentences.push(format!("{open} span(s) never end, taken to last until the end"));
+        sentences
+            .push(format!("{open} span(s) never end; they are counted to the end of the file"));
     }
     if unopened > 0 {
-        sentences.push(format!("{unopened} end(s) without a beginning are passed over"));
+        sentences.push(format!("{unopened} end(s) without a beginning are ignored"));
     }
     sentences
 }
@@ -115,7 +116,7 @@ fn text(analysis: &Analysis, most_tensors: usize) -> String {
             messages.tensors_mean,
             messages.tensors_min,
             messages.tensors_max,
-            if messages.reported { "" } else { ", taking those for one that overlap in time" },
+            if messages.reported { "" } else { ", counting messages that overlap in time as one" },
         )
     });
     line(&mut text, "messages", messages.unwrap_or(UNKNOWN.into()));

@@ -40,7 +40,7 @@ Examples:
 pub struct Arguments {
     /// A configuration in TOML, or the name of an embedded one, such as tune-regret
     ///
-    /// It may hold all that the options say: workload, [step], [data], [framework], [tune].
+    /// It may set everything that the options set: workload, [step], [data], [framework], [tune].
     config: Option<PathBuf>,
     /// The gradients: a model, such as resnet50, or a CSV file or timeline
     #[arg(long, value_name = "NAME|FILE", help_heading = RUN)]
@@ -68,7 +68,7 @@ pub struct Arguments {
         hide_short_help = true
     )]
     optimizer_ms: Option<f64>,
-    /// What moves the bytes [default: mpi if several processes were started, else threads]
+    /// Transport [default: mpi if several processes were started, else threads]
     #[arg(
         long,
         value_name = "NAME",
@@ -85,7 +85,7 @@ pub struct Arguments {
     /// Time to measure, such as 90s or 10m, shared by all topologies [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = MEASURING)]
     budget: Option<Duration>,
-    /// Compare with what Horovod's variables say now, instead of its defaults
+    /// Compare with the values of Horovod's variables in the environment, instead of its defaults
     #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     check: bool,
     /// Afterwards measure every setting this many times, and state the regret
@@ -100,13 +100,13 @@ pub struct Arguments {
         hide_short_help = true
     )]
     exhaustive: Option<u16>,
-    /// Measure even if processes share cores or differ; rows and provenance say so
+    /// Measure even if processes share cores or differ, and record it in rows and provenance
     #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     force: bool,
     /// Also simulate more nodes, on the machine file that `kolo calibrate` wrote for this cluster
     #[arg(long, value_name = "NAME|FILE", help_heading = LARGER, hide_short_help = true)]
     machine: Option<PathBuf>,
-    /// Largest number of ranks to simulate [default: eight times those at hand]
+    /// Largest number of ranks to simulate [default: eight times the ranks of this job]
     #[arg(
         long,
         value_name = "RANKS",
@@ -122,7 +122,7 @@ pub struct Arguments {
     /// Also write confirm.py, which compares recommendation and defaults where Horovod runs
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     confirm_script: bool,
-    /// Read what confirm.py printed, and say whether it agrees with tune.json
+    /// Compare the output of confirm.py with tune.json
     ///
     /// tune.json is beside the file, or in the folder given by --out.
     #[arg(
@@ -183,7 +183,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     };
     let mut tuned = Vec::new();
     for grid in grids {
-        // What one does not take is the others'; measuring every setting afterwards is beside the budget.
+        // The remaining budget is that of the other topologies; measuring every setting afterwards is not part of
+        // it.
         let used: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
         let left = request.budget.saturating_sub(Duration::from_secs_f64(used));
         let share = left / (grids.len() - tuned.len()) as u32;
@@ -207,8 +208,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
-/// Writes what was found, for people and for programs; returns what people are told. What there is to copy is
-/// that of the last topology.
+/// Writes the results as text and as data; returns the text. The lines to copy are those of the last topology.
 fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Result<String> {
     let (mut text, mut json) = (String::new(), Vec::new());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
@@ -218,8 +218,8 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
             asked.map(|(machine, up_to)| Larger::expect(grid, tuned, machine, *up_to)).transpose();
         let (larger, problem) = match expected {
             Ok(larger) => (larger.flatten(), None),
-            // What was measured is told all the same.
-            Err(why) => (None, Some(format!("\nNothing is expected of larger sizes: {why}\n"))),
+            // The measurement is reported all the same.
+            Err(why) => (None, Some(format!("\nNo prediction for larger sizes: {why}\n"))),
         };
         let (reference, larger) = (request.reference.as_str(), larger.as_ref());
         let report = Report { grid, tuned, reference, larger, is_last };
@@ -263,7 +263,7 @@ fn step_ms(text: &str) -> Result<f64, ValueError> {
 
 /// A text that is no time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no time; write 90s, 10m or 1h")]
+#[error("{text:?} is not a time; write 90s, 10m or 1h")]
 struct DurationError {
     text: String,
 }

@@ -19,9 +19,9 @@ use results::record::csv_bytes;
 use results::toml_file::Checked;
 use simulator::published::{self, Points};
 
-/// Compare simulations with published measurements, or with measurements made here
+/// Compare simulations with published measurements, or with measurements on this machine
 ///
-/// With --local the machine at hand is calibrated, and its algorithms are measured in turn.
+/// With --local this machine is calibrated, and its algorithms are measured.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,10 +37,10 @@ pub struct Arguments {
         help_heading = RUN
     )]
     points: PathBuf,
-    /// Measure here: calibration and algorithms take turns
+    /// Measure on this machine, calibration and algorithms alternately
     #[arg(long, help_heading = RUN)]
     local: bool,
-    /// What moves the bytes
+    /// Transport
     #[arg(
         long,
         value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
@@ -77,7 +77,7 @@ pub struct Arguments {
         hide_short_help = true
     )]
     segment: usize,
-    /// The quantile of samples that counts, for calibration and validation
+    /// Quantile of the samples to use, in calibration and validation
     ///
     /// Use 0.1, for example, where other programs use the machine too.
     #[arg(
@@ -99,7 +99,7 @@ pub struct Arguments {
 const RUN: &str = "What to compare";
 const MEASURING: &str = "Measuring";
 
-/// Of calibration and validation together: both take longer than a calibration alone.
+/// For calibration and validation together: both take longer than a calibration alone.
 const BUDGET_S: f64 = 90.0;
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {

@@ -15,17 +15,17 @@ use rayon::prelude::*;
 use super::{Exit, sizes, usage};
 use results::names;
 
-/// Up to so many ranks the pipelined form, in three segments, is proved as well.
+/// The most ranks for which the pipelined form, in three segments, is proved, too.
 const PIPELINED_RANKS: usize = 16;
 
-/// Control planes are rehearsed in so many worlds, unless the command line says so.
+/// Default number of worlds in which control planes are simulated.
 const WORLDS: u64 = 2000;
 
 /// Prove that schedules are allreduces, and simulate control planes in random worlds
 ///
 /// Schedules are proved symbolically, for every world size and every division of the ranks into nodes of one size.
 /// Control planes run in small random worlds, in which messages are late, tensors differ or are missing, and ranks
-/// shut down or die.
+/// shut down or fail.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -64,20 +64,20 @@ const CONTROL_PLANES: &str = "Control planes";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(worlds) = arguments.control_planes {
-        return Ok(rehearsals(arguments.first_seed, worlds));
+        return Ok(simulate_worlds(arguments.first_seed, worlds));
     }
     let proved = prove(arguments)?;
     if arguments.algorithm.is_empty() && proved == Exit::Right {
-        Ok(rehearsals(0, WORLDS))
+        Ok(simulate_worlds(0, WORLDS))
     } else {
         Ok(proved)
     }
 }
 
-/// Rehearses control planes in the worlds of these seeds.
-fn rehearsals(first: u64, worlds: u64) -> Exit {
+/// Simulates control planes in the worlds of these seeds.
+fn simulate_worlds(first: u64, worlds: u64) -> Exit {
     let start = Instant::now();
-    let rehearsed = |seed| run_world(seed, |_| Mutations::default());
+    let simulated = |seed| run_world(seed, |_| Mutations::default());
     let sum = |a: WorldSummary, b: WorldSummary| WorldSummary {
         events: a.events + b.events,
         messages: a.messages + b.messages,
@@ -85,20 +85,20 @@ fn rehearsals(first: u64, worlds: u64) -> Exit {
     let seeds = first..first.saturating_add(worlds);
     let all: Result<WorldSummary, Failure> = seeds
         .into_par_iter()
-        .map(rehearsed)
+        .map(simulated)
         .try_reduce(WorldSummary::default, |a, b| Ok(sum(a, b)));
     let seconds = start.elapsed().as_secs_f64();
     match all {
         Ok(WorldSummary { events, messages }) => {
             println!(
-                "control planes         rehearsed in {worlds} worlds, {events} events, {messages} \
+                "control planes         simulated in {worlds} worlds, {events} events, {messages} \
                  messages, {seconds:.2} s"
             );
             Exit::Right
         }
         Err(failure) => {
-            println!("control planes         REFUSED: {failure}");
-            println!("  again: kolo verify --control-planes 1 --first-seed {}", failure.seed);
+            println!("control planes         FAILED: {failure}");
+            println!("repeat: kolo verify --control-planes 1 --first-seed {}", failure.seed);
             Exit::Wrong
         }
     }
@@ -107,7 +107,7 @@ fn rehearsals(first: u64, worlds: u64) -> Exit {
 fn prove(arguments: &Arguments) -> Result<Exit> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
-        // Who chooses has no schedule but those of the others.
+        // Algorithms that choose have no schedules of their own.
         let all = || ALL.iter().filter(|entry| !entry.chooses());
         names.extend(all().map(|entry| entry.name.to_string()));
         let plain = all().filter(|inner| !inner.takes_inner());
@@ -139,7 +139,7 @@ fn prove(arguments: &Arguments) -> Result<Exit> {
                 }
                 Err(Violation::Unsupported(_)) => unsupported += 1,
                 Err(why) => {
-                    println!("{name:<22} REFUSED on {world}: {why}");
+                    println!("{name:<22} FAILED on {world}: {why}");
                     status = Exit::Wrong;
                 }
             }

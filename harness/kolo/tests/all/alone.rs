@@ -63,7 +63,7 @@ fn commands_work_without_any_file() {
     let scaling = alone.prints(&["sweep", "summit-scaling", "--dry-run"]);
     assert!(scaling.contains("simulated on machine summit"), "{scaling}");
     assert!(alone.prints(&["sweep", "control-planes", "--dry-run"]).contains("cases"));
-    assert!(alone.prints(&["validate"]).contains("points that nothing was fitted to are met"));
+    assert!(alone.prints(&["validate"]).contains("points not used for fitting are met"));
     assert!(alone.prints(&["site", "show", "virtual"]).contains("overcommit = true"));
     assert!(alone.prints(&["site", "list"]).contains("perlmutter"));
     assert!(alone.prints(&["info"]).contains("HOROVOD_FUSION_THRESHOLD"));
@@ -115,7 +115,7 @@ fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
 
 /// The smallest sweep of an embedded workload, with a list of the files that it read.
 #[test]
-fn provenance_says_which_files_were_embedded() {
+fn provenance_lists_embedded_files() {
     const CONFIG: &str = "workload = \"alexnet\"\n[step]\nbackward_ms = 0.1\n[sweep]\ntopology = [\"1x2\"]\n\
                           control_plane = [\"bitvector\"]\nalgorithm = [\"ring\"]\n[measure]\nwarmup_steps = 0\n\
                           steps_per_block = 1\nblocks_min = 1\nblocks_max = 1\n";
@@ -225,7 +225,7 @@ fn a_job_is_submitted_with_a_copy_of_the_batch_script() {
     job.current_dir(alone.path("")).env_remove("CARGO_TARGET_DIR");
     let ended = Ended::of(&mut job);
     assert!(
-        ended.stdout.contains("the sweep is over (status 0)"),
+        ended.stdout.contains("the sweep has ended (status 0)"),
         "{}{}",
         ended.stdout,
         ended.stderr

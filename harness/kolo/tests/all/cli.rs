@@ -100,7 +100,7 @@ fn an_unsupported_case_is_a_row_and_the_rest_goes_on() {
 }
 
 #[test]
-fn mistakes_end_with_status_2_and_say_what_to_do() {
+fn invalid_command_lines_end_with_status_2_and_advice() {
     Sweep::new(&[("\"ring\"", "\"rign\"")])
         .run(&[])
         .says(2, "kolo: test.toml: sweep.algorithm: algorithm \"rign\" is unknown; did you mean");
@@ -133,14 +133,14 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     Ended::of(&mut kolo(&["bench", "-d", "i32", "-o", "avg"]))
         .says(2, "average of i32 would have to round; use sum");
     Ended::of(&mut kolo(&["bench", "-b", "1M", "-e", "1K"]))
-        .says(2, "sizes from 1048576 to 1024 bytes: there are none");
+        .says(2, "sizes from 1048576 to 1024 bytes: the range is empty");
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
     for missing in ["nowhere.toml", "."] {
         Ended::of(kolo(&["sweep", missing]).current_dir(configs))
             .says(2, "in . there are ci.toml, control-planes.toml, ");
     }
     Ended::of(&mut kolo(&["verify", "--ranks", "0"]))
-        .says(2, "\"0\" is no range of ranks; write 1..64 or 8");
+        .says(2, "\"0\" is not a range of ranks; write 1..64 or 8");
     Ended::of(&mut kolo(&["plot", "nowhere"])).says(2, "nowhere");
 }
 
@@ -149,7 +149,7 @@ fn numbers_beyond_their_range_are_refused_with_it() {
     for (arguments, expected) in [
         (
             &["bench", "-b", "-5"][..],
-            "value '-5' for '--minbytes <BYTES>': \"-5\" is no size; write 1048576",
+            "value '-5' for '--minbytes <BYTES>': \"-5\" is not a size; write 1048576",
         ),
         (&["bench", "-n", "-1"], "expected a whole number from 0"),
         (
@@ -157,7 +157,7 @@ fn numbers_beyond_their_range_are_refused_with_it() {
             "'--ranks <RANKS>': expected a number of ranks from 1 to 4096",
         ),
         (&["bench", "--ranks", "100000"], "expected a number of ranks from 1 to 4096"),
-        (&["bench", "--topology", "0x2"], "--topology: \"0x2\" is no topology; write nodes x"),
+        (&["bench", "--topology", "0x2"], "--topology: \"0x2\" is not a topology; write nodes x"),
         (&["tune", "--backward-ms", "-3"], "expected a number from 0 to 100000"),
         (
             &["timeline", "a.json", "--tensors", "-1"],
@@ -256,7 +256,7 @@ fn a_full_disk_loses_nothing_that_was_written() {
     let mut limited = Command::new("bash");
     let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
     ended.says(1, "File too large");
-    ended.says(1, "what was written before is safe");
+    ended.says(1, "earlier results are intact");
     let before = sweep.read("out/samples.csv").lines().count();
     assert!((1..49).contains(&before), "{before} lines");
     let ended = sweep.run(&["--resume"]);
@@ -310,7 +310,7 @@ fn bench_writes_rows_that_can_be_drawn() {
 }
 
 #[test]
-fn verify_and_info_say_what_there_is() {
+fn verify_and_info_list_algorithms_and_control_planes() {
     let ended = Ended::of(&mut kolo(&["verify", "--ranks", "1..12"]));
     assert_eq!(ended.status, Some(0));
     let proved = ALL.iter().filter(|entry| !entry.chooses());

@@ -1,4 +1,4 @@
-//! The script that measures recommendations, and what becomes of its rows.
+//! The script that measures recommendations, and the evaluation of its rows.
 
 use std::fs;
 use std::path::Path;
@@ -57,7 +57,7 @@ fn has_python() -> bool {
     }
 }
 
-/// Runs the script in `folder`, where modules may lie that stand for torch and Horovod.
+/// Runs the script in `folder`, which may have stubs of torch and Horovod.
 fn run(folder: &Path, arguments: &[&str]) -> Output {
     let path = folder.join("confirm.py");
     fs::write(&path, script(4)).unwrap();
@@ -135,8 +135,8 @@ fn a_dry_run_prints_commands_in_random_order() {
     assert_eq!(run(folder.path(), &arguments).stdout, output.stdout, "the seed fixes the order");
 }
 
-/// One rank with modules that do what the script needs of torch and Horovod. What they are asked to
-/// reduce, and the variables they see, goes to the file `log`.
+/// One rank with stubs of torch and Horovod. The tensors that they reduce, and the variables they see, go to the
+/// file `log`.
 const TORCH: &str = r#"
 float32 = float64 = "float"
 class Tensor:
@@ -218,7 +218,7 @@ fn the_script_measures_every_setting_in_every_block() {
 }
 
 #[test]
-fn a_block_that_fails_has_no_row_and_says_why() {
+fn a_block_that_fails_has_a_reason_and_no_row() {
     if !has_python() {
         return;
     }
@@ -255,7 +255,7 @@ fn a_block_that_fails_has_no_row_and_says_why() {
 }
 
 #[test]
-fn the_script_says_what_is_missing() {
+fn the_script_reports_missing_modules() {
     if !has_python() {
         return;
     }
@@ -273,7 +273,7 @@ fn the_script_says_what_is_missing() {
         let said = text(&output.stderr);
         assert!(!output.status.success() && said.contains(expected), "{said}");
     }
-    // Whether or not this machine has them, the modules found first are these.
+    // These modules are found first, whether or not this machine has others.
     fs::write(folder.path().join("torch.py"), "raise ImportError('no torch here')").unwrap();
     let output = run(folder.path(), &SHORT);
     let said = text(&output.stderr);
@@ -327,7 +327,7 @@ fn malformed_rows_are_refused_with_file_and_line() {
     assert!(error.contains("none.csv: No such file"), "{error}");
 }
 
-/// Blocks in which the recommended setting takes 10 ms, and the other as many times that.
+/// Blocks in which the recommended setting takes 10 ms, and the other the given multiple.
 fn rows(ratios: &[f64]) -> Vec<Measured> {
     let row = |block, setting: &str, step_ms| Measured {
         block,
@@ -385,7 +385,7 @@ fn measurements_are_held_against_the_promise() {
          promised 1.050 to 1.150: agrees"
     );
     assert_eq!(verdict(&rows(&[1.1; 3]), "recommended", &[])[0].measured, None);
-    // A block that lacks one of the two does not count.
+    // A block without one of the two is ignored.
     let mut rows = rows(&[1.1; 5]);
     rows.remove(3);
     let comparison = &verdict(&rows, "recommended", &[])[0];

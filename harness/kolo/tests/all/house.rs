@@ -1,4 +1,4 @@
-//! House rules: what the pages and configurations say is so.
+//! House rules: pages and configurations match the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -62,7 +62,7 @@ fn every_configuration_can_be_planned() {
     }
 }
 
-/// What the quick sweep promises: at most 48 cases, both pairs of defaults, ResNet-50 whole.
+/// The limits of the quick sweep: at most 48 cases, both pairs of defaults, all of ResNet-50.
 #[test]
 fn the_quick_sweep_is_what_the_readme_says() {
     let path = root().join("configs/quick.toml");
@@ -81,7 +81,7 @@ fn the_quick_sweep_is_what_the_readme_says() {
     }
 }
 
-/// Pages show what the reference runs said.
+/// Pages quote the outputs of the reference runs.
 #[test]
 fn pages_quote_the_reference_runs() {
     let page = read("harness/measure/README.md");
@@ -234,7 +234,7 @@ fn uses_by_cargo() -> Graph {
     packages.map(of_package).collect()
 }
 
-/// The same as the code map says it, and the crates of `harness/` in its order.
+/// The same from the code map, and the crates of `harness/` in its order.
 fn uses_by_code_map() -> (Graph, Vec<String>) {
     let page = read("ARCHITECTURE.md");
     let (mut uses, mut order) = (Graph::new(), Vec::new());

@@ -1,4 +1,4 @@
-//! The binary as a user runs it, and what the pages say of it.
+//! Tests of the binary as a user runs it, and of the pages.
 
 mod alone;
 mod cli;

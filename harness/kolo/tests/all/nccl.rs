@@ -48,7 +48,7 @@ fn every_algorithm_type_and_reduction_is_right_in_worlds_of_one_to_four() {
 }
 
 #[test]
-fn rows_say_what_ran_on_which_gpus() {
+fn rows_have_the_gpus_of_the_run() {
     let Some(world) = World::new() else { return };
     let out = world.folder("rows.csv");
     let out = out.to_str().unwrap();
@@ -78,7 +78,7 @@ fn rows_say_what_ran_on_which_gpus() {
 }
 
 #[test]
-fn what_nccl_is_held_to_is_set_when_its_communicator_is_made() {
+fn nccl_variables_are_set_while_a_communicator_is_created() {
     let Some(world) = World::new() else { return };
     let sizes = ["-b", "1K", "-e", "1K", "-n", "1"];
     let tuned = ["--nccl-algo", "ring,Tree", "--nccl-proto", "LL,Simple"];
@@ -95,12 +95,12 @@ fn what_nccl_is_held_to_is_set_when_its_communicator_is_made() {
 }
 
 #[test]
-fn ranks_share_gpus_only_where_nccl_can_and_is_told_to() {
+fn ranks_share_gpus_only_if_nccl_supports_it_and_it_is_enabled() {
     let Some(world) = World::new() else { return };
     let sizes = ["-b", "1K", "-e", "1K", "-n", "1"];
     let world = world.with("POSING_GPUS", "1");
     let ended = world.bench(2, &sizes);
-    let refused = " see 1 GPU(s) (GPU-10111213-1415-1617-1819-1a1b1c1d1e1f), and NCCL 2.27.6 wants one for each: \
+    let refused = " see 1 GPU(s) (GPU-10111213-1415-1617-1819-1a1b1c1d1e1f), but NCCL 2.27.6 needs one for each: \
                    start fewer there, look at CUDA_VISIBLE_DEVICES, or ask Slurm for more with \
                    --gpus-per-node=2; NCCL 2.30.0 or later lets ranks share GPUs";
     assert!(ended.iter().all(|ended| ended.status == Some(2)), "{ended:?}");
@@ -114,7 +114,7 @@ fn ranks_share_gpus_only_where_nccl_can_and_is_told_to() {
 
 /// Where calls are under way for a while, as they are on GPUs.
 #[test]
-fn what_takes_a_while_is_waited_for() {
+fn slow_operations_do_not_time_out() {
     let Some(world) = World::new() else { return };
     let sizes = ["-b", "1K", "-e", "1K", "-n", "1", "-w", "0"];
     let ended = world.with("POSING_NCCL", "slow").bench(3, &sizes);
@@ -144,7 +144,7 @@ fn the_environment_can_hold_the_jobs_secret() {
 }
 
 #[test]
-fn without_a_directory_for_the_secret_it_is_said_what_to_set() {
+fn without_a_directory_for_the_secret_the_error_names_the_variable() {
     let Some(world) = World::new() else { return };
     let world = world.with("KOLO_SECRET_DIR", "/nonexistent");
     let ended = world.some_of(2, &[0], None, &["--timeout", "5"]);
@@ -200,10 +200,10 @@ fn the_suite_runs_nccl_where_there_is_one() {
         let output = command.env_remove("KOLO_CUDA_EMULATED").output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
     };
-    let (status, said) = run("not available: NCCL is not here: looked for it");
+    let (status, said) = run("not available: NCCL was not found: looked for it");
     assert_eq!(status, Some(0), "{said}");
     assert!(
-        said.contains("nccl                     NOT RUN: NCCL is not here: looked for it"),
+        said.contains("nccl                     NOT RUN: NCCL was not found: looked for it"),
         "{said}"
     );
     assert!(!said.contains("nccl-correct"), "{said}");

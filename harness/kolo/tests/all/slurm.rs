@@ -1,4 +1,4 @@
-//! Sweeps on a cluster, and what surrounds them, with a Slurm made of shell scripts.
+//! Sweeps on a cluster, with a Slurm made of shell scripts.
 
 mod drive;
 pub mod fakes;

@@ -66,7 +66,7 @@ impl Cluster {
         command
     }
 
-    /// Runs one of Slurm's commands; returns what it says.
+    /// Runs one of Slurm's commands; returns its output.
     pub fn slurm(&self, words: &[&str]) -> Result<String, Failure> {
         said(words, self.command(words).output()?)
     }
@@ -148,7 +148,7 @@ impl Cluster {
         if holds { Ok(()) } else { Err(problem().into()) }
     }
 
-    /// Ends what a scenario that failed has left.
+    /// Cancels the jobs of a failed scenario.
     pub fn cancel_all(&self) {
         let _ = self.slurm(&["scancel", "--full", "--signal=KILL", "--user=root"]);
         let _ = self.slurm(&["scancel", "--user=root"]);
@@ -198,7 +198,7 @@ pub struct Job<'c> {
 }
 
 impl Job<'_> {
-    /// What the batch script and its steps have said.
+    /// The output of the batch script and its steps.
     pub fn output(&self) -> String {
         let path = self.cluster.path(&format!("output-{}", self.id));
         fs::read_to_string(path).unwrap_or_default()

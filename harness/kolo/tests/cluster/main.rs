@@ -1,5 +1,5 @@
-//! Sweeps under Slurm, on a virtual cluster: real daemons, real MPI between nodes with their own
-//! addresses, and what goes wrong on real clusters.
+//! Sweeps under Slurm on a virtual cluster: real daemons, real MPI between nodes with their own addresses, and the
+//! failures of real clusters.
 //!
 //! Whatever breaks, and whenever: submitting again ends with every case exactly once and every row whole.
 //! Needs Slurm, Open MPI and the rights to make network namespaces; runs where `KOLO_CLUSTER_TESTS` is
@@ -25,7 +25,7 @@ type Outcome = Result<(), Failure>;
 
 type Scenario = fn(&Cluster) -> Outcome;
 
-/// A name and what happens.
+/// A name and its function.
 const SCENARIOS: [(&str, Scenario); 14] = [
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
     ("another command on all ranks", other_command),
@@ -75,7 +75,7 @@ fn main() {
     println!("all is well after {:.0} s", start.elapsed().as_secs_f64());
 }
 
-/// What a sweep of faults brings when all is well: 4 cases of 3 blocks of 6 steps.
+/// The complete result of a sweep of faults: 4 cases of 3 blocks of 6 steps.
 fn is_complete(folder: &Path) -> Outcome {
     Results::read(folder)?.complete(4, 3 * 6)
 }
@@ -93,7 +93,7 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
         cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
     }
     let provenance = std::fs::read_to_string(job.folder.join("provenance.json"))?;
-    // The virtual cluster has no accounting, which is said.
+    // The virtual cluster has no accounting, which is reported.
     let parts = ["\"host\": \"n1\"", "\"host\": \"n4\"", "Open MPI", "emulated", "sacct"];
     for part in parts {
         cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
@@ -101,7 +101,7 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
     Ok(())
 }
 
-/// As many ranks on a node as the job was asked for, started as the site file says.
+/// As many ranks on a node as the job was asked for, started according to the site file.
 fn other_command(cluster: &Cluster) -> Outcome {
     let table = cluster.path("bench.csv").display().to_string();
     let bench = ["bench", "--transport", "mpi", "-b", "8", "-e", "8K", "-f", "1024", "-n", "5"];
@@ -198,7 +198,7 @@ fn rank_stops(cluster: &Cluster) -> Outcome {
 }
 
 fn rank_0_is_killed(cluster: &Cluster) -> Outcome {
-    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a word")
+    rank_fails(cluster, "leader", 0, "KILL", "its processes ended without a message")
 }
 
 fn job_is_cancelled(cluster: &Cluster) -> Outcome {
@@ -230,7 +230,7 @@ fn time_limit(cluster: &Cluster) -> Outcome {
     let job = cluster.submit(&config, "time", &["--time=1", "--signal=B:USR1@50"])?;
     job.ends(Duration::from_secs(400))?;
     let output = job.output();
-    cluster.check(output.contains("is put back into the queue"), || output.clone())?;
+    cluster.check(output.contains("is requeued"), || output.clone())?;
     if Results::read(&job.folder)?.rows() < 4 {
         let again = cluster.submit(&config, "time", &[])?;
         again.ends_with("COMPLETED", Duration::from_secs(120))?;

@@ -1,4 +1,4 @@
-//! What a folder of results must be like.
+//! Checks of a folder of results.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Starts worlds, each with a time limit, and listens to what they say.
+//! Starts worlds, each with a time limit, and reads their output.
 
 use std::io::Read;
 use std::path::Path;
@@ -67,7 +67,7 @@ fn benches(library: &str) -> usize {
         (
             "--transport mpi --ranks 3",
             false,
-            ["3x1 takes 3 processes", "the job has 2", "start more"],
+            ["3x1 needs 3 processes", "the job has 2", "start more"],
         ),
         ("--ranks 2", false, ["started as 2 processes", "--transport mpi", ""]),
     ] {
@@ -88,7 +88,7 @@ fn start(library: &str, ranks: usize, play: &str, seed: u64) -> (ExitStatus, Str
     launch(library, ranks, &own, &["--play", play, &seed.to_string()])
 }
 
-/// Starts a program as a world and waits for its end; returns what it said, on both streams.
+/// Starts a program as a world and waits for its end; returns its output on both streams.
 fn launch(library: &str, ranks: usize, program: &Path, arguments: &[&str]) -> (ExitStatus, String) {
     let mut command = Command::new(launcher(library));
     if library.starts_with("Open MPI") {
@@ -96,7 +96,7 @@ fn launch(library: &str, ranks: usize, program: &Path, arguments: &[&str]) -> (E
         command.envs([("OMPI_ALLOW_RUN_AS_ROOT", "1"), ("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")]);
     }
     command.args(["-n", &ranks.to_string()]).arg(program).args(arguments);
-    // Who checks data on all cores leaves none to the others.
+    // A rank that checks data on all cores would leave none to the others.
     command.env("RAYON_NUM_THREADS", "1");
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     command.stdin(Stdio::null()).stdout(writer.try_clone().expect("a pipe")).stderr(writer);

@@ -21,7 +21,7 @@ const ALL: &str = "all";
 const LARGE: &str = "large";
 /// One rank falls silent: the others must name it.
 const SILENT: &str = "silent";
-/// One rank brings a wrong element: the suite must fail, and say where.
+/// One rank has a wrong element: the suite must fail and report it.
 const WRONG: &str = "wrong";
 
 fn main() {

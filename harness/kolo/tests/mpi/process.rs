@@ -1,5 +1,4 @@
-//! One process of a world: what it is doing, should anything go wrong, and what it has in common with
-//! the others.
+//! One process of a world: its current activity, for error messages, and what all processes share.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::process::exit;
@@ -15,12 +14,12 @@ use transports::mpi::{Comm, Endpoint, Mailbox, Waiting, World, set_last_words};
 
 static DOING: Mutex<(String, Option<Instant>)> = Mutex::new((String::new(), None));
 
-/// What follows is about this.
+/// Sets the current activity.
 pub fn doing(what: impl Into<String>) {
     *DOING.lock().unwrap() = (what.into(), Some(Instant::now()));
 }
 
-/// Who does what.
+/// The rank and its activity as text.
 fn in_words(rank: usize, ranks: usize) -> String {
     let what = DOING.try_lock().map_or("something".into(), |doing| doing.0.clone());
     format!("rank {rank} of {ranks}, in {what}")
@@ -37,8 +36,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Joins the world. From now on whatever goes wrong here ends the process, in words that name it, and
-    /// with it the world; so does a thing that takes several times as long as a rank waits for another.
+    /// Joins the world. From now on an error here ends the process with a message that names it, and with it the
+    /// world; so does an operation that takes several times the timeout.
     pub fn join(seed: u64, timeout: Duration) -> Process {
         doing("joining");
         let world = World::join().expect("MPI can be joined");
@@ -66,7 +65,7 @@ impl Process {
         Process { world, rank, ranks, seed, waiting, start: Instant::now() }
     }
 
-    /// A communicator of all, whose messages travel in parts of so many bytes; 0: whole.
+    /// A communicator of all ranks, whose messages are split into parts of `part_bytes`; 0: whole.
     pub fn comm(&self, part_bytes: usize) -> Rc<Comm> {
         let all: Vec<Rank> = (0..self.ranks).collect();
         let comm = self.world.comm().within(&all).unwrap();
@@ -97,7 +96,7 @@ impl Process {
         random
     }
 
-    /// Tells everybody's digest of something to everybody.
+    /// Gathers a digest of every rank on all ranks.
     pub fn digests(&self, of: impl Hash) -> Vec<u64> {
         let digest = digest(of);
         let all = self.world.comm().all_gather(digest.to_ne_bytes()).unwrap();
@@ -111,7 +110,7 @@ impl Process {
         assert_eq!(other, None, "that rank differs from rank 0");
     }
 
-    /// Everybody has come so far.
+    /// All ranks have reached this point.
     pub fn leave(self) {
         doing("leaving");
         self.assert_alike(0);

@@ -1,12 +1,12 @@
-//! A ring allreduce written by hand, to see what executing a schedule costs: no schedule, no program, no
-//! transport; nothing is checked, and nobody may fail.
+//! A ring allreduce written by hand, without schedule, program, transport, checks or error handling: the baseline
+//! for the cost of executing a schedule.
 
 use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use algorithms::control::DataType;
 use transports::kernel::{ElementOp, kernel};
 
-/// What ranks know of each other.
+/// The state that ranks share.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Place {
@@ -24,7 +24,7 @@ pub struct Ring<'p> {
 }
 
 impl<'p> Ring<'p> {
-    /// A rank, whose buffer lies there.
+    /// A rank with its buffer.
     pub fn new(places: &'p [Place], rank: usize, buffer: *mut u8) -> Ring<'p> {
         places[rank].buffer.store(buffer, Ordering::Release);
         Ring { places, rank, before: 0 }
@@ -33,7 +33,7 @@ impl<'p> Ring<'p> {
     /// Maximum of f32, in place, of `elements` elements from `first` on; chunks are of one length.
     ///
     /// # Safety
-    /// All ranks' buffers are there, and hold so many elements; all ranks do the same.
+    /// All ranks' buffers exist and hold that many elements; all ranks make the same call.
     pub unsafe fn all_reduce(&mut self, first: usize, elements: usize) {
         let (n, rank) = (self.places.len(), self.rank);
         let (left, right) = (&self.places[(rank + n - 1) % n], &self.places[(rank + 1) % n]);
@@ -50,11 +50,11 @@ impl<'p> Ring<'p> {
             let gathers = step >= n - 1;
             let chunk = (rank + 2 * n - step - 1) % n;
             if gathers {
-                // The right neighbour has read what is overwritten now.
+                // The right neighbour has read the chunk that is overwritten now.
                 wait(right, step - (n - 1) + 1);
             }
             let at = (first + chunk * size) * size_of::<f32>();
-            // SAFETY: the left neighbour's chunk is finished, and nobody reads this one.
+            // SAFETY: the left neighbour's chunk is finished, and no rank reads this one.
             unsafe {
                 let (into, from) = (own.add(at), theirs.add(at).cast_const());
                 if gathers {

@@ -1,4 +1,4 @@
-//! What a control plane costs on threads: a cached cycle beside a bare barrier, and idling.
+//! The cost of control planes on threads: a cached cycle compared with a barrier, and idle cycles.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
-//! Tables of what is to be reached on this machine, each measured in one interleaved run: medians, and
-//! beside them what they are compared with. `cargo bench -p measure --bench goals -- bound auto` prints
-//! some of them. Whatever reduces is checked; a wrong element ends the run.
+//! Tables of performance goals on this machine. Each table comes from one interleaved run and shows medians with
+//! their baselines. `cargo bench -p measure --bench goals -- bound auto` prints some of them. Every reduction is
+//! checked; a wrong element ends the run.
 
 mod by_hand;
 mod control;
@@ -136,7 +136,7 @@ fn size(bytes: usize) -> String {
     }
 }
 
-/// What executing a schedule costs per send or receive, above the same algorithm written by hand.
+/// The cost of executing a schedule per send or receive, compared with the same algorithm written by hand.
 fn executor() {
     println!("\n## Executor: ring on 2 ranks, maximum of f32, against a ring written by hand\n");
     println!("| chunk | segments | by hand (us) | executed (us) | per transfer (ns), goal <= 15 |");
@@ -201,7 +201,7 @@ fn executor() {
     }
 }
 
-/// What the reductions do in a near cache, beside copying.
+/// Speed of the reductions in a near cache, compared with copying.
 fn kernels() {
     println!("\n## Kernels: 4096 elements in the second-level cache, GB/s read and written\n");
     println!("| type | copy | sum of 2 | sum of 4 |");
@@ -230,7 +230,7 @@ fn kernels() {
     }
 }
 
-/// Small allreduces beside the time in which cores hand each other a cache line.
+/// Small allreduces, compared with the time in which cores hand each other a cache line.
 fn small() {
     println!("\n## Small: 2 ranks, us, beside handing over a cache line, timed alike\n");
     println!("| size | hand-over | best | algorithm |");
@@ -248,7 +248,7 @@ fn small() {
     }
 }
 
-/// Large allreduces beside a kernel with the same reads and writes.
+/// Large allreduces, compared with a kernel with the same reads and writes.
 fn bound() {
     println!("\n## Bound: in place; goal: two-shot >= 0.95, ring >= 0.75 of the bound\n");
     println!("| ranks | size | bound (us) | two-shot (us) | ring (us) | two-shot | ring |");
@@ -339,8 +339,8 @@ fn groups() {
     }
 }
 
-/// The choice of `auto` against the best of all: which one that is, one set of rounds says, and how long
-/// it takes, another, as the best of many similar ones is partly luck.
+/// The choice of `auto` against the best algorithm. One set of rounds selects the best, and another measures it,
+/// because the best of many similar ones is partly luck.
 fn auto() {
     println!("\n## Auto: time over that of the best single algorithm; goal <= 1.05\n");
     println!("| ranks | size | auto | best | auto (us) | best (us) | ratio |");

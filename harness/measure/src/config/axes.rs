@@ -1,4 +1,4 @@
-//! What a sweep varies.
+//! The axes of a sweep.
 
 use algorithms::grouped::DEFAULT_GROUPS;
 use serde::{Deserialize, Serialize};
@@ -9,11 +9,11 @@ use results::units::MIB;
 use transports::allreduce::{PACKING_BYTES, SEGMENT_BYTES};
 use workloads::framework::Compression;
 
-/// What is varied.
+/// The axes of a sweep.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axes {
-    /// What moves bytes.
+    /// Transports.
     #[serde(default = "threads")]
     pub transport: Vec<String>,
     /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
@@ -28,27 +28,26 @@ pub struct Axes {
     /// Cycle times in ms.
     #[serde(default = "default_cycle_times")]
     pub cycle_time_ms: Vec<f64>,
-    /// Groups that algorithms with groups split the gradients into, unless `framework.groups` says
-    /// what the groups are.
+    /// Number of groups into which grouped algorithms split the gradients, unless `framework.groups` defines the
+    /// groups.
     #[serde(default = "default_groups")]
     pub groups: usize,
     /// Responses that the bit-vector plane remembers.
     #[serde(default = "default_capacity")]
     pub cache_capacity: usize,
-    /// What gradients are cast to, in place of what `framework` says.
+    /// Types to which gradients are cast; overrides `framework`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub compression: Vec<Compression>,
-    /// Numbers of groups that gradients are handed over in, in place of what `framework` says; 0: none.
+    /// Numbers of groups in which gradients are handed over; overrides `framework`. 0: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub num_groups: Vec<usize>,
     /// Groups are not fused with one another, nor with other gradients.
     #[serde(default)]
     pub disable_group_fusion: bool,
-    /// Large messages are pipelined in segments of about so many KiB; 0 switches that off.
+    /// KiB of the segments in which large messages are pipelined; 0: no pipelining.
     #[serde(default = "default_segment")]
     pub segment_kib: usize,
-    /// Several gradients are packed, reduced and unpacked so many KiB at a time; 0: whole messages, as
-    /// Horovod does.
+    /// KiB of several gradients that are packed, reduced and unpacked at a time; 0: whole messages, as in Horovod.
     #[serde(default = "default_packing")]
     pub packing_kib: usize,
 }
@@ -73,7 +72,7 @@ impl Axes {
 }
 
 impl Default for Axes {
-    /// No case, and Horovod's defaults for what is not varied.
+    /// No case; Horovod's defaults for axes that are not given.
     fn default() -> Axes {
         Axes {
             transport: threads(),

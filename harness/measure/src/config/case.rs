@@ -15,10 +15,10 @@ use transports::data_plane;
 use workloads::framework::{Compression, Framework};
 use workloads::groups::Groups;
 
-/// One setting: what a row of the results is about.
+/// One combination of settings, which becomes one row.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Case {
-    /// What moves bytes.
+    /// Transport.
     pub transport: BackEndRef,
     /// Ranks on nodes.
     pub topology: Topology,
@@ -26,7 +26,7 @@ pub struct Case {
     pub control_plane: String,
     /// Data plane, in its one spelling.
     pub algorithm: String,
-    /// Fusion threshold as asked for.
+    /// Fusion threshold as configured.
     pub fusion_threshold_bytes: usize,
     /// Cycle time.
     pub cycle_time: Duration,
@@ -34,17 +34,17 @@ pub struct Case {
     pub varied: Varied,
 }
 
-/// Options of the framework that a sweep varies; nothing where it does not.
+/// Options of the framework that a sweep varies; none where it does not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Varied {
-    /// What gradients are cast to.
+    /// Type to which gradients are cast.
     pub compression: Option<Compression>,
     /// Into how many groups they are put; 0: none.
     pub num_groups: Option<usize>,
 }
 
 impl Varied {
-    /// What all cases have, with these options.
+    /// The options that all cases have, with these in place.
     pub fn apply(self, framework: &Framework) -> Framework {
         let groups = |count| (count > 0).then_some(Groups::Even(count));
         Framework {

@@ -24,14 +24,14 @@ const MOST_TENSORS: usize = 100_000;
 /// The most steps of a case.
 const MOST_STEPS: usize = 10_000;
 
-/// A sweep of control planes alone. The table `control` is what tells it from one of training steps.
-/// Unknown keys are refused.
+/// A sweep of control planes. Its table `control` distinguishes it from a sweep of training steps. Unknown keys
+/// are errors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// What is compared, and under which conditions.
+    /// The control planes, and the conditions.
     pub control: Control,
-    /// What time on a network is computed from.
+    /// Parameters of the computed time on a network.
     #[serde(default)]
     pub network: Network,
     /// How long each case is measured.
@@ -39,7 +39,7 @@ pub struct Config {
     pub measure: Measure,
 }
 
-/// What is compared, and under which conditions.
+/// The control planes, and the conditions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
@@ -56,11 +56,11 @@ pub struct Control {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Base {
-    /// World size, all of it in one thread.
+    /// World size, in one thread.
     pub ranks: usize,
-    /// What becomes ready in a step.
+    /// Tensors that become ready in a step.
     pub tensors: Source,
-    /// In which order.
+    /// Their order.
     #[serde(default)]
     pub ready_order: ReadyOrder,
     /// Responses that the bit-vector plane remembers.
@@ -72,7 +72,7 @@ pub struct Base {
     /// Share of a step's tensors that have another shape than in the step before.
     #[serde(default)]
     pub invalid_share: f64,
-    /// Fused messages hold at most so many MiB; 0 turns fusion off.
+    /// Size of fused messages in MiB; 0 turns fusion off.
     #[serde(default = "default_threshold")]
     pub fusion_threshold_mib: f64,
 }
@@ -85,7 +85,7 @@ fn default_threshold() -> f64 {
     Environment::default().fusion_threshold_bytes.value as f64 / MIB
 }
 
-/// What is varied.
+/// The axes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 #[allow(missing_docs, reason = "see `Base`")]
@@ -100,13 +100,13 @@ pub struct Vary {
     pub invalid_share: Vec<f64>,
 }
 
-/// Where a step's tensors come from.
+/// The source of a step's tensors.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a workload's name, or a number of synthetic tensors")]
 pub enum Source {
-    /// So many, with names of typical length.
+    /// A number of tensors, with names of typical length.
     Synthetic(usize),
-    /// A model of `workloads/` beside the configuration, or the path of a CSV file or a timeline.
+    /// A model in `workloads/` beside the configuration, or the path of a CSV file or a timeline.
     Workload(String),
 }
 
@@ -119,7 +119,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// In which order a step's tensors become ready.
+/// The order in which a step's tensors become ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReadyOrder {
@@ -144,15 +144,15 @@ impl ReadyOrder {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measure {
-    /// Steps at the beginning that do not count; the first of them is reported apart.
+    /// Steps of the warm-up; the first is reported separately.
     pub warmup_steps: usize,
-    /// Every case gets at least so many steps that count ...
+    /// The fewest measured steps of a case.
     pub steps_min: usize,
-    /// ... and at most so many.
+    /// The most measured steps of a case.
     pub steps_max: usize,
     /// No step of a case begins after this time, once it has its minimum.
     pub budget_seconds: f64,
-    /// A thread that waits longer than this for another gives up, and the case fails.
+    /// The timeout of a thread that waits for another. The case then fails.
     #[serde(alias = "patience_seconds")]
     pub timeout_seconds: f64,
     /// Seed of the order of cases, and of the orders of readiness.
@@ -172,7 +172,7 @@ impl Default for Measure {
     }
 }
 
-/// One setting: what a row of the results is about.
+/// One combination of settings, which becomes one row.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs, reason = "see `Base`")]
 pub struct Case {
@@ -201,13 +201,13 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// True for planes whose messages are fixed beforehand.
+    /// True for planes whose messages are fixed in advance.
     pub fn is_static(&self) -> bool {
         let base = self.plane.split(':').next();
         base == Some(control::buckets::DDP) || base == Some(control::buckets::PACKS)
     }
 
-    /// Why there is no such case, if there is none.
+    /// The reason why there is no such case; none if there is one.
     pub fn unsupported(&self) -> Option<String> {
         let changes = self.miss_share > 0.0 || self.invalid_share > 0.0;
         (self.is_static() && changes).then(|| {
@@ -315,7 +315,7 @@ impl Checked for Config {
         within("network.bandwidth_gb_s", bandwidth_gb_s, 1e-3, 1e6)?;
         let measure = &self.measure;
         let steps = MOST_STEPS as f64;
-        // The first step is the one in which nothing is cached.
+        // The cache is empty in the first step.
         within("measure.warmup_steps", measure.warmup_steps as f64, 1.0, steps)?;
         within("measure.steps_min", measure.steps_min as f64, 1.0, steps)?;
         within("measure.steps_max", measure.steps_max as f64, measure.steps_min as f64, steps)?;
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn static_buckets_know_no_other_tensors() {
+    fn static_buckets_refuse_changing_tensors() {
         let unsupported = read(CONFIG).unwrap().cases();
         let unsupported = unsupported.iter().filter(|case| case.unsupported().is_some());
         let planes: Vec<_> = unsupported.map(|case| case.plane.as_str()).collect();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused() {
+    fn invalid_configurations_are_refused() {
         for (from, to, expected) in [
             ("\"ddp\"", "\"dpd\"", "control.plane is \"dpd\", expected one of coordinator,"),
             (

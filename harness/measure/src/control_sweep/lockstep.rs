@@ -1,4 +1,4 @@
-//! A world of any size in one thread: what planes cost by themselves. Nothing travels, and nobody waits.
+//! A world of any size in one thread: the cost of the planes alone, without messages or waits.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use simulator::network::Reports;
 /// Drives a case.
 ///
 /// # Errors
-/// When a plane refuses to go on.
+/// When a plane reports an error.
 pub fn run(job: &Job) -> Result<Measured, DriveError> {
     let start = Instant::now();
     let planes = (0..job.case.ranks).map(|rank| job.plane(rank)).collect();
-    // A thread that waits for nobody: its time is the processor's, but for interruptions.
+    // The thread never waits: its time is CPU time, except for interruptions.
     let mut world = Lockstep::new(planes).with_clock(move || start.elapsed());
     let (mut steps, mut check) = (Vec::new(), Check::default());
     let mut counting = None;

@@ -1,4 +1,4 @@
-//! What driving a world of control planes brings: steps, and whether all ranks did the same.
+//! The result of driving a world of control planes: steps, and whether all ranks executed the same.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,11 @@ use simulator::network::Reports;
 use training::negotiate::NegotiateError;
 use transports::transport::{CausedByTransport, TransportError};
 
-/// What is to be driven.
+/// The case to run.
 pub struct Job<'a> {
     /// The setting.
     pub case: &'a Case,
-    /// What becomes ready, and when.
+    /// Tensors that become ready in each step.
     pub steps: &'a Steps,
     /// How long.
     pub measure: &'a Measure,
@@ -24,7 +24,7 @@ pub struct Job<'a> {
     pub fusion_threshold_bytes: usize,
 }
 
-/// A step in which everything was ready takes a cycle or two; after so many it will not end.
+/// A step in which everything is ready takes a cycle or two; after this many it has failed.
 pub const MOST_CYCLES: usize = 100;
 
 impl Job<'_> {
@@ -40,7 +40,7 @@ impl Job<'_> {
         control::find(&self.case.plane, tensors, &settings).expect("the configuration was checked")
     }
 
-    /// Why the case is done after so many steps, if it is; `counting` is since the warm-up ended.
+    /// Why the case ends after this many steps, if it does; `counting` is the time since the warm-up.
     pub fn stop_reason(&self, steps: usize, counting: Option<Instant>) -> Option<&'static str> {
         let counted = steps.checked_sub(self.measure.warmup_steps)?;
         let is_over = |start: Instant| start.elapsed().as_secs_f64() > self.measure.budget_seconds;
@@ -57,39 +57,39 @@ impl Job<'_> {
 /// One step: everything becomes ready on all ranks, and is negotiated.
 #[derive(Clone, Debug, Default)]
 pub struct Step {
-    /// In lockstep: time that rank 0 took.
+    /// In lockstep: time of rank 0.
     pub rank_0: Duration,
-    /// In lockstep: time that all ranks took, one after the other.
+    /// In lockstep: time of all ranks, one after the other.
     pub all_ranks: Duration,
     /// On threads: the longest that a rank took.
     pub time: Duration,
     /// On threads: each cycle, as the rank saw it that came last.
     pub cycles: Vec<Duration>,
-    /// Cycles that agreed on nothing.
+    /// Cycles without a response.
     pub idle_cycles: usize,
     /// Messages agreed on.
     pub messages: usize,
-    /// What the planes did.
+    /// The planes' reports.
     pub reports: Reports,
-    /// Of all threads; not known outside Linux.
+    /// Of all threads; unknown outside Linux.
     pub context_switches: Option<u64>,
 }
 
-/// What a case brought.
+/// The result of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Measured {
     /// Each step, the warm-up included.
     pub steps: Vec<Step>,
-    /// Why there are no more.
+    /// Why the case ended.
     pub stop_reason: &'static str,
-    /// What was wrong in them.
+    /// The result of the checks.
     pub check: Check,
 }
 
 /// Why a case ended early.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum DriveError {
-    /// A control plane refuses to go on, or a rank does not answer.
+    /// A control plane reported an error, or a rank does not answer.
     #[error(transparent)]
     Negotiate(#[from] NegotiateError),
     /// A rank does not come to the barrier.
@@ -97,7 +97,7 @@ pub enum DriveError {
     Transport(#[from] TransportError),
     /// Cycles pass and tensors wait.
     #[error(
-        "rank {rank}: {waiting} of {count} tensors wait after {MOST_CYCLES} cycles, and all are ready"
+        "rank {rank}: {waiting} of {count} tensors are not reduced after {MOST_CYCLES} cycles, although all are ready"
     )]
     #[allow(missing_docs, reason = "Display says what they mean")]
     Stuck { rank: Rank, waiting: usize, count: usize },
@@ -119,17 +119,17 @@ impl CausedByTransport for DriveError {
     }
 }
 
-/// Counts what was not as it should be.
+/// Counts errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// Ranks that executed other messages than rank 0, and tensors that were not executed once.
     pub wrong: usize,
-    /// The first of them.
+    /// The first error.
     pub first: Option<String>,
 }
 
 impl Check {
-    /// Looks at one step: what was ready, and what each rank executed.
+    /// Checks one step: the ready tensors, and what each rank executed.
     pub fn step(
         &mut self,
         step: usize,

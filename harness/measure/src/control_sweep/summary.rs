@@ -1,4 +1,4 @@
-//! What a sweep of control planes says in the end, in words.
+//! The summary of a sweep of control planes.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use super::config::{Case, ReadyOrder};
 use super::transport::Transport;
 use results::row::{ControlResult, ControlRow};
 
-/// World sizes that Romero et al. speak of, and at which the summary compares.
+/// World sizes in Romero et al., at which the summary compares.
 const COMPARED_RANKS: [usize; 2] = [6000, 27_600];
 
 /// The summary of all rows.
@@ -25,7 +25,7 @@ pub fn text(plan: &Plan, rows: &[ControlRow]) -> String {
     text
 }
 
-/// A world size or another condition, and what differs there from the base.
+/// A world size or another condition, and its change of the base.
 type Line<'a> = (String, Box<dyn Fn(&mut Case) + 'a>);
 
 /// A row that is right, and its result.
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn growth_flatness_and_ratio_are_said_and_cases_left_out_named() {
+    fn growth_flatness_ratio_and_missing_cases_are_in_the_summary() {
         let config: Config = toml::from_str(
             "[control]\nplane = [\"coordinator\", \"bitvector\"]\n[control.base]\nranks = 6000\n\
              tensors = 32\n[control.vary]\nranks = [6, 27600]\ntensors = [1000]\n\

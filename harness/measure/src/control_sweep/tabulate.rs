@@ -1,4 +1,4 @@
-//! From the steps of a case to its row.
+//! Converts the steps of a case to its row.
 
 use super::Plan;
 use super::config::Case;
@@ -60,7 +60,7 @@ pub fn row_of(
     row.rounded()
 }
 
-/// What a case came to that was measured, without its first `warmup_steps`.
+/// The result of a measured case, without its first `warmup_steps`.
 ///
 /// # Panics
 /// If no step is left.
@@ -112,7 +112,7 @@ pub fn outcome(
     }
 }
 
-/// The steps that count.
+/// The measured steps.
 struct Steps<'s>(&'s [Step]);
 
 impl Steps<'_> {

@@ -1,4 +1,4 @@
-//! What becomes ready in each step of a case: the same tensors, or some with new names or other shapes.
+//! Tensors that become ready in each step of a case: the same ones, or some with new names or other shapes.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub fn of_workload(workload: &Workload) -> Vec<Tensor> {
     workload.ready_order.iter().map(|&index| tensors[index].clone()).collect()
 }
 
-/// So many tensors with names of typical length, as in a deep network of blocks of four.
+/// `count` tensors with names of typical length, as in a deep network of blocks of four.
 pub fn synthetic(count: usize) -> Vec<Tensor> {
     let tensor = |id: usize| {
         let name = format!("module.layer{}.{}.conv{}.weight", id / 64, id / 4 % 16, id % 4);
@@ -34,23 +34,23 @@ pub fn synthetic(count: usize) -> Vec<Tensor> {
 ///           ... by step             with a new name
 /// ```
 pub struct Steps {
-    /// All of them.
+    /// All tensors.
     pub tensors: Arc<Tensors>,
     /// How many become ready in a step.
     pub count: usize,
-    /// Places in the list whose shape changes from step to step.
+    /// Positions in the list whose shape changes from step to step.
     invalid: Vec<usize>,
-    /// Places in the list whose name is new in every step.
+    /// Positions in the list whose name is new in every step.
     misses: Vec<usize>,
     order: ReadyOrder,
     seed: u64,
 }
 
 impl Steps {
-    /// Registers the tensors of so many steps of a case.
+    /// Registers the tensors of all steps of a case.
     ///
     /// # Errors
-    /// When a name comes twice.
+    /// When a name occurs twice.
     pub fn new(
         list: &[Tensor],
         case: &Case,
@@ -77,7 +77,7 @@ impl Steps {
         Ok(Steps { tensors, count, invalid, misses, order: case.ready_order, seed })
     }
 
-    /// What becomes ready in a step, in the order of the list.
+    /// Tensors that become ready in a step, in the order of the list.
     pub fn of(&self, step: usize) -> Vec<TensorId> {
         let mut ids: Vec<TensorId> = (0..self.count).collect();
         for (at, &place) in self.invalid.iter().enumerate().filter(|_| step % 2 == 1) {
@@ -101,7 +101,7 @@ impl Steps {
     }
 }
 
-/// A share of so many, at least one if there is a share.
+/// The number of elements of a share, at least one if the share is above 0.
 fn places(share: f64, count: usize) -> usize {
     let places = (share * count as f64).round() as usize;
     if share > 0.0 { places.clamp(1, count) } else { 0 }

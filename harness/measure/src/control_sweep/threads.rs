@@ -13,7 +13,7 @@ use training::negotiate::Negotiator;
 use transports::bench::Barrier;
 use transports::threads::{Endpoint, Links, Mailbox, run_ranks};
 
-/// What one rank saw of one step.
+/// One rank's log of one step.
 #[derive(Default)]
 struct RankStep {
     time: Duration,
@@ -27,7 +27,7 @@ struct RankStep {
 /// How a rank's steps ended.
 struct RankLog {
     steps: Vec<RankStep>,
-    /// Known to rank 0.
+    /// Set by rank 0.
     stop_reason: &'static str,
 }
 
@@ -61,7 +61,7 @@ pub fn run(job: &Job) -> Result<Measured, DriveError> {
     Ok(Measured { steps, stop_reason, check })
 }
 
-/// All ranks make a step together, and as many steps, until rank 0 says so.
+/// All ranks run each step together, until rank 0 ends the run.
 fn run_rank(
     job: &Job,
     rank: Rank,
@@ -85,7 +85,7 @@ fn run_rank(
         let ready = job.steps.on(rank, steps.len(), &job.steps.of(steps.len()));
         let mut step = RankStep::default();
         let switches = context_switches();
-        // The barrier hands on what rank 0 has stored.
+        // The barrier publishes rank 0's stores.
         barrier.wait()?;
         if steps.len() >= stop_at.load(Ordering::Relaxed) {
             break;
@@ -114,12 +114,12 @@ fn run_rank(
     Ok(RankLog { steps, stop_reason })
 }
 
-/// What all ranks saw of a step.
+/// Combines the ranks' logs of a step.
 fn joined(ranks: &[RankStep]) -> Step {
     let (first, last) = (&ranks[0], &ranks[ranks.len() - 1]);
     let mut all = Report::default();
     ranks.iter().for_each(|rank| all += rank.report);
-    // Who comes last into a cycle waits for nobody.
+    // The rank that enters a cycle last does not wait.
     let cycle = |index: usize| ranks.iter().filter_map(|rank| rank.cycles.get(index)).min();
     Step {
         time: ranks.iter().map(|rank| rank.time).max().unwrap_or_default(),

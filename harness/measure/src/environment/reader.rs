@@ -1,4 +1,4 @@
-//! Reads variables one by one, and remembers what is to be said about them.
+//! Reads variables one by one, and collects notices.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,10 +11,10 @@ use super::{
 };
 use results::names::nearest;
 
-/// Reads variables, and keeps what is to be said about them.
+/// Reads variables, and collects notices about them.
 pub(super) struct Reader<'a> {
     set: &'a [(String, String)],
-    /// What counts for each variable that was read, and whether it is set.
+    /// The effective value of each variable that was read, and whether it is set.
     values: BTreeMap<&'static str, (String, bool)>,
     notices: Vec<String>,
 }
@@ -53,20 +53,20 @@ impl Reader<'_> {
     }
 
     /// # Errors
-    /// When the variable has a value that makes no sense.
+    /// When the value of the variable is not valid.
     pub fn whole(&mut self, name: &str, most: usize) -> Result<Setting<usize>, EnvironmentError> {
         self.read(name, |text| whole_number(text, most), usize::to_string)
     }
 
     /// # Errors
-    /// When the variable has a value that makes no sense.
+    /// When the value of the variable is not valid.
     pub fn seconds(&mut self, name: &str) -> Result<Setting<Duration>, EnvironmentError> {
         let Setting { value, set_by } = self.whole(name, i32::MAX as usize)?;
         Ok(Setting { value: Duration::from_secs(value as u64), set_by })
     }
 
     /// # Errors
-    /// When the variable has a value that makes no sense.
+    /// When the value of the variable is not valid.
     pub fn cycle_time(&mut self, name: &str) -> Result<Setting<f64>, EnvironmentError> {
         let show = |&ms: &f64| (cycle_time(ms).as_micros() as f64 / 1e3).to_string();
         self.read(name, |text| number(text, MOST_CYCLE_TIME_MS), show)
@@ -75,7 +75,7 @@ impl Reader<'_> {
     /// On if the text begins with a number above 0, as for C's `strtol`; never an error.
     ///
     /// # Errors
-    /// When the variable has a value that makes no sense.
+    /// When the value of the variable is not valid.
     pub fn switch(&mut self, name: &str) -> Result<Setting<bool>, EnvironmentError> {
         let is_on = |text: &str| {
             let text = text.trim_start();
@@ -96,7 +96,7 @@ impl Reader<'_> {
     }
 
     /// # Errors
-    /// When the variable has a value that makes no sense.
+    /// When the value of the variable is not valid.
     pub fn timeline(&mut self, name: &str) -> Result<Setting<Option<PathBuf>>, EnvironmentError> {
         let is_set = self.text(name).is_some();
         let parse = |text: &str| match text {
@@ -109,7 +109,7 @@ impl Reader<'_> {
         };
         let timeline = self.read(name, parse, show)?;
         Ok(if timeline.value.as_ref().is_some_and(|file| file.as_os_str() == "DYNAMIC") {
-            self.ignore(name, timeline, None, "no call starts it here; name a file")
+            self.ignore(name, timeline, None, "kolo has no call to start it; name a file")
         } else {
             timeline
         })
@@ -131,7 +131,7 @@ impl Reader<'_> {
         })
     }
 
-    /// The default counts although something is set.
+    /// Uses the default although the variable is set.
     fn ignore<T>(&mut self, name: &str, found: Setting<T>, default: T, why: &str) -> Setting<T> {
         self.notices.extend(found.set_by.map(|set_by| format!("{set_by} is ignored: {why}")));
         if let Some(variable) = find(name) {
@@ -152,7 +152,7 @@ impl Reader<'_> {
         VARIABLES.iter().map(row).collect()
     }
 
-    /// What was said while reading, and then what is set and not read, by reason.
+    /// Notices from reading, then variables that are set and not read, by reason.
     pub fn notices(&mut self) -> Vec<String> {
         let mut notices = std::mem::take(&mut self.notices);
         let mut by_reason: BTreeMap<String, Vec<&str>> = BTreeMap::new();
@@ -182,7 +182,7 @@ fn with_unit(value: &str, variable: &Variable) -> String {
     format!("{value} {}", variable.unit).trim_end().to_string()
 }
 
-/// That there is no such variable, and which one may be meant: at most a third of its letters differ.
+/// The notice for an unknown variable, with a suggestion if at most a third of its letters differ.
 fn unknown(name: &str) -> String {
     let few = (name.len() - PREFIX.len()) / 3;
     let near = nearest(name, VARIABLES.iter().map(|variable| variable.name), few);

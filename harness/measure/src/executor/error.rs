@@ -17,7 +17,7 @@ use crate::back_ends;
 pub enum ExecutorError {
     /// Several processes were started, and none of the cases needs them.
     #[error(
-        "started as {tasks} processes, and no case runs over MPI; start it once, or add --transport {}",
+        "started as {tasks} processes, but no case uses MPI; start one process, or add --transport {}",
         back_ends::default_of_processes()
     )]
     SeveralProcesses {
@@ -38,8 +38,8 @@ pub enum ExecutorError {
     Transport(#[from] TransportError),
     /// Processes have different plans.
     #[error(
-        "process {rank} has another program, configuration or workload than process 0; see that all nodes read the \
-         same files"
+        "program, configuration or workload of process {rank} and process 0 differ; make all nodes read the same \
+         files"
     )]
     Disagreement {
         /// The first process whose plan is another than that of process 0.

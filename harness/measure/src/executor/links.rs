@@ -1,5 +1,5 @@
-//! How fast the nodes of a job reach each other, found out in a moment before anything is measured: a
-//! network interface that nobody meant is ten times slower, and spoils everything silently.
+//! A quick test of the bandwidth between the nodes of a job before the measurement. A wrong network interface is
+//! ten times slower and would spoil all results unnoticed.
 
 use std::time::Instant;
 
@@ -8,17 +8,17 @@ use algorithms::topology::Rank;
 use transports::mpi::{TIMEOUT, World, give_up};
 use transports::transport::TransportError;
 
-/// So many nodes are tried: with more it would not be a moment.
+/// The most nodes to test, so that the test stays short.
 const MOST_NODES: usize = 16;
 const MESSAGE_BYTES: usize = 4 << 20;
-/// Messages that count; as many go before them.
+/// Measured messages, after as many for warm-up.
 const MESSAGES: usize = 4;
 
-/// Bandwidth from the first process of the first node to the first of each other, in Gbit/s; nothing on
-/// processes other than rank 0. To be called by all.
+/// Bandwidth from the first process of the first node to the first of each other, in Gbit/s; empty on processes
+/// other than rank 0. All must call it.
 ///
 /// # Errors
-/// When MPI refuses.
+/// When an MPI call fails.
 pub fn gbit_s(world: &World) -> Result<Vec<f64>, TransportError> {
     let mut all = Vec::new();
     let mut bytes = vec![1_u8; MESSAGE_BYTES];

@@ -10,18 +10,18 @@ use training::outcome::BackEndError;
 /// Ranks of this process.
 #[derive(Default)]
 pub struct Local {
-    /// Of as many ranks as the largest case had so far.
+    /// Memory for as many ranks as the largest case so far.
     memories: Vec<RankMemory>,
     /// The back ends of the plan, opened.
     open: Vec<(BackEndRef, Box<dyn LocalRanks>)>,
 }
 
 impl Local {
-    /// Opens the back ends of a plan whose ranks are in this process. Cases of a back end that is not available
-    /// are left, with the reason, and what there is not enough memory for is unsupported.
+    /// Opens the back ends of a plan whose ranks are in this process. Cases of an unavailable back end are left
+    /// out, with the reason; cases with too little memory become unsupported.
     ///
     /// # Errors
-    /// The reason, if there is no other case.
+    /// The reason, if no case remains.
     pub fn open(plan: &mut Plan, launch: &mut Launch) -> Result<Local, ExecutorError> {
         let mut local = Local::default();
         for back_end in back_ends_of(plan, |kind| kind != RankKind::Process) {

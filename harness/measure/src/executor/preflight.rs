@@ -54,7 +54,7 @@ pub fn check(
     Ok(())
 }
 
-/// What is known of a node.
+/// The properties of a node.
 fn facts_of(node: &Node, facts: &[ProcessFacts]) -> NodeFacts {
     let first = &facts[node.ranks[0]];
     NodeFacts {

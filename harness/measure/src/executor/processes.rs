@@ -1,8 +1,8 @@
 //! Blocks that all processes of an MPI job carry out together.
 //!
-//! Every process has read the same configuration and made the same plan. Rank 0 leads: it tells the
-//! others which block is next, plays a rank itself, and gathers what the others saw. Who has no part in a
-//! case waits without taking a core away from those that have.
+//! Every process has read the same configuration and made the same plan. Rank 0 leads: it sends the others the
+//! next block, runs a rank itself, and gathers the logs of the others. A process without a rank in a case waits
+//! without using a core.
 
 use algorithms::topology::Rank;
 use serde::{Deserialize, Serialize};
@@ -30,7 +30,7 @@ use transports::transport::TransportError;
 /// An request on its way: the position of a case, the seed, and whether it is the end.
 const REQUEST_BYTES: usize = 17;
 
-/// What one process tells of a block.
+/// One process's log of a block.
 #[derive(Serialize, Deserialize)]
 struct Reported {
     log: RankLog,
@@ -38,7 +38,7 @@ struct Reported {
     records: Vec<Record>,
 }
 
-/// All processes of a job, as each of them sees it.
+/// One process's view of all processes of a job.
 pub struct Processes {
     world: World,
     reports: Reports,
@@ -56,7 +56,7 @@ impl Processes {
     /// The processes of a job that has begun.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn new(world: World, local: Local) -> Result<Processes, TransportError> {
         Ok(Processes {
             reports: Reports::new(&world)?,
@@ -69,11 +69,11 @@ impl Processes {
         })
     }
 
-    /// Takes what ranks need, for each back end whose ranks are processes; where they cannot have it, its cases
-    /// are left, with the reason. Called by all.
+    /// Allocates the resources of each back end whose ranks are processes; where that fails, its cases are left
+    /// out, with the reason. All must call it.
     ///
     /// # Errors
-    /// The reason, if there is no other case.
+    /// The reason, if no case remains.
     pub fn join_back_ends(
         &mut self,
         plan: &mut Plan,
@@ -127,7 +127,7 @@ impl Processes {
     /// Checks what processes run on, see [`preflight::check`]. Called by all.
     ///
     /// # Errors
-    /// What makes figures worthless, unless it is forced.
+    /// The failed checks, unless `forced`.
     pub fn look_around(&mut self, launch: &mut Launch, forced: bool) -> Result<(), ExecutorError> {
         let findings = std::mem::take(&mut self.findings);
         let processes = (&self.world, &mut self.reports);
@@ -138,7 +138,7 @@ impl Processes {
     /// job. Called by all.
     ///
     /// # Errors
-    /// When they cannot reach each other.
+    /// When they cannot connect to each other.
     pub fn watch(&mut self, plan: &Plan) -> Result<(), TransportError> {
         let timeout = plan.timeout();
         let limits = Limits { timeout, standstill: Some(2 * timeout + plan.step_time()) };
@@ -161,15 +161,15 @@ impl Processes {
         Ok(())
     }
 
-    /// True for the process that orders, records and speaks.
+    /// True for the process that leads, records and prints.
     pub fn leads(&self) -> bool {
         self.world.rank() == 0
     }
 
-    /// Carries out what rank 0 orders, until it ends the sweep.
+    /// Executes rank 0's requests until it ends the sweep.
     ///
     /// # Errors
-    /// When rank 0 falls silent.
+    /// When rank 0 does not answer.
     pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
         while let Some(request) = self.next_request()? {
             if let Some((_, reported)) = self.play(plan, request)? {
@@ -213,7 +213,7 @@ impl Processes {
         Ok((bytes[0] == 1).then_some(request))
     }
 
-    /// Plays this process's rank in a block, if it has one; returns the rank and what it saw.
+    /// Runs this process's rank in a block, if it has one; returns the rank and its log.
     fn play(
         &mut self,
         plan: &Plan,
@@ -235,7 +235,7 @@ impl Processes {
         let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
         let (_, back_end) = back_end.expect("cases of back ends that nobody joined are left");
         let log = back_end.run(&job, members, rank, connections, &mut self.memory);
-        // The others wait for this rank, and MPI has no way to tell them.
+        // The others wait for this rank, and MPI cannot notify them.
         let log = log.unwrap_or_else(|error| {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
         });
@@ -275,7 +275,7 @@ impl Processes {
     }
 }
 
-/// The others end with rank 0, however its sweep ends. Rank 0's detector waits for the others.
+/// The others end with rank 0, however its sweep ends. Rank 0's detector waits for them.
 impl Drop for Processes {
     fn drop(&mut self) {
         // Without a detector the others do not wait for orders yet.

@@ -22,7 +22,7 @@ impl Reports {
     /// Of the processes of a job. Called by all.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn new(world: &World) -> Result<Reports, TransportError> {
         let ranks = world.comm().ranks();
         let all: Vec<Rank> = (0..ranks).collect();
@@ -53,10 +53,10 @@ impl Reports {
         Ok((from, read.expect("all processes run the same program")))
     }
 
-    /// What each process reports, in the order of ranks, on all of them. Called by all.
+    /// Gathers the data of each process, in the order of ranks, on all of them. All must call it.
     ///
     /// # Errors
-    /// When one does not answer.
+    /// When a process does not answer.
     pub fn share<T: Serialize + DeserializeOwned>(
         &mut self,
         own: T,

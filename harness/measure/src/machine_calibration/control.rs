@@ -1,4 +1,4 @@
-//! What control planes cost the processor at hand: the very state machines, all ranks in one thread.
+//! The cost of control planes on this processor: the real state machines, all ranks in one thread.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,10 +9,10 @@ use algorithms::control::{self, DataType, ReduceOp, Settings, Tensor, TensorId, 
 use super::estimate::Estimate;
 use results::statistics::quantile;
 
-/// As many as the coordinator asks about in the measured world.
+/// Ranks of the measured world of the coordinator.
 const RANKS: usize = 8;
 
-/// ResNet-50 has as many gradients.
+/// The number of gradients of ResNet-50.
 const TENSORS: usize = 161;
 
 /// Each is measured so often.
@@ -28,10 +28,10 @@ pub fn rank0_ns(share: f64) -> Estimate {
     estimate(times.collect(), share)
 }
 
-/// Microseconds of a rank for a cycle of the bit-vector cache in which it has all of them to announce.
+/// Microseconds of a rank for a cycle of the bit-vector cache with all tensors ready.
 pub fn cycle_us(share: f64) -> Estimate {
     let (mut world, all) = world("bitvector", 2);
-    // Those that are not cached yet take longer.
+    // Tensors that are not cached yet take longer.
     (0..3).for_each(|_| cycle(&mut world, &all));
     let times = (0..TIMES).map(|_| {
         let start = Instant::now();

@@ -1,15 +1,15 @@
-//! Parameters of a machine, from what was measured, and how sure they are.
+//! Parameters of a machine from measurements, with intervals.
 //!
-//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. What of
-//! a byte's time is the link's and what the receiver's is known of the transport: on threads a
-//! receiver reads the sender's memory, and nothing else moves bytes, so that the link costs latency alone;
-//! over MPI the library brings bytes to where they belong, and only combining is extra.
+//! A step of an exchange takes alpha + kappa + bytes x (beta + gamma), or copy in place of gamma. The transport
+//! determines how a byte's time divides between link and receiver. On threads a receiver reads the sender's memory
+//! and nothing else moves bytes, so that the link costs latency alone. Over MPI the library delivers bytes to
+//! their destination, and only combining is extra.
 //!
-//! On threads it matters whose cache holds a chunk. Combining into one that nobody has read since this
-//! rank wrote it, as in a reduce-scatter, is what a single step takes, and what the machine file says; into
-//! one that another core has read just before, what a second step takes: [`COMBINE_READ`]. A second step
-//! that copies puts chunks back to where they came from, as in an allgather. And it matters whether buffers
-//! fit into caches, so that each size that was measured has rates of its own.
+//! On threads the time depends on the cache that holds a chunk. The machine file has the rate of combining into a
+//! chunk that no rank has read since this rank wrote it, as in a reduce-scatter: a single step. [`COMBINE_READ`]
+//! is the rate of combining into a chunk that another core has just read: a second step. A second step that copies
+//! puts chunks back to their origin, as in an allgather. The time also depends on whether buffers fit into caches,
+//! so that each measured size has its own rates.
 
 use std::collections::BTreeMap;
 use training::back_end::RankKind;
@@ -22,23 +22,23 @@ use super::patterns::{Reach, Shape, chunks};
 use super::{Calibration, Point};
 use results::statistics::{median, quantile};
 
-/// Combining into chunks that another rank has just read, before the size of the buffer in bytes: not in
-/// machine files, which know one rate of combining.
+/// Combining into chunks that another rank has just read, followed by the size of the buffer in bytes. Machine
+/// files do not have it: they have one rate of combining.
 pub const COMBINE_READ: &str = "combine_read_gb_s.";
 
 /// Rates of a buffer's size, before its bytes.
 pub const BY_BUFFER: &str = "reduction.by_buffer.";
 
-/// What a call takes by itself.
+/// The cost of a call.
 pub const LAUNCH_US: &str = "control.launch_us";
 
-/// Faster than anything: what costs nothing.
+/// Faster than any machine: the rate of a free operation.
 pub const UNLIMITED_GB_S: f64 = 1e5;
 
 /// A parameter and its 95 % interval, in the unit of its key.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// As all samples say.
+    /// From all samples.
     pub value: f64,
     /// 2.5 % of resamples are lower.
     pub low: f64,
@@ -53,8 +53,8 @@ pub type Estimates = BTreeMap<String, Estimate>;
 const RESAMPLES: usize = 200;
 
 impl Calibration {
-    /// All parameters. Where small messages have no protocol of their own (they would be better off with
-    /// that of large ones, or large ones with theirs), there is only `large`.
+    /// All parameters. If small messages have no protocol of their own (they would be faster with that of large
+    /// ones, or large ones with theirs), there is only `large`.
     pub fn estimates(&self) -> Estimates {
         let samples: Vec<_> = self.points.iter().map(|point| point.samples.clone()).collect();
         let values = self.values(samples.clone());
@@ -77,7 +77,7 @@ impl Calibration {
         values.into_iter().map(estimate).collect()
     }
 
-    /// All parameters as the samples since then say, each as its own interval.
+    /// All parameters from the samples since `marks`, each as its own interval.
     pub fn values_since(&self, marks: &[[usize; 2]]) -> Estimates {
         let since = |(point, marks): (&Point, &[usize; 2])| {
             [0, 1].map(|form| point.samples[form][marks[form]..].to_vec())
@@ -87,7 +87,7 @@ impl Calibration {
         values.into_iter().map(alone).collect()
     }
 
-    /// Parameters as some samples of all points say.
+    /// Parameters from some samples of all points.
     fn values(&self, samples: Vec<[Vec<f64>; 2]>) -> BTreeMap<String, f64> {
         let step_s = |(point, of): (&Point, &[Vec<f64>; 2])| point.step_s(of, self.quantile);
         let curves = Curves {
@@ -128,7 +128,7 @@ impl Calibration {
         values
     }
 
-    /// What a call takes by itself: a program of few steps, less what its steps take.
+    /// The cost of a call: the time of a program of few steps, minus its steps.
     fn launch_us(&self, samples: &[[Vec<f64>; 2]]) -> f64 {
         let points = self.points.iter().zip(samples);
         let calls =
@@ -145,7 +145,7 @@ const COPYING: Shape = Shape::Exchange { reduces: false };
 
 const REDUCING: Shape = Shape::Exchange { reduces: true };
 
-/// What a step of each point took.
+/// The time of a step of each point.
 struct Curves<'c> {
     calibration: &'c Calibration,
     steps_s: Vec<f64>,
@@ -163,7 +163,7 @@ impl Curves<'_> {
         self.calibration.back_end.rank_kind() == RankKind::Thread
     }
 
-    /// On threads, what small messages take whatever their size.
+    /// On threads, the time of small messages of any size.
     fn alpha_s(&self, reach: Reach) -> f64 {
         let intercept_s = |shape| lines(&self.of(reach, shape)).small.intercept_s;
         (intercept_s(COPYING) + intercept_s(REDUCING)) / 2.0
@@ -178,7 +178,7 @@ impl Curves<'_> {
         Fitted::by_receivers(self.alpha_s(reach), once.slope_s, copies.large.slope_s)
     }
 
-    /// Rates for each large buffer: what its bytes take beyond latency, or beyond being copied.
+    /// Rates for each large buffer: the time of its bytes beyond latency, or beyond copying.
     fn rates_by_buffer(&self, reach: Reach) -> Vec<(String, f64)> {
         let rates = |before: &str, after: &str, shape: Shape, beyond_s: &dyn Fn(usize) -> f64| {
             let points = self.of(reach, shape).into_iter().enumerate();
@@ -207,7 +207,7 @@ impl Curves<'_> {
     }
 }
 
-/// As many samples, some more than once.
+/// As many samples, drawn with replacement.
 fn draw(samples: &[f64], random: &mut ChaCha8Rng) -> Vec<f64> {
     samples.iter().map(|_| samples[random.random_range(0..samples.len())]).collect()
 }
@@ -217,7 +217,7 @@ fn gb_s(s_per_byte: f64) -> f64 {
     (1e-9 / s_per_byte).min(UNLIMITED_GB_S)
 }
 
-/// What messages of one reach cost: lines without what happens to bytes that have arrived.
+/// The cost of messages of one reach: lines without the processing of received bytes.
 struct Fitted {
     link: LinearFits,
     gamma_s: f64,
@@ -235,7 +235,7 @@ impl Fitted {
         Fitted { link: copies, gamma_s, copy_s: None }
     }
 
-    /// Those that messages take: the faster one for their size.
+    /// The protocols of messages: the faster one for each size.
     fn protocols(&self) -> Vec<(&'static str, LinearFit)> {
         let LinearFits { small, large } = self.link;
         let has_own = small.intercept_s < large.intercept_s && small.slope_s > large.slope_s;

@@ -2,7 +2,7 @@
 
 use results::statistics::median;
 
-/// Messages of at most so many bytes are small.
+/// The largest small message in bytes.
 pub const SMALL_BYTES: usize = 16 << 10;
 
 /// `intercept_s` + bytes x `slope_s`.
@@ -14,18 +14,18 @@ pub struct LinearFit {
     pub slope_s: f64,
 }
 
-/// What small messages follow, and large ones.
+/// Lines of small messages and of large ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LinearFits {
-    /// Of messages up to [`SMALL_BYTES`].
+    /// For messages up to [`SMALL_BYTES`].
     pub small: LinearFit,
-    /// Of those above.
+    /// For larger ones.
     pub large: LinearFit,
 }
 
-/// Lines for points of (bytes, seconds), ascending: through the smallest sizes of their range, with a
-/// slope as most sizes of the range have it, large or not. So one or two sizes that do not fit in a
-/// cache, or met with noise, do not count.
+/// Fits lines to points of (bytes, seconds), ascending. Each passes through the smallest sizes of its range, with
+/// the slope of most sizes of the range. One or two sizes that do not fit into a cache, or that noise affected,
+/// therefore have no influence.
 pub fn lines(points: &[(f64, f64)]) -> LinearFits {
     let middle = points.partition_point(|&(bytes, _)| bytes <= SMALL_BYTES as f64);
     let (small, large) = points.split_at(middle);
@@ -34,10 +34,10 @@ pub fn lines(points: &[(f64, f64)]) -> LinearFits {
     LinearFits { small, large }
 }
 
-/// So many of the smallest sizes say what the intercept is.
+/// Number of the smallest sizes that determine the intercept.
 const SMALLEST: usize = 2;
 
-/// Slope and intercept depend on each other; after so many turns neither changes any more.
+/// Iterations: slope and intercept depend on each other, and converge within this number.
 const TURNS: usize = 20;
 
 /// The line through points of one range.
@@ -56,7 +56,7 @@ pub fn line(points: &[(f64, f64)]) -> LinearFit {
     line
 }
 
-/// Sizes of a range that are shorter than the longest by more than this factor say nothing of the slope.
+/// Sizes of a range that are shorter than the longest by more than this factor do not affect the slope.
 const LONG: f64 = 300.0;
 
 #[cfg(test)]

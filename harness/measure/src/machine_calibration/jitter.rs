@@ -1,4 +1,4 @@
-//! How unevenly ranks compute: the same work on all of them at once, again and again.
+//! Variation of computation between ranks: all ranks do the same work at the same time, repeatedly.
 
 use super::estimate::Estimate;
 use super::runner::Runner;

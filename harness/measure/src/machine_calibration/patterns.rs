@@ -21,19 +21,19 @@ pub enum Reach {
     AllBetween,
 }
 
-/// What they do.
+/// The shape of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Shape {
-    /// The two of a pair send each other a message in every step, as collectives do, and can begin the
-    /// next step only when they have it: it goes into what they send then.
+    /// The two ranks of a pair send each other a message in every step, as collectives do. Each can begin the next
+    /// step only when it has the message, which it then sends.
     Exchange {
-        /// Messages are combined with what is there, not copied.
+        /// Messages are combined with the chunk, not copied.
         reduces: bool,
     },
-    /// They combine messages in a single step, with chunks that nobody has read before, as in a
+    /// They combine messages in a single step, with chunks that no other rank has read before, as in a
     /// reduce-scatter.
     ReduceOnce,
-    /// One of a pair sends all it has, which the other combines, sending nothing meanwhile.
+    /// One rank of a pair sends everything; the other combines it and sends nothing.
     Silent,
     /// The same, and then the other sends the result back.
     ThereAndBack,
@@ -51,8 +51,8 @@ impl fmt::Display for Reach {
     }
 }
 
-/// The pairs of that reach: neighbours on a node, or ranks in the same place on neighbouring nodes.
-/// Who has no partner is idle.
+/// The pairs of a reach: neighbours on a node, or ranks with the same local rank on neighbouring nodes. An
+/// unmatched rank is idle.
 pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
     let nodes = topology.nodes();
     let local_size = topology.local_size().unwrap_or(1);
@@ -69,13 +69,13 @@ pub fn pairs(topology: &Topology, reach: Reach) -> Vec<(Rank, Rank)> {
     (0..nodes).flat_map(|node| (0..locals).map(move |local| pair(node, local))).collect()
 }
 
-/// A shape between some pairs of a world: with `length` steps, or so many messages in one step.
+/// A shape between some pairs of a world: with `length` steps, or with `length` messages in one step.
 pub fn schedule(ranks: usize, pairs: &[(Rank, Rank)], shape: Shape, length: usize) -> Listed {
     let chunks = chunks(shape, length);
     let steps = match shape {
         Shape::Exchange { .. } => length,
         Shape::ReduceOnce | Shape::Silent => 1,
-        // The second step is what the longer form has more.
+        // The longer form has a second step.
         Shape::ThereAndBack => length,
         Shape::Burst => 2,
     };
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(pairs(&Topology::flat(4), Reach::Between), [(0, 1), (2, 3)]);
     }
 
-    /// The simulator sees in an exchange just what is fitted: a line of steps and bytes.
+    /// In the simulator an exchange takes exactly the fitted line of steps and bytes.
     #[test]
     fn a_step_of_an_exchange_is_a_message_alone() {
         let machine = Machine {

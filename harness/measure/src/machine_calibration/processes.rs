@@ -15,7 +15,7 @@ use transports::memory::Memory;
 use transports::mpi::{self, World, give_up};
 use transports::transport::{Connections, TransportError};
 
-/// Times that are told at once.
+/// Number of times that are sent in one message.
 const AT_ONCE: usize = 8;
 
 /// All processes of a job.
@@ -26,7 +26,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Joins the job; `ranks` of its processes take part, as many on each node.
+    /// Joins the job; `ranks` of its processes take part, the same number on each node.
     ///
     /// # Errors
     /// When MPI refuses, or nodes cannot have equally many ranks.
@@ -61,8 +61,8 @@ impl Processes {
         Ok(times)
     }
 
-    /// When this process leaves barriers by rank 0's clock, and after that by how much that may be wrong; nothing
-    /// if it has no part.
+    /// When this process leaves barriers by rank 0's clock, followed by the largest error of that clock; empty if
+    /// it has no part.
     fn own_starts(&mut self) -> Result<Vec<Duration>, TransportError> {
         let Some((rank, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
             return Ok(Vec::new());
@@ -73,11 +73,11 @@ impl Processes {
         let Ahead { by_s, error_s } = ahead(&mut mail, (rank, self.members.len()), clock_s)?;
         let left_s = leave(bits, clock_s)?;
         let told_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
-        // Rank 0 asked after it had begun to count, so that nothing is before.
+        // Rank 0 asked after it had started its clock, so that no time is negative.
         Ok(told_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
     }
 
-    /// What each process took, in their order.
+    /// The times of each process, in their order.
     fn all(&self, own: &[Duration], count: usize) -> Result<Vec<Vec<f64>>, TransportError> {
         let mut all = vec![Vec::new(); self.world.comm().ranks()];
         for first in (0..count).step_by(AT_ONCE) {

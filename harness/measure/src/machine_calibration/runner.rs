@@ -1,4 +1,4 @@
-//! Who runs the programs of a calibration: threads of this process, or all processes of an MPI job.
+//! Runs the programs of a calibration, on threads of this process or on all processes of an MPI job.
 
 use crate::back_ends;
 use std::sync::Barrier;
@@ -21,16 +21,16 @@ use transports::transport::TransportError;
 
 /// Runs programs over a world.
 pub trait Runner {
-    /// Where its ranks live: nodes of equal size.
+    /// The topology of its ranks: nodes of equal size.
     fn topology(&self) -> &Topology;
 
-    /// What its ranks are.
+    /// The back end of its ranks.
     fn back_end(&self) -> BackEndRef;
 
     /// A node has fewer cores than ranks.
     fn is_oversubscribed(&self) -> bool;
 
-    /// This process tells the user.
+    /// Whether this process prints.
     fn leads(&self) -> bool;
 
     /// Seconds of each repetition, the longest that any rank took; the same in all processes.
@@ -39,7 +39,7 @@ pub trait Runner {
     /// When a rank does not answer.
     fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
 
-    /// Seconds that each rank takes for the same [`computation`], all at once, so many times; the same in
+    /// Seconds that each rank takes for the same [`computation`], all at the same time, `times` times; the same in
     /// all processes.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ pub trait Runner {
     fn starts(&mut self) -> Result<Starts, TransportError>;
 }
 
-/// Some milliseconds of a processor, with nothing from memory.
+/// Times a fixed compute-only loop of some milliseconds.
 pub fn computation() -> Duration {
     const STEPS: usize = 2 << 20;
     let start = Instant::now();
@@ -66,25 +66,25 @@ pub fn computation() -> Duration {
     start.elapsed()
 }
 
-/// What is to be run.
+/// The program to run.
 #[derive(Clone, Copy)]
 pub struct Program<'p> {
-    /// The schedule, in place on `f32` that are multiplied: for products every rank
-    /// writes its input anew before each repetition, as a backward pass does, so that nothing lies in
-    /// another core's cache because of the repetition before.
+    /// The schedule, in place on `f32` that are multiplied: for products every rank writes its input anew before
+    /// each repetition, as a backward pass does, so that no data are in another core's cache from the previous
+    /// repetition.
     pub plane: &'p DataPlane,
-    /// Of each rank's buffer.
+    /// Size of each rank's buffer.
     pub size_bytes: usize,
     /// Length of segments; 0: none.
     pub segment_bytes: usize,
-    /// Repetitions that do not count.
+    /// Repetitions of the warm-up.
     pub warmup: usize,
-    /// Repetitions that count.
+    /// Measured repetitions.
     pub repetitions: usize,
 }
 
 impl Program<'_> {
-    /// With the bench of it, on a world.
+    /// Calls `then` with the benchmark of this program on a world.
     pub(super) fn bench<T>(&self, topology: &Topology, then: impl FnOnce(&Bench) -> T) -> T {
         then(&Bench {
             data_plane: self.plane,
@@ -106,7 +106,7 @@ impl Program<'_> {
 pub struct Threads(Topology);
 
 impl Threads {
-    /// So many ranks.
+    /// The number of ranks.
     pub fn new(ranks: usize) -> Threads {
         Threads(Topology::uniform(1, ranks))
     }
@@ -158,7 +158,7 @@ impl Runner for Threads {
     }
 }
 
-/// The runner of a back end; of all ranks that there are, or of `ranks` of them.
+/// The runner of a back end with all ranks, or with `ranks` of them.
 ///
 /// # Errors
 /// When what was started, or asked for, cannot be the ranks of a calibration.

@@ -19,7 +19,7 @@ pub enum RunnerError {
     },
     /// Several processes were started, and ranks are threads.
     #[error(
-        "started as {tasks} processes, and ranks are threads of one; start it once, or add --transport {}",
+        "started as {tasks} processes, but ranks are threads of one process; start one process, or add --transport {}",
         back_ends::default_of_processes()
     )]
     SeveralProcesses {

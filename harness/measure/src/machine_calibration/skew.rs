@@ -1,8 +1,8 @@
-//! How far apart ranks begin what they have agreed to: when each of them leaves a barrier, on one clock.
+//! How far apart ranks start after a barrier, on one clock.
 //!
-//! Threads have one clock. Processes do not: rank 0 asks every other rank for the time, again and again, and
-//! the shortest round trip counts: the answer was read somewhere in between, so that half of it is the most
-//! by which the clocks may differ from what is taken for their difference.
+//! Threads have one clock. Processes do not: rank 0 asks every other rank for the time repeatedly, and the
+//! shortest round trip is used. The answer was read at some point within it, so that half of the round trip bounds
+//! the error of the difference.
 
 use algorithms::topology::Rank;
 
@@ -11,21 +11,21 @@ use results::statistics::Summary;
 use transports::bench::Barrier;
 use transports::transport::{MessageChannel, Transport, TransportError};
 
-/// Barriers that count, and those before them.
+/// Measured barriers, and those of the warm-up.
 pub(super) const TIMES: usize = 200;
 const WARMUP: usize = 20;
 
-/// Questions that a rank is asked.
+/// Number of requests to a rank.
 const QUESTIONS: usize = 50;
 
 /// How ranks left barriers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Starts {
-    /// Of each barrier: seconds from the first rank that left it to the last.
+    /// For each barrier: seconds from the first rank that left it to the last.
     pub apart_s: Vec<f64>,
     /// The ranks' clocks may be so far off.
     pub clock_error_s: f64,
-    /// How many there are.
+    /// The number of ranks.
     pub ranks: usize,
 }
 
@@ -60,7 +60,7 @@ impl Starts {
         Estimate { value: beyond(p50), low: beyond(low - error_us), high: beyond(high + error_us) }
     }
 
-    /// What was measured, in a line.
+    /// The measured values, as a line of text.
     pub fn measured(&self) -> String {
         let Summary { samples, p50, .. } = self.summary_us();
         let error_us = self.clock_error_s * 1e6;
@@ -76,7 +76,7 @@ impl Starts {
     }
 }
 
-/// When this rank leaves each barrier, by its clock: called by all ranks.
+/// The times at which this rank leaves each barrier, by its clock. All ranks must call it.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -93,7 +93,7 @@ pub fn leave<T: Transport>(
     Ok(left_s.split_off(WARMUP))
 }
 
-/// How far this rank's clock is ahead of rank 0's: called by all ranks, which send nothing else meanwhile.
+/// How far this rank's clock is ahead of rank 0's. All ranks must call it, and send nothing else meanwhile.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -145,7 +145,7 @@ mod tests {
     use transports::threads::{Links, Mailbox, run_ranks};
 
     #[test]
-    fn the_last_rank_counts_and_what_messages_explain_does_not() {
+    fn skew_is_that_of_the_last_rank_without_the_time_of_messages() {
         let left_s = [vec![1.0, 2.0, 3.0], vec![1.5, 2.0, 3.25], vec![1.25, 2.0, 4.0]];
         let starts = Starts::of(&left_s, 1e-7);
         assert_eq!((starts.apart_s.as_slice(), starts.ranks), (&[0.5, 0.0, 1.0][..], 3));
@@ -163,9 +163,9 @@ mod tests {
         );
     }
 
-    /// Clocks that are off by some milliseconds are found out, to within what is promised.
+    /// Clock offsets of some milliseconds are found within the stated error.
     #[test]
-    fn the_shortest_round_trip_tells_how_far_clocks_are_ahead() {
+    fn the_shortest_round_trip_gives_the_clock_offset() {
         let links = Links::new(3, Duration::from_secs(20));
         let start = Instant::now();
         let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;

@@ -11,7 +11,7 @@ use simulator::machine_file::{
     Control, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
 };
 
-/// The receiver does what a link would.
+/// The receiver does the work of a link.
 const NO_LINK: &str = "by design: receivers read senders' memory, and what that takes is combine_gb_s \
                        and copy_gb_s";
 const NOTHING_BEYOND: &str = "measured: not to be told from nothing";
@@ -29,7 +29,7 @@ impl Calibration {
         let parameter = |key: &str| estimates.get(key).map(|found| parameter(key, *found, &source));
         let level = |level: &str| link(level, estimates, &source);
         let network = level("network");
-        // The simulator asks for links inside a node even if nobody uses them.
+        // The simulator needs links inside a node even if they are unused.
         let socket = level("socket").or_else(|| network.clone()).expect("there are two ranks");
         MachineFile {
             name: name.into(),
@@ -58,11 +58,11 @@ impl Calibration {
     }
 }
 
-/// With what control planes cost there, the state machines themselves measured on this processor, how
-/// unevenly ranks compute, and how far apart they begin.
+/// With the cost of control planes, measured on the state machines on this processor, the variation of computation
+/// between ranks, and the skew of their starts.
 ///
 /// # Panics
-/// When the file is not of a calibration: those know a link.
+/// When the file is not from a calibration, which always has a link.
 pub fn with_control(
     mut file: MachineFile,
     estimates: &Estimates,
@@ -138,7 +138,7 @@ fn parameter(key: &str, estimate: Estimate, source: &str) -> Parameter {
     Parameter { value, low: Some(low), high: Some(high), source: source.into() }
 }
 
-/// To four digits, and not below what a file can say.
+/// Rounds to four digits, and not below the smallest value that a file can hold.
 fn rounded(value: f64) -> f64 {
     format!("{value:.3e}").parse().unwrap_or(value)
 }
@@ -193,7 +193,7 @@ mod tests {
     use super::*;
     use results::toml_file::Checked;
 
-    /// What is written is read, and is the same but for the header.
+    /// A written file reads back equal, except for its header.
     #[test]
     fn a_calibration_of_threads_is_written_and_read_back() {
         let effort = Effort {

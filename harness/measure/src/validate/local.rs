@@ -1,8 +1,7 @@
-//! Predictions for the machine at hand, calibrated in the same seconds: in each block, programs of the
-//! calibration and the algorithms take turns, in an order of chance, and what is measured in a block is
-//! compared with what that block's calibration predicts. A machine's mood (a virtual one may move its cores
-//! apart, so that messages take three times as long) then falls on both alike. What is predicted is never
-//! fitted.
+//! Predictions for this machine, which is calibrated at the same time: in each block, programs of the calibration
+//! and the algorithms alternate in random order, and the measurements of a block are compared with the predictions
+//! of that block's calibration. Changes of the machine (a virtual one may move its cores apart, so that messages
+//! take three times as long) then affect both alike. Predictions are never fitted.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -33,7 +32,7 @@ pub const SCORED_BYTES: usize = 64 << 10;
 /// The goal for each algorithm: the median of errors, either way.
 pub const GOAL: f64 = 0.15;
 
-/// Of buffers: those below [`SCORED_BYTES`] are only shown.
+/// Sizes of buffers. Those below [`SCORED_BYTES`] are shown but not scored.
 const SIZES: [usize; 9] =
     [64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
 
@@ -48,27 +47,26 @@ pub struct Row {
     pub size_bytes: usize,
     /// Blocks that were compared.
     pub blocks: usize,
-    /// The median of what blocks predict, each by its own calibration.
+    /// The median of the blocks' predictions, each by its own calibration.
     pub predicted_us: f64,
     /// The median over blocks of the median, or another quantile, of a block's samples.
     pub measured_us: f64,
-    /// The median over blocks of predicted / measured - 1; low and high are its 95 % interval, or all there
-    /// is.
+    /// The median over blocks of predicted / measured - 1; low and high are its 95 % interval, or the full range.
     pub error: f64,
     pub error_low: f64,
     pub error_high: f64,
-    /// It counts for the goal: large enough, and every rank has a core.
+    /// Whether it is scored: the size is large enough, and every rank has a core.
     pub scored: bool,
     pub oversubscribed: bool,
 }
 
-/// What was found.
+/// The result of a validation.
 pub struct Validation {
     /// By algorithm, then size.
     pub rows: Vec<Row>,
-    /// What was calibrated.
+    /// The calibrated machine.
     pub machine: MachineFile,
-    /// By the calibration, in words.
+    /// The measurements of the calibration, as text.
     pub calibrated: Vec<String>,
     /// Algorithms without a schedule here, and why.
     pub left_out: Vec<(String, Unsupported)>,
@@ -83,7 +81,7 @@ struct Case {
     blocks: Vec<[f64; 2]>,
 }
 
-/// Measures and predicts these algorithms, in segments of about so many bytes; 0: in none.
+/// Measures and predicts these algorithms, in segments of about `segment_bytes`; 0: whole.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -132,7 +130,7 @@ pub fn validate(
             case.samples.extend(times);
         }
         blocks += 1;
-        // The first says only how often to repeat what.
+        // The first block only determines the numbers of repetitions.
         if blocks > 1 {
             let values = calibration.values_since(&marks);
             let file = calibration.machine_file("block", "", &values);
@@ -153,8 +151,8 @@ pub fn validate(
     Ok(Validation { rows, machine, calibrated: calibration.measured(), left_out })
 }
 
-/// The machine as chunks see it that another rank has just read, if there are rates of combining for them.
-/// What is put aside makes two buffers of one.
+/// The machine for chunks that another rank has just read, if their rates of combining are known. Staging turns
+/// one buffer into two.
 fn staged(file: &MachineFile, estimates: &Estimates) -> Option<Machine> {
     let mut machine = file.machine();
     for (bytes, reduction) in &mut machine.reduction_by_buffer {
@@ -165,7 +163,7 @@ fn staged(file: &MachineFile, estimates: &Estimates) -> Option<Machine> {
     (!machine.reduction_by_buffer.is_empty()).then_some(machine)
 }
 
-/// On threads, for which there is a machine of its own, exchanges are staged.
+/// On threads, which have a machine of their own, exchanges are staged.
 fn predicted_s(
     machine: &Machine,
     staged: Option<&Machine>,
@@ -209,8 +207,8 @@ fn row(runner: &dyn Runner, name: &str, case: &Case) -> Row {
 }
 
 impl Validation {
-    /// Algorithms in order, each with the median of its errors from [`SCORED_BYTES`] on, either way; none
-    /// where nothing is that large.
+    /// Algorithms in order, each with the median of its absolute errors from [`SCORED_BYTES`] on; none without
+    /// such sizes.
     pub fn errors(&self) -> Vec<(&str, Option<f64>)> {
         let mut names: Vec<&str> = self.rows.iter().map(|row| row.algorithm.as_str()).collect();
         names.dedup();
@@ -294,9 +292,9 @@ mod tests {
         }
     }
 
-    /// Small sizes do not count, errors count either way, and nobody misses a goal on too few cores.
+    /// Only large sizes are scored, by absolute error; nothing is scored on too few cores.
     #[test]
-    fn the_median_of_large_sizes_counts() {
+    fn the_score_is_the_median_of_large_sizes() {
         for oversubscribed in [false, true] {
             let row = |name, bytes, error| row(name, bytes, error, oversubscribed);
             let rows = vec![

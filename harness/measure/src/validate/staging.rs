@@ -1,15 +1,15 @@
-//! What threads do that a schedule does not say: two ranks that exchange the same chunks cannot both
-//! read the other's and write their own, so they put aside what they receive first.
+//! Staging on threads, which a schedule does not contain: two ranks that exchange the same chunks cannot read each
+//! other's while writing their own, so they stage what they receive.
 
 use algorithms::schedule::{Action, Move, Part, Schedule};
 use algorithms::topology::Rank;
 
-/// The schedule with what is put aside: before each step a step in which a rank copies, from itself, what
-/// it is about to receive into chunks that it sends at the same time.
+/// The schedule with staging: before each step, a step in which a rank copies, from itself, the data that it is
+/// about to receive into chunks that it sends at the same time.
 pub struct Staging<'s>(pub &'s dyn Schedule);
 
 impl Staging<'_> {
-    /// Whether anything is put aside.
+    /// Whether any step is staged.
     pub fn stages(&self) -> bool {
         let puts_aside = |rank, step| {
             let mut part = Part::default();
@@ -66,7 +66,7 @@ mod tests {
     use algorithms::simulate::rounds::simulate;
     use algorithms::topology::Topology;
 
-    /// Recursive doubling puts whole buffers aside, a ring nothing.
+    /// Recursive doubling stages whole buffers, a ring nothing.
     #[test]
     fn exchanges_are_copied_once_more() {
         let machine =

@@ -169,7 +169,7 @@ fn a_back_end_is_one_file_and_one_line() {
 }
 
 #[test]
-fn a_back_end_that_does_not_exist_is_answered_with_those_that_do() {
+fn the_error_of_an_unknown_back_end_lists_the_known_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("other.toml");
     let text = "workload = \"x\"\nstep = { backward_ms = 1 }\n[sweep]\ntransport = [\"rdma\"]\n\

@@ -1,4 +1,4 @@
-//! What a sweep leaves behind.
+//! Tests of the results of a sweep.
 
 mod back_end;
 mod rows;

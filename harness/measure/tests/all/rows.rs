@@ -1,4 +1,4 @@
-//! From a plan to rows.
+//! Tests from a plan to rows.
 
 use algorithms::listed::Listed;
 use measure::config::Config;
@@ -26,7 +26,7 @@ pub fn workload(count: usize) -> Workload {
     }
 }
 
-/// What a sweep brings.
+/// The rows of a sweep.
 pub fn rows(mut plan: Plan) -> Vec<StepRow> {
     let mut local = Local::open(&mut plan, &mut Launch::now()).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -78,9 +78,9 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     assert!(text.contains("WRONG       threads/3x1/bitvector/tree/1MiB/0.5ms"), "{text}");
 }
 
-/// What the options do to a row.
+/// The effect of options on a row.
 #[test]
-fn rows_tell_the_options() {
+fn rows_record_the_options() {
     let config: Config = toml::from_str(
         r#"
         workload = "uneven"

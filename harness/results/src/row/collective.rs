@@ -20,7 +20,7 @@ columns! {
 }
 
 columns! {
-    /// What a measured allreduce came to; without times where no clock means anything.
+    /// The result of a measured allreduce; without times where there is no clock.
     #[derive(Default)]
     CollectiveResult {
         parts {
@@ -38,7 +38,7 @@ columns! {
 }
 
 columns! {
-    /// What the host does to put an allreduce on the streams of GPUs.
+    /// Host work to enqueue an allreduce on the streams of GPUs.
     #[derive(Default)]
     Enqueued {
         columns { enqueued: usize, graph_nodes: Option<usize>, enqueue_us_p50: Option<f64> }
@@ -54,7 +54,7 @@ columns! {
 }
 
 columns! {
-    /// What a simulated allreduce came to.
+    /// The result of a simulated allreduce.
     #[derive(Default)]
     SimulatedCollectiveResult {
         parts { bandwidths: Option<Bandwidths>, transfer: Transfer }

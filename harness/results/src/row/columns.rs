@@ -4,8 +4,8 @@ use super::flat::{Columns, Empty, Field, Flat};
 use crate::statistics::Summary;
 use crate::units::bus_factor;
 
-/// Defines a group of columns: other groups (`parts`) and columns of its own. A type without `Option` says that
-/// the column is never empty. What is `None` is not known, or comes from a version of kolo without the column.
+/// Defines a group of columns: other groups (`parts`) and its own columns. A type without `Option` means that the
+/// column is never empty. `None` is unknown, or comes from a version of kolo without the column.
 macro_rules! columns {
     (
         $(#[$meta:meta])*
@@ -41,7 +41,7 @@ macro_rules! columns {
 pub(super) use columns;
 
 columns! {
-    /// What every row has: the case, its ranks and its data.
+    /// Columns of every row: the case, its ranks and its data.
     #[derive(Default)]
     Key {
         columns {
@@ -58,7 +58,7 @@ columns! {
 }
 
 columns! {
-    /// Where and by which program a row was measured.
+    /// The place and program of a measurement.
     #[derive(Default)]
     Run {
         columns {
@@ -120,7 +120,7 @@ columns! {
 }
 
 columns! {
-    /// What control planes did in a step: medians over steps.
+    /// The control plane's work in a step: medians over steps.
     #[derive(Default)]
     Negotiation {
         columns {
@@ -154,7 +154,7 @@ columns! {
 }
 
 impl Times {
-    /// Of times in microseconds.
+    /// From times in microseconds.
     pub fn of(time_us: &Summary) -> Times {
         let (time_us_p50_low, time_us_p50_high) = ends(time_us);
         Times {
@@ -179,7 +179,7 @@ impl Times {
 }
 
 impl Bandwidths {
-    /// Of `size_bytes` among so many ranks in a median time in microseconds; none where that is zero.
+    /// From `size_bytes` reduced by `ranks` ranks in a median time in microseconds; none if that is zero.
     pub fn of(size_bytes: usize, ranks: usize, time_us: &Summary) -> Option<Bandwidths> {
         let gb_s = |time_us: f64| (time_us > 0.0).then(|| size_bytes as f64 / time_us / 1e3);
         let algbw_gb_s = gb_s(time_us.p50)?;

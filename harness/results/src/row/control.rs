@@ -23,7 +23,7 @@ columns! {
 }
 
 columns! {
-    /// What measured steps of a control plane came to: medians over steps.
+    /// The result of measured steps of a control plane: medians over steps.
     ControlResult {
         parts { effort: Effort, clock: Clock, negotiation: Negotiation, network: AssumedNetwork }
         columns {
@@ -35,7 +35,7 @@ columns! {
     }
 }
 
-/// What was timed.
+/// The measured time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Clock {
     /// Each rank by itself, all in one thread.
@@ -72,7 +72,7 @@ columns! {
 }
 
 columns! {
-    /// Time on a network whose parameters nobody measured.
+    /// Time on a network with assumed parameters.
     #[derive(Default)]
     AssumedNetwork {
         columns {
@@ -102,7 +102,7 @@ impl Columns for Clock {
 }
 
 impl Clock {
-    /// Times of ranks, where those were taken.
+    /// Times of ranks, if measured.
     pub fn ranks(&self) -> Option<&RankTimes> {
         match self {
             Clock::Lockstep(times) => Some(times),
@@ -118,7 +118,7 @@ impl Clock {
         }
     }
 
-    /// Times of steps, where those were taken.
+    /// Times of steps, if measured.
     pub fn steps(&self) -> Option<&Times> {
         match self {
             Clock::Lockstep(_) => None,

@@ -6,8 +6,8 @@ use thiserror::Error;
 use super::{Row, SCHEMA, Status};
 use crate::record::header;
 
-/// A line with the columns of all kinds. An empty field is not known, nor is one that a file of an older version
-/// lacks.
+/// A line with the columns of all kinds. An empty field is unknown, and so is a column that a file of an older
+/// version lacks.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Flat {
@@ -153,7 +153,7 @@ pub(super) struct Flat {
     pub part_reduction_us: Option<f64>,
 }
 
-/// What a row is about.
+/// The kind of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -168,7 +168,7 @@ pub(super) enum Kind {
     Control,
 }
 
-/// Where times come from.
+/// The source of times.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Source {
@@ -189,7 +189,7 @@ pub enum RowError {
         /// The schema of the line.
         found: u32,
     },
-    /// Nobody simulates that.
+    /// Rows of this kind are never simulated.
     #[error("a row of kind {kind} is never simulated, expected source measured")]
     Simulated {
         /// The kind of the line.
@@ -310,7 +310,7 @@ pub fn columns() -> String {
     header::<Flat>()
 }
 
-/// A row with numbers to as many decimals as the file has.
+/// A row with numbers rounded to the file's decimals.
 pub(super) fn rounded<C: Columns>(row: &C) -> C {
     let mut flat = Flat::default();
     row.write(&mut flat);

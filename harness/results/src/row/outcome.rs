@@ -11,9 +11,9 @@ pub enum CaseOutcome<R> {
     Ok(R),
     /// Measured, and the data were wrong: the times are not to be believed.
     Wrong {
-        /// What was measured.
+        /// The measurement.
         result: R,
-        /// What was wrong.
+        /// The error.
         reason: String,
     },
     /// Not measured, for this reason.
@@ -35,7 +35,7 @@ pub enum Status {
 }
 
 impl<R> CaseOutcome<R> {
-    /// In a word.
+    /// As one word.
     pub fn status(&self) -> Status {
         match self {
             CaseOutcome::Ok(_) => Status::Ok,
@@ -55,7 +55,7 @@ impl<R> CaseOutcome<R> {
         }
     }
 
-    /// What was measured, right or wrong.
+    /// The measurement, right or wrong.
     pub fn measured(&self) -> Option<&R> {
         match self {
             CaseOutcome::Ok(result) | CaseOutcome::Wrong { result, .. } => Some(result),
@@ -63,7 +63,7 @@ impl<R> CaseOutcome<R> {
         }
     }
 
-    /// What was measured, if it is right.
+    /// The measurement, if it is right.
     pub fn right(&self) -> Option<&R> {
         match self {
             CaseOutcome::Ok(result) => Some(result),

@@ -26,7 +26,7 @@ columns! {
 }
 
 columns! {
-    /// What simulated training steps came to: medians over seeds of the mean over steps.
+    /// The result of simulated training steps: medians over seeds of the mean over steps.
     #[derive(Default)]
     SimulatedStepResult {
         parts { times: Times, transfer: Transfer }

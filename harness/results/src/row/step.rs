@@ -25,7 +25,7 @@ columns! {
 }
 
 columns! {
-    /// What decides how gradients become messages.
+    /// Settings that determine how gradients become messages.
     #[derive(Default)]
     Tuning {
         columns {
@@ -38,7 +38,7 @@ columns! {
 }
 
 columns! {
-    /// Options of Horovod's optimizer that measured steps have, beside those in [`Training`].
+    /// Options of Horovod's optimizer for measured steps, in addition to those in [`Training`].
     #[derive(Default)]
     Framework {
         columns {
@@ -52,7 +52,7 @@ columns! {
 }
 
 columns! {
-    /// What is known of training steps before they are measured.
+    /// The settings of training steps, known before the measurement.
     #[derive(Default)]
     StepSetting {
         parts { key: Key, run: Run, training: Training, framework: Framework, tuning: Tuning }
@@ -68,7 +68,7 @@ columns! {
 }
 
 columns! {
-    /// What measured training steps came to: medians over steps, unless the name says otherwise.
+    /// The result of measured training steps: medians over steps, unless the name states otherwise.
     #[derive(Default)]
     StepResult {
         parts { effort: Effort, times: Times, negotiation: Negotiation }

@@ -1,4 +1,4 @@
-//! What to do about a configuration that cannot be read, in words of those who write them.
+//! Advice on a configuration that cannot be read.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use crate::inputs::{CONFIGS, meant, names};
 /// Files of a folder that are named in one sentence.
 const MOST_NAMED: usize = 16;
 
-/// The nearest configuration to one that cannot be read, and which there are: in its folder, or in the folder that it
-/// is, or else below `configs`; empty if there are none.
+/// The nearest configuration to one that cannot be read, and the list of configurations: in its folder, or in the
+/// folder that it is, or otherwise below `configs`; empty if there are none.
 pub fn on_toml(path: &Path) -> String {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     let here = if path.is_dir() { path } else { parent.unwrap_or(Path::new(".")) };
@@ -26,7 +26,7 @@ pub fn on_toml(path: &Path) -> String {
     }
 }
 
-/// Names in a sentence, some of them if they are many.
+/// Names in a sentence, truncated if there are many.
 pub fn listed(names: &[String]) -> String {
     match names.len().checked_sub(MOST_NAMED) {
         None | Some(0) => names.join(", "),
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_there_is_instead_is_listed() {
+    fn existing_files_are_listed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("missing.toml");
         for name in ["b.toml", "a.toml", "a.csv"] {

@@ -11,13 +11,13 @@ pub trait Checked: DeserializeOwned {
     /// Refuses values that make no sense.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     fn check(&self) -> Result<(), Invalid>;
 
     /// Reads and checks a configuration.
     ///
     /// # Errors
-    /// File, line or key, what was found, and what was expected.
+    /// The file, the line or key, the value found, and the value expected.
     fn read(path: &Path) -> Result<Self, ConfigError> {
         Self::of(&TomlFile::read(path)?)
     }
@@ -25,7 +25,7 @@ pub trait Checked: DeserializeOwned {
     /// Parses and checks a configuration.
     ///
     /// # Errors
-    /// File, line or key, what was found, and what was expected.
+    /// The file, the line or key, the value found, and the value expected.
     fn of(file: &TomlFile) -> Result<Self, ConfigError> {
         let config: Self = file.parse()?;
         config.check().map_err(|problem| file.refuse(problem))?;

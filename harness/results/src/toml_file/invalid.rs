@@ -7,8 +7,8 @@ use std::sync::Arc;
 use algorithms::control;
 use thiserror::Error;
 
-/// A value of a configuration that is refused. The text says which key, what was found, what was expected,
-/// and what to do where that does not follow.
+/// A refused value of a configuration. The text has the key, the value found, the value expected, and what to do
+/// unless that is obvious.
 #[derive(Clone, Debug, Error)]
 pub enum Invalid {
     /// The value itself is wrong.
@@ -16,14 +16,14 @@ pub enum Invalid {
     Value {
         /// The key, as in `measure.steps_per_block`.
         key: String,
-        /// What was found.
+        /// The value found.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: String,
         /// What to do; may be empty.
         advice: String,
     },
-    /// What the value names is refused.
+    /// The object that the value names is refused.
     #[error("{key}: {cause}")]
     Because {
         /// The key.
@@ -72,7 +72,7 @@ impl Invalid {
         Invalid::Because { key: key.into(), cause: Arc::from(cause.into()) }
     }
 
-    /// The same, and what to do.
+    /// The same, with what to do.
     #[must_use]
     pub fn with_advice(mut self, text: impl Into<String>) -> Invalid {
         if let Invalid::Value { advice, .. } = &mut self {
@@ -81,7 +81,7 @@ impl Invalid {
         self
     }
 
-    /// The same for a key that lies below another: `groups` in `framework.` is `framework.groups`.
+    /// The same for a key below a table: `groups` in `framework.` is `framework.groups`.
     #[must_use]
     pub fn below(mut self, table: &str) -> Invalid {
         let (Invalid::Value { key, .. } | Invalid::Because { key, .. }) = &mut self;
@@ -90,10 +90,10 @@ impl Invalid {
     }
 }
 
-/// Checks that a number lies between two ends, which are allowed themselves.
+/// Checks that a number is in a closed range.
 ///
 /// # Errors
-/// When it does not, or is no number.
+/// When it is not, or is NaN.
 pub fn within(key: &str, found: f64, least: f64, most: f64) -> Result<(), Invalid> {
     if (least..=most).contains(&found) {
         Ok(())

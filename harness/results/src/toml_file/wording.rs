@@ -1,9 +1,9 @@
 //! Words of the TOML reader's messages in those of TOML.
 //!
-//! serde names what it expects by Rust's types, as text and in no other form. The tests read a document for
-//! each of its messages, so that they fail when a new version of serde or toml words them differently.
+//! serde describes expected values by Rust's types, and only as text. The tests read a document for each of its
+//! messages, so that they fail when a new version of serde or toml changes them.
 
-/// What serde says was expected, and what that is in TOML.
+/// serde's descriptions of expected values, and their TOML equivalents.
 const KINDS: [(&[&str], &str); 5] = [
     (&["f64", "f32"], "a number"),
     (&["usize", "u64", "u32", "u16", "u8"], "a whole number from 0"),

@@ -1,22 +1,22 @@
-//! One number of a machine, with where it comes from and how far off it may be.
+//! One parameter of a machine, with its source and range.
 
 use serde::{Deserialize, Serialize};
 
 use results::toml_file::Invalid;
 
-/// Faster than any link there is, in 10^9 bytes per second: a slip of unit.
+/// Faster than any existing link, in 10^9 bytes per second: a wrong unit.
 const MOST_GB_S: f64 = 1e5;
 
-/// Slower than any latency there is, in microseconds.
+/// Slower than any existing latency, in microseconds.
 const MOST_US: f64 = 1e6;
 
 /// One number of a machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Parameter {
-    /// What simulations go by, in the unit of the key.
+    /// The value for simulations, in the unit of the key.
     pub value: f64,
-    /// It may be as low as this; as the value, if nobody says.
+    /// The lower end of its range; default: the value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub low: Option<f64>,
     /// It may be as high as this.
@@ -27,15 +27,15 @@ pub struct Parameter {
 }
 
 impl Parameter {
-    /// True if nobody measured or documented it.
+    /// True if it is neither measured nor documented.
     pub fn is_assumed(&self) -> bool {
         self.source.starts_with("assumed")
     }
 
-    /// Refuses what no machine has, by the unit that the key ends in.
+    /// Checks the range of values, by the unit in the key.
     ///
     /// # Errors
-    /// The key, what was found, what was expected.
+    /// The key, the value found, the value expected.
     pub(super) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
             _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),

@@ -1,4 +1,4 @@
-//! The tables of a machine file, each with its parameters and what the engines make of them.
+//! The tables of a machine file, and their conversion for the engines.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::parameter::Parameter;
 /// The ways to send a message over one kind of link, by name.
 pub type Protocols = BTreeMap<String, ProtocolFile>;
 
-/// What a node holds.
+/// The resources of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Node {
@@ -21,7 +21,7 @@ pub struct Node {
     pub ranks_per_socket: usize,
     /// Nodes of the machine.
     pub nodes: usize,
-    /// Network cards; 0 where that limits nothing.
+    /// Network cards; 0 means no limit.
     #[serde(default)]
     pub nics: usize,
 }
@@ -32,7 +32,7 @@ pub struct Node {
 pub struct ProtocolFile {
     /// Until the first byte is there.
     pub alpha_us: Parameter,
-    /// Of one message alone, in 10^9 bytes per second.
+    /// Of a single message, in 10^9 bytes per second.
     pub bandwidth_gb_s: Parameter,
     /// For each message at its receiver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -110,17 +110,17 @@ impl SharedFile {
     }
 }
 
-/// What happens to bytes that have arrived.
+/// Processing of received bytes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reduction {
-    /// Of buffers whose size makes no difference, or is not known.
+    /// For buffers without rates of their own.
     #[serde(flatten)]
     pub rates: RatesFile,
-    /// Of a sender's processor, for each message.
+    /// Time of a sender's processor per message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead_us: Option<Parameter>,
-    /// Of buffers of so many bytes (of one rank, all of it), where caches make a difference; see
+    /// For buffers of these bytes (one rank's whole buffer), where caches matter; see
     /// [`algorithms::simulate::machine::Machine::reduction_by_buffer`].
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub by_buffer: BTreeMap<String, RatesFile>,
@@ -137,7 +137,7 @@ impl Reduction {
         all
     }
 
-    /// Of buffers of any size, and of those of some sizes, ascending.
+    /// Rates for any size, and for some sizes, ascending.
     pub(super) fn rates(&self) -> (machine::Reduction, Vec<(f64, machine::Reduction)>) {
         let of = |(key, of): (&String, &RatesFile)| Some((buffer_bytes(key)?, of.reduction()));
         let mut by_buffer: Vec<_> = self.by_buffer.iter().filter_map(of).collect();
@@ -151,13 +151,13 @@ impl Reduction {
 pub struct RatesFile {
     /// Combined.
     pub combine_gb_s: Parameter,
-    /// Put where they belong; nothing, if links do that.
+    /// Copying to the destination; none if links do that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_gb_s: Option<Parameter>,
-    /// Combined at a rank that sends nothing meanwhile; as at others, if nobody says.
+    /// Combining at a rank that sends nothing meanwhile; default: as at others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_combine_gb_s: Option<Parameter>,
-    /// Put where they belong, there.
+    /// Copying to the destination at such a rank.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub silent_copy_gb_s: Option<Parameter>,
 }
@@ -186,35 +186,35 @@ impl RatesFile {
     }
 }
 
-/// What control planes go by, and how unevenly ranks come to them.
+/// Costs of control planes, and the variation between ranks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Control {
     /// A small message between processes.
     pub alpha_us: Parameter,
-    /// One message of many that rank 0 sends or receives one after the other; as long as `alpha_us` unless said,
-    /// which is then a bound.
+    /// The time of one message of many that rank 0 sends or receives one after the other. Default: `alpha_us`, an
+    /// upper bound.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message_us: Option<Parameter>,
-    /// What rank 0's node takes in, in 10^9 bytes per second.
+    /// Incoming bandwidth of rank 0's node, in 10^9 bytes per second.
     pub bandwidth_gb_s: Parameter,
-    /// Of rank 0's processor, for each rank and tensor that it is asked about.
+    /// Time of rank 0's processor for each rank and tensor that it negotiates.
     pub rank0_ns: Parameter,
-    /// Of every rank's processor, for each cycle.
+    /// Time of every rank's processor for each cycle.
     pub cycle_us: Parameter,
-    /// Of the processor, for each message that is handed to the data plane.
+    /// Processor time for each message that is handed to the data plane.
     pub launch_us: Parameter,
-    /// Standard deviation of a rank's computation in parts of its mean, where that was measured.
+    /// Standard deviation of a rank's computation relative to its mean, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_cv: Option<Parameter>,
-    /// How much later the last rank begins what all have agreed to than `alpha_us` at each level of an
-    /// agreement explains, where that was measured.
+    /// How much later the last rank starts an agreed message than `alpha_us` at each level of an agreement
+    /// explains, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_skew_us: Option<Parameter>,
 }
 
 impl Control {
-    /// Seconds from the end of an agreement until the last rank begins what it says.
+    /// Seconds from the end of an agreement until the last rank starts its messages.
     pub fn begin_s(&self) -> f64 {
         self.start_skew_us.as_ref().map_or(0.0, |skew| skew.value * 1e-6)
     }
@@ -234,7 +234,7 @@ impl Control {
     }
 }
 
-/// What NCCL finds; see [`Nccl`].
+/// NCCL's parameters; see [`Nccl`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(missing_docs, reason = "see `algorithms::simulate::nccl::Nccl`")]
@@ -290,12 +290,12 @@ pub enum GenerationName {
     Blackwell,
 }
 
-/// The size of a buffer, as a key says it.
+/// The buffer size of a key.
 pub(super) fn buffer_bytes(key: &str) -> Option<f64> {
     key.parse::<u64>().ok().filter(|&bytes| bytes > 0).map(|bytes| bytes as f64)
 }
 
-/// What there is of a table, by its whole key.
+/// The parameters of a table that are present, by full key.
 fn keyed<'p, const COUNT: usize>(
     table: &str,
     all: [(&str, Option<&'p mut Parameter>); COUNT],

@@ -1,12 +1,11 @@
-//! Messages in the order in which the next forward pass needs them; each of its layers waits for its own
-//! gradients alone, and is updated before it begins.
+//! Messages in the order in which the next forward pass needs them. Each of its layers waits only for its own
+//! gradients, and is updated before it begins.
 //!
-//! A step is here what comes between the ends of two backward passes: waiting, updates, forward pass, backward
-//! pass. All ranks begin a forward pass together, since the first layer's gradients are the slowest rank's
-//! last; from there on the slowest rank is the last everywhere, and is followed. Where a layer is in the
-//! forward pass is known from the backward pass, which comes from the other end. Whenever the stream is free
-//! the piece goes that is needed first; all are over before the forward pass is, so that those of two steps
-//! never meet.
+//! Here a step is the time between the ends of two backward passes: waiting, updates, forward pass, backward pass.
+//! All ranks begin a forward pass together, since the first layer's gradients come last from the slowest rank;
+//! from there on the slowest rank is always last, and the simulation follows it. The position of a layer in the
+//! forward pass is derived from the backward pass in reverse. Whenever the stream is free, the piece that is
+//! needed first is sent. All pieces end before the forward pass does, so that those of two steps never meet.
 //!
 //! After ByteScheduler (Y. Peng et al., "A generic communication scheduler for distributed DNN training
 //! acceleration", SOSP 2019), which BytePS has taken over.
@@ -22,11 +21,11 @@ use super::{Job, Step};
 
 /// What the next forward pass waits for.
 pub(super) struct Priority {
-    /// In the order in which it needs them.
+    /// In forward order.
     layers: Vec<Layer>,
     /// By tensor: the part of the forward pass at which it is needed.
     needed: Vec<f64>,
-    /// Of the step before: when each tensor is reduced, and the pieces as they went.
+    /// From the previous step: when each tensor is reduced, and the pieces in their order.
     reduced_s: Vec<f64>,
     pieces: Vec<(f64, Moment)>,
 }
@@ -35,12 +34,12 @@ pub(super) struct Priority {
 struct Layer {
     tensor: TensorId,
     needed: f64,
-    /// Of the optimizer, its share by bytes.
+    /// Its share of the optimizer, by bytes.
     update_s: f64,
 }
 
 impl Priority {
-    /// Before the first step nothing is waited for.
+    /// The first step waits for nothing.
     pub fn new(job: &Job, needed: &[f64]) -> Priority {
         let bytes = |tensor: TensorId| job.tensors.size_bytes(tensor) as f64;
         let all = (0..needed.len()).map(bytes).sum::<f64>().max(1.0);
@@ -87,7 +86,7 @@ impl Priority {
     fn send(&mut self, messages: &[Message]) {
         let first = |index: usize| {
             let needed = messages[index].tensors.iter().map(|&tensor| self.needed[tensor]);
-            // Not below 0: their bits are in their order.
+            // Not negative: the order of the bits is then that of the values.
             needed.fold(1.0, f64::min).to_bits()
         };
         let urgency: Vec<u64> = (0..messages.len()).map(first).collect();

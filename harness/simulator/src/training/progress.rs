@@ -1,4 +1,4 @@
-//! One step under way: what ranks have handed over, and what is on its way.
+//! One step in progress: tensors that ranks have handed over, and messages in flight.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(super) struct Progress {
     /// Tensors that were agreed on.
     pub agreed: usize,
     pub stream_free_s: f64,
-    /// Under way, without what overlaps, so far.
+    /// Time in flight, without overlap, so far.
     busy_s: f64,
     pub messages: Vec<Message>,
     pub negotiations: Vec<(f64, f64)>,
@@ -36,7 +36,7 @@ pub(super) struct Message {
     /// ... and does, in the order of messages.
     pub begin_s: f64,
     pub pieces: usize,
-    /// One piece by itself, and what one more adds.
+    /// One piece by itself, and the time that one more adds.
     pub once: Moment,
     pub next: Moment,
 }
@@ -81,8 +81,8 @@ impl Progress {
         *self.sorted.last().expect("there is a rank")
     }
 
-    /// When a rank of that pace hands over what is ready at that part of its backward pass, as far as
-    /// messages so far have held it up.
+    /// When a rank of that pace hands over what is ready at that part of its backward pass, including delays by
+    /// messages so far.
     pub fn ready_s(&self, job: &Job, fraction: f64, factor: f64) -> f64 {
         let Compute { forward_s, backward_s, passes, .. } = job.compute;
         let before_s = (passes - 1) as f64 * (forward_s + backward_s) + forward_s;
@@ -101,7 +101,7 @@ impl Progress {
         }
     }
 
-    /// What each driven rank hands over now.
+    /// The tensors that each driven rank hands over now.
     pub fn hand_over(&mut self, job: &Job, now_s: f64) -> Vec<Vec<TensorId>> {
         (0..self.driven.len())
             .map(|rank| {
@@ -153,7 +153,7 @@ impl Progress {
         });
     }
 
-    /// What was computed and sent, and when computation was over.
+    /// Adds up computation and messages, and the end of computation.
     pub fn sum_up(&mut self, job: &Job) -> f64 {
         let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
         let computed_s = passes as f64 * (forward_s + backward_s);
@@ -164,7 +164,7 @@ impl Progress {
         self.ready_s(job, 1.0, self.slowest())
     }
 
-    /// The step is over when all messages are: where its time went.
+    /// Ends the step after all messages: its breakdown.
     pub fn ended(mut self, job: &Job) -> Step {
         let compute_end_s = self.sum_up(job);
         let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
@@ -180,8 +180,8 @@ impl Progress {
 }
 
 impl Step {
-    /// Nothing was computed meanwhile: messages went on first, in the order of their beginnings, then
-    /// negotiations, and the rest was waiting.
+    /// Divides time without computation: messages first, in order of their start, then negotiations; the rest is
+    /// waiting.
     pub fn expose(
         &mut self,
         (from_s, until_s): (f64, f64),

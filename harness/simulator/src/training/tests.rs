@@ -61,7 +61,7 @@ fn the_parts_of_a_step_add_up() {
 fn one_rank_waits_for_its_next_cycle_and_nothing_else() {
     let plan = plan(0.0);
     for step in steps(&plan, "horovod-bitvector", 1, Drive::All, 6) {
-        // 5 ms a cycle, and what a cycle and a launch take.
+        // 5 ms a cycle, plus the time of a cycle and a launch.
         assert!(step.time >= step.compute && step.time < step.compute + 0.0052, "{step:?}");
         assert_eq!(step.jitter, 0.0);
     }
@@ -93,7 +93,7 @@ fn asking_rank_0_point_to_point_costs_every_message() {
     let alpha_us = control.alpha_us.value;
     control.message_us = Some(Parameter { value: alpha_us / 3.0, ..control.alpha_us.clone() });
     let shorter_s = negotiating(&plan);
-    // Besides the requests there are ends and answers of every cycle.
+    // In addition to the requests, every cycle has end markers and answers.
     let saved_s = bound_s - shorter_s;
     let requests_s = 6000.0 * 161.0 * alpha_us * 1e-6;
     assert!(saved_s > 2.0 / 3.0 * requests_s && saved_s < requests_s, "{bound_s} {shorter_s}");
@@ -123,7 +123,7 @@ fn messages_slow_computation_down_if_they_share_it() {
 }
 
 #[test]
-fn a_straggler_holds_up_everybody() {
+fn a_straggler_delays_all_ranks() {
     let mut plan = plan(0.0);
     plan.config.jitter.straggler = 1.5;
     let step = steps(&plan, "ddp", 6, Drive::Classes, 3)[2];
@@ -173,7 +173,7 @@ fn every_setting(mut look: impl FnMut(&str, &Policy, [Step; 2])) {
 fn priorities_never_cost_time_and_break_no_bound() {
     let mut gained = 0;
     every_setting(|name, policy, [without, with]| {
-        // What is last on its way may be another message, of another latency.
+        // The last message may be another one, with another latency.
         let slack_s = if policy.overlap_latency { 5e-4 } else { 1e-9 };
         assert!(with.time <= without.time + slack_s, "{name}: {with:?} {without:?}");
         assert!(with.time >= with.compute, "{name}: {with:?}");
@@ -209,7 +209,7 @@ fn the_forward_pass_hides_what_it_does_not_need_yet() {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/summit-scaling.toml"));
     plan.config.model = Config::read(path).unwrap().model;
     plan.config.model.retain(|model| model.workload == "vgg16");
-    // On ten times as fast a GPU, so that there is something to hide.
+    // On a GPU ten times as fast, so that communication is exposed.
     plan.config.model[0].forward_ms /= 10.0;
     plan.config.model[0].backward_ms /= 10.0;
     let plan = Plan::new(plan.config, path).unwrap();
@@ -226,7 +226,7 @@ fn the_forward_pass_hides_what_it_does_not_need_yet() {
 }
 
 #[test]
-fn control_planes_that_ask_know_no_priorities() {
+fn control_planes_with_negotiation_refuse_priorities() {
     let plan = plan(0.0);
     let model = &plan.config.model[0];
     let policy = Policy { priority: true, ..Policy::new("test", "bitvector", "nccl") };
@@ -236,9 +236,9 @@ fn control_planes_that_ask_know_no_priorities() {
     assert!(matches!(&why, TrainingError::Priority { plane } if plane == "bitvector"), "{why}");
 }
 
-/// Messages that were agreed on wait for the last rank; what nobody was asked about does not.
+/// Agreed messages wait for the last rank; those without negotiation do not.
 #[test]
-fn ranks_that_begin_apart_hold_up_what_they_agree_on() {
+fn ranks_that_start_apart_delay_agreed_messages() {
     let mut plan = plan(0.0);
     // The first step: later ones keep to the cycles' beat.
     let before = |plan: &Plan, policy: &str| steps(plan, policy, 96, Drive::Classes, 1)[0].time;

@@ -1,4 +1,4 @@
-//! Where the time went, as far as a timeline tells.
+//! The breakdown of time in a timeline.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -9,10 +9,10 @@ use results::statistics::Summary;
 use workloads::trace::read::{Span, Trace};
 use workloads::trace::{Category, names};
 
-/// Where the time went. Times are in microseconds; what the file does not tell is `None`.
+/// The breakdown of time in microseconds; `None` if the file does not contain it.
 #[derive(Debug, PartialEq)]
 pub struct Analysis {
-    /// From the first moment to the last.
+    /// From the first event to the last.
     pub covered_us: f64,
     /// Times of training steps, each of the rank that took longest.
     pub steps: Option<Summary>,
@@ -26,18 +26,18 @@ pub struct Analysis {
     pub tensors: Vec<Tensor>,
 }
 
-/// What one rank did how long.
+/// The breakdown of one rank's time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Share {
-    /// Who.
+    /// The rank, if known.
     pub rank: Option<Rank>,
-    /// In operations on tensors, queueing included.
+    /// In operations on tensors, including their queues.
     pub communication_us: f64,
     /// Copying into and out of the fusion buffer.
     pub packing_us: f64,
-    /// In forward, backward and optimizer.
+    /// In forward pass, backward pass and optimizer.
     pub computation_us: Option<f64>,
-    /// The part of the communication during which nothing was computed.
+    /// Communication during which nothing was computed.
     pub exposed_us: Option<f64>,
     /// In the control plane.
     pub control_us: Option<f64>,
@@ -50,29 +50,29 @@ pub struct Share {
 pub struct Cycles {
     /// All.
     pub count: usize,
-    /// Those in which no operation began.
+    /// Cycles in which no operation started.
     pub idle: usize,
 }
 
 /// All negotiations of tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Negotiation {
-    /// Of single tensors, from the first rank that was ready to the agreement.
+    /// Negotiations of single tensors, from the first ready rank to the response.
     pub time: Summary,
     /// During which at least one tensor was negotiated.
     pub wall_us: f64,
-    /// Negotiations of which the file tells when at least two ranks were ready.
+    /// Negotiations with ready times of at least two ranks.
     pub ticked: usize,
-    /// From the first rank's tick to the last one's, of all of them together.
+    /// From the first ready rank to the last, summed over all of them.
     pub waiting_us: f64,
-    /// Who was last, the most frequent first.
+    /// The last ranks to be ready, the most frequent first.
     pub last: Vec<Last>,
 }
 
 /// A rank that others waited for.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Last {
-    /// Who.
+    /// The rank.
     pub rank: Rank,
     /// Negotiations in which it was last.
     pub times: usize,
@@ -87,11 +87,12 @@ pub struct Messages {
     pub count: usize,
     /// Tensors in them, on the average.
     pub tensors_mean: f64,
-    /// In the smallest.
+    /// Tensors in the smallest.
     pub tensors_min: usize,
-    /// In the largest.
+    /// Tensors in the largest.
     pub tensors_max: usize,
-    /// The file says which tensors went together; otherwise those count that overlap in time.
+    /// Whether the file has the tensors of each message; otherwise tensors that overlap in time count as one
+    /// message.
     pub reported: bool,
 }
 
@@ -106,11 +107,11 @@ pub struct Tensor {
     pub mean_us: f64,
     /// The longest.
     pub max_us: f64,
-    /// Who was last most often.
+    /// The rank that was last most often.
     pub last: Option<Rank>,
 }
 
-/// Says where the time went.
+/// Computes the breakdown.
 pub fn analyse(trace: &Trace) -> Analysis {
     let numbers: BTreeSet<Rank> = trace.tracks.iter().filter_map(|track| track.rank).collect();
     let ranks = if numbers.is_empty() {
@@ -153,7 +154,7 @@ fn steps(trace: &Trace) -> Option<Summary> {
     Summary::of(&longest.collect::<Vec<_>>())
 }
 
-/// What one rank did how long.
+/// The breakdown of one rank's time.
 fn share(trace: &Trace, rank: Option<Rank>) -> Share {
     let own = || trace.spans.iter().filter(|span| trace.tracks[span.track].rank == rank);
     let named = |category: Category, wanted: &[&str]| {
@@ -193,12 +194,13 @@ fn cycles(trace: &Trace, rank: Option<Rank>) -> Option<Cycles> {
 /// One negotiation of one tensor.
 struct Round<'t> {
     span: &'t Span,
-    /// When ranks were ready, in order.
+    /// Ready times of the ranks, in order.
     ticks: Vec<(f64, Rank)>,
 }
 
 impl Round<'_> {
-    /// Who was last, and since when nobody else was missing; nobody if two were at the same time.
+    /// The last rank, and the time since which all others were ready; none if two ranks were last at the same
+    /// time.
     fn last(&self) -> Option<(Rank, (f64, f64))> {
         let [.., (before_us, _), (last_us, rank)] = self.ticks[..] else { return None };
         (before_us < last_us).then_some((rank, (before_us, last_us)))
@@ -231,7 +233,7 @@ fn rounds(trace: &Trace) -> Vec<Round<'_>> {
     rounds
 }
 
-/// Who was last how often, the most frequent first.
+/// How often each rank was last, the most frequent first.
 fn lasts<'r>(rounds: impl Iterator<Item = &'r Round<'r>>) -> Vec<Last> {
     let mut by_rank: BTreeMap<Rank, Vec<(f64, f64)>> = BTreeMap::new();
     for (rank, alone) in rounds.filter_map(Round::last) {
@@ -277,7 +279,7 @@ fn tensors(trace: &Trace, rounds: &[Round]) -> Vec<Tensor> {
     tensors
 }
 
-/// Our files say how many tensors a message has; all ranks have the same messages.
+/// This project's files contain the number of tensors of each message; messages are equal on all ranks.
 fn told_messages(trace: &Trace) -> Option<Messages> {
     let messages = trace.spans.iter().filter(|span| span.category == Category::Message);
     let rank = |span: &&Span| trace.tracks[span.track].rank;
@@ -286,7 +288,7 @@ fn told_messages(trace: &Trace) -> Option<Messages> {
     of_sizes(own.map(|span| span.tensors.unwrap_or(0) as usize), true)
 }
 
-/// In Horovod's files tensors that are reduced at the same time go together.
+/// In Horovod's files tensors that are reduced at the same time form one message.
 fn overlapping_messages(trace: &Trace) -> Option<Messages> {
     let mut reductions: Vec<&Span> = trace
         .spans

@@ -1,20 +1,19 @@
-//! From one rank's records to what they mean. Times are in nanoseconds, as in the records; what has
-//! not ended has no end.
+//! Interprets one rank's records. Times are in nanoseconds, as in the records; spans without an end have none.
 
 use std::collections::HashMap;
 
 use super::record::{Event, Record};
 
-/// What one rank did.
+/// The history of one rank.
 #[derive(Debug, Default)]
 pub struct History {
     pub steps: Vec<Step>,
     pub cycles: Vec<Cycle>,
     pub messages: Vec<Message>,
     pub reductions: Vec<Reduction>,
-    /// The last that is known.
+    /// The last known time.
     pub last_ns: u64,
-    /// So many messages are over, and when the last of them was.
+    /// Number of finished messages, and the end of the last.
     over: usize,
     over_ns: u64,
 }
@@ -30,10 +29,10 @@ pub struct Step {
 #[derive(Debug)]
 pub struct Cycle {
     pub begin_ns: u64,
-    /// When its negotiation begins.
+    /// Start of its negotiation.
     pub negotiation_ns: Option<u64>,
     pub negotiated_ns: Option<u64>,
-    /// Messages agreed on, and those of them that are not over.
+    /// Messages agreed on, and those of them that have not finished.
     pub messages: u32,
     pub left: u32,
     /// The end of its last message, or of the negotiation if there is none.
@@ -67,7 +66,7 @@ impl History {
     /// Reads a rank's records.
     pub fn of(records: &[Record]) -> History {
         let mut history = History::default();
-        // Of each tensor: how often it was ready, and its reduction that waits for a message.
+        // Per tensor: how often it was ready, and its reduction that waits for a message.
         let mut tensors: HashMap<u32, (usize, Option<usize>)> = HashMap::new();
         for &Record { time_ns, event } in records {
             history.last_ns = history.last_ns.max(time_ns);
@@ -95,7 +94,7 @@ impl History {
         history
     }
 
-    /// What concerns no single tensor.
+    /// Events without a tensor.
     fn happened(&mut self, time_ns: u64, event: Event) {
         let (steps, cycles) = (&mut self.steps, &mut self.cycles);
         match (event, steps.last_mut(), cycles.last_mut()) {
@@ -130,8 +129,8 @@ impl History {
         }
     }
 
-    /// The message that is under way for longest is over. Those that devices reduce beside the loop are
-    /// reduced one after the other: one begins when the one before it is over.
+    /// Ends the oldest message in flight. Devices reduce messages one after the other: one starts when the
+    /// previous one has finished.
     fn reduced(&mut self, end_ns: u64, packing_ns: u64, unpacking_ns: u64) {
         let Some(message) = self.messages.get_mut(self.over) else { return };
         message.begin_ns = message.begin_ns.max(self.over_ns);
@@ -144,7 +143,7 @@ impl History {
         }
     }
 
-    /// When the rank had agreed to reduce a tensor.
+    /// The time at which the rank agreed to reduce a tensor.
     pub fn agreed_ns(&self, reduction: &Reduction) -> Option<u64> {
         let message = &self.messages[reduction.message?];
         self.cycles.get(message.cycle)?.negotiated_ns

@@ -5,7 +5,7 @@
 pub struct Intervals(Vec<(f64, f64)>);
 
 impl Intervals {
-    /// All moments that lie in at least one of these, given by begin and end in any order.
+    /// The union of intervals, given by start and end in any order.
     pub fn union(stretches: impl IntoIterator<Item = (f64, f64)>) -> Intervals {
         let mut sorted: Vec<_> = stretches.into_iter().filter(|(begin, end)| begin < end).collect();
         sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -24,7 +24,7 @@ impl Intervals {
         self.0.iter().fold(0.0, |length, (begin, end)| length + (end - begin))
     }
 
-    /// How long the moments are together that lie in both.
+    /// The total length of the intersection.
     pub fn overlap(&self, other: &Intervals) -> f64 {
         let (mut a, mut b, mut both) = (0, 0, 0.0);
         while let (Some(x), Some(y)) = (self.0.get(a), other.0.get(b)) {

@@ -1,4 +1,4 @@
-//! What a rank notes of itself while the job runs.
+//! One rank's records of events while the job runs.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,13 +10,13 @@ use serde::{Deserialize, Serialize};
 /// Something that happened on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// When, in nanoseconds since the recorder was made.
+    /// Nanoseconds since the recorder was created.
     pub time_ns: u64,
-    /// What.
+    /// The event.
     pub event: Event,
 }
 
-/// What can happen.
+/// Recorded events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Event {
     /// A training step begins.
@@ -65,27 +65,27 @@ impl Recorder {
         Recorder { start: Instant::now(), ranks }
     }
 
-    /// Where a rank notes what it does; nobody else has it meanwhile.
+    /// The track on which a rank records its events; one user at a time.
     pub fn track(&self, rank: Rank) -> Track<'_> {
         let records = self.ranks[rank].lock().expect("only this rank takes it");
         Track(Some(Recording { start: self.start, step: None, records }))
     }
 
-    /// What each rank has noted.
+    /// The records of each rank.
     pub fn into_records(self) -> Vec<Vec<Record>> {
         let records = |rank: Mutex<_>| rank.into_inner().unwrap_or_else(PoisonError::into_inner);
         self.ranks.into_iter().map(records).collect()
     }
 }
 
-/// Where one rank notes what it does, or does not.
+/// One rank's track, recording or off.
 #[derive(Debug)]
 pub struct Track<'r>(Option<Recording<'r>>);
 
 #[derive(Debug)]
 struct Recording<'r> {
     start: Instant,
-    /// When the step began that was noted last.
+    /// Start of the last recorded step.
     step: Option<Instant>,
     records: MutexGuard<'r, Vec<Record>>,
 }
@@ -98,7 +98,7 @@ impl Recording<'_> {
 }
 
 impl Track<'_> {
-    /// Notes nothing.
+    /// A track that records nothing.
     pub fn off() -> Self {
         Track(None)
     }
@@ -121,13 +121,13 @@ impl Track<'_> {
         recording.push(begin, Event::Cycle);
     }
 
-    /// The rank has taken in what is ready, and turns to the others.
+    /// The rank has collected ready tensors, and negotiation begins.
     pub fn negotiation(&mut self, begin: Instant) {
         let Some(recording) = &mut self.0 else { return };
         recording.push(begin, Event::Negotiation);
     }
 
-    /// All ranks have agreed on so many messages.
+    /// All ranks have agreed on this many messages.
     pub fn negotiated(&mut self, time: Instant, messages: usize) {
         let Some(recording) = &mut self.0 else { return };
         recording.push(time, Event::Negotiated { messages: messages as u32 });
@@ -142,7 +142,7 @@ impl Track<'_> {
         }
     }
 
-    /// It ends, after so much copying into and out of the fusion buffer.
+    /// A message ends; `packing` and `unpacking` are the times of copying into and out of the fusion buffer.
     pub fn reduced(&mut self, end: Instant, packing: Duration, unpacking: Duration) {
         let Some(recording) = &mut self.0 else { return };
         let (packing_ns, unpacking_ns) = (nanos(packing), nanos(unpacking));

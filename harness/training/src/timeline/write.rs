@@ -1,4 +1,4 @@
-//! From the records of all ranks to a file.
+//! Writes a file from the records of all ranks.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -22,9 +22,9 @@ pub struct Shown<'a> {
     pub algorithm: &'a str,
     /// Tensors by their number in the records.
     pub gradients: &'a [Gradient],
-    /// Element type of all of them.
+    /// Element type of all gradients.
     pub dtype: DataType,
-    /// What a step consists of besides communication.
+    /// The parts of a step besides communication.
     pub times: StepTimes,
 }
 
@@ -182,7 +182,7 @@ impl<W: Write> Writer<'_, W> {
     fn all_ranks(&mut self, histories: &[History]) -> io::Result<()> {
         self.announce(1, names::ALL_RANKS)?;
         self.announce_tensors(1)?;
-        // Of each tensor and round: readiness by rank, and the last agreement.
+        // Per tensor and round: ready times by rank, and the last response.
         let mut rounds: BTreeMap<(u32, usize), Vec<(usize, &Reduction)>> = BTreeMap::new();
         for (rank, history) in histories.iter().enumerate() {
             for reduction in &history.reductions {

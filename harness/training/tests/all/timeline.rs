@@ -123,7 +123,7 @@ fn written(ranks: &[Vec<Record>]) -> String {
 /// The two steps, and a third that rank 0 does not survive. `UPDATE_GOLDEN=1 cargo test` rewrites the
 /// file.
 #[test]
-fn a_timeline_is_written_as_it_always_was() {
+fn the_format_of_a_timeline_is_fixed() {
     let mut ranks = two_ranks();
     let push = |rank: &mut Vec<Record>, us: u64, event| {
         rank.push(Record { time_ns: us * 1000 + 250, event });
@@ -159,7 +159,7 @@ fn tensor(name: &str, times: usize, mean_us: f64, max_us: f64, last: Option<usiz
 }
 
 #[test]
-fn where_the_time_of_a_small_job_went() {
+fn the_breakdown_of_a_small_job() {
     let mut trace = read(&written(&two_ranks())).unwrap();
     assert_eq!(trace.case.as_deref(), Some("threads/2x1/bitvector/ring/64MiB/5ms"));
     assert_eq!(trace.flaws, Flaws::default());
@@ -206,7 +206,7 @@ fn where_the_time_of_a_small_job_went() {
 }
 
 #[test]
-fn a_file_of_horovod_tells_what_it_can() {
+fn the_breakdown_of_a_horovod_file_has_what_the_file_contains() {
     let trace = read(HOROVOD).unwrap();
     assert_eq!((&trace.case, trace.flaws), (&None, Flaws::default()));
     let expected = Analysis {
@@ -221,7 +221,7 @@ fn a_file_of_horovod_tells_what_it_can() {
         negotiation: Some(Negotiation {
             time: summary(&[16.0, 5.0, 2.0]),
             wall_us: 19.0,
-            // The last one came from the cache, where Horovod does not tell ranks apart.
+            // The last one came from the cache, for which Horovod does not distinguish ranks.
             ticked: 2,
             waiting_us: 19.0,
             last: vec![Last { rank: 1, times: 2, alone_us: 16.0 }],
@@ -241,9 +241,9 @@ fn a_file_of_horovod_tells_what_it_can() {
     assert_eq!(analyse(&trace), expected);
 }
 
-/// Wherever a kill cuts a file, what is whole is read, and that it is cut is said.
+/// A file that a kill has cut is read as far as it is whole, and the cut is reported.
 #[test]
-fn a_file_may_end_anywhere() {
+fn a_cut_file_is_read_up_to_the_cut() {
     let ours = written(&two_ranks());
     for text in [HOROVOD, &ours] {
         let whole = read(text).unwrap();
@@ -265,7 +265,7 @@ fn a_file_may_end_anywhere() {
 
 /// A rank may fail after any record, and the others elsewhere.
 #[test]
-fn a_job_may_fail_anywhere() {
+fn a_job_that_fails_anywhere_has_a_readable_timeline() {
     let ranks = two_ranks();
     for first in 0..=ranks[0].len() {
         for second in 0..=ranks[1].len() {
@@ -280,7 +280,7 @@ fn a_job_may_fail_anywhere() {
 }
 
 #[test]
-fn what_is_no_timeline_is_refused() {
+fn a_file_that_is_not_a_timeline_is_refused() {
     for (text, expected) in [
         ("", "t.json: EOF while parsing a value at line 1 column 0; expected an array of trace"),
         ("kolo", "t.json: expected value at line 1 column 1; expected an array of trace events"),
@@ -331,7 +331,7 @@ fn what_is_no_timeline_is_refused() {
 }
 
 #[test]
-fn other_phases_and_ends_without_beginning_are_passed_over() {
+fn other_phases_and_ends_without_beginning_are_ignored() {
     let trace = read(
         r#"[{"ph": "b", "pid": "x"}, {"ph": "E", "ts": 4, "pid": 1}, {"ph": "s"}, {"ph": "M"},
             {"ph": "i", "name": "something", "ts": 9, "s": "g"}]"#,
@@ -344,7 +344,7 @@ fn other_phases_and_ends_without_beginning_are_passed_over() {
 }
 
 #[test]
-fn cases_have_files_of_their_own() {
+fn each_case_has_its_own_file() {
     for (case, name) in [
         ("threads/2x2/bitvector/ring/64MiB/0.5ms", "threads_2x2_bitvector_ring_64MiB_0.5ms.json"),
         ("threads/3+1/coordinator/grouped:tree", "threads_3+1_coordinator_grouped-tree.json"),
@@ -461,7 +461,7 @@ fn agrees(outcome: &Outcome, trace: &Trace) {
     assert_eq!(analysis.messages.unwrap().count, outcome.ranks[0].messages.len());
 }
 
-/// Ranks that wait for nobody longer than a microsecond give up soon, and the file shows in what.
+/// Ranks that time out after a microsecond fail soon, and the file shows in which operation.
 #[test]
 fn a_failed_job_has_a_timeline() {
     let (outcome, trace) = job("bitvector", Duration::from_micros(1));

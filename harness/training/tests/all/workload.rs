@@ -94,7 +94,7 @@ impl Horovod {
     }
 }
 
-/// A broadcast, a metric that is averaged once, and steps whose middle gradient is ready as told.
+/// A broadcast, a metric that is averaged once, and steps whose middle gradient is ready at the given times.
 fn training(middles_us: &[u64]) -> String {
     let mut horovod = Horovod::new();
     horovod.ready("BROADCAST", "broadcast.fc.bias", "[10]", 10);
@@ -122,7 +122,7 @@ fn gradient(name: &str, shape: &[u64], ready_fraction: f64) -> Gradient {
 
 #[test]
 fn a_timeline_of_horovod_is_a_workload() {
-    // The first step warms up and is left out; the median of the others counts.
+    // The first step is the warm-up and is left out; the median of the others is used.
     let observed = read(&training(&[90, 25, 20, 30])).unwrap();
     let expected = Observed {
         workload: Workload {
@@ -154,7 +154,7 @@ fn a_configuration_may_name_a_timeline() {
 /// Two linear layers on two ranks, as Horovod 0.28.1 has written it (PyTorch 2.0.1, MPI): four whole steps;
 /// "loss" is averaged in the first step alone.
 #[test]
-fn a_true_timeline_of_horovod_is_a_workload() {
+fn a_recorded_timeline_of_horovod_is_a_workload() {
     let Observed { workload, dtype, steps, .. } =
         read(include_str!("golden/horovod_training.json")).unwrap();
     assert_eq!((dtype, steps), (Some(DataType::F32), 3));
@@ -171,7 +171,7 @@ fn a_true_timeline_of_horovod_is_a_workload() {
     assert!(ready[0] == 1.0 && ready[1] > 0.5 && ready[2] < 0.5 && ready[3] == 0.0, "{ready:?}");
 }
 
-/// Wherever the file ends, it is read as whole steps tell, or refused.
+/// A cut file is read as far as its steps are complete, or refused.
 #[test]
 fn a_cut_timeline_is_read_as_far_as_its_steps_are_whole() {
     let text = training(&[90, 25, 20, 30]);
@@ -200,7 +200,7 @@ fn a_cut_timeline_is_read_as_far_as_its_steps_are_whole() {
 }
 
 #[test]
-fn what_a_timeline_does_not_tell_is_said() {
+fn missing_information_in_a_timeline_is_reported() {
     let good = training(&[25, 25, 25]);
     let mut early = Horovod::new();
     early.step(1000, 25);
@@ -289,7 +289,7 @@ fn records(rank: u64) -> Vec<Record> {
 }
 
 #[test]
-fn a_timeline_of_ours_is_a_workload() {
+fn a_timeline_of_kolo_is_a_workload() {
     let gradients =
         [gradient("w", &[2, 3], 0.5), gradient("b \"1\"", &[2], 0.1), gradient("scale", &[], 1.0)];
     let us = Duration::from_micros;

@@ -16,8 +16,8 @@ use super::nccl;
 pub enum NameError {
     /// The MPI library's own stands inside another name, or something follows it.
     #[error(
-        "\"{name}\" is unknown: {MPI_ALLREDUCE} takes nothing after it and runs inside nothing, since the library \
-         has no schedule; write {MPI_ALLREDUCE} alone"
+        "\"{name}\" is unknown: {MPI_ALLREDUCE} takes no parameter and cannot be nested, since the library has \
+         no schedule; write only {MPI_ALLREDUCE}"
     )]
     MpiNotAlone {
         /// The name.
@@ -37,8 +37,8 @@ pub enum NameError {
 pub enum DataPlaneError {
     /// It is the own allreduce of another transport's library.
     #[error(
-        "{name} is {library}'s own, which transport {transport} does not have; take transport {owner}, or an \
-         algorithm of ours"
+        "{name} is {library}'s own and needs transport {owner}; with transport {transport} choose another \
+         algorithm"
     )]
     Elsewhere {
         /// The data plane.

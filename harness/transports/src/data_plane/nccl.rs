@@ -1,19 +1,19 @@
-//! NCCL's own ways to combine gradients, by name.
+//! NCCL's own allreduces, by name.
 
 use std::{env, fmt};
 
 use thiserror::Error;
 
-/// `ncclAllReduce`, as configurations and CSV files call it.
+/// `ncclAllReduce`, as spelled in configurations and CSV files.
 pub const ALL_REDUCE: &str = "nccl-allreduce";
 
 /// Horovod's hierarchical allreduce, likewise.
 pub const HIERARCHICAL: &str = "nccl-hierarchical";
 
-/// What `NCCL_ALGO` can say of an allreduce.
+/// Values of `NCCL_ALGO` for an allreduce.
 const ALGORITHMS: [&str; 6] = ["Ring", "Tree", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree"];
 
-/// What `NCCL_PROTO` can say.
+/// Values of `NCCL_PROTO`.
 const PROTOCOLS: [&str; 3] = ["Simple", "LL", "LL128"];
 
 /// A name that begins as one of NCCL's own ways, and is none.
@@ -22,7 +22,7 @@ const PROTOCOLS: [&str; 3] = ["Simple", "LL", "LL128"];
 pub enum NameError {
     /// NCCL knows no such algorithm or protocol, or the name has several.
     #[error(
-        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), and not \"{part}\"",
+        "{ALL_REDUCE} takes one algorithm of NCCL ({}) and one protocol ({}), found \"{part}\"",
         ALGORITHMS.join(", "),
         PROTOCOLS.join(", ")
     )]
@@ -32,7 +32,7 @@ pub enum NameError {
     },
     /// It stands inside another name, or something follows it.
     #[error(
-        "\"{name}\" is unknown: NCCL's own runs inside nothing, and {HIERARCHICAL} takes nothing after it; write \
+        "\"{name}\" is unknown: NCCL's allreduces cannot be nested, and {HIERARCHICAL} takes no parameter; write \
          {HIERARCHICAL}, or {ALL_REDUCE} with an algorithm and a protocol of NCCL, as in {ALL_REDUCE}:Ring:LL"
     )]
     Nested {
@@ -46,22 +46,21 @@ pub enum NameError {
 pub enum Native {
     /// `ncclAllReduce`.
     AllReduce(Tuning),
-    /// As Horovod does with `HOROVOD_HIERARCHICAL_ALLREDUCE`: reduce-scatter within each node, allreduce
-    /// between ranks with the same place on their nodes, all-gather within each node. What does not divide
-    /// by the ranks of a node is reduced to the last of them, goes along with its part, and is broadcast.
-    /// Where nodes differ in size, everything is reduced to the first rank of each node. Horovod's middle
-    /// part goes through MPI and the host's memory; ours through NCCL. Horovod also lengthens its fusion
-    /// buffer so that it divides; ours does not.
+    /// As Horovod with `HOROVOD_HIERARCHICAL_ALLREDUCE`: reduce-scatter within each node, allreduce between ranks
+    /// with the same local rank, all-gather within each node. The remainder of the division by the ranks of a node
+    /// is reduced to the last of them, joins its part, and is broadcast. Where nodes differ in size, everything is
+    /// reduced to the first rank of each node. Horovod's middle step uses MPI and host memory; this one uses NCCL.
+    /// Horovod also rounds the size of its fusion buffer up to a multiple; this project does not.
     Hierarchical,
 }
 
-/// What NCCL is held to, where it would choose by itself. It reads both variables when a communicator is made,
-/// so each has a communicator of its own.
+/// Restricts NCCL's choice. NCCL reads both variables when it creates a communicator, so each combination has its
+/// own communicator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Tuning {
     /// For `NCCL_ALGO`.
     pub algorithm: Option<&'static str>,
-    /// For `NCCL_PROTO`. NCCL takes LL128 where it does not work, too, and then results are wrong.
+    /// For `NCCL_PROTO`. NCCL accepts LL128 even where it is unsupported, and results are then wrong.
     pub protocol: Option<&'static str>,
 }
 
@@ -72,12 +71,12 @@ impl Tuning {
         algorithm.into_iter().chain(self.protocol.map(|value| ("NCCL_PROTO", value)))
     }
 
-    /// Does something, such as making a communicator, while NCCL's variables say so.
+    /// Runs `act`, for example the creation of a communicator, with the variables set.
     pub fn during<R>(&self, act: impl FnOnce() -> R) -> R {
         let before: Vec<_> = self.variables().map(|(name, _)| (name, env::var_os(name))).collect();
         for (name, value) in self.variables() {
-            // SAFETY: ours read no variables while communicators are made, and NCCL's have nothing to do now; of
-            // those of an MPI library it is assumed.
+            // SAFETY: this project's threads read no variables while communicators are created, and NCCL's threads
+            // are idle; an MPI library's threads are assumed to be.
             unsafe { env::set_var(name, value) };
         }
         let done = act();
@@ -121,7 +120,7 @@ impl fmt::Display for Native {
     }
 }
 
-/// The way of that name; none if it is none of NCCL's.
+/// Parses a name. Returns none if it is not one of NCCL's.
 ///
 /// # Errors
 /// What is wrong with it.
@@ -136,7 +135,7 @@ pub fn parse(name: &str) -> Result<Option<Native>, NameError> {
     }
 }
 
-/// Every combination of algorithms and protocols, as names; those of a list that is empty are NCCL's choice.
+/// The names of all combinations of algorithms and protocols. An empty list leaves the choice to NCCL.
 ///
 /// # Errors
 /// What NCCL does not know.
@@ -195,7 +194,7 @@ mod tests {
             combinations(&list(&["rign"]), &[])
                 .unwrap_err()
                 .to_string()
-                .ends_with("and not \"rign\"")
+                .ends_with("found \"rign\"")
         );
     }
 }

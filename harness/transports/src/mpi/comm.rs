@@ -1,5 +1,5 @@
-//! MPI's functions as this project calls them: every return code becomes a `Result`, which says who
-//! called what, and about whom.
+//! MPI's functions as this project calls them. Every return code becomes a `Result` that names the rank, the call
+//! and the peer.
 
 use std::cell::OnceCell;
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -13,14 +13,13 @@ use super::reduction::{self, Reductions};
 use crate::kernel::ElementOp;
 use crate::transport::TransportError;
 
-/// MPI counts with 32 bits: what is longer goes in parts of so many elements, which messages have one of in
-/// each byte.
+/// MPI counts are 32 bits: longer data are sent in parts of this many elements, which for messages are bytes.
 const MOST: usize = 1 << 30;
 
-/// All messages of a communicator are of one sort, and in order between two ranks.
+/// The only tag: all messages of a communicator are of one kind, and ordered between two ranks.
 const TAG: c_int = 0;
 
-/// A communicator; freed by MPI's end.
+/// A communicator. `MPI_Finalize` frees it.
 pub struct Comm {
     raw: ffi::MPI_Comm,
     rank: Rank,
@@ -39,16 +38,16 @@ fn check(call: &str, rank: Rank, peer: Option<Rank>, code: c_int) -> Result<(), 
     // SAFETY: MPI writes at most MPI_MAX_ERROR_STRING characters, in any library at most 1024.
     unsafe { ffi::MPI_Error_string(code, text.as_mut_ptr(), &raw mut length) };
     text[text.len() - 1] = 0;
-    // SAFETY: a C string, whose last character is 0 by now.
+    // SAFETY: a C string; its last character is 0 at this point.
     let why = unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().trim().to_string();
     Err(TransportError::Failed { rank, peer, call: call.into(), why })
 }
 
 impl Comm {
-    /// All processes of the job. MPI has been initialized.
+    /// All processes of the job. MPI must be initialized.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn world() -> Result<Comm, TransportError> {
         // SAFETY: a constant of the library.
         Comm::of(unsafe { ffi::RSMPI_COMM_WORLD })
@@ -56,7 +55,7 @@ impl Comm {
 
     fn of(raw: ffi::MPI_Comm) -> Result<Comm, TransportError> {
         let (mut rank, mut ranks) = (0, 0);
-        // SAFETY: a communicator that this process is part of; plain out parameters.
+        // SAFETY: a communicator of this process; plain out parameters.
         unsafe {
             check("MPI_Comm_rank", 0, None, ffi::MPI_Comm_rank(raw, &raw mut rank))?;
             check("MPI_Comm_size", 0, None, ffi::MPI_Comm_size(raw, &raw mut ranks))?;
@@ -67,22 +66,22 @@ impl Comm {
         Ok(Comm { raw, rank, ranks, most: MOST, reductions })
     }
 
-    /// The same, with parts of so many elements: of at least 1, on all ranks alike.
+    /// The same communicator with parts of `most` elements: at least 1, and equal on all ranks.
     pub fn cut(self, most: usize) -> Comm {
         Comm { most: most.clamp(1, MOST), ..self }
     }
 
-    /// What has more elements goes in several parts.
+    /// Elements per part.
     pub fn most(&self) -> usize {
         self.most
     }
 
-    /// This process.
+    /// This process's rank.
     pub fn rank(&self) -> Rank {
         self.rank
     }
 
-    /// How many there are.
+    /// Number of processes.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
@@ -91,18 +90,17 @@ impl Comm {
         check(call, self.rank, peer, code)
     }
 
-    /// These ranks, in this order, as a communicator of their own: called by each of them, and by nobody
-    /// else.
+    /// A communicator of these ranks, in this order. Exactly these ranks call it.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn within(&self, members: &[Rank]) -> Result<Comm, TransportError> {
         let members: Vec<c_int> = members.iter().map(|&rank| rank as c_int).collect();
-        // SAFETY: `MPI_Group` is a number or a pointer, for which zero will do until it is written.
+        // SAFETY: `MPI_Group` is a number or a pointer; zero is valid until it is written.
         let (mut all, mut some): (ffi::MPI_Group, ffi::MPI_Group) = unsafe { std::mem::zeroed() };
         // SAFETY: a constant of the library.
         let mut raw = unsafe { ffi::RSMPI_COMM_NULL };
-        // SAFETY: plain out parameters, and a list as long as it is said to be.
+        // SAFETY: plain out parameters, and a list of the given length.
         unsafe {
             let code = ffi::MPI_Comm_group(self.raw, &raw mut all);
             self.check("MPI_Comm_group", None, code)?;
@@ -120,7 +118,7 @@ impl Comm {
     /// The processes that share memory with this one.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn of_node(&self) -> Result<Comm, TransportError> {
         // SAFETY: constants of the library, and a plain out parameter.
         unsafe {
@@ -132,17 +130,17 @@ impl Comm {
         }
     }
 
-    /// What each rank says: as many bytes of each.
+    /// Gathers the bytes of all ranks; each contributes the same number.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn all_gather<const BYTES: usize>(
         &self,
         own: [u8; BYTES],
     ) -> Result<Vec<[u8; BYTES]>, TransportError> {
         let mut all = vec![[0; BYTES]; self.ranks];
         let count = BYTES as c_int;
-        // SAFETY: `count` bytes from each rank, for which there is room.
+        // SAFETY: `count` bytes from each rank, and enough room for them.
         let code = unsafe {
             let bytes = ffi::RSMPI_UINT8_T;
             let (from, into) = (own.as_ptr().cast(), all.as_mut_ptr().cast());
@@ -152,13 +150,13 @@ impl Comm {
         Ok(all)
     }
 
-    /// Sends rank 0's bytes to all.
+    /// Broadcasts rank 0's bytes.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     ///
     /// # Safety
-    /// The bytes stay, and nobody touches them, until the request is over.
+    /// The bytes stay allocated and untouched until the request completes.
     pub unsafe fn broadcast(
         &self,
         bytes: *mut u8,
@@ -174,10 +172,10 @@ impl Comm {
         Ok(requests)
     }
 
-    /// Over when all ranks have called it.
+    /// Nonblocking barrier: completes when all ranks have called it.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn barrier(&self) -> Result<Requests, TransportError> {
         let mut requests = Requests::none(self.rank, None);
         // SAFETY: a plain out parameter, which MPI does not keep.
@@ -186,13 +184,13 @@ impl Comm {
         Ok(requests)
     }
 
-    /// Begins to send bytes.
+    /// Starts a send.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     ///
     /// # Safety
-    /// The bytes stay, and nobody writes them, until the request is over.
+    /// The bytes stay allocated and unmodified until the request completes.
     pub unsafe fn send(
         &self,
         bytes: *const u8,
@@ -212,13 +210,13 @@ impl Comm {
         Ok(requests)
     }
 
-    /// Begins to receive bytes.
+    /// Starts a receive.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     ///
     /// # Safety
-    /// There is room for the bytes, and nobody touches it, until the request is over.
+    /// The memory is large enough, and stays allocated and untouched until the request completes.
     pub unsafe fn receive(
         &self,
         into: *mut u8,
@@ -238,11 +236,11 @@ impl Comm {
         Ok(requests)
     }
 
-    /// From whom a message has arrived that nobody has asked for, and how long it is; from this rank, or
-    /// from any.
+    /// The sender and length of a message that has arrived without a matching receive; from rank `from`, or from
+    /// any.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn arrived(&self, from: Option<Rank>) -> Result<Option<(Rank, usize)>, TransportError> {
         // SAFETY: plain data, which MPI writes.
         let mut status: ffi::MPI_Status = unsafe { std::mem::zeroed() };
@@ -261,13 +259,13 @@ impl Comm {
         Ok(Some((status.MPI_SOURCE as Rank, count as usize)))
     }
 
-    /// The library's own allreduce, in place and blocking.
+    /// The library's blocking allreduce, in place.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     ///
     /// # Safety
-    /// There are as many elements of the type, aligned, and nobody else touches them.
+    /// There are `elements` elements of the type, aligned, and no other thread accesses them.
     pub unsafe fn all_reduce(
         &self,
         at: *mut u8,
@@ -292,29 +290,29 @@ impl Comm {
         Ok(())
     }
 
-    /// Where each part begins, and how many elements it has; nothing is one part.
+    /// The offset and length of each part; an empty message is one part.
     fn parts(&self, elements: usize) -> impl Iterator<Item = (usize, c_int)> + use<> {
         let most = self.most;
         (0..elements.max(1)).step_by(most).map(move |at| (at, most.min(elements - at) as c_int))
     }
 }
 
-/// Something that MPI has begun, in one or several parts.
+/// A nonblocking MPI operation, in one or several parts.
 #[must_use]
 pub struct Requests {
     rank: Rank,
-    /// With whom, if it is one rank.
+    /// The peer, if there is only one.
     peer: Option<Rank>,
     raw: SmallVec<[ffi::MPI_Request; 1]>,
 }
 
 impl Requests {
-    /// Nothing, which is over.
+    /// A completed operation without parts.
     pub fn none(rank: Rank, peer: Option<Rank>) -> Requests {
         Requests { rank, peer, raw: SmallVec::new() }
     }
 
-    /// With whom.
+    /// The peer, if there is only one.
     pub fn peer(&self) -> Option<Rank> {
         self.peer
     }
@@ -325,10 +323,10 @@ impl Requests {
         std::ptr::from_mut(self.raw.last_mut().expect("there is one"))
     }
 
-    /// Whether it is over.
+    /// Whether the operation has completed.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     #[inline]
     pub fn is_over(&mut self) -> Result<bool, TransportError> {
         while let Some(request) = self.raw.last_mut() {

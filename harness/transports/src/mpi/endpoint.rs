@@ -1,7 +1,7 @@
 //! Sends and receives as nonblocking messages between processes.
 //!
-//! What lies in one piece is sent from where it lies, and received there if nothing else needs the place
-//! any more; all else goes through memory put aside.
+//! Contiguous data are sent from the buffer, and received into it if nothing else still uses the destination; all
+//! other data go through staging memory.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -20,28 +20,28 @@ use crate::transport::{Collective, Transport, TransportError};
 pub struct Endpoint {
     comm: Rc<Comm>,
     waiting: Waiting,
-    /// Sends of the running collective, and memory that they read beside the buffer.
+    /// Sends of the running collective, and the staging memory that they read.
     sends: Vec<(Requests, Option<Memory>)>,
-    /// How many of them are over.
+    /// How many of them have completed.
     settled: usize,
-    /// Receives that have begun and are not finished, in order.
+    /// Receives that have started and are not finished, in order.
     arriving: VecDeque<Arriving>,
-    /// What staged receives have brought.
+    /// Data of staged receives.
     staged: Vec<Option<Memory>>,
-    /// Memory to put messages aside, kept.
+    /// Staging memory, kept for reuse.
     spare: Vec<Memory>,
 }
 
-/// A receive that has begun.
+/// A receive that has started.
 struct Arriving {
     op: Op,
     requests: Requests,
-    /// Where it goes, if not straight into the buffer.
+    /// Its destination, if not directly the buffer.
     aside: Option<Memory>,
 }
 
 impl Endpoint {
-    /// An end that nothing else uses.
+    /// An endpoint that nothing else uses.
     pub fn new(comm: Rc<Comm>, waiting: Waiting) -> Endpoint {
         Endpoint {
             comm,
@@ -54,19 +54,19 @@ impl Endpoint {
         }
     }
 
-    /// Its communicator.
+    /// The communicator.
     pub fn comm(&self) -> &Comm {
         &self.comm
     }
 
-    /// Memory of at least that size: the smallest that is left, or new.
+    /// Staging memory of at least that size: the smallest that is free, or a new block.
     fn aside(&mut self, size_bytes: usize) -> Memory {
         let fits = |(index, memory): (usize, &Memory)| {
             Some((memory.size_bytes(), index)).filter(|(size, _)| *size >= size_bytes)
         };
         match self.spare.iter().enumerate().filter_map(fits).min() {
             Some((_, index)) => self.spare.swap_remove(index),
-            // In place of one that is too small, so that there are never more than are needed together.
+            // It replaces a block that is too small, so that there are never more blocks than are needed at once.
             None => {
                 drop(self.spare.pop());
                 Memory::new(size_bytes)
@@ -85,13 +85,13 @@ impl Endpoint {
             None => {
                 let mut aside = self.aside(size);
                 let bytes = aside.elements_mut::<u8>().as_mut_ptr();
-                // SAFETY: the buffer is this rank's to read while the send begins, and there is room.
+                // SAFETY: the buffer is this rank's to read while the send starts, and there is room.
                 unsafe { copy(collective, op, Place::Own, Place::Bytes(bytes)) };
                 (bytes, Some(aside))
             }
         };
-        // SAFETY: the program lets nobody write the chunks before the send is settled; what was put
-        // aside is kept until then.
+        // SAFETY: the program forbids writes to the chunks before the send is settled; staging memory is kept
+        // until then.
         let requests = unsafe { self.comm.send(bytes, size, to)? };
         self.sends.push((requests, aside));
         Ok(())
@@ -111,14 +111,14 @@ impl Endpoint {
                 (aside.elements_mut::<u8>().as_mut_ptr(), Some(aside))
             }
         };
-        // SAFETY: there is room, either put aside or where nobody reads or writes, see `straight`.
+        // SAFETY: there is room, in staging memory or where no rank reads or writes, see `straight`.
         let requests = unsafe { self.comm.receive(into, size, from)? };
         self.arriving.push_back(Arriving { op: *op, requests, aside });
         Ok(())
     }
 
-    /// Where a message may go straight into the buffer: it overwrites one piece, from which every send is
-    /// over, and which no receive before it has yet to write.
+    /// The address for receiving directly into the buffer: the data overwrite one piece, all sends from it have
+    /// completed, and no earlier receive is still to write it.
     fn straight(
         &mut self,
         collective: &Collective,
@@ -146,28 +146,28 @@ impl Endpoint {
         self.settled += 1;
     }
 
-    /// Waits for the receive that has begun first.
+    /// Waits for the oldest receive.
     fn first(&mut self) -> Result<Option<Memory>, TransportError> {
         let mut first = self.arriving.pop_front().expect("receives begin before they are finished");
         self.waiting.request(&mut first.requests)?;
         Ok(first.aside)
     }
 
-    /// Combines what was put aside with the buffer, and keeps the memory.
+    /// Combines staged data with the buffer, and keeps the memory.
     fn combine(&mut self, collective: &Collective, op: &Op, asides: &mut [Option<Memory>]) {
         let mut places = [Place::Own; MOST_MERGED];
         for (place, aside) in places.iter_mut().zip(&mut *asides) {
             let aside = aside.as_mut().expect("it was put aside");
             *place = Place::Bytes(aside.elements_mut::<u8>().as_mut_ptr());
         }
-        // SAFETY: the chunks are this rank's to write, since the program has waited for its own sends
-        // of them; what was put aside is as long.
+        // SAFETY: the chunks are this rank's to write, since the program has waited for its own sends of them; the
+        // staged data have the same length.
         unsafe { combine(collective, op, &places[..asides.len()]) };
         self.spare.extend(asides.iter_mut().filter_map(Option::take));
     }
 }
 
-/// Where the chunks of a transfer lie, if they lie in one piece.
+/// The address of the chunks of a transfer, if they are contiguous.
 fn only_piece(collective: &Collective, op: &Op) -> Option<*mut u8> {
     let buffer = collective.buffer;
     let mut pieces = buffer.pieces(collective.bounds.elements(&op.entry));
@@ -194,7 +194,7 @@ impl Transport for Endpoint {
 
     fn prepare(&mut self, program: &Program, most_bytes: usize) {
         self.sends.reserve(program.sends);
-        // As many receives as two steps have, which are under way together.
+        // As many receives as two steps have; that many are in flight at once.
         let mut steps: Vec<(u32, usize, usize)> = Vec::new();
         for op in &program.receives {
             let bytes = op.entry.chunks().len() * (most_bytes / program.chunks + 8);
@@ -211,7 +211,7 @@ impl Transport for Endpoint {
     }
 
     fn begin(&mut self, collective: &Collective, batch: &[Op]) -> Result<(), TransportError> {
-        // Who finds the receive begun need not keep the message meanwhile.
+        // A message whose receive has already started needs no buffering.
         for op in batch.iter().filter(|op| op.kind == Kind::Receive) {
             self.begin_to_receive(collective, op)?;
         }
@@ -274,8 +274,8 @@ impl Transport for Endpoint {
         Ok(())
     }
 
-    /// After an error messages may still be under way into memory that the caller is about to free: the
-    /// process ends, see [`super::give_up`].
+    /// After an error, messages may still be in flight into memory that the caller is about to free: the process
+    /// ends, see [`super::give_up`].
     fn finish(
         &mut self,
         _: &Collective,

@@ -9,7 +9,7 @@ use crate::kernel::ElementOp;
 use crate::memory::Buffer;
 use crate::transport::{Transport, TransportError};
 
-/// The library's own allreduce. It blocks: a rank that does not come is noticed by the failure detector alone.
+/// The library's own allreduce. It blocks: only the failure detector notices a rank that does not arrive.
 pub struct LibraryAllReduce(pub Endpoint);
 
 impl VectorAllReduce for LibraryAllReduce {
@@ -25,7 +25,7 @@ impl VectorAllReduce for LibraryAllReduce {
         };
         assert_eq!(elements, buffer.elements(), "one block: the library knows no others");
         let _works = Works;
-        // SAFETY: the buffer is this rank's alone.
+        // SAFETY: the buffer belongs to this rank alone.
         unsafe {
             let at = buffer.address(block, offset);
             self.0.comm().all_reduce(at, elements, (buffer.dtype(), op))

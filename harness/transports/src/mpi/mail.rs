@@ -14,7 +14,7 @@ use crate::transport::{MessageChannel, NonblockingBarrier, TransportError};
 pub struct Mailbox {
     comm: Rc<Comm>,
     waiting: Waiting,
-    /// What was sent and may not have been taken yet.
+    /// Sent messages that may not have been taken yet.
     outbox: Vec<(Requests, Arc<[u8]>)>,
 }
 
@@ -40,11 +40,11 @@ impl Mailbox {
 impl MessageChannel for Mailbox {
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         self.forget_what_was_taken()?;
-        // The receiver does not know how long a message is: a part that is not full is the last one.
+        // The receiver does not know the length of a message: a part that is not full is the last one.
         let most = self.comm.most();
         for at in (0..=message.len()).step_by(most) {
             let part = &message[at..message.len().min(at + most)];
-            // SAFETY: the outbox keeps the message until it was taken; nobody can write it.
+            // SAFETY: the outbox keeps the message until it has been taken, and never modifies it.
             let requests = unsafe { self.comm.send(part.as_ptr(), part.len(), to)? };
             self.outbox.push((requests, message.clone()));
         }
@@ -59,7 +59,7 @@ impl MessageChannel for Mailbox {
             let (from, bytes) = self.waiting.until(peer, || comm.arrived(sender))?;
             let before = message.len();
             message.resize(before + bytes, 0);
-            // SAFETY: there is room, and the request is over before anybody looks.
+            // SAFETY: there is room, and the request completes before the memory is read.
             let mut requests =
                 unsafe { comm.receive(message[before..].as_mut_ptr(), bytes, from)? };
             self.waiting.request(&mut requests)?;
@@ -83,7 +83,7 @@ impl MessageChannel for Mailbox {
     }
 }
 
-/// Processes that begin something together: over when each has called.
+/// A nonblocking barrier of all processes.
 pub struct Barrier {
     comm: Rc<Comm>,
     requests: Option<Requests>,
@@ -91,7 +91,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier that nobody has reached.
+    /// A barrier that no process has reached.
     pub fn new(comm: Rc<Comm>) -> Barrier {
         Barrier { comm, requests: None, begun: None }
     }
@@ -105,7 +105,7 @@ impl NonblockingBarrier for Barrier {
         }
     }
 
-    /// By this process's clock: when it learned of it.
+    /// The time, by this process's clock, at which it saw the barrier complete.
     fn begun(&mut self) -> Option<Instant> {
         if let Some(requests) = &mut self.requests {
             match requests.is_over() {

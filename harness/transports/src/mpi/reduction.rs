@@ -1,5 +1,5 @@
-//! What MPI calls our types and reductions. It knows no 16-bit floats: those are reduced by our own kernels,
-//! which the library calls.
+//! MPI's names for the types and reductions of this project. MPI has no 16-bit floats: the library calls this
+//! project's kernels for them.
 
 use std::ffi::{c_int, c_void};
 
@@ -8,16 +8,16 @@ use mpi::ffi;
 
 use crate::kernel::{ElementOp, kernel};
 
-/// Types for which the library calls our kernels.
+/// Types for which the library calls this project's kernels.
 const HALVES: [DataType; 2] = [DataType::F16, DataType::BF16];
 const COMBINES: [ElementOp; 4] =
     [ElementOp::Sum, ElementOp::Min, ElementOp::Max, ElementOp::Product];
 
-/// Reductions of 16-bit floats, made once.
+/// Reductions of 16-bit floats, created once.
 pub struct Reductions([[ffi::MPI_Op; COMBINES.len()]; HALVES.len()]);
 
 impl Reductions {
-    /// Makes them known to the library.
+    /// Registers them with the library.
     ///
     /// # Errors
     /// The library's code.
@@ -25,7 +25,7 @@ impl Reductions {
         let half = |functions: [ffi::MPI_User_function; COMBINES.len()]| {
             let mut ops = [null(); COMBINES.len()];
             for (op, function) in ops.iter_mut().zip(functions) {
-                // SAFETY: MPI is initialized, and the function does what MPI asks of one.
+                // SAFETY: MPI is initialized, and the function meets MPI's requirements.
                 let code = unsafe { ffi::MPI_Op_create(function, 1, op) };
                 if code != 0 {
                     return Err(code);
@@ -61,11 +61,11 @@ impl Reductions {
 }
 
 fn null() -> ffi::MPI_Op {
-    // SAFETY: `MPI_Op` is a number or a pointer, for which zero will do until it is written.
+    // SAFETY: `MPI_Op` is a number or a pointer; zero is valid until it is written.
     unsafe { std::mem::zeroed() }
 }
 
-/// The library's type of as many bytes; of numbers, where it is to reduce them itself.
+/// The library's type of that size; a numeric type, where the library itself reduces.
 pub fn datatype(dtype: DataType) -> ffi::MPI_Datatype {
     // SAFETY: constants of the library.
     unsafe {
@@ -79,14 +79,14 @@ pub fn datatype(dtype: DataType) -> ffi::MPI_Datatype {
     }
 }
 
-/// Combines as many 16-bit floats as the library says into those at `into`.
+/// Combines `*length` 16-bit floats into those at `into`.
 unsafe extern "C" fn call<const HALF: usize, const COMBINE: usize>(
     from: *mut c_void,
     into: *mut c_void,
     count: *mut c_int,
     _: *mut ffi::MPI_Datatype,
 ) {
-    // SAFETY: so many elements of the type for which the reduction is used, apart from each other.
+    // SAFETY: that many elements of the type for which the reduction is used; they do not overlap.
     unsafe {
         let combine = kernel(HALVES[HALF], COMBINES[COMBINE]);
         combine(into.cast(), &[from.cast_const().cast()], *count as usize);

@@ -1,4 +1,4 @@
-//! How a process waits for MPI: it asks again and again, since MPI moves data only while it is asked.
+//! How a process waits for MPI: by polling, since MPI moves data only while it is called.
 
 use std::time::{Duration, Instant};
 
@@ -8,25 +8,25 @@ use super::comm::Requests;
 use crate::transport::TransportError;
 use cluster::failure_detector::activity::Waits;
 
-/// Who asks so often in vain gives the core to others in between.
+/// Polls before a waiting process yields its core.
 const SPINS: usize = 2000;
-/// The same where ranks outnumber cores.
+/// The same with more ranks than cores.
 const FEW_SPINS: usize = 10;
-/// Who need not hurry sleeps so long in between ...
+/// How long a wait without hurry sleeps between polls.
 const NAP: Duration = Duration::from_micros(100);
-/// ... and who waits longer than this sleeps, too.
+/// Waits longer than this sleep, too.
 const PATIENT: Duration = Duration::from_millis(10);
 
-/// How long, and how, a process waits.
+/// How a process waits, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub struct Waiting {
-    /// Who waits.
+    /// The waiting rank.
     pub rank: Rank,
-    /// Then it gives up.
+    /// The timeout.
     pub timeout: Duration,
     /// The node has fewer cores than ranks.
     pub crowded: bool,
-    /// There is no hurry.
+    /// The wait is not urgent.
     pub calm: bool,
 }
 
@@ -34,17 +34,17 @@ impl Waiting {
     /// Waits for a request.
     ///
     /// # Errors
-    /// When MPI refuses, or the timeout is over.
+    /// When an MPI call fails, or at the timeout.
     #[inline]
     pub fn request(&self, requests: &mut Requests) -> Result<(), TransportError> {
         let peer = requests.peer().unwrap_or(self.rank);
         self.until(peer, || Ok(requests.is_over()?.then_some(())))
     }
 
-    /// Waits for something that `peer` will bring about.
+    /// Waits for a condition that depends on `peer`.
     ///
     /// # Errors
-    /// When `is_there` fails, or the timeout is over.
+    /// When `is_there` fails, or at the timeout.
     #[inline]
     pub fn until<T>(
         &self,

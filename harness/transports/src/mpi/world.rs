@@ -1,4 +1,4 @@
-//! All processes of a job: which node each is on, and which of them make up a case's world.
+//! All processes of a job: the node of each, and which of them form a case's world.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,10 +16,10 @@ use super::wait::Waiting;
 use crate::transport::{Connections, TransportError};
 use cluster::nodes::Node;
 
-/// Nobody waits so long for rank 0, which may be drawing figures or waiting for a disk.
+/// The timeout for rank 0, which may be drawing figures or waiting for a disk.
 pub const TIMEOUT: Duration = Duration::from_secs(3600);
 
-/// Room for the cores of a node.
+/// Bytes for the CPU mask of a node.
 const MASK_BYTES: usize = 256;
 
 /// The processes of this job.
@@ -27,16 +27,16 @@ pub struct World {
     comm: Rc<Comm>,
     /// In the order of their first rank.
     nodes: Vec<Node>,
-    /// Communicators that exist, by members.
+    /// Existing communicators, by members.
     groups: BTreeMap<Vec<Rank>, Group>,
-    /// Ends MPI when it is dropped, after everything else.
+    /// Calls `MPI_Finalize` when it is dropped, after everything else.
     _universe: Universe,
 }
 
 /// One process's connections within the world of a case.
 pub type Connected = Connections<Endpoint, Endpoint, Mailbox, Barrier>;
 
-/// Communicators of the same ranks, one for each sort of message.
+/// Communicators of the same ranks, one per kind of message.
 #[derive(Clone)]
 pub struct Group {
     data: Rc<Comm>,
@@ -44,7 +44,7 @@ pub struct Group {
     mail: Rc<Comm>,
 }
 
-/// Cores that this process may use, a bit each.
+/// The CPUs that this process may use, one bit each.
 fn own_cores() -> [u8; MASK_BYTES] {
     let mut mask = [0; MASK_BYTES];
     for core in core_affinity::get_core_ids().unwrap_or_default() {
@@ -56,10 +56,10 @@ fn own_cores() -> [u8; MASK_BYTES] {
 }
 
 impl World {
-    /// Joins the job that this process was started for; by itself a process is a job of one.
+    /// Initializes MPI. A process that was not started by a launcher is a job of one.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     ///
     /// # Panics
     /// When called twice.
@@ -68,7 +68,7 @@ impl World {
             mpi::initialize_with_threading(Threading::Funneled).expect("MPI is joined once");
         let comm = Comm::world()?;
         let node = comm.of_node()?;
-        // Rank 0 of a node gives it its number.
+        // Local rank 0 gives each node its number.
         let leader = node.all_gather((comm.rank() as u32).to_ne_bytes())?[0];
         let masks = node.all_gather(own_cores())?;
         let union = |byte| masks.iter().fold(0, |all: u8, mask| all | mask[byte]).count_ones();
@@ -85,7 +85,7 @@ impl World {
         Ok(World { comm: Rc::new(comm), nodes, groups: BTreeMap::new(), _universe: universe })
     }
 
-    /// This process.
+    /// This process's rank.
     pub fn rank(&self) -> Rank {
         self.comm.rank()
     }
@@ -100,11 +100,10 @@ impl World {
         &self.nodes
     }
 
-    /// This process's connections within these ranks, and its rank among them; none if it is not one of
-    /// them. To be called by each of them.
+    /// This process's connections within `ranks`; none if it is not among them. Every one of them must call it.
     ///
     /// # Errors
-    /// When MPI refuses.
+    /// When an MPI call fails.
     pub fn connect(
         &mut self,
         members: &[Rank],
@@ -132,19 +131,19 @@ impl World {
         Ok(Some((rank, connections)))
     }
 
-    /// Rank 0's bytes, for all, who wait for it without hurry.
+    /// Broadcasts rank 0's bytes to all ranks, whose wait is not urgent.
     ///
     /// # Errors
-    /// When MPI refuses. A wait that takes too long ends the process.
+    /// When an MPI call fails. The timeout ends the process.
     pub fn broadcast(&self, bytes: &mut [u8]) -> Result<(), TransportError> {
-        // SAFETY: the bytes stay here until the request is over, or the process is.
+        // SAFETY: the bytes stay here until the request completes or the process ends.
         let mut requests = unsafe { self.comm.broadcast(bytes.as_mut_ptr(), bytes.len())? };
         let waited = self.waiting(TIMEOUT).request(&mut requests);
         waited.unwrap_or_else(|error| super::give_up(&error));
         Ok(())
     }
 
-    /// A process's way to wait for all others.
+    /// How a process waits for all others.
     pub fn waiting(&self, timeout: Duration) -> Waiting {
         Waiting { rank: self.rank(), timeout, crowded: true, calm: true }
     }

@@ -1,20 +1,19 @@
-//! One direction between two ranks: two slots that the sender writes and a counter that the receiver
-//! writes, each on cache lines of its own.
+//! One direction between two ranks: two slots that the sender writes and a counter that the receiver writes, each
+//! on cache lines of its own.
 //!
-//! The sender's n-th message is in slot n mod 2, and says where its data are or, if they are few, brings
-//! them along. Besides it says how many messages the
-//! sender has taken the other way: ranks that exchange small messages need no other acknowledgement, and
-//! one cache line each is all that moves.
+//! The sender's n-th message is in slot n mod 2. It holds the address of the data, or carries few bytes inline. It
+//! also holds the number of messages that the sender has taken in the other direction: ranks that exchange small
+//! messages need no other acknowledgement and transfer one cache line each.
 //!
-//! A slot has room for a message once its last one has been taken. A sender that does not want to wait
-//! for that can still post an address, aside; messages of one collective all have the same.
+//! A slot has room for a message once its previous one has been taken. A sender that does not want to wait can
+//! still post an address beside the slot; all messages of one collective have the same address.
 
 use super::sync::{AtomicPtr, AtomicU64, Ordering, UnsafeCell};
 
-/// What a message may bring along.
+/// Bytes that a message can carry inline.
 pub const CARRIED_BYTES: usize = 1024;
 
-/// See the head of this file.
+/// See the module documentation.
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Channel {
@@ -22,12 +21,12 @@ pub struct Channel {
     receiver: Receiver,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Message {
-    /// So many bytes come with it.
+    /// This many bytes inline.
     Bytes(usize),
-    /// Where the data are, and of what shape.
+    /// The address of the data, and their shape.
     Address(*mut (), u64),
 }
 
@@ -38,21 +37,21 @@ const ADDRESS: u64 = 2047;
 struct Slot {
     /// The newest message in this slot.
     posted: AtomicU64,
-    /// Which message `words` belong to, and what it says: count x 2048 + code, or + bytes.
+    /// The message that `words` belong to, and its content: count x 2048 + code, or + bytes.
     code: AtomicU64,
     /// Messages that the sender has taken from the receiver.
     acknowledged: AtomicU64,
     words: UnsafeCell<[u64; CARRIED_BYTES / 8]>,
-    /// The newest address that was posted aside. The message that `words` belong to is not the newest
-    /// then; it has not been taken.
+    /// The newest address that was posted beside the slot. The message in `words` is then not the newest, and has
+    /// not been taken.
     address: AtomicPtr<()>,
     shape: AtomicU64,
 }
 
-// SAFETY: `words` are written by the sender while there is room, and read by the receiver between the
-// post of the message that they belong to and its being taken.
+// SAFETY: the sender writes `words` while there is room; the receiver reads them after their message is posted and
+// before it is taken.
 unsafe impl Sync for Slot {}
-// SAFETY: as above; addresses are never followed here.
+// SAFETY: as above; addresses are never dereferenced here.
 unsafe impl Send for Slot {}
 
 impl Default for Slot {
@@ -71,7 +70,7 @@ impl Default for Slot {
 #[derive(Default)]
 #[repr(align(128))]
 struct Receiver {
-    /// Messages taken so far: their memory is the sender's again.
+    /// Messages taken so far; their memory belongs to the sender again.
     taken: AtomicU64,
 }
 
@@ -81,9 +80,9 @@ impl Channel {
         &self.slots[(count % 2) as usize]
     }
 
-    /// Sender: whether a slot has room after its last message that was not posted aside, if so many are
-    /// known to have been taken; looks for more only if these are too few. (The sender remembers that
-    /// message: to read its own slot it might have to fetch it from the receiver.)
+    /// Sender: whether a slot has room after `last`, its last message that was not posted beside it, given the
+    /// number of messages known to have been taken; reads the counter only if that number is too small. (The
+    /// sender keeps `last` itself: reading its own slot might fetch the cache line from the receiver.)
     #[inline]
     pub fn has_room(&self, last: u64, taken: &mut u64) -> bool {
         if last > *taken {
@@ -101,8 +100,9 @@ impl Channel {
         self.slot(count).words.with_mut(|words| write(words.cast()));
     }
 
-    /// Sender: posts the `count`-th message, for which there is room, having taken so many messages the
-    /// other way. What it points to stays as it is until it is taken; bytes are there already.
+    /// Sender: posts the `count`-th message, for which there is room. `acknowledged` is the number of messages
+    /// taken in the other direction. The data stay unchanged until the message is taken; inline bytes have already
+    /// been written.
     ///
     /// # Safety
     /// There is room.
@@ -134,7 +134,7 @@ impl Channel {
         self.post_nothing(count, acknowledged);
     }
 
-    /// Sender: posts the `count`-th message, of which the receiver knows what it means.
+    /// Sender: posts the `count`-th message without content; the receiver knows its meaning.
     #[inline]
     pub fn post_nothing(&self, count: u64, acknowledged: u64) {
         let slot = self.slot(count);
@@ -173,13 +173,14 @@ impl Channel {
         self.slot(count).words.with(|words| read(words.cast()))
     }
 
-    /// So many messages the other way, at least, had been taken when the `count`-th message was sent.
+    /// The number of messages known to have been taken in the other direction when the `count`-th message was
+    /// sent.
     #[inline]
     pub fn acknowledged(&self, count: u64) -> u64 {
         self.slot(count).acknowledged.load(Ordering::Acquire)
     }
 
-    /// Receiver: is done with the `count`-th message and all before it.
+    /// Receiver: marks the `count`-th message and all before it as taken.
     #[inline]
     pub fn take(&self, count: u64) {
         self.receiver.taken.store(count, Ordering::Release);

@@ -1,4 +1,4 @@
-//! One rank's end of all its lines: how it sends, waits, receives, and gives up.
+//! One rank's end of all its channels: sending, waiting, receiving, and giving up.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -13,16 +13,15 @@ use crate::memory::Memory;
 use crate::transport::chunks::{MOST_MERGED, Place, combine, copy, size_bytes};
 use crate::transport::{Collective, Transport, TransportError};
 
-/// A parked rank looks around this often, to notice that others have given up.
+/// How often a parked rank checks whether another rank has given up.
 const PARK: Duration = Duration::from_millis(20);
-/// A rank that nobody wakes looks around this often, once it has waited for longer than `PATIENT`.
+/// How long a rank without wake-ups sleeps between checks once it has waited for longer than `PATIENT`.
 const NAP: Duration = Duration::from_micros(100);
 const PATIENT: Duration = Duration::from_millis(10);
-/// A waiting rank yields for so long before it sleeps: to wake a core that has nothing to do takes long,
-/// above all in a virtual machine.
+/// How long a waiting rank yields before it sleeps: waking an idle core is slow, above all in a virtual machine.
 const YIELDING: Duration = Duration::from_micros(500);
 
-/// One rank's end of all its lines.
+/// One rank's end of all its channels.
 pub struct Endpoint {
     pub(super) links: Arc<Links>,
     pub(super) rank: Rank,
@@ -32,21 +31,21 @@ pub struct Endpoint {
     pub(super) taken: Vec<u64>,
     /// Messages that each rank is known to have taken from this one.
     acknowledged: Vec<u64>,
-    /// The last message to each rank in each slot that was not posted aside.
+    /// The last message to each rank in each slot that was not posted beside the slot.
     last: Vec<[u64; 2]>,
-    /// The how-manieth collective is running.
+    /// Number of the running collective.
     collective: u64,
-    /// The view of each rank's buffer that it has sent last, and in which collective.
+    /// The last view that each rank has sent of its buffer, and the collective it belongs to.
     views: Vec<(u64, *const ())>,
-    /// Sends of the running collective: to whom, and the count that says it was taken.
+    /// Sends of the running collective: the receiver, and the count at which the send has been taken.
     pub(super) sends: Vec<(Rank, u64)>,
     /// How many of them are known to have been taken.
     pub(super) settled: usize,
-    /// Receives of the running collective that are over.
+    /// Completed receives of the running collective.
     received: usize,
-    /// Memory for staged receives, kept.
+    /// Memory of staged receives, kept for reuse.
     aside: Vec<Memory>,
-    /// Waiting ranks sleep soon, and leave the core to others.
+    /// Waiting ranks sleep soon and free their core.
     calm: bool,
 }
 
@@ -70,7 +69,7 @@ impl Endpoint {
         }
     }
 
-    /// Sends the address and length of bytes that stay where they are until [`Self::is_taken`].
+    /// Sends the address and length of bytes that stay unchanged until [`Self::is_taken`].
     pub(super) fn post(&mut self, to: Rank, address: *mut (), length: u64) {
         self.posted[to] += 1;
         let (channel, count) = (self.links.channel(self.rank, to), self.posted[to]);
@@ -78,7 +77,7 @@ impl Endpoint {
         self.wake(to);
     }
 
-    /// Tells `from` that its oldest message may go.
+    /// Marks the oldest message of `from` as taken.
     pub(super) fn take(&mut self, from: Rank) {
         self.taken[from] += 1;
         self.links.channel(from, self.rank).take(self.taken[from]);
@@ -92,14 +91,14 @@ impl Endpoint {
         }
     }
 
-    /// Waits for a condition that some rank, `peer` if it is known, will make true.
+    /// Waits for a condition that depends on another rank; `peer` names it, if known.
     #[inline]
     pub(super) fn wait(
         &self,
         peer: impl Fn() -> Rank,
         condition: impl Fn(&Links) -> bool,
     ) -> Result<(), TransportError> {
-        // A waiting rank that spins keeps the core from the one it waits for, if they share it.
+        // If ranks share a core, a spinning rank keeps the core from the rank it waits for.
         let spins = if self.links.crowded || self.calm { 20 } else { 4000 };
         for _ in 0..spins {
             if condition(&self.links) {
@@ -119,7 +118,7 @@ impl Endpoint {
         let waits = &self.links.waits[self.rank];
         waits.store(peer() + 1, Ordering::Relaxed);
         self.wait_patiently(peer, condition)?;
-        // Who gives up still waits, or others would take it for the one that does not answer.
+        // A rank that gives up stays marked as waiting, so that others do not blame it.
         waits.store(0, Ordering::Relaxed);
         Ok(())
     }
@@ -173,7 +172,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Once somebody has given up, senders leave without waiting for who begins to read now.
+    /// After an abort, senders leave without waiting for receivers that begin to read now.
     fn still_here(&self) -> Result<(), TransportError> {
         if self.links.aborted.load(Ordering::SeqCst) { Err(self.links.abortion()) } else { Ok(()) }
     }
@@ -186,8 +185,8 @@ impl Endpoint {
         self.wait(|| to, |_| self.is_taken(to, count))
     }
 
-    /// Gives up: tells the others, and waits until none of them can be reading this rank's memory, nor
-    /// putting into it what is `due`: messages of a rank up to a count.
+    /// Gives up: notifies the others, and waits until none of them can be reading this rank's memory or putting
+    /// into it. `due` lists ranks with the message count of their last put.
     pub(super) fn leave(&mut self, error: TransportError, due: &[(Rank, u64)]) -> TransportError {
         let error = match error {
             TransportError::Aborted { .. } => error,
@@ -198,7 +197,7 @@ impl Endpoint {
         fence(Ordering::SeqCst);
         let wait_for = |peer: Rank, is_over: &dyn Fn() -> bool| {
             let place = &self.links.places[peer];
-            // Who has not joined by now will find the abortion before it touches anything.
+            // A rank that has not joined yet sees the abort before it accesses anything.
             let gone = || place.thread.get().is_none() || place.left.load(Ordering::Acquire);
             while !is_over() && !gone() {
                 std::thread::sleep(Duration::from_micros(100));
@@ -213,8 +212,7 @@ impl Endpoint {
         self.links.abortion()
     }
 
-    /// The puts of a program into this rank: from whom, and the how-manieth message of that rank each
-    /// is.
+    /// The puts of a program into this rank: the sender, and the number of its message.
     fn due(&self, collective: &Collective, program: &Program) -> Vec<(Rank, u64)> {
         let travels = |op: &&Op| size_bytes(collective, op) > 0;
         let mut count = self.taken.clone();
@@ -232,9 +230,8 @@ impl Endpoint {
         due
     }
 
-    /// Sends chunks: as bytes if they are few, by putting them where they belong if that is possible, or
-    /// by the view of this rank's buffer. Returns the message that must be taken before the chunks may
-    /// be overwritten; 0 for none.
+    /// Sends chunks: inline if they are small, by a put if that is possible, otherwise by the view of this rank's
+    /// buffer. Returns the message that must be taken before the chunks may be overwritten; 0 for none.
     #[inline]
     fn send(&mut self, collective: &Collective, op: &Op) -> u64 {
         let (to, size) = (op.entry.peer(), size_bytes(collective, op));
@@ -251,10 +248,9 @@ impl Endpoint {
         if is_put {
             let (of, view) = self.views[to];
             assert_eq!(of, self.collective, "a put into a rank that has sent nothing");
-            // SAFETY: the view is of the buffer that the receiver has announced with an earlier
-            // message of this collective, which this rank has taken; the receiver cannot end the
-            // collective before this message. Nobody else reads or writes the range, see
-            // `Program::compile_world`.
+            // SAFETY: the view is of the buffer that the receiver announced in an earlier message of this
+            // collective, which this rank has taken; the receiver cannot end the collective before this message.
+            // No other rank reads or writes the range, see `Program::compile_world`.
             unsafe { copy(collective, op, Place::Own, Place::View(view)) };
             channel.post_nothing(count, taken);
             until = 0;
@@ -264,8 +260,7 @@ impl Endpoint {
             *last = count;
             let mut message = Message::Address(view, shape);
             if size <= links.most_carried {
-                // SAFETY: there is room; the program lets nobody write the chunks while this send
-                // begins.
+                // SAFETY: there is room; the program forbids writes to the chunks while this send starts.
                 unsafe {
                     channel
                         .fill(count, |into| copy(collective, op, Place::Own, Place::Bytes(into)));
@@ -280,8 +275,8 @@ impl Endpoint {
         until
     }
 
-    /// Waits for what the first of these receives brings, `size` bytes, and combines or copies it, along
-    /// with whatever the next ones have brought by then. Returns how many receives are over.
+    /// Waits for the data of the first of these receives, `size` bytes, and combines or copies them, together with
+    /// any further receives whose data have arrived. Returns the number of finished receives.
     fn receive_first(
         &mut self,
         collective: &Collective,
@@ -301,8 +296,8 @@ impl Endpoint {
             Message::Bytes(bytes) => {
                 assert_eq!(bytes, size, "ranks with different buffers");
                 let result = channel.read(next, |bytes| Place::Bytes(bytes.cast_mut()));
-                // SAFETY: the bytes of a message stay until it is taken. The schedule lets nobody else
-                // write the range meanwhile, see `crate::execute`.
+                // SAFETY: the bytes of a message stay until it is taken. The schedule forbids other writes to the
+                // range meanwhile, see `crate::execute`.
                 unsafe { combine(collective, op, &[result]) };
                 self.take(from);
                 return Ok(1);
@@ -320,14 +315,14 @@ impl Endpoint {
             places[here] = self.view(collective, other, (address, shape));
             here += 1;
         }
-        // SAFETY: a sender posts the view of its buffer, which has this one's shape and stays until the
-        // message is taken. The schedule lets nobody write the range meanwhile.
+        // SAFETY: a sender posts the view of its buffer, which has this one's shape and stays until the message is
+        // taken. The schedule forbids writes to the range meanwhile.
         unsafe { combine(collective, op, &places[..here]) };
         batch[..here].iter().for_each(|op| self.take(op.entry.peer()));
         Ok(here)
     }
 
-    /// The view of a rank's buffer, as a message gives it.
+    /// The view of a rank's buffer from a message.
     fn view(
         &mut self,
         collective: &Collective,
@@ -339,7 +334,7 @@ impl Endpoint {
         Place::View(view)
     }
 
-    /// Makes room for the receive of that index in a batch that is staged.
+    /// Allocates memory for the receive at `index` of a staged batch.
     fn room_aside(&mut self, index: usize, size_bytes: usize) {
         if self.aside.len() <= index {
             self.aside.resize_with(index + 1, || Memory::new(0));
@@ -349,8 +344,8 @@ impl Endpoint {
         }
     }
 
-    /// Whether a transfer of that many bytes is put: both ends must agree. What a message can bring along
-    /// is not; what is longer, the receiver has sent by address before.
+    /// Whether a transfer of `size_bytes` is a put; both ends must agree. Messages that fit inline are not. For
+    /// longer ones the receiver has announced its address before.
     fn is_put(&self, op: &Op, size_bytes: usize) -> bool {
         op.put && size_bytes > self.links.most_carried
     }
@@ -369,7 +364,7 @@ impl Transport for Endpoint {
         true
     }
 
-    /// On links that were made for it: [`Links::beside`].
+    /// Only for links from [`Links::beside`].
     fn set_calm(&mut self, calm: bool) {
         self.calm = calm;
     }
@@ -381,7 +376,7 @@ impl Transport for Endpoint {
             let batch = program.batch(done);
             done += batch.len();
             for (index, op) in batch.iter().filter(|op| op.staged).enumerate() {
-                // A chunk ends with a whole element, and no element is longer than 8 bytes.
+                // A chunk ends at an element boundary, and no element is longer than 8 bytes.
                 let chunk_bytes = most_bytes / program.chunks + 8;
                 self.room_aside(index, op.entry.chunks().len() * chunk_bytes);
             }
@@ -430,7 +425,7 @@ impl Transport for Endpoint {
                         self.view(collective, from, (address, shape))
                     }
                 };
-                // SAFETY: as in `receive_first`; the memory put aside is large enough.
+                // SAFETY: as in `receive_first`; the staging memory is large enough.
                 unsafe { copy(collective, op, place, Place::Bytes(into)) };
                 self.take(from);
             }

@@ -1,4 +1,4 @@
-//! Messages of bytes between ranks, over the same lines as data.
+//! Messages of bytes between ranks, over the same channels as data.
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use super::channel::Message;
 use super::{Endpoint, Links};
 use crate::transport::{MessageChannel, Transport, TransportError};
 
-/// Messages of bytes between two ranks, for control planes. It shares nothing with the data: a
-/// control plane has links of its own.
+/// Messages of bytes between ranks, for control planes. They use links of their own, separate from the data.
 pub struct Mailbox {
     endpoint: Endpoint,
-    /// What was sent and may not have been taken yet.
+    /// Sent messages that may not have been taken yet.
     outbox: Vec<(Rank, u64, Arc<[u8]>)>,
 }
 
@@ -29,8 +28,8 @@ impl MessageChannel for Mailbox {
     }
 
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
-        // One message per pair at a time: the line has room for one address. What has not been
-        // taken stays in the outbox, whatever happens.
+        // One message per pair at a time: the channel has room for one address. Messages that have not been taken
+        // stay in the outbox in every case.
         for &(_, count, _) in self.outbox.iter().filter(|(peer, ..)| *peer == to) {
             self.endpoint.wait_taken(to, count)?;
         }
@@ -72,7 +71,7 @@ impl MessageChannel for Mailbox {
 }
 
 impl Drop for Mailbox {
-    /// Others may still be reading: waits for them, or for their leaving.
+    /// Waits until all readers have finished or left.
     fn drop(&mut self) {
         let flushed = if std::thread::panicking() {
             Err(TransportError::Aborted {

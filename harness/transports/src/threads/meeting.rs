@@ -1,4 +1,4 @@
-//! Ranks that begin something together.
+//! A nonblocking barrier between threads.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -12,13 +12,13 @@ pub struct Start {
 }
 
 impl Start {
-    /// Nobody is there yet.
+    /// No rank has arrived.
     pub fn new(ranks: usize) -> Arc<Start> {
         Arc::new(Start { ranks, arrivals: Mutex::new(Vec::with_capacity(ranks)) })
     }
 }
 
-/// One rank's view of it.
+/// One rank's handle to it.
 pub struct LastStep(pub Arc<Start>);
 
 impl NonblockingBarrier for LastStep {

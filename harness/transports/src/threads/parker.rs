@@ -1,4 +1,4 @@
-//! Where a rank that waits long can be found and woken.
+//! Where a rank sleeps during a long wait until it is woken.
 
 use super::sync::{AtomicBool, Ordering, fence};
 
@@ -10,14 +10,13 @@ pub struct Parker {
 }
 
 impl Parker {
-    /// The rank is about to sleep until a condition holds that others make true. If it holds already,
-    /// the rank does not sleep, and this is true.
+    /// The rank is about to sleep until a condition becomes true. Returns true if it already is, in which case the
+    /// rank does not sleep.
     pub fn is_up(&self, condition: impl FnOnce() -> bool) -> bool {
-        // A store would do: nothing comes between the load and the store of the swap in `wake`. The
-        // model checker does not know that.
+        // A store would suffice: nothing comes between the load and the store of the swap in `wake`. The model
+        // checker does not know that.
         self.parked.swap(true, Ordering::Relaxed);
-        // Pairs with the fence in `wake`: either the rank sees the condition, or the other sees it
-        // sleeping.
+        // Pairs with the fence in `wake`: either this rank sees the condition, or the other sees that it sleeps.
         fence(Ordering::SeqCst);
         let holds = condition();
         if holds {
@@ -26,7 +25,7 @@ impl Parker {
         holds
     }
 
-    /// Another rank has made true what this one may be waiting for; `unpark` wakes it.
+    /// Called after a condition became true that the rank may be waiting for; `unpark` wakes it.
     #[inline]
     pub fn wake(&self, unpark: impl FnOnce()) {
         fence(Ordering::SeqCst);

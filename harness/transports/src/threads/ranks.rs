@@ -1,4 +1,4 @@
-//! Starts one thread per rank, and brings home what they return.
+//! Starts one thread per rank and collects the results.
 
 use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
@@ -8,10 +8,9 @@ use algorithms::topology::Rank;
 use super::Links;
 use crate::transport::{CausedByTransport, TransportError};
 
-/// Whether ranks are bound to cores (logical ones, in the system's order, one rank after the other): if
-/// the system tells which there are. Left alone, the kernel may put two new threads on one core, takes
-/// many milliseconds to notice, and does it otherwise in every run. Threads that a rank starts are bound
-/// with it.
+/// Whether ranks are bound to cores (logical ones, in the system's order, one per rank), which needs a system that
+/// reports its cores. Without binding, the kernel may put two new threads on one core, takes many milliseconds to
+/// correct that, and differs from run to run. Threads that a rank starts inherit its binding.
 pub fn is_pinned() -> bool {
     core_affinity::get_core_ids().is_some_and(|cores| !cores.is_empty())
 }
@@ -22,11 +21,11 @@ fn pin(rank: Rank) {
     }
 }
 
-/// Runs `rank` as every rank of a world, each on a thread of its own, and returns what they return,
-/// in order. When one fails or cannot be started, the others are told over all `links`.
+/// Runs `rank` on one thread per rank of a world and returns the results in order. When a rank fails or cannot be
+/// started, the others are notified over all `links`.
 ///
 /// # Errors
-/// That of a rank that failed by itself.
+/// The error of a rank that failed by itself.
 pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
     links: &[&Arc<Links>],
     rank: impl Fn(Rank) -> Result<T, E> + Sync,

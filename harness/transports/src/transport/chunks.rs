@@ -1,14 +1,14 @@
-//! What is done to the chunks of one transfer: copied, or combined into this rank's.
+//! Operations on the chunks of one transfer: copying, or combining into this rank's.
 
 use algorithms::program::Op;
 use algorithms::schedule::Action;
 
 use crate::transport::Collective;
 
-/// So many sources are combined in one pass.
+/// Sources combined in one pass.
 pub const MOST_MERGED: usize = 8;
 
-/// Fewer bytes are copied word by word, at less expense than calling the function that copies any number.
+/// Shorter transfers are copied word by word, which costs less than calling `memcpy`.
 const FEW_BYTES: usize = 64;
 
 /// Where chunks lie.
@@ -16,14 +16,14 @@ const FEW_BYTES: usize = 64;
 pub enum Place {
     /// In this rank's buffer.
     Own,
-    /// In another rank's buffer, of which this is the view.
+    /// In another rank's buffer, given by its view.
     View(*const ()),
-    /// Here, back to back.
+    /// At this address, back to back.
     Bytes(*mut u8),
 }
 
 impl Place {
-    /// The address of a piece that is `offset_bytes` into a block, and `done_bytes` into the chunks.
+    /// The address of a piece that is `offset_bytes` into a block and `done_bytes` into the chunks.
     ///
     /// # Safety
     /// As [`copy`].
@@ -52,8 +52,8 @@ pub fn size_bytes(collective: &Collective, op: &Op) -> usize {
 /// Copies the chunks of a transfer from one place to another.
 ///
 /// # Safety
-/// Views are of live buffers of the shape of this rank's; bytes have room for all chunks; both places
-/// are apart; nobody else writes the chunks, or reads them at `into`, meanwhile.
+/// Views are of live buffers with the shape of this rank's; bytes have room for all chunks; the places do not
+/// overlap; no other thread writes the chunks, or reads them at `into`, meanwhile.
 #[inline(always)]
 pub unsafe fn copy(collective: &Collective, op: &Op, from: Place, into: Place) {
     let (buffer, mut done) = (collective.buffer, 0);
@@ -68,11 +68,11 @@ pub unsafe fn copy(collective: &Collective, op: &Op, from: Place, into: Place) {
     }
 }
 
-/// Combines the chunks of a transfer at several places, at most [`MOST_MERGED`], into this rank's, in
-/// their order; or, if the transfer copies, overwrites this rank's with those at the one place.
+/// Combines the chunks of a transfer at several places, at most [`MOST_MERGED`], into this rank's, in order. If
+/// the transfer copies, overwrites this rank's with those at the only place.
 ///
 /// # Safety
-/// As [`copy`], with this rank's buffer to be written.
+/// As [`copy`], with this rank's buffer writable.
 #[inline(always)]
 pub unsafe fn combine(collective: &Collective, op: &Op, from: &[Place]) {
     if op.entry.action == Action::Copy {

@@ -1,4 +1,4 @@
-//! What `AllReduce::prepare` has made room for allocates nothing any more, on any rank.
+//! After `AllReduce::prepare`, an allreduce allocates nothing on any rank.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -15,7 +15,7 @@ use transports::memory::{Buffer, Memory};
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
 
-/// The system's allocator, which counts how often each thread calls it for memory.
+/// The system's allocator, with a count of calls per thread.
 struct Counting;
 
 thread_local! {
@@ -30,7 +30,7 @@ fn count() {
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
 
@@ -58,7 +58,7 @@ static ALLOCATOR: Counting = Counting;
 /// Elements of the allreduces; none is larger than the first.
 const LENGTHS: [usize; 8] = [2000, 2000, 1500, 900, 100, 7, 0, 1999];
 
-/// How often each rank allocates in allreduces of some tensors, once it is prepared.
+/// Allocations of each rank in allreduces of some tensors after preparation.
 fn allocations(
     choices: &[Choice],
     (tensors, packing): (usize, Packing),
@@ -94,7 +94,7 @@ fn allocations(
 }
 
 #[test]
-fn an_allreduce_that_was_prepared_allocates_nothing() {
+fn a_prepared_allreduce_allocates_nothing() {
     let worlds = [Topology::flat(2), Topology::flat(3), Topology::flat(4), Topology::uniform(2, 2)];
     let shapes = [(1, Packing::Packed), (9, Packing::Packed), (9, Packing::Scattered)];
     for name in ALL.iter().map(|entry| entry.name) {
@@ -115,7 +115,7 @@ fn an_allreduce_that_was_prepared_allocates_nothing() {
 }
 
 #[test]
-fn the_counter_counts() {
+fn the_counter_counts_allocations() {
     let before = ALLOCATIONS.get();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(ALLOCATIONS.get(), before + 1);

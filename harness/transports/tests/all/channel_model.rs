@@ -1,10 +1,10 @@
-//! Lines and seats under a model checker: every order in which the accesses of ranks can come, up to a
-//! number of interruptions, and every value that the memory model lets a load see.
+//! Channels and parkers under a model checker: every order of the ranks' accesses up to a number of preemptions,
+//! and every value that the memory model permits for a load.
 //!
-//! The two files are compiled here once more, over loom's atomics, and `End` keeps the rules by which
-//! `Endpoint` uses them. Loom takes a sequentially consistent access for a weaker one, but its fences
-//! are exact; lines and seats have fences only. It does not try loads that see what is stored later.
-//! `LOOM_MAX_PREEMPTIONS=5` looks further than these tests do, and takes ten times as long.
+//! The two files are compiled here again with loom's atomics, and `End` follows the rules by which `Endpoint` uses
+//! them. Loom weakens sequentially consistent accesses, but its fences are exact; channels and parkers use fences
+//! only. Loom does not try loads that see later stores. `LOOM_MAX_PREEMPTIONS=5` searches further than these tests
+//! do and takes ten times as long.
 
 use std::sync::Arc;
 
@@ -26,18 +26,17 @@ mod sync {
     pub use loom::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering, fence};
 }
 
-/// How often ranks are interrupted where they need not wait, at most: with `KOLO_ALL_WORLDS=1`, and without. Most
-/// mistakes take two.
+/// The most preemptions of ranks that need not wait: with `KOLO_ALL_WORLDS=1`, and without. Most bugs need two.
 const PREEMPTIONS: (usize, usize) = (3, 2);
 
-/// What no message brings.
+/// A value that no message carries.
 const GONE: u64 = u64::MAX;
 
-/// A buffer of one element. Loom fails a test in which two ranks touch it in no order.
+/// A buffer of one element. Loom fails a test in which two ranks access it without ordering.
 #[derive(Default)]
 struct Word(UnsafeCell<u64>);
 
-// SAFETY: loom watches every access.
+// SAFETY: loom checks every access.
 unsafe impl Sync for Word {}
 
 impl Word {
@@ -52,7 +51,7 @@ impl Word {
     }
 }
 
-/// Everything between two ranks, and two words of each for two collectives.
+/// The state between two ranks, and two words of each for two collectives.
 #[derive(Default)]
 struct World {
     channels: [Channel; 2],
@@ -67,7 +66,7 @@ impl World {
     }
 }
 
-/// One rank's end of both lines.
+/// One rank's end of both channels.
 struct End<'w> {
     out: &'w Channel,
     into: &'w Channel,
@@ -78,8 +77,8 @@ struct End<'w> {
 }
 
 impl End<'_> {
-    /// Sends a word, carried if that is wanted and there is room. Returns the count of the message
-    /// that must be taken before the word may be overwritten.
+    /// Sends a word, inline if `small` and there is room. Returns the count of the message that must be taken
+    /// before the word may be overwritten.
     fn send(&mut self, word: &Word, small: bool) -> u64 {
         let next = self.posted + 1;
         let last = &mut self.last[next as usize % 2];
@@ -91,7 +90,7 @@ impl End<'_> {
         self.posted = next;
         match (has_room, small) {
             (false, _) => self.out.post_aside(next, address, 0, self.taken),
-            // SAFETY: there is room, for one word as well.
+            // SAFETY: there is room for one word.
             (true, true) => unsafe {
                 self.out.fill(next, |into| into.cast::<u64>().write(word.get()));
                 self.out.post(next, Message::Bytes(8), self.taken);
@@ -105,7 +104,7 @@ impl End<'_> {
         next
     }
 
-    /// Says that a word has been put.
+    /// Announces that a word has been put.
     fn post_put(&mut self) {
         self.posted += 1;
         self.out.post_nothing(self.posted, self.taken);
@@ -151,7 +150,7 @@ fn wait(condition: impl Fn() -> bool) {
     }
 }
 
-/// Both ranks of a world, each on a thread, in every interleaving. Each is given the other's thread.
+/// Runs both ranks of a world, each on a thread, in every interleaving. Each has the other's thread handle.
 fn model<A, B>(zero: A, one: B)
 where
     A: Fn(&World, Thread) + Copy + Send + Sync + 'static,
@@ -183,7 +182,7 @@ fn doze(parker: &Parker, condition: impl Fn() -> bool) {
     }
 }
 
-/// One word after the other; each is overwritten as soon as the rules let it be.
+/// Sends words one after the other; each is overwritten as soon as the rules permit.
 #[test]
 fn a_receiver_gets_every_word_before_it_is_overwritten() {
     for small in [[false, true, true, true], [true, false, true, true], [true, true, false, true]] {
@@ -204,10 +203,10 @@ fn a_receiver_gets_every_word_before_it_is_overwritten() {
     }
 }
 
-/// Two collectives, each on words of its own: both ranks send, put aside what comes, and write over
-/// what they have sent.
+/// Two collectives, each on its own words: both ranks send, stage what they receive, and overwrite what they have
+/// sent.
 #[test]
-fn exchanges_in_a_row_do_not_mix() {
+fn consecutive_exchanges_do_not_mix() {
     for small in [[false, false], [false, true], [true, false], [true, true]] {
         let rank = move |me: usize| {
             move |world: &World, _| {
@@ -228,7 +227,7 @@ fn exchanges_in_a_row_do_not_mix() {
     }
 }
 
-/// Two collectives, each on a word of its own: rank 0 announces it, and rank 1 writes into it.
+/// Two collectives, each on its own word: rank 0 announces it, and rank 1 writes into it.
 #[test]
 fn a_put_lands_in_the_word_that_was_announced() {
     let receive = move |world: &World, _| {
@@ -257,9 +256,9 @@ fn a_put_lands_in_the_word_that_was_announced() {
     model(receive, put);
 }
 
-/// Both ranks sleep until the other wakes them. Were a wake-up lost, nobody would run any more.
+/// Both ranks sleep until the other wakes them. A lost wake-up would be a deadlock.
 #[test]
-fn nobody_sleeps_for_ever() {
+fn no_wake_up_is_lost() {
     let send = move |world: &World, receiver: Thread| {
         let [channel, _] = &world.channels;
         for count in 1..=2 {
@@ -279,9 +278,9 @@ fn nobody_sleeps_for_ever() {
     model(send, receive);
 }
 
-/// Two ranks may wake a third at once.
+/// Two ranks may wake a third at the same time.
 #[test]
-fn who_waits_for_two_ranks_is_woken_by_both() {
+fn a_rank_that_waits_for_two_ranks_is_woken_by_either() {
     check(|| {
         let world = Arc::new(World::default());
         let me = thread::current();

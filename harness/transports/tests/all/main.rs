@@ -1,4 +1,4 @@
-//! Moving and combining bytes, on threads.
+//! Tests of moving and combining data, on threads.
 
 mod allocations;
 mod channel_model;

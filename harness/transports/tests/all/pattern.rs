@@ -1,4 +1,4 @@
-//! The data of gradients that are added up, cast and multiplied: what is right passes, what is not is seen.
+//! The data of gradients that are accumulated, cast and scaled: correct results pass, errors are detected.
 
 use algorithms::control::Reduction;
 use algorithms::control::{DataType, ReduceOp};
@@ -8,9 +8,9 @@ use transports::kernel::{add, scale};
 use transports::memory::Memory;
 use transports::pattern::{Pattern, turn};
 
-/// Passes added up by hand, once each, and with one left out, twice, or not turned.
+/// Compares sums of all passes with sums in which a pass is missing, doubled, or not rotated.
 #[test]
-fn a_missing_or_doubled_pass_is_seen() {
+fn a_missing_or_doubled_pass_is_detected() {
     for dtype in DataType::ALL {
         for (passes, elements) in [(2, 1000), (3, 2049), (5, 40), (5, 6000)] {
             for ranks in [1, 3] {
@@ -52,7 +52,7 @@ fn a_missing_or_doubled_pass_is_seen() {
     }
 }
 
-/// Where a factor rounds, results are compared within a bound, which still sees a missing rank.
+/// Results of a factor that rounds are compared within a bound, which still detects a missing rank.
 #[test]
 fn a_factor_that_rounds_is_compared_within_its_bound() {
     let reduction = |prescale| Reduction { prescale, ..ReduceOp::Average.into() };

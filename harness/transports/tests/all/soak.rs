@@ -1,5 +1,5 @@
-//! Random algorithm, topology, count, type, operation and segments: no element may come out wrong. 200 allreduces
-//! by default, `KOLO_SOAK_SECONDS` of them where it is set. `KOLO_SEED` is the first seed; a failure names its own.
+//! Random algorithm, topology, count, type, operation and segments: every element must be right. 200 allreduces by
+//! default; `KOLO_SOAK_SECONDS` sets a duration instead. `KOLO_SEED` is the first seed; a failure names its own.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
 use transports::data_plane::DataPlane;
 
-/// One allreduce, all of it chosen by a seed; false if the seed chose what is not supported.
+/// One allreduce chosen by a seed; false if the chosen combination is not supported.
 fn one(seed: u64) -> bool {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let mut name = ALL.choose(random).unwrap().name.to_string();
@@ -29,7 +29,7 @@ fn one(seed: u64) -> bool {
         1 => Topology::uniform(random.random_range(1..5), random.random_range(1..5)),
         _ => Topology::flat(random.random_range(1..10)),
     };
-    // Some do not go inside others.
+    // Some algorithms cannot be nested.
     let Ok(algorithm) = find(&name) else { return false };
     let Ok(data_plane) = DataPlane::ours(algorithm, &topology) else { return false };
     let (dtype, op) =

@@ -1,4 +1,4 @@
-//! One conformance suite for everything that executes schedules.
+//! The conformance suite of all executors of schedules.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,7 +74,7 @@ fn names() -> impl Iterator<Item = &'static str> {
     ALL.iter().map(|entry| entry.name).chain(["hierarchical:tree", "grouped-scattered:tree"])
 }
 
-/// In two worlds; in others every algorithm has one type and operation, unless all are asked for.
+/// In two worlds; elsewhere every algorithm has one type and operation, unless `KOLO_ALL_WORLDS` is set.
 #[test]
 fn every_type_and_operation() {
     let all: Vec<_> = DataType::ALL
@@ -104,7 +104,7 @@ fn awkward_lengths() {
             let lengths = [0, 1, 2, ranks - 1, ranks, ranks + 1, 64, 1009, 100_003];
             for (turn, elements) in lengths.into_iter().enumerate() {
                 for in_place in [true, false] {
-                    // Each length in place or not, unless all are asked for.
+                    // Each length in place or out of place, unless `KOLO_ALL_WORLDS` is set.
                     if in_place != (turn % 2 == 0) && !all_worlds() {
                         continue;
                     }
@@ -126,7 +126,7 @@ fn more_ranks_than_cores() {
     }
 }
 
-/// Exchanges, in which both sides read what the other is about to write.
+/// Exchanges, in which each side reads what the other is about to overwrite.
 #[test]
 fn exchanges_are_exact() {
     for exchange in ["recursive-doubling", "swing-latency", "one-shot"] {
@@ -141,8 +141,8 @@ fn exchanges_are_exact() {
     }
 }
 
-/// Delays injected at random between operations do not change a bit on any rank; and all ranks hold
-/// the same bits, but for `one-shot`, in which each adds in an order of its own.
+/// Random delays between operations do not change a bit on any rank. All ranks hold the same bits, except with
+/// `one-shot`, in which each rank adds in its own order.
 #[test]
 fn delays_do_not_change_results() {
     let world = Topology::uniform(2, 2);
@@ -183,7 +183,7 @@ fn delays_do_not_change_results() {
     }
 }
 
-/// A rank that never comes ends the waiting of all others, and nobody hangs.
+/// A rank that never joins makes all others fail, and none hangs.
 #[test]
 fn a_silent_rank_is_an_error_on_every_other() {
     let schedule = find("ring").unwrap().schedule(&Topology::flat(3)).unwrap();
@@ -199,7 +199,7 @@ fn a_silent_rank_is_an_error_on_every_other() {
                 execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum).unwrap_err()
             })
         };
-        // Rank 2 joins, so that it can be woken, and goes away.
+        // Rank 2 joins, so that it can be woken, and exits.
         scope.spawn(|| drop(links.join(2)));
         let threads: Vec<_> = (0..2).map(spawn).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
@@ -210,7 +210,7 @@ fn a_silent_rank_is_an_error_on_every_other() {
     }
 }
 
-/// Above 2^31 bytes on each of two ranks: with `KOLO_ALL_WORLDS=1`, where the memory suffices.
+/// More than 2^31 bytes on each of two ranks: with `KOLO_ALL_WORLDS=1`, if the memory suffices.
 #[test]
 fn more_than_two_to_the_31_bytes() {
     const NEEDED_GIB: f64 = 8.0;
@@ -229,12 +229,12 @@ fn more_than_two_to_the_31_bytes() {
     check("ring", &Topology::flat(2), DataType::F32, ReduceOp::Sum, elements, true);
 }
 
-/// Rank 0 does not answer. Whoever gives up first, and for whomever it waits itself, the error names rank 0.
+/// Rank 0 does not answer. Whichever rank times out first, the error names rank 0.
 #[test]
 fn a_chain_of_waiting_ranks_blames_its_end() {
     const RANKS: usize = 4;
     let round = |round: usize| {
-        // Long enough for all to begin to wait before the first one gives up.
+        // Long enough that all ranks begin to wait before the first timeout.
         let data = Links::new(RANKS, Duration::from_millis(1500));
         let mail = data.beside();
         let has_ended = AtomicBool::new(false);
@@ -247,7 +247,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
                 }
                 return Ok(());
             }
-            // Rank 3 begins to wait first, rank 1 last, each for the one below; or all at once.
+            // Rank 3 begins to wait first, rank 1 last, each for the rank below; or all at once.
             let wait_ms = if round == 0 { 0 } else { 30 * (3 - rank as u64) };
             std::thread::sleep(Duration::from_millis(wait_ms));
             if round == 2 {

@@ -1,4 +1,4 @@
-//! What there is to copy: lines for job scripts, a file for `horovodrun`, a script that confirms.
+//! Output to copy: lines for job scripts, a file for `horovodrun`, and a script that confirms the gain.
 
 use std::fmt::Write as _;
 
@@ -10,14 +10,14 @@ use measure::summary::SCOPE;
 use results::units::mib;
 use workloads::framework::Compression;
 
-/// Blocks of each setting in the script, unless told otherwise.
+/// Default number of blocks of each setting in the script.
 const CONFIRMED_BLOCKS: usize = 8;
 
 impl Report<'_> {
     /// For the terminal.
     pub(super) fn hand_over(&self, answer: &Answer, text: &mut String) {
         if !self.is_for_horovod() {
-            let _ = writeln!(text, "\n({SCOPE}: Horovod would reduce by other means)");
+            let _ = writeln!(text, "\n({SCOPE}: Horovod would use another allreduce)");
             return;
         }
         if !answer.changes() {
@@ -50,7 +50,7 @@ impl Report<'_> {
             );
         }
         if self.grid.plan.cases[answer.choice].placement.emulated {
-            let _ = writeln!(text, "(nodes are emulated: nothing of this is for a cluster)");
+            let _ = writeln!(text, "(nodes are emulated: do not use these settings on a cluster)");
         }
     }
 
@@ -85,7 +85,7 @@ impl Report<'_> {
         Some(confirm::script(&settings, workload, times, CONFIRMED_BLOCKS))
     }
 
-    /// The file for `horovodrun --config-file`, where there is something to recommend for Horovod.
+    /// The file for `horovodrun --config-file`, if there is a recommendation for Horovod.
     pub fn yaml(&self) -> Option<String> {
         let answer = self.tuned.answer.as_ref().filter(|answer| answer.changes())?;
         let mut text = String::from("params:\n");

@@ -101,9 +101,9 @@ fn pure_noise_is_tied() {
     assert!(tied >= 36, "{verdicts:?}");
 }
 
-/// Where blocks agree, the budget is not used up.
+/// When blocks agree, the budget is not used up.
 #[test]
-fn what_is_sure_is_not_measured_again() {
+fn the_search_stops_when_intervals_are_narrow() {
     let times = valley();
     let blocks = |noise| {
         let found = find(&times, noise, 1, 400, None);
@@ -116,7 +116,7 @@ fn what_is_sure_is_not_measured_again() {
 }
 
 #[test]
-fn what_breaks_is_left_out_and_told() {
+fn failing_settings_are_left_out_and_reported() {
     let times = valley();
     let best = 5 * 6 + 2;
     let found = find(&times, 0.0, 1, 80, Some(best));
@@ -126,7 +126,7 @@ fn what_breaks_is_left_out_and_told() {
     assert!(none.fresh.is_empty() && Answer::of(&none, 0).is_none());
 }
 
-/// Blocks that take longer and longer eat up the budget before as many were measured as seemed possible.
+/// Blocks that become slower use up the budget after fewer blocks.
 #[test]
 fn blocks_that_become_slower_end_the_search() {
     struct Slowing(Fake);
@@ -145,9 +145,9 @@ fn blocks_that_become_slower_end_the_search() {
     assert!(found.used() < 40, "{}", found.used());
 }
 
-/// What breaks after it was chosen is not recommended.
+/// A setting that fails after the choice is not recommended.
 #[test]
-fn a_choice_that_breaks_is_no_answer() {
+fn a_choice_that_fails_is_not_recommended() {
     struct Breaking(Fake, usize);
     impl Surface for Breaking {
         fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
@@ -170,7 +170,7 @@ fn a_choice_that_breaks_is_no_answer() {
 }
 
 #[test]
-fn drift_is_not_taken_for_progress() {
+fn drift_is_not_mistaken_for_progress() {
     let mut found = Found {
         blocks: BTreeMap::new(),
         rounds: [(0, vec![0, 1]), (1, vec![0]), (2, vec![1])].into(),

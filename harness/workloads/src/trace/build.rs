@@ -1,4 +1,4 @@
-//! From the events of a file, one by one, to a trace.
+//! Builds a trace from the events of a file.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Display;
@@ -18,7 +18,7 @@ pub enum EventError {
     /// It is no JSON object.
     #[error("found {found}, expected an object with ph, name, ts and pid")]
     NoObject {
-        /// What it is.
+        /// The kind of the value.
         found: &'static str,
     },
     /// A field is missing.
@@ -26,7 +26,7 @@ pub enum EventError {
     Missing {
         /// The field.
         key: &'static str,
-        /// What it should hold.
+        /// The value expected.
         expected: &'static str,
     },
     /// A field has a wrong value.
@@ -36,7 +36,7 @@ pub enum EventError {
         key: &'static str,
         /// Its value.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: &'static str,
     },
     /// A span ends before it begins.
@@ -44,9 +44,9 @@ pub enum EventError {
     EndsEarly {
         /// The span.
         name: String,
-        /// When it begins.
+        /// Its start.
         begin_us: f64,
-        /// When it ends.
+        /// Its end.
         end_us: f64,
     },
     /// A shape cannot be read.
@@ -70,7 +70,7 @@ pub enum EventError {
     /// It is no JSON.
     #[error("{said}; expected `,` and an event, or `]`")]
     Json {
-        /// What the parser says.
+        /// The parser's message.
         said: String,
     },
 }
@@ -88,14 +88,14 @@ impl EventError {
 /// A trace that is being read.
 #[derive(Default)]
 pub struct Builder {
-    /// What is known so far.
+    /// The trace so far.
     pub trace: Trace,
     processes: HashMap<u64, String>,
     /// Names of tracks by process and thread.
     threads: HashMap<(u64, Option<u64>), String>,
     /// Numbers of tracks.
     tracks: HashMap<(u64, Option<u64>), usize>,
-    /// Marks of cycles, whose rank is known once all names are.
+    /// Marks of cycles, whose rank is known after all names have been read.
     cycle_starts: Vec<(Option<usize>, f64)>,
     /// Spans that have begun, by track.
     open: HashMap<usize, Vec<usize>>,
@@ -109,10 +109,10 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// Takes the next event; the error says what was found and expected.
+    /// Adds the next event.
     ///
     /// # Errors
-    /// When it is no event, or a field of it is missing or has a wrong value.
+    /// When it is not an event, or a field of it is missing or has a wrong value.
     pub fn event(&mut self, event: &Value) -> Result<(), EventError> {
         let fields = Fields::of(event)?;
         self.phase(&fields)?;
@@ -146,7 +146,7 @@ impl Builder {
         }
     }
 
-    /// Keeps what an event says of its tensor, if that is new.
+    /// Stores an event's description of its tensor, if it is new.
     fn describe(&mut self, fields: &Fields) -> Result<(), EventError> {
         let arg = |key| fields.get("args").and_then(|args| args.get(key)?.as_str());
         let Some(shape) = arg("shape") else { return Ok(()) };
@@ -193,7 +193,7 @@ impl Builder {
         Ok(())
     }
 
-    /// A cycle or a tick; other marks are passed over.
+    /// A cycle or a tick; other marks are ignored.
     fn mark(&mut self, fields: &Fields) -> Result<(), EventError> {
         let time_us = self.time(fields)?;
         let name = fields.text("name")?.unwrap_or_default();
@@ -208,7 +208,7 @@ impl Builder {
         Ok(())
     }
 
-    /// What has begun, without an end.
+    /// A span that has begun, without an end.
     fn span(&mut self, fields: &Fields) -> Result<Span, EventError> {
         let name = fields.text("name")?.ok_or(EventError::missing("name", "what begins"))?;
         let name = match self.names.get(name) {
@@ -259,7 +259,7 @@ impl Builder {
         self.range_us = Some((first.min(time_us), last.max(time_us)));
     }
 
-    /// Everything is read: names go to their tracks, and what is open ends. None if it is empty.
+    /// The end of the file: assigns names to tracks, and ends open spans. None if the trace is empty.
     pub fn finish(mut self) -> Option<Trace> {
         let (first_us, last_us) = self.range_us?;
         let trace = &mut self.trace;

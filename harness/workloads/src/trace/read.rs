@@ -1,10 +1,9 @@
 //! Reads timelines: ours, and those that Horovod writes.
 //!
-//! Horovod 0.28 has a process for each tensor and no tracks; its spans are pairs of `B` and `E`, its
-//! ticks `X` without duration. Ours have a process for each rank and a track for each tensor. Both
-//! become spans and ticks of tensors here, with their rank where the file tells it. Phases that
-//! neither writes are passed over. A file whose end is missing, as when the job was killed, is read
-//! as far as it goes.
+//! Horovod 0.28 has a process for each tensor and no tracks; its spans are pairs of `B` and `E`, its ticks `X`
+//! without duration. Kolo has a process for each rank and a track for each tensor. Both become spans and ticks of
+//! tensors here, with their rank if the file has it. Other phases are ignored. A file without its end, as after a
+//! kill, is read as far as it goes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,30 +20,30 @@ use super::build::Builder;
 pub use super::build::EventError;
 use super::{Category, names};
 
-/// What a file holds.
+/// The contents of a file.
 #[derive(Debug, Default)]
 pub struct Trace {
     /// The case, if the file is ours.
     pub case: Option<String>,
     /// Stretches of time, in the order of the file.
     pub spans: Vec<Span>,
-    /// When a rank was ready, of a tensor.
+    /// Times at which a rank was ready, by tensor.
     pub ticks: Vec<Tick>,
-    /// When a cycle began, by rank where the file tells it.
+    /// Starts of cycles, by rank if the file has it.
     pub cycle_starts: Vec<(Option<Rank>, f64)>,
     /// By number.
     pub tracks: Vec<Track>,
-    /// What is told of tensors, once for each track, and again where it changes.
+    /// Descriptions of tensors, once for each track, and again where they change.
     pub described: Vec<Description>,
     /// First moment, in microseconds.
     pub first_us: f64,
     /// Last moment, in microseconds.
     pub last_us: f64,
-    /// What is not as it should be.
+    /// Defects of the file.
     pub flaws: Flaws,
 }
 
-/// What was not whole, and how it was read.
+/// Incomplete parts of a file, and how they were read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Flaws {
     /// The end of the file is missing.
@@ -58,9 +57,9 @@ pub struct Flaws {
 /// A line of the picture.
 #[derive(Debug, Default)]
 pub struct Track {
-    /// Of the tensor, if it is one's.
+    /// The name of the tensor, if it belongs to one.
     pub name: String,
-    /// Whose it is, if it is one rank's.
+    /// The rank, if it belongs to one.
     pub rank: Option<Rank>,
 }
 
@@ -69,9 +68,9 @@ pub struct Track {
 pub struct Span {
     /// Number of its track.
     pub track: usize,
-    /// What it belongs to.
+    /// Its category.
     pub category: Category,
-    /// What happens.
+    /// Its name.
     pub name: Rc<str>,
     /// Beginning, in microseconds.
     pub begin_us: f64,
@@ -93,18 +92,18 @@ impl Span {
 pub struct Tick {
     /// Number of the tensor's track.
     pub track: usize,
-    /// Who.
+    /// The rank.
     pub rank: Rank,
-    /// When, in microseconds.
+    /// The time in microseconds.
     pub time_us: f64,
 }
 
-/// What a file says of a tensor.
+/// A file's description of a tensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     /// Number of the tensor's track.
     pub track: usize,
-    /// The event that says it: its place in the array, from 0.
+    /// The index of the event in the array, from 0.
     pub event: usize,
     /// Element type, as the file calls it.
     pub dtype: Option<String>,
@@ -121,7 +120,7 @@ pub enum TimelineError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
@@ -133,18 +132,18 @@ pub enum TimelineError {
     Other {
         /// The file.
         path: PathBuf,
-        /// What the JSON parser says; none if the array is empty.
+        /// The JSON parser's message; none if the array is empty.
         #[source]
         cause: Option<serde_json::Error>,
     },
-    /// An event is not what it should be.
+    /// A malformed event.
     #[error("{}: event {event}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// Its place in the array, from 0.
         event: usize,
-        /// What was found and what was expected.
+        /// The value found, and the value expected.
         #[source]
         problem: EventError,
     },
@@ -158,14 +157,14 @@ impl Trace {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it is not there, is no JSON array, or an event in it is not what it should be.
+    /// When the file is missing, is not a JSON array, or an event in it is malformed.
     pub fn read(path: &Path) -> Result<Trace, TimelineError> {
         let unreadable = |cause| TimelineError::Unreadable { path: path.into(), cause };
         let file = File::open(path).map_err(unreadable)?;
         Trace::parse(BufReader::with_capacity(1 << 16, file), path)
     }
 
-    /// Reads what a file holds; `path` is for errors.
+    /// Reads the contents of a file; `path` is for errors.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -193,10 +192,10 @@ impl Trace {
         builder.finish().ok_or(TimelineError::Other { path, cause: None })
     }
 
-    /// Leaves out what began before the first rank's `steps`-th step, counted from 0.
+    /// Removes everything before the first rank's `steps`-th step, counted from 0.
     ///
     /// # Errors
-    /// The number of steps that there are, if they are not more than that.
+    /// The number of steps, if there are not more than that.
     pub fn skip(&mut self, steps: usize) -> Result<(), usize> {
         let is_step = |span: &&Span| span.category == Category::Step && &*span.name == names::STEP;
         let mut of_ranks: BTreeMap<Option<Rank>, Vec<f64>> = BTreeMap::new();
@@ -220,7 +219,7 @@ struct Reading {
     builder: Builder,
     /// Events that were right.
     events: usize,
-    /// What is wrong with the next.
+    /// The error of the next event.
     problem: Option<EventError>,
 }
 

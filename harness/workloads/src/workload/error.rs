@@ -22,36 +22,36 @@ pub enum WorkloadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         #[source]
         cause: std::io::Error,
     },
     /// The timeline is not there, or is none.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
-    /// The timeline lacks what a workload needs.
+    /// The timeline lacks information that a workload needs.
     #[error("{}: {problem}", path.display())]
     Incomplete {
         /// The file.
         path: PathBuf,
-        /// What is missing, and what to do.
+        /// The missing information, and what to do.
         #[source]
         problem: TimelineGap,
     },
-    /// A line is not what it should be.
+    /// A malformed line.
     #[error("{}:{line}: {problem}", path.display())]
     Malformed {
         /// The file.
         path: PathBuf,
         /// The line, from 1.
         line: u64,
-        /// What was found and what was expected.
+        /// The value found, and the value expected.
         #[source]
         problem: TableError,
     },
 }
 
-/// What is wrong with a line of a list of gradients, or of their ready times.
+/// An error in a line of a list of gradients, or of their ready times.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TableError {
@@ -81,17 +81,17 @@ pub enum TableError {
         column: String,
         /// The field.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: &'static str,
     },
-    /// A number lies out of its range.
+    /// A number out of range.
     #[error("{column} is {found}, expected {expected}")]
     Value {
         /// Its column.
         column: &'static str,
         /// The number.
         found: String,
-        /// What was expected.
+        /// The value expected.
         expected: String,
     },
     /// Another gradient has that index.
@@ -137,7 +137,7 @@ impl TableError {
     }
 }
 
-/// The nearest model, and which there are where one was looked for, on disk and embedded; empty if there are none.
+/// The nearest model, and the list of models, on disk and embedded; empty if there are none.
 fn models(path: &Path) -> String {
     let folders = path.parent().into_iter().chain([Path::new(FOLDER)]);
     let files = folders.flat_map(|folder| inputs::names(folder, "csv"));

@@ -6,9 +6,9 @@
 //! notices readiness at the beginning of a cycle, and a cycle lasts as long as its allreduces: times are
 //! as exact as those are short.
 //!
-//! The backward pass is taken to last from the first gradient to the last. The first fifth of the
-//! steps, at least one, is left out, and so is what a cut file holds of its last step. Parameters are
-//! taken to be defined in the reverse of the order in which their gradients become ready.
+//! The backward pass is assumed to last from the first gradient to the last. The first fifth of the steps, at
+//! least one, is left out, and so is the incomplete last step of a cut file. Parameters are assumed to be defined
+//! in the reverse of the order in which their gradients become ready.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -21,12 +21,12 @@ use crate::trace::read::{EventError, TimelineError, Trace};
 use results::statistics::Summary;
 use thiserror::Error;
 
-/// What a timeline tells of a training job.
+/// A training job, as seen in a timeline.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observed {
     /// Its gradients, named as in the file.
     pub workload: Workload,
-    /// Their element type, if the file tells it and it is one for all.
+    /// Their element type, if the file has it and all are equal.
     pub dtype: Option<DataType>,
     /// Steps that the ready times are medians of.
     pub steps: usize,
@@ -34,7 +34,7 @@ pub struct Observed {
     pub backward_ms: f64,
 }
 
-/// What a timeline lacks that a workload needs.
+/// Information that a timeline lacks and a workload needs.
 #[derive(Clone, Debug, PartialEq, Error)]
 #[non_exhaustive]
 pub enum TimelineGap {
@@ -69,11 +69,11 @@ pub enum TimelineGap {
         step: usize,
         /// A gradient of that step.
         early: String,
-        /// When its negotiation begins.
+        /// Start of its negotiation.
         early_us: f64,
         /// A gradient of the step before.
         late: String,
-        /// When its negotiation begins.
+        /// Start of its negotiation.
         late_us: f64,
     },
     /// Negotiations begin together, in every step.
@@ -83,7 +83,7 @@ pub enum TimelineGap {
          the timeline"
     )]
     AllAtOnce {
-        /// How many gradients there are.
+        /// The number of gradients.
         gradients: usize,
     },
     /// No event has a gradient's shape.
@@ -105,7 +105,7 @@ fn cut(is_cut: bool) -> &'static str {
 /// Reads a timeline.
 ///
 /// # Errors
-/// When it is none, or does not tell names, shapes and ready times of at least two steps.
+/// When it is not a timeline, or lacks names, shapes and ready times of at least two steps.
 pub fn read(path: &Path) -> Result<Observed, WorkloadError> {
     let trace = Trace::read(path)?;
     let incomplete = |problem| WorkloadError::Incomplete { path: path.into(), problem };
@@ -127,7 +127,7 @@ pub fn read(path: &Path) -> Result<Observed, WorkloadError> {
     Ok(Observed { workload, dtype, steps: steps.used(), backward_ms })
 }
 
-/// When negotiations of gradients began.
+/// The starts of negotiations of gradients.
 struct Steps<'t> {
     names: Vec<&'t str>,
     /// In microseconds, by gradient and step.
@@ -237,7 +237,7 @@ fn begins(trace: &Trace) -> (Vec<&str>, Vec<Vec<f64>>) {
     (names, begins_us)
 }
 
-/// The count that comes most often; of several, the largest.
+/// The most frequent count; of several, the largest.
 fn usual(counts: impl Iterator<Item = usize>) -> Option<usize> {
     let mut times: HashMap<usize, usize> = HashMap::new();
     counts.for_each(|count| *times.entry(count).or_default() += 1);

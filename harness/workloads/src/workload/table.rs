@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{TableError, WorkloadError};
 use results::inputs::{self, Origin};
 
-/// A CSV file whose errors say where.
+/// A CSV file; errors have the line.
 pub struct Table {
     path: PathBuf,
     reader: csv::Reader<Cursor<Vec<u8>>>,
@@ -87,7 +87,7 @@ impl Row<'_> {
         self.malformed(TableError::Field { column, found, expected })
     }
 
-    /// `64x3x7x7`, or nothing for a scalar.
+    /// `64x3x7x7`, or empty for a scalar.
     pub fn shape(&self, column: usize) -> Result<Vec<u64>, WorkloadError> {
         let field = self.field(column);
         let dims = field.split('x').filter(|_| !field.is_empty());

@@ -18,7 +18,7 @@ fn listener(credentials: &Credentials, ranks: usize) -> (Listener, Offer) {
     (listener, offer)
 }
 
-/// Reads to the end; panics if there is anything to read before.
+/// Reads to the end; panics if it receives any byte.
 #[track_caller]
 fn assert_closed_without_a_byte(mut stream: TcpStream) {
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -57,7 +57,7 @@ fn strangers_are_closed_without_a_byte_while_all_processes_join() {
         let (done, is_done) = mpsc::channel::<()>();
         let listening = scope.spawn(move || {
             let joined = listener.gather(TIMEOUT).unwrap();
-            // Strangers are closed after their time even if they do nothing.
+            // Unauthenticated connections are closed at their time limit even if they send nothing.
             while is_done.try_recv().is_err() {
                 assert!(listener.poll().is_empty(), "a stranger has joined");
                 thread::sleep(POLL_INTERVAL);
@@ -86,7 +86,7 @@ fn strangers_are_closed_without_a_byte_while_all_processes_join() {
     assert_eq!((ranks, rejected), (vec![1, 2, 3], 7));
 }
 
-/// A handshake through a third party that keeps what both sides send.
+/// A handshake through a third party that records both sides.
 #[test]
 fn a_replayed_handshake_is_closed_without_a_byte() {
     let credentials = credentials();
@@ -167,7 +167,7 @@ fn a_wrong_secret_or_job_is_not_accepted() {
 }
 
 #[test]
-fn a_process_that_knows_the_secret_is_told_why_it_is_refused() {
+fn a_refused_process_with_the_secret_receives_the_reason() {
     let (mut listener, offer) = listener(&credentials(), 3);
     let join = |rank, ranks| connect("a job", (rank, ranks), || Ok(offer.clone()), TIMEOUT);
     thread::scope(|scope| {
@@ -209,7 +209,7 @@ fn a_false_rank_0_learns_nothing() {
         stream.write_all(&[7; CHALLENGE_BYTES]).unwrap();
         assert_closed_without_a_byte(stream);
         let Err(error) = joining.join().unwrap() else { panic!("it was accepted") };
-        assert!(error.to_string().ends_with("what answers does not know the secret"), "{error}");
+        assert!(error.to_string().ends_with("the listener does not know the secret"), "{error}");
     });
 }
 

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// Mutated messages where no time is given.
+/// Number of mutated messages by default.
 const ITERATIONS: u64 = 20_000;
 
 fn examples() -> Vec<Message> {
@@ -132,7 +132,7 @@ fn mutated_messages_are_parsed_without_panics() {
             }
             Err(error) => {
                 errors += 1;
-                // What cannot become a message does not become one when more arrives.
+                // Bytes that cannot become a message do not become one when more arrive.
                 bytes.push(0);
                 assert_eq!(parse(&bytes), Err(error), "seed {seed}");
             }
@@ -141,7 +141,7 @@ fn mutated_messages_are_parsed_without_panics() {
     assert!(messages > 0 && errors > 0, "{messages} messages, {errors} errors");
 }
 
-/// Where `cargo fuzz` begins.
+/// The initial corpus of `cargo fuzz`.
 #[test]
 fn the_corpus_holds_messages_and_broken_ones() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/fuzz/corpus/message");

@@ -28,7 +28,7 @@ fn verdict(site: &Site, answers: &Answers, key: &str) -> String {
 }
 
 #[test]
-fn a_site_that_fits_is_told_so() {
+fn a_site_that_fits_has_no_contradiction() {
     let site = Site {
         partition: Some("all".into()),
         account: Some("xyz".into()),
@@ -119,7 +119,7 @@ fn each_contradiction_says_what_to_do() {
 }
 
 #[test]
-fn what_cannot_be_asked_is_said_and_contradicts_nothing() {
+fn values_that_cannot_be_queried_are_not_checked() {
     let refused = || Err(AskError::Failed { command: "scontrol".into(), said: "denied".into() });
     let closed = Answers { config: refused(), partitions: refused(), mpi: refused(), ..answers() };
     let site = Site {

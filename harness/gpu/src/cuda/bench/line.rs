@@ -1,4 +1,4 @@
-//! One line of a table: every rank's memory, and what is done to it.
+//! One line of a table: the memory of every rank, and the operations on it.
 
 use algorithms::control::DataType;
 use algorithms::grouping::Packing;
@@ -17,7 +17,7 @@ use transports::kernel::ElementOp;
 use transports::memory::Memory;
 use transports::pattern::{Pattern, Wrong};
 
-/// So many elements of each rank are looked at by the host, too, so that no kernel judges itself alone.
+/// Elements of each rank that the host checks, too, so that a faulty check kernel is detected.
 const LOOKED_AT: usize = 1 << 14;
 
 /// Bytes of the two words that a check writes.
@@ -31,11 +31,11 @@ fn poison_of(dtype: DataType) -> u8 {
 /// How tensors become the vector that is reduced.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// There is one.
+    /// There is only one.
     One,
     /// They are packed into the fusion buffer.
     Fused,
-    /// They are reduced where they lie.
+    /// They are reduced in place.
     Scattered,
 }
 
@@ -55,31 +55,31 @@ pub struct Line {
     /// Rank of the first seat.
     first: Rank,
     rank_streams: Vec<RankStream>,
-    /// Of the message: elements of each tensor, and their distance from its beginning.
+    /// Layout of the message: elements of each tensor, and offset from its beginning.
     tensors: Vec<(usize, usize)>,
-    /// They are reduced where they lie.
+    /// They are reduced in place.
     scattered: bool,
-    /// Of the memory in which they lie.
+    /// Size of their memory.
     size_bytes: usize,
     dtype: DataType,
     pattern: Pattern,
-    /// What the result is multiplied by.
+    /// The factor of the result.
     factor: f64,
     /// Unless others reduce.
     collective: Option<Collective>,
-    /// Of each rank.
+    /// The memory of each rank.
     memories: Vec<Memories>,
 }
 
 /// One rank's.
 struct Memories {
     input: Address,
-    /// Where the result goes: the input again, if it is reduced in place.
+    /// The output: equal to the input, if it is reduced in place.
     output: Address,
-    /// What the collective works on: the output, if there is one tensor, or they are reduced where they lie.
+    /// The vector that the collective reduces: the output, if there is one tensor, or they are reduced in place.
     fused: Address,
-    /// How tensors get into the fusion buffer (or to where they are reduced), and out of it: tables and their
-    /// lengths.
+    /// Tables, with their lengths, for packing tensors into the fusion buffer (or copying them to the output), and
+    /// for unpacking.
     pack: (Address, usize),
     unpack: (Address, usize),
     verdict: Address,
@@ -88,10 +88,10 @@ struct Memories {
 }
 
 impl Line {
-    /// Allocates everything for all ranks, once it is known that there is room for it.
+    /// Allocates everything for all ranks, after a check that there is room.
     ///
     /// # Errors
-    /// When a CUDA call fails, as when memory does not suffice.
+    /// When a CUDA call fails, for example for lack of memory.
     pub fn new(
         streams: &mut impl Streams,
         rank_streams: &[RankStream],
@@ -110,11 +110,11 @@ impl Line {
         Ok(line)
     }
 
-    /// The same for some ranks, the first one and its neighbours, which others reduce with ranks elsewhere;
-    /// each will need so many bytes more for what it puts aside.
+    /// The same for some ranks, the first one and its neighbours, whose vectors others reduce with ranks
+    /// elsewhere. Each also needs `aside_bytes` of staging memory.
     ///
     /// # Errors
-    /// When a CUDA call fails, as when memory does not suffice.
+    /// When a CUDA call fails, for example for lack of memory.
     pub fn of(
         streams: &mut impl Streams,
         (first, rank_streams): (Rank, &[RankStream]),
@@ -156,13 +156,13 @@ impl Line {
         })
     }
 
-    /// Where each rank's vector lies that is reduced, and its length in elements.
+    /// The address of each rank's vector, and its length in elements.
     pub fn fused(&self) -> (Vec<Address>, usize) {
         let places = self.memories.iter().map(|memories| memories.fused).collect();
         (places, self.size_bytes / self.dtype.size_bytes())
     }
 
-    /// What the host puts on the streams for it.
+    /// The operations that the host enqueues for it.
     pub fn enqueued(&self) -> Enqueued {
         let packs = self.memories.iter().flat_map(|memories| [memories.pack, memories.unpack]);
         let packs = packs.filter(|(_, count)| *count > 0).count();
@@ -182,7 +182,7 @@ impl Line {
         })
     }
 
-    /// Writes inputs, and what no result is where results go.
+    /// Writes inputs, and values that are no valid result to the outputs.
     ///
     /// # Errors
     /// When a CUDA call fails.
@@ -223,7 +223,7 @@ impl Line {
         self.unpack(streams)
     }
 
-    /// The part of it before the vectors are reduced.
+    /// The part before the reduction.
     ///
     /// # Errors
     /// When a CUDA call fails.
@@ -243,7 +243,7 @@ impl Line {
         Ok(())
     }
 
-    /// The part of it behind that.
+    /// The part after the reduction.
     ///
     /// # Errors
     /// When a CUDA call fails.
@@ -259,7 +259,7 @@ impl Line {
         Work::Pack { from: self.dtype, into: self.dtype, pieces, count, factor }
     }
 
-    /// Compares every rank's result with what it must be.
+    /// Compares every rank's result with the exact one.
     ///
     /// # Errors
     /// When a CUDA call fails.
@@ -280,7 +280,7 @@ impl Line {
                 let first = match (count, by_host.count) {
                     (0, 0) => None,
                     (0, _) => {
-                        by_host.first.map(|text| format!("{text} (the GPU took it for right)"))
+                        by_host.first.map(|text| format!("{text} (the GPU's check accepted it)"))
                     }
                     _ => Some(name(self.number(streams, got, at)?)),
                 };
@@ -291,7 +291,7 @@ impl Line {
         Ok(wrong)
     }
 
-    /// What the check kernel says of a tensor: how many elements are wrong, and which comes first.
+    /// The check kernel's result for a tensor: the number of wrong elements, and the first.
     fn verdict(
         &self,
         streams: &mut impl Streams,
@@ -310,7 +310,7 @@ impl Line {
         Ok([word(0), word(8)])
     }
 
-    /// A check that found nothing in what nobody wrote would prove nothing.
+    /// Tests that the check kernel finds errors in unwritten memory.
     fn check_kernel(
         &self,
         streams: &mut impl Streams,
@@ -332,7 +332,7 @@ impl Line {
             [count, 0] if count == elements as u64 => Ok(()),
             [count, _] => Err(CudaError::Failed {
                 call: "the kernel that checks".into(),
-                why: format!("of {elements} elements that nobody wrote it takes {count} for wrong"),
+                why: format!("it reports {count} of {elements} unwritten elements as wrong"),
             }),
         }
     }
@@ -411,7 +411,7 @@ impl Memories {
         };
         let packs = kind != Kind::One && fused != input;
         let pack = if packs { table(input, fused)? } else { (0, 0) };
-        // What lies where it should may have to be multiplied.
+        // Data that are already in place may still need a factor.
         let unpack = if fused != output || scales { table(fused, output)? } else { (0, 0) };
         Ok(Memories { input, output, fused, pack, unpack, verdict, allocated })
     }
@@ -445,10 +445,10 @@ pub fn elements(bench: &Bench) -> usize {
     }
 }
 
-/// Whether every device has room for its ranks: the buffers of each, and what is put aside.
+/// Checks that every device has room for its ranks: the buffers of each, and staging memory.
 ///
 /// # Errors
-/// When memory does not suffice, or a CUDA call fails.
+/// When there is too little memory, or a CUDA call fails.
 pub fn room(
     streams: &mut impl Streams,
     rank_streams: &[RankStream],

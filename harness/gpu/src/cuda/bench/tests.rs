@@ -69,7 +69,7 @@ fn every_algorithm_type_and_reduction_is_right_and_has_no_time() {
 
 /// The host waits once before, and once behind an allreduce; everything is given back.
 #[test]
-fn the_host_waits_for_nothing_in_between_and_gives_everything_back() {
+fn the_host_does_not_wait_in_between_and_all_memory_is_released() {
     let world = Topology::flat(4);
     let plane = DataPlane::ours(registry::find("ring").unwrap(), &world).unwrap();
     let bench = Bench { check: false, ..bench(&plane, &world, &[1000]) };
@@ -81,7 +81,7 @@ fn the_host_waits_for_nothing_in_between_and_gives_everything_back() {
 
 /// A result that is wrong is found, counted and named.
 #[test]
-fn what_is_wrong_is_named() {
+fn wrong_elements_are_reported() {
     let world = Topology::flat(2);
     let plane = DataPlane::ours(registry::find("ring").unwrap(), &world).unwrap();
     let bench = bench(&plane, &world, &[1000]);
@@ -94,7 +94,7 @@ fn what_is_wrong_is_named() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_the_figures() {
+fn too_little_memory_is_an_error_with_the_sizes() {
     let world = Topology::flat(4);
     let plane = DataPlane::ours(registry::find("ring").unwrap(), &world).unwrap();
     let tensors = [10_000_000];

@@ -21,22 +21,22 @@ struct Ready {
 /// Whatever this thread now puts on the stream is captured.
 ///
 /// # Errors
-/// When the driver refuses.
+/// When a driver call fails.
 ///
 /// # Safety
 /// The stream is one of the driver's.
 pub unsafe fn begin(stream: sys::CUstream) -> Result<(), CudaError> {
-    // Mistakes of this thread are refused; what other threads do meanwhile is their own.
+    // Only errors of this thread are refused; other threads are not restricted.
     let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     // SAFETY: the caller's promise.
     called("cuStreamBeginCapture", unsafe { result::stream::begin_capture(stream, mode) })
 }
 
 impl Graphs {
-    /// Ends a capture, and makes what was captured ready to be launched.
+    /// Ends a capture, and instantiates the graph.
     ///
     /// # Errors
-    /// When the driver refuses, or what was captured cannot be instantiated.
+    /// When a driver call fails, or the graph cannot be instantiated.
     ///
     /// # Safety
     /// The stream is one of the driver's.
@@ -44,7 +44,7 @@ impl Graphs {
         // SAFETY: the caller's promise.
         let captured = unsafe { result::stream::end_capture(stream) };
         let graph = called("cuStreamEndCapture", captured)?;
-        // SAFETY: the driver has just given it; what is launched has a copy.
+        // SAFETY: the driver has just returned it; launches use a copy.
         let ready = unsafe {
             let ready = ready(graph);
             let destroyed = sys::cuGraphDestroy(graph).result();
@@ -59,7 +59,7 @@ impl Graphs {
     }
 
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     ///
     /// # Safety
     /// The stream is one of the driver's, and memory in the graph is allocated.
@@ -68,19 +68,19 @@ impl Graphs {
         stream: sys::CUstream,
         Graph(graph): Graph,
     ) -> Result<(), CudaError> {
-        // SAFETY: the caller's promise; what is ready was not destroyed.
+        // SAFETY: the caller's promise; the graph has not been destroyed.
         called("cuGraphLaunch", unsafe { result::graph::launch(self.ready(graph).handle, stream) })
     }
 
     /// # Errors
-    /// When the driver refuses.
+    /// When a driver call fails.
     pub fn drop(&mut self, Graph(graph): Graph) -> Result<(), CudaError> {
         let Ready { handle, .. } = self.0[graph].take().expect("a graph is dropped once");
-        // SAFETY: instantiated once, destroyed once; the driver waits for what is launched.
+        // SAFETY: instantiated once, destroyed once; the driver waits for its launches.
         called("cuGraphExecDestroy", unsafe { sys::cuGraphExecDestroy(handle) }.result())
     }
 
-    /// At the end; what the driver refuses now nobody can help.
+    /// Destroys all graphs at the end; errors are ignored at this point.
     pub fn drop_all(&mut self) {
         for at in 0..self.0.len() {
             if self.0[at].is_some() {

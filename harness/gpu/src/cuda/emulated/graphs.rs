@@ -1,5 +1,5 @@
-//! Graphs of emulated devices: what is captured, what CUDA refuses meanwhile, and launches whose nodes are
-//! done in any order that what was captured allows.
+//! Graphs of emulated devices: captured work, errors of calls that CUDA refuses during a capture, and launches
+//! whose nodes run in any permitted order.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ pub struct Node {
     after: Vec<usize>,
 }
 
-/// What is being captured.
+/// A capture in progress.
 pub struct Capture {
     origin: usize,
     nodes: Vec<Node>,
-    /// Of each stream that takes part: the nodes at its end.
+    /// For each participating stream: the nodes at its end.
     ends: HashMap<usize, Vec<usize>>,
-    /// Of each event that was recorded meanwhile: the nodes that it stands for.
+    /// For each event recorded meanwhile: the nodes that it stands for.
     events: HashMap<usize, Vec<usize>>,
-    /// What was done that spoils all of it.
+    /// A call that invalidated the capture.
     spoiled: Option<String>,
 }
 
 /// A graph that can be launched.
 pub struct Captured {
     nodes: Arc<[Node]>,
-    /// Launches asked for, and those that are over: no two overlap.
+    /// Launches that were enqueued, and those that have finished: no two overlap.
     asked: usize,
     over: usize,
 }
@@ -56,7 +56,7 @@ impl Run {
         self.nodes.iter().enumerate().filter(is_able)
     }
 
-    /// Takes a node out; its device, and what is to be done.
+    /// Removes a node; returns its device and its work.
     pub fn take(&mut self, node: usize) -> (usize, Item) {
         self.done[node] = true;
         (self.nodes[node].device, self.nodes[node].item.clone())
@@ -93,7 +93,8 @@ impl Capture {
         self.events.insert(event, self.ends[&on].clone());
     }
 
-    /// A stream waits for an event, and takes part from now on; false if it was not recorded here.
+    /// A stream waits for an event, and takes part from then on; false if the event was not recorded in this
+    /// capture.
     pub fn wait(&mut self, Stream(on): Stream, Event(event): Event) -> bool {
         let Some(before) = self.events.get(&event) else { return false };
         let end = self.ends.entry(on).or_default();
@@ -117,13 +118,13 @@ impl Capture {
     }
 }
 
-/// What CUDA refuses, by its name.
+/// An error of CUDA, by its name.
 fn refused<R>(call: &str, name: &str, why: impl Into<String>) -> Result<R, CudaError> {
     Err(CudaError::Failed { call: call.into(), why: format!("{name} ({})", why.into()) })
 }
 
 impl Emulated {
-    /// What may not be done while anything is captured, or to a stream that is.
+    /// Refuses calls that are not permitted during a capture, or on a captured stream.
     pub(super) fn check_no_capture(
         &mut self,
         call: &str,
@@ -138,7 +139,7 @@ impl Emulated {
         }
     }
 
-    /// Waits within a capture; false if it has nothing to do with one.
+    /// Waits within a capture; false if the call does not belong to one.
     pub(super) fn wait_in_capture(&mut self, on: Stream, event: Event) -> Result<bool, CudaError> {
         const CALL: &str = "cuStreamWaitEvent";
         let was_captured = self.events[event.0].captured;
@@ -184,7 +185,7 @@ impl Emulated {
             return refused(CALL, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", why);
         }
         if let Some(stream) = capture.unjoined() {
-            let why = format!("nobody waits for stream {stream}");
+            let why = format!("no stream waits for stream {stream}");
             return refused(CALL, "CUDA_ERROR_STREAM_CAPTURE_UNJOINED", why);
         }
         self.graphs.push(Some(Captured { nodes: capture.nodes.into(), asked: 0, over: 0 }));

@@ -1,4 +1,4 @@
-//! Collectives captured once and launched as graphs, in hostile orders; and what may not be captured.
+//! Collectives captured once and launched as graphs, in adversarial orders; and captures that are refused.
 
 use algorithms::control::{DataType, ReduceOp};
 
@@ -54,7 +54,7 @@ impl World {
             .try_for_each(|rank_stream| self.streams.wait(rank_stream.stream, self.marks[0]))
     }
 
-    /// The first stream goes on after the others.
+    /// The first stream continues after the others.
     fn join(&mut self) -> Result<(), CudaError> {
         let first = self.rank_streams[0].stream;
         for rank in 1..self.rank_streams.len() {
@@ -73,7 +73,7 @@ impl World {
         self.streams.end_capture(first)
     }
 
-    /// Launches it on fresh data so many times, without waiting in between; returns wrong elements.
+    /// Launches the graph `rounds` times on fresh data, without waiting in between; returns wrong elements.
     fn launch(&mut self, graph: Graph, rounds: usize, seed: u64) -> u64 {
         let first = self.rank_streams[0].stream;
         let mut verdicts = Vec::new();
@@ -142,7 +142,7 @@ fn every_algorithm_is_right_as_a_graph_in_hostile_orders() {
 /// A graph is not ordered by accident.
 #[test]
 fn graphs_without_waits_of_any_sort_are_wrong() {
-    // What the whole of it begins and ends with, the fork and the join see to, too.
+    // Fork and join of the capture already order its beginning and end.
     for why in [Why::Arrived, Why::Taken] {
         let mut found = 0;
         for (_, programs) in programs(4) {
@@ -165,7 +165,8 @@ fn what_cannot_be_captured_is_refused_and_streams_go_on() {
     let collective = world.collective(&ring, None);
     let said = |ended: Result<Graph, CudaError>| ended.unwrap_err().to_string();
 
-    // The ring's ends are known to each other, so that one more task is what nobody waits for.
+    // The ends of the ring's streams are ordered already, so that one more task is the one that no stream waits
+    // for.
     let capture = |world: &mut World| {
         world.streams.begin_capture(world.rank_streams[0].stream).unwrap();
         world.fork().unwrap();
@@ -174,7 +175,7 @@ fn what_cannot_be_captured_is_refused_and_streams_go_on() {
     };
     capture(&mut world);
     let refused = said(world.streams.end_capture(world.rank_streams[0].stream));
-    assert!(refused.contains("UNJOINED (nobody waits for stream 2)"), "{refused}");
+    assert!(refused.contains("UNJOINED (no stream waits for stream 2)"), "{refused}");
 
     capture(&mut world);
     let refused = world.streams.synchronize(world.rank_streams[1].stream).unwrap_err().to_string();
@@ -197,7 +198,7 @@ fn what_cannot_be_captured_is_refused_and_streams_go_on() {
     assert!(refused.contains("UNMATCHED (it began on stream 0)"), "{refused}");
     assert!(world.streams.end_capture(world.rank_streams[0].stream).is_err());
 
-    // What was recorded in a graph is nothing to wait for outside of it.
+    // An event recorded in a graph cannot be waited for outside.
     let graph = world.capture(&collective).unwrap();
     let refused = world.streams.wait(world.rank_streams[1].stream, world.marks[0]).unwrap_err();
     assert!(refused.to_string().contains("CUDA_ERROR_CAPTURED_EVENT"), "{refused}");

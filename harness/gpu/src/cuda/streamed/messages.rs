@@ -1,4 +1,4 @@
-//! What each rank's stream does, and which messages it needs for it.
+//! The tasks of each rank's stream, and the messages that they depend on.
 
 use std::collections::VecDeque;
 
@@ -13,10 +13,10 @@ use crate::cuda::work::MOST_SOURCES;
 /// Number of a message, over all ranks.
 type Message = usize;
 
-/// What a task waits for, as messages.
+/// The dependencies of a task, as messages.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
-    /// Whose chunks must be there.
+    /// Messages whose chunks must be complete.
     ready: SmallVec<[Message; 2]>,
     /// This rank's, of which all receivers must have read theirs: a range of numbers.
     taken: (Message, Message),
@@ -24,7 +24,7 @@ pub struct Needs {
     ends: bool,
 }
 
-/// Where a message's chunks are there, and where they have been read.
+/// Where a message's chunks are complete, and where they have been read.
 #[derive(Clone, Copy, Debug, Default)]
 struct Marks {
     ready: Option<Mark>,
@@ -34,7 +34,7 @@ struct Marks {
 /// The tasks of every rank, in order.
 pub struct Plan {
     pub tasks: Vec<Vec<(Needs, Task)>>,
-    /// What each rank waits for in the end.
+    /// Dependencies of each rank's end.
     pub ends: Vec<Needs>,
     pub aside_bytes: Vec<usize>,
     marks: Vec<Marks>,
@@ -50,7 +50,7 @@ struct Walk<'a> {
     tasks: Vec<(Needs, Task)>,
     /// Needs of the next task.
     needs: Needs,
-    /// So many of this rank's sends are known to have been read.
+    /// Number of this rank's sends known to have been read.
     settled: usize,
     aside_bytes: usize,
 }
@@ -92,7 +92,7 @@ impl Plan {
                 settled: 0,
                 aside_bytes: 0,
             };
-            // Where the stream is once the first n receives are over.
+            // The position of the stream after the first n receives.
             let (mut passed, mut done): (Vec<Passed>, _) = (vec![1], 0);
             while done < program.receives.len() {
                 let batch = program.batch(done);
@@ -120,7 +120,7 @@ impl Plan {
         plan
     }
 
-    /// The places that a task waits for.
+    /// The points that a task waits for.
     pub fn marks(&self, needs: &Needs) -> impl Iterator<Item = (Mark, Why)> + '_ {
         let ready = needs.ready.clone().into_iter().filter_map(|message| {
             let mark = self.marks[message].ready?;
@@ -134,7 +134,7 @@ impl Plan {
 }
 
 impl Walk<'_> {
-    /// Receives a batch; returns where this rank has read each message, if there is anything in it.
+    /// Receives a batch; returns where this rank has read each message that is not empty.
     fn receive(&mut self, batch: &[Op], messages: &[Message]) -> Vec<Option<Passed>> {
         let after_sends = batch.iter().map(|op| op.after_sends).max().unwrap_or(0) as usize;
         let reduces = batch[0].entry.action == Action::Reduce;
@@ -142,7 +142,7 @@ impl Walk<'_> {
         let (mut aside, mut sources) = (0, Vec::new());
         for ((op, &message), taken) in batch.iter().zip(messages).zip(&mut taken) {
             let (there, elements) = self.chunks(op, op.entry.peer());
-            // Kernels read what they reach; copies go anywhere.
+            // Kernels read reachable memory only; copies work everywhere.
             let reads = !op.staged && (!reduces || (self.reaches)(self.rank, op.entry.peer()));
             if elements > 0 {
                 self.needs.ready.push(message);
@@ -173,7 +173,7 @@ impl Walk<'_> {
         taken
     }
 
-    /// Combines what has come, or copies it into this rank's data.
+    /// Combines received data, or copies them into this rank's data.
     fn combine(&mut self, batch: &[Op], sources: &[At]) {
         let mut next = 0;
         while let Some(op) = batch.get(next) {
@@ -196,19 +196,19 @@ impl Walk<'_> {
         }
     }
 
-    /// The next task; what came before it on this stream it need not wait for once more.
+    /// Adds a task; dependencies on earlier tasks of this stream are removed.
     fn put(&mut self, task: Task) {
         self.tasks.push((std::mem::take(&mut self.needs), task));
     }
 
-    /// Where an operation's chunks lie at a rank.
+    /// The location of an operation's chunks at a rank.
     fn chunks(&self, op: &Op, rank: Rank) -> (At, usize) {
         let range = self.bounds.elements(&op.entry);
         let offset_bytes = range.start * self.element_bytes;
         (At { rank, place: Place::Tensor(0), offset_bytes }, range.len())
     }
 
-    /// Room for as many elements, at the same distance from a whole line, so that kernels move lines.
+    /// Staging memory for as many elements, with the same alignment, so that kernels move whole vectors.
     fn aside(&mut self, used: &mut usize, like: At, elements: usize) -> At {
         const LINE_BYTES: usize = 16;
         let offset_bytes = used.next_multiple_of(LINE_BYTES) + like.offset_bytes % LINE_BYTES;

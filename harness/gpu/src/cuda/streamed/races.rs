@@ -1,5 +1,5 @@
-//! Looks for two tasks that touch the same bytes, of which one writes, and that nothing orders: not by trying
-//! orders, but by what each stream knows of the others.
+//! Finds two unordered tasks that access the same bytes, one of which writes. It does not try orders but computes
+//! what each stream is ordered after.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,7 @@ use algorithms::topology::Rank;
 
 use super::{At, Place, Streamed, Task};
 
-/// Somebody touches bytes.
+/// An access to bytes.
 #[derive(Clone, Copy, Debug)]
 struct Access {
     by: Rank,
@@ -19,16 +19,15 @@ struct Access {
 }
 
 struct Trace {
-    /// What each stream knows of every stream: so many accesses are over.
+    /// For each stream: the number of accesses of every stream that it is ordered after.
     knows: Vec<Vec<usize>>,
     recorded: HashMap<usize, Vec<usize>>,
-    /// By whose memory.
+    /// By owner of the memory.
     accesses: HashMap<(Rank, Place), Vec<Access>>,
 }
 
-/// The first two accesses that race, in words. Before the collective each rank writes its data, and
-/// afterwards it writes them again: tensors
-/// of so many elements.
+/// The first two accesses that race, as text. Each rank writes its data before the collective and again
+/// afterwards; `tensors` are their lengths.
 pub fn race(streamed: &Streamed, tensors: &[usize], element_bytes: usize) -> Option<String> {
     let ranks = streamed.aside_bytes.len();
     let (knows, recorded) = (vec![vec![0; ranks]; ranks], HashMap::new());
@@ -56,7 +55,7 @@ pub fn race(streamed: &Streamed, tensors: &[usize], element_bytes: usize) -> Opt
                 None
             }
             Task::Wait(event) => {
-                // What was never recorded is not waited for.
+                // A wait for an event that was never recorded has no effect.
                 let known = trace.recorded.get(event).cloned().unwrap_or(vec![0; ranks]);
                 let pairs = trace.knows[*rank].iter_mut().zip(known);
                 pairs.for_each(|(mine, theirs)| *mine = theirs.max(*mine));
@@ -75,7 +74,7 @@ pub fn race(streamed: &Streamed, tensors: &[usize], element_bytes: usize) -> Opt
 }
 
 impl Trace {
-    /// A stream's next task; whom it races with among those that were put on streams before it.
+    /// A stream's next task; returns an earlier task that it races with.
     fn touch(&mut self, by: Rank, touched: &[(At, bool)], size_bytes: usize) -> Option<String> {
         let turn = self.knows[by][by] + 1;
         let fresh = touched.iter().map(|&(at, writes)| Access { by, turn, at, size_bytes, writes });

@@ -1,4 +1,4 @@
-//! Data that lies in several tensors, which are read and written where they lie.
+//! Data in several tensors, which are read and written in place.
 
 use smallvec::SmallVec;
 
@@ -8,19 +8,18 @@ use crate::cuda::work::MOST_SOURCES;
 /// Vectors of one task, and elements of each.
 type Piece = (SmallVec<[At; MOST_SOURCES]>, usize);
 
-/// Where tensors of a vector end, in elements.
+/// Ends of a vector's tensors, in elements.
 struct Tensors {
     ends: Vec<usize>,
     element_bytes: usize,
 }
 
 impl Streamed {
-    /// The same on data that every rank has in tensors of so many elements, in their order. What crosses a
-    /// tensor's end becomes several copies or reductions, one after the other on the same stream, so that
-    /// events stand for what they stood for.
+    /// The same tasks for data in tensors of these lengths, in order. A task that crosses the end of a tensor
+    /// becomes several, one after the other on the same stream, so that the meaning of events does not change.
     ///
     /// # Panics
-    /// When the tensors do not have all the elements that the plan is for.
+    /// When the tensors' lengths do not add up to the plan's elements.
     #[must_use]
     pub fn scattered(self, tensors: &[usize], element_bytes: usize) -> Streamed {
         let ends = tensors.iter().scan(0, |end, elements| {
@@ -52,7 +51,7 @@ impl Streamed {
 }
 
 impl Tensors {
-    /// Vectors, cut wherever one of them crosses the end of a tensor.
+    /// Vectors, split where one of them crosses the end of a tensor.
     fn pieces(&self, vectors: &[At], elements: usize) -> Vec<Piece> {
         let (mut pieces, mut done) = (Vec::new(), 0);
         while done < elements {
@@ -65,8 +64,8 @@ impl Tensors {
         pieces
     }
 
-    /// Where the element so far behind a vector's beginning lies, and how many there are from it to the end
-    /// of its tensor.
+    /// The location of the element at that offset from a vector's beginning, and the number of elements up to the
+    /// end of its tensor.
     fn find(&self, vector: &At, after: usize) -> (At, usize) {
         let Tensors { ends, element_bytes } = self;
         let offset_bytes = vector.offset_bytes + after * element_bytes;
@@ -74,7 +73,7 @@ impl Tensors {
             return (At { offset_bytes, ..*vector }, usize::MAX);
         }
         let element = offset_bytes / element_bytes;
-        // Tensors without elements end where they begin.
+        // An empty tensor ends where it begins.
         let tensor = ends.partition_point(|&end| end <= element);
         assert!(tensor < ends.len(), "element {element} is in no tensor");
         let start = if tensor == 0 { 0 } else { ends[tensor - 1] };

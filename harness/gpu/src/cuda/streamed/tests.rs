@@ -15,7 +15,7 @@ use crate::cuda::work::{Values, Work};
 use transports::kernel::ElementOp;
 use transports::pattern::Pattern;
 
-/// What is wrong with a collective, on purpose.
+/// A deliberate error in a collective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
@@ -27,7 +27,7 @@ enum Flaw {
     Late,
 }
 
-/// What is run, on which devices.
+/// A case to run, with its devices.
 #[derive(Clone, Copy)]
 struct Case<'c> {
     programs: &'c [Program],
@@ -113,7 +113,7 @@ fn wrong(case: &Case, turns: Turns, seed: u64) -> Result<u64, CudaError> {
     Ok(wrong)
 }
 
-/// So many elements, in tensors of awkward lengths, some of them empty; or in one.
+/// `elements` elements in tensors of awkward lengths, some of them empty; or in one.
 fn tensors(elements: usize, seed: usize) -> Vec<usize> {
     let lengths = [
         &[usize::MAX][..],
@@ -201,7 +201,7 @@ fn every_algorithm_is_right_on_streams_in_hostile_orders() {
     }
 }
 
-/// Not by trying orders: in any order at all.
+/// Holds for all orders, not only for those that were tried.
 #[test]
 fn every_access_of_every_algorithm_is_ordered() {
     for ranks in worlds([1, 2, 3, 4, 5, 6, 7, 8], &[1, 2, 3, 4, 5]) {
@@ -219,9 +219,9 @@ fn every_access_of_every_algorithm_is_ordered() {
     }
 }
 
-/// Each mistake shows, in how many algorithms of so many.
+/// Each error shows in this many of the algorithms.
 #[test]
-fn without_waits_of_any_sort_results_are_wrong() {
+fn every_kind_of_wait_is_needed() {
     let (dtype, op, devices, reaches) = (DataType::I32, ReduceOp::Sum, 1, true);
     let whys = [Why::Begun, Why::Arrived, Why::Taken, Why::Ended].map(Flaw::Without);
     let flaws = || whys.into_iter().chain([Flaw::RankByRank]);
@@ -250,7 +250,7 @@ fn without_waits_of_any_sort_results_are_wrong() {
     }
 }
 
-/// In words: what each stream gets, in the host's order; places with the number of the tensor.
+/// As text: the tasks of each stream, in the host's order.
 fn drawn(streamed: &Streamed) -> Vec<String> {
     let place = |at: &At| match at.place {
         Place::Tensor(0) => format!("{}+{}", at.rank, at.offset_bytes),
@@ -270,7 +270,7 @@ fn drawn(streamed: &Streamed) -> Vec<String> {
     streamed.tasks.iter().map(draw).collect()
 }
 
-/// Two ranks' ring, drawn: what each stream gets, in the host's order.
+/// The ring of two ranks: the tasks of each stream, in the host's order.
 #[test]
 fn a_ring_of_two_becomes_copies_kernels_and_events() {
     let ring = registry::find("ring").unwrap();
@@ -300,7 +300,7 @@ fn a_ring_of_two_becomes_copies_kernels_and_events() {
     assert_eq!(drawn, expected);
 }
 
-/// The same on tensors of 3, 0 and 5 elements: what crosses a boundary is cut, and events stay.
+/// The same with tensors of 3, 0 and 5 elements: tasks that cross a boundary are split, and events stay.
 #[test]
 fn scattered_tensors_are_reduced_where_they_lie() {
     let ring = registry::find("ring").unwrap();

@@ -1,4 +1,4 @@
-//! What stays of a rendezvous: connections over which ranks exchange small data and notice failures.
+//! The connections that remain after a rendezvous: ranks exchange small data and detect failures.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_micros(50);
 pub struct Control {
     /// This rank.
     pub rank: Rank,
-    /// Of all processes, in the order of their ranks.
+    /// Facts of all processes, in the order of their ranks.
     pub facts: Vec<Facts>,
     detector: FailureDetector,
     timeout: Duration,
@@ -45,7 +45,7 @@ impl Control {
         self.facts.len()
     }
 
-    /// Everybody's bytes, at rank 0; nothing elsewhere.
+    /// Gathers the bytes of all ranks at rank 0; empty elsewhere.
     ///
     /// # Errors
     /// When a process has failed or does not send its part within the timeout.
@@ -85,7 +85,7 @@ impl Control {
         Ok(all.iter().map(read).collect())
     }
 
-    /// Waits for all ranks.
+    /// A barrier of all ranks.
     ///
     /// # Errors
     /// As [`Self::gather`].
@@ -95,8 +95,8 @@ impl Control {
         Ok(())
     }
 
-    /// Tells all ranks why this one gives up, and returns the error that explains most: if another process is found to
-    /// be at fault, the one that names it.
+    /// Notifies all ranks why this one gives up, and returns the most specific error: if another process is at
+    /// fault, the one that names it.
     pub fn give_up(&mut self, error: NcclError) -> NcclError {
         if self.ranks() == 1 {
             return error;
@@ -109,7 +109,7 @@ impl Control {
         }
     }
 
-    /// From now on processes may end; rank 0 waits for the others to call this.
+    /// Processes may end from now on; rank 0 waits until all others have called this.
     pub fn finish(mut self) {
         self.detector.finish();
     }

@@ -7,7 +7,7 @@ use crate::nccl::comm::FailureCheck;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A port that nobody has, for a moment.
+/// A free port.
 fn address() -> Address {
     let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
     Address { host: "127.0.0.1".into(), port: listener.local_addr().unwrap().port() }
@@ -22,7 +22,7 @@ fn facts(host: &str) -> Facts {
     Facts { host: host.into(), command: vec!["kolo".into(), "bench".into()], ..Facts::default() }
 }
 
-/// Processes that are threads here, on the hosts that are given, and what each of them comes to.
+/// Runs processes as threads on the given hosts; returns their results.
 fn together<R: Send>(
     hosts: &[&str],
     timeout: Duration,

@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 
-/// Sums of powers of three say how often each rank's part is in them.
+/// Sums of powers of three encode how often each rank's part is included.
 type Number = i64;
 
 const ELEMENT_BYTES: usize = size_of::<Number>();
@@ -20,9 +20,9 @@ struct World<'w> {
     lists: &'w [Stepped],
     data: Vec<Vec<Number>>,
     aside: Vec<Vec<Number>>,
-    /// Of each rank: the next task, and how much of its group has yet to move; none, if it has not begun.
+    /// For each rank: the next task, and the remaining transfers of its group; none if it has not started.
     next: Vec<(usize, Option<usize>)>,
-    /// Begun and not yet matched, of each pair of ranks: what is sent, and what is received.
+    /// For each pair of ranks: started and unmatched sends, and receives.
     begun: Vec<[VecDeque<Transfer>; 2]>,
 }
 
@@ -51,7 +51,7 @@ impl World<'_> {
         &mut memory[at.offset_bytes / ELEMENT_BYTES..][..elements]
     }
 
-    /// Lets a rank go on with its list; false if it waits for its group, or is through.
+    /// Advances a rank's list; false if it waits for its group or has finished.
     fn advance(&mut self, rank: Rank) -> bool {
         let ranks = self.lists.len();
         let (at, left) = self.next[rank];
@@ -86,7 +86,7 @@ impl World<'_> {
         true
     }
 
-    /// Moves what a pair of ranks has both begun; false if there is nothing.
+    /// Executes a matched transfer of a pair of ranks; false if there is none.
     fn transfer(&mut self, pair: usize) -> bool {
         let (from, to) = (pair / self.lists.len(), pair % self.lists.len());
         let [sends, receives] = &mut self.begun[pair];
@@ -209,8 +209,8 @@ fn there_is_one_group_for_each_step() {
     }
 }
 
-/// Two ranks: each hands its half over, then both swap their halves and swap them back. The second step
-/// copies into what is sent.
+/// Two ranks: each hands its half over, then both swap their halves and swap them back. The second step overwrites
+/// data that are being sent.
 struct Swaps;
 
 impl Schedule for Swaps {
@@ -244,9 +244,9 @@ impl Schedule for Swaps {
     }
 }
 
-/// Received where others still read, an exchange of copies gives wrong results in some order.
+/// An exchange of copies without staging gives wrong results in some order.
 #[test]
-fn without_putting_copies_aside_results_are_wrong() {
+fn copies_without_staging_give_wrong_results() {
     let programs = compiled(&Swaps);
     assert!(programs.iter().all(|program| program.receives.iter().any(|op| op.staged)));
     let mut found = 0;

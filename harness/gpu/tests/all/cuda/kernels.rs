@@ -1,4 +1,4 @@
-//! The kernels, compiled for the processor, do what the harness does on it: bit for bit.
+//! The kernels, compiled for the processor, match the harness bit for bit.
 
 use algorithms::control::Reduction;
 use algorithms::control::{DataType, ReduceOp};
@@ -18,7 +18,7 @@ use crate::cuda::processor::{self, run};
 
 const LENGTHS: [usize; 8] = [0, 1, 3, 4, 17, 255, 4095, 8192 + 5];
 
-/// Elements before the vector that a kernel gets, and as many behind it that nobody may write.
+/// Elements before the vector that a kernel gets, and as many after it that must not be written.
 const MARGIN: usize = 64;
 
 /// A number that is awkward in every type, more often than not.
@@ -137,7 +137,7 @@ fn reductions_are_those_of_the_processor() {
     }
 }
 
-/// What packing must make of numbers.
+/// The expected result of packing.
 fn packed<F: Element, T: Element>(from: &[F], factor: f64) -> Vec<T> {
     let memory = |size_bytes| Memory::new(size_bytes);
     let (mut full, mut into) = (memory(size_of_val(from)), memory(from.len() * size_of::<T>()));
@@ -299,7 +299,7 @@ fn patterns_are_filled_and_checked_as_on_the_processor() {
     }
 }
 
-/// What was never written is wrong, whatever it should be: a NaN, or a large and even negative number.
+/// Unwritten memory is wrong whatever the expected value: a NaN, or a large and even negative number.
 #[test]
 fn what_nobody_wrote_is_wrong() {
     let Some(library) = processor::kernels() else { return };

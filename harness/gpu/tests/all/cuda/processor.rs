@@ -15,9 +15,9 @@ pub fn sources() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/src/cuda/kernels")
 }
 
-/// A library made of one file of C++; none, said so, where there is no compiler.
+/// A library compiled from one file of C++; none, with a report, without a compiler.
 pub fn compiled(source: &Path, library: &str) -> Option<PathBuf> {
-    // One at a time: two tests may want the same library.
+    // One compilation at a time: two tests may need the same library.
     static COMPILED: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
     let mut done = COMPILED.lock().unwrap_or_else(PoisonError::into_inner);
     let compiler = env::var("CXX").unwrap_or("g++".into());
@@ -57,13 +57,13 @@ pub fn kernels() -> Option<&'static Library> {
     static KERNELS: OnceLock<Option<Library>> = OnceLock::new();
     let open = || {
         let file = compiled(&sources().join("kernels.cu"), "kernels.so")?;
-        // SAFETY: it was just made, and has nothing that runs by itself.
+        // SAFETY: it was just compiled, and runs no code by itself.
         Some(unsafe { Library::new(file) }.unwrap())
     };
     KERNELS.get_or_init(open).as_ref()
 }
 
-/// Does what a GPU would do, thread by thread; the last one first.
+/// Executes a GPU's work, thread by thread; the last one first.
 pub fn run(kernels: &Library, work: &Work) {
     let Some(launch) = work.launch().unwrap() else { return };
     // SAFETY: the functions are declared so; addresses are those of live vectors of the tests.

@@ -11,7 +11,7 @@ use libloading::Library;
 
 use crate::cuda::processor::sources;
 
-/// What the PTX is made from.
+/// The source of the PTX.
 fn source() -> [String; 2] {
     ["kernels.cu", "device.h"].map(|name| fs::read_to_string(sources().join(name)).unwrap())
 }
@@ -93,8 +93,7 @@ fn ptx_has_every_kernel_that_the_host_names_and_no_other() {
     assert_eq!(there, named);
 }
 
-/// As old drivers and GPUs take it; whole lines move where most of the work is, and nothing is kept in
-/// memory that belongs in registers.
+/// For old drivers and GPUs; vector loads are used where most of the work is, and no registers are spilled.
 #[test]
 fn ptx_is_for_any_driver_of_cuda_12_and_moves_whole_lines() {
     assert!(PTX.contains("\n.version 8.0\n.target sm_80\n.address_size 64\n"));

@@ -1,4 +1,4 @@
-//! The whole loop on devices in memory of the host, whose work is done in orders meant to hurt.
+//! The whole loop on emulated devices in host memory, whose work is done in adversarial orders.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn every_plane_algorithm_type_and_operation_is_exact() {
     }
 }
 
-/// Passes, casts and factors: in kernels what the host does elsewhere.
+/// Passes, casts and factors, which kernels execute here and the host elsewhere.
 #[test]
 fn the_optimizers_work_is_exact_on_devices() {
     let workload = workload(14);
@@ -177,6 +177,6 @@ fn memory_that_is_refused_ends_the_job_and_nothing_is_lost() {
         blocks += 1;
         assert!(blocks < 200, "a job of three ranks takes no more");
     }
-    // A clock, two passes, a fusion buffer, eight tables of each rank, and what is put aside.
+    // A clock, two passes, a fusion buffer, eight tables of each rank, and staging memory.
     assert!(blocks >= 3 * (1 + 2 + 1 + 8), "{blocks} blocks");
 }

@@ -1,4 +1,4 @@
-//! Results are exact, and messages are those that are to be expected.
+//! Results are exact, and messages are as expected.
 
 use std::time::Instant;
 
@@ -96,7 +96,7 @@ fn the_cache_takes_the_place_of_messages() {
     assert!(first > names && later > names, "{first}, then {later} bytes");
 }
 
-/// The cycle is a deadline: cycles of a job that has little to do are as many as fit.
+/// The cycle time is a deadline: an idle job has as many cycles as fit.
 #[test]
 fn cycles_keep_their_deadline_whatever_the_steps_do() {
     let workload = workload(10);
@@ -107,7 +107,7 @@ fn cycles_keep_their_deadline_whatever_the_steps_do() {
     assert!(cycles <= most + 1.0, "{cycles} cycles in {most} times 2 ms");
 }
 
-/// `HOROVOD_DISABLE_GROUP_FUSION`: as many messages as groups, and a gradient in none is one by itself.
+/// `HOROVOD_DISABLE_GROUP_FUSION`: as many messages as groups, and one for each gradient without a group.
 #[test]
 fn groups_that_are_not_fused_are_messages_of_their_own() {
     let workload = workload(12);

@@ -1,4 +1,4 @@
-//! What becomes of a job in which something goes wrong.
+//! Jobs with injected faults.
 
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::engine::setting::{Setting, try_run, workload};
 /// Long enough for ranks that only wait for a core not to be taken for dead.
 pub const TIMEOUT: Duration = Duration::from_millis(1500);
 
-/// Longer than it takes all others to give up.
+/// Longer than all other ranks need to give up.
 pub const LINGERS: Duration = Duration::from_secs(4);
 
 /// Runs a job for each control plane, all at once: they spend their time waiting.
@@ -76,8 +76,8 @@ fn run_with(fault: Fault, plane: &str, timeout: Duration) -> Result<Outcome, Eng
 
 const NEGOTIATING: [&str; 4] = ["coordinator", "tree:2", "point-to-point", "bitvector"];
 
-/// The error reaches every rank, names both values and both ranks, and the job goes on: all other
-/// gradients are reduced, in every step, and are right.
+/// The error reaches every rank, names both values and both ranks, and the job continues: all other gradients are
+/// reduced, in every step, and are right.
 #[test]
 fn ranks_that_disagree_are_told_so_and_go_on() {
     for plane in NEGOTIATING {

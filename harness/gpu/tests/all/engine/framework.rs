@@ -1,4 +1,4 @@
-//! What Horovod's optimizer does above the core.
+//! Horovod's optimizer.
 
 use std::time::Duration;
 

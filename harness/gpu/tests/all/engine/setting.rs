@@ -1,4 +1,4 @@
-//! What tests vary of a job, and running it.
+//! Settings of a job that tests vary, and its execution.
 
 use std::time::Duration;
 
@@ -34,13 +34,13 @@ pub fn workload(count: usize) -> Workload {
     }
 }
 
-/// Where ranks train.
+/// The devices of the ranks.
 #[derive(Clone, Copy)]
 pub enum On {
     Threads,
-    /// Streams of so many devices, whose work is done in some order, with that seed.
+    /// This many devices, whose streams run in some order, with that seed.
     Devices(usize, Turns, u64),
-    /// One device, on which so many blocks of memory can be allocated.
+    /// One device, on which this many blocks of memory can be allocated.
     Scarce(usize),
 }
 
@@ -106,7 +106,7 @@ pub fn run(setting: &Setting, workload: &Workload) -> Outcome {
             let tensors: usize = of_step().map(|message| message.tensors).sum();
             let elements: usize = of_step().map(|message| message.elements).sum();
             assert_eq!((tensors, elements), (workload.gradients.len(), workload.elements()));
-            // Where devices are emulated no time passes.
+            // On emulated devices no time passes.
             if let On::Threads = setting.on {
                 let passes = setting.framework.backward_passes_per_step as u32;
                 assert!(rank.steps[step].time >= (FORWARD + setting.backward) * passes);

@@ -29,9 +29,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     match env::var(EMULATED) {
         Ok(seed) => {
             let seed = seed.parse().map_err(|_| {
-                usage(format!(
-                    "{EMULATED}={seed} is no number; unset it, or give the seed of an order"
-                ))
+                usage(format!("{EMULATED}={seed} is not a number; unset it, or give a seed"))
             })?;
             on(Emulated::new(2, true, Turns::Lot, seed), arguments, None)
         }
@@ -61,10 +59,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let emulated = driver.is_none() || nodes > 1;
     launch.gpus = driver.iter().cloned().chain(ranks_on.devices()).collect();
     let placement = Placement { members: Vec::new(), emulated, oversubscribed: ranks > devices };
-    println!(
-        "# {}",
-        driver.as_deref().unwrap_or("emulated: no GPU has any part in this, and nothing is timed")
-    );
+    println!("# {}", driver.as_deref().unwrap_or("emulated: no GPU is used, and nothing is timed"));
     // The host's memory holds none of the buffers.
     let request = request(arguments, topology, placement, (0, processes))?;
     let plane = |name: &String| request.back_end.data_plane(name, &request.topology);

@@ -36,9 +36,9 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
     let of_what = match (gpus, request.back_end.rank_kind()) {
         (0, _) => "of the maximum over ranks, after a barrier",
         (_, RankKind::Process) => {
-            "of the maximum over ranks, after they have met on their GPUs, by the hosts' clocks"
+            "of the maximum over ranks, after a barrier on the GPUs, by the hosts' clocks"
         }
-        _ => "from the first launch until all streams are through, by the host's clock",
+        _ => "from the first launch until all streams have finished, by the host's clock",
     };
     println!(
         "# time: median over {} iterations {of_what}; busbw = algbw x {:.3}",

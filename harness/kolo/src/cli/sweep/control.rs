@@ -1,4 +1,4 @@
-//! `kolo sweep` where the configuration is about control planes alone.
+//! `kolo sweep` of control planes.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -63,7 +63,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     })))
 }
 
-/// Tells the user of Horovod's variables that are set and do not count.
+/// Warns about Horovod's variables that are set and ignored.
 fn ignore(environment: &Environment) {
     environment.notices.iter().for_each(|sentence| eprintln!("{sentence}"));
     let set = [
@@ -72,7 +72,7 @@ fn ignore(environment: &Environment) {
         &environment.cache_capacity.set_by,
     ];
     for variable in set.into_iter().flatten() {
-        eprintln!("{variable} is ignored: a sweep of control planes goes by its configuration");
+        eprintln!("{variable} is ignored: a sweep of control planes uses only its configuration");
     }
 }
 

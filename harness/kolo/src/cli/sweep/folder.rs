@@ -10,7 +10,7 @@ use crate::cli::{plot, usage};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
 use results::record::{Earlier, Store};
 
-/// A new folder, or one to go on with, with its provenance written. Nothing in it is touched before it is known to
+/// A new folder, or one to resume, with its provenance written. Nothing in it is changed before it is known to
 /// hold this very sweep.
 pub fn open(
     arguments: &Arguments,

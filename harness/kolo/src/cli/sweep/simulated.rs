@@ -1,4 +1,4 @@
-//! `kolo sweep` where the configuration is simulated.
+//! `kolo sweep` of a simulated configuration.
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     Ok(exit(ended.into_iter()))
 }
 
-/// How each case ended that there is. That there is no such schedule for a world is an answer.
+/// The outcome of each case. An unsupported schedule is an outcome, too.
 fn ended<'r>(
     steps: &'r [SimulatedStepRow],
     collectives: &'r [SimulatedCollectiveRow],

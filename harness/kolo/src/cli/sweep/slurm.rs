@@ -35,7 +35,7 @@ use results::toml_file::Checked;
 use training::back_end::{BackEndRef, MemoryKind, RankKind};
 use workloads::workload::Workload;
 
-/// Cases are to end so long before the job does, or a tenth of the time that it has left: Slurm may
+/// Cases end this long before the job, or a tenth of its remaining time: Slurm may
 /// send USR1 up to a minute before the two that the script asks for.
 const MARGIN_SECONDS: i64 = 180;
 
@@ -101,7 +101,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         }
         kind => return Err(not_for(&file, kind, "kolo sweep")),
     }
-    // From here on signals are heard; what follows may have to wait for Slurm.
+    // Signals are handled from here on; the following calls may wait for Slurm.
     let in_job = env::var_os("SLURM_JOB_ID").is_some() && !arguments.dry_run;
     let stop = if in_job { Stop::listen()? } else { Stop::default() };
     let site = Site::choose(arguments.slurm.site.as_deref())?;
@@ -146,7 +146,7 @@ fn ranks_per_node(plan: &Plan) -> usize {
     sizes.max().unwrap_or(1)
 }
 
-/// What is to run where.
+/// The sweep, and its place.
 struct Sweep<'a> {
     arguments: &'a Arguments,
     site: &'a Site,
@@ -159,7 +159,7 @@ impl Sweep<'_> {
         stem.to_string_lossy().into_owned()
     }
 
-    /// Ranks on each node: the most that any topology has; nodes: the most, or what is asked for.
+    /// Ranks on each node: the most of any topology; nodes: the most, or those requested.
     fn shape(&self) -> Shape {
         let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
         let most = worlds.map(|world| world.nodes()).max().unwrap_or(1);
@@ -167,7 +167,7 @@ impl Sweep<'_> {
         Shape { nodes, ranks_per_node: ranks_per_node(self.plan) }
     }
 
-    /// What the configuration asks for and these nodes do not have, in sentences.
+    /// Warnings about requirements of the configuration that the nodes do not meet.
     fn warn(&self, shape: Shape) {
         let too_large = |world: &algorithms::topology::Topology| world.nodes() > shape.nodes;
         let mut names: Vec<String> = self
@@ -187,7 +187,7 @@ impl Sweep<'_> {
         }
         if shape.ranks_per_node > self.site.ranks_per_node {
             eprintln!(
-                "warning: the configuration puts {} ranks on a node, site {} says {}",
+                "warning: the configuration puts {} ranks on a node, but site {} has {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.ranks_per_node
             );
         }
@@ -200,8 +200,8 @@ impl Sweep<'_> {
         }
         if needs_gpus(self.plan) && shape.ranks_per_node > self.site.gpus_per_node {
             eprintln!(
-                "warning: transport {NCCL} takes a GPU for each of {} ranks on a node, and site {} says \
-                 that one has {}",
+                "warning: transport {NCCL} takes a GPU for each of {} ranks on a node, but site {} has \
+                 {}",
                 shape.ranks_per_node, self.site.origin.name, self.site.gpus_per_node
             );
         }
@@ -234,13 +234,13 @@ impl Sweep<'_> {
         sbatch(self.site, &submission)
     }
 
-    /// What every rank runs.
+    /// The command of every rank.
     fn program(&self, folder: &Path, until: Option<String>) -> Result<Vec<String>> {
         let mut words = vec![env::current_exe()?.display().to_string(), "sweep".into()];
         words.push(self.arguments.config.display().to_string());
         words.extend(["--out".into(), folder.display().to_string()]);
         words.push("--go-on".into());
-        // Where nothing of the configuration runs in several processes, all of it does over MPI.
+        // If no case runs in several processes, all run over MPI.
         let in_processes = |planned: &Planned| has_processes(planned.case.transport);
         if !self.plan.cases.iter().any(in_processes) {
             words.extend(
@@ -288,9 +288,9 @@ impl Sweep<'_> {
             described(self.site)
         );
         println!("{}", self.node_hours(shape));
-        println!("\nsubmit, which nothing did yet:\n{}", line(&self.sbatch(shape, &script)));
+        println!("\ncommand to submit (not run):\n{}", line(&self.sbatch(shape, &script)));
         println!(
-            "\nthen, in the job, with its number for JOBID and its end less a margin for SECONDS:\n\
+            "\ncommand in the job (JOBID: its number; SECONDS: its end minus a margin):\n\
              {}",
             line(&step(self.site, shape, &[], &program))
         );
@@ -312,7 +312,7 @@ impl Sweep<'_> {
             _ => "without limit".into(),
         };
         format!(
-            "about {} node-hours if the network took no time; {most} by the time limit {time}",
+            "about {} node-hours without network time; {most} by the time limit {time}",
             range(
                 format!("{:.2}", hours(measure.blocks_min)),
                 format!("{:.2}", hours(measure.blocks_max))
@@ -330,14 +330,12 @@ impl Sweep<'_> {
         let name = format!("kolo-{}", self.name());
         let submitted = submit::submit(&command).map_err(|error| {
             anyhow::Error::new(error).context(format!(
-                "nothing is known to have been submitted; look with `squeue --me --name={name}` \
+                "it is unknown whether a job was submitted; check with `squeue --me --name={name}` \
                  before submitting again"
             ))
         })?;
         for variable in &submitted.ignored {
-            eprintln!(
-                "{variable} is set and does not count: the site file says what a job is like"
-            );
+            eprintln!("{variable} is ignored: the site file describes the job");
         }
         let id = &submitted.id;
         println!(
@@ -349,12 +347,12 @@ impl Sweep<'_> {
         Ok(Exit::Right)
     }
 
-    /// As the job has it: its nodes, whatever was asked for.
+    /// The nodes of the job, which may differ from the request.
     fn shape_in(&self, job: &Job) -> Shape {
         Shape { nodes: job.nodes.len(), ..self.shape() }
     }
 
-    /// What runs in the job, and where.
+    /// The program in the job, and its folder.
     fn program_in(&self, job: &Job) -> Result<(PathBuf, Vec<String>)> {
         let folder = self.folder(&job.id);
         let until = job.end.as_ref().map(|end| {
@@ -389,11 +387,11 @@ impl Sweep<'_> {
         };
         let ended = drive.run(stop)?;
         if let Err(error) = accounting::of_job(&job.id, job.restarts + 1).keep(&folder) {
-            eprintln!("the job's accounting is not kept: {error}");
+            eprintln!("the job's accounting is not saved: {error}");
         }
         Ok(match ended {
             Ended::Over(status) => {
-                println!("the sweep is over (status {status}): {}", folder.display());
+                println!("the sweep has ended (status {status}): {}", folder.display());
                 Exit::of(status)
             }
             Ended::Left(why) => {

@@ -9,7 +9,7 @@ use super::super::{Exit, usage};
 use tune::confirm::{Finding, read, verdict};
 use tune::report::RECOMMENDED;
 
-/// What is read of tune.json.
+/// The parts of tune.json that are read.
 #[derive(Deserialize)]
 struct Promised {
     compared: Vec<Compared>,
@@ -27,7 +27,7 @@ struct Interval {
     high: f64,
 }
 
-/// Compares what confirm.py has printed with what was promised.
+/// Compares the output of confirm.py with the promised gain.
 pub fn run(printed: &Path, folder: Option<&Path>) -> Result<Exit> {
     let rows = read(printed).map_err(usage)?;
     let beside = printed.parent().unwrap_or(Path::new(""));

@@ -1,4 +1,4 @@
-//! `kolo tune` of a configuration with surfaces whose truth is known.
+//! `kolo tune` of a configuration with surfaces whose best setting is known.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use results::record::{Store, csv_bytes};
 use results::toml_file::{Checked, TomlFile};
 use tune::regret::{Config, Run};
 
-/// Searches every surface, and says what was lost.
+/// Searches every surface, and prints the regret.
 pub fn run(file: &TomlFile, out: Option<&Path>) -> Result<Exit> {
     let config = Config::of(file)?;
     let mut launch = Launch::now();

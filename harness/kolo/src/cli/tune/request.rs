@@ -1,4 +1,4 @@
-//! What is to be tuned, from the command line and a file.
+//! The tuning job, from the command line and a file.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,14 +23,14 @@ use workloads::framework::Framework;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, from_timeline};
 
-/// Steps of a block: one to warm up, and those that count.
+/// Steps of a block: one for warm-up, and the measured ones.
 const WARMUP_STEPS: usize = 1;
 const STEPS: usize = 4;
 
-/// How long to measure, unless told otherwise.
+/// Default time to measure.
 const BUDGET: Duration = Duration::from_secs(300);
 
-/// The simulator goes up to so many times the ranks at hand, unless told otherwise.
+/// Default of the largest simulated number of ranks, as a multiple of the job's.
 const TIMES_AS_MANY: usize = 8;
 
 /// The same as a file.
@@ -80,23 +80,23 @@ impl Topologies {
     }
 }
 
-/// What is to be tuned.
+/// The tuning job.
 pub struct Request {
-    /// What a executor is to know: the cases of all grids.
+    /// The executor's input: the cases of all grids.
     pub all: Plan,
     /// A grid for each topology.
     pub grids: Vec<Grid>,
     /// How long to measure.
     pub budget: Duration,
-    /// What the first of the defaults is.
+    /// The name of the first default.
     pub reference: String,
-    /// Where more ranks are simulated, and how many.
+    /// The machine file for more ranks, and the largest number of ranks.
     pub machine: Option<(MachineFile, usize)>,
 }
 
 impl Request {
     /// # Errors
-    /// What is missing, wrong or contradicts itself; a budget too short.
+    /// When a value is missing, wrong or contradictory, or the budget is too small.
     pub fn of(
         arguments: &Arguments,
         file: Option<&TomlFile>,
@@ -152,18 +152,18 @@ impl Request {
         Ok(Request { all, grids, budget, reference, machine })
     }
 
-    /// Takes over where a executor has put the cases.
+    /// Takes over the placement that an executor has chosen for the cases.
     ///
     /// # Errors
-    /// What cannot run here, and why.
+    /// When a case cannot run here.
     pub fn settle(&mut self) -> Result<()> {
         self.grids.iter_mut().try_for_each(|grid| grid.settle(&self.all)).map_err(usage)
     }
 
-    /// Says what can hardly be tuned.
+    /// Warns about workloads that are hard to tune.
     pub fn remark(&self) {
         if self.all.workload.gradients.len() == 1 {
-            eprintln!("kolo: the workload is one gradient: there is nothing to fuse");
+            eprintln!("kolo: the workload has a single gradient: there is nothing to fuse");
         }
         let shortest_ms =
             self.all.config.sweep.cycle_time_ms.iter().copied().fold(f64::INFINITY, f64::min);
@@ -184,9 +184,9 @@ fn workload(
     beside: &Path,
 ) -> Result<(String, PathBuf)> {
     let name = arguments.workload.clone().or(named).ok_or_else(|| {
-        usage("no workload: name a model with --workload resnet50, or a configuration")
+        usage("no workload; name a model with --workload resnet50, or a configuration")
     })?;
-    // A file that the command line names lies where the user is.
+    // A file on the command line is relative to the working folder.
     let path = match &arguments.workload {
         Some(file) if Path::new(file).is_file() => PathBuf::from(file),
         _ => workload_path(&name, beside),
@@ -194,7 +194,7 @@ fn workload(
     Ok((name, path))
 }
 
-/// Lengths of the parts of a step; that of the backward pass may be seen in a timeline.
+/// Lengths of the parts of a step; a timeline may provide that of the backward pass.
 fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> {
     let is_timeline = path.extension().is_some_and(|ending| ending == "json");
     let timed = || from_timeline::read(path).ok().map(|seen| seen.backward_ms);
@@ -204,8 +204,8 @@ fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> 
         .or_else(|| is_timeline.then(timed).flatten())
         .ok_or_else(|| {
             usage(
-                "no backward pass: say with --backward-ms how long it takes without communication, on \
-                 one GPU or process",
+                "the length of the backward pass is missing; give it with --backward-ms, without \
+                 communication, on one GPU or process",
             )
         })?;
     let forward_ms = arguments.forward_ms.or(step.map(|step| step.forward_ms));
@@ -217,7 +217,7 @@ fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> 
     })
 }
 
-/// What moves bytes, and between which ranks.
+/// The transport and the topology.
 fn placement(
     arguments: &Arguments,
     transport: Option<String>,
@@ -245,7 +245,7 @@ fn placement(
     (transport, topologies)
 }
 
-/// What Horovod's variables say now.
+/// The current values of Horovod's variables.
 fn present(environment: &Environment) -> Present {
     let plane = if environment.cache_capacity.value == 0 { UNCACHED } else { CACHED };
     let bytes = environment.fusion_threshold_bytes.value;
@@ -255,7 +255,7 @@ fn present(environment: &Environment) -> Present {
 fn reference(present: Option<&Present>) -> String {
     match present {
         Some((_, bytes, ms)) => {
-            format!("what the environment says now ({} MiB, {ms} ms)", *bytes as f64 / MIB)
+            format!("the current environment ({} MiB, {ms} ms)", *bytes as f64 / MIB)
         }
         None => {
             let (mib, ms, since) = HOROVOD_DEFAULTS[0];
@@ -279,7 +279,7 @@ fn united(configs: &[Config]) -> Config {
     all
 }
 
-/// Refuses a budget in which not even the least can be measured.
+/// Rejects a budget that is too small for the minimum of blocks.
 fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
     let needed = |grid: &Grid| grid.longest_block() * grid.least_blocks() as u32;
     let Some(most) = grids.iter().max_by_key(|grid| needed(grid)) else { return Ok(()) };
@@ -290,7 +290,7 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
     let of_each =
         if grids.len() > 1 { format!(" for each of {}", grids.len()) } else { String::new() };
     Err(usage(format!(
-        "a budget of {} s is too short: {} blocks of about {:.1} s{of_each} are the least, {:.0} s; give \
+        "a budget of {} s is too short: {} blocks of about {:.1} s{of_each} need at least {:.0} s; give \
          --budget {:.0}s or more",
         budget.as_secs(),
         most.least_blocks(),
@@ -300,7 +300,7 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
     )))
 }
 
-/// Where more ranks than those of the last grid are simulated, and up to how many.
+/// The machine file for more ranks than the last grid has, and the largest number of ranks.
 fn machine(arguments: &Arguments, grids: &[Grid]) -> Result<Option<(MachineFile, usize)>> {
     let (Some(path), Some(grid)) = (&arguments.machine, grids.last()) else { return Ok(None) };
     let machine = MachineFile::choose(path)?;
@@ -312,7 +312,7 @@ fn machine(arguments: &Arguments, grids: &[Grid]) -> Result<Option<(MachineFile,
     if up_to < 2 * topology.ranks() {
         let least = 2 * topology.ranks();
         return Err(usage(format!(
-            "--up-to {up_to}: expected {least} or more, twice the ranks at hand"
+            "--up-to {up_to}: expected {least} or more, twice the ranks of this job"
         )));
     }
     Ok(Some((machine, up_to)))

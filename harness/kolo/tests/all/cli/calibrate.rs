@@ -147,7 +147,7 @@ fn published_points_need_no_machine_at_hand() {
     let mut command = kolo(&["validate", "--points", points, "--out", "out"]);
     let ended = Ended::of(command.current_dir(folder.path()));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("points that nothing was fitted to are met"), "{}", ended.stdout);
+    assert!(ended.stdout.contains("points not used for fitting are met"), "{}", ended.stdout);
     assert!(folder.path().join("out/published.csv").exists());
     Ended::of(&mut kolo(&["validate", "--points", "nowhere.toml"])).says(2, "nowhere.toml");
 }

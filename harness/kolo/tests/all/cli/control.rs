@@ -72,7 +72,7 @@ fn find<'a>(rows: &'a [Row], plane: &str, differs: &[(&str, &str)]) -> &'a Row {
 }
 
 #[test]
-fn rows_say_what_planes_do() {
+fn rows_have_the_work_of_control_planes() {
     let sweep = sweep(&[]);
     let ended = sweep.run(&[]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
@@ -162,7 +162,7 @@ fn a_dry_run_prints_every_case_and_writes_nothing() {
 }
 
 #[test]
-fn mistakes_end_with_status_2_and_say_what_to_do() {
+fn invalid_command_lines_end_with_status_2_and_advice() {
     for (from, to, expected) in [
         ("\"ddp\"", "\"dpd\"", "control.plane is \"dpd\", expected one of coordinator, tree"),
         ("tiny.csv", "resnet5", "test.toml: workloads/resnet5.csv: No such file"),
@@ -180,7 +180,7 @@ fn mistakes_end_with_status_2_and_say_what_to_do() {
     assert!(!sweep.path("out").exists());
     let mut command = sweep.command(&["--dry-run"]);
     let ended = Ended::of(command.env("HOROVOD_CACHE_CAPACITY", "7"));
-    ended.says(0, "HOROVOD_CACHE_CAPACITY=7 is ignored: a sweep of control planes goes by its");
+    ended.says(0, "HOROVOD_CACHE_CAPACITY=7 is ignored: a sweep of control planes uses only its");
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn a_full_disk_loses_nothing_that_was_written() {
     );
     let mut limited = Command::new("bash");
     let ended = Ended::of(limited.args(["-c", &script]).current_dir(sweep.folder.path()));
-    ended.says(1, "what was written before is safe");
+    ended.says(1, "earlier results are intact");
     let ended = sweep.run(&["--resume"]);
     ended.says(0, "of 42 cases are there");
     assert_eq!(sweep.rows().len(), 42);

@@ -20,7 +20,7 @@ fn cases(sweep: &Sweep) -> BTreeSet<String> {
 }
 
 #[test]
-fn variables_count_instead_of_single_values_and_are_recorded() {
+fn variables_override_single_values_and_are_recorded() {
     let sweep = Sweep::new(&SINGLE);
     let variables = [
         ("HOROVOD_FUSION_THRESHOLD", "1048576"),
@@ -79,7 +79,7 @@ fn zero_is_a_value() {
 }
 
 #[test]
-fn what_a_sweep_varies_is_left_alone() {
+fn axes_that_a_sweep_varies_are_not_overridden() {
     let sweep = Sweep::new(&[("[0.5]", "[0.5, 1]")]);
     let variables = [
         ("HOROVOD_FUSION_THRESHOLD", "1048576"),
@@ -103,12 +103,12 @@ fn options_fix_an_axis_and_come_before_variables() {
     let options = ["--dry-run", "--fusion-threshold-mb", "0.5", "--cycle-time-ms", "2"];
     let ended = run(&sweep, &[("HOROVOD_CYCLE_TIME", "7")], &options);
     ended.says(0, "sweep.fusion_threshold_mib is 0.5 instead of 0.01, 64: --fusion-threshold-mb");
-    ended.says(0, "HOROVOD_CYCLE_TIME=7 is ignored: --cycle-time-ms 2 counts");
+    ended.says(0, "HOROVOD_CYCLE_TIME=7 is ignored: --cycle-time-ms 2 takes precedence");
     assert_eq!(ended.stdout.matches("/0.5MiB/2ms  ").count(), 4, "{}", ended.stdout);
 }
 
 #[test]
-fn what_the_file_leaves_out_is_as_in_horovod() {
+fn missing_keys_have_the_defaults_of_horovod() {
     let sweep =
         Sweep::new(&[("fusion_threshold_mib = [0.01, 64]\n", ""), ("cycle_time_ms = [0.5]\n", "")]);
     let ended = sweep.run(&["--dry-run"]);
@@ -148,7 +148,7 @@ fn values_that_are_none_end_with_status_2() {
 }
 
 #[test]
-fn info_shows_what_counts_and_where_it_comes_from() {
+fn info_shows_effective_values_and_their_source() {
     let line = |ended: &Ended, name: &str| {
         let lines = ended.stdout.lines().filter(|line| line.contains(&format!("  {name} ")));
         let words: Vec<_> = lines.flat_map(str::split_whitespace).map(str::to_string).collect();

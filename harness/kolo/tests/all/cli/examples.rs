@@ -1,11 +1,11 @@
-//! Example outputs on the pages are what the program prints.
+//! Example outputs on the pages match the program's.
 
 use std::fs;
 use std::path::Path;
 
 use crate::cli::sandbox::{Ended, kolo};
 
-/// Pages and the commands on them whose outputs depend on nothing but the repository.
+/// Pages and their commands whose outputs depend only on the repository.
 const EXAMPLES: [(&str, &str); 6] = [
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
@@ -19,7 +19,7 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("slurm/README.md", "sweep --slurm configs/ci.toml --site virtual --dry-run"),
 ];
 
-/// What the page shows below `$ kolo COMMAND`.
+/// The output below `$ kolo COMMAND` on a page.
 fn shown(page: &str, command: &str) -> Vec<String> {
     let (_, rest) = page.split_once(&format!("\n$ kolo {command}\n")).expect(command);
     let lines = rest.lines().take_while(|line| *line != "```" && !line.starts_with("$ "));

@@ -74,7 +74,7 @@ impl Sweep {
         command
     }
 
-    /// Runs the sweep until a file reaches so many KiB: the kernel then kills it within that write, by a signal.
+    /// Runs the sweep until a file reaches this size: the kernel then kills it within that write, by a signal.
     #[track_caller]
     pub fn killed_at_file_size(&self, kib: usize) {
         let sweep = self.command(&[]);
@@ -123,7 +123,7 @@ impl Ended {
         Ended { status: output.status.code(), stdout, stderr }
     }
 
-    /// The command ended with this status and said this on stderr.
+    /// The command ended with this status and printed this on stderr.
     #[track_caller]
     pub fn says(&self, status: i32, expected: &str) {
         assert!(self.stderr.contains(expected), "{}\nexpected {expected}", self.stderr);

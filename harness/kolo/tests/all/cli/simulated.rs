@@ -1,4 +1,4 @@
-//! A simulated sweep, and what goes with it, as a user runs it.
+//! A simulated sweep and its outputs, as a user runs it.
 
 use std::fs;
 
@@ -85,7 +85,7 @@ fn sweep(changes: &[(&str, &str)]) -> Sweep {
 }
 
 #[test]
-fn it_leaves_rows_that_say_simulated_and_a_comparison() {
+fn a_simulated_sweep_writes_marked_rows_and_a_comparison() {
     let sweep = sweep(&[]);
     let ended = sweep.run(&[]);
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
@@ -110,10 +110,10 @@ fn it_leaves_rows_that_say_simulated_and_a_comparison() {
         }
         assert_eq!(row["driven"], "classes");
     }
-    // What there is no schedule for says so.
+    // Unsupported schedules have a reason.
     let refused: Vec<_> = rows.iter().filter(|row| row["status"] == "unsupported").collect();
     assert_eq!(refused.len(), 11);
-    assert!(refused[0]["reason"].starts_with("one-shot is for at most 64 ranks"));
+    assert!(refused[0]["reason"].starts_with("one-shot supports at most 64 ranks"));
     let claims = sweep.read("out/claims.csv");
     assert!(
         claims.lines().nth(1).unwrap().starts_with("the cache pays,tiny.csv,64,3.0,"),
@@ -145,7 +145,7 @@ fn any_number_of_threads_writes_the_same_bytes() {
 }
 
 #[test]
-fn one_that_was_cut_goes_on_and_has_the_same_rows() {
+fn a_killed_run_resumes_with_the_same_rows() {
     let sweep = sweep(&[]);
     assert_eq!(sweep.run(&[]).status, Some(0));
     let whole = sweep.read("out/rows.csv");
@@ -157,7 +157,7 @@ fn one_that_was_cut_goes_on_and_has_the_same_rows() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_written() {
+fn invalid_configurations_are_refused_before_anything_is_written() {
     for (from, to, expected) in [
         ("machine = \"machine.toml\"", "machine = \"nowhere\"", "machines/nowhere.toml"),
         (
@@ -206,7 +206,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn ranks_that_do_not_fit_are_rows_that_say_why() {
+fn ranks_that_do_not_fit_are_rows_with_a_reason() {
     let sweep =
         sweep(&[("ranks = [4, 8, 64]", "ranks = [4, 6, 4000]"), ("ranks = 64", "ranks = 8")]);
     let ended = sweep.run(&[]);
@@ -222,7 +222,7 @@ fn ranks_that_do_not_fit_are_rows_that_say_why() {
 }
 
 #[test]
-fn a_dry_run_says_what_would_be_simulated() {
+fn a_dry_run_prints_the_simulated_cases() {
     let sweep = sweep(&[]);
     let ended = sweep.run(&["--dry-run"]);
     assert_eq!(ended.status, Some(0));

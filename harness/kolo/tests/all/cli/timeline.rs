@@ -1,4 +1,4 @@
-//! Timelines of a sweep, and what is said of them.
+//! Timelines of a sweep, and their analysis.
 
 use std::fs;
 
@@ -37,7 +37,7 @@ fn a_sweep_writes_a_timeline_of_each_case_if_asked() {
     let ended = say(&["--skip", "1", "--tensors", "0"]);
     assert!(ended.stdout.contains("steps             3, median"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("b.weight"), "{}", ended.stdout);
-    say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave one of them");
+    say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave at least one");
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn a_sweep_writes_no_timeline_unasked() {
 
 /// A file in Horovod's format whose job was killed.
 #[test]
-fn what_a_file_does_not_tell_is_said() {
+fn missing_information_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("horovod.json");
     fs::write(
@@ -65,9 +65,9 @@ fn what_a_file_does_not_tell_is_said() {
     let ended = Ended::of(&mut kolo(&["timeline", path.to_str().unwrap()]));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let (title, rest) = ended.stdout.split_once('\n').unwrap();
-    assert!(title.ends_with("horovod.json: not by kolo, so read as Horovod writes it"), "{title}");
+    assert!(title.ends_with("horovod.json: not by kolo, so read in Horovod's format"), "{title}");
     let expected = "  note: the end of the file is missing, as when a job is killed
-  note: 1 span(s) never end, taken to last until the end
+  note: 1 span(s) never end; they are counted to the end of the file
   time covered      2.100 ms
   steps             not in this file
   computation       not in this file

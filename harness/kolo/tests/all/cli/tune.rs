@@ -47,7 +47,7 @@ fn one_gradient_and_a_backward_pass_shorter_than_a_cycle_are_remarked_on() {
     let ended = tune(&sandbox, &[&arguments[..], &["--out", "out"]].concat());
     assert_status_says_the_verdict(&sandbox, &ended);
     let expected = [
-        "kolo: the workload is one gradient: there is nothing to fuse",
+        "kolo: the workload has a single gradient: there is nothing to fuse",
         "kolo: the backward pass of 0.05 ms is shorter than one cycle of 0.1 ms: all gradients",
     ];
     assert!(expected.iter().all(|said| ended.stderr.contains(said)), "{}", ended.stderr);
@@ -97,29 +97,30 @@ fn groups_and_compression_are_tried_where_asked() {
 }
 
 #[test]
-fn a_file_says_the_same() {
+fn a_file_sets_the_same_as_options() {
     let sandbox = Sweep::new(&[]);
     let text = "workload = \"tiny.csv\"\nstep = { backward_ms = 2 }\n[tune]\nbudget = \"1ms\"\n";
     fs::write(sandbox.path("tune.toml"), text).unwrap();
     tune(&sandbox, &["tune.toml"])
-        .says(2, "kolo: tune.budget: \"1ms\" is no time; write 90s, 10m or 1h");
+        .says(2, "kolo: tune.budget: \"1ms\" is not a time; write 90s, 10m or 1h");
     let text = text.replace("1ms", "2s").replace("[tune]", "[tune]\ncache = \"perhaps\"");
     fs::write(sandbox.path("tune.toml"), text).unwrap();
     tune(&sandbox, &["tune.toml"]).says(2, "kolo: tune.toml: line ");
 }
 
 #[test]
-fn mistakes_are_told_before_anything_is_measured() {
+fn mistakes_are_reported_before_anything_is_measured() {
     let sandbox = Sweep::new(&[]);
     let with = |more: &[&str]| tune(&sandbox, &[&TINY[..], more].concat());
-    tune(&sandbox, &[]).says(2, "kolo: no workload: name a model with --workload resnet50");
-    tune(&sandbox, &TINY[..2]).says(2, "kolo: no backward pass: say with --backward-ms");
-    with(&["--budget", "10ms"]).says(2, "\"10ms\" is no time; write 90s, 10m or 1h");
+    tune(&sandbox, &[]).says(2, "kolo: no workload; name a model with --workload resnet50");
+    tune(&sandbox, &TINY[..2])
+        .says(2, "kolo: the length of the backward pass is missing; give it with --backward-ms");
+    with(&["--budget", "10ms"]).says(2, "\"10ms\" is not a time; write 90s, 10m or 1h");
     with(&["--budget", "0.1s"]).says(2, "kolo: a budget of 0 s is too short: ");
     with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"])
         .says(2, "kolo: --fusion-threshold-mb is 64, expected at most --max-buffer-mb (32)");
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");
-    with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is no topology");
+    with(&["--topology", "2by2"]).says(2, "kolo: sweep.topology: \"2by2\" is not a topology");
     with(&["--cycle-time-ms", "-1"]).says(2, "-1");
     with(&["--check", "--cycle-time-ms", "7"]).says(
         2,
@@ -127,12 +128,12 @@ fn mistakes_are_told_before_anything_is_measured() {
          --cycle-time-ms excludes",
     );
     with(&["--up-to", "8"]).says(2, "--machine <NAME|FILE>");
-    with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 are the least");
+    with(&["--topology", "1x1,1x2", "--budget", "0.1s"]).says(2, "for each of 2 need at least");
     assert!(!sandbox.path("results").exists());
 }
 
 #[test]
-fn what_a_script_has_measured_is_held_against_the_promise() {
+fn output_of_the_script_is_compared_with_the_promise() {
     let sandbox = Sweep::new(&[]);
     let confirm = || tune(&sandbox, &["--confirm", "confirm.csv"]);
     confirm().says(2, "kolo: confirm.csv: ");

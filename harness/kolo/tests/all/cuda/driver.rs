@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use crate::coverage::not_tested;
 use crate::nccl::processor::compiled;
 
-/// The folder of the library; none where there is no compiler.
+/// The folder of the library; none without a compiler.
 pub fn folder() -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/cuda/driver.cpp");
     static ONCE: std::sync::OnceLock<Option<PathBuf>> = std::sync::OnceLock::new();
@@ -15,7 +15,7 @@ pub fn folder() -> Option<PathBuf> {
     ONCE.get_or_init(compile).clone()
 }
 
-/// Runs kolo, with something wrong, or nothing.
+/// Runs kolo with an injected fault, or none.
 pub fn kolo(folder: &Path, posing: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kolo"));
     command.args(arguments).env("LD_LIBRARY_PATH", folder).env("POSING", posing);
@@ -89,14 +89,14 @@ fn a_driver_that_does_wrong_is_found_out() {
 }
 
 #[test]
-fn what_is_wrong_with_driver_or_gpu_is_said() {
+fn errors_of_driver_and_gpu_are_reported() {
     let Some(folder) = folder() else { return };
     for (posing, expected, words) in [
-        ("none", 2, "finds no GPU; look at nvidia-smi, or take another transport"),
+        ("none", 2, "finds no GPU; check nvidia-smi, or use another transport"),
         (
             "old",
             2,
-            "the driver is of CUDA 11.8, and the kernels need 12.0 or later; install a newer driver",
+            "the driver supports CUDA 11.8, but the kernels need 12.0 or later; install a newer driver",
         ),
         (
             "volta",
@@ -171,27 +171,27 @@ fn a_library_that_is_no_driver_is_refused() {
     );
 }
 
-/// Where there is no driver at all, as here.
+/// Without a driver, as here.
 #[test]
-fn without_a_driver_users_are_told_what_was_looked_for() {
+fn without_a_driver_the_searched_names_are_reported() {
     if gpu::cuda::library::DRIVER.open().is_ok() {
         return not_tested("messages without a CUDA driver", "this machine has one");
     }
     let (status, _, stderr) = bench(Path::new("/nowhere"), "", &[]);
     assert_eq!(status, Some(2));
-    let words = "the CUDA driver is not here: looked for libcuda.so and libcuda.so.1 in /nowhere (LD_LIBRARY_PATH)";
+    let words = "the CUDA driver was not found: looked for libcuda.so and libcuda.so.1 in /nowhere (LD_LIBRARY_PATH)";
     assert!(stderr.contains(words), "{stderr}");
     let info = kolo(Path::new("/nowhere"), "", &["info"]);
     let said = String::from_utf8(info.stdout).unwrap();
     assert!(info.status.success() && said.contains("not available: the CUDA driver"), "{said}");
     assert!(
-        said.contains("not available: NCCL is not here: looked for libnccl.so.2 and libnccl.so"),
+        said.contains("not available: NCCL was not found: looked for libnccl.so.2 and libnccl.so"),
         "{said}"
     );
 }
 
 #[test]
-fn what_is_emulated_says_so_and_has_no_times() {
+fn emulated_results_are_marked_and_have_no_times() {
     let folder = tempfile::tempdir().unwrap();
     let rows = folder.path().join("rows.csv");
     let output = Command::new(env!("CARGO_BIN_EXE_kolo"))
@@ -203,10 +203,7 @@ fn what_is_emulated_says_so_and_has_no_times() {
         .unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    assert!(
-        said.contains("# emulated: no GPU has any part in this, and nothing is timed"),
-        "{said}"
-    );
+    assert!(said.contains("# emulated: no GPU is used, and nothing is timed"), "{said}");
     assert!(said.contains("N/A"), "{said}");
     let mut reader = csv::Reader::from_path(&rows).unwrap();
     let all: Vec<CollectiveRow> =
@@ -220,7 +217,7 @@ fn what_is_emulated_says_so_and_has_no_times() {
     }
 }
 
-/// The suite has nothing to say without a GPU, and says so.
+/// Without a GPU the suite reports that nothing was run.
 #[cfg(unix)]
 #[test]
 fn the_suite_ends_with_a_clear_word_without_a_gpu() {
@@ -236,8 +233,8 @@ fn the_suite_ends_with_a_clear_word_without_a_gpu() {
     let output = run(&folder.path().join("out"));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(3), "{said}");
-    assert!(said.starts_with("NO GPU: nothing was run and nothing is known."), "{said}");
-    assert!(said.contains("the CUDA driver is not here: looked for"), "{said}");
+    assert!(said.starts_with("NO GPU: nothing was run."), "{said}");
+    assert!(said.contains("the CUDA driver was not found: looked for"), "{said}");
     assert!(!folder.path().join("out").exists());
     assert_eq!(run(folder.path()).status.code(), Some(2), "a folder that exists");
 }

@@ -41,7 +41,7 @@ fn bench(folder: &Path, posing: &str) -> (String, Inventory) {
 }
 
 #[test]
-fn provenance_says_how_gpus_were_before_and_after() {
+fn provenance_has_gpus_before_and_after() {
     let Some(folder) = folder() else { return };
     let (said, inventory) = bench(folder, "");
     assert!(!said.contains("# warning") && !said.contains("# not known"), "{said}");
@@ -78,7 +78,7 @@ fn a_gpu_that_was_throttled_is_warned_of() {
 }
 
 #[test]
-fn what_nvml_does_not_say_is_left_empty_and_what_is_missing_is_said() {
+fn unknown_nvml_values_are_empty_and_a_missing_library_is_reported() {
     let Some(folder) = folder() else { return };
     let (said, inventory) = bench(folder, "mute");
     assert!(!said.contains("# warning"), "{said}");
@@ -110,7 +110,7 @@ fn what_nvml_does_not_say_is_left_empty_and_what_is_missing_is_said() {
     if gpu::cuda::nvml::NVML.open().is_err() {
         let (said, _) = bench(alone.path(), "");
         assert!(
-            said.contains("# not known: NVML is not here: looked for libnvidia-ml.so.1"),
+            said.contains("# not known: NVML was not found: looked for libnvidia-ml.so.1"),
             "{said}"
         );
     }

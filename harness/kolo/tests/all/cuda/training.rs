@@ -95,13 +95,13 @@ fn a_copy_that_loses_a_byte_is_a_wrong_row() {
 }
 
 #[test]
-fn cases_that_gpus_cannot_carry_out_say_why() {
+fn cases_that_gpus_do_not_support_have_a_reason() {
     let big = [("3,d,1,1", "3,d,1,1\n4,e,300000000,300000000")];
     let with_threads = [("[\"cuda\"]", "[\"cuda\", \"threads\"]")];
     let Some((status, said, rows)) = sweep("none", &with_threads, &[]) else { return };
     assert_eq!((status, rows.len()), (Some(0), 16), "{said}");
     assert!(said.contains("16 cases are left out: the driver "), "{said}");
-    assert!(said.contains(" finds no GPU; look at nvidia-smi"), "{said}");
+    assert!(said.contains(" finds no GPU; check nvidia-smi"), "{said}");
     let (status, said, rows) = sweep("none", &[], &[]).unwrap();
     assert_eq!((status, rows.len()), (Some(2), 0), "{said}");
     assert!(said.contains("finds no GPU"), "{said}");

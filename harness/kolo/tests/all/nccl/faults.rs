@@ -1,11 +1,11 @@
-//! What goes wrong is found out, ends all ranks, and is told with the rank.
+//! Faults are detected, end all ranks, and are reported with the rank.
 
 use crate::coverage::{all_worlds, not_tested};
 use crate::nccl::world::{Ended, World};
 
 const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "4", "-w", "1"];
 
-/// So many ranks with something wrong.
+/// Runs ranks with an injected fault.
 fn posing(wrong: &str, ranks: usize, more: &[&str]) -> Option<Vec<Ended>> {
     let world = World::new()?.with("POSING_NCCL", wrong);
     Some(world.bench(ranks, &[&SMALL[..], more].concat()))
@@ -18,7 +18,7 @@ fn assert_said(ended: &Ended, status: i32, words: &str) {
 }
 
 #[test]
-fn a_wrong_result_is_found_whoever_has_it() {
+fn a_wrong_result_is_found_on_any_rank() {
     let Some(ended) = posing("lost=1", 2, &["--algorithm", "ring,nccl-allreduce"]) else { return };
     assert_eq!(ended[0].status, Some(1), "{ended:?}");
     let said = &ended[0].said;
@@ -44,7 +44,7 @@ fn errors_that_come_later_end_all_ranks() {
 }
 
 #[test]
-fn a_call_that_is_refused_is_told_with_the_peer() {
+fn the_error_of_a_failed_call_names_the_peer() {
     let Some(ended) = posing("refuse=1", 2, &["--algorithm", "ring"]) else { return };
     assert_said(&ended[1], 1, "rank 1: ncclSend with rank 0 failed: an error: it does not like it");
     assert_said(&ended[0], 1, "rank 0: rank 1 on ");
@@ -61,7 +61,7 @@ fn one_gpu_for_two_ranks_is_nccls_own_error() {
 }
 
 #[test]
-fn who_never_joins_is_not_waited_for_for_ever() {
+fn waiting_for_a_process_that_never_joins_times_out() {
     let Some(ended) = posing("absent=1", 2, &["--timeout", "5"]) else { return };
     for ended in &ended {
         assert_said(ended, 1, "s for ncclCommInitRank, and no process is known to be gone");
@@ -93,7 +93,7 @@ fn a_rank_that_is_stopped_is_named_by_all_others() {
     }
 }
 
-/// As where NCCL is told to block: nobody can call the rank back, and the others name it.
+/// As with blocking calls of NCCL: the rank cannot be interrupted, and the others name it.
 #[test]
 fn a_call_that_does_not_return_ends_the_process() {
     // It takes three timeouts.
@@ -114,7 +114,7 @@ fn a_call_that_does_not_return_ends_the_process() {
 }
 
 #[test]
-fn who_was_not_started_is_named() {
+fn missing_processes_are_named() {
     let Some(world) = World::new() else { return };
     let ended = world.some_of(3, &[0, 2], None, &["--timeout", "5"]);
     assert_said(&ended[0], 1, "2 of 3 processes joined, and rank 1 did not");
@@ -138,8 +138,8 @@ fn what_makes_no_sense_is_refused() {
     for (more, words) in [
         (&["--bound"][..], "--bound requires --transport threads"),
         (&["--topology", "1x3"], "1x3 are 3 ranks, and 1 processes were started"),
-        (&["--nccl-algo", "rign"], "and not \"rign\""),
-        (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's own runs inside nothing"),
+        (&["--nccl-algo", "rign"], "found \"rign\""),
+        (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's allreduces cannot be nested"),
     ] {
         assert_said(&world.alone(more), 2, words);
     }
@@ -150,21 +150,24 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn without_nccl_users_are_told_what_was_looked_for() {
+fn without_nccl_the_searched_names_are_reported() {
     if gpu::cuda::library::NCCL.open().is_ok() {
         return not_tested("messages without NCCL", "this machine has it");
     }
     let Some(world) = World::new() else { return };
     let world = world.without_nccl();
-    let words = "NCCL is not here: looked for libnccl.so.2 and libnccl.so in ";
+    let words = "NCCL was not found: looked for libnccl.so.2 and libnccl.so in ";
     assert_said(&world.alone(&SMALL), 2, words);
     let info = world.kolo(&["info"]);
     assert_eq!(info.status, Some(0), "{info:?}");
-    assert!(info.said.contains("NCCL                 not available: NCCL is not here"), "{info:?}");
+    assert!(
+        info.said.contains("NCCL                 not available: NCCL was not found"),
+        "{info:?}"
+    );
 }
 
 #[test]
-fn info_says_which_nccl_is_there() {
+fn info_shows_the_version_of_nccl() {
     let Some(world) = World::new() else { return };
     let info = world.kolo(&["info"]);
     assert!(info.said.contains("libnccl.so.2, 2.27.6"), "{info:?}");

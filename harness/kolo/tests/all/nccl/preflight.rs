@@ -1,4 +1,4 @@
-//! What makes figures on GPUs doubtful is said before anything is measured, and refused unless the user insists.
+//! Problems of GPUs are reported before anything is measured, and refused unless `--force` is given.
 
 use results::provenance::Launch;
 
@@ -6,7 +6,7 @@ use crate::nccl::world::World;
 
 const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "1", "-w", "0"];
 
-/// Of two ranks, as sweeps say it, too.
+/// The problem of two ranks, as in sweeps.
 pub const UNLIKE: &str = "GPUs are of different models: a processor that poses, compute capability 9.0 (rank 0); \
                           another that poses, compute capability 9.0 (rank 1); all go as fast as the slowest; \
                           choose nodes of one kind, as with --constraint";
@@ -33,7 +33,7 @@ fn doubtful_gpus_are_refused_by_all_ranks_with_the_reasons() {
 }
 
 #[test]
-fn whoever_insists_gets_results_that_say_so() {
+fn forced_results_are_marked() {
     let Some(world) = World::new() else { return };
     let world = world.with("POSING", "unlike,apart");
     let out = world.folder("rows.csv");
@@ -52,7 +52,7 @@ fn whoever_insists_gets_results_that_say_so() {
 }
 
 #[test]
-fn gpus_that_nobody_takes_do_not_count() {
+fn unused_gpus_are_ignored() {
     let Some(world) = World::new() else { return };
     let ended = world.with("POSING", "unlike,apart").alone(&SMALL);
     assert_eq!(ended.status, Some(0), "{ended:?}");

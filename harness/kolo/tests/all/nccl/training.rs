@@ -31,7 +31,7 @@ blocks_max = 2
 timeout_seconds = 5
 "#;
 
-/// kolo as so many processes.
+/// kolo as several processes.
 fn mpirun(ranks: usize) -> Command {
     let names = ["mpirun.openmpi", "mpirun"];
     let is_there = |name: &&&str| {
@@ -45,7 +45,7 @@ fn mpirun(ranks: usize) -> Command {
     command
 }
 
-/// A sweep by so many processes.
+/// A sweep by several processes.
 fn sweep(world: &World, ranks: usize, config: &str) -> Ended {
     // Two processes of this machine are not two nodes, nor have they a core each everywhere.
     sweep_with(world, ranks, config, &["--force"])
@@ -67,7 +67,7 @@ fn rows(folder: &Path) -> Vec<StepRow> {
     })
 }
 
-/// A world where there is a compiler; the launcher's options are Open MPI's.
+/// A world, if there is a compiler; the launcher's options are Open MPI's.
 fn world() -> Option<World> {
     library().starts_with("Open MPI").then(World::new)?.map(|world| world.with("POSING", "clock"))
 }
@@ -117,7 +117,7 @@ fn cases_over_nccl_and_on_this_machines_gpus_go_together() {
 }
 
 #[test]
-fn what_does_not_fit_on_a_gpu_is_unsupported_with_the_figures() {
+fn cases_too_large_for_a_gpu_are_unsupported_with_the_sizes() {
     let Some(world) = world() else { return };
     fs::write(world.folder("large.csv"), LIST.replace("3,d,1,1", "3,d,300000000,300000000"))
         .unwrap();
@@ -149,7 +149,7 @@ fn settings_are_tuned_over_nccl() {
 }
 
 #[test]
-fn what_nccl_does_wrong_in_training_is_found_out() {
+fn wrong_results_of_nccl_in_training_are_detected() {
     let Some(world) = world() else { return };
     let one = CONFIG.replace(", \"2x1\"", "").replace("0.001, ", "");
     let world = world.with("POSING_NCCL", "lost=1");
@@ -189,9 +189,9 @@ fn doubtful_gpus_are_refused_unless_the_user_insists() {
 }
 
 #[test]
-fn without_gpus_or_nccl_the_reason_is_said_once() {
+fn without_gpus_or_nccl_the_reason_is_printed_once() {
     for (variable, value, expected) in [
-        ("POSING_GPUS", "1", "), and NCCL 2.27.6 wants one for each: start fewer there"),
+        ("POSING_GPUS", "1", "), but NCCL 2.27.6 needs one for each: start fewer there"),
         ("POSING_NCCL", "old", " is needed; name another with KOLO_NCCL_LIB"),
         ("POSING", "none", "process 0 on "),
     ] {
@@ -200,7 +200,7 @@ fn without_gpus_or_nccl_the_reason_is_said_once() {
         assert_eq!(ended.status, Some(2), "{ended:?}");
         assert_eq!(ended.complained.matches(expected).count(), 1, "{ended:?}");
     }
-    // Other cases go on.
+    // Other cases continue.
     let Some(world) = world() else { return };
     let both = CONFIG
         .replace("[\"nccl\"]", "[\"nccl\", \"mpi\"]")
@@ -209,5 +209,5 @@ fn without_gpus_or_nccl_the_reason_is_said_once() {
     let ended = sweep(&world.without_nccl(), 2, &both);
     assert_eq!(ended.status, Some(0), "{ended:?}");
     assert!(ended.complained.contains("12 cases are left out: process 0 on "), "{ended:?}");
-    assert!(ended.complained.contains("NCCL is not here: looked for libnccl.so.2"), "{ended:?}");
+    assert!(ended.complained.contains("NCCL was not found: looked for libnccl.so.2"), "{ended:?}");
 }

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 
 use crate::nccl::processor::compiled;
 
-/// Whoever takes longer hangs.
+/// The limit after which a process is considered hung.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Libraries, variables, and a folder for what is written.
+/// Libraries, variables, and a folder for output.
 pub struct World {
     libraries: PathBuf,
     variables: Vec<(String, String)>,
@@ -30,7 +30,7 @@ pub struct Ended {
 }
 
 impl World {
-    /// With both libraries; none where there is no compiler.
+    /// With both libraries; none without a compiler.
     pub fn new() -> Option<World> {
         static LIBRARIES: OnceLock<Option<PathBuf>> = OnceLock::new();
         let compile = || {
@@ -50,7 +50,7 @@ impl World {
         self
     }
 
-    /// The same where there is no NCCL.
+    /// The same without NCCL.
     pub fn without_nccl(mut self) -> World {
         let driver = self.written.path().join("libcuda.so.1");
         std::fs::copy(self.libraries.join("libcuda.so.1"), driver).unwrap();
@@ -58,7 +58,7 @@ impl World {
         self
     }
 
-    /// The same where there is NVML, too.
+    /// The same with NVML.
     pub fn with_nvml(mut self) -> World {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/all/cuda/nvml.cpp");
         let nvml = compiled(&source, "nvml-posing.so").expect("a compiler, as for the others");
@@ -70,7 +70,7 @@ impl World {
         self
     }
 
-    /// A path in the folder for what is written.
+    /// A path in the output folder.
     pub fn folder(&self, name: &str) -> PathBuf {
         self.written.path().join(name)
     }
@@ -87,13 +87,12 @@ impl World {
         command.stdout(file("out")).stderr(file("err")).spawn().unwrap()
     }
 
-    /// `kolo bench` as so many processes, all of which end.
+    /// `kolo bench` as several processes, all of which end.
     pub fn bench(&self, ranks: usize, more: &[&str]) -> Vec<Ended> {
         self.some_of(ranks, &(0..ranks).collect::<Vec<_>>(), None, more)
     }
 
-    /// The same with some of the processes only; one of them may be stuck, and is ended by us once all others
-    /// are through.
+    /// The same with some of the processes only; one of them may hang, and is killed after all others have ended.
     pub fn some_of(
         &self,
         ranks: usize,
@@ -124,12 +123,12 @@ impl World {
         children.iter_mut().map(|(rank, child)| self.end(&rank.to_string(), child)).collect()
     }
 
-    /// `kolo bench` as one process that nobody has launched.
+    /// `kolo bench` as one process without a launcher.
     pub fn alone(&self, more: &[&str]) -> Ended {
         self.kolo(&[&["bench", "--transport", "nccl"], more].concat())
     }
 
-    /// `kolo bench` as so many ranks that a script starts.
+    /// `kolo bench` as several ranks that a script starts.
     pub fn launched(&self, ranks: usize, more: &[&str]) -> Ended {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gpu/ranks.sh");
         let kolo = Path::new(env!("CARGO_BIN_EXE_kolo"));

@@ -1,4 +1,4 @@
-//! What the batch script does within a job.
+//! The work of the batch script within a job.
 
 use std::fs;
 
@@ -16,7 +16,7 @@ const STEP: &str = "--nodes=2 --ntasks=4 --ntasks-per-node=2 --cpus-per-task=1 -
 fn a_sweep_that_ends_is_one_step_over_the_whole_job() {
     let fakes = Fakes::new("add 3; launched '\"now\"'; exit 0").in_job("n[1-2]");
     let ended = fakes.drive();
-    ended.says(0, "the sweep is over (status 0): ");
+    ended.says(0, "the sweep has ended (status 0): ");
     assert_eq!(fakes.steps(), [STEP]);
     let out = fakes.path("out");
     let call = fakes.calls("srun").concat();
@@ -35,26 +35,26 @@ fn the_statuses_of_a_sweep_that_is_over_are_passed_on() {
         [(1, "launched '\"now\"'; exit 1"), (2, "exit 2"), (3, "launched '\"now\"'; exit 3")]
     {
         let fakes = Fakes::new(step).in_job("n[1-2]");
-        fakes.drive().says(status, &format!("the sweep is over (status {status})"));
+        fakes.drive().says(status, &format!("the sweep has ended (status {status})"));
         assert_eq!(fakes.steps().len(), 1);
     }
 }
 
 #[test]
-fn a_step_that_breaks_is_started_anew_as_long_as_each_brings_something() {
-    // Status 1 without a noted end is srun's own; 4 asks for another step.
+fn a_step_that_fails_is_restarted_as_long_as_steps_produce_results() {
+    // Status 1 without a recorded end is srun's own; 4 requests another step.
     let step = "add 1; case $n in 1) kill -9 $$ ;; 2) exit 137 ;; 3) launched null; exit 1 ;; \
                 4) exit 4 ;; 5) exit 139 ;; esac; launched '\"now\"'; exit 0";
     let fakes = Fakes::new(step).in_job("n[1-2]");
     let ended = fakes.drive();
-    ended.says(0, "the sweep is over (status 0)");
+    ended.says(0, "the sweep has ended (status 0)");
     assert_eq!(fakes.steps(), [STEP; 6]);
-    ended.says(0, "step 1 was ended by signal 9 and brought 1 new lines; cases are left");
+    ended.says(0, "step 1 was ended by signal 9 and produced 1 new lines; cases remain");
     ended.says(0, "step 5 ended with status 139");
 }
 
 #[test]
-fn steps_that_bring_nothing_come_to_an_end() {
+fn steps_without_results_are_not_restarted_for_ever() {
     for (step, steps) in [
         ("exit 137", 3),
         ("launched null; exit 1", 3),
@@ -62,7 +62,7 @@ fn steps_that_bring_nothing_come_to_an_end() {
         ("[ $n = 1 ] && add 5; exit 4", 4),
     ] {
         let fakes = Fakes::new(step).in_job("n[1-2]");
-        fakes.drive().says(4, "3 steps in a row brought nothing; the last ended with status");
+        fakes.drive().says(4, "3 consecutive steps produced no result; the last ended with status");
         assert_eq!(fakes.steps().len(), steps, "{step}");
         assert_eq!(
             fakes.calls("scontrol").iter().filter(|call| call.contains("requeue")).count(),
@@ -72,14 +72,14 @@ fn steps_that_bring_nothing_come_to_an_end() {
 }
 
 #[test]
-fn a_job_too_short_for_what_is_left_is_requeued_only_if_it_brought_something() {
+fn a_job_too_short_for_the_remaining_cases_is_requeued_only_after_progress() {
     let end = (Utc::now().timestamp() + 3600).to_string();
     let fakes = Fakes::new("[ $n = 1 ] && add 5; exit 4").in_job("n[1-2]");
     let fakes = fakes.set("SLURM_JOB_END_TIME", &end);
-    fakes.drive().says(4, "no case that is left fits into the job's time: job 12 is put back");
+    fakes.drive().says(4, "no remaining case fits into the job's time: job 12 is requeued");
     assert_eq!(fakes.calls("scontrol").last().unwrap(), "requeue 12");
     let fakes = Fakes::new("exit 4").in_job("n[1-2]").set("SLURM_JOB_END_TIME", &end);
-    fakes.drive().says(4, "the job's time may be too short for any: give it more with --time");
+    fakes.drive().says(4, "the job's time may be too short for any: raise --time");
     assert!(!fakes.read("log").contains("requeue"));
 }
 
@@ -89,7 +89,7 @@ fn a_node_that_is_down_is_left_out() {
     let fakes = fakes.in_job("n[1-3]");
     fs::write(fakes.path("nodes"), "n1 allocated\nn2 down*\nn3 draining\nn2 down*\n").unwrap();
     let ended = fakes.drive();
-    ended.says(0, "node n2 is down*, and does not answer: the sweep goes on without it");
+    ended.says(0, "node n2 is down*, and does not answer: the sweep continues without it");
     let asked = fakes.calls("sinfo");
     assert_eq!(asked, ["-h -N -n n[1-3] -o %N %T"]);
     let steps = fakes.steps();
@@ -102,12 +102,12 @@ fn a_node_that_is_down_is_left_out() {
 fn without_nodes_there_is_no_step() {
     let fakes = Fakes::new("exit 137").in_job("n1");
     fs::write(fakes.path("nodes"), "n1 down\n").unwrap();
-    fakes.drive().says(4, "no node of the job is up. What was measured is in ");
+    fakes.drive().says(4, "no node of the job is up. Results so far are in ");
     assert_eq!(fakes.steps().len(), 1);
 }
 
 #[test]
-fn the_end_of_the_job_is_told_to_the_sweep_with_a_margin() {
+fn the_sweep_receives_the_end_of_the_job_minus_a_margin() {
     let now = Utc::now().timestamp();
     for (end, margin) in [(now + 7200, 180), (now + 600, 60)] {
         let fakes = Fakes::new("exit 0").in_job("n[1-2]");
@@ -121,7 +121,7 @@ fn the_end_of_the_job_is_told_to_the_sweep_with_a_margin() {
 }
 
 #[test]
-fn a_controller_that_is_busy_is_asked_again() {
+fn queries_to_a_busy_controller_are_repeated() {
     let fakes = Fakes::new("exit 0").in_job("n[1-2]");
     fakes.script(
         "squeue",
@@ -130,7 +130,7 @@ fn a_controller_that_is_busy_is_asked_again() {
          exit 1",
     );
     let ended = fakes.drive();
-    ended.says(0, "(connect failure); asked again in 0.5 s");
+    ended.says(0, "(connect failure); retrying in 0.5 s");
     ended.says(0, "it ends at 2030-03-17T17:46:40Z (squeue)");
 }
 
@@ -151,7 +151,7 @@ fn requeues(fakes: &Fakes) -> usize {
 fn a_job_whose_time_is_nearly_over_stops_its_step_and_is_requeued() {
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("SLURM_RESTART_COUNT", "2");
     let ended = signalled(&fakes, Signal::SIGUSR1, "60");
-    ended.says(4, "the job's time is over: job 12 is put back into the queue");
+    ended.says(4, "the job's time limit is reached: job 12 is requeued");
     assert_eq!((fakes.steps().len(), requeues(&fakes)), (1, 1));
     assert!(!fakes.path("out/stop").exists(), "the next start would stop at once");
 }
@@ -160,7 +160,7 @@ fn a_job_whose_time_is_nearly_over_stops_its_step_and_is_requeued() {
 fn a_job_that_is_terminated_stops_its_step_and_leaves_the_rest_to_slurm() {
     let fakes = Fakes::new(STOPS).in_job("n[1-2]");
     let ended = signalled(&fakes, Signal::SIGTERM, "60");
-    ended.says(4, "the job was told to end");
+    ended.says(4, "the job was asked to end");
     assert_eq!((fakes.steps().len(), requeues(&fakes)), (1, 0));
     assert!(!fakes.path("out/stop").exists());
 }
@@ -169,7 +169,7 @@ fn a_job_that_is_terminated_stops_its_step_and_leaves_the_rest_to_slurm() {
 fn a_sweep_that_is_over_when_its_time_is_is_not_requeued() {
     let step = STOPS.replace("exit 4", "launched '\"now\"'; exit 0");
     let fakes = Fakes::new(&step).in_job("n[1-2]");
-    signalled(&fakes, Signal::SIGUSR1, "60").says(0, "the sweep is over (status 0)");
+    signalled(&fakes, Signal::SIGUSR1, "60").says(0, "the sweep has ended (status 0)");
     assert_eq!(requeues(&fakes), 0);
 }
 
@@ -177,12 +177,11 @@ fn a_sweep_that_is_over_when_its_time_is_is_not_requeued() {
 fn requeues_are_capped_and_only_done_where_they_are_allowed() {
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("SLURM_RESTART_COUNT", "3");
     let ended = signalled(&fakes, Signal::SIGUSR1, "60");
-    ended.says(4, "the job's time is over, and it was put back into the queue 3 times already");
-    ended.says(4, &format!("submit with --out {} to go on", fakes.path("out").display()));
+    ended.says(4, "the job's time limit is reached, and it was already requeued 3 times");
+    ended.says(4, &format!("submit with --out {} to continue", fakes.path("out").display()));
     assert_eq!(requeues(&fakes), 0);
     let fakes = Fakes::new(STOPS).in_job("n[1-2]").set("REQUEUE", "0");
-    signalled(&fakes, Signal::SIGUSR1, "60")
-        .says(4, "not to be put back into the queue (Requeue=0)");
+    signalled(&fakes, Signal::SIGUSR1, "60").says(4, "requeueing is disabled (Requeue=0)");
     assert_eq!(requeues(&fakes), 0);
     let fakes = Fakes::new(STOPS).in_job("n[1-2]");
     fakes.script("scontrol", "echo 'Requested operation is presently disabled' >&2; exit 1");
@@ -198,7 +197,7 @@ fn a_step_that_does_not_stop_is_ended() {
     {
         let fakes = Fakes::new(&format!("{trap}; {hangs}")).in_job("n[1-2]");
         let ended = signalled(&fakes, Signal::SIGUSR1, "0.6");
-        ended.says(4, "the step did not stop within 0.6 s: it is ended");
+        ended.says(4, "the step did not stop within 0.6 s and is terminated");
         assert_eq!((fakes.path("terminated").exists(), requeues(&fakes)), (noted, 1));
     }
 }
@@ -209,7 +208,7 @@ fn an_old_request_to_stop_is_taken_back() {
     let fakes = Fakes::new("[ -e \"$out/stop\" ] && exit 4; add 1; exit 0").in_job("n[1-2]");
     fs::create_dir(fakes.path("out")).unwrap();
     fs::write(fakes.path("out/stop"), "").unwrap();
-    fakes.drive().says(0, "the sweep is over");
+    fakes.drive().says(0, "the sweep has ended");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! A Slurm made of shell scripts: each notes how it was called and answers as a test wants it to.
+//! A Slurm made of shell scripts: each records its call and answers as a test requires.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
-/// What every script begins with. A step's `--out` is made, as the sweep makes it.
+/// The head of every script. It creates a step's `--out`, as the sweep does.
 const HEAD: &str = r#"#!/bin/sh
 name=$(basename "$0")
 fake=$(dirname "$0")/..
@@ -99,7 +99,7 @@ impl Fakes {
         steps.map(|call| call.split_once(" /").unwrap().0.to_string()).collect()
     }
 
-    /// A command in the repository that sees these fakes, and nothing of a Slurm that is really there.
+    /// A command in the repository that sees these fakes, and no real Slurm.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(root()).stdin(Stdio::null());
@@ -167,7 +167,7 @@ impl Ended {
         Ended { status: output.status.code(), stdout, stderr }
     }
 
-    /// The command ended with this status and said this.
+    /// The command ended with this status and printed this.
     #[track_caller]
     pub fn says(&self, status: i32, expected: &str) {
         let said = format!("{}{}", self.stdout, self.stderr);

@@ -44,7 +44,7 @@ fn the_batch_script_finds_the_repository_and_runs_the_sweep() {
     let out = fakes.path("out").display().to_string();
     let config = "repo/configs/quick.toml";
     let ended = run_script(&fakes, &[config, "--site", "./site.toml", "--out", &out]);
-    ended.says(0, "the sweep is over (status 0)");
+    ended.says(0, "the sweep has ended (status 0)");
     let environment = fakes.read("environment");
     assert!(environment.contains("C_D=it's $HOME\n") && environment.contains("A_B=mine\n"));
     assert!(!environment.contains("SBATCH_") && environment.contains("SLURM_NTASKS=2"));
@@ -56,13 +56,13 @@ fn the_batch_script_finds_the_repository_and_runs_the_sweep() {
 fn the_batch_script_has_defaults() {
     let fakes = Fakes::new("add 1; exit 0").in_job("n[1-2]");
     repository(&fakes);
-    run_script(&fakes, &[]).says(0, "the sweep is over (status 0): results/slurm-12-quick");
+    run_script(&fakes, &[]).says(0, "the sweep has ended (status 0): results/slurm-12-quick");
     assert!(fakes.path("results/slurm-12-quick/rows.csv").exists());
-    // Where scontrol says nothing, the folder of submission is as good.
+    // Without an answer of scontrol, the folder of submission is used.
     let repo = fakes.path("repo").display().to_string();
     let fakes = fakes.set("SLURM_SUBMIT_DIR", &repo);
     fakes.script("scontrol", "exit 1");
-    run_script(&fakes, &[]).says(0, "the sweep is over");
+    run_script(&fakes, &[]).says(0, "the sweep has ended");
 }
 
 /// As the site starts ranks, on all nodes of the job, with words as they were given.
@@ -96,7 +96,7 @@ fn the_batch_script_runs_other_commands_on_all_ranks() {
     assert_eq!(fakes.calls("srun"), expected);
     fakes.kolo(&["site", "step"]).says(0, &call(3));
     let outside = Fakes::new("exit 0");
-    outside.kolo(&["site", "step"]).says(2, "there is no job of Slurm here");
+    outside.kolo(&["site", "step"]).says(2, "not inside a Slurm job");
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn the_batch_script_loads_the_modules_of_the_site() {
     let module = "() { echo \"module $*\" >> \"$NOTES\"; [ \"$2\" != \"$REFUSED\" ]; }";
     let notes = fakes.path("notes").display().to_string();
     let fakes = fakes.set("BASH_FUNC_module%%", module).set("NOTES", &notes);
-    run_script(&fakes, &arguments).says(0, "the sweep is over");
+    run_script(&fakes, &arguments).says(0, "the sweep has ended");
     assert_eq!(fakes.read("notes"), "module purge\nmodule load gcc/12.2\nmodule load openmpi\n");
     let fakes = fakes.set("REFUSED", "openmpi");
     run_script(&fakes, &arguments)
@@ -118,7 +118,7 @@ fn the_batch_script_loads_the_modules_of_the_site() {
 }
 
 #[test]
-fn the_batch_script_says_what_is_missing() {
+fn the_batch_script_reports_missing_files() {
     let fakes = Fakes::new("exit 0");
     repository(&fakes);
     run_script(&fakes, &[]).says(2, "this is a batch script; submit it: sbatch slurm/sweep.sh");
@@ -131,7 +131,7 @@ fn the_batch_script_says_what_is_missing() {
     run_script(&fakes, &[]).says(2, "the repository is not found from .; submit from within it");
 }
 
-/// The shell reads the few keys that it needs before there is a program; both readers agree.
+/// The shell reads the few keys that it needs before the program is built; both readers agree.
 #[test]
 fn the_shell_reads_site_files_as_the_program_does() {
     let odd = "mpi='mpich'\nmodules=[\"a\",\n\"b/1.2\" # \"c\"\n]\nsbatch = [\"--x\"]\n";
@@ -165,7 +165,7 @@ fn the_build_script_names_all_that_is_missing_before_it_builds() {
     };
     let ended = build(&fakes, "mpi = \"mpich\"\nmpi_plugin = \"pmi2\"");
     ended.says(2, "no-such-mpicc: load a module of MPI");
-    ended.says(2, "pmi2: srun --mpi=list does not offer it; it says: MPI plugin types are");
+    ended.says(2, "pmi2: srun --mpi=list does not offer it; its output: MPI plugin types are");
     fakes.script("mpicc", "echo '#define MPICH_VERSION \"4\"'; echo '#define MPI_VERSION 4'");
     let mpicc = fakes.path("bin/mpicc").display().to_string();
     let fakes = fakes.set("MPICC", &mpicc);

@@ -20,7 +20,7 @@ fn every_site_file_is_understood() {
     }
 }
 
-/// The page of all keys says what the defaults are, and names every key.
+/// The page of all keys has the defaults, and names every key.
 #[test]
 fn the_generic_site_is_the_defaults_and_explains_every_key() {
     let path = root().join("configs/sites/generic.toml");
@@ -61,7 +61,7 @@ fn a_check_prints_what_fits_and_what_does_not() {
     let ended = fakes.kolo(&["site", "check"]);
     ended.says(0, "site generic (configs/sites/generic.toml): any cluster with Slurm");
     for line in [
-        "key             site file    Slurm says          verdict",
+        "key             site file    Slurm reports       verdict",
         "partition       (default)    all                 fits",
         "nodes           -            2, 2 usable         -",
         "mpi_plugin      pmix         none, pmix          fits",
@@ -74,18 +74,18 @@ fn a_check_prints_what_fits_and_what_does_not() {
     let ended = fakes.kolo(&["site", "check", &mine]);
     ended.says(1, "CONTRADICTS: choose from all");
     ended.says(1, "CONTRADICTS: choose one that Slurm offers");
-    ended.says(1, "2 of 4 contradict what Slurm says");
+    ended.says(1, "2 of 4 contradict Slurm");
 }
 
 #[test]
-fn without_slurm_a_check_says_so() {
+fn a_check_without_slurm_is_reported() {
     let fakes = Fakes::new("exit 0");
     fs::create_dir(fakes.path("empty")).unwrap();
     let path = fakes.path("empty").display().to_string();
     fakes
         .set("PATH", &path)
         .kolo(&["site", "check", "virtual"])
-        .says(3, "nothing was compared: sinfo is not on PATH: there is no Slurm here");
+        .says(3, "nothing was compared: sinfo is not on PATH: Slurm is not installed here");
     let fakes = Fakes::new("exit 0");
     fakes.script(
         "sinfo",

@@ -22,7 +22,7 @@ fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
         env!("CARGO_BIN_EXE_kolo")
     );
     ended.says(0, &step);
-    ended.says(0, "warning: the configuration puts 2 ranks on a node, site generic says 1");
+    ended.says(0, "warning: the configuration puts 2 ranks on a node, but site generic has 1");
     let without_mpi =
         "warning: this program was built without MPI, which a job needs; slurm/build.sh generic";
     assert_eq!(ended.stderr.contains(without_mpi), cfg!(not(feature = "mpi")));
@@ -84,7 +84,7 @@ fn a_submission_is_not_changed_by_what_the_shell_inherited() {
         "job 4711 is submitted: 2 nodes for 01:00:00; its output is kolo-4711.out, its results \
          results/slurm-4711-quick",
     );
-    ended.says(0, "SBATCH_ACCOUNT is set and does not count");
+    ended.says(0, "SBATCH_ACCOUNT is ignored");
     let call = SUBMIT.strip_prefix("sbatch ").unwrap();
     assert_eq!(fakes.calls("sbatch"), [format!("{call} --site generic")]);
     let environment = fakes.read("environment");
@@ -101,7 +101,7 @@ fn a_submission_that_fails_is_not_repeated() {
     );
     let ended = fakes.kolo(&["sweep", "--slurm", "configs/quick.toml"]);
     ended.says(1, "Socket timed out on send/recv operation");
-    ended.says(1, "look with `squeue --me --name=kolo-quick` before submitting again");
+    ended.says(1, "check with `squeue --me --name=kolo-quick` before submitting again");
     assert_eq!(fakes.calls("sbatch").len(), 1);
 }
 
@@ -109,7 +109,7 @@ fn a_submission_that_fails_is_not_repeated() {
 fn mistakes_end_with_status_2() {
     let fakes = Fakes::new("exit 0");
     for (arguments, expected) in [
-        (&["--time", "1h"][..], "\"1h\" is no time limit; write minutes (30)"),
+        (&["--time", "1h"][..], "\"1h\" is not a time limit; write minutes (30)"),
         (&["--nodes", "0"], "0 is not in 1.."),
         (&["--site", "nowhere"], "configs/sites/nowhere.toml: no such site; there are: generic"),
         (&["--site", "./nowhere.toml"], "kolo: ./nowhere.toml: No such file"),

@@ -10,13 +10,13 @@ use cluster::slurm::SCRIPT;
 use cluster::slurm::site::Site;
 use results::inputs;
 
-/// Where copies of the embedded script go. They stay, because Slurm may start a job again.
+/// The folder for copies of the embedded script. They are kept, because Slurm may restart a job.
 const COPIES: &str = "results/slurm-scripts";
 
 /// A batch script on disk, or to be written.
 pub struct BatchScript {
     path: PathBuf,
-    /// The folder that takes the place of the repository, where there is none.
+    /// The folder that replaces the repository, if there is none.
     copy: Option<PathBuf>,
 }
 
@@ -35,10 +35,10 @@ impl BatchScript {
         &self.path
     }
 
-    /// Writes a copy, if it is to be one: the script, what it reads, the site's file, and a link to this program.
+    /// Writes a copy, if needed: the script, the files that it reads, the site's file, and a link to this program.
     ///
     /// # Errors
-    /// What cannot be written, and why.
+    /// The file that cannot be written, and the reason.
     pub fn write(&self, site: &Site) -> Result<()> {
         let Some(folder) = &self.copy else { return Ok(()) };
         let write = |name: &Path, text: &str| -> Result<PathBuf> {
