@@ -28,14 +28,13 @@ test:
 	$(CARGO) test --locked --workspace
 	@.ci/tools.sh not-tested
 
-# The tests of the workspace run again, over all worlds: nothing is built for that. Those of `kolo` have one range.
+# The tests of the workspace run again, over all worlds: nothing is built for that.
 test-all: test
 	-@.ci/tools.sh install
 	@.ci/tools.sh missing >$(KOLO_NOT_TESTED)
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 \
-		$(CARGO) test --locked --workspace --exclude kolo
+	KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 $(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster; do \

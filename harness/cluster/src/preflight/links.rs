@@ -34,7 +34,8 @@ mod tests {
         assert_eq!(findings(&[0.9, 0.9], &hosts, None), []);
         let found = findings(&[9.0, 0.94], &hosts, Some(10.0));
         assert_eq!(found.len(), 1);
-        let words = "n1 reaches n3 with 0.94 Gbit/s, and the site file says 10; another interface";
+        let words =
+            "n1 reaches n3 with 0.94 Gbit/s, and the site file says 10; if another interface";
         assert!(found[0].to_string().starts_with(words), "{found:?}");
     }
 }

@@ -284,20 +284,26 @@ fn block(marker: &str) -> String {
     rest.split_once("```").unwrap().0.to_string()
 }
 
+fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let (path, copy) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            copy_folder(&path, &copy);
+        } else {
+            fs::copy(path, copy).unwrap();
+        }
+    }
+}
+
 /// The walk-through, done to a copy of the crate: the file, its `mod` line and the registry line
 /// are all it takes for the algorithm to be proved.
 #[test]
 fn the_walk_through_adds_an_algorithm() {
     let copy = tempfile::tempdir().unwrap();
     let source = copy.path().join("algorithms/src");
-    for folder in ["control/simulation_test", "simulate", "verify"] {
-        fs::create_dir_all(source.join(folder)).unwrap();
-    }
-    for folder in ["", "control", "control/simulation_test", "simulate", "verify"] {
-        for path in files(&format!("algorithms/src/{folder}"), ".rs") {
-            fs::copy(&path, source.join(folder).join(path.file_name().unwrap())).unwrap();
-        }
-    }
+    copy_folder(&root().join("algorithms/src"), &source);
     fs::write(source.join("chain.rs"), block("algorithms/src/chain.rs")).unwrap();
     let change = |name: &str, from: &str, to: String| {
         let text = fs::read_to_string(source.join(name)).unwrap();
