@@ -161,7 +161,7 @@ fn wrong_results_of_nccl_in_training_are_detected() {
     );
     for (wrong, expected) in [
         ("error=1", "kolo: rank 1 gave up: NCCL: rank 1: "),
-        ("kill=1", "process 1 is gone; the job ends here"),
+        ("kill=1", "process 1 is gone; the job ends; earlier results are saved"),
     ] {
         let Some(world) = self::world() else { return };
         let world = world.with("POSING_NCCL", wrong);
