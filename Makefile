@@ -36,7 +36,7 @@ test-all: test
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 $(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
-	$(CARGO) run --locked -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
+	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@.ci/tools.sh not-tested
