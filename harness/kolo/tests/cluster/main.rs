@@ -31,7 +31,7 @@ const SCENARIOS: [(&str, Scenario); 14] = [
     ("another command on all ranks", other_command),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
     ("a rank is killed", rank_is_killed),
-    ("a rank stops for longer than anybody waits", rank_stops),
+    ("a rank stops for longer than the timeout", rank_stops),
     ("rank 0 is killed", rank_0_is_killed),
     ("the job is cancelled and submitted again", job_is_cancelled),
     ("the job is requeued by hand", job_is_requeued),
