@@ -27,7 +27,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    pub fn up() -> Result<Cluster, Failure> {
+    /// Clusters of different indices run side by side.
+    pub fn up(index: u8) -> Result<Cluster, Failure> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let scratch = tempfile::tempdir()?;
         // Nodes see mounts that were there before them.
@@ -45,7 +46,8 @@ impl Cluster {
             ("KOLO_VIRTUAL_CLUSTER".into(), cluster.path("cluster").display().to_string()),
             ("KOLO".into(), env!("CARGO_BIN_EXE_kolo").into()),
         ];
-        cluster.virtual_cluster(&["up", "--nodes", "4"])?;
+        let subnet = format!("10.213.{}", 80 + index);
+        cluster.virtual_cluster(&["up", "--nodes", "4", "--subnet", &subnet])?;
         let reported = cluster.virtual_cluster(&["env"])?;
         let assignments =
             reported.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
@@ -124,11 +126,12 @@ impl Cluster {
         Ok(path.display().to_string())
     }
 
-    /// The text, as it can lie in any folder.
+    /// The text, as it can lie in any folder; nobody waits for its timeout.
     fn text_of_faults(&self) -> Result<String, Failure> {
         let text = fs::read_to_string(self.root.join(FAULTS))?;
         let workloads = self.root.join("configs/workloads").display().to_string();
-        Ok(text.replace("../../../../configs/workloads", &workloads))
+        let text = text.replace("../../../../configs/workloads", &workloads);
+        Ok(text.replace("timeout_seconds = 3", "timeout_seconds = 30"))
     }
 
     /// As [`FAULTS`], of so many blocks, with 24 steps of at least 121 ms in each, however fast the machine
@@ -273,6 +276,9 @@ impl Job<'_> {
     /// Sends a signal to the process that plays a rank.
     pub fn signal_rank(&self, rank: usize, signal: &str) -> Result<(), Failure> {
         let (job, rank) = (format!("SLURM_JOB_ID={}", self.id), format!("SLURM_PROCID={rank}"));
+        // Jobs of several clusters have the same ids.
+        let folder = self.cluster.path("cluster").display().to_string();
+        let cluster = format!("KOLO_VIRTUAL_CLUSTER={folder}");
         let signal: Signal = format!("SIG{signal}").parse()?;
         for entry in fs::read_dir("/proc")?.flatten() {
             let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
@@ -284,6 +290,7 @@ impl Job<'_> {
             let is_it = has(&command, env!("CARGO_BIN_EXE_kolo"))
                 && has(&command, "--go-on")
                 && command.starts_with(env!("CARGO_BIN_EXE_kolo").as_bytes())
+                && has(&environment, &cluster)
                 && has(&environment, &job)
                 && has(&environment, &rank)
                 && has(&environment, "SLURM_STEP_ID=0");

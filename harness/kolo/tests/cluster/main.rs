@@ -11,6 +11,8 @@ mod results;
 
 use std::collections::HashMap;
 use std::path::Path;
+use std::sync::Mutex;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use algorithms::program::Bounds;
@@ -25,54 +27,73 @@ type Outcome = Result<(), Failure>;
 
 type Scenario = fn(&Cluster) -> Outcome;
 
-/// A name and its function.
+/// Names and functions, the longest first.
 const SCENARIOS: [(&str, Scenario); 14] = [
+    ("the time limit comes near", time_limit),
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
-    ("another command on all ranks", other_command),
+    ("the job is preempted", job_is_preempted),
+    ("the disk is full", disk_is_full),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
-    ("a rank is killed", rank_is_killed),
+    ("a node loses its power", node_dies),
     ("a rank stops for longer than the timeout", rank_stops),
+    ("the job is requeued by hand", job_is_requeued),
+    ("two jobs on one folder of results", two_jobs),
+    ("a rank is killed", rank_is_killed),
     ("rank 0 is killed", rank_0_is_killed),
     ("the job is cancelled and submitted again", job_is_cancelled),
-    ("the job is requeued by hand", job_is_requeued),
-    ("the time limit comes near", time_limit),
-    ("the job is preempted", job_is_preempted),
-    ("a node loses its power", node_dies),
+    ("another command on all ranks", other_command),
     ("the folder of results cannot be written", folder_is_read_only),
-    ("the disk is full", disk_is_full),
-    ("two jobs on one folder of results", two_jobs),
 ];
+
+/// Scenarios wait for Slurm half of their time, so two clusters run side by side, each on its own subnet.
+const CLUSTERS: u8 = 2;
 
 fn main() {
     if std::env::var_os("KOLO_CLUSTER_TESTS").is_none() {
         println!("the virtual cluster is not used: set KOLO_CLUSTER_TESTS=1, or run make test-all");
         return;
     }
-    let chosen: Vec<String> =
+    let words: Vec<String> =
         std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let is_chosen = |name: &str| words.is_empty() || words.iter().any(|word| name.contains(word));
+    let chosen: Vec<_> = SCENARIOS.into_iter().filter(|(name, _)| is_chosen(name)).collect();
     let start = Instant::now();
-    let cluster = Cluster::up().unwrap_or_else(|failure| panic!("{failure}"));
-    println!("cluster up after {:.1} s", start.elapsed().as_secs_f64());
-    let mut failed = Vec::new();
-    for (name, run) in SCENARIOS {
-        if !chosen.is_empty() && !chosen.iter().any(|word| name.contains(word)) {
-            continue;
+    let next = Mutex::new(chosen.iter());
+    let failed = Mutex::new(Vec::new());
+    let clusters = CLUSTERS.min(u8::try_from(chosen.len()).unwrap_or(CLUSTERS));
+    thread::scope(|scope| {
+        for index in 0..clusters {
+            let (next, failed) = (&next, &failed);
+            let run_all = move || {
+                let cluster = Cluster::up(index).unwrap_or_else(|failure| panic!("{failure}"));
+                loop {
+                    // A statement of its own: the lock is not held while the scenario runs.
+                    let scenario = next.lock().unwrap().next();
+                    let Some(&(name, run)) = scenario else { break };
+                    if !passes(&cluster, name, run) {
+                        failed.lock().unwrap().push(name);
+                    }
+                }
+            };
+            scope.spawn(run_all);
         }
-        let start = Instant::now();
-        let outcome = run(&cluster);
-        let seconds = start.elapsed().as_secs_f64();
-        match outcome {
-            Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
-            Err(failure) => {
-                println!("{name} ... FAILED ({seconds:.0} s)\n{failure}");
-                failed.push(name);
-            }
-        }
-        cluster.cancel_all();
-    }
-    drop(cluster);
+    });
+    let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "failed: {failed:?}");
-    println!("all is well after {:.0} s", start.elapsed().as_secs_f64());
+    println!("{} scenarios passed in {:.0} s", chosen.len(), start.elapsed().as_secs_f64());
+}
+
+/// Runs a scenario and prints its outcome.
+fn passes(cluster: &Cluster, name: &str, run: Scenario) -> bool {
+    let start = Instant::now();
+    let outcome = run(cluster);
+    let seconds = start.elapsed().as_secs_f64();
+    match &outcome {
+        Ok(()) => println!("{name} ... ok ({seconds:.0} s)"),
+        Err(failure) => println!("{name} ... FAILED ({seconds:.0} s)\n{failure}"),
+    }
+    cluster.cancel_all();
+    outcome.is_ok()
 }
 
 /// The complete result of a sweep of faults: 4 cases of 3 blocks of 6 steps.
@@ -84,7 +105,10 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
     let start = Instant::now();
     let job = cluster.submit("configs/ci.toml", "whole", &[])?;
     job.waits_for("attempts.csv", 2, Duration::from_secs(30))?;
-    println!("  the first case ran {:.1} s after its submission", start.elapsed().as_secs_f64());
+    println!(
+        "  the whole sweep: its first case ran {:.1} s after its submission",
+        start.elapsed().as_secs_f64()
+    );
     job.ends_with("COMPLETED", Duration::from_secs(240))?;
     let results = Results::read(&job.folder)?;
     results.complete(12, 2 * 3)?;
@@ -178,9 +202,10 @@ fn promised_elements(algorithm: &str, topology: &Topology, node: usize) -> Resul
     Ok(sent)
 }
 
-/// Something happens to a rank after the first block; the job sees to the rest by itself.
+/// Something happens to a rank after the first block, while a third process has no part in the case; the job
+/// sees to the rest by itself.
 fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, reported: &str) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, name, &[])?;
+    let job = cluster.submit(cluster::FAULTS, name, &["--nodes=3"])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     job.signal_rank(rank, signal)?;
     job.ends_with("COMPLETED", Duration::from_secs(120))?;
@@ -202,19 +227,19 @@ fn rank_0_is_killed(cluster: &Cluster) -> Outcome {
 }
 
 fn job_is_cancelled(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    let job = cluster.submit(cluster::FAULTS, "cancelled", &["--nodes=2"])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     cluster.slurm(&["scancel", &job.id])?;
     job.ends_with("CANCELLED", Duration::from_secs(60))?;
     let before = Results::read(&job.folder)?;
     cluster.check(before.rows() < 4, || "it was cancelled too late".into())?;
-    let again = cluster.submit(cluster::FAULTS, "cancelled", &[])?;
+    let again = cluster.submit(cluster::FAULTS, "cancelled", &["--nodes=2"])?;
     again.ends_with("COMPLETED", Duration::from_secs(120))?;
     is_complete(&again.folder)
 }
 
 fn job_is_requeued(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "requeued", &[])?;
+    let job = cluster.submit(cluster::FAULTS, "requeued", &["--nodes=2"])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     cluster.slurm(&["scontrol", "requeue", &job.id])?;
     job.ends_with("COMPLETED", Duration::from_secs(240))?;
@@ -227,12 +252,12 @@ fn job_is_requeued(cluster: &Cluster) -> Outcome {
 fn time_limit(cluster: &Cluster) -> Outcome {
     const BLOCKS: usize = 12;
     let config = cluster.longer_config(BLOCKS)?;
-    let job = cluster.submit(&config, "time", &["--time=1", "--signal=B:USR1@50"])?;
+    let job = cluster.submit(&config, "time", &["--nodes=2", "--time=1", "--signal=B:USR1@50"])?;
     job.ends(Duration::from_secs(400))?;
     let output = job.output();
     cluster.check(output.contains("is requeued"), || output.clone())?;
     if Results::read(&job.folder)?.rows() < 4 {
-        let again = cluster.submit(&config, "time", &[])?;
+        let again = cluster.submit(&config, "time", &["--nodes=2"])?;
         again.ends_with("COMPLETED", Duration::from_secs(120))?;
     }
     Results::read(&job.folder)?.complete(4, BLOCKS * 6)
@@ -241,7 +266,7 @@ fn time_limit(cluster: &Cluster) -> Outcome {
 /// The scheduler takes a while to see the urgent job, and 12 s of steps are to outlast it.
 fn job_is_preempted(cluster: &Cluster) -> Outcome {
     const BLOCKS: usize = 4;
-    let job = cluster.submit(&cluster.longer_config(BLOCKS)?, "preempted", &[])?;
+    let job = cluster.submit(&cluster.longer_config(BLOCKS)?, "preempted", &["--nodes=2"])?;
     job.waits_for("samples.csv", 2, Duration::from_secs(60))?;
     let urgent = ["sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "-o", "/dev/null"];
     cluster.slurm(&[&urgent[..], &["--wrap", "sleep 1"]].concat())?;
@@ -267,20 +292,20 @@ fn node_dies(cluster: &Cluster) -> Outcome {
 }
 
 fn folder_is_read_only(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "read-only/results", &[])?;
+    let job = cluster.submit(cluster::FAULTS, "read-only/results", &["--nodes=2"])?;
     job.ends_with("FAILED", Duration::from_secs(120))?;
     let output = job.output();
     cluster.check(output.contains("Read-only file system"), || output.clone())
 }
 
 fn disk_is_full(cluster: &Cluster) -> Outcome {
-    let job = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    let job = cluster.submit(cluster::FAULTS, "full/results", &["--nodes=2"])?;
     job.ends_with("FAILED", Duration::from_secs(180))?;
     let output = job.output();
     cluster.check(output.contains("No space left on device"), || output.clone())?;
     Results::read(&job.folder)?.whole()?;
     cluster.make_room()?;
-    let again = cluster.submit(cluster::FAULTS, "full/results", &[])?;
+    let again = cluster.submit(cluster::FAULTS, "full/results", &["--nodes=2"])?;
     again.ends_with("COMPLETED", Duration::from_secs(120))?;
     is_complete(&again.folder)
 }
