@@ -17,59 +17,91 @@ use anyhow::Result;
 
 use super::{Exit, usage};
 use cluster::launch::Launched;
-use gpu::cuda;
-use gpu::nccl::NAME as NCCL;
 use measure::back_ends;
-use training::back_end::{MemoryKind, RankKind};
+use training::back_end::RankKind;
 
 pub use arguments::Arguments;
+
+/// How `kolo bench` runs over a back end.
+struct Runner {
+    /// The back end.
+    transport: &'static str,
+    /// Options that only some back ends have.
+    options: &'static [&'static str],
+    run: fn(&Arguments) -> Result<Exit>,
+}
+
+/// One for each back end.
+const RUNNERS: [Runner; 4] = [
+    Runner { transport: transports::threads::NAME, options: &["--bound"], run: threads::run },
+    Runner { transport: transports::transport::MPI, options: &["--force"], run: processes::run },
+    Runner { transport: gpu::cuda::NAME, options: &["--graph", "--kernels"], run: gpus::run },
+    Runner {
+        transport: gpu::nccl::NAME,
+        options: &["--force", "--nccl-algo", "--nccl-proto"],
+        run: nccl::run,
+    },
+];
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let back_end = arguments.back_end();
-    let (kind, memory) = (back_end.rank_kind(), back_end.memory());
-    if arguments.kernels.is_some() && kind != RankKind::Stream {
-        return Err(usage(format!("--kernels requires --transport {}", cuda::NAME)));
-    }
-    if arguments.graph && kind != RankKind::Stream {
-        return Err(usage(format!("--graph requires --transport {}", cuda::NAME)));
-    }
-    let has_nccl = (kind, memory) == (RankKind::Process, MemoryKind::Device);
-    let tunes_nccl = !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty();
-    if tunes_nccl && !has_nccl {
-        return Err(usage(format!("--nccl-algo and --nccl-proto require --transport {NCCL}")));
-    }
-    if arguments.force && kind != RankKind::Process {
-        return Err(usage(format!(
-            "--force requires --transport {NCCL} or {}",
-            back_ends::default_of_processes()
-        )));
-    }
-    if arguments.bound && kind != RankKind::Thread {
-        return Err(usage("--bound requires --transport threads"));
+    let runner = RUNNERS.iter().find(|runner| runner.transport == back_end.name());
+    let runner = runner.expect("every back end has a runner");
+    for option in arguments.special_options() {
+        if !runner.options.contains(&option) {
+            let having = RUNNERS.iter().filter(|runner| runner.options.contains(&option));
+            return Err(usage(format!("{option} requires --transport {}", choices(having))));
+        }
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
-    match (kind, memory, started) {
-        (RankKind::Process, MemoryKind::Host, _) => over_mpi(arguments),
-        (RankKind::Process, MemoryKind::Device, _) => nccl::run(arguments),
-        (_, _, Some(Launched { tasks, .. })) => Err(usage(format!(
-            "started as {tasks} processes, but ranks are threads of one process; start one process, or add \
-             --transport {} or {NCCL}",
-            back_ends::default_of_processes()
-        ))),
-        (RankKind::Stream, _, None) => gpus::run(arguments),
-        (RankKind::Thread, _, None) => threads::run(arguments),
+    if let Some(Launched { tasks, .. }) = started
+        && back_end.rank_kind() != RankKind::Process
+    {
+        let is_process =
+            |runner: &&Runner| back_ends::named(runner.transport).rank_kind() == RankKind::Process;
+        return Err(usage(format!(
+            "started as {tasks} processes, but ranks over {back_end} are in one process; start one process, or \
+             choose --transport {}",
+            choices(RUNNERS.iter().filter(is_process))
+        )));
+    }
+    (runner.run)(arguments)
+}
+
+/// Names of back ends, as in `a, b or c`.
+fn choices<'r>(runners: impl Iterator<Item = &'r Runner>) -> String {
+    let names: Vec<&str> = runners.map(|runner| runner.transport).collect();
+    match &names[..] {
+        [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
+        _ => names.concat(),
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn over_mpi(_: &Arguments) -> Result<Exit> {
-    Err(usage("this program was built without MPI; build it with --features mpi"))
+mod processes {
+    use super::{Arguments, Exit, Result, usage};
+
+    pub fn run(_: &Arguments) -> Result<Exit> {
+        Err(usage("this program was built without MPI; build it with --features mpi"))
+    }
 }
 
-#[cfg(feature = "mpi")]
-fn over_mpi(arguments: &Arguments) -> Result<Exit> {
-    processes::run(arguments)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_back_end_has_one_runner() {
+        let runners: Vec<&str> = RUNNERS.iter().map(|runner| runner.transport).collect();
+        assert_eq!(runners, back_ends::names());
+    }
+
+    #[test]
+    fn choices_are_enumerated() {
+        assert_eq!(choices(RUNNERS.iter().take(1)), "threads");
+        assert_eq!(choices(RUNNERS.iter().take(3)), "threads, mpi or cuda");
+    }
 }

@@ -241,6 +241,19 @@ impl Arguments {
         back_ends::named(&self.transport)
     }
 
+    /// Options given that only some back ends have.
+    pub fn special_options(&self) -> impl Iterator<Item = &'static str> {
+        let options = [
+            ("--bound", self.bound),
+            ("--force", self.force),
+            ("--graph", self.graph),
+            ("--kernels", self.kernels.is_some()),
+            ("--nccl-algo", !self.nccl_algo.is_empty()),
+            ("--nccl-proto", !self.nccl_proto.is_empty()),
+        ];
+        options.into_iter().filter_map(|(option, is_given)| is_given.then_some(option))
+    }
+
     pub fn cut(&self) -> transports::allreduce::Sizes {
         let segment_bytes = self.segment.unwrap_or(self.back_end().segment_bytes());
         transports::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }

@@ -144,9 +144,9 @@ fn what_makes_no_sense_is_refused() {
         assert_said(&world.alone(more), 2, words);
     }
     let ended = world.kolo(&["bench", "--force"]);
-    assert_said(&ended, 2, "--force requires --transport nccl");
+    assert_said(&ended, 2, "--force requires --transport mpi or nccl");
     let ended = world.kolo(&["bench", "--nccl-proto", "LL"]);
-    assert_said(&ended, 2, "--nccl-algo and --nccl-proto require --transport nccl");
+    assert_said(&ended, 2, "--nccl-proto requires --transport nccl");
 }
 
 #[test]
