@@ -6,7 +6,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster soak bench quick man peers dist vendor
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster soak bench quick man peers horovod dist vendor
 
 help:
 	@echo "make test      formatting and tests; needs Rust and a C linker only"
@@ -16,6 +16,7 @@ help:
 	@echo "make soak      ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers     our allreduce against Open MPI and MPICH on this machine (installs both)"
 	@echo "make bench     tables of reference times on this machine, and criterion benches"
+	@echo "make horovod   real Horovod with PyTorch in target/horovod, for kolo against horovod; as root on Debian"
 	@echo "make dist      a build with LTO, for publishing"
 	@echo "make man       manual pages of all commands in target/man"
 	@echo "make vendor    the repository and all crates as an archive, for a cluster without network"
@@ -79,6 +80,10 @@ bench:
 
 peers:
 	harness/transports/peers/run.sh results/peers-$$(date -u +%Y-%m-%dT%H%M%SZ).csv
+
+# Some minutes; nothing is done if it is up to date.
+horovod:
+	harness/against/install.sh $(TARGET)/horovod
 
 dist:
 	$(CARGO) build --locked --profile dist

@@ -1,5 +1,6 @@
 //! The command line. stdout has results, stderr progress and advice.
 
+mod against;
 mod bench;
 mod calibrate;
 mod completions;
@@ -86,6 +87,7 @@ enum Command {
     Validate(validate::Arguments),
     Predict(predict::Arguments),
     Tune(Box<tune::Arguments>),
+    Against(against::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
@@ -121,6 +123,7 @@ pub fn main() -> ExitCode {
         Command::Validate(arguments) => validate::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
+        Command::Against(arguments) => against::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),

@@ -279,7 +279,7 @@ def work(arguments):
         slowest = [max(of_step) for of_step in zip(*of_ranks)]
         tell({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
-            "steps": len(slowest), "ranks": hvd.size(), "device": device.type,
+            "steps": len(slowest), "ranks": hvd.size(), "device": device.type, "steps_ms": slowest,
         })
     hvd.shutdown()
 

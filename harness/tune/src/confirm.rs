@@ -21,6 +21,9 @@ const TOO_WIDE: f64 = 0.15;
 /// The program without its plan.
 const SCRIPT: &str = include_str!("confirm.py");
 
+/// Begins the line of a block's report, which is JSON.
+pub const REPORT: &str = "KOLO-REPORT ";
+
 /// The place of the plan.
 const PLAN: &str = "# PLAN\n";
 

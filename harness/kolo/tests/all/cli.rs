@@ -1,5 +1,6 @@
 //! The binary as a user runs it.
 
+mod against;
 mod calibrate;
 mod control;
 mod environment;

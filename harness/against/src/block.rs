@@ -1,0 +1,56 @@
+//! The row of a block: one case, run once by one engine in processes of its own.
+
+use serde::{Deserialize, Serialize};
+
+/// Who runs a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Runner {
+    /// This program's engine.
+    Kolo,
+    /// Horovod.
+    Horovod,
+    /// Horovod once more: how far it differs from itself.
+    Control,
+}
+
+impl Runner {
+    /// All of them.
+    pub const ALL: [Runner; 3] = [Runner::Kolo, Runner::Horovod, Runner::Control];
+
+    /// Its name in files and reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Runner::Kolo => "kolo",
+            Runner::Horovod => "horovod",
+            Runner::Control => "control",
+        }
+    }
+}
+
+/// A line of `blocks.csv`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct BlockRow {
+    /// The case.
+    pub case: String,
+    /// The block, from 0.
+    pub block: usize,
+    /// The position in the order of the whole run.
+    pub order: usize,
+    /// Who ran it, see [`Runner::name`].
+    pub engine: String,
+    /// `ok` or `failed`.
+    pub status: String,
+    /// Why it failed.
+    pub reason: String,
+    /// Measured steps.
+    pub steps: usize,
+    /// Median over steps of the slowest rank's time, in ms.
+    pub step_ms: Option<f64>,
+    /// The shortest step.
+    pub min_ms: Option<f64>,
+    /// The longest step.
+    pub max_ms: Option<f64>,
+    /// Wall time of the whole block in seconds, start of the processes included.
+    pub block_s: f64,
+}

@@ -1,0 +1,309 @@
+//! What the blocks of all cases say: per case, per group of settings, and overall.
+//!
+//! A case's ratio is the step time of the engine in parts of Horovod's. It is paired by block: in each, the engine's
+//! step is divided by the geometric mean of Horovod's two. The ratio of those two is the control: how far Horovod
+//! differs from itself on this machine.
+
+use std::collections::BTreeMap;
+
+use results::statistics::{Summary, median};
+use serde::Serialize;
+use tune::answer::Ratio;
+
+use crate::block::{BlockRow, Runner};
+use crate::plan::{Compared, Plan};
+
+/// Errors within this are good.
+pub const CLOSE: f64 = 0.05;
+
+/// One case.
+#[derive(Clone, Debug)]
+pub struct CaseComparison {
+    /// Its name.
+    pub name: String,
+    /// Settings of the same configuration and topology compete with each other.
+    pub group: String,
+    /// The engine's step in ms, over blocks.
+    pub kolo: Option<Summary>,
+    /// Horovod's, over the blocks of both runs.
+    pub horovod: Option<Summary>,
+    /// The engine's step in parts of Horovod's.
+    pub ratio: Option<Estimate>,
+    /// Horovod's step in parts of its own.
+    pub control: Option<Estimate>,
+    /// Blocks that all runners have.
+    pub blocks: usize,
+    /// Why blocks failed, each reason once.
+    pub failed: Vec<String>,
+}
+
+/// The geometric mean of a ratio over blocks, and its interval where there are enough.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub ratio: f64,
+    /// 95 % interval.
+    pub interval: Option<(f64, f64)>,
+}
+
+impl Estimate {
+    fn of(pairs: &[f64]) -> Option<Estimate> {
+        let logs: Vec<f64> = pairs.iter().map(|pair| pair.ln()).collect();
+        let mean = logs.iter().sum::<f64>() / logs.len() as f64;
+        let interval = Ratio::of(pairs).map(|ratio| (ratio.low, ratio.high));
+        (!pairs.is_empty()).then_some(Estimate { ratio: mean.exp(), interval })
+    }
+
+    /// Distance from 1.
+    pub fn error(&self) -> f64 {
+        (self.ratio - 1.0).abs()
+    }
+
+    /// The interval includes 1.
+    pub fn may_be_one(&self) -> bool {
+        self.interval.is_some_and(|(low, high)| low <= 1.0 && 1.0 <= high)
+    }
+}
+
+/// Settings of one configuration and topology.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Group {
+    /// Its name.
+    pub name: String,
+    /// Settings with both step times.
+    pub settings: usize,
+    /// Spearman's correlation of the two orders of settings; for 3 settings or more.
+    pub rank_correlation: Option<f64>,
+    /// The engine's best setting.
+    pub best: String,
+    /// How much longer Horovod takes with it than with Horovod's own best, as a share.
+    pub regret: f64,
+}
+
+/// Everything that was compared.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Each case, in the order of the plan.
+    pub cases: Vec<CaseComparison>,
+    /// Each group with two settings or more.
+    pub groups: Vec<Group>,
+    /// Over all cases.
+    pub overall: Option<Overall>,
+}
+
+/// Over all cases. Errors are distances of ratios from 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Overall {
+    /// Cases with a ratio.
+    pub cases: usize,
+    /// Median error.
+    pub median_error: f64,
+    /// Median error less the control's error of the same case.
+    pub median_beyond_control: f64,
+    /// Share of cases within [`CLOSE`].
+    pub close: f64,
+    /// The largest error.
+    pub worst_error: f64,
+    /// The geometric mean of all ratios, less 1.
+    pub bias: f64,
+    /// Median error of the controls.
+    pub median_control: f64,
+    /// The largest error of a control.
+    pub worst_control: f64,
+    /// Pairs of settings whose intervals overlap in neither engine.
+    pub distinct_pairs: usize,
+    /// Those of them that both engines order alike.
+    pub ordered_alike: usize,
+}
+
+impl Comparison {
+    /// Compares the blocks of a plan.
+    pub fn of(plan: &Plan, rows: &[BlockRow]) -> Comparison {
+        let cases: Vec<CaseComparison> =
+            plan.cases.iter().map(|case| compare(plan, case, rows)).collect();
+        let mut by_group: BTreeMap<&str, Vec<&CaseComparison>> = BTreeMap::new();
+        for case in cases.iter().filter(|case| case.kolo.is_some() && case.horovod.is_some()) {
+            by_group.entry(&case.group).or_default().push(case);
+        }
+        let groups = by_group.iter().filter_map(|(name, cases)| group(name, cases)).collect();
+        let overall = overall(&cases, by_group.values());
+        Comparison { cases, groups, overall }
+    }
+}
+
+fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
+    let own = || rows.iter().filter(|row| row.case == case.name);
+    let steps = |runner: Runner| -> BTreeMap<usize, f64> {
+        let own = own().filter(|row| row.engine == runner.name());
+        own.filter_map(|row| Some((row.block, row.step_ms?))).collect()
+    };
+    let [kolo, horovod, control] = Runner::ALL.map(steps);
+    let summary = |all: &[&BTreeMap<usize, f64>]| {
+        Summary::of(&all.iter().flat_map(|steps| steps.values().copied()).collect::<Vec<_>>())
+    };
+    let both =
+        horovod.iter().filter_map(|(block, &step)| Some((block, step, *control.get(block)?)));
+    let controls: Vec<f64> = both.clone().map(|(_, first, second)| first / second).collect();
+    let ratios: Vec<f64> = both
+        .filter_map(|(block, first, second)| Some(kolo.get(block)? / (first * second).sqrt()))
+        .collect();
+    let mut failed = Vec::new();
+    for row in own().filter(|row| !row.reason.is_empty()) {
+        let why = format!("{}: {}", row.engine, row.reason);
+        if !failed.contains(&why) {
+            failed.push(why);
+        }
+    }
+    CaseComparison {
+        name: case.name.clone(),
+        group: format!("{} {}", plan.origin(case).name, case.case.topology),
+        kolo: summary(&[&kolo]),
+        horovod: summary(&[&horovod, &control]),
+        ratio: Estimate::of(&ratios),
+        control: Estimate::of(&controls),
+        blocks: ratios.len(),
+        failed,
+    }
+}
+
+fn medians(case: &CaseComparison) -> (f64, f64) {
+    let p50 = |summary: &Option<Summary>| summary.as_ref().map_or(f64::NAN, |summary| summary.p50);
+    (p50(&case.kolo), p50(&case.horovod))
+}
+
+fn group(name: &str, cases: &[&CaseComparison]) -> Option<Group> {
+    if cases.len() < 2 {
+        return None;
+    }
+    let (kolo, horovod): (Vec<f64>, Vec<f64>) = cases.iter().map(|case| medians(case)).unzip();
+    let best = (0..cases.len()).min_by(|&a, &b| kolo[a].total_cmp(&kolo[b]))?;
+    let shortest = horovod.iter().copied().min_by(f64::total_cmp)?;
+    Some(Group {
+        name: name.into(),
+        settings: cases.len(),
+        rank_correlation: (cases.len() > 2).then(|| correlation(&ranks(&kolo), &ranks(&horovod))),
+        best: cases[best].name.clone(),
+        regret: horovod[best] / shortest - 1.0,
+    })
+}
+
+fn overall<'c>(
+    cases: &[CaseComparison],
+    groups: impl Iterator<Item = &'c Vec<&'c CaseComparison>>,
+) -> Option<Overall> {
+    let both = cases.iter().filter_map(|case| Some((case.ratio?, case.control?)));
+    let (ratios, controls): (Vec<Estimate>, Vec<Estimate>) = both.unzip();
+    let errors = |all: &[Estimate]| all.iter().map(Estimate::error).collect::<Vec<f64>>();
+    let worst = |all: &[Estimate]| errors(all).into_iter().fold(0.0, f64::max);
+    let beyond = ratios
+        .iter()
+        .zip(&controls)
+        .map(|(ratio, control)| (ratio.error() - control.error()).max(0.0));
+    let mean_log = ratios.iter().map(|it| it.ratio.ln()).sum::<f64>() / ratios.len() as f64;
+    let (mut distinct_pairs, mut ordered_alike) = (0, 0);
+    for group in groups {
+        for (at, one) in group.iter().enumerate() {
+            for other in &group[at + 1..] {
+                let tied = |one: &Option<Summary>, other: &Option<Summary>| {
+                    one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one.tied_with(other))
+                };
+                if tied(&one.kolo, &other.kolo) || tied(&one.horovod, &other.horovod) {
+                    continue;
+                }
+                let ((kolo, horovod), (other_kolo, other_horovod)) = (medians(one), medians(other));
+                distinct_pairs += 1;
+                ordered_alike += usize::from((kolo < other_kolo) == (horovod < other_horovod));
+            }
+        }
+    }
+    Some(Overall {
+        cases: ratios.len(),
+        median_error: median(errors(&ratios))?,
+        median_beyond_control: median(beyond.collect())?,
+        close: ratios.iter().filter(|it| it.error() <= CLOSE).count() as f64 / ratios.len() as f64,
+        worst_error: worst(&ratios),
+        bias: mean_log.exp_m1(),
+        median_control: median(errors(&controls))?,
+        worst_control: worst(&controls),
+        distinct_pairs,
+        ordered_alike,
+    })
+}
+
+/// Ranks of values from 1; equal values share the mean of theirs.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|&&other| other < value).count() as f64;
+    let equal = |value: f64| values.iter().filter(|&&other| other == value).count() as f64;
+    values.iter().map(|&value| below(value) + (equal(value) + 1.0) / 2.0).collect()
+}
+
+/// Pearson's correlation; 1 where one side is constant.
+fn correlation(left: &[f64], right: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (left_mean, right_mean) = (mean(left), mean(right));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| {
+        left.iter().zip(right).map(|(l, r)| of(l - left_mean, r - right_mean)).sum::<f64>()
+    };
+    let scale = (sum(&|l, _| l * l) * sum(&|_, r| r * r)).sqrt();
+    if scale > 0.0 { sum(&|l, r| l * r) / scale } else { 1.0 }
+}
+
+/// A line of `comparison.csv`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[allow(missing_docs, reason = "columns, see `CaseComparison`")]
+pub struct ComparisonRow {
+    pub case: String,
+    pub group: String,
+    pub blocks: usize,
+    pub kolo_ms: Option<f64>,
+    pub kolo_ms_low: Option<f64>,
+    pub kolo_ms_high: Option<f64>,
+    pub horovod_ms: Option<f64>,
+    pub horovod_ms_low: Option<f64>,
+    pub horovod_ms_high: Option<f64>,
+    pub ratio: Option<f64>,
+    pub ratio_low: Option<f64>,
+    pub ratio_high: Option<f64>,
+    pub control_ratio: Option<f64>,
+    pub agrees: Option<bool>,
+    pub reason: String,
+}
+
+impl CaseComparison {
+    /// The line of `comparison.csv`.
+    pub fn row(&self) -> ComparisonRow {
+        let p50 = |of: &Option<Summary>| of.as_ref().map(|of| of.p50);
+        let interval = |of: &Option<Summary>| of.as_ref().and_then(|of| of.p50_interval);
+        let ratio_interval = self.ratio.and_then(|ratio| ratio.interval);
+        ComparisonRow {
+            case: self.name.clone(),
+            group: self.group.clone(),
+            blocks: self.blocks,
+            kolo_ms: p50(&self.kolo),
+            kolo_ms_low: interval(&self.kolo).map(|it| it.0),
+            kolo_ms_high: interval(&self.kolo).map(|it| it.1),
+            horovod_ms: p50(&self.horovod),
+            horovod_ms_low: interval(&self.horovod).map(|it| it.0),
+            horovod_ms_high: interval(&self.horovod).map(|it| it.1),
+            ratio: self.ratio.map(|it| it.ratio),
+            ratio_low: ratio_interval.map(|it| it.0),
+            ratio_high: ratio_interval.map(|it| it.1),
+            control_ratio: self.control.map(|it| it.ratio),
+            agrees: ratio_interval.and(self.ratio).map(|it| it.may_be_one()),
+            reason: self.failed.join("; "),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_and_their_correlation() {
+        assert_eq!(ranks(&[3.0, 1.0, 2.0, 2.0]), [4.0, 1.0, 2.5, 2.5]);
+        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
+        assert_eq!(correlation(&[1.0, 1.0], &[1.0, 2.0]), 1.0);
+    }
+}

@@ -1,0 +1,63 @@
+//! What both engines are: one block of one case, in processes of its own.
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::plan::{Compared, Plan};
+use crate::process::ProcessError;
+
+/// Time that processes may take to start and end.
+const START: Duration = Duration::from_secs(120);
+
+/// One of the programs that are compared.
+pub trait Engine {
+    /// The program and its version, in words.
+    fn about(&self) -> String;
+
+    /// Runs a block in processes of its own; returns the time of each measured step in ms, the slowest rank's.
+    ///
+    /// # Errors
+    /// When the processes fail, do not end, or reduce wrongly.
+    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Vec<f64>, BlockError>;
+}
+
+/// Why a block has no result.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// Its processes failed.
+    #[error(transparent)]
+    Process(#[from] ProcessError),
+    /// A file of its own cannot be written or read.
+    #[error("{what}: {cause}")]
+    File {
+        /// The file's purpose.
+        what: &'static str,
+        /// The system's error.
+        #[source]
+        cause: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// It ended without what was expected.
+    #[error("{0}")]
+    Result(String),
+}
+
+impl BlockError {
+    /// The error of a file of the block.
+    pub(crate) fn file<E>(what: &'static str) -> impl FnOnce(E) -> BlockError
+    where
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        move |cause| BlockError::File { what, cause: cause.into() }
+    }
+}
+
+/// The most time that a block may take.
+pub(crate) fn limit(plan: &Plan, case: &Compared) -> Duration {
+    let config = &plan.origin(case).config;
+    let times = config.times();
+    let steps = (config.measure.warmup_steps + config.measure.steps_per_block) as u32;
+    let own = (times.forward + times.backward + times.optimizer) * steps;
+    START + 20 * own + Duration::from_secs_f64(config.measure.timeout_seconds)
+}

@@ -1,0 +1,220 @@
+//! Horovod with PyTorch: the steps of a case, replayed by the script that `kolo tune --confirm-script` writes.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use thiserror::Error;
+use tune::confirm::{REPORT, script};
+use tune::space::variables;
+
+use crate::engine::{BlockError, Engine, limit};
+use crate::launcher::Launcher;
+use crate::plan::{Compared, Plan, dtype_name};
+use crate::process::{ProcessError, output};
+
+/// The version with which this project is compared.
+pub const VERSION: &str = "0.28.1";
+
+/// What an environment has.
+const PROBE: &str = "\
+import json, platform, torch, horovod, horovod.torch as hvd
+print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__version__,
+    'python': platform.python_version(), 'mpi': hvd.mpi_built(), 'gloo': hvd.gloo_built()}))";
+
+/// Why Horovod cannot be used.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum HorovodError {
+    /// There is no such interpreter.
+    #[error("{}: there is no Python; `make horovod` installs Horovod, or name your own with --python", .0.display())]
+    NoPython(PathBuf),
+    /// It cannot import Horovod with PyTorch.
+    #[error("{} has no Horovod with PyTorch: {cause}", python.display())]
+    Import {
+        /// The interpreter.
+        python: PathBuf,
+        /// What it said.
+        #[source]
+        cause: ProcessError,
+    },
+    /// It says something else than asked.
+    #[error("{} does not say what Horovod it has: {said}", python.display())]
+    Garbled {
+        /// The interpreter.
+        python: PathBuf,
+        /// What it said.
+        said: String,
+    },
+    /// It was built without MPI.
+    #[error("Horovod {version} was built without MPI; build it with HOROVOD_WITH_MPI=1")]
+    WithoutMpi {
+        /// Its version.
+        version: String,
+    },
+}
+
+/// An installed Horovod.
+pub struct Horovod {
+    python: PathBuf,
+    launcher: Launcher,
+    scratch: PathBuf,
+    /// What the environment has.
+    pub installed: Installed,
+    /// Scripts of configurations that have been written.
+    scripts: Vec<PathBuf>,
+}
+
+/// What an environment has.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Installed {
+    /// Version of Horovod.
+    pub horovod: String,
+    /// Version of PyTorch.
+    pub torch: String,
+    /// Version of Python.
+    pub python: String,
+    mpi: bool,
+    gloo: bool,
+}
+
+/// What rank 0 of a block reports.
+#[derive(Deserialize)]
+struct Reported {
+    error: Option<String>,
+    #[serde(default)]
+    ranks: usize,
+    #[serde(default)]
+    steps_ms: Vec<f64>,
+}
+
+impl Horovod {
+    /// The Horovod of a Python interpreter. Its scripts are kept in `scratch`.
+    ///
+    /// # Errors
+    /// When it has none with PyTorch and MPI.
+    pub fn find(
+        python: &Path,
+        launcher: Launcher,
+        scratch: &Path,
+    ) -> Result<Horovod, HorovodError> {
+        if !python.exists() {
+            return Err(HorovodError::NoPython(python.into()));
+        }
+        let command = [&*python.display().to_string(), "-c", PROBE].map(str::to_string);
+        let said = output(&command, &[], &scratch.join("probe"), Duration::from_secs(120))
+            .map_err(|cause| HorovodError::Import { python: python.into(), cause })?;
+        let found = said.lines().find_map(|line| line.strip_prefix("PROBE "));
+        let installed: Option<Installed> = found.and_then(|found| serde_json::from_str(found).ok());
+        let garbled = || HorovodError::Garbled { python: python.into(), said: said.clone() };
+        let installed = installed.ok_or_else(garbled)?;
+        if !installed.mpi {
+            return Err(HorovodError::WithoutMpi { version: installed.horovod });
+        }
+        // A virtual environment is known by the path of its link.
+        let python = std::path::absolute(python).unwrap_or(python.into());
+        Ok(Horovod { python, launcher, scratch: scratch.into(), installed, scripts: Vec::new() })
+    }
+
+    /// The script that replays the steps of a configuration's cases.
+    fn script(&mut self, plan: &Plan, origin: usize) -> Result<PathBuf, BlockError> {
+        while self.scripts.len() <= origin {
+            let index = self.scripts.len();
+            let from = &plan.origins[index];
+            let cases = plan.cases.iter().filter(|case| case.origin == index);
+            let settings: Vec<_> = cases
+                .map(|case| (case.name.clone(), variables(&from.config, &case.case)))
+                .collect();
+            let text = script(&settings, &from.workload, from.config.times(), 1);
+            let path = self.scratch.join(format!("horovod-{index}.py"));
+            std::fs::write(&path, text).map_err(BlockError::file("script of Horovod's steps"))?;
+            self.scripts.push(path);
+        }
+        Ok(self.scripts[origin].clone())
+    }
+}
+
+impl Engine for Horovod {
+    fn about(&self) -> String {
+        let Installed { horovod, torch, python, gloo, .. } = &self.installed;
+        let gloo = if *gloo { " and Gloo" } else { "" };
+        format!("Horovod {horovod} with MPI{gloo}; PyTorch {torch}; Python {python}")
+    }
+
+    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Vec<f64>, BlockError> {
+        let script = self.script(plan, case.origin)?;
+        let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
+        let setting = of_origin.take_while(|other| other.name != case.name).count();
+        let config = &plan.origin(case).config;
+        let dtype = dtype_name(config).expect("other types are left out");
+        let words = [
+            self.python.display().to_string(),
+            script.display().to_string(),
+            format!("--worker={setting}"),
+            format!("--warmup={}", config.measure.warmup_steps),
+            format!("--steps={}", config.measure.steps_per_block),
+            "--device=cpu".into(),
+            format!("--dtype={dtype}"),
+        ];
+        let ranks = case.case.topology.ranks();
+        let command = self.launcher.command(ranks, &words);
+        let log = self.scratch.join("horovod-output");
+        let text = output(&command, &[], &log, limit(plan, case))?;
+        reported(&text, ranks)
+    }
+}
+
+/// The steps that rank 0 of a block reports.
+fn reported(text: &str, ranks: usize) -> Result<Vec<f64>, BlockError> {
+    let mut reports = text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it);
+    let (Some(first), None) = (reports.next(), reports.next()) else {
+        let problem =
+            "Horovod's ranks did not report once; the launcher must start them as one group";
+        return Err(BlockError::Result(problem.into()));
+    };
+    let report: Reported =
+        serde_json::from_str(first).map_err(BlockError::file("report of Horovod's rank 0"))?;
+    if let Some(error) = report.error {
+        return Err(BlockError::Result(error));
+    }
+    if report.ranks != ranks {
+        let problem = format!("Horovod found {} ranks, expected {ranks}", report.ranks);
+        return Err(BlockError::Result(problem));
+    }
+    Ok(report.steps_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_found_among_other_output() {
+        let text = "warning\nKOLO-REPORT {\"ranks\": 2, \"steps_ms\": [1.5, 2.5]}\nbye\n";
+        assert_eq!(reported(text, 2).unwrap(), [1.5, 2.5]);
+        let error = |text: &str| reported(text, 2).unwrap_err().to_string();
+        assert!(error("nothing").contains("did not report once"));
+        assert!(error(&format!("{text}{text}")).contains("as one group"));
+        assert!(error("KOLO-REPORT {\"ranks\": 1, \"steps_ms\": [1]}").contains("found 1 ranks"));
+        let wrong = error("KOLO-REPORT {\"error\": \"rank 1 has a wrong result\"}");
+        assert_eq!(wrong, "rank 1 has a wrong result");
+    }
+
+    #[test]
+    fn an_interpreter_that_is_missing_or_has_no_horovod_is_an_error() {
+        let folder = tempfile::tempdir().unwrap();
+        let find = |python: &Path| match Horovod::find(python, Launcher::mpirun(), folder.path()) {
+            Ok(_) => panic!("{} has no Horovod", python.display()),
+            Err(error) => error.to_string(),
+        };
+        let error = find(&folder.path().join("python"));
+        assert!(error.contains("there is no Python; `make horovod` installs"), "{error}");
+        let error = find(Path::new("/bin/false"));
+        assert!(
+            error.contains("/bin/false has no Horovod with PyTorch: exit status: 1"),
+            "{error}"
+        );
+        let error = find(Path::new("/bin/echo"));
+        assert!(error.contains("does not say what Horovod it has"), "{error}");
+    }
+}

@@ -1,0 +1,23 @@
+//! The engine beside real Horovod: the same cases, block by block on the same processors.
+//!
+//! | part | does |
+//! |---|---|
+//! | [`plan`] | cases that both can run, and the random order of their blocks |
+//! | [`engine`] | the interface of both: one block of one case, in processes of its own |
+//! | [`kolo`] | this program's engine, as `kolo sweep` runs it |
+//! | [`horovod`] | Horovod with PyTorch, as the script of `kolo tune --confirm-script` runs it |
+//! | [`launcher`] | the command that starts ranks |
+//! | [`process`] | a command with a time limit, ended with all its children |
+//! | [`block`] | the row of a block |
+//! | [`comparison`] | what the blocks of all cases say |
+//! | [`report`] | the same as text |
+
+pub mod block;
+pub mod comparison;
+pub mod engine;
+pub mod horovod;
+pub mod kolo;
+pub mod launcher;
+pub mod plan;
+pub mod process;
+pub mod report;

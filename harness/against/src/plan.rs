@@ -1,0 +1,200 @@
+//! Cases that both engines can run, and the random order of their blocks.
+
+use std::path::{Path, PathBuf};
+
+use algorithms::control::ReduceOp;
+use measure::config::{Case, Config};
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use results::provenance::Subject;
+use results::toml_file::{Checked, ConfigError, ConfigProblem, TomlFile};
+use serde_json::json;
+use thiserror::Error;
+use transports::data_plane::MPI_ALLREDUCE;
+use transports::transport::MPI;
+use workloads::framework::{Compression, Framework};
+use workloads::workload::Workload;
+
+use crate::block::Runner;
+
+/// A configuration whose cases are compared.
+pub struct Origin {
+    /// Its file's name without the extension.
+    pub name: String,
+    /// What it says.
+    pub config: Config,
+    /// Its gradients.
+    pub workload: Workload,
+    /// Where they were read.
+    pub workload_path: PathBuf,
+}
+
+impl Origin {
+    /// Reads a configuration of training steps, and its workload.
+    ///
+    /// # Errors
+    /// When the file is not such a configuration, or its workload cannot be read.
+    pub fn read(file: &TomlFile) -> Result<Origin, ConfigError> {
+        let config = Config::of(file)?;
+        let workload_path = config.workload_path(&file.path);
+        let workload = Workload::read(&workload_path)
+            .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
+        let name = file.path.file_stem().unwrap_or(file.path.as_os_str());
+        Ok(Origin { name: name.to_string_lossy().into_owned(), config, workload, workload_path })
+    }
+}
+
+/// Why Horovod cannot run a case as the engine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Unrepresented {
+    /// Horovod's processes are connected by MPI.
+    #[error("Horovod runs over MPI here; choose transport = [\"{MPI}\"]")]
+    Transport,
+    /// Horovod's allreduce on processors is MPI's.
+    #[error("Horovod calls MPI_Allreduce; choose algorithm = [\"{MPI_ALLREDUCE}\"]")]
+    Algorithm,
+    /// It is another framework's.
+    #[error("Horovod has the control planes coordinator and bitvector")]
+    ControlPlane,
+    /// The script of Horovod's steps hands gradients over as they are.
+    #[error("Horovod's steps are replayed without groups, compression, aggregation and factors")]
+    Framework,
+    /// The script of Horovod's steps averages.
+    #[error("Horovod's steps are replayed with op = \"average\" and dtype f32, f64 or f16")]
+    Data,
+}
+
+/// One setting that both engines run.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// The position of its configuration in the plan.
+    pub origin: usize,
+    /// The setting.
+    pub case: Case,
+    /// Its name, unique in the plan: `quick:mpi/1x2/bitvector/mpi-allreduce/64MiB/1ms`.
+    pub name: String,
+}
+
+/// Cases of several configurations.
+pub struct Plan {
+    /// The configurations.
+    pub origins: Vec<Origin>,
+    /// Cases that are compared.
+    pub cases: Vec<Compared>,
+    /// Why cases are left out, and how many for each reason.
+    pub left_out: Vec<(Unrepresented, usize)>,
+    /// What else the comparison depends on: launcher, versions.
+    pub conditions: Vec<String>,
+}
+
+/// One entry of the order: a case, who runs it, and in which block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The position of the case.
+    pub case: usize,
+    /// Who runs it.
+    pub runner: Runner,
+    /// The block, from 0.
+    pub block: usize,
+}
+
+impl Plan {
+    /// The cases of configurations, those left out that Horovod cannot run.
+    pub fn new(origins: Vec<Origin>) -> Plan {
+        let (mut cases, mut left_out) = (Vec::new(), Vec::<(Unrepresented, usize)>::new());
+        for (index, origin) in origins.iter().enumerate() {
+            for case in origin.config.cases() {
+                let name = format!("{}:{case}", origin.name);
+                let Some(why) = unrepresented(&origin.config, &case) else {
+                    cases.push(Compared { origin: index, case, name });
+                    continue;
+                };
+                match left_out.iter_mut().find(|(other, _)| *other == why) {
+                    Some((_, count)) => *count += 1,
+                    None => left_out.push((why, 1)),
+                }
+            }
+        }
+        Plan { origins, cases, left_out, conditions: Vec::new() }
+    }
+
+    /// The configuration of a case.
+    pub fn origin(&self, case: &Compared) -> &Origin {
+        &self.origins[case.origin]
+    }
+
+    /// How many blocks a case has of each runner.
+    pub fn blocks(&self, case: &Compared) -> usize {
+        self.origin(case).config.measure.blocks_min
+    }
+
+    /// Every turn, in random order: in each round every case comes once, and its runners one after the other.
+    pub fn order(&self) -> Vec<Turn> {
+        let mut random = ChaCha8Rng::seed_from_u64(self.seed());
+        let rounds = self.cases.iter().map(|case| self.blocks(case)).max().unwrap_or_default();
+        let mut turns = Vec::new();
+        for block in 0..rounds {
+            let mut cases: Vec<usize> = (0..self.cases.len()).collect();
+            cases.retain(|&case| block < self.blocks(&self.cases[case]));
+            cases.shuffle(&mut random);
+            for case in cases {
+                let mut runners = Runner::ALL;
+                runners.shuffle(&mut random);
+                turns.extend(runners.map(|runner| Turn { case, runner, block }));
+            }
+        }
+        turns
+    }
+}
+
+impl Subject for Plan {
+    fn config(&self) -> serde_json::Value {
+        let configs = self.origins.iter().map(|origin| json!({ &origin.name: origin.config }));
+        json!({ "configs": configs.collect::<Vec<_>>(), "conditions": self.conditions })
+    }
+
+    fn seed(&self) -> u64 {
+        self.origins.first().map_or(1, |origin| origin.config.measure.seed)
+    }
+
+    fn workload_digest(&self) -> String {
+        let digests = self.origins.iter().map(|origin| origin.workload.digest());
+        digests.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn unrepresented(config: &Config, case: &Case) -> Option<Unrepresented> {
+    let framework = case.varied.apply(&config.framework);
+    let plain = Framework { compression: Compression::None, ..Framework::default() };
+    if case.transport.name() != MPI {
+        Some(Unrepresented::Transport)
+    } else if case.algorithm != MPI_ALLREDUCE {
+        Some(Unrepresented::Algorithm)
+    } else if !["coordinator", "bitvector"].contains(&&*case.control_plane) {
+        Some(Unrepresented::ControlPlane)
+    } else if framework != plain {
+        Some(Unrepresented::Framework)
+    } else if config.op() != ReduceOp::Average || dtype_name(config).is_none() {
+        Some(Unrepresented::Data)
+    } else {
+        None
+    }
+}
+
+/// The element type as PyTorch calls it.
+pub(crate) fn dtype_name(config: &Config) -> Option<&'static str> {
+    match config.dtype().name() {
+        "f32" => Some("float32"),
+        "f64" => Some("float64"),
+        "f16" => Some("float16"),
+        _ => None,
+    }
+}
+
+/// The name of a folder of results for these configurations.
+pub fn folder_name(started: &str, origins: &[Origin]) -> PathBuf {
+    let names: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
+    Path::new("results").join(format!("{}-against-{}", started.replace(':', ""), names.join("-")))
+}

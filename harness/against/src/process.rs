@@ -1,0 +1,149 @@
+//! A command with a time limit, ended with all its children.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use thiserror::Error;
+
+/// How long processes have to end by themselves.
+const GRACE: Duration = Duration::from_secs(5);
+const NAP: Duration = Duration::from_millis(10);
+
+/// Why a command has no output.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// It cannot be started.
+    #[error("{program} cannot be started: {cause}")]
+    Start {
+        /// The program.
+        program: String,
+        /// The system's error.
+        #[source]
+        cause: io::Error,
+    },
+    /// It failed.
+    #[error("{status}; {said}")]
+    Status {
+        /// How it ended.
+        status: ExitStatus,
+        /// What it said about that.
+        said: String,
+    },
+    /// It did not end.
+    #[error("no result after {} s; {said}", limit.as_secs())]
+    Late {
+        /// The limit.
+        limit: Duration,
+        /// The end of its output.
+        said: String,
+    },
+}
+
+/// Runs a command in a process group of its own, with stdout and stderr in one file; returns its output. The group is
+/// ended with it.
+///
+/// # Errors
+/// When it cannot be started, fails, or takes longer than the limit.
+pub fn output(
+    command: &[String],
+    variables: &[(String, Option<String>)],
+    log: &Path,
+    limit: Duration,
+) -> Result<String, ProcessError> {
+    let program = command[0].clone();
+    let start_error = |cause| ProcessError::Start { program: program.clone(), cause };
+    let out = File::create(log).map_err(start_error)?;
+    let err = out.try_clone().map_err(start_error)?;
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+    for (name, value) in variables {
+        match value {
+            Some(value) => process.env(name, value),
+            None => process.env_remove(name),
+        };
+    }
+    // An interrupted comparison leaves nobody behind: the launcher is told to end, and ends its ranks.
+    // SAFETY: between fork and exec the closure makes one system call, and allocates nothing.
+    unsafe {
+        process.pre_exec(|| Ok(set_pdeathsig(Signal::SIGTERM)?));
+    }
+    let mut child = process.spawn().map_err(start_error)?;
+    let group = Pid::from_raw(child.id() as i32);
+    let start = Instant::now();
+    let mut asked_to_end = None;
+    let status = loop {
+        match child.try_wait() {
+            Ok(Some(status)) => break status,
+            Ok(None) => std::thread::sleep(NAP),
+            Err(cause) => return Err(start_error(cause)),
+        }
+        let elapsed = start.elapsed();
+        if elapsed > limit && asked_to_end.is_none() {
+            let _ = killpg(group, Signal::SIGTERM);
+            asked_to_end = Some(elapsed);
+        }
+        if asked_to_end.is_some_and(|asked| elapsed > asked + GRACE) {
+            let _ = killpg(group, Signal::SIGKILL);
+        }
+    };
+    // Whatever it has left behind.
+    let _ = killpg(group, Signal::SIGKILL);
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    if asked_to_end.is_some() {
+        Err(ProcessError::Late { limit, said: said(&text) })
+    } else if status.success() {
+        Ok(text)
+    } else {
+        Err(ProcessError::Status { status, said: said(&text) })
+    }
+}
+
+/// The line that tells why, as launchers write it, or the last one.
+fn said(output: &str) -> String {
+    const TELLING: [&str; 4] = ["noticed that process rank", "kolo: ", "Error: ", "error: "];
+    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let telling = TELLING.iter().find_map(|part| lines().find(|line| line.contains(part)));
+    let line = telling.or_else(|| lines().next_back()).unwrap_or("no output");
+    line.chars().take(300).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(script: &str, limit: Duration) -> Result<String, ProcessError> {
+        let folder = tempfile::tempdir().unwrap();
+        let command = ["sh", "-c", script].map(str::to_string);
+        let variables = [("GIVEN".to_string(), Some("7".to_string())), ("HOME".to_string(), None)];
+        output(&command, &variables, &folder.path().join("log"), limit)
+    }
+
+    #[test]
+    fn output_is_that_of_both_streams_and_variables_are_given_and_taken() {
+        let said = run("echo $GIVEN ${HOME:-none}; echo below >&2", Duration::from_secs(60));
+        assert_eq!(said.unwrap(), "7 none\nbelow\n");
+    }
+
+    #[test]
+    fn failures_say_what_the_launcher_said() {
+        let script =
+            "echo 'mpirun noticed that process rank 1 with PID 7 exited'; echo bye; exit 3";
+        let error = run(script, Duration::from_secs(60)).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3; mpirun noticed that process rank 1"), "{error}");
+    }
+
+    #[test]
+    fn a_late_command_ends_with_its_children() {
+        let error = run("echo before; sleep 1000 & wait", Duration::from_millis(300)).unwrap_err();
+        assert!(error.to_string().starts_with("no result after 0 s; before"), "{error}");
+    }
+}

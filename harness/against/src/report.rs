@@ -1,0 +1,109 @@
+//! The comparison as text.
+
+use std::fmt::Write;
+
+use results::statistics::Summary;
+
+use crate::comparison::{CLOSE, CaseComparison, Comparison, Estimate, Overall};
+use crate::plan::{Plan, Unrepresented};
+
+/// Horovod differs from itself by more: the machine is too noisy for this case.
+const NOISY: f64 = 0.05;
+
+/// The report: conditions, a line per case, the worst first, groups, and the whole.
+pub fn text(plan: &Plan, comparison: &Comparison) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| writeln!(text, "{words}").expect("texts grow");
+    for condition in &plan.conditions {
+        line(format!("# {condition}"));
+    }
+    line("# step: median over blocks in ms, with exact 95 % interval from 6 blocks on".into());
+    line("# ratio: kolo / Horovod, paired by block, with 95 % interval from 4 blocks on".into());
+    line("# control: Horovod / Horovod in the same blocks".into());
+    line(format!("{:>22}  {:>22}  {:>22}  {:>7}  case", "kolo", "Horovod", "ratio", "control"));
+    let mut cases: Vec<&CaseComparison> = comparison.cases.iter().collect();
+    let error = |case: &CaseComparison| case.ratio.map_or(f64::INFINITY, |it| it.error());
+    cases.sort_by(|a, b| error(b).total_cmp(&error(a)));
+    for case in &cases {
+        let control = case.control.map_or("-".into(), |it| format!("{:.3}", it.ratio));
+        let (kolo, horovod) = (step(&case.kolo), step(&case.horovod));
+        let ratio = estimate(case.ratio);
+        line(format!("{kolo:>22}  {horovod:>22}  {ratio:>22}  {control:>7}  {}", case.name));
+    }
+    for case in &comparison.cases {
+        case.failed.iter().for_each(|why| line(format!("failed: {}: {why}", case.name)));
+    }
+    plan.left_out.iter().for_each(|(why, count)| line(left_out(*why, *count)));
+    for case in comparison.cases.iter().filter(|it| it.control.is_some_and(|it| it.error() > NOISY))
+    {
+        let percent = 100.0 * case.control.map_or(0.0, |it| it.error());
+        line(format!(
+            "too noisy to compare: {}: Horovod differs from itself by {percent:.1} %",
+            case.name
+        ));
+    }
+    for group in &comparison.groups {
+        let correlation = group
+            .rank_correlation
+            .map_or(String::new(), |it| format!("rank correlation {it:.3}, "));
+        line(format!(
+            "{}, {} settings: {correlation}kolo's best is {}, with which Horovod takes {:.1} % more than at its best",
+            group.name,
+            group.settings,
+            group.best,
+            100.0 * group.regret
+        ));
+    }
+    comparison.overall.iter().for_each(|overall| line(in_words(overall)));
+    text
+}
+
+/// A reason for which cases are left out.
+pub fn left_out(why: Unrepresented, count: usize) -> String {
+    let cases = if count == 1 { "1 case is" } else { &format!("{count} cases are") };
+    format!("{cases} left out: {why}")
+}
+
+fn in_words(overall: &Overall) -> String {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let pairs = match overall.distinct_pairs {
+        0 => "no pair of settings is distinct in both".into(),
+        pairs => {
+            let share = percent(overall.ordered_alike as f64 / pairs as f64);
+            format!("{share} of {pairs} distinct pairs of settings are ordered alike")
+        }
+    };
+    format!(
+        "{} cases: |kolo / Horovod - 1| is {} in the median ({} beyond the control), {} at worst; {} of cases are \
+         within {}; bias {:+.1} %; Horovod differs from itself by {} in the median, {} at worst; {pairs}",
+        overall.cases,
+        percent(overall.median_error),
+        percent(overall.median_beyond_control),
+        percent(overall.worst_error),
+        percent(overall.close),
+        percent(CLOSE),
+        100.0 * overall.bias,
+        percent(overall.median_control),
+        percent(overall.worst_control),
+    )
+}
+
+fn step(summary: &Option<Summary>) -> String {
+    match summary {
+        None => "-".into(),
+        Some(Summary { p50, p50_interval: None, .. }) => format!("{p50:.2}"),
+        Some(Summary { p50, p50_interval: Some((low, high)), .. }) => {
+            format!("{p50:.2} [{low:.2}, {high:.2}]")
+        }
+    }
+}
+
+fn estimate(estimate: Option<Estimate>) -> String {
+    match estimate {
+        None => "-".into(),
+        Some(Estimate { ratio, interval: None }) => format!("{ratio:.3}"),
+        Some(Estimate { ratio, interval: Some((low, high)) }) => {
+            format!("{ratio:.3} [{low:.3}, {high:.3}]")
+        }
+    }
+}
