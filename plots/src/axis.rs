@@ -150,6 +150,11 @@ impl Axis {
         self.from + (self.to - self.from) * part.clamp(0.0, 1.0)
     }
 
+    /// Its low and high end.
+    pub fn ends(&self) -> (f64, f64) {
+        (self.low, self.high)
+    }
+
     /// Whether a value is between the ends of the axis.
     pub fn holds(&self, value: f64) -> bool {
         self.low <= value && value <= self.high

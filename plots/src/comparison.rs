@@ -1,8 +1,9 @@
-//! Comparisons of simulated with published or measured values: the lines of `published.csv` and
-//! `validation.csv`.
+//! Comparisons of simulated with published or measured values, and of kolo with Horovod: the lines of
+//! `published.csv`, `validation.csv` and `comparison.csv`.
 
 use crate::PlotError;
 use crate::fields::Fields;
+use crate::rows::Estimate;
 
 /// A published value and the simulated one.
 #[derive(Debug, Clone)]
@@ -83,5 +84,36 @@ impl Prediction {
     /// The interval of the error, in percent.
     pub fn span_percent(&self) -> (f64, f64) {
         (100.0 * self.error_span.0, 100.0 * self.error_span.1)
+    }
+}
+
+/// The steps of kolo and of Horovod in one case.
+#[derive(Debug, Clone)]
+pub(crate) struct Compared {
+    /// Settings of the same configuration and topology.
+    pub group: String,
+    pub kolo_ms: Estimate,
+    pub horovod_ms: Estimate,
+    /// kolo's step in parts of Horovod's, paired by block.
+    pub ratio: Option<f64>,
+    /// Horovod's in parts of its own.
+    pub control_ratio: Option<f64>,
+    pub emulated: Option<bool>,
+    pub oversubscribed: Option<bool>,
+}
+
+impl Compared {
+    /// # Errors
+    /// When a column is missing or its field cannot be read.
+    pub fn of(fields: &Fields) -> Result<Compared, PlotError> {
+        Ok(Compared {
+            group: fields.text("group")?,
+            kolo_ms: fields.estimate("kolo_ms", "kolo_ms_low", "kolo_ms_high")?,
+            horovod_ms: fields.estimate("horovod_ms", "horovod_ms_low", "horovod_ms_high")?,
+            ratio: fields.number("ratio")?,
+            control_ratio: fields.number("control_ratio")?,
+            emulated: fields.truth("emulated")?,
+            oversubscribed: fields.truth("oversubscribed")?,
+        })
     }
 }

@@ -33,7 +33,8 @@
 //! | `validation.rs`     | simulated relative to published and measured values           |
 //! | `published.rs`      | one picture of it: points that others published               |
 //! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
-//! | `comparison.rs`     | the lines of the files that both are drawn from               |
+//! | `against.rs`        | kolo's step time over that of real Horovod                    |
+//! | `comparison.rs`     | the lines of the files that these are drawn from              |
 //! | `simulation.rs`     | simulated steps: workloads and their policies, over ranks     |
 //! | `work.rs`           | the work of a rank in a simulated step                        |
 //! | `policies.rs`       | the names of policies, and their order                        |
@@ -54,6 +55,7 @@
 //! | `drawing.rs`        | a list of marks, written as SVG and PNG                       |
 #![forbid(unsafe_code)]
 
+mod against;
 mod axis;
 mod breakdown;
 mod bus_bandwidth;
@@ -111,7 +113,7 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 13] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
@@ -124,6 +126,7 @@ const FIGURES: [Figure; 12] = [
     breakdown::FIGURE,
     crossover::FIGURE,
     validation::FIGURE,
+    against::FIGURE,
 ];
 
 /// A figure: its name, with which its file names begin, and the function that draws it.

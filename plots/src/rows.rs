@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::PlotError;
-use crate::comparison::{Prediction, Published};
+use crate::comparison::{Compared, Prediction, Published};
 use crate::fields::Fields;
 
 /// The rows of one or more CSV files.
@@ -20,12 +20,13 @@ pub struct Rows {
     rows: Vec<Row>,
     pub(crate) published: Vec<Published>,
     pub(crate) predictions: Vec<Prediction>,
+    pub(crate) compared: Vec<Compared>,
 }
 
 impl Rows {
     /// Reads CSV files in the order given. The columns of a file tell whether it has rows of a run,
     /// or comparisons of simulated with published (`published.csv`) or measured (`validation.csv`)
-    /// values.
+    /// values, or of kolo with Horovod (`comparison.csv`).
     ///
     /// # Errors
     ///
@@ -45,7 +46,7 @@ impl Rows {
 
     /// The number of rows read, including those that no figure draws.
     pub fn len(&self) -> usize {
-        self.rows.len() + self.published.len() + self.predictions.len()
+        self.rows.len() + self.published.len() + self.predictions.len() + self.compared.len()
     }
 
     /// Whether the files had no rows.
@@ -206,6 +207,8 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), Plot
             rows.published.push(Published::of(&fields)?);
         } else if columns.contains_key("predicted_us") {
             rows.predictions.push(Prediction::of(&fields)?);
+        } else if columns.contains_key("horovod_ms") {
+            rows.compared.push(Compared::of(&fields)?);
         } else {
             rows.rows.push(Row { file: rows.files.len(), ..row(&fields)? });
         }

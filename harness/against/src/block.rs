@@ -51,6 +51,10 @@ pub struct BlockRow {
     pub min_ms: Option<f64>,
     /// The longest step.
     pub max_ms: Option<f64>,
+    /// Nodes are emulated, as far as the engine knows.
+    pub emulated: Option<bool>,
+    /// Ranks share cores, as far as the engine knows.
+    pub oversubscribed: Option<bool>,
     /// Wall time of the whole block in seconds, start of the processes included.
     pub block_s: f64,
 }

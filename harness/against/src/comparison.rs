@@ -33,6 +33,10 @@ pub struct CaseComparison {
     pub control: Option<Estimate>,
     /// Blocks that all runners have.
     pub blocks: usize,
+    /// Nodes are emulated.
+    pub emulated: Option<bool>,
+    /// Ranks share cores.
+    pub oversubscribed: Option<bool>,
     /// Why blocks failed, each reason once.
     pub failed: Vec<String>,
 }
@@ -162,6 +166,8 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
         ratio: Estimate::of(&ratios),
         control: Estimate::of(&controls),
         blocks: ratios.len(),
+        emulated: own().find_map(|row| row.emulated),
+        oversubscribed: own().find_map(|row| row.oversubscribed),
         failed,
     }
 }
@@ -266,6 +272,8 @@ pub struct ComparisonRow {
     pub ratio_high: Option<f64>,
     pub control_ratio: Option<f64>,
     pub agrees: Option<bool>,
+    pub emulated: Option<bool>,
+    pub oversubscribed: Option<bool>,
     pub reason: String,
 }
 
@@ -290,6 +298,8 @@ impl CaseComparison {
             ratio_high: ratio_interval.map(|it| it.1),
             control_ratio: self.control.map(|it| it.ratio),
             agrees: ratio_interval.and(self.ratio).map(|it| it.may_be_one()),
+            emulated: self.emulated,
+            oversubscribed: self.oversubscribed,
             reason: self.failed.join("; "),
         }
     }

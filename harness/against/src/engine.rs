@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use thiserror::Error;
+use training::back_end::Shares;
 
 use crate::plan::{Compared, Plan};
 use crate::process::ProcessError;
@@ -15,11 +16,20 @@ pub trait Engine {
     /// The program and its version, in words.
     fn about(&self) -> String;
 
-    /// Runs a block in processes of its own; returns the time of each measured step in ms, the slowest rank's.
+    /// Runs a block in processes of its own.
     ///
     /// # Errors
     /// When the processes fail, do not end, or reduce wrongly.
-    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Vec<f64>, BlockError>;
+    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError>;
+}
+
+/// The steps of a block.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Steps {
+    /// The time of each measured step in ms, the slowest rank's.
+    pub times_ms: Vec<f64>,
+    /// What ranks share, if the engine knows.
+    pub shares: Option<Shares>,
 }
 
 /// Why a block has no result.

@@ -8,7 +8,7 @@ use thiserror::Error;
 use tune::confirm::{REPORT, script};
 use tune::space::variables;
 
-use crate::engine::{BlockError, Engine, limit};
+use crate::engine::{BlockError, Engine, Steps, limit};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Plan, dtype_name};
 use crate::process::{ProcessError, output};
@@ -141,7 +141,7 @@ impl Engine for Horovod {
         format!("Horovod {horovod} with MPI{gloo}; PyTorch {torch}; Python {python}")
     }
 
-    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Vec<f64>, BlockError> {
+    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
         let script = self.script(plan, case.origin)?;
         let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
         let setting = of_origin.take_while(|other| other.name != case.name).count();
@@ -160,7 +160,7 @@ impl Engine for Horovod {
         let command = self.launcher.command(ranks, &words);
         let log = self.scratch.join("horovod-output");
         let text = output(&command, &[], &log, limit(plan, case))?;
-        reported(&text, ranks)
+        Ok(Steps { times_ms: reported(&text, ranks)?, shares: None })
     }
 }
 

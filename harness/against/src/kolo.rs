@@ -9,9 +9,10 @@ use results::provenance::Build;
 use results::units::MIB;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use training::back_end::Shares;
 use training::outcome::BackEndError;
 
-use crate::engine::{BlockError, Engine, limit};
+use crate::engine::{BlockError, Engine, Steps, limit};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan};
 use crate::process::output;
@@ -35,6 +36,8 @@ struct Sample {
 struct Row {
     status: String,
     reason: String,
+    emulated: bool,
+    oversubscribed: bool,
 }
 
 impl Kolo {
@@ -55,7 +58,7 @@ impl Engine for Kolo {
         format!("{version}, {profile} build of {commit}, over {}", self.transport)
     }
 
-    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Vec<f64>, BlockError> {
+    fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
         self.blocks += 1;
         let folder = self.scratch.join(format!("kolo-{}", self.blocks));
         fs::create_dir_all(&folder).map_err(BlockError::file("scratch folder"))?;
@@ -79,7 +82,11 @@ impl Engine for Kolo {
         }
         let samples: Vec<Sample> = table(&results.join("samples.csv"))?;
         let _ = fs::remove_dir_all(&folder);
-        Ok(samples.into_iter().map(|sample| sample.time_us / 1e3).collect())
+        let times_ms = samples.into_iter().map(|sample| sample.time_us / 1e3).collect();
+        let shares = rows
+            .first()
+            .map(|&Row { emulated, oversubscribed, .. }| Shares { emulated, oversubscribed });
+        Ok(Steps { times_ms, shares })
     }
 }
 

@@ -1,4 +1,4 @@
-//! Tables as a validation would write them. Every number is made up: nothing was measured, and
+//! Tables as a validation or a comparison with Horovod would write them. Every number is made up: nothing was measured, and
 //! nothing simulated.
 
 /// Points of two machines: met, missed for a reason, fitted, and missed for none.
@@ -31,4 +31,15 @@ pub fn validation() -> String {
         }
     }
     text
+}
+
+/// Four cases of kolo and Horovod, two of them with intervals, one far off.
+pub fn against() -> String {
+    "case,group,blocks,kolo_ms,kolo_ms_low,kolo_ms_high,horovod_ms,horovod_ms_low,horovod_ms_high,ratio,ratio_low,\
+     ratio_high,control_ratio,agrees,emulated,oversubscribed,reason\n\
+     resnet50:a,resnet50 1x2,6,76,75.5,77,75,74.5,76,1.013,0.99,1.03,1.01,true,false,false,\n\
+     resnet50:b,resnet50 1x2,6,90,88,93,100,97,104,0.9,0.88,0.93,0.99,false,false,false,\n\
+     vgg16:a,vgg16 1x4,2,250,,,240,,,1.04,,,1.02,,false,true,\n\
+     vgg16:b,vgg16 1x4,2,130,,,125,,,1.04,,,1.0,,false,true,\n"
+        .to_string()
 }

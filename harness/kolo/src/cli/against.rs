@@ -9,6 +9,10 @@ use super::Exit;
 
 /// Run the same cases by kolo's engine and by another program, and compare their times
 #[derive(Args)]
+#[command(after_help = "\
+Examples:
+  kolo against horovod horovod
+  kolo against horovod configs/horovod.toml --dry-run")]
 pub struct Arguments {
     #[command(subcommand)]
     program: Program,

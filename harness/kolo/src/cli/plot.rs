@@ -110,8 +110,9 @@ fn files(results: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
-            let own = ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv"]
-                .map(|name| result.join(name));
+            let own =
+                ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv", "comparison.csv"]
+                    .map(|name| result.join(name));
             files.extend(own.into_iter().filter(|path| path.exists()));
         } else {
             files.push(result.clone());
@@ -120,7 +121,7 @@ fn files(results: &[PathBuf]) -> Result<Vec<PathBuf>> {
     if files.is_empty() {
         let names: Vec<_> = results.iter().map(|path| path.display().to_string()).collect();
         return Err(usage(format!(
-            "{}: no rows.csv there, nor published.csv or validation.csv",
+            "{}: no rows.csv there, nor published.csv, validation.csv or comparison.csv",
             names.join(", ")
         )));
     }
@@ -170,10 +171,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, throughput, \
-                     efficiency, speedup, breakdown, crossover, validation (--verbose says why)\n";
+                     efficiency, speedup, breakdown, crossover, validation, against (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 10, "{reasons}");
+        assert_eq!(reasons.lines().count(), 11, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"

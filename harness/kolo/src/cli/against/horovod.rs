@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
-use crate::cli::{Exit, configuration, not_for, usage};
+use crate::cli::{Exit, configuration, not_for, plot, usage};
 use against::block::{BlockRow, Runner};
 use against::comparison::Comparison;
-use against::engine::Engine;
+use against::engine::{BlockError, Engine, Steps};
 use against::horovod::{Horovod, VERSION};
 use against::kolo::Kolo;
 use against::launcher::Launcher;
@@ -34,7 +34,7 @@ const OUTPUT: &str = "Output";
 #[command(after_help = "\
 Examples:
   kolo against horovod horovod                  # the embedded configuration
-  kolo against horovod configs/horovod.toml mine.toml --launcher \"srun --ntasks={ranks} --mpi=pmix\"")]
+  kolo against horovod configs/horovod.toml mine.toml --python venv/bin/python")]
 pub struct Arguments {
     /// Configurations of training steps in TOML, or names of embedded ones
     #[arg(required = true, value_name = "CONFIG")]
@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Python with Horovod and PyTorch
     #[arg(long, default_value = PYTHON, value_name = "FILE", help_heading = RUN)]
     python: PathBuf,
-    /// Command that starts ranks; {ranks} stands for their number [default: mpirun on this machine]
+    /// Command that starts ranks: "srun --ntasks={ranks} --mpi=pmix" [default: mpirun on this machine]
     #[arg(long, value_name = "COMMAND", help_heading = RUN)]
     launcher: Option<String>,
     /// Print the order of blocks without measuring
@@ -100,7 +100,8 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     write_whole(&folder.join("comparison.csv"), &csv_bytes(&lines, true))?;
     let text = report::text(&plan, &comparison);
     write_whole(&folder.join("summary.txt"), text.as_bytes())?;
-    print!("{text}");
+    let figures = plot::figures(std::slice::from_ref(&folder), &folder.join("figures"))?;
+    print!("{text}{figures}");
     println!("results in {}", folder.display());
     let is_whole = comparison.cases.iter().all(|case| case.failed.is_empty());
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
@@ -157,17 +158,20 @@ fn compare(
 }
 
 /// The part of a row that a block's end decides.
-fn outcome(ended: Result<Vec<f64>, against::engine::BlockError>) -> BlockRow {
-    match ended.map(|steps| Summary::of(&steps)) {
-        Ok(Some(Summary { samples, p50, min, max, .. })) => BlockRow {
+fn outcome(ended: Result<Steps, BlockError>) -> BlockRow {
+    let summary = ended.map(|Steps { times_ms, shares }| (Summary::of(&times_ms), shares));
+    match summary {
+        Ok((Some(Summary { samples, p50, min, max, .. }), shares)) => BlockRow {
             status: "ok".into(),
             steps: samples,
             step_ms: Some(rounded(p50)),
             min_ms: Some(rounded(min)),
             max_ms: Some(rounded(max)),
+            emulated: shares.map(|shares| shares.emulated),
+            oversubscribed: shares.map(|shares| shares.oversubscribed),
             ..BlockRow::default()
         },
-        Ok(None) => failed("no step was measured".into()),
+        Ok((None, _)) => failed("no step was measured".into()),
         Err(why) => failed(why.to_string()),
     }
 }
