@@ -108,7 +108,9 @@ impl<T: Transport> VectorAllReduce for Scheduled<'_, T> {
 }
 
 /// Reduces several tensors as one vector: packs them into a fusion buffer and unpacks them afterwards, or reduces
-/// a single tensor in place. Applies the factors of a [`Reduction`].
+/// a single tensor in place. Applies the factors of a [`Reduction`]. Whole messages are treated as in Horovod: one
+/// copy per tensor, and a factor is a pass of its own over the fusion buffer (`MPIAllreduce::Execute` of Horovod
+/// 0.28.1). Messages that are packed in blocks are scaled while they are copied.
 pub struct Fused<R> {
     reduces: R,
     /// Bytes packed at a time; 0 packs whole messages.
@@ -172,11 +174,21 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
             let start = Instant::now();
             let mut packed = Buffer::new(tensors.dtype());
             packed.push_first(&mut fusion_buffer, range.len() * size);
-            pack(&packed, tensors, range.clone(), before);
+            if self.packing_bytes == 0 {
+                pack(&packed, tensors, range.clone(), None);
+                scale_all(&mut packed, before);
+            } else {
+                pack(&packed, tensors, range.clone(), before);
+            }
             spent.packing += start.elapsed();
             self.reduces.reduce(&mut packed, combine)?;
             let start = Instant::now();
-            unpack(&packed, tensors, range, after);
+            if self.packing_bytes == 0 {
+                scale_all(&mut packed, after);
+                unpack(&packed, tensors, range, None);
+            } else {
+                unpack(&packed, tensors, range, after);
+            }
             spent.unpacking += start.elapsed();
         }
         self.fusion_buffer = fusion_buffer;
@@ -206,7 +218,8 @@ fn pack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: 
 /// Copies all tensors back out of one block and multiplies them by the factor, if any.
 fn unpack(packed: &Buffer<'_>, tensors: &Buffer<'_>, range: Range<usize>, factor: Option<f64>) {
     let size = tensors.dtype().size_bytes();
-    for (at, place, elements) in places(packed, tensors, range, BLOCK) {
+    let most = factor.map_or(usize::MAX, |_| BLOCK);
+    for (at, place, elements) in places(packed, tensors, range, most) {
         // SAFETY: as in `pack`.
         unsafe { at.copy_from_nonoverlapping(place, elements * size) };
         scale_piece(tensors.dtype(), at, elements, factor);

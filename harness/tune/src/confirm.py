@@ -31,7 +31,6 @@ REPORT = "KOLO-REPORT "
 COLUMNS = ["block", "order", "setting", "step_ms", "min_ms", "max_ms", "steps", "ranks", "device"]
 # Variables that would change or slow down settings are removed.
 DISTURBING = ["HOROVOD_AUTOTUNE", "HOROVOD_AUTOTUNE_LOG", "HOROVOD_TIMELINE"]
-SPIN_SECONDS = 2e-4
 
 
 class Failed(Exception):
@@ -220,11 +219,10 @@ def tell(report):
 
 
 def wait_until(moment):
-    while True:
-        left = moment - time.perf_counter()
-        if left <= 0:
-            return
-        time.sleep(left - SPIN_SECONDS if left > SPIN_SECONDS else 0)
+    """Sleeps, as a thread does that waits for a GPU. Spinning would take the core from Horovod's thread."""
+    left = moment - time.perf_counter()
+    if left > 0:
+        time.sleep(left)
 
 
 def work(arguments):
