@@ -4,7 +4,7 @@ use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Compared;
 use crate::distinct::in_order;
-use crate::drawing::{Drawing, HARD_SPACE};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
@@ -19,6 +19,10 @@ const CLOSE_PERCENT: f64 = 5.0;
 const SIDE: f64 = 1100.0;
 /// Room left of the frame for labels.
 const LEFT: f64 = 190.0;
+/// So many cases are listed beside the frame.
+const LISTED: usize = 16;
+/// Height of a line of that list.
+const LINE: f64 = 50.0;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let both = |case: &&Compared| case.kolo_ms.value.is_some() && case.horovod_ms.value.is_some();
@@ -66,11 +70,45 @@ fn draw(cases: &[&Compared]) -> Drawing {
         case.draw(drawing, &x, &y, style);
     }
     frame.draw(drawing);
+    list(cases, drawing, &groups, (frame.right + 70.0, frame.top + 26.0));
     page.y = frame.bottom + panels::BELOW;
     page.finish(&caption(cases))
 }
 
+/// The cases with the largest differences, with their ratios.
+fn list(cases: &[&Compared], drawing: &mut Drawing, groups: &[&str], (x, mut y): Point) {
+    let distance = |case: &&&Compared| case.ratio.map_or(0.0, |ratio| (ratio - 1.0).abs());
+    let mut worst: Vec<&&Compared> = cases.iter().filter(|case| case.ratio.is_some()).collect();
+    worst.sort_by(|a, b| distance(b).total_cmp(&distance(a)));
+    if worst.is_empty() {
+        return;
+    }
+    let heading = Text::new("kolo / Horovod", (x, y), theme::TICK).centered();
+    drawing.text(Text { align: Align::Left, bold: true, ..heading });
+    for case in worst.into_iter().take(LISTED) {
+        y += LINE;
+        let style = groups.iter().position(|group| *group == case.group).unwrap_or_default();
+        theme::marker(drawing, style, (x + 14.0, y), theme::MARKER, false);
+        let ratio = case.ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
+        let text = format!("{ratio}   {}", case.setting());
+        let text = Text::new(text, (x + 44.0, y), theme::SMALL).centered();
+        drawing.text(Text { align: Align::Left, ..text });
+    }
+}
+
 impl Compared {
+    /// Control plane, fusion threshold and cycle time: what is behind the topology in the case's name, without the
+    /// algorithm.
+    fn setting(&self) -> String {
+        let parts: Vec<&str> = self.case.split('/').collect();
+        match parts[..] {
+            [_, _, control_plane, _, threshold, cycle] => {
+                format!("{control_plane}, {threshold}, {cycle}")
+            }
+            _ => self.case.clone(),
+        }
+    }
+
     fn draw(&self, drawing: &mut Drawing, x: &Axis, y: &Axis, style: usize) {
         let Some((kolo, horovod)) = self.kolo_ms.value.zip(self.horovod_ms.value) else { return };
         let at = (x.at(horovod), y.at(kolo));
@@ -146,6 +184,7 @@ mod tests {
             "vgg16 1x4",
             "Horovod's step (ms)",
             "oversubscribed: more ranks than cores",
+            "kolo / Horovod 0.900   bitvector, 128MiB, 1ms 1.040   vgg16:a 1.040   vgg16:b 1.013   resnet50:a",
         ] {
             assert!(words.contains(expected), "{words}\nexpected {expected}");
         }
@@ -161,8 +200,8 @@ mod tests {
             Mark::Disc { center, .. } => Some(*center),
             _ => None,
         });
-        // After the legend's.
-        let (x, y) = marks.next_back().expect("a mark is drawn");
+        // After the legend's, and before that of the list.
+        let (x, y) = marks.nth(1).expect("a mark is drawn");
         let (left, bottom) = (theme::MARGIN + LEFT, y + (x - theme::MARGIN - LEFT));
         assert!((x - left - (bottom - y)).abs() < 1e-6);
         let failed = format!("{header}\na,g,0,50,,,,,,,,,,,false,false,horovod: gone\n");

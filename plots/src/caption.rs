@@ -54,8 +54,6 @@ fn origin(rows: &[&Row]) -> Vec<String> {
     let source = if machine.is_empty() { source } else { format!("{source} on {machine}") };
     let emulated = if rows.iter().all(|row| row.emulated != Some(true)) {
         String::new()
-    } else if rows.iter().all(|row| row.transport == "threads") {
-        "emulated nodes (threads posing as nodes)".to_string()
     } else {
         "emulated nodes (of one machine)".to_string()
     };
@@ -236,7 +234,7 @@ mod tests {
     fn captions_have_all_known_values() {
         assert_eq!(
             caption(&[row()]),
-            "MEASURED · emulated nodes (threads posing as nodes) · oversubscribed: 4 ranks on \
+            "MEASURED · emulated nodes (of one machine) · oversubscribed: 4 ranks on \
              fewer cores\n\
              Workload resnet50; transport threads; 4 ranks = 2 nodes × 2; float32 average. \
              Median with exact 95 % interval; 30 samples per point. \

@@ -90,6 +90,7 @@ impl Prediction {
 /// The steps of kolo and of Horovod in one case.
 #[derive(Debug, Clone)]
 pub(crate) struct Compared {
+    pub case: String,
     /// Settings of the same configuration and topology.
     pub group: String,
     pub kolo_ms: Estimate,
@@ -107,6 +108,7 @@ impl Compared {
     /// When a column is missing or its field cannot be read.
     pub fn of(fields: &Fields) -> Result<Compared, PlotError> {
         Ok(Compared {
+            case: fields.text("case")?,
             group: fields.text("group")?,
             kolo_ms: fields.estimate("kolo_ms", "kolo_ms_low", "kolo_ms_high")?,
             horovod_ms: fields.estimate("horovod_ms", "horovod_ms_low", "horovod_ms_high")?,

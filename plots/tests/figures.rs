@@ -80,7 +80,7 @@ fn a_sweep_becomes_every_figure() {
         assert_says(
             &svg(&folder, name),
             &[
-                "MEASURED · emulated nodes (threads posing as nodes) · oversubscribed: 4 ranks",
+                "MEASURED · emulated nodes (of one machine) · oversubscribed: 4 ranks",
                 "Workload resnet50; transport threads; 4 ranks = 2 nodes × 2;",
                 "Median with exact 95 % interval; 30 samples per point.",
                 "commit 0123456789.",

@@ -4,6 +4,7 @@ use algorithms::grouped::DEFAULT_GROUPS;
 use serde::{Deserialize, Serialize};
 
 use super::case::Varied;
+use crate::back_ends;
 use crate::environment::Environment;
 use results::units::MIB;
 use transports::allreduce::{PACKING_BYTES, SEGMENT_BYTES};
@@ -14,7 +15,7 @@ use workloads::framework::Compression;
 #[serde(deny_unknown_fields)]
 pub struct Axes {
     /// Transports.
-    #[serde(default = "threads")]
+    #[serde(default = "default_transports")]
     pub transport: Vec<String>,
     /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
     pub topology: Vec<String>,
@@ -75,7 +76,7 @@ impl Default for Axes {
     /// No case; Horovod's defaults for axes that are not given.
     fn default() -> Axes {
         Axes {
-            transport: threads(),
+            transport: default_transports(),
             topology: Vec::new(),
             control_plane: Vec::new(),
             algorithm: Vec::new(),
@@ -92,8 +93,8 @@ impl Default for Axes {
     }
 }
 
-fn threads() -> Vec<String> {
-    vec![transports::threads::NAME.into()]
+fn default_transports() -> Vec<String> {
+    vec![back_ends::default().name().into()]
 }
 
 fn default_groups() -> usize {
