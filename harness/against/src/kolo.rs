@@ -22,8 +22,8 @@ pub struct Kolo {
     program: PathBuf,
     launcher: Launcher,
     scratch: PathBuf,
-    /// How its ranks talk.
-    transport: String,
+    /// The MPI library.
+    library: String,
     blocks: usize,
 }
 
@@ -46,16 +46,16 @@ impl Kolo {
     /// # Errors
     /// When the program was built without MPI.
     pub fn new(program: PathBuf, launcher: Launcher, scratch: &Path) -> Result<Kolo, BackEndError> {
-        let transport = back_ends::default_of_processes().availability()?;
-        let transport = transport.split(';').next().unwrap_or_default().to_string();
-        Ok(Kolo { program, launcher, scratch: scratch.into(), transport, blocks: 0 })
+        let library = back_ends::default_of_processes().availability()?;
+        let library = library.split(';').next().unwrap_or_default().to_string();
+        Ok(Kolo { program, launcher, scratch: scratch.into(), library, blocks: 0 })
     }
 }
 
 impl Engine for Kolo {
     fn about(&self) -> String {
         let Build { version, commit, profile, .. } = Build::this();
-        format!("{version}, {profile} build of {commit}, over {}", self.transport)
+        format!("{version}, {profile} build of {commit}, over {}", self.library)
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {

@@ -168,27 +168,23 @@ impl<R: VectorAllReduce> AllReduce for Fused<R> {
         if fusion_buffer.size_bytes() < needed {
             fusion_buffer = Memory::new(needed);
         }
+        // A factor is applied in a pass of its own to whole messages, and while copying to blocks.
+        let is_whole = self.packing_bytes == 0;
+        let passing = |factor: Option<f64>| factor.filter(|_| is_whole);
+        let copying = |factor: Option<f64>| factor.filter(|_| !is_whole);
         let mut spent = Spent::default();
         for first in (0..tensors.elements()).step_by(at_a_time) {
             let range = first..tensors.elements().min(first + at_a_time);
             let start = Instant::now();
             let mut packed = Buffer::new(tensors.dtype());
             packed.push_first(&mut fusion_buffer, range.len() * size);
-            if self.packing_bytes == 0 {
-                pack(&packed, tensors, range.clone(), None);
-                scale_all(&mut packed, before);
-            } else {
-                pack(&packed, tensors, range.clone(), before);
-            }
+            pack(&packed, tensors, range.clone(), copying(before));
+            scale_all(&mut packed, passing(before));
             spent.packing += start.elapsed();
             self.reduces.reduce(&mut packed, combine)?;
             let start = Instant::now();
-            if self.packing_bytes == 0 {
-                scale_all(&mut packed, after);
-                unpack(&packed, tensors, range, None);
-            } else {
-                unpack(&packed, tensors, range, after);
-            }
+            scale_all(&mut packed, passing(after));
+            unpack(&packed, tensors, range, copying(after));
             spent.unpacking += start.elapsed();
         }
         self.fusion_buffer = fusion_buffer;
