@@ -4,7 +4,7 @@ use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Compared;
 use crate::distinct::in_order;
-use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
@@ -91,19 +91,19 @@ fn list(cases: &[&Compared], drawing: &mut Drawing, groups: &[&str], (x, mut y):
         theme::marker(drawing, style, (x + 14.0, y), theme::MARKER, false);
         let ratio = case.ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
         let text = format!("{ratio}   {}", case.setting());
-        let text = Text::new(text, (x + 44.0, y), theme::SMALL).centered();
+        let room = theme::WIDTH - theme::MARGIN - x - 44.0;
+        let size = theme::SMALL * (room / text_width(&text, theme::SMALL, false)).min(1.0);
+        let text = Text::new(text, (x + 44.0, y), size).centered();
         drawing.text(Text { align: Align::Left, ..text });
     }
 }
 
 impl Compared {
-    /// Control plane, fusion threshold and cycle time: what is behind the topology in the case's name, without the
-    /// algorithm.
+    /// What differs from other cases of the group.
     fn setting(&self) -> String {
-        let parts: Vec<&str> = self.case.split('/').collect();
-        match parts[..] {
-            [_, _, control_plane, _, threshold, cycle] => {
-                format!("{control_plane}, {threshold}, {cycle}")
+        match (self.fusion_threshold_bytes, self.cycle_time_ms) {
+            (Some(bytes), Some(ms)) => {
+                format!("{}, {}, {} ms", self.variant, theme::threshold(bytes), theme::tick(ms))
             }
             _ => self.case.clone(),
         }
@@ -142,7 +142,8 @@ fn finding(cases: &[&Compared]) -> String {
     )
 }
 
-fn caption(cases: &[&Compared]) -> Caption {
+/// Where the values come from, for a caption.
+pub(crate) fn origin(cases: &[&Compared]) -> String {
     let any = |of: fn(&Compared) -> Option<bool>| cases.iter().any(|case| of(case) == Some(true));
     let mut origin =
         "MEASURED: both on the same processors, block by block in random order".to_string();
@@ -152,12 +153,16 @@ fn caption(cases: &[&Compared]) -> Caption {
     if any(|case| case.oversubscribed) {
         origin += " · oversubscribed: more ranks than cores";
     }
+    origin
+}
+
+fn caption(cases: &[&Compared]) -> Caption {
     let paragraph = "A mark is a case: median over blocks of the slowest rank's step, with its exact 95 % interval \
                      where there are 6 blocks or more. Differences are of ratios paired by block. Below the dashed \
                      line kolo's step is shorter. Horovod's marks pool both of its runs; one against the other is \
                      how far Horovod differs from itself."
         .to_string();
-    Caption { simulated: false, origin, paragraphs: vec![paragraph] }
+    Caption { simulated: false, origin: origin(cases), paragraphs: vec![paragraph] }
 }
 
 #[cfg(test)]
@@ -184,7 +189,7 @@ mod tests {
             "vgg16 1x4",
             "Horovod's step (ms)",
             "oversubscribed: more ranks than cores",
-            "kolo / Horovod 0.900   bitvector, 128MiB, 1ms 1.040   vgg16:a 1.040   vgg16:b 1.013   resnet50:a",
+            "kolo / Horovod 0.900   bitvector, 128 MiB, 1 ms 1.040   bitvector, 64 MiB, 1 ms 1.040   coordinator, 64 MiB, 1 ms",
         ] {
             assert!(words.contains(expected), "{words}\nexpected {expected}");
         }
@@ -194,7 +199,7 @@ mod tests {
     #[test]
     fn a_case_on_the_diagonal_is_drawn_on_it() {
         let header = against().lines().next().unwrap().to_string();
-        let equal = format!("{header}\na,g,6,50,,,50,,,1,,,1,true,false,false,\n");
+        let equal = format!("{header}\na,g,bitvector,0,1,6,50,,,50,,,1,,,1,true,false,false,\n");
         let drawing = drawing(&equal);
         let mut marks = drawing.marks.iter().filter_map(|mark| match mark {
             Mark::Disc { center, .. } => Some(*center),
@@ -204,7 +209,8 @@ mod tests {
         let (x, y) = marks.nth(1).expect("a mark is drawn");
         let (left, bottom) = (theme::MARGIN + LEFT, y + (x - theme::MARGIN - LEFT));
         assert!((x - left - (bottom - y)).abs() < 1e-6);
-        let failed = format!("{header}\na,g,0,50,,,,,,,,,,,false,false,horovod: gone\n");
+        let failed =
+            format!("{header}\na,g,bitvector,0,1,0,50,,,,,,,,,,,false,false,horovod: gone\n");
         match sheets(&Rows::of(&failed)).pop() {
             Some(Sheet::Skipped { reason }) => {
                 assert!(reason.ends_with("`kolo against horovod` writes it"))

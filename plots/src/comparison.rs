@@ -93,6 +93,10 @@ pub(crate) struct Compared {
     pub case: String,
     /// Settings of the same configuration and topology.
     pub group: String,
+    /// Control plane, and what else differs from other cases of the group besides threshold and cycle time.
+    pub variant: String,
+    pub fusion_threshold_bytes: Option<f64>,
+    pub cycle_time_ms: Option<f64>,
     pub kolo_ms: Estimate,
     pub horovod_ms: Estimate,
     /// kolo's step in parts of Horovod's, paired by block.
@@ -110,6 +114,9 @@ impl Compared {
         Ok(Compared {
             case: fields.text("case")?,
             group: fields.text("group")?,
+            variant: fields.text("variant")?,
+            fusion_threshold_bytes: fields.number("fusion_threshold_bytes")?,
+            cycle_time_ms: fields.number("cycle_time_ms")?,
             kolo_ms: fields.estimate("kolo_ms", "kolo_ms_low", "kolo_ms_high")?,
             horovod_ms: fields.estimate("horovod_ms", "horovod_ms_low", "horovod_ms_high")?,
             ratio: fields.number("ratio")?,

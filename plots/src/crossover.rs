@@ -185,12 +185,12 @@ impl<'a> Map<'a> {
         match (never.as_slice(), left_out.as_slice()) {
             ([], []) => "Every algorithm is fastest somewhere.".to_string(),
             ([], none) => {
-                format!("Without any case: {}. Every other is fastest somewhere.", none.join(", "))
+                format!("No result for: {}. Every other is fastest somewhere.", none.join(", "))
             }
             (never, []) => format!("Nowhere fastest: {}.", never.join(", ")),
             (never, none) => {
                 format!(
-                    "Without any case: {}. Nowhere fastest: {}.",
+                    "No result for: {}. Nowhere fastest: {}.",
                     none.join(", "),
                     never.join(", ")
                 )
@@ -306,7 +306,7 @@ mod tests {
         ];
         let said = FIGURE.words(&rows);
         assert!(said.contains("Of 2 cases, fastest is ring in 2; in 0"), "{said}");
-        assert!(said.contains("Without any case: swing. Nowhere fastest: double-tree."), "{said}");
+        assert!(said.contains("No result for: swing. Nowhere fastest: double-tree."), "{said}");
         assert!(said.contains("1 case left out: 1 unsupported (swing)."), "{said}");
         assert!(!said.contains("bine"), "{said}");
         let said = FIGURE

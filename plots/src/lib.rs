@@ -21,7 +21,7 @@
 //! | `scaling.rs`        | step time over ranks, per algorithm with its fastest setting  |
 //! | `predicted.rs`      | simulated steps beside measured ones                          |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
-//! | `roofline.rs`       | share of the bound over message size, per algorithm           |
+//! | `roofline.rs`       | share of the reference over message size, per algorithm       |
 //! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
 //! | `steps.rs`          | training steps that ran, distinguished by their settings      |
 //! | `control_planes.rs` | time that control planes take of rank 0, over ranks           |
@@ -34,6 +34,7 @@
 //! | `published.rs`      | one picture of it: points that others published               |
 //! | `prediction.rs`     | the other: errors of algorithms, a row each                   |
 //! | `against.rs`        | kolo's step time over that of real Horovod                    |
+//! | `against_surface.rs` | both over fusion threshold and cycle time, side by side      |
 //! | `comparison.rs`     | the lines of the files that these are drawn from              |
 //! | `simulation.rs`     | simulated steps: workloads and their policies, over ranks     |
 //! | `work.rs`           | the work of a rank in a simulated step                        |
@@ -56,6 +57,7 @@
 #![forbid(unsafe_code)]
 
 mod against;
+mod against_surface;
 mod axis;
 mod breakdown;
 mod bus_bandwidth;
@@ -113,7 +115,7 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 13] = [
+const FIGURES: [Figure; 14] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
@@ -127,6 +129,7 @@ const FIGURES: [Figure; 13] = [
     crossover::FIGURE,
     validation::FIGURE,
     against::FIGURE,
+    against_surface::FIGURE,
 ];
 
 /// A figure: its name, with which its file names begin, and the function that draws it.

@@ -150,9 +150,9 @@ fn caption(points: &[Published]) -> Caption {
     };
     let mut paragraphs = vec![format!(
         "Right of the line, more is simulated than was published: more throughput or bandwidth, \
-         or a longer time (us). The band is {GOAL_PERCENT} % either way, within which a point is \
-         met; with messages below 1 MiB, 30 % is. Published numbers are quoted, their sources \
-         stand in published.csv. Bold: machine files, and points that are missed."
+         or a longer time (us). A point is met within {GOAL_PERCENT} % (30 % below 1 MiB); the band \
+         is {GOAL_PERCENT} % either way. Published numbers are quoted; published.csv has their \
+         sources. Bold: machine files, and points that are missed."
     )];
     paragraphs.extend(missed.map(why));
     let origin = "SIMULATED, beside what others have MEASURED and published".to_string();

@@ -1,10 +1,10 @@
-//! The share of its bound that an allreduce reaches, over message size, one line per algorithm.
+//! The share of its reference that an allreduce reaches, over message size, one line per algorithm.
 //!
-//! The bound of a row is measured with it: the time of a kernel that reads and writes the same memory
-//! with the same threads and without synchronisation, or the shortest time in which cores can pass
-//! cache lines to each other, whichever is longer. Shares can be compared across sizes, while times
-//! and bandwidths differ by orders of magnitude. Each number of ranks is a panel, and all panels
-//! have the same axes.
+//! The reference of a row is measured with it: the time of a kernel with the reads and writes of an
+//! allreduce, on the same threads without synchronisation, or the time in which cores pass each
+//! other a cache line, whichever is longer. It is not a bound: an allreduce can be faster. Shares can
+//! be compared across sizes, while times and bandwidths differ by orders of magnitude. Each number
+//! of ranks is a panel, and all panels have the same axes.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
 
-/// Rows of steps have a bound of another kind.
+/// Rows of steps have a lower bound in the same column.
 const KIND: &str = "allreduce";
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
@@ -37,10 +37,10 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     pictures.into_iter().map(Picture::sheet).collect()
 }
 
-/// The share of its bound that a row reaches, in percent. Its interval is that of the time.
+/// The share of its reference that a row reaches, in percent. Its interval is that of the time.
 fn share(row: &Row) -> Estimate {
-    let bound = row.bound_us.filter(|bound| *bound > 0.0);
-    let share = |time: f64| Some(100.0 * bound? / Some(time).filter(|time| *time > 0.0)?);
+    let reference = row.bound_us.filter(|reference| *reference > 0.0);
+    let share = |time: f64| Some(100.0 * reference? / Some(time).filter(|time| *time > 0.0)?);
     Estimate {
         value: row.time_us.value.and_then(share),
         interval: row.time_us.interval.and_then(|(low, high)| share(high).zip(share(low))),
@@ -89,7 +89,7 @@ impl<'a> Picture<'a> {
     }
 
     fn draw(&self) -> Drawing {
-        let title = "Share of its bound that an allreduce reaches, by message size";
+        let title = "Share of its reference that an allreduce reaches, by message size";
         let mut page = Page::new(title, &self.finding());
         Line::legend(&mut page, self.lines());
 
@@ -110,7 +110,7 @@ impl<'a> Picture<'a> {
                 self.panels[index].draw(drawing, frame, &x, &y);
             },
         );
-        let notes = vec![BOUND.to_string(), line::note(&self.selection)];
+        let notes = vec![REFERENCE.to_string(), line::note(&self.selection)];
         page.finish(&Caption::of(&self.selection, share, notes))
     }
 
@@ -124,29 +124,30 @@ impl<'a> Picture<'a> {
             let (algorithm, size) = (&line.algorithm, theme::bytes(point.size));
             let layout =
                 if self.panels.len() == 1 { String::new() } else { format!(" ({})", panel.layout) };
-            format!("Highest: {share} % of the bound with {algorithm} at {size}{layout}.")
+            format!("Highest: {share} % of the reference with {algorithm} at {size}{layout}.")
         })
     }
 }
 
 /// Room for the labels of the shares, in pixels.
 const LEFT: f64 = 140.0;
-/// Room for the word at the bound, in pixels.
-const RIGHT: f64 = 110.0;
+/// Room for the word at the reference, in pixels.
+const RIGHT: f64 = 160.0;
 
-const BOUND: &str = "Bound: the same memory reads and writes by the same threads without \
-                     synchronisation, or the floor of handing cache lines over, whichever takes \
-                     longer; each point against that of its own row, so a higher share need not \
-                     be a shorter time. Intervals are those of the time.";
+const REFERENCE: &str = "Reference: a kernel with the memory reads and writes of an allreduce, on \
+                         the same threads without synchronisation, or the time in which cores \
+                         pass each other a cache line, whichever is longer. It is not a bound. \
+                         Each point is relative to the reference of its own row, so a higher \
+                         share need not be a shorter time. Intervals are those of the time.";
 
 impl Panel {
     fn draw(&self, drawing: &mut Drawing, frame: Frame, x: &Axis, y: &Axis) {
         let Frame { left, right, .. } = frame;
         x.draw_below(drawing, frame, "message size");
-        y.draw_left(drawing, frame, "share of the bound (%)");
-        let bound = y.at(100.0);
-        drawing.dashes((left, bound), (right, bound), theme::INK, 3.0);
-        let word = Text::new("bound", (0.0, bound), theme::TICK).centered();
+        y.draw_left(drawing, frame, "share of the reference (%)");
+        let whole = y.at(100.0);
+        drawing.dashes((left, whole), (right, whole), theme::INK, 3.0);
+        let word = Text::new("reference", (0.0, whole), theme::TICK).centered();
         drawing.text(Text { align: Align::Left, at: (right + 14.0, word.at.1), ..word });
         for line in &self.lines {
             line.draw(drawing, x, y);
@@ -161,8 +162,8 @@ mod tests {
     use crate::drawing::Mark;
     use crate::synthetic::{self, message, step};
 
-    fn row(algorithm: &str, size: f64, bound: &str, time: &str) -> synthetic::Row {
-        let row = message("allreduce", algorithm, size).with("bound_us", bound);
+    fn row(algorithm: &str, size: f64, reference: &str, time: &str) -> synthetic::Row {
+        let row = message("allreduce", algorithm, size).with("bound_us", reference);
         let (low, high) = ("time_us_p50_low", "time_us_p50_high");
         row.with("time_us_p50", time).with(low, "").with(high, "")
     }
@@ -177,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_is_bound_over_time_and_its_interval_that_of_the_time() {
+    fn the_share_is_reference_over_time_and_its_interval_that_of_the_time() {
         let timed = row("ring", 1024.0, "10", "40")
             .with("time_us_p50_low", "20")
             .with("time_us_p50_high", "50");
@@ -187,15 +188,15 @@ mod tests {
     }
 
     #[test]
-    fn the_finding_has_the_highest_share_and_the_caption_defines_the_bound() {
+    fn the_finding_has_the_highest_share_and_the_caption_defines_the_reference() {
         let rows = [row("ring", 65536.0, "10", "40"), row("tree", 1024.0, "10", "12.5")];
         let words = FIGURE.words(&rows);
-        assert!(words.contains("Highest: 80 % of the bound with tree at 1 KiB. ring tree "));
-        for word in ["100 share of the bound (%) bound ", "message size", "64 KiB"] {
+        assert!(words.contains("Highest: 80 % of the reference with tree at 1 KiB. ring tree "));
+        for word in ["100 share of the reference (%) reference ", "message size", "64 KiB"] {
             assert!(words.contains(word), "{word} in {words}");
         }
-        let caption = "Bound: the same memory reads and writes by the same threads without \
-                       synchronisation";
+        let caption = "Reference: a kernel with the memory reads and writes of an allreduce, on \
+                       the same threads without synchronisation";
         assert!(words.contains(caption) && words.contains("In place. Lines only"), "{words}");
         assert!(words.contains("Median without interval; 30 samples per point."), "{words}");
     }
@@ -235,13 +236,13 @@ mod tests {
     }
 
     #[test]
-    fn wrong_rows_and_rows_without_a_bound_are_counted_and_no_points() {
+    fn wrong_rows_and_rows_without_a_reference_are_counted_and_no_points() {
         let wrong = row("tree", 1024.0, "10", "10").with("status", "wrong");
         let bare = row("swing", 1024.0, "", "10");
         let none = row("bine", 1024.0, "10", "0");
         let drawing = FIGURE.drawing(&[row("ring", 1024.0, "10", "40"), wrong, bare, none]);
         let said = drawing.prose();
-        assert!(said.contains("Highest: 25 % of the bound with ring"), "{said}");
+        assert!(said.contains("Highest: 25 % of the reference with ring"), "{said}");
         let left_out = "3 cases left out: 2 without a value (bine, swing), 1 wrong (tree).";
         assert!(said.contains(left_out), "{said}");
         let said = said.replace(left_out, "");
@@ -251,10 +252,10 @@ mod tests {
     }
 
     #[test]
-    fn a_share_above_the_bound_stays_within_the_frame() {
+    fn a_share_above_the_reference_stays_within_the_frame() {
         let said =
             FIGURE.words(&[row("ring", 1024.0, "30", "20"), row("ring", 2048.0, "10", "20")]);
-        assert!(said.contains("Highest: 150 % of the bound"), "{said}");
+        assert!(said.contains("Highest: 150 % of the reference"), "{said}");
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_without_a_bound_are_refused_with_a_reason() {
+    fn rows_without_a_reference_are_refused_with_a_reason() {
         let reason = "no row of kind `allreduce`; `kolo bench --out FILE` writes them";
         let step = step("ring", "coordinator", 64.0, 5.0).with("bound_us", "9");
         assert_eq!(FIGURE.refusal(&[step, message("message", "ring", 8.0)]), reason);

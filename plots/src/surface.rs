@@ -29,38 +29,58 @@ fn sheet(mut selection: Selection) -> Sheet {
         let needed = "all of time_us_p50, fusion_threshold_bytes and cycle_time_ms";
         return Sheet::Skipped { reason: selection.nothing_to_draw("step", needed) };
     }
-    let drawing = Surface::of(&selection).draw(&selection);
+    let cells = selection
+        .rows
+        .iter()
+        .filter_map(|row| Some(Cell { algorithm: selection.algorithm(row), ..Cell::of(row)? }))
+        .collect();
+    let surface = Surface::of(cells, selection.control_planes(), Stars::One);
+    let title = "Step time by fusion threshold and cycle time";
+    let caption = Caption::of(&selection, |row| row.time_us, vec![surface.note()]);
+    let drawing = surface.draw(title, &surface.finding(), &caption);
     Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
-/// The cells of one picture and the sorted values along its sides.
-struct Surface {
+/// Where the fastest setting is marked.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Stars {
+    /// In the whole picture.
+    One,
+    /// In every heat map.
+    Each,
+}
+
+/// The cells of one picture and the sorted values along its sides. Algorithms are its rows of heat maps, control
+/// planes its columns.
+pub(crate) struct Surface {
     cells: Vec<Cell>,
     algorithms: Vec<String>,
     planes: Vec<String>,
     thresholds: Vec<f64>,
     cycles: Vec<f64>,
+    stars: Stars,
 }
 
 impl Surface {
-    fn of(selection: &Selection) -> Surface {
-        let cells: Vec<Cell> = selection
-            .rows
-            .iter()
-            .filter_map(|row| Some(Cell { algorithm: selection.algorithm(row), ..Cell::of(row)? }))
-            .collect();
+    pub(crate) fn of(cells: Vec<Cell>, planes: Vec<String>, stars: Stars) -> Surface {
         let mut algorithms: Vec<String> = cells.iter().map(|cell| cell.algorithm.clone()).collect();
         algorithms.sort();
         algorithms.dedup();
         let numbers = |number: fn(&Cell) -> f64| distinct::ascending(cells.iter().map(number));
         let (thresholds, cycles) = (numbers(|cell| cell.threshold), numbers(|cell| cell.cycle));
-        let planes = selection.control_planes();
-        Surface { algorithms, planes, thresholds, cycles, cells }
+        Surface { algorithms, planes, thresholds, cycles, cells, stars }
     }
 
     fn best(&self) -> &Cell {
         let best = self.cells.iter().min_by(|a, b| a.time.total_cmp(&b.time));
         best.expect("a surface is drawn when it has cells")
+    }
+
+    /// The fastest setting that a heat map marks: its own, or that of the picture.
+    pub(crate) fn best_for(&self, algorithm: &str, plane: &str) -> &Cell {
+        let own = |cell: &&Cell| cell.algorithm == algorithm && cell.plane == plane;
+        let best = self.cells.iter().filter(own).min_by(|a, b| a.time.total_cmp(&b.time));
+        best.filter(|_| self.stars == Stars::Each).unwrap_or_else(|| self.best())
     }
 
     fn cell(&self, algorithm: &str, plane: &str, threshold: f64, cycle: f64) -> Option<&Cell> {
@@ -87,9 +107,8 @@ impl Surface {
         format!("Fastest: {} ms with {}. {tie}", best.value(), best.setting())
     }
 
-    fn draw(&self, selection: &Selection) -> Drawing {
-        let title = "Step time by fusion threshold and cycle time";
-        let mut page = Page::new(title, &self.finding());
+    pub(crate) fn draw(&self, title: &str, finding: &str, caption: &Caption) -> Drawing {
+        let mut page = Page::new(title, finding);
         let colors = Colors::over(&self.cells);
         let mut entries = self.entries();
         entries.extend(colors.entry());
@@ -138,7 +157,7 @@ impl Surface {
         colors.draw_bar(&mut page.drawing, theme::WIDTH - RIGHT + 40.0, panels_top, page.y);
         page.y += 96.0;
 
-        page.finish(&Caption::of(selection, |row| row.time_us, vec![self.note()]))
+        page.finish(caption)
     }
 
     fn shape(&self) -> Shape {
@@ -148,7 +167,7 @@ impl Surface {
         Shape::of(&self.cells, &self.thresholds, rows, room, self.algorithms.len())
     }
 
-    fn note(&self) -> String {
+    pub(crate) fn note(&self) -> String {
         let any_interval = self.cells.iter().any(|cell| cell.interval.is_some());
         let tie = if any_interval {
             "Two settings tie when their intervals overlap, without correction for their number."
@@ -165,7 +184,7 @@ impl Surface {
 
     fn draw_panel(&self, drawing: &mut Drawing, shape: &Shape, colors: &Colors, panel: &Panel) {
         let Panel { algorithm, plane, left, top } = *panel;
-        let best = self.best();
+        let best = self.best_for(algorithm, plane);
         let mut star = None;
         for (column, threshold) in self.thresholds.iter().enumerate() {
             for (row, cycle) in self.cycles.iter().enumerate() {

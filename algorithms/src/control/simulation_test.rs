@@ -52,6 +52,14 @@ pub struct Failure {
     pub what: String,
 }
 
+/// Something that must hold in a world does not: what was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Violation(String);
+
+fn violated(what: impl Into<String>) -> Result<(), Violation> {
+    Err(Violation(what.into()))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "seed {} ({}): {}", self.seed, self.world, self.what)
@@ -76,7 +84,7 @@ pub fn run_world(
     ended.map(|()| summary).map_err(|what| Failure {
         seed,
         world: format!("{}, {} ranks, {:?}", plan.plane, plan.ranks, plan.fault),
-        what,
+        what: what.0,
     })
 }
 
@@ -247,7 +255,7 @@ impl<'p> World<'p> {
         }
     }
 
-    fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), Violation> {
         while let Some(Reverse((at, _, occurrence))) = self.queue.pop() {
             self.now = at;
             if self.is_over() {
@@ -267,7 +275,7 @@ impl<'p> World<'p> {
         self.ranks.iter().all(|state| state.is_over() || state.step == steps)
     }
 
-    fn handle(&mut self, occurrence: Occurrence) -> Result<(), String> {
+    fn handle(&mut self, occurrence: Occurrence) -> Result<(), Violation> {
         match occurrence {
             Occurrence::Ready(rank) => {
                 let Some(ids) = self.ranks[rank].coming.pop_front() else { return Ok(()) };
@@ -315,7 +323,7 @@ impl<'p> World<'p> {
     }
 
     /// Delivers one event to one rank and performs the effects.
-    fn deliver(&mut self, rank: Rank, event: Event) -> Result<(), String> {
+    fn deliver(&mut self, rank: Rank, event: Event) -> Result<(), Violation> {
         let state = &mut self.ranks[rank];
         if let Fault::Death { rank: who, after } = self.plan.fault
             && who == rank
@@ -330,7 +338,9 @@ impl<'p> World<'p> {
         self.events += 1;
         let mut effects = std::mem::take(&mut self.effects);
         let result = state.plane.on(event, &mut effects);
-        result.map_err(|error| format!("rank {rank} refuses to go on: {error}"))?;
+        if let Err(error) = result {
+            return violated(format!("rank {rank} refuses to go on: {error}"));
+        }
         for effect in effects.drain(..) {
             self.perform(rank, effect)?;
         }
@@ -338,9 +348,9 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    fn perform(&mut self, rank: Rank, effect: Effect) -> Result<(), String> {
+    fn perform(&mut self, rank: Rank, effect: Effect) -> Result<(), Violation> {
         if !self.ranks[rank].in_cycle {
-            return Err(format!("rank {rank} acts outside a cycle: {effect:?}"));
+            return violated(format!("rank {rank} acts outside a cycle: {effect:?}"));
         }
         match effect {
             Effect::Send { to, message } => self.send(rank, to, message),
@@ -376,9 +386,9 @@ impl<'p> World<'p> {
         rank: Rank,
         bitwise: Bitwise,
         words: Vec<u64>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         if self.bits[rank].replace((bitwise, words)).is_some() {
-            return Err(format!("rank {rank} asks for a second collective within the first"));
+            return violated(format!("rank {rank} asks for a second collective within the first"));
         }
         if self.bits.iter().any(Option::is_none) {
             return Ok(());
@@ -387,7 +397,7 @@ impl<'p> World<'p> {
         let (first, mut combined) = all.next().expect("there is a rank");
         for (other, words) in all {
             if (other, words.len()) != (first, combined.len()) {
-                return Err("ranks ask for different collectives".into());
+                return violated("ranks ask for different collectives");
             }
             for (word, more) in combined.iter_mut().zip(words) {
                 match first {
@@ -405,26 +415,28 @@ impl<'p> World<'p> {
         Ok(())
     }
 
-    fn execute(&mut self, rank: Rank, response: &Response) -> Result<(), String> {
+    fn execute(&mut self, rank: Rank, response: &Response) -> Result<(), Violation> {
         self.progress = self.now;
         let (plan, state) = (self.plan, &mut self.ranks[rank]);
         let of = |&id: &TensorId| state.numbering[id];
         let names: Vec<usize> = response.tensors.iter().map(of).map(|(name, _)| name).collect();
         for (name, version) in response.tensors.iter().map(of) {
             if !std::mem::take(&mut state.ready[name]) {
-                return Err(format!("rank {rank} reduces name {name}, which is not ready"));
+                return violated(format!("rank {rank} reduces name {name}, which is not ready"));
             }
             if plan.version(state.step, name, rank) != Some(version) {
-                return Err(format!("rank {rank} reduces another version of name {name}"));
+                return violated(format!("rank {rank} reduces another version of name {name}"));
             }
             if response.error.is_some() != plan.is_mismatched(state.step, name) {
-                return Err(format!("name {name}: error {:?}", response.error));
+                return violated(format!("name {name}: error {:?}", response.error));
             }
         }
         if let Some(error) = &response.error {
             let numbers = error.match_indices("rank ").count();
             if numbers != 2 || !error.contains(&format!("layer{}.weight", names[0])) {
-                return Err(format!("an error that does not name tensor and both ranks: {error}"));
+                return violated(format!(
+                    "an error that does not name tensor and both ranks: {error}"
+                ));
             }
         }
         self.check_size(rank, response, &names)?;

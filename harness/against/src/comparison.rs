@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use measure::config::Case;
 use results::statistics::{Summary, median};
 use serde::Serialize;
 use tune::answer::Ratio;
+use workloads::framework::Compression;
 
 use crate::block::{BlockRow, Runner};
 use crate::plan::{Compared, Plan};
@@ -23,6 +25,12 @@ pub struct CaseComparison {
     pub name: String,
     /// Settings of the same configuration and topology compete with each other.
     pub group: String,
+    /// Control plane, compression and groups.
+    pub variant: String,
+    /// Fusion threshold.
+    pub fusion_threshold_bytes: usize,
+    /// Cycle time.
+    pub cycle_time_ms: f64,
     /// The engine's step in ms, over blocks.
     pub kolo: Option<Summary>,
     /// Horovod's, over the blocks of both runs.
@@ -161,6 +169,9 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
     CaseComparison {
         name: case.name.clone(),
         group: format!("{} {}", plan.origin(case).name, case.case.topology),
+        variant: variant(&case.case),
+        fusion_threshold_bytes: case.case.fusion_threshold_bytes,
+        cycle_time_ms: case.case.cycle_time_ms(),
         kolo: summary(&[&kolo]),
         horovod: summary(&[&horovod, &control]),
         ratio: Estimate::of(&ratios),
@@ -170,6 +181,18 @@ fn compare(plan: &Plan, case: &Compared, rows: &[BlockRow]) -> CaseComparison {
         oversubscribed: own().find_map(|row| row.oversubscribed),
         failed,
     }
+}
+
+/// What of a setting is neither threshold nor cycle time.
+fn variant(case: &Case) -> String {
+    let compression = case.varied.compression.filter(|it| *it != Compression::None);
+    let groups = case.varied.num_groups.filter(|&count| count > 0);
+    let parts = [
+        Some(case.control_plane.clone()),
+        compression.map(|compression| compression.name().to_string()),
+        groups.map(|count| format!("{count} groups")),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
 }
 
 fn medians(case: &CaseComparison) -> (f64, f64) {
@@ -206,22 +229,8 @@ fn overall<'c>(
         .zip(&controls)
         .map(|(ratio, control)| (ratio.error() - control.error()).max(0.0));
     let mean_log = ratios.iter().map(|it| it.ratio.ln()).sum::<f64>() / ratios.len() as f64;
-    let (mut distinct_pairs, mut ordered_alike) = (0, 0);
-    for group in groups {
-        for (at, one) in group.iter().enumerate() {
-            for other in &group[at + 1..] {
-                let tied = |one: &Option<Summary>, other: &Option<Summary>| {
-                    one.as_ref().zip(other.as_ref()).is_none_or(|(one, other)| one.tied_with(other))
-                };
-                if tied(&one.kolo, &other.kolo) || tied(&one.horovod, &other.horovod) {
-                    continue;
-                }
-                let ((kolo, horovod), (other_kolo, other_horovod)) = (medians(one), medians(other));
-                distinct_pairs += 1;
-                ordered_alike += usize::from((kolo < other_kolo) == (horovod < other_horovod));
-            }
-        }
-    }
+    let alike: Vec<bool> =
+        groups.flat_map(|group| pairs(group)).filter_map(ordered_alike).collect();
     Some(Overall {
         cases: ratios.len(),
         median_error: median(errors(&ratios))?,
@@ -231,9 +240,26 @@ fn overall<'c>(
         bias: mean_log.exp_m1(),
         median_control: median(errors(&controls))?,
         worst_control: worst(&controls),
-        distinct_pairs,
-        ordered_alike,
+        distinct_pairs: alike.len(),
+        ordered_alike: alike.iter().filter(|&&alike| alike).count(),
     })
+}
+
+/// Every pair of cases of a group.
+fn pairs<'c>(
+    group: &[&'c CaseComparison],
+) -> impl Iterator<Item = (&'c CaseComparison, &'c CaseComparison)> {
+    let rest = |at: usize| group[at + 1..].iter().copied();
+    group.iter().enumerate().flat_map(move |(at, &one)| rest(at).map(move |other| (one, other)))
+}
+
+/// Both engines have the same of two settings as the shorter one; none where either cannot tell.
+fn ordered_alike((one, other): (&CaseComparison, &CaseComparison)) -> Option<bool> {
+    let order = |one: &Option<Summary>, other: &Option<Summary>| {
+        let (one, other) = (one.as_ref()?, other.as_ref()?);
+        (!one.tied_with(other)).then_some(one.p50 < other.p50)
+    };
+    Some(order(&one.kolo, &other.kolo)? == order(&one.horovod, &other.horovod)?)
 }
 
 /// Ranks of values from 1; equal values share the mean of theirs.
@@ -260,6 +286,9 @@ fn correlation(left: &[f64], right: &[f64]) -> f64 {
 pub struct ComparisonRow {
     pub case: String,
     pub group: String,
+    pub variant: String,
+    pub fusion_threshold_bytes: usize,
+    pub cycle_time_ms: f64,
     pub blocks: usize,
     pub kolo_ms: Option<f64>,
     pub kolo_ms_low: Option<f64>,
@@ -286,6 +315,9 @@ impl CaseComparison {
         ComparisonRow {
             case: self.name.clone(),
             group: self.group.clone(),
+            variant: self.variant.clone(),
+            fusion_threshold_bytes: self.fusion_threshold_bytes,
+            cycle_time_ms: self.cycle_time_ms,
             blocks: self.blocks,
             kolo_ms: p50(&self.kolo),
             kolo_ms_low: interval(&self.kolo).map(|it| it.0),

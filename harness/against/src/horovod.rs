@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use thiserror::Error;
-use tune::confirm::{REPORT, script};
+use tune::confirm::{REPORT, Setting, script};
 use tune::space::variables;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
+use crate::host_times::HostTimes;
 use crate::launcher::Launcher;
-use crate::plan::{Compared, Plan, dtype_name};
+use crate::plan::{Compared, Origin, Plan, dtype_name};
 use crate::process::{ProcessError, output};
 
 /// The version with which this project is compared.
@@ -39,7 +40,7 @@ pub enum HorovodError {
         cause: ProcessError,
     },
     /// It says something else than asked.
-    #[error("{} does not say what Horovod it has: {said}", python.display())]
+    #[error("cannot determine the Horovod version of {}: {said}", python.display())]
     Garbled {
         /// The interpreter.
         python: PathBuf,
@@ -79,13 +80,19 @@ pub struct Installed {
 }
 
 /// What rank 0 of a block reports.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct Reported {
     error: Option<String>,
     #[serde(default)]
     ranks: usize,
     #[serde(default)]
     steps_ms: Vec<f64>,
+    #[serde(default)]
+    busy_us: f64,
+    #[serde(default)]
+    hand_over_us: f64,
+    #[serde(default)]
+    take_back_us: f64,
 }
 
 impl Horovod {
@@ -122,15 +129,28 @@ impl Horovod {
             let index = self.scripts.len();
             let from = &plan.origins[index];
             let cases = plan.cases.iter().filter(|case| case.origin == index);
-            let settings: Vec<_> = cases
-                .map(|case| (case.name.clone(), variables(&from.config, &case.case)))
-                .collect();
+            let mut settings: Vec<Setting> = cases.map(|case| setting(from, case)).collect();
+            let plain = settings.first().cloned().unwrap_or_default();
+            let (framework, groups) = Default::default();
+            settings.push(Setting { framework, groups, ..plain });
             let text = script(&settings, &from.workload, from.config.times(), 1);
             let path = self.scratch.join(format!("horovod-{index}.py"));
             std::fs::write(&path, text).map_err(BlockError::file("script of Horovod's steps"))?;
             self.scripts.push(path);
         }
         Ok(self.scripts[origin].clone())
+    }
+}
+
+/// A case as the script runs it.
+fn setting(origin: &Origin, case: &Compared) -> Setting {
+    let framework = case.framework(origin);
+    let groups = framework.groups(&origin.workload, None);
+    Setting {
+        label: case.name.clone(),
+        variables: variables(&origin.config, &case.case),
+        groups: groups.expect("they were checked when the configuration was read"),
+        framework,
     }
 }
 
@@ -142,9 +162,34 @@ impl Engine for Horovod {
     }
 
     fn run(&mut self, plan: &Plan, case: &Compared) -> Result<Steps, BlockError> {
-        let script = self.script(plan, case.origin)?;
         let of_origin = plan.cases.iter().filter(|other| other.origin == case.origin);
         let setting = of_origin.take_while(|other| other.name != case.name).count();
+        let report = self.block(plan, case, setting)?;
+        Ok(Steps { times_ms: report.steps_ms, shares: None })
+    }
+}
+
+impl Horovod {
+    /// How long the framework's thread is busy with each gradient: of one block of a configuration's first case,
+    /// without options of Horovod's optimizer.
+    ///
+    /// # Errors
+    /// When the block fails.
+    pub fn host_times(&mut self, plan: &Plan, origin: usize) -> Result<HostTimes, BlockError> {
+        let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
+        let Some(first) = of_origin().next() else { return Ok(HostTimes::default()) };
+        let report = self.block(plan, first, of_origin().count())?;
+        Ok(HostTimes::of(report.busy_us, report.hand_over_us, report.take_back_us))
+    }
+
+    /// What rank 0 reports of one block of a setting of the script.
+    fn block(
+        &mut self,
+        plan: &Plan,
+        case: &Compared,
+        setting: usize,
+    ) -> Result<Reported, BlockError> {
+        let script = self.script(plan, case.origin)?;
         let config = &plan.origin(case).config;
         let dtype = dtype_name(config).expect("other types are left out");
         let words = [
@@ -160,28 +205,28 @@ impl Engine for Horovod {
         let command = self.launcher.command(ranks, &words);
         let log = self.scratch.join("horovod-output");
         let text = output(&command, &[], &log, limit(plan, case))?;
-        Ok(Steps { times_ms: reported(&text, ranks)?, shares: None })
+        reported(&text, ranks)
     }
 }
 
-/// The steps that rank 0 of a block reports.
-fn reported(text: &str, ranks: usize) -> Result<Vec<f64>, BlockError> {
+/// What rank 0 of a block reports.
+fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
     let mut reports = text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it);
     let (Some(first), None) = (reports.next(), reports.next()) else {
         let problem =
             "Horovod's ranks did not report once; the launcher must start them as one group";
         return Err(BlockError::Result(problem.into()));
     };
-    let report: Reported =
+    let mut report: Reported =
         serde_json::from_str(first).map_err(BlockError::file("report of Horovod's rank 0"))?;
-    if let Some(error) = report.error {
+    if let Some(error) = report.error.take() {
         return Err(BlockError::Result(error));
     }
     if report.ranks != ranks {
         let problem = format!("Horovod found {} ranks, expected {ranks}", report.ranks);
         return Err(BlockError::Result(problem));
     }
-    Ok(report.steps_ms)
+    Ok(report)
 }
 
 #[cfg(test)]
@@ -191,7 +236,7 @@ mod tests {
     #[test]
     fn reports_are_found_among_other_output() {
         let text = "warning\nKOLO-REPORT {\"ranks\": 2, \"steps_ms\": [1.5, 2.5]}\nbye\n";
-        assert_eq!(reported(text, 2).unwrap(), [1.5, 2.5]);
+        assert_eq!(reported(text, 2).unwrap().steps_ms, [1.5, 2.5]);
         let error = |text: &str| reported(text, 2).unwrap_err().to_string();
         assert!(error("nothing").contains("did not report once"));
         assert!(error(&format!("{text}{text}")).contains("as one group"));
@@ -215,6 +260,6 @@ mod tests {
             "{error}"
         );
         let error = find(Path::new("/bin/echo"));
-        assert!(error.contains("does not say what Horovod it has"), "{error}");
+        assert!(error.contains("cannot determine the Horovod version of /bin/echo"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use measure::back_ends;
-use measure::config::{Axes, Config, Measure};
+use measure::config::{Axes, Config, Measure, Step};
 use results::provenance::Build;
 use results::units::MIB;
 use serde::Deserialize;
@@ -13,6 +13,7 @@ use training::back_end::Shares;
 use training::outcome::BackEndError;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
+use crate::host_times::HostTimes;
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan};
 use crate::process::output;
@@ -92,10 +93,13 @@ impl Engine for Kolo {
 
 /// The configuration of one block of one case.
 fn alone(origin: &Origin, case: &Compared) -> Config {
+    let framework = case.framework(origin);
+    let HostTimes { wake_us, hand_over_us, take_back_us } = origin.host_times;
     let Compared { case, .. } = case;
     let config = &origin.config;
     let workload = origin.workload_path.canonicalize().unwrap_or(origin.workload_path.clone());
     Config {
+        framework,
         workload: workload.display().to_string(),
         sweep: Axes {
             transport: vec![case.transport.name().into()],
@@ -108,6 +112,7 @@ fn alone(origin: &Origin, case: &Compared) -> Config {
             num_groups: Vec::new(),
             ..config.sweep.clone()
         },
+        step: Step { wake_us, hand_over_us, take_back_us, ..config.step },
         measure: Measure { blocks_min: 1, blocks_max: 1, ..config.measure.clone() },
         ..config.clone()
     }

@@ -6,8 +6,10 @@
 //! | [`engine`] | the interface of both: one block of one case, in processes of its own |
 //! | [`kolo`] | this program's engine, as `kolo sweep` runs it |
 //! | [`horovod`] | Horovod with PyTorch, as the script of `kolo tune --confirm-script` runs it |
+//! | [`host_times`] | how long Horovod's framework is busy with each gradient |
 //! | [`launcher`] | the command that starts ranks |
 //! | [`process`] | a command with a time limit, ended with all its children |
+//! | [`run`] | the blocks of a plan in their order, each recorded as it ends |
 //! | [`block`] | the row of a block |
 //! | [`comparison`] | what the blocks of all cases say |
 //! | [`report`] | the same as text |
@@ -16,8 +18,10 @@ pub mod block;
 pub mod comparison;
 pub mod engine;
 pub mod horovod;
+pub mod host_times;
 pub mod kolo;
 pub mod launcher;
 pub mod plan;
 pub mod process;
 pub mod report;
+pub mod run;

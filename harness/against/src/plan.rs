@@ -3,20 +3,26 @@
 use std::path::{Path, PathBuf};
 
 use algorithms::control::ReduceOp;
+use measure::back_ends;
 use measure::config::{Case, Config};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use results::provenance::Subject;
-use results::toml_file::{Checked, ConfigError, ConfigProblem, TomlFile};
+use results::toml_file::{Checked, ConfigError, ConfigProblem, Invalid, TomlFile};
 use serde_json::json;
 use thiserror::Error;
 use transports::data_plane::MPI_ALLREDUCE;
 use transports::transport::MPI;
+use tune::space::{CACHED, UNCACHED};
 use workloads::framework::{Compression, Framework};
 use workloads::workload::Workload;
 
 use crate::block::Runner;
+use crate::host_times::HostTimes;
+
+/// The fewest steps of a block that a sweep of one block ranks.
+const LEAST_STEPS: usize = 6;
 
 /// A configuration whose cases are compared.
 pub struct Origin {
@@ -28,6 +34,8 @@ pub struct Origin {
     pub workload: Workload,
     /// Where they were read.
     pub workload_path: PathBuf,
+    /// How long Horovod's framework is busy with each gradient.
+    pub host_times: HostTimes,
 }
 
 impl Origin {
@@ -40,8 +48,21 @@ impl Origin {
         let workload_path = config.workload_path(&file.path);
         let workload = Workload::read(&workload_path)
             .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
+        let steps = config.measure.steps_per_block;
+        let is_compared = |case: &Case| unrepresented(&config, case).is_none();
+        if steps < LEAST_STEPS && config.cases().iter().any(is_compared) {
+            let expected = format!("at least {LEAST_STEPS}, for the median of a block");
+            let invalid = Invalid::value("measure.steps_per_block", steps, expected);
+            return Err(file.refuse(invalid));
+        }
+        for case in config.cases() {
+            let groups = case.varied.apply(&config.framework).groups(&workload, None);
+            groups.map_err(|invalid| file.refuse(invalid))?;
+        }
         let name = file.path.file_stem().unwrap_or(file.path.as_os_str());
-        Ok(Origin { name: name.to_string_lossy().into_owned(), config, workload, workload_path })
+        let host_times = HostTimes::configured(&config.step);
+        let name = name.to_string_lossy().into_owned();
+        Ok(Origin { name, config, workload, workload_path, host_times })
     }
 }
 
@@ -56,11 +77,14 @@ pub enum Unrepresented {
     #[error("Horovod calls MPI_Allreduce; choose algorithm = [\"{MPI_ALLREDUCE}\"]")]
     Algorithm,
     /// It is another framework's.
-    #[error("Horovod has the control planes coordinator and bitvector")]
+    #[error("Horovod has the control planes {UNCACHED} and {CACHED}")]
     ControlPlane,
-    /// The script of Horovod's steps hands gradients over as they are.
-    #[error("Horovod's steps are replayed without groups, compression, aggregation and factors")]
-    Framework,
+    /// Horovod has no such compression.
+    #[error("Horovod has no compression \"bf16\"")]
+    Compression,
+    /// TensorFlow alone has it.
+    #[error("Horovod with PyTorch has no average_aggregated_gradients")]
+    AverageAggregated,
     /// The script of Horovod's steps averages.
     #[error("Horovod's steps are replayed with op = \"average\" and dtype f32, f64 or f16")]
     Data,
@@ -75,6 +99,13 @@ pub struct Compared {
     pub case: Case,
     /// Its name, unique in the plan: `quick:mpi/1x2/bitvector/mpi-allreduce/64MiB/1ms`.
     pub name: String,
+}
+
+impl Compared {
+    /// What Horovod's optimizer is asked for.
+    pub fn framework(&self, origin: &Origin) -> Framework {
+        self.case.varied.apply(&origin.config.framework)
+    }
 }
 
 /// Cases of several configurations.
@@ -167,15 +198,16 @@ impl Subject for Plan {
 
 fn unrepresented(config: &Config, case: &Case) -> Option<Unrepresented> {
     let framework = case.varied.apply(&config.framework);
-    let plain = Framework { compression: Compression::None, ..Framework::default() };
-    if case.transport.name() != MPI {
+    if case.transport != back_ends::default_of_processes() {
         Some(Unrepresented::Transport)
     } else if case.algorithm != MPI_ALLREDUCE {
         Some(Unrepresented::Algorithm)
-    } else if !["coordinator", "bitvector"].contains(&&*case.control_plane) {
+    } else if ![CACHED, UNCACHED].contains(&&*case.control_plane) {
         Some(Unrepresented::ControlPlane)
-    } else if framework != plain {
-        Some(Unrepresented::Framework)
+    } else if framework.compression == Compression::Bf16 {
+        Some(Unrepresented::Compression)
+    } else if framework.average_aggregated_gradients {
+        Some(Unrepresented::AverageAggregated)
     } else if config.op() != ReduceOp::Average || dtype_name(config).is_none() {
         Some(Unrepresented::Data)
     } else {

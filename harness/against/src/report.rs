@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use results::statistics::Summary;
 
-use crate::comparison::{CLOSE, CaseComparison, Comparison, Estimate, Overall};
-use crate::plan::{Plan, Unrepresented};
+use crate::comparison::{CaseComparison, Comparison, Estimate, Overall};
+use crate::host_times::HostTimes;
+use crate::plan::{Origin, Plan, Unrepresented};
 
 /// Horovod differs from itself by more: the machine is too noisy for this case.
 const NOISY: f64 = 0.05;
@@ -16,6 +17,14 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
     let mut line = |words: String| writeln!(text, "{words}").expect("texts grow");
     for condition in &plan.conditions {
         line(format!("# {condition}"));
+    }
+    for origin in &plan.origins {
+        let Origin { name, host_times, .. } = origin;
+        let HostTimes { wake_us, hand_over_us, take_back_us } = host_times;
+        line(format!(
+            "# {name}: per gradient the framework's thread wakes up for {wake_us} us, hands over for {hand_over_us} us, \
+             and fetches the result for {take_back_us} us"
+        ));
     }
     line("# step: median over blocks in ms, with exact 95 % interval from 6 blocks on".into());
     line("# ratio: kolo / Horovod, paired by block, with 95 % interval from 4 blocks on".into());
@@ -47,7 +56,7 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
             .rank_correlation
             .map_or(String::new(), |it| format!("rank correlation {it:.3}, "));
         line(format!(
-            "{}, {} settings: {correlation}kolo's best is {}, with which Horovod takes {:.1} % more than at its best",
+            "{}, {} settings: {correlation}kolo's best is {}; with it Horovod takes {:.1} % longer than with its own best",
             group.name,
             group.settings,
             group.best,
@@ -66,26 +75,28 @@ pub fn left_out(why: Unrepresented, count: usize) -> String {
 
 fn in_words(overall: &Overall) -> String {
     let percent = |share: f64| format!("{:.1} %", 100.0 * share);
-    let pairs = match overall.distinct_pairs {
-        0 => "no pair of settings is distinct in both".into(),
-        pairs => {
-            let share = percent(overall.ordered_alike as f64 / pairs as f64);
-            format!("{share} of {pairs} distinct pairs of settings are ordered alike")
-        }
+    let agreed = match overall.distinct_pairs {
+        0 => "no pair of settings differs beyond its intervals".into(),
+        pairs => format!("the same in {} of {pairs} pairs of settings", overall.ordered_alike),
     };
-    format!(
-        "{} cases: |kolo / Horovod - 1| is {} in the median ({} beyond the control), {} at worst; {} of cases are \
-         within {}; bias {:+.1} %; Horovod differs from itself by {} in the median, {} at worst; {pairs}",
-        overall.cases,
-        percent(overall.median_error),
-        percent(overall.median_beyond_control),
-        percent(overall.worst_error),
-        percent(overall.close),
-        percent(CLOSE),
-        100.0 * overall.bias,
-        percent(overall.median_control),
-        percent(overall.worst_control),
-    )
+    let lines = [
+        ("median |ratio - 1|", percent(overall.median_error)),
+        ("beyond the control", format!("{} in the median", percent(overall.median_beyond_control))),
+        ("largest |ratio - 1|", percent(overall.worst_error)),
+        ("within 5 %", format!("{} of cases", percent(overall.close))),
+        ("bias", format!("{:+.1} %", 100.0 * overall.bias)),
+        (
+            "control",
+            format!(
+                "Horovod differs from itself by {} in the median, {} at most",
+                percent(overall.median_control),
+                percent(overall.worst_control)
+            ),
+        ),
+        ("faster setting", agreed),
+    ];
+    let lines = lines.map(|(what, value)| format!("  {what:<20} {value}"));
+    format!("all {} cases\n{}", overall.cases, lines.join("\n"))
 }
 
 fn step(summary: &Option<Summary>) -> String {

@@ -49,7 +49,7 @@ pub struct TooFewProcesses {
 ///
 /// # Errors
 /// When there are too few processes.
-pub fn cast(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), TooFewProcesses> {
+pub fn place(nodes: &[Node], topology: &Topology) -> Result<(Vec<Rank>, bool), TooFewProcesses> {
     let wanted: Vec<usize> = (0..topology.nodes()).map(|node| topology.node(node).len()).collect();
     let fits = wanted.len() <= nodes.len()
         && wanted.iter().zip(nodes).all(|(wanted, node)| *wanted <= node.ranks.len());
@@ -73,9 +73,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_topology_is_played_by_real_nodes_if_they_have_room() {
+    fn a_topology_is_placed_on_real_nodes_if_they_have_room() {
         let nodes = [vec![0, 2, 4], vec![1, 3]].map(|ranks| Node { ranks, cores: 2 });
-        let on = |topology: &str| cast(&nodes, &topology.parse().unwrap());
+        let on = |topology: &str| place(&nodes, &topology.parse().unwrap());
         assert!(nodes[0].is_crowded(&[0, 1, 2, 4]) && !nodes[0].is_crowded(&[0, 1, 2, 3]));
         assert_eq!(on("2x2"), Ok((vec![0, 2, 1, 3], false)));
         assert_eq!(on("1x3"), Ok((vec![0, 2, 4], false)));

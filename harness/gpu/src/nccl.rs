@@ -6,7 +6,6 @@
 //! ([`assignment`]); [`findings`] lists problems of these GPUs. Every wait has a timeout, and checks whether NCCL
 //! reports an error or another process has failed ([`comm`]).
 
-pub mod alarm;
 pub mod allreduce;
 pub mod assignment;
 pub mod back_end;
@@ -20,6 +19,7 @@ pub mod process_rank;
 pub mod rendezvous;
 pub mod started;
 pub mod stepped;
+pub mod watchdog;
 
 use std::time::Duration;
 

@@ -3,10 +3,11 @@
 
 mod backward;
 mod device_rank;
+mod devices;
 mod process;
 mod world;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
@@ -14,14 +15,14 @@ use std::time::{Duration, Instant};
 use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
-use crate::cuda::CudaError;
-use crate::cuda::collective::RankStream;
-use crate::cuda::streams::{Stream, Streams};
+use crate::cuda::streams::Streams;
+use crate::cuda::{CudaError, NAME};
 use crate::nccl::NcclError;
 use crate::nccl::allreduce::DeviceAllReduce;
 use algorithms::control::Reduction;
 use backward::{Backward, Ended, Step, between};
 use device_rank::{DeviceRank, InFlight, Message};
+pub use devices::Devices;
 use process::Process;
 use training::background::Background;
 use training::engine::{RankMemory, check};
@@ -29,7 +30,7 @@ use training::job::Job;
 use training::optimizer::Work;
 use training::outcome::{BackEndError, EngineError, Outcome, RankLog};
 use training::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
-use transports::threads::{LastStep, Links, Mailbox, Start, run_ranks};
+use transports::threads::{Arrivals, ControlChannel, LastStep, Links, run_ranks};
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::groups::{Assembly, Missing};
 use workloads::replay::Arrival;
@@ -79,76 +80,6 @@ pub trait Hub {
     }
 }
 
-/// Devices that are kept between jobs, with their streams.
-pub struct Devices<S> {
-    /// The device streams.
-    pub streams: S,
-    /// The streams of messages and of passes of each rank on each device.
-    slots: HashMap<(usize, Rank), (Stream, Stream)>,
-}
-
-impl<S: Streams> Devices<S> {
-    /// Without work on them.
-    pub fn new(streams: S) -> Devices<S> {
-        Devices { streams, slots: HashMap::new() }
-    }
-
-    /// The device of a rank: neighbours are on the same one.
-    pub fn device_of(&self, rank: Rank, ranks: usize) -> usize {
-        let devices = self.streams.devices().len();
-        rank * devices / ranks.max(devices)
-    }
-
-    /// A rank's streams on its device.
-    fn slot(&mut self, rank: Rank, ranks: usize) -> Result<(RankStream, Stream), CudaError> {
-        let device = self.device_of(rank, ranks);
-        if !self.slots.contains_key(&(device, rank)) {
-            let messages = self.streams.urgent_stream(device)?;
-            self.slots.insert((device, rank), (messages, self.streams.stream(device)?));
-        }
-        let (stream, compute) = self.slots[&(device, rank)];
-        Ok((RankStream { device, stream }, compute))
-    }
-
-    /// Every device has room for its ranks of a job.
-    ///
-    /// # Errors
-    /// The one that has not, with the figures.
-    pub fn check_room(&mut self, job: &Job) -> Result<(), CudaError> {
-        let ranks = job.topology.ranks();
-        for device in 0..self.streams.devices().len() {
-            let here = (0..ranks).filter(|&rank| self.device_of(rank, ranks) == device).count();
-            self.check_room_of(job, device, here)?;
-        }
-        Ok(())
-    }
-
-    /// Checks that a device has room for this many ranks of a job.
-    ///
-    /// # Errors
-    /// The sizes, if it has not.
-    pub fn check_room_of(
-        &mut self,
-        job: &Job,
-        device: usize,
-        ranks: usize,
-    ) -> Result<(), CudaError> {
-        let need_bytes = ranks as u64 * DeviceRank::need_bytes(job) as u64;
-        let free_bytes = self.streams.free_bytes(device)?;
-        let mb = |bytes: u64| bytes / 1_000_000;
-        if need_bytes > free_bytes {
-            Err(CudaError::NoRoom {
-                device,
-                ranks,
-                need_mb: mb(need_bytes),
-                free_mb: mb(free_bytes),
-            })
-        } else {
-            Ok(())
-        }
-    }
-}
-
 /// Runs a job on devices of this process, with a stream and a thread with a background loop for each rank.
 /// `memories` has one entry per rank.
 ///
@@ -165,12 +96,16 @@ pub fn run<S: Streams + Send>(
         job.tensors(rank)?;
     }
     let bits = Links::new(ranks, job.timeout);
-    let (mail, start) = (bits.beside(), Start::new(ranks));
+    let (control, arrivals) = (bits.beside(), Arrivals::new(ranks));
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
-    let world = Mutex::new(World::new(devices, job)?);
-    let logs = run_ranks(&[&bits, &mail], |rank| {
+    let schedules = job.data_plane.schedules(NAME);
+    let schedules =
+        schedules.map_err(|error| EngineError::BackEnd(BackEndError::new(NAME, error)))?;
+    let world = Mutex::new(World::new(devices, job, schedules)?);
+    let logs = run_ranks(&[&bits, &control], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
-        let beside = (bits.join(rank), Mailbox::new(mail.join(rank)), LastStep(start.clone()));
+        let beside =
+            (bits.join(rank), ControlChannel::new(control.join(rank)), LastStep(arrivals.clone()));
         run_rank(job, rank, beside, &world, &mut slot)
     });
     drop(slots);
@@ -361,10 +296,10 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
 
     fn begin_last_step(
         &mut self,
-        meeting: &mut impl NonblockingBarrier,
+        barrier: &mut impl NonblockingBarrier,
     ) -> Result<bool, EngineError> {
         if self.written().is_some() {
-            let begun = meeting.begun().is_some();
+            let begun = barrier.begun().is_some();
             if begun {
                 self.begin(Instant::now())?;
             }
@@ -376,7 +311,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
             let mut hub = lock(self.hub);
             let (streams, device_rank) = hub.device_rank(self.rank);
             device_rank.upload(streams, self.gradients.here())?;
-            meeting.arrive();
+            barrier.arrive();
         }
         Ok(false)
     }

@@ -63,6 +63,6 @@ pub fn has_processes(back_end: BackEndRef) -> bool {
 /// # Panics
 /// When its name is taken.
 pub fn add(back_end: BackEndRef) {
-    assert!(find(back_end.name()).is_none(), "back end {back_end} is there already");
+    assert!(find(back_end.name()).is_none(), "back end {back_end} is already registered");
     ADDED.write().unwrap_or_else(PoisonError::into_inner).push(back_end);
 }

@@ -11,7 +11,7 @@ use algorithms::topology::Topology;
 use results::statistics::median;
 use transports::allreduce::Sizes;
 use transports::bench::{Bench, run};
-use transports::data_plane::{DataPlane, DataPlaneError};
+use transports::data_plane::{DataPlane, DataPlaneError, Schedules};
 use transports::transport::TransportError;
 
 /// Measured sizes in bytes: from one element to more than the caches hold, as far as needed. The best algorithm of
@@ -126,7 +126,7 @@ pub fn data_plane(
     table: &Table,
 ) -> Result<DataPlane, DataPlaneError> {
     let (algorithm, choices) = prepared(name, topology, table);
-    Ok(DataPlane::Ours { algorithm, choices: choices? })
+    Ok(DataPlane::Ours(Schedules { algorithm, choices: choices? }))
 }
 
 /// Whether an algorithm of this name chooses among others.

@@ -57,6 +57,16 @@ pub struct Step {
     pub backward_ms: f64,
     #[serde(default)]
     pub optimizer_ms: f64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub hand_over_us: f64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub wake_us: f64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub take_back_us: f64,
+}
+
+fn is_zero(value: &f64) -> bool {
+    *value == 0.0
 }
 
 /// The gradients' type and reduction.
@@ -162,6 +172,9 @@ impl Config {
             forward: time(self.step.forward_ms),
             backward: time(self.step.backward_ms),
             optimizer: time(self.step.optimizer_ms),
+            hand_over: time(self.step.hand_over_us / 1e3),
+            wake: time(self.step.wake_us / 1e3),
+            take_back: time(self.step.take_back_us / 1e3),
         }
     }
 
@@ -213,6 +226,9 @@ impl Checked for Config {
             ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
             ("step.backward_ms", self.step.backward_ms, MOST_STEP_MS),
             ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
+            ("step.hand_over_us", self.step.hand_over_us, MOST_STEP_MS * 1e3),
+            ("step.wake_us", self.step.wake_us, MOST_STEP_MS * 1e3),
+            ("step.take_back_us", self.step.take_back_us, MOST_STEP_MS * 1e3),
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.timeout_seconds", self.measure.timeout_seconds, 1e5),

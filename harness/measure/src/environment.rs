@@ -287,7 +287,7 @@ mod tests {
                 let row = environment.rows.iter().find(|row| row.variable.name == name).unwrap();
                 assert_eq!(row.value, if on { "1" } else { "0" }, "{name}={text}");
                 let state = if on { "on" } else { "off" };
-                let notice = format!("{name}={text} is taken for {state}, as Horovod does");
+                let notice = format!("{name}={text} counts as {state}: like Horovod");
                 let is_said = environment.notices.iter().any(|said| said.starts_with(&notice));
                 assert_eq!(is_said, !is_number, "{:?}", environment.notices);
             }
@@ -308,8 +308,8 @@ mod tests {
             ),
             (
                 vec![("HOROVOD_RANK", "0"), ("HOROVOD_SIZE", "8")],
-                "HOROVOD_RANK, HOROVOD_SIZE: known, but not used: ranks are threads, as \
-                 sweep.topology places them",
+                "HOROVOD_RANK, HOROVOD_SIZE: known, but not used: sweep.topology, mpirun or srun \
+                 determines ranks",
             ),
             (
                 vec![("HOROVOD_NCCL_HOME", "/opt/nccl")],

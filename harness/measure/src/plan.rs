@@ -20,7 +20,7 @@ use crate::block::{Context, Schedules};
 use crate::calibrate;
 use crate::config::{Case, Config, Measure};
 use crate::executor::BuiltWithoutMpi;
-use cluster::nodes::{EMULATED, Node, TooFewProcesses, cast};
+use cluster::nodes::{EMULATED, Node, TooFewProcesses, place};
 use results::provenance::{Launch, Subject, cores};
 use results::row::{self, Key, Run, StepSetting, Training, Tuning};
 use training::back_end::RankKind;
@@ -61,16 +61,16 @@ impl Planned {
 /// The placement of a case's ranks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
-    /// The process that plays each rank; none on threads.
+    /// The process of each rank; none on threads.
     pub members: Vec<Rank>,
-    /// Nodes are posed, not real.
+    /// Nodes are emulated.
     pub emulated: bool,
     /// A node has fewer cores than ranks.
     pub oversubscribed: bool,
 }
 
 impl Placement {
-    /// Threads of this process pose as all nodes.
+    /// Threads of this process emulate all nodes.
     pub fn on_threads(topology: &Topology) -> Placement {
         let (emulated, oversubscribed) = (topology.nodes() > 1, topology.ranks() > cores());
         Placement { members: Vec::new(), emulated, oversubscribed }
@@ -82,10 +82,10 @@ impl Placement {
     /// # Errors
     /// When there are too few processes: the number available and the number needed.
     pub fn among(nodes: &[Node], topology: &Topology) -> Result<Placement, TooFewProcesses> {
-        let (members, is_posed) = cast(nodes, topology)?;
-        let is_emulated = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
+        let (members, is_emulated) = place(nodes, topology)?;
+        let is_declared = std::env::var_os(EMULATED).is_some() && topology.nodes() > 1;
         let oversubscribed = nodes.iter().any(|node| node.is_crowded(&members));
-        Ok(Placement { members, emulated: is_posed || is_emulated, oversubscribed })
+        Ok(Placement { members, emulated: is_emulated || is_declared, oversubscribed })
     }
 }
 
@@ -198,7 +198,7 @@ impl Plan {
 
     /// A training step without communication.
     pub fn step_time(&self) -> Duration {
-        let StepTimes { forward, backward, optimizer } = self.config.times();
+        let StepTimes { forward, backward, optimizer, .. } = self.config.times();
         let passes = self.config.framework.backward_passes_per_step as u32;
         (forward + backward) * passes + optimizer
     }
@@ -319,7 +319,7 @@ impl Plan {
     /// bound.
     pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
         let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
-        let StepTimes { forward, backward, optimizer } = self.config.times();
+        let StepTimes { forward, backward, optimizer, .. } = self.config.times();
         // No cycle is shorter than some microseconds.
         let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
         let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();

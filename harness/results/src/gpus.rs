@@ -140,13 +140,13 @@ impl Inventory {
             }
             let before = &gpu.before;
             for (name, earlier, later) in [
-                ("the limit of its power", before.held_by_power_ns, after.held_by_power_ns),
+                ("its power limit", before.held_by_power_ns, after.held_by_power_ns),
                 ("heat", before.held_by_heat_ns, after.held_by_heat_ns),
             ] {
                 let held_ns = earlier.zip(later).map_or(0, |(a, b)| b.saturating_sub(a));
                 if held_ns > 0 {
                     warnings.push(format!(
-                        "{} was held back by {name} for {:.1} ms during the run",
+                        "{} was throttled by {name} for {:.1} ms during the run",
                         gpu.label(at),
                         held_ns as f64 / 1e6
                     ));
@@ -262,8 +262,7 @@ mod tests {
         assert_eq!(
             warnings(&[IDLE], 2_500_000),
             [
-                "GPU 0 of the bus (Made-up, GPU-1) was held back by the limit of its power for 2.5 ms during \
-              the run"
+                "GPU 0 of the bus (Made-up, GPU-1) was throttled by its power limit for 2.5 ms during the run"
             ]
         );
     }

@@ -324,7 +324,11 @@ impl Appended {
         })
     }
 
-    fn replace(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
+    /// Puts other bytes in place of the whole file.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    pub fn replace(&mut self, bytes: &[u8]) -> Result<(), RecordError> {
         write_whole(&self.path, bytes)?;
         *self = Appended::open(self.path.clone())?;
         Ok(())
@@ -382,149 +386,4 @@ impl Appended {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::block::histogram;
-    use crate::row::{Key, SCHEMA, StepRow, StepSetting};
-
-    fn block(case: &str, block: usize, steps: usize) -> Block {
-        let sample = |step| Sample {
-            case: case.into(),
-            block,
-            step,
-            time_us: 1.5,
-            messages: if step == 0 { 3 } else { 0 },
-            first_wrong: "a, \"b\"\nc".into(),
-            ..Sample::default()
-        };
-        let mut latencies = histogram();
-        latencies.record_n(1000 + block as u64, 5).unwrap();
-        Block {
-            samples: (0..steps).map(sample).collect(),
-            messages: vec![Message { case: case.into(), block, ..Message::default() }; 3],
-            ranks: vec![
-                RankBlock { case: case.into(), block, ranks: 2, ..RankBlock::default() };
-                2
-            ],
-            latencies: Some(latencies),
-        }
-    }
-
-    fn provenance() -> Provenance {
-        Provenance {
-            schema: SCHEMA,
-            config: serde_json::Value::Null,
-            seed: 1,
-            workload_digest: String::new(),
-            launches: vec![crate::provenance::Launch::default()],
-            accounting: Vec::new(),
-        }
-    }
-
-    fn row(case: &str) -> StepRow {
-        let key = Key { case: case.into(), ..Key::default() };
-        StepRow::failed(StepSetting { key, ..StepSetting::default() }, "a \"test\"".into())
-    }
-
-    fn written(folder: &Path) -> Vec<Block> {
-        let mut store = Store::create(folder, &provenance()).unwrap();
-        let blocks = vec![block("a", 0, 2), block("b", 0, 2), block("a", 1, 2)];
-        blocks.iter().for_each(|block| store.append_block(block).unwrap());
-        store.append_row(row("b")).unwrap();
-        blocks
-    }
-
-    #[test]
-    fn what_was_written_is_read_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("run");
-        let blocks = written(&folder);
-        let (_, earlier) = Store::resume(&folder, 2).unwrap();
-        assert_eq!(earlier.dropped, [""; 0]);
-        assert_eq!(earlier.rows, [Row::Step(row("b"))]);
-        assert_eq!(earlier.blocks[&("a".into(), 1)], blocks[2]);
-        assert_eq!(earlier.blocks.len(), 3);
-    }
-
-    /// A folder that another version has begun is left as it is.
-    #[test]
-    fn other_columns_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("run");
-        written(&folder);
-        let path = folder.join("rows.csv");
-        let text = fs::read_to_string(&path).unwrap().replacen("schema,", "version,", 1);
-        fs::write(&path, &text).unwrap();
-        let Err(error) = Store::resume(&folder, 2) else { panic!("it was resumed") };
-        assert!(
-            error.to_string().contains("rows.csv: its columns are those of another"),
-            "{error}"
-        );
-        assert_eq!(fs::read_to_string(&path).unwrap(), text);
-    }
-
-    /// Wherever the files are cut, complete data are kept, and the rest can be appended again.
-    #[test]
-    fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
-        let folder = tempfile::tempdir().unwrap();
-        let whole = folder.path().join("whole");
-        let blocks = written(&whole);
-        let all = std::env::var_os("KOLO_ALL_WORLDS").is_some_and(|value| value == "1");
-        for name in ["samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"] {
-            let bytes = fs::read(whole.join(name)).unwrap();
-            for cut in (0..bytes.len()).step_by(if all { 7 } else { 31 }).chain([bytes.len() - 1]) {
-                let copy = folder.path().join(format!("{name}-{cut}"));
-                fs::create_dir(&copy).unwrap();
-                for file in
-                    ["rows.csv", "samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"]
-                {
-                    fs::copy(whole.join(file), copy.join(file)).unwrap();
-                }
-                fs::write(copy.join(name), &bytes[..cut]).unwrap();
-                let (mut store, earlier) = Store::resume(&copy, 2).unwrap();
-                assert!(earlier.blocks.len() < 3, "{name} cut at {cut}");
-                assert!(earlier.blocks.values().all(|kept| blocks.contains(kept)));
-                let last = cut + 8 > bytes.len();
-                assert!(!last || earlier.blocks.len() == 2, "{name}: only the last block is lost");
-                for wanted in &blocks {
-                    let key = (wanted.samples[0].case.clone(), wanted.samples[0].block);
-                    if !earlier.blocks.contains_key(&key) {
-                        store.append_block(wanted).unwrap();
-                    }
-                }
-                drop(store);
-                let (_, again) = Store::resume(&copy, 2).unwrap();
-                assert_eq!(again.dropped, [""; 0], "{name} cut at {cut}");
-                assert_eq!(again.blocks.len(), 3);
-                fs::remove_dir_all(&copy).unwrap();
-            }
-        }
-    }
-
-    #[test]
-    fn folders_are_not_overwritten_nor_shared() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("run");
-        let store = Store::create(&folder, &provenance()).unwrap();
-        assert!(matches!(Store::resume(&folder, 1), Err(RecordError::InUse { .. })));
-        drop(store);
-        let Err(error) = Store::create(&folder, &provenance()) else { panic!("overwritten") };
-        assert!(error.to_string().ends_with("name another folder with --out"), "{error}");
-    }
-
-    #[test]
-    fn a_folder_that_a_kill_left_empty_counts_as_new() {
-        let folder = tempfile::tempdir().unwrap();
-        let folder = folder.path().join("run");
-        fs::create_dir(&folder).unwrap();
-        for name in [LOCK, ROWS, SAMPLES] {
-            fs::write(folder.join(name), "").unwrap();
-        }
-        drop(Store::create(&folder, &provenance()).unwrap());
-        assert!(Store::create(&folder, &provenance()).is_err());
-        let other = folder.join("other");
-        fs::create_dir(&other).unwrap();
-        fs::write(other.join("mine.txt"), "").unwrap();
-        assert!(Store::create(&other, &provenance()).is_err(), "somebody's folder");
-    }
-}
+mod tests;

@@ -331,9 +331,9 @@ launch_us = { value = 10, source = "a test" }
         assert_eq!(
             whys,
             [
-                "another number of ranks on each node than 2, as here has",
-                "mpi-allreduce: no schedule of ours, so nothing to simulate",
-                "were not measured, or not well",
+                "not every node has 2 ranks, as on here",
+                "mpi-allreduce: a library's own allreduce, which cannot be simulated",
+                "no correct measurement",
             ]
         );
         let predicted = prediction.rows(|| ());

@@ -47,14 +47,14 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
     pub fn new(
         job: &'a Job<'a>,
         rank: Rank,
-        (bits, mail, last_step): (B, M, S),
+        (bits, control, last_step): (B, M, S),
         trainer: T,
     ) -> Result<Self, EngineError> {
         let tensors = Arc::new(job.tensors(rank)?);
         Ok(Background {
             job,
             rank,
-            negotiator: Negotiator::new(job.plane(rank, tensors.clone()), mail, bits),
+            negotiator: Negotiator::new(job.plane(rank, tensors.clone()), control, bits),
             tensors,
             trainer,
             last_step,
@@ -129,7 +129,7 @@ impl<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier, T: Trainer>
 
     /// Waits for asynchronous work of the last step.
     fn finish(&mut self) -> Result<(), EngineError> {
-        let StepTimes { forward, backward, optimizer } = self.job.times;
+        let StepTimes { forward, backward, optimizer, .. } = self.job.times;
         let passes = self.job.framework.backward_passes_per_step as u32;
         let limit = self.job.timeout + (forward + backward) * passes + optimizer;
         let start = Instant::now();

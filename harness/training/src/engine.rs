@@ -11,14 +11,14 @@ use algorithms::topology::Rank;
 use transports::allreduce::AllReduce;
 use transports::memory::Memory;
 use transports::pattern::Wrong;
-use transports::threads::{LastStep, Links, Mailbox, Start, run_ranks};
+use transports::threads::{self, Arrivals, ControlChannel, LastStep, Links, run_ranks};
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport};
 
 use crate::background::Background;
 use crate::gradients::{self, Gradients};
 use crate::host::Host;
 use crate::job::Job;
-use crate::outcome::{EngineError, Outcome, RankLog};
+use crate::outcome::{BackEndError, EngineError, Outcome, RankLog};
 
 /// The memory of one rank, kept between jobs.
 #[derive(Default)]
@@ -40,14 +40,17 @@ pub fn run(job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineErro
         job.tensors(rank)?;
     }
     let data = Links::new(ranks, job.timeout);
-    let (bits, mail, start) = (data.beside(), data.beside(), Start::new(ranks));
+    let (bits, control, arrivals) = (data.beside(), data.beside(), Arrivals::new(ranks));
+    let schedules = job.data_plane.schedules(threads::NAME);
+    let schedules =
+        schedules.map_err(|error| EngineError::BackEnd(BackEndError::new(threads::NAME, error)))?;
     let slots: Vec<_> = memories.iter_mut().map(Mutex::new).collect();
-    let logs = run_ranks(&[&data, &bits, &mail], |rank| {
+    let logs = run_ranks(&[&data, &bits, &control], |rank| {
         let mut slot = slots[rank].lock().expect("only this rank takes it");
         let data = data.join(rank);
-        let all_reduce = |fusion_buffer| job.data_plane.on(data, job.sizes, fusion_buffer);
-        let mail = Mailbox::new(mail.join(rank));
-        let beside = (bits.join(rank), mail, LastStep(start.clone()));
+        let all_reduce = |fusion_buffer| schedules.on(data, job.sizes, fusion_buffer);
+        let control = ControlChannel::new(control.join(rank));
+        let beside = (bits.join(rank), control, LastStep(arrivals.clone()));
         run_rank(job, rank, all_reduce, beside, &mut slot)
     })?;
     drop(slots);

@@ -7,6 +7,7 @@ use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
 use crate::engine::RankMemory;
+use crate::framework_thread::FrameworkThread;
 use crate::job::Job;
 use crate::optimizer::Optimizer;
 use crate::outcome::EngineError;
@@ -24,6 +25,7 @@ pub struct Host<'scope, 'env, 'a> {
     rank: Rank,
     scope: &'scope Scope<'scope, 'env>,
     replay: Replay,
+    framework: Option<FrameworkThread>,
     optimizer: Optimizer<'a>,
     gradients: Place<'scope>,
     all_reduce: Box<dyn AllReduce + 'a>,
@@ -52,6 +54,7 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
             job,
             rank,
             scope,
+            framework: FrameworkThread::start(scope, job),
             replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
             optimizer: Optimizer::new(job),
             gradients: Place::Stale(gradients),
@@ -65,7 +68,14 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
     /// The framework has these gradients back.
     fn give_back(&mut self, tensors: &[TensorId]) {
         self.optimizer.give_back(tensors, self.gradients.here());
-        self.replay.reduced(tensors.len());
+        self.replay.reduced(tensors.len(), Instant::now());
+    }
+
+    /// The framework's thread learns when the step begins.
+    fn tell_framework(&mut self) {
+        if let Some((framework, start)) = self.framework.as_mut().zip(self.replay.begun()) {
+            framework.begin(start);
+        }
     }
 
     /// The memory, to be used again.
@@ -78,6 +88,7 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
 impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
     fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
         self.replay.begin(start);
+        self.tell_framework();
         Ok(())
     }
 
@@ -87,17 +98,19 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
 
     fn begin_last_step(
         &mut self,
-        meeting: &mut impl NonblockingBarrier,
+        barrier: &mut impl NonblockingBarrier,
     ) -> Result<bool, EngineError> {
         if self.written().is_some() {
-            let begun = meeting.begun();
-            begun.inspect(|&begun| self.replay.begin(begun));
+            let begun = barrier.begun();
+            if let Some(begun) = begun {
+                self.begin(begun)?;
+            }
             return Ok(begun.is_some());
         }
         let gradients = std::mem::take(&mut self.gradients);
         self.gradients = gradients.advance(self.scope, self.job, self.rank);
         if self.written().is_some() {
-            meeting.arrive();
+            barrier.arrive();
         }
         Ok(false)
     }
@@ -120,6 +133,9 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
         hand_over: &mut Vec<TensorId>,
     ) -> Result<Duration, EngineError> {
         self.arrivals.clear();
+        if let Some(framework) = &self.framework {
+            self.replay.allow(framework.handed_over());
+        }
         self.replay.ready_until(now, &mut self.arrivals);
         lose_the_missing(self.job, self.rank, &mut self.arrivals);
         let last_pass = self.job.framework.backward_passes_per_step - 1;
@@ -184,7 +200,9 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
 
     fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
         let Some(time) = self.replay.ended(now) else { return Ok(None) };
-        if !goes_on {
+        if goes_on {
+            self.tell_framework();
+        } else {
             self.replay.wait();
         }
         Ok(Some(EndedStep { time, device: None, work: self.optimizer.end_step() }))

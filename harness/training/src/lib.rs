@@ -4,6 +4,7 @@ pub mod back_end;
 pub mod background;
 pub mod engine;
 pub mod fault;
+mod framework_thread;
 pub mod gradients;
 mod host;
 pub mod job;

@@ -38,7 +38,7 @@ pub struct Negotiator<B, M> {
     start: Instant,
     /// Bits are combined by an allreduce of words, by the same executor that moves gradients.
     bits: B,
-    mail: M,
+    control: M,
     program: Program,
     words: Memory,
     effects: Vec<Effect>,
@@ -53,13 +53,13 @@ pub struct Negotiator<B, M> {
 
 impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
     /// A plane with links of its own for messages and for bits.
-    pub fn new(plane: Box<dyn ControlPlane>, mail: M, bits: B) -> Self {
+    pub fn new(plane: Box<dyn ControlPlane>, control: M, bits: B) -> Self {
         let world = Topology::flat(bits.ranks());
         let schedule = BITS.schedule(&world).expect("it fits every world");
         Negotiator {
             plane,
             start: Instant::now(),
-            mail,
+            control,
             program: Program::compile(&*schedule, bits.rank()),
             bits,
             words: Memory::new(0),
@@ -118,7 +118,7 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
         let calm = ready.is_empty() && self.was_idle;
         self.was_idle = ready.is_empty();
         self.bits.set_calm(calm);
-        self.mail.set_calm(calm);
+        self.control.set_calm(calm);
         let mut effects = std::mem::take(&mut self.effects);
         if !ready.is_empty() {
             self.plane.on(Event::Ready(ready), &mut effects)?;
@@ -130,7 +130,7 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
             if effects.is_empty() {
                 let mut message = std::mem::take(&mut self.message);
                 let expecting = self.plane.waits_for().first().copied().unwrap_or(0);
-                let from = self.mail.receive(expecting, &mut message)?;
+                let from = self.control.receive(expecting, &mut message)?;
                 self.plane.on(Event::Arrived { from, message: &message }, &mut next)?;
                 self.message = message;
             }
@@ -138,7 +138,7 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
                 match effect {
                     Effect::Send { to, message } => {
                         self.sent_bytes += message.len();
-                        self.mail.send(to, message)?;
+                        self.control.send(to, message)?;
                     }
                     Effect::Broadcast(message) => self.broadcast(&message)?,
                     Effect::Bitwise(bitwise, words) => {
@@ -163,14 +163,14 @@ impl<B: Transport, M: MessageChannel> Negotiator<B, M> {
     /// # Errors
     /// When a message is not read in time.
     pub fn flush(&mut self) -> Result<(), NegotiateError> {
-        Ok(self.mail.flush()?)
+        Ok(self.control.flush()?)
     }
 
     fn broadcast(&mut self, message: &Arc<[u8]>) -> Result<(), NegotiateError> {
         let me = self.bits.rank();
         for to in (0..self.bits.ranks()).filter(|&to| to != me) {
             self.sent_bytes += message.len();
-            self.mail.send(to, message.clone())?;
+            self.control.send(to, message.clone())?;
         }
         Ok(())
     }

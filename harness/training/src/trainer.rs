@@ -33,7 +33,7 @@ pub trait Trainer {
     /// When a device call fails.
     fn begin_last_step(
         &mut self,
-        meeting: &mut impl NonblockingBarrier,
+        barrier: &mut impl NonblockingBarrier,
     ) -> Result<bool, EngineError>;
 
     /// Since when this rank has the data of the last step.

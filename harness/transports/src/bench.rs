@@ -14,7 +14,7 @@ use crate::execute::execute;
 use crate::for_dtype;
 use crate::memory::{Buffer, Memory};
 use crate::pattern::{Pattern, Wrong};
-use crate::threads::{BITS, Endpoint, Links, run_ranks};
+use crate::threads::{self, BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
 use results::usage::context_switches;
 
@@ -105,12 +105,16 @@ impl Timed {
 ///
 /// # Errors
 /// When a rank does not answer.
+///
+/// # Panics
+/// When a library reduces: threads have none.
 pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let ranks = bench.topology.ranks();
+    let schedules = bench.data_plane.schedules(threads::NAME).expect("one of our algorithms");
     let data = Links::new(ranks, TIMEOUT);
     let bits = Links::new(ranks, TIMEOUT);
     let ended = run_ranks(&[&data, &bits], |rank| {
-        let all_reduce = bench.data_plane.on(data.join(rank), bench.sizes, Memory::default());
+        let all_reduce = schedules.on(data.join(rank), bench.sizes, Memory::default());
         run_rank(bench, rank, all_reduce, bits.join(rank))
     })?;
     let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();

@@ -20,20 +20,42 @@ use results::names::algorithm;
 /// `MPI_Allreduce`, as spelled in configurations and CSV files.
 pub const MPI_ALLREDUCE: &str = "mpi-allreduce";
 
-/// How a case's messages are reduced.
+/// How a case's messages are reduced. A back end makes those that it can run, and refuses others.
 pub enum DataPlane {
     /// By one of this project's algorithms.
-    Ours {
-        /// The algorithm. A grouped algorithm also defines how several tensors become one vector.
-        algorithm: Arc<dyn Algorithm>,
-        /// Its schedules by size.
-        choices: Vec<Choice>,
-    },
-    /// By the transport's own allreduce, as in Horovod: whole tensors are copied into the fusion buffer, and one
+    Ours(Schedules),
+    /// By the MPI library's own allreduce, as in Horovod: whole tensors are copied into the fusion buffer, and one
     /// blocking call reduces it in place.
-    Vendor,
+    MpiAllreduce,
     /// By NCCL, in GPU memory.
     Nccl(Native),
+}
+
+/// One of this project's algorithms, with its schedules in a world.
+pub struct Schedules {
+    /// The algorithm. A grouped algorithm also defines how several tensors become one vector.
+    pub algorithm: Arc<dyn Algorithm>,
+    /// Its schedules by size.
+    pub choices: Vec<Choice>,
+}
+
+impl Schedules {
+    /// How tensors are grouped and reduced, if the algorithm groups them.
+    pub fn grouping(&self) -> Option<Grouping> {
+        self.algorithm.grouping()
+    }
+
+    /// One rank's part of the algorithm on a transport. `fusion_buffer` is reused.
+    pub fn on<'p, T: Transport + 'p>(
+        &'p self,
+        transport: T,
+        sizes: Sizes,
+        fusion_buffer: Memory,
+    ) -> Box<dyn AllReduce + 'p> {
+        let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.packing);
+        let reduces = Scheduled::new(transport, &self.choices, sizes.segment_bytes);
+        Box::new(Fused::new(reduces, packing, sizes.packing_bytes, fusion_buffer))
+    }
 }
 
 impl DataPlane {
@@ -49,17 +71,11 @@ impl DataPlane {
         back_end: &str,
         topology: &Topology,
     ) -> Result<DataPlane, DataPlaneError> {
-        let elsewhere = |library, owner| DataPlaneError::Elsewhere {
-            name: name.into(),
-            library,
-            owner,
-            transport: back_end.into(),
-        };
-        if nccl_plane::parse(name).expect("the name was checked").is_some() {
-            return Err(elsewhere("NCCL", NCCL));
+        if let Some(native) = nccl_plane::parse(name).expect("the name was checked") {
+            return Err(DataPlane::Nccl(native).not_on(back_end));
         }
         if name == MPI_ALLREDUCE {
-            return Err(elsewhere("the MPI library", MPI));
+            return Err(DataPlane::MpiAllreduce.not_on(back_end));
         }
         Ok(DataPlane::ours(registry::find(name).expect("the name was checked"), topology)?)
     }
@@ -73,39 +89,44 @@ impl DataPlane {
         topology: &Topology,
     ) -> Result<DataPlane, Unsupported> {
         let choices = algorithm.choices(topology)?;
-        Ok(DataPlane::Ours { algorithm, choices })
+        Ok(DataPlane::Ours(Schedules { algorithm, choices }))
+    }
+
+    /// The algorithm and its schedules, for a back end that has no allreduce of its own.
+    ///
+    /// # Errors
+    /// When a library reduces.
+    pub fn schedules(&self, back_end: &str) -> Result<&Schedules, DataPlaneError> {
+        match self {
+            DataPlane::Ours(schedules) => Ok(schedules),
+            DataPlane::MpiAllreduce | DataPlane::Nccl(_) => Err(self.not_on(back_end)),
+        }
+    }
+
+    /// The refusal of a back end that cannot run this data plane.
+    pub fn not_on(&self, back_end: &str) -> DataPlaneError {
+        let (name, library, owner) = match self {
+            DataPlane::Ours(schedules) => (schedules.algorithm.name(), "kolo", "threads"),
+            DataPlane::MpiAllreduce => (MPI_ALLREDUCE.into(), "the MPI library", MPI),
+            DataPlane::Nccl(native) => (native.to_string(), "NCCL", NCCL),
+        };
+        DataPlaneError::Elsewhere { name, library, owner, transport: back_end.into() }
     }
 
     /// The schedules by size, if the algorithm is this project's.
     pub fn choices(&self) -> Option<&[Choice]> {
         match self {
-            DataPlane::Ours { choices, .. } => Some(choices),
-            DataPlane::Vendor | DataPlane::Nccl(_) => None,
+            DataPlane::Ours(Schedules { choices, .. }) => Some(choices),
+            DataPlane::MpiAllreduce | DataPlane::Nccl(_) => None,
         }
     }
 
     /// How tensors are grouped and reduced, if the algorithm groups them.
     pub fn grouping(&self) -> Option<Grouping> {
         match self {
-            DataPlane::Ours { algorithm, .. } => algorithm.grouping(),
-            DataPlane::Vendor | DataPlane::Nccl(_) => None,
+            DataPlane::Ours(schedules) => schedules.grouping(),
+            DataPlane::MpiAllreduce | DataPlane::Nccl(_) => None,
         }
-    }
-
-    /// One rank's part of an algorithm on a transport. `fusion_buffer` is reused.
-    ///
-    /// # Panics
-    /// When a library reduces; its back end handles that case, see [`DataPlane::Vendor`].
-    pub fn on<'p, T: Transport + 'p>(
-        &'p self,
-        transport: T,
-        sizes: Sizes,
-        fusion_buffer: Memory,
-    ) -> Box<dyn AllReduce + 'p> {
-        let choices = self.choices().expect("one of our algorithms");
-        let packing = self.grouping().map_or(Packing::Packed, |grouping| grouping.packing);
-        let reduces = Scheduled::new(transport, choices, sizes.segment_bytes);
-        Box::new(Fused::new(reduces, packing, sizes.packing_bytes, fusion_buffer))
     }
 }
 

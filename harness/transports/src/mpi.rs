@@ -4,10 +4,11 @@
 //! calls are nonblocking and polled, so that a wait can time out. MPI cannot continue without a rank: an error
 //! ends the whole job, and the next launch resumes from the results on disk.
 
+mod barrier;
 mod comm;
+mod control_channel;
 mod endpoint;
 mod library;
-mod mail;
 mod reduction;
 mod wait;
 mod world;
@@ -19,34 +20,53 @@ use algorithms::grouping::Packing;
 use cluster::failure_detector::BROKEN;
 
 use crate::allreduce::{AllReduce, Fused, Sizes};
-use crate::data_plane::DataPlane;
+use crate::data_plane::{DataPlane, DataPlaneError, Schedules};
 use crate::memory::Memory;
-use crate::transport::TransportError;
+use crate::transport::{MPI, TransportError};
 
+pub use barrier::Barrier;
 pub use comm::{Comm, Requests};
+pub use control_channel::ControlChannel;
 pub use endpoint::Endpoint;
 pub use library::LibraryAllReduce;
-pub use mail::{Barrier, Mailbox};
 pub use wait::Waiting;
 pub use world::{Connected, TIMEOUT, World};
 
-/// One rank's part of a data plane over MPI: this project's algorithm, or the library's allreduce.
-///
-/// # Panics
-/// When NCCL reduces.
-pub fn all_reduce(
-    data_plane: &DataPlane,
-    endpoint: Endpoint,
-    sizes: Sizes,
-    fusion_buffer: Memory,
-) -> Box<dyn AllReduce + '_> {
-    match data_plane {
-        DataPlane::Vendor => {
-            let library = LibraryAllReduce(endpoint);
-            Box::new(Fused::new(library, Packing::Packed, 0, fusion_buffer))
+/// What reduces gradients over MPI.
+#[derive(Clone, Copy)]
+pub enum MpiPlane<'p> {
+    /// One of this project's algorithms.
+    Ours(&'p Schedules),
+    /// The library's own allreduce.
+    Library,
+}
+
+impl<'p> MpiPlane<'p> {
+    /// The same as a data plane.
+    ///
+    /// # Errors
+    /// When NCCL reduces.
+    pub fn of(data_plane: &'p DataPlane) -> Result<MpiPlane<'p>, DataPlaneError> {
+        match data_plane {
+            DataPlane::Ours(schedules) => Ok(MpiPlane::Ours(schedules)),
+            DataPlane::MpiAllreduce => Ok(MpiPlane::Library),
+            DataPlane::Nccl(_) => Err(data_plane.not_on(MPI)),
         }
-        DataPlane::Ours { .. } | DataPlane::Nccl(_) => {
-            data_plane.on(endpoint, sizes, fusion_buffer)
+    }
+
+    /// One rank's part of it. `fusion_buffer` is reused.
+    pub fn all_reduce(
+        self,
+        endpoint: Endpoint,
+        sizes: Sizes,
+        fusion_buffer: Memory,
+    ) -> Box<dyn AllReduce + 'p> {
+        match self {
+            MpiPlane::Ours(schedules) => schedules.on(endpoint, sizes, fusion_buffer),
+            MpiPlane::Library => {
+                let library = LibraryAllReduce(endpoint);
+                Box::new(Fused::new(library, Packing::Packed, 0, fusion_buffer))
+            }
         }
     }
 }

@@ -6,10 +6,10 @@
 //! parks, and sending is cheaper without wake-ups. A rank that gives up notifies the others, and no rank frees
 //! memory that another may still access.
 
+mod barrier;
 mod channel;
+mod control_channel;
 mod endpoint;
-mod mail;
-mod meeting;
 mod parker;
 mod ranks;
 
@@ -26,9 +26,9 @@ use crate::transport::TransportError;
 use channel::{CARRIED_BYTES, Channel};
 use parker::Parker;
 
+pub use barrier::{Arrivals, LastStep};
+pub use control_channel::ControlChannel;
 pub use endpoint::Endpoint;
-pub use mail::Mailbox;
-pub use meeting::{LastStep, Start};
 pub use ranks::{is_pinned, run_ranks};
 
 /// The primitives of channels and parkers; a model checker substitutes its own.

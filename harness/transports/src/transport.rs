@@ -149,7 +149,7 @@ pub struct Connections<D, B, M, S> {
     /// For the bit vectors of control planes.
     pub bits: B,
     /// For the messages of control planes.
-    pub mail: M,
+    pub control: M,
     /// The barrier at which all ranks start the last step of a job.
     pub last_step: S,
 }

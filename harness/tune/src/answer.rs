@@ -96,6 +96,8 @@ pub struct Answer {
     pub expected_tied: Vec<usize>,
     /// Against the first of the defaults.
     pub verdict: Verdict,
+    /// Too many fresh rounds do not count, because the machine was faster or slower in them.
+    pub shifted: bool,
 }
 
 impl Answer {
@@ -122,7 +124,9 @@ impl Answer {
         if step_s.len() < LEAST_ROUNDS {
             return None;
         }
+        let shifted = found.disturbed.len() * 2 > found.fresh.len();
         let verdict = match others.get(&default) {
+            _ if shifted => Verdict::Unknown,
             _ if default == choice => Verdict::Keep,
             Some(ratio) if ratio.is_unknown() => Verdict::Unknown,
             Some(ratio) if ratio.ratio <= 1.0 + MARGIN => Verdict::Keep,
@@ -146,6 +150,7 @@ impl Answer {
             expected_tied: (0..found.expected_s.len()).filter(expected_tied).collect(),
             others,
             verdict,
+            shifted,
         })
     }
 }
@@ -192,6 +197,18 @@ mod tests {
         assert_eq!(Answer::of(&found(&wild), 0).unwrap().verdict, Verdict::Unknown);
         assert_eq!(Answer::of(&found(&noise[..3]), 0), None, "three rounds");
         assert_eq!(Answer::of(&Found::default(), 0), None, "nothing was measured");
+    }
+
+    #[test]
+    fn a_machine_that_shifts_in_many_rounds_decides_nothing() {
+        let rounds = [[1.2, 1.0, 1.01], [1.25, 1.02, 1.0], [1.19, 1.0, 1.0], [1.22, 1.01, 1.02]];
+        let with = |disturbed: &[f64]| {
+            let found = Found { disturbed: disturbed.to_vec(), ..found(&rounds) };
+            Answer::of(&found, 0).unwrap()
+        };
+        assert_eq!(with(&[2.0, 1.9]).verdict, Verdict::Change);
+        let shifted = with(&[2.0, 1.9, 1.8]);
+        assert!(shifted.shifted && shifted.verdict == Verdict::Unknown);
     }
 
     #[test]

@@ -78,7 +78,7 @@ def parse():
 
 def apply(setting, variables):
     """Sets the variables of the setting, and removes those of other settings and of the shell."""
-    for name in DISTURBING + [name for _, others in SETTINGS for name in others]:
+    for name in DISTURBING + [name for _, others, _ in SETTINGS for name in others]:
         variables.pop(name, None)
     variables.update(SETTINGS[setting][1])
 
@@ -115,7 +115,7 @@ def quoted(words):
 def dry_run(arguments):
     for block, order in enumerate(orders(arguments)):
         for place, setting in enumerate(order):
-            label, variables = SETTINGS[setting]
+            label, variables, _ = SETTINGS[setting]
             print("# block %d, order %d: %s" % (block, place, line(label)))
             words = ["%s=%s" % pair for pair in sorted(variables.items())]
             print(quoted((["env"] + words if words else []) + command(arguments, setting)))
@@ -185,8 +185,11 @@ def lead(arguments):
         say("%d blocks measure, but a verdict needs 4" % arguments.blocks)
     print("# workload %s, %d gradients; seed %d, %d + %d steps a block"
           % (line(WORKLOAD), len(GRADIENTS), arguments.seed, arguments.warmup, arguments.steps))
-    for label, variables in SETTINGS:
-        print("# %s: %s" % (line(label), line(" ".join("%s=%s" % pair for pair in variables.items()))))
+    for label, variables, options in SETTINGS:
+        words = ["%s=%s" % pair for pair in variables.items()]
+        words += ["%s: %s" % (name, len(value) if name == "groups" else value)
+                  for name, value in options.items()]
+        print("# %s: %s" % (line(label), line(" ".join(words))))
     print("# " + line(quoted(command(arguments, 0))))
     rows = csv.writer(sys.stdout, lineterminator="\n")
     rows.writerow(COLUMNS)
@@ -225,6 +228,84 @@ def wait_until(moment):
         time.sleep(left)
 
 
+class Gradients:
+    """One rank's gradients, with what Horovod's _DistributedOptimizer does with them."""
+
+    def __init__(self, hvd, options, new):
+        self.hvd, self.new, self.options = hvd, new, options
+        self.passes = options.get("passes", 1)
+        self.groups = options.get("groups", [[index] for index in range(len(GRADIENTS))])
+        self.group_of = {index: at for at, group in enumerate(self.groups) for index in group}
+        self.compression = getattr(hvd.Compression, options.get("compression", "none"))
+        self.reduction = {"op": hvd.Average}
+        for key in ["prescale_factor", "postscale_factor"]:
+            if key in options:
+                self.reduction[key] = options[key]
+        # In warm-up steps: how long it takes to hand over a gradient, and to fetch a result that is there.
+        self.is_timed, self.hand_over_us, self.take_back_us = True, [], []
+        self.fill()
+        # What each later backward pass adds.
+        self.addends = [tensor.clone() for tensor in self.tensors] if self.passes > 1 else []
+        self.begin()
+
+    def begin(self):
+        self.handles = []
+        self.waiting = [len(group) for group in self.groups]
+
+    def fill(self):
+        self.tensors = [self.new(shape, 1.0 + self.hvd.rank() % 2) for _, shape, _ in GRADIENTS]
+
+    def ready(self, index, one_pass):
+        """A backward pass has computed a gradient; returns how long adding and casting took."""
+        begin = time.perf_counter()
+        if one_pass > 0:
+            self.tensors[index].add_(self.addends[index])
+        worked = time.perf_counter() - begin
+        if one_pass + 1 < self.passes:
+            return worked
+        at = self.group_of[index]
+        self.waiting[at] -= 1
+        if self.waiting[at] > 0:
+            return worked
+        begin = time.perf_counter()
+        group = self.groups[at]
+        cast = [self.compression.compress(self.tensors[member]) for member in group]
+        worked += time.perf_counter() - begin
+        begin = time.perf_counter()
+        tensors, name = [tensor for tensor, _ in cast], GRADIENTS[group[0]][0]
+        if "groups" in self.options:
+            handle = self.hvd.grouped_allreduce_async_(tensors, name=name, **self.reduction)
+        else:
+            handle = self.hvd.allreduce_async_(tensors[0], name=name, **self.reduction)
+        self.handles.append((handle, group, [context for _, context in cast]))
+        if self.is_timed:
+            self.hand_over_us.append(1e6 * (time.perf_counter() - begin) / len(group))
+        return worked
+
+    def synchronize(self):
+        for handle, group, contexts in self.handles:
+            done, begin = self.hvd.poll(handle) if self.is_timed else False, time.perf_counter()
+            results = self.hvd.synchronize(handle)
+            if done:
+                self.take_back_us.append(1e6 * (time.perf_counter() - begin) / len(group))
+            if self.compression is not self.hvd.Compression.none:
+                results = results if "groups" in self.options else [results]
+                for member, result, context in zip(group, results, contexts):
+                    self.tensors[member].set_(self.compression.decompress(result, context))
+        self.begin()
+
+    def wrong(self):
+        """The name of a gradient that is not what it should be after a step, and what that is."""
+        mean = statistics.mean(1.0 + rank % 2 for rank in range(self.hvd.size()))
+        expected = mean * self.passes
+        for key in ["prescale_factor", "postscale_factor"]:
+            expected *= self.options.get(key, 1.0)
+        for (name, _, _), tensor in zip(GRADIENTS, self.tensors):
+            if tensor.numel() and float((tensor - expected).abs().max()) > 0.01 * expected:
+                return name, expected
+        return None
+
+
 def work(arguments):
     """One rank of a block."""
     apply(arguments.worker, os.environ)
@@ -240,21 +321,31 @@ def work(arguments):
     device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
+    options = SETTINGS[arguments.worker][2]
+    compression = options.get("compression", "none")
+    if not hasattr(hvd.Compression, compression):
+        tell({"error": "Horovod has no compression %s" % compression, "hopeless": True})
+        sys.exit(1)
     dtype = getattr(torch, arguments.dtype)
-    value = lambda rank: 1.0 + rank % 2
-    tensors = [torch.full(shape, value(hvd.rank()), dtype=dtype, device=device)
-               for _, shape, _ in GRADIENTS]
+    new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=device)
+    gradients = Gradients(hvd, options, new)
     forward, backward, optimizer = FORWARD_MS / 1e3, BACKWARD_MS / 1e3, OPTIMIZER_MS / 1e3
 
+    busy_s = []
+
     def step():
-        begin = time.perf_counter()
-        handles = []
-        for (name, _, share), tensor in zip(GRADIENTS, tensors):
-            wait_until(begin + forward + share * backward)
-            handles.append(hvd.allreduce_async_(tensor, name=name, op=hvd.Average))
-        wait_until(begin + forward + backward)
-        for handle in handles:
-            hvd.synchronize(handle)
+        begin, busy_begin = time.perf_counter(), time.thread_time()
+        now = begin
+        for one_pass in range(gradients.passes):
+            now += forward
+            for index, (_, _, share) in enumerate(GRADIENTS):
+                wait_until(now + share * backward)
+                # Work on gradients makes the backward pass longer.
+                now += gradients.ready(index, one_pass)
+            now += backward
+            wait_until(now)
+        busy_s.append(time.thread_time() - busy_begin)
+        gradients.synchronize()
         if cuda:
             torch.cuda.synchronize()
         wait_until(time.perf_counter() + optimizer)
@@ -262,22 +353,27 @@ def work(arguments):
 
     for _ in range(arguments.warmup):
         step()
+    gradients.is_timed = False
     times = [step() for _ in range(arguments.steps)]
-    for tensor in tensors:
-        tensor.fill_(value(hvd.rank()))
+    busy_us = 1e6 * statistics.median(busy_s) / len(GRADIENTS)
+    hand_over_us = statistics.median(gradients.hand_over_us or [0.0])
+    take_back_us = statistics.median(gradients.take_back_us or [0.0])
+    gradients.fill()
     step()
-    mean = statistics.mean(value(rank) for rank in range(hvd.size()))
-    for (name, _, _), tensor in zip(GRADIENTS, tensors):
-        if tensor.numel() and float((tensor - mean).abs().max()) > 0.01:
-            text = "rank %d has a wrong result in %s, expected %g" % (hvd.rank(), name, mean)
-            tell({"error": text, "hopeless": False})
-            sys.exit(1)
+    wrong = gradients.wrong()
+    if wrong:
+        text = "rank %d has a wrong result in %s, expected %g" % (hvd.rank(), *wrong)
+        tell({"error": text, "hopeless": False})
+        sys.exit(1)
     of_ranks = hvd.allgather(torch.tensor([times], dtype=torch.float64), name="kolo.times").tolist()
     if hvd.rank() == 0:
         slowest = [max(of_step) for of_step in zip(*of_ranks)]
         tell({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": device.type, "steps_ms": slowest,
+            # Per gradient, of the thread that hands them over: its time on a core until the backward
+            # pass ends, the part of it in Horovod's call, and fetching a result.
+            "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,
         })
     hvd.shutdown()
 

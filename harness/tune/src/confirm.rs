@@ -7,11 +7,13 @@ use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use algorithms::control::{ReduceOp, Reduction, TensorId};
 use serde::Serialize;
 use serde_json::json;
 use thiserror::Error;
 
 use super::answer::{LEAST_ROUNDS, Ratio};
+use workloads::framework::{Compression, Framework};
 use workloads::replay::StepTimes;
 use workloads::workload::Workload;
 
@@ -27,25 +29,72 @@ pub const REPORT: &str = "KOLO-REPORT ";
 /// The place of the plan.
 const PLAN: &str = "# PLAN\n";
 
-/// A Python program that measures settings against each other, each a label and its environment
-/// variables, by replaying the workload's steps. JSON of texts, numbers, lists and maps is Python, too.
+/// A setting that the script measures.
+#[derive(Clone, Debug, Default)]
+pub struct Setting {
+    /// Its name in the rows.
+    pub label: String,
+    /// Horovod's environment variables.
+    pub variables: Vec<(&'static str, String)>,
+    /// What Horovod's optimizer is asked for.
+    pub framework: Framework,
+    /// The gradients of each group, by their positions in the workload; empty without groups.
+    pub groups: Vec<Vec<TensorId>>,
+}
+
+impl Setting {
+    /// What differs from the optimizer's defaults, under the script's names; `position` gives a gradient's place in
+    /// the script.
+    fn options(&self, position: impl Fn(TensorId) -> Option<usize>) -> serde_json::Value {
+        let Setting { framework, groups, .. } = self;
+        let mut options = serde_json::Map::new();
+        if framework.backward_passes_per_step > 1 {
+            options.insert("passes".into(), json!(framework.backward_passes_per_step));
+        }
+        if framework.compression != Compression::None {
+            options.insert("compression".into(), json!(framework.compression.name()));
+        }
+        let Reduction { prescale, postscale, .. } = framework.reduction(ReduceOp::Average);
+        for (key, factor) in [("prescale_factor", prescale), ("postscale_factor", postscale)] {
+            if factor != 1.0 {
+                options.insert(key.into(), json!(factor));
+            }
+        }
+        if !groups.is_empty() {
+            let of_group =
+                |group: &Vec<TensorId>| group.iter().filter_map(|&id| position(id)).collect();
+            let groups: Vec<Vec<usize>> = groups.iter().map(of_group).collect();
+            options.insert("groups".into(), json!(groups));
+        }
+        serde_json::Value::Object(options)
+    }
+}
+
+/// A Python program that measures settings against each other by replaying the workload's steps. JSON of texts,
+/// numbers, lists and maps is Python, too.
 pub fn script(
-    settings: &[(String, Vec<(&'static str, String)>)],
+    settings: &[Setting],
     workload: &Workload,
     times: StepTimes,
     blocks: usize,
 ) -> String {
+    let is_ready = |index: &&usize| workload.gradients[**index].ready_fraction.is_finite();
+    let ready: Vec<usize> = workload.ready_order.iter().filter(is_ready).copied().collect();
+    let position = |id: TensorId| ready.iter().position(|&index| index == id);
     let settings: Vec<_> = settings
         .iter()
-        .map(|(label, variables)| {
-            let variables: serde_json::Map<_, _> =
-                variables.iter().map(|(name, value)| (name.to_string(), json!(value))).collect();
-            json!([label, variables])
+        .map(|setting| {
+            let variables: serde_json::Map<_, _> = setting
+                .variables
+                .iter()
+                .map(|(name, value)| (name.to_string(), json!(value)))
+                .collect();
+            json!([setting.label, variables, setting.options(position)])
         })
         .collect();
-    let ready = workload.ready_order.iter().map(|&index| &workload.gradients[index]);
     let gradients: Vec<_> = ready
-        .filter(|gradient| gradient.ready_fraction.is_finite())
+        .iter()
+        .map(|&index| &workload.gradients[index])
         .map(|gradient| json!([gradient.name, gradient.shape, gradient.ready_fraction]))
         .collect();
     let mut plan = format!("WORKLOAD = {}\nBLOCKS = {blocks}\n", json!(workload.name));
@@ -55,7 +104,7 @@ pub fn script(
         writeln!(plan, "{name}_MS = {}", json!(milliseconds(time))).expect("texts grow");
     }
     let lists = [
-        ("SETTINGS", "label, environment variables", settings),
+        ("SETTINGS", "label, environment variables, options of Horovod's optimizer", settings),
         ("GRADIENTS", "name, dimensions, share of the backward pass when it is ready", gradients),
     ];
     for (name, what, entries) in lists {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
-use super::search::Task;
+use super::search::{FINALISTS, Task};
 use super::surface::{BlockError, Observed};
 
 /// The least gain of practical relevance.
@@ -80,8 +80,10 @@ pub struct Found {
     /// Probability that some setting that was not measured is better by more than the margin: the largest.
     pub missed: f64,
     /// Step times in seconds of the chosen setting and those it is compared with, measured after the choice, a
-    /// map for each round.
+    /// map for each round in which the machine was calm.
     pub fresh: Vec<BTreeMap<usize, f64>>,
+    /// Rounds after the choice that do not count: how long settings took, in parts of the other rounds.
+    pub disturbed: Vec<f64>,
 }
 
 impl Found {
@@ -188,11 +190,12 @@ impl Found {
         if freedom == 0 { NOISE } else { (squares / freedom as f64).sqrt() }
     }
 
-    /// Among settings as good as the best, prefers the one with the best neighbours: other models and rank counts
-    /// shift the surface a little.
-    pub(super) fn prefer_the_middle(&mut self, task: &Task) {
+    /// Puts the finalists first: of the settings as good as the best, those with the fewest changes from the
+    /// defaults, and the two fastest. Of equally many changes those with the best neighbours come first, because
+    /// other models and rank counts shift the surface a little.
+    pub(super) fn name_finalists(&mut self, task: &Task) {
         let Some(&best) = self.best.first() else { return };
-        let enough = self.expected_s[best] * (1.0 + MARGIN / 4.0);
+        let enough = self.expected_s[best] * (1.0 + MARGIN);
         let most_blocks = self.blocks.values().map(Vec::len).max().unwrap_or(0);
         let is_known = |setting: usize| self.blocks[&setting].len() * 2 >= most_blocks;
         let surroundings = |setting: usize| {
@@ -204,14 +207,20 @@ impl Found {
                 .fold((0.0, 0.0), |(all, sum), (weight, s)| (all + weight, sum + weight * s));
             sum / weights
         };
-        let good: Vec<usize> = self
-            .best
-            .iter()
-            .copied()
-            .filter(|&setting| self.expected_s[setting] <= enough && is_known(setting))
-            .collect();
-        let middle = good.into_iter().min_by(|&a, &b| surroundings(a).total_cmp(&surroundings(b)));
-        middle.into_iter().for_each(|middle| self.put_first(middle));
+        let mut good: Vec<usize> = self.best.clone();
+        good.retain(|&setting| self.expected_s[setting] <= enough && is_known(setting));
+        good.sort_by(|&a, &b| {
+            let changes = task.changes[a].cmp(&task.changes[b]);
+            changes.then(surroundings(a).total_cmp(&surroundings(b)))
+        });
+        good.truncate(FINALISTS);
+        for fast in self.best.iter().take(FINALISTS / 2) {
+            if !good.contains(fast) {
+                good.truncate(FINALISTS - 1);
+                good.insert(0, *fast);
+            }
+        }
+        good.into_iter().rev().for_each(|finalist| self.put_first(finalist));
     }
 
     pub(super) fn put_first(&mut self, chosen: usize) {

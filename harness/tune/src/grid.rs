@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::answer::LEAST_ROUNDS;
-use super::search::Task;
+use super::search::{Predict, Task};
 use super::space::{Present, Space};
 use measure::plan::{Plan, UnsupportedCase};
 use thiserror::Error;
@@ -72,9 +72,8 @@ impl Grid {
     }
 
     /// The search task of this grid.
-    pub fn task<'t>(&'t self, predict: &'t super::search::Predict<'t>) -> Task<'t> {
-        let Space { points, always, defaults } = &self.space;
-        Task { points, always, defaults, predict }
+    pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
+        self.space.task(predict)
     }
 
     /// A guess at the time of its longest block.

@@ -271,7 +271,14 @@ mod tests {
         let bytes = 4 * workload.elements();
         let config = Config {
             workload: "resnet50".into(),
-            step: Step { forward_ms: 10.0, backward_ms: 20.0, optimizer_ms: 0.0 },
+            step: Step {
+                forward_ms: 10.0,
+                backward_ms: 20.0,
+                optimizer_ms: 0.0,
+                hand_over_us: 0.0,
+                wake_us: 0.0,
+                take_back_us: 0.0,
+            },
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(MPI, &topology, bytes, &pins).unwrap(),
@@ -298,6 +305,7 @@ mod tests {
             tied: Vec::new(),
             expected_tied: Vec::new(),
             verdict: Verdict::Change,
+            shifted: false,
         };
         Tuned {
             found,

@@ -7,8 +7,11 @@
 //! | [`surface`] | measures a block of a setting: an executor, or a simulated machine with noise |
 //! | [`model`] | costs of messages and negotiations, learned from blocks; the expected step time of other settings |
 //! | [`found`] | the state of a search: its blocks, and the expected time of every setting |
+//! | [`calm`] | rounds in which the machine was as fast as in most |
 //! | [`search`] | selects the next settings to measure, and when to stop |
 //! | [`answer`] | the conclusion: the gain, its interval, and settings that are as good |
+//! | [`fidelity`] | how far the engine is from real Horovod, and what that adds to an interval |
+//! | [`why`] | a cause of the gain that other settings may remove better |
 //! | [`tuned`] | the result of tuning one grid |
 //! | [`larger`] | the simulator's predictions for more ranks |
 //! | [`report`] | the result as text, exports, YAML and JSON |
@@ -16,7 +19,9 @@
 //! | [`regret`] | the regret of tuning on surfaces whose best setting is known |
 
 pub mod answer;
+pub mod calm;
 pub mod confirm;
+pub mod fidelity;
 pub mod found;
 pub mod grid;
 pub mod larger;
@@ -27,3 +32,4 @@ pub mod search;
 pub mod space;
 pub mod surface;
 pub mod tuned;
+pub mod why;

@@ -21,7 +21,7 @@ use thiserror::Error;
 use self::noisy::Noisy;
 use super::found::{Blocks, Found};
 use super::model::{expected, training_job};
-use super::search::{Task, search};
+use super::search::search;
 use super::space::{self, Pins, PinsError, Space};
 use measure::config::{self, Measure, Step};
 use measure::plan::Plan;
@@ -267,12 +267,7 @@ impl Known {
         noise.set_stream(1);
         let mut noisy = Noisy::new(self, config, noise);
         let predict = |blocks: &Blocks| expected(&self.plan, blocks, self.truth.blocking);
-        let task = Task {
-            points: &self.space.points,
-            always: &self.space.always,
-            defaults: &self.space.defaults,
-            predict: &predict,
-        };
+        let task = self.space.task(&predict);
         let found = search(&task, &mut noisy, &mut random).expect("nothing is written");
         self.row(config, seed, &found, noisy.used)
     }

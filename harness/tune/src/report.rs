@@ -8,12 +8,15 @@ use std::fmt::Write as _;
 use algorithms::fusion::effective_threshold_bytes;
 
 use super::answer::{Answer, Ratio, Verdict};
+use super::fidelity::{self, PAIR_ERROR, PAIRS};
 use super::found::MARGIN;
 use super::grid::Grid;
 use super::larger::Larger;
+use super::model::Costs;
 use super::regret::Run;
 use super::space::{CACHED, edges};
 use super::tuned::Tuned;
+use super::why::Rise;
 use measure::config::Case;
 use measure::summary::HOROVOD_DEFAULTS;
 use results::row::{StepResult, StepRow};
@@ -171,14 +174,23 @@ impl Report<'_> {
         }
     }
 
+    /// The ratio with the interval that holds for what its readers will see.
+    pub(super) fn promised(&self, ratio: &Ratio) -> Ratio {
+        if self.is_for_horovod() { fidelity::for_horovod(ratio) } else { *ratio }
+    }
+
     fn verdict(&self, answer: &Answer) -> String {
         let (name, reference) = (self.name(answer.choice), self.reference);
         let step_ms = 1e3 * answer.step_s;
         let against = self.grid.space.defaults.first().and_then(|at| answer.others.get(at));
-        let saves = against.map_or(String::new(), saved);
+        let saves = against.map_or(String::new(), |ratio| saved(&self.promised(ratio)));
+        let costs_ms = against.map_or(0.0, |ratio| step_ms * (ratio.ratio - 1.0));
         match (answer.verdict, against) {
             (Verdict::Change, Some(_)) => {
-                format!("Use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}.")
+                format!(
+                    "Use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}. Without the change a \
+                     step takes {costs_ms:.1} ms more."
+                )
             }
             (Verdict::Lean, Some(_)) => format!(
                 "Probably use {name}: a step takes {step_ms:.1} ms, {saves} less than with {reference}, but \
@@ -202,6 +214,13 @@ impl Report<'_> {
                 "Nothing is recommended: {reference} could not be measured, so there is nothing to compare \
                  {name} with ({step_ms:.1} ms a step)."
             ),
+            (Verdict::Unknown, _) if answer.shifted => format!(
+                "Nothing is recommended: the speed of this machine changed while it was measured. In {} of {} rounds \
+                 steps took {} times as long as in the others. Try when nothing else runs.",
+                self.tuned.found.disturbed.len(),
+                self.tuned.found.disturbed.len() + answer.rounds,
+                range(&self.tuned.found.disturbed),
+            ),
             (Verdict::Unknown, _) => {
                 "Nothing is recommended: times vary so much that settings cannot be distinguished. Try \
                  on a quieter machine, or with a larger --budget."
@@ -216,6 +235,15 @@ impl Report<'_> {
             "\n  compared in {} fresh rounds, each setting once in each:",
             answer.rounds
         );
+        let disturbed = &self.tuned.found.disturbed;
+        if !disturbed.is_empty() {
+            let _ = writeln!(
+                text,
+                "  ({} more rounds do not count, because steps took {} times as long as in the others)",
+                disturbed.len(),
+                range(disturbed)
+            );
+        }
         let step_ms = format!("{:.1}", answer.step_s * 1e3);
         let _ = writeln!(text, "  {step_ms:>8} ms  {}", self.name(answer.choice));
         let mut others: Vec<(&usize, &Ratio)> = answer.others.iter().collect();
@@ -235,6 +263,14 @@ impl Report<'_> {
                 self.name(other),
                 percent(ratio.low),
                 percent(ratio.high),
+            );
+        }
+        if self.is_for_horovod() {
+            let _ = writeln!(
+                text,
+                "  these intervals hold for kolo's engine; that of the saving also covers the engine's error against Horovod \
+                 (95 % of {PAIRS} pairs of settings are within {:.1} %)",
+                100.0 * (PAIR_ERROR - 1.0)
             );
         }
         let near = &answer.expected_tied;
@@ -292,6 +328,23 @@ impl Report<'_> {
                 text,
                 "  messages: {count:.0} a step{instead}, of {:.1} MB on average",
                 bytes as f64 / 1e6 / count
+            );
+        }
+        let costs = Costs::of(&self.grid.plan, &self.tuned.found.blocks);
+        if let Some(rise) = Rise::of(&costs, &self.case(choice).algorithm) {
+            let advice = match self.is_for_horovod() {
+                true => {
+                    ": MPI_Allreduce probably changes its algorithm between these sizes; choosing the algorithm \
+                     (coll_tuned_allreduce_algorithm in Open MPI) may gain more"
+                }
+                false => "",
+            };
+            let _ = writeln!(
+                text,
+                "  messages of {:.2} MB take {:.1} times as long per byte as messages of {:.2} MB{advice}",
+                rise.above_bytes / 1e6,
+                rise.factor,
+                rise.below_bytes / 1e6,
             );
         }
         self.explain_threshold(choice, text);
@@ -385,6 +438,13 @@ impl Report<'_> {
              compare the row \"here\" with the measurement"
         );
     }
+}
+
+/// The least and the largest of several factors.
+fn range(factors: &[f64]) -> String {
+    let least = factors.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = factors.iter().copied().fold(0.0, f64::max);
+    if least == most { format!("{most:.1}") } else { format!("{least:.1} to {most:.1}") }
 }
 
 /// How much less time the choice takes, with its interval.

@@ -7,9 +7,10 @@
 //! or a share of the budget is used up, the better half of the settings is measured again, then the better half of
 //! those. Blocks of a round are interleaved in random order, so that drift of the machine affects all alike. The
 //! best setting so far is part of every round, which separates drift from progress: levels of settings and of
-//! rounds are fitted together. In the end the finalists are measured in rounds of their own, the fastest is
-//! chosen, and new rounds compare it with the defaults. The answer uses only these rounds; they end when its
-//! intervals are narrow.
+//! rounds are fitted together. In the end the finalists are measured in rounds of their own. Of those that tie with
+//! the fastest, the one with the fewest changes from the defaults is chosen, and new rounds compare it with the
+//! defaults. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine
+//! was much faster or slower than in most do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +18,7 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
 use super::answer::{Ratio, paired};
+use super::calm::Calm;
 use super::found::{Blocks, Found, MARGIN, Point};
 use super::surface::Surface;
 use results::error::RecordError;
@@ -31,10 +33,13 @@ const AT_ONCE: usize = 4;
 const SURVIVORS: usize = 12;
 
 /// Settings that are measured in the same rounds before one is chosen.
-const FINALISTS: usize = 4;
+pub(super) const FINALISTS: usize = 4;
 
 /// The most rounds of the finalists.
 const FINAL_ROUNDS: usize = 8;
+
+/// Settings whose step times differ by at most this share are as good as each other.
+pub(super) const TIE: f64 = MARGIN / 4.0;
 
 /// The choice, and those that might have been it, which the answer is drawn from.
 const RIVALS: usize = 2;
@@ -57,6 +62,8 @@ pub struct Task<'t> {
     pub always: &'t [usize],
     /// Among those, the settings that the answer is compared with.
     pub defaults: &'t [usize],
+    /// Of settings that tie, that with the fewest is chosen.
+    pub changes: &'t [u32],
     /// The model.
     pub predict: &'t Predict<'t>,
 }
@@ -101,7 +108,7 @@ pub fn search(
         found.expect(task);
         survivors = (survivors / 2).min(found.best.len());
     }
-    found.prefer_the_middle(task);
+    found.name_finalists(task);
     found.decide(task, surface, random)?;
     Ok(found)
 }
@@ -135,8 +142,8 @@ impl Found {
         Ok(())
     }
 
-    /// Rounds of the finalists, the fastest of which is the choice; then rounds of the choice, the next best and
-    /// the defaults, from which the answer is computed.
+    /// Rounds of the finalists, which decide the choice; then rounds of the choice, the next best and the defaults,
+    /// from which the answer is computed.
     fn decide(
         &mut self,
         task: &Task,
@@ -145,21 +152,11 @@ impl Found {
     ) -> Result<(), RecordError> {
         let until = surface.blocks_left() * 3 / 4;
         let finalists = self.best.iter().take(FINALISTS).copied().collect();
-        let rounds = self
-            .rounds_of(finalists, until, surface, random, |rounds| rounds.len() >= FINAL_ROUNDS)?;
-        let total = |setting: usize| -> f64 {
-            rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
-        };
+        let rounds = self.rounds_of(finalists, until, surface, random, |rounds| {
+            Calm::of(rounds.to_vec()).rounds.len() >= FINAL_ROUNDS
+        })?;
         self.best.retain(|setting| !self.failed.contains_key(setting));
-        let enough = rounds.len() as f64 * (MARGIN / 4.0).ln_1p();
-        let middle = self.best.first().map(|&middle| (middle, total(middle) - enough));
-        let left = self.best.len().min(FINALISTS);
-        self.best[..left].sort_by(|&a, &b| total(a).total_cmp(&total(b)));
-        if let Some((middle, total_log)) = middle
-            && total_log <= total(self.best[0])
-        {
-            self.put_first(middle);
-        }
+        self.choose(task, &Calm::of(rounds).rounds);
         let rivals = self.best.iter().take(RIVALS).copied();
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
@@ -170,17 +167,42 @@ impl Found {
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
         let settings: Vec<usize> = all.into_iter().collect();
-        self.fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
+        let fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
             // Failed settings are not part of the last round.
             let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
             let last = last.unwrap_or_default();
             let mut others = last.iter().filter(|&&setting| setting != choice);
+            let calm = Calm::of(rounds.to_vec()).rounds;
             let are_sure =
-                rounds.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(rounds, other));
+                calm.len() >= ENOUGH_ROUNDS && others.all(|&other| is_sure(&calm, other));
             are_sure || !(rounds.is_empty() || last.contains(&choice))
         })?;
+        let calm = Calm::of(fresh);
+        (self.fresh, self.disturbed) = (calm.rounds, calm.disturbed);
         self.best.retain(|setting| !self.failed.contains_key(setting));
         Ok(())
+    }
+
+    /// Puts the choice first, and the other finalists behind it, the fastest first.
+    fn choose(&mut self, task: &Task, rounds: &[BTreeMap<usize, f64>]) {
+        let total = |setting: usize| -> f64 {
+            rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
+        };
+        let count = self.best.len().min(FINALISTS);
+        let finalists = &mut self.best[..count];
+        // The sort is stable: of finalists that were not measured the first stays the first.
+        finalists.sort_by(|&a, &b| total(a).total_cmp(&total(b)));
+        let Some(&fastest) = finalists.first() else { return };
+        let ties = |&&setting: &&usize| {
+            let pairs = paired(rounds, setting, fastest);
+            let enough = rounds.len() as f64 * TIE.ln_1p();
+            setting == fastest
+                || total(setting) <= total(fastest) + enough
+                || Ratio::of(&pairs).is_some_and(|it| it.is_tie() && it.ratio <= 1.0 + MARGIN)
+        };
+        let tied = finalists.iter().filter(ties);
+        let choice = tied.copied().min_by_key(|&setting| task.changes[setting]);
+        choice.into_iter().for_each(|choice| self.put_first(choice));
     }
 
     /// Whole rounds, as long as more blocks are left than `until` and they are not `enough`: seconds by setting.

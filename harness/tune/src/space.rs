@@ -5,10 +5,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use algorithms::control::{bitvector, coordinator};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::found::Point;
+use super::search::{Predict, Task};
 use measure::back_ends;
 use measure::config::{Axes, Case, Config};
 use measure::plan::Plan;
@@ -32,9 +34,9 @@ const SEEDS: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10
 const WITHOUT_FUSION_OCTAVES: f64 = 2.0;
 
 /// The cache is on.
-pub const CACHED: &str = "bitvector";
+pub const CACHED: &str = bitvector::NAME;
 /// It is off.
-pub const UNCACHED: &str = "coordinator";
+pub const UNCACHED: &str = coordinator::NAME;
 
 /// Settings that are fixed, and settings that are varied in addition.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, clap::Args)]
@@ -222,6 +224,29 @@ pub struct Space {
     /// Always measured: the defaults, Horovod's first points, and the default of every control plane and
     /// algorithm.
     pub always: Vec<usize>,
+    /// For each case, how much it asks of a user: variables that differ from the first default.
+    pub changes: Vec<u32>,
+}
+
+/// What a setting without the cache, or without fusion, counts as. Both negotiate more with every rank, so they are
+/// never chosen where another setting is as good.
+const DOES_NOT_SCALE: u32 = 100;
+
+/// Changes from a default to another setting: one for each variable that differs.
+fn changes(default: &Case, case: &Case) -> u32 {
+    let is_without = |plane: &str| plane == UNCACHED;
+    let cache = is_without(&case.control_plane) && !is_without(&default.control_plane);
+    let fusion = case.fusion_threshold_bytes == 0 && default.fusion_threshold_bytes > 0;
+    let differs = [
+        case.control_plane != default.control_plane,
+        case.fusion_threshold_bytes != default.fusion_threshold_bytes,
+        case.cycle_time != default.cycle_time,
+        case.algorithm != default.algorithm,
+        case.varied.compression != default.varied.compression,
+        case.varied.num_groups != default.varied.num_groups,
+    ];
+    let count = |all: &[bool]| all.iter().filter(|&&is| is).count() as u32;
+    DOES_NOT_SCALE * count(&[cache, fusion]) + count(&differs)
 }
 
 impl Space {
@@ -275,7 +300,23 @@ impl Space {
         // Two sizes of message at least of every algorithm.
         let others = 1..categories.len();
         wanted.extend(others.flat_map(|category| [(category, new.0, new.1), (category, 4.0, 5.0)]));
-        Space { always: unique(&wanted), points, defaults }
+        let mut space = Space { always: unique(&wanted), points, defaults, changes: Vec::new() };
+        space.count_changes(plan);
+        space
+    }
+
+    /// The search of these settings, with a model's expectation.
+    pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
+        let Space { points, always, defaults, changes } = self;
+        Task { points, always, defaults, changes, predict }
+    }
+
+    fn count_changes(&mut self, plan: &Plan) {
+        let cases = || plan.cases.iter().map(|planned| &planned.case);
+        self.changes = match self.defaults.first() {
+            Some(&first) => cases().map(|case| changes(&plan.cases[first].case, case)).collect(),
+            None => vec![0; plan.cases.len()],
+        };
     }
 }
 
@@ -292,6 +333,7 @@ impl Space {
             self.defaults.insert(0, present);
             self.always.retain(|&setting| setting != present);
             self.always.insert(0, present);
+            self.count_changes(plan);
         }
     }
 }
@@ -309,6 +351,10 @@ pub fn variables(config: &Config, case: &Case) -> Vec<(&'static str, String)> {
     ];
     if ["hierarchical", data_plane::nccl::HIERARCHICAL].contains(&&*case.algorithm) {
         variables.push(("HOROVOD_HIERARCHICAL_ALLREDUCE", "1".into()));
+    }
+    let has_groups = case.varied.apply(&config.framework).groups.is_some();
+    if has_groups && config.sweep.disable_group_fusion {
+        variables.push(("HOROVOD_DISABLE_GROUP_FUSION", "1".into()));
     }
     variables
 }
@@ -358,7 +404,14 @@ mod tests {
         };
         let config = Config {
             workload: "x".into(),
-            step: Step { forward_ms: 1.0, backward_ms: 2.0, optimizer_ms: 0.0 },
+            step: Step {
+                forward_ms: 1.0,
+                backward_ms: 2.0,
+                optimizer_ms: 0.0,
+                hand_over_us: 0.0,
+                wake_us: 0.0,
+                take_back_us: 0.0,
+            },
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(transport, topology, 4 * elements as usize, pins).unwrap(),

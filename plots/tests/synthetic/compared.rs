@@ -35,11 +35,11 @@ pub fn validation() -> String {
 
 /// Four cases of kolo and Horovod, two of them with intervals, one far off.
 pub fn against() -> String {
-    "case,group,blocks,kolo_ms,kolo_ms_low,kolo_ms_high,horovod_ms,horovod_ms_low,horovod_ms_high,ratio,ratio_low,\
+    "case,group,variant,fusion_threshold_bytes,cycle_time_ms,blocks,kolo_ms,kolo_ms_low,kolo_ms_high,horovod_ms,horovod_ms_low,horovod_ms_high,ratio,ratio_low,\
      ratio_high,control_ratio,agrees,emulated,oversubscribed,reason\n\
-     resnet50:a,resnet50 1x2,6,76,75.5,77,75,74.5,76,1.013,0.99,1.03,1.01,true,false,false,\n\
-     resnet50:mpi/1x2/bitvector/mpi-allreduce/128MiB/1ms,resnet50 1x2,6,90,88,93,100,97,104,0.9,0.88,0.93,0.99,false,false,false,\n\
-     vgg16:a,vgg16 1x4,2,250,,,240,,,1.04,,,1.02,,false,true,\n\
-     vgg16:b,vgg16 1x4,2,130,,,125,,,1.04,,,1.0,,false,true,\n"
+     resnet50:a,resnet50 1x2,bitvector,67108864,1,6,76,75.5,77,75,74.5,76,1.013,0.99,1.03,1.01,true,false,false,\n\
+     resnet50:mpi/1x2/bitvector/mpi-allreduce/128MiB/1ms,resnet50 1x2,bitvector,134217728,1,6,90,88,93,100,97,104,0.9,0.88,0.93,0.99,false,false,false,\n\
+     vgg16:a,vgg16 1x4,bitvector,67108864,1,2,250,,,240,,,1.04,,,1.02,,false,true,\n\
+     vgg16:b,vgg16 1x4,coordinator,67108864,1,2,130,,,125,,,1.04,,,1.0,,false,true,\n"
         .to_string()
 }

@@ -1,4 +1,4 @@
-//! Rows as a sweep would write them: ResNet-50 on 4 ranks, posing as 2 nodes of 2.
+//! Rows as a sweep would write them: ResNet-50 on 4 ranks, emulating 2 nodes of 2.
 #![allow(dead_code)] // Each test binary uses its part.
 
 mod compared;
@@ -79,7 +79,7 @@ pub fn step(algorithm: &str, plane: &str, threshold_mib: f64, cycle_ms: f64) -> 
         .with_estimate("messages_p50", messages.round(), messages * 0.04)
 }
 
-/// One allreduce alone with its time and bound, or the fused messages of one octave of size.
+/// One allreduce alone with its time and reference, or the fused messages of one octave of size.
 pub fn message(kind: &str, algorithm: &str, size_bytes: f64) -> Row {
     let (latency_us, peak) = match algorithm {
         "ring" => (14.0, 6.1),

@@ -2,7 +2,7 @@
 
 use super::super::response::Response;
 use super::super::tensor::{Tensor, TensorId};
-use super::{Fault, SimulatedRank, World};
+use super::{Fault, SimulatedRank, Violation, World, violated};
 use crate::topology::Rank;
 
 impl World<'_> {
@@ -11,7 +11,7 @@ impl World<'_> {
         rank: Rank,
         response: &Response,
         names: &[usize],
-    ) -> Result<(), String> {
+    ) -> Result<(), Violation> {
         let plan = self.plan;
         let negotiates = self.ranks[rank].plane.is_paced();
         let tensor = |&id: &TensorId| {
@@ -20,7 +20,7 @@ impl World<'_> {
         };
         let bytes: usize = response.tensors.iter().map(|id| tensor(id).size_bytes()).sum();
         if negotiates && names.len() > 1 && bytes > plan.fusion_threshold_bytes {
-            return Err(format!("a message of {bytes} bytes is above the threshold"));
+            return violated(format!("a message of {bytes} bytes is above the threshold"));
         }
         let alike = |a: &TensorId, b: &TensorId| {
             let kind = |id| {
@@ -30,19 +30,19 @@ impl World<'_> {
             kind(a) == kind(b)
         };
         if !response.tensors.windows(2).all(|pair| alike(&pair[0], &pair[1])) {
-            return Err("a message of different kinds of tensors".into());
+            return violated("a message of different kinds of tensors");
         }
         if let Some(groups) = &plan.groups {
             let group = |name: &usize| groups.iter().position(|group| group.contains(name));
             if names.iter().any(|name| group(name) != group(&names[0])) {
-                return Err("a message of tensors of different groups".into());
+                return violated("a message of tensors of different groups");
             }
         }
         Ok(())
     }
 
     /// Nothing happens any more but idle cycles: checks that all ranks wait for a dead one.
-    pub(super) fn stuck(&mut self) -> Result<(), String> {
+    pub(super) fn stuck(&mut self) -> Result<(), Violation> {
         let waits: Vec<(Rank, Vec<Rank>)> = (0..self.plan.ranks)
             .filter(|&rank| !self.ranks[rank].is_over())
             .map(|rank| (rank, self.waits_for(rank)))
@@ -50,7 +50,7 @@ impl World<'_> {
         let Some(dead) = self.ranks.iter().position(|state| state.is_dead) else {
             let say = |(rank, waits): &(Rank, Vec<Rank>)| format!("rank {rank} for {waits:?}");
             let waits: Vec<_> = waits.iter().map(say).collect();
-            return Err(format!("nothing goes on; waiting: {}", waits.join(", ")));
+            return violated(format!("nothing goes on; waiting: {}", waits.join(", ")));
         };
         for (rank, _) in &waits {
             let (mut seen, mut next) = (vec![*rank], vec![*rank]);
@@ -63,7 +63,9 @@ impl World<'_> {
                 }
             }
             if !seen.contains(&dead) {
-                return Err(format!("rank {dead} is dead, but rank {rank} does not wait for it"));
+                return violated(format!(
+                    "rank {dead} is dead, but rank {rank} does not wait for it"
+                ));
             }
         }
         Ok(())
@@ -85,7 +87,7 @@ impl World<'_> {
     }
 
     /// At the end: checks that all ranks did the same.
-    pub(super) fn compare(&self) -> Result<(), String> {
+    pub(super) fn compare(&self) -> Result<(), Violation> {
         let first = self.ranks.iter().max_by_key(|state| state.log.len()).expect("a rank");
         let dies = matches!(self.plan.fault, Fault::Death { .. });
         for (rank, state) in self.ranks.iter().enumerate() {
@@ -93,24 +95,28 @@ impl World<'_> {
             if let Some(cycle) =
                 (0..cycles).find(|&cycle| state.agreed[cycle] != self.ranks[0].agreed[cycle])
             {
-                return Err(format!("caches of ranks 0 and {rank} differ after cycle {cycle}"));
+                return violated(format!(
+                    "caches of ranks 0 and {rank} differ after cycle {cycle}"
+                ));
             }
             let same = state.log.len().min(first.log.len());
             if let Some(at) = (0..same).find(|&at| state.log[at] != first.log[at]) {
                 let (mine, other) = (&state.log[at], &first.log[at]);
-                return Err(format!("message {at}: {mine:?} on rank {rank}, elsewhere {other:?}"));
+                return violated(format!(
+                    "message {at}: {mine:?} on rank {rank}, elsewhere {other:?}"
+                ));
             }
             if !dies && state.log.len() != first.log.len() {
-                return Err(format!("rank {rank} executed fewer messages than others"));
+                return violated(format!("rank {rank} executed fewer messages than others"));
             }
             if state.asked.is_some_and(|asked| state.agreed.len() > asked + 1) {
-                return Err(format!("rank {rank} goes on after its shutdown"));
+                return violated(format!("rank {rank} goes on after its shutdown"));
             }
             if let Some(unfinished) = &state.stopped {
                 let is_ready = |id: &TensorId| state.ready[state.numbering[*id].0];
                 let ready = state.ready.iter().filter(|ready| **ready).count();
                 if unfinished.len() != ready || !unfinished.iter().all(is_ready) {
-                    return Err(format!("rank {rank} stops and loses a tensor"));
+                    return violated(format!("rank {rank} stops and loses a tensor"));
                 }
             }
         }
@@ -119,7 +125,7 @@ impl World<'_> {
                 state.stopped.is_some() && state.in_time[name] && state.ready[name]
             };
             if self.ranks.iter().all(is_lost) {
-                return Err(format!(
+                return violated(format!(
                     "name {name} was ready everywhere and is lost by the shutdown"
                 ));
             }
@@ -129,11 +135,11 @@ impl World<'_> {
 
     /// Checks that a stall is reported with name and missing rank and shuts down all ranks, and that nothing
     /// else is reported.
-    fn check_warnings(&self) -> Result<(), String> {
+    fn check_warnings(&self) -> Result<(), Violation> {
         let Fault::Stall { name, rank, .. } = self.plan.fault else {
             let stops = self.ranks.iter().any(|state| state.stopped.is_some());
             let asked = matches!(self.plan.fault, Fault::ShutDown { .. });
-            return if stops && !asked { Err("shut down for nothing".into()) } else { Ok(()) };
+            return if stops && !asked { violated("shut down for nothing") } else { Ok(()) };
         };
         let group: Vec<usize> = match &self.plan.groups {
             Some(groups) => {
@@ -146,10 +152,12 @@ impl World<'_> {
                 && (missing.contains(&rank) || self.plan.plane.starts_with("tree"))
         };
         if !self.warned.iter().any(is_it) {
-            return Err(format!("no warning says that name {name} is not ready on rank {rank}"));
+            return violated(format!(
+                "no warning says that name {name} is not ready on rank {rank}"
+            ));
         }
         if !self.ranks.iter().all(|state| state.stopped.is_some()) {
-            return Err("a stall was reported, but not all ranks shut down".into());
+            return violated("a stall was reported, but not all ranks shut down");
         }
         Ok(())
     }

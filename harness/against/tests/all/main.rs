@@ -6,17 +6,18 @@ use std::path::{Path, PathBuf};
 
 use against::block::{BlockRow, Runner};
 use against::comparison::Comparison;
-use against::engine::Engine;
+use against::engine::{BlockError, Engine, Steps};
 use against::horovod::Horovod;
 use against::launcher::Launcher;
-use against::plan::{Origin, Plan, Turn, Unrepresented};
+use against::plan::{Compared, Origin, Plan, Turn, Unrepresented};
 use against::report;
+use against::run::Run;
 use results::toml_file::TomlFile;
 
 const CONFIG: &str = "workload = \"resnet50\"\n[step]\nbackward_ms = 1\n[sweep]\ntransport = [\"mpi\"]\n\
     topology = [\"1x2\"]\ncontrol_plane = [\"coordinator\", \"bitvector\"]\nalgorithm = [\"mpi-allreduce\"]\n\
     fusion_threshold_mib = [4, 64]\ncycle_time_ms = [1]\n\
-    [measure]\nwarmup_steps = 1\nsteps_per_block = 2\nblocks_min = 6\nblocks_max = 6\n";
+    [measure]\nwarmup_steps = 1\nsteps_per_block = 6\nblocks_min = 6\nblocks_max = 6\n";
 
 /// The plan of configurations named `first`, `second`.
 fn plan(texts: &[&str]) -> Plan {
@@ -67,8 +68,10 @@ fn cases_that_horovod_cannot_run_are_left_out_with_the_reason() {
     assert_eq!(ring, [(Unrepresented::Algorithm, 4)]);
     let ddp = left_out("[\"coordinator\", \"bitvector\"]", "[\"bitvector\", \"ddp\"]");
     assert_eq!(ddp, [(Unrepresented::ControlPlane, 2)]);
-    let cast = left_out("[sweep]", "[framework]\ncompression = \"fp16\"\n[sweep]");
-    assert_eq!(cast, [(Unrepresented::Framework, 4)]);
+    let cast = left_out("[sweep]", "[framework]\ncompression = \"bf16\"\n[sweep]");
+    assert_eq!(cast, [(Unrepresented::Compression, 4)]);
+    let average = "[framework]\naverage_aggregated_gradients = true\n[sweep]";
+    assert_eq!(left_out("[sweep]", average), [(Unrepresented::AverageAggregated, 4)]);
     let sum = left_out("[sweep]", "[data]\nop = \"sum\"\n[sweep]");
     assert_eq!(sum, [(Unrepresented::Data, 4)]);
     assert_eq!(report::left_out(sum[0].0, 1).split(':').next(), Some("1 case is left out"));
@@ -127,7 +130,7 @@ fn a_comparison_finds_what_was_put_in() {
     let text = report::text(&plan, &comparison);
     let worst = text.lines().find(|line| line.contains("first:mpi/")).unwrap();
     assert!(worst.contains(&plan.cases[2].name), "the worst comes first:\n{text}");
-    assert!(text.contains("83.3 % of 6 distinct pairs of settings are ordered alike"), "{text}");
+    assert!(text.contains("faster setting       the same in 5 of 6 pairs of settings"), "{text}");
 }
 
 #[test]
@@ -158,6 +161,58 @@ fn failures_and_noise_are_reported() {
     );
     assert!(text.contains(&noisy), "{text}");
     assert!(Comparison::of(&plan, &[]).overall.is_none());
+}
+
+/// An engine whose steps take as long as it says, and that fails where it is told to.
+struct Fake {
+    runs: usize,
+    fails_at: Option<usize>,
+}
+
+impl Engine for Fake {
+    fn about(&self) -> String {
+        "a fake".into()
+    }
+
+    fn run(&mut self, _: &Plan, _: &Compared) -> Result<Steps, BlockError> {
+        self.runs += 1;
+        if self.fails_at == Some(self.runs) {
+            return Err(BlockError::Result("rank 1 is gone".into()));
+        }
+        Ok(Steps { times_ms: vec![2.0, 1.0, 30.0], shares: None })
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_goes_on_with_the_block_that_was_cut_off() {
+    let plan = plan(&[CONFIG]);
+    let folder = tempfile::tempdir().unwrap();
+    let finish = |fails_at| {
+        let [mut kolo, mut horovod] =
+            [Fake { runs: 0, fails_at }, Fake { runs: 0, fails_at: None }];
+        let run = Run::open(&plan, folder.path()).unwrap();
+        let rows = run.finish(&mut kolo, &mut horovod, |_| {}).unwrap();
+        (rows, kolo.runs + horovod.runs)
+    };
+    let (all, runs) = finish(None);
+    assert_eq!((all.len(), runs), (4 * 6 * 3, 4 * 6 * 3));
+    assert!(all.iter().all(|row| row.step_ms == Some(2.0) && row.max_ms == Some(30.0)));
+    let path = folder.path().join("blocks.csv");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    // Five blocks, and a part of the sixth.
+    fs::write(&path, format!("{}\n{}", lines[..6].join("\n"), &lines[6][..9])).unwrap();
+    let (rows, runs) = finish(None);
+    assert_eq!((rows.len(), runs), (4 * 6 * 3, 4 * 6 * 3 - 5));
+    let orders: Vec<usize> = rows.iter().map(|row| row.order).collect();
+    assert_eq!(orders, (0..4 * 6 * 3).collect::<Vec<_>>(), "each block once");
+    fs::remove_file(&path).unwrap();
+    let (rows, runs) = finish(Some(2));
+    let failed: Vec<&BlockRow> = rows.iter().filter(|row| row.status == "failed").collect();
+    assert_eq!((failed.len(), &*failed[0].reason), (1, "rank 1 is gone"));
+    assert!(rows.iter().all(|row| row.case != failed[0].case || row.order <= failed[0].order));
+    assert_eq!(rows.len(), runs);
+    assert_eq!(finish(None).1, 0, "a case that was given up stays so");
 }
 
 /// A program in a folder.
@@ -191,7 +246,8 @@ fn horovod_is_started_with_the_script_and_the_setting_of_the_case() {
     }
     assert_eq!(
         fs::read_to_string(folder.path().join("horovod-output")).unwrap().lines().next(),
-        Some("4")
+        Some("5"),
+        "the cases, and one without options for the times of the framework's thread"
     );
     let mut alone = Horovod::find(&python, launcher("1{ranks}"), folder.path()).unwrap();
     let error = alone.run(&plan, &plan.cases[0]).unwrap_err().to_string();

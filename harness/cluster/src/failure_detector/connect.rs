@@ -117,7 +117,11 @@ fn reach_rank_0(job: &mut Job<'_>) -> Result<Connection, DetectorError> {
     let text = broadcast(job, "")?;
     let told = text.split_once('\n').and_then(|(id, offer)| Some((id, Offer::from_text(offer)?)));
     let Some((id, offer)) = told else {
-        return Err(failed(job.rank, "connecting", "rank 0 cannot listen; see what it says"));
+        return Err(failed(
+            job.rank,
+            "connecting",
+            "rank 0 cannot listen; see rank 0's error message",
+        ));
     };
     let joined = connect(id, (job.rank, job.ranks), || Ok(offer.clone()), CONNECT_TIMEOUT);
     joined.map_err(|error| DetectorError {
@@ -133,7 +137,7 @@ fn broadcast(job: &mut Job<'_>, own: &str) -> Result<String, DetectorError> {
     let mut bytes = [0; 2 * MAX_OFFER_BYTES];
     bytes[..own.len()].copy_from_slice(own.as_bytes());
     (job.broadcast)(&mut bytes)
-        .map_err(|why| failed(job.rank, "telling where rank 0 listens", why))?;
+        .map_err(|why| failed(job.rank, "broadcasting the address of rank 0", why))?;
     let length = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     Ok(String::from_utf8_lossy(&bytes[..length]).into_owned())
 }

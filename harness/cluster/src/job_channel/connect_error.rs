@@ -24,7 +24,7 @@ pub enum ConnectError {
         cause: AttemptError,
     },
     /// Rank 0 knows the process, and does not take it.
-    #[error("rank 0 refuses it: {reason}")]
+    #[error("rank 0 refuses this process: {reason}")]
     Refused {
         /// What rank 0 says.
         reason: String,

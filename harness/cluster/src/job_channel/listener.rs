@@ -29,7 +29,7 @@ pub const MAX_HANDSHAKES: usize = 256;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Establishing a connection takes no longer.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Between two tries.
+/// Between two attempts.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 /// Between two looks at the sockets.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -153,7 +153,7 @@ impl Listener {
         let mut joined = Joined { rank, connection: Connection::new(handshake.stream).ok()? };
         if ranks != self.ranks || rank >= ranks {
             let reason =
-                format!("it is rank {rank} of {ranks}, and rank 0 waits for {} ranks", self.ranks);
+                format!("it is rank {rank} of {ranks}, but rank 0 expects {} ranks", self.ranks);
             let _ = joined.connection.queue(&Message::Refused(reason));
         } else if self.joined.contains(&rank) {
             let reason = format!("another process has joined as rank {rank} already");
@@ -231,7 +231,7 @@ impl Handshake {
     }
 }
 
-/// Connects a process with rank 0. `offer` is asked before every try, because rank 0 may not have made one yet.
+/// Connects a process with rank 0. `offer` is asked before every attempt, because rank 0 may not have made one yet.
 ///
 /// # Errors
 /// When rank 0 does not accept the process within the timeout.
@@ -269,7 +269,7 @@ pub fn connect(
     }
 }
 
-/// Why one try failed.
+/// Why one attempt failed.
 enum Failed {
     Retry(AttemptError),
     Refused(String),
@@ -281,7 +281,7 @@ impl<E: Into<AttemptError>> From<E> for Failed {
     }
 }
 
-/// One try at one address.
+/// One attempt at one address.
 fn join(
     address: SocketAddr,
     credentials: &Credentials,

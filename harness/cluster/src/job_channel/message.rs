@@ -58,7 +58,7 @@ pub enum ParseError {
         kind: u8,
     },
     /// The header announces too much.
-    #[error("a message of kind '{}' announces {length} bytes, and may have {max}", char::from(*kind))]
+    #[error("a message of kind '{}' announces {length} bytes, but may have at most {max}", char::from(*kind))]
     TooLong {
         /// The first byte.
         kind: u8,

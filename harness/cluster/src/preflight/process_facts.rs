@@ -31,7 +31,7 @@ impl ProcessFacts {
     }
 }
 
-/// Nodes that Slurm gave to the job step.
+/// Nodes that Slurm allocated to the job step.
 fn step_nodes(variable: impl Fn(&str) -> Option<String>) -> Option<usize> {
     let launched = Launched::find(&variable)?;
     launched.by.starts_with("SLURM").then(|| variable("SLURM_STEP_NUM_NODES"))??.parse().ok()
@@ -44,14 +44,14 @@ pub fn findings(nodes: &[Node], facts: &[ProcessFacts], crowded: Severity) -> Ve
     let mut findings = Vec::new();
     if let Some(allocated) = first.step_nodes.filter(|&allocated| allocated != nodes.len()) {
         findings.push(Finding::refusal(format!(
-            "Slurm gave this step {allocated} nodes, and its processes see {}: containers may hide that \
-             they share memory, or a launcher put them elsewhere",
+            "Slurm allocated {allocated} nodes, but the processes report {} (containers, or a wrong \
+             placement)",
             nodes.len()
         )));
     }
     for node in nodes.iter().filter(|node| node.ranks.len() > node.cores && !first.is_emulated) {
         let what = format!(
-            "{} processes share {} core(s) of {}: times would be the scheduler's",
+            "{} processes share {} core(s) of {}, so times would measure the OS scheduler",
             node.ranks.len(),
             node.cores,
             facts[node.ranks[0]].machine.host
@@ -98,7 +98,7 @@ mod tests {
         let warnings = found.iter().map(|finding| finding.severity == Severity::Warning);
         assert_eq!(warnings.collect::<Vec<_>>(), [false, true, false, false]);
         let words: Vec<String> = found.iter().map(Finding::to_string).collect();
-        assert!(words[0].starts_with("Slurm gave this step 2 nodes, and its processes see 1"));
+        assert!(words[0].starts_with("Slurm allocated 2 nodes, but the processes report 1 ("));
         assert!(words[1].starts_with("4 processes share 2 core(s) of n1"));
         assert_eq!(words[2], "the MPI library differs: Open MPI v4.1.4 on n1, MPICH 4.0.2 on n2");
         assert_eq!(words[3], "the clock source differs: tsc on n1, hpet on n2");

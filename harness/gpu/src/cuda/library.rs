@@ -87,7 +87,7 @@ pub enum Missing {
     },
     /// It lacks something that we need.
     #[error(
-        "{about} {file} has no function {function}, so it is too old or not what its name says; {advice}"
+        "{about} {file} has no function {function}: it is too old, or a different library; {advice}"
     )]
     Incomplete {
         /// The library.
@@ -222,7 +222,7 @@ mod tests {
         let there = wanted(&["libc.so.6"], &["malloc", "cuInit"]);
         let Err(missing) = there.open() else { panic!("a driver") };
         let said = missing.to_string();
-        assert!(said.contains("libc.so.6 has no function cuInit, so it is too old"), "{said}");
+        assert!(said.contains("libc.so.6 has no function cuInit: it is too old"), "{said}");
         let found = wanted(&["libc.so.6"], &["malloc"]).open().unwrap();
         assert!(found.file.starts_with('/') && found.file.contains("libc.so.6"), "{}", found.file);
     }

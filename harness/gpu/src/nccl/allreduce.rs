@@ -9,16 +9,16 @@ use std::rc::Rc;
 use algorithms::control::DataType;
 use algorithms::topology::Topology;
 
-use super::NcclError;
 use super::comm::{Communicator, FailureCheck, On, Part};
 use super::stepped::{At, Stepped, Task, Transfer};
+use super::{NAME, NcclError};
 use crate::cuda::CudaError;
 use crate::cuda::collective::RankStream;
 use crate::cuda::streamed::Place;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::{Address, Work};
-use transports::data_plane::DataPlane;
-use transports::data_plane::nccl::Native;
+use transports::data_plane::nccl::{Native, Tuning};
+use transports::data_plane::{DataPlane, DataPlaneError, Schedules};
 use transports::kernel::ElementOp;
 use transports::programs::Programs;
 
@@ -33,6 +33,37 @@ pub struct Vector {
     pub dtype: DataType,
     /// How parts are combined.
     pub combine: ElementOp,
+}
+
+/// What reduces gradients over NCCL.
+#[derive(Clone, Copy)]
+pub enum NcclPlane<'p> {
+    /// One of this project's algorithms.
+    Ours(&'p Schedules),
+    /// NCCL itself.
+    Native(Native),
+}
+
+impl<'p> NcclPlane<'p> {
+    /// The same as a data plane.
+    ///
+    /// # Errors
+    /// When the MPI library reduces.
+    pub fn of(data_plane: &'p DataPlane) -> Result<NcclPlane<'p>, DataPlaneError> {
+        match data_plane {
+            DataPlane::Ours(schedules) => Ok(NcclPlane::Ours(schedules)),
+            DataPlane::Nccl(native) => Ok(NcclPlane::Native(*native)),
+            DataPlane::MpiAllreduce => Err(data_plane.not_on(NAME)),
+        }
+    }
+
+    /// The communicator that it needs.
+    pub fn tuning(self) -> Tuning {
+        match self {
+            NcclPlane::Native(Native::AllReduce(tuning)) => tuning,
+            NcclPlane::Ours(_) | NcclPlane::Native(Native::Hierarchical) => Tuning::default(),
+        }
+    }
 }
 
 /// One rank's end of a data plane. All ranks enqueue the same, in the same order.
@@ -71,20 +102,20 @@ impl<'p> DeviceAllReduce<'p> {
     /// NCCL's error when it creates the communicators of nodes.
     pub fn new(
         communicator: Rc<Communicator>,
-        plane: &'p DataPlane,
+        plane: NcclPlane<'p>,
         topology: &Topology,
         segment_bytes: usize,
         failures: &mut dyn FailureCheck,
     ) -> Result<DeviceAllReduce<'p>, NcclError> {
         let how = match plane {
-            DataPlane::Ours { choices, .. } => {
+            NcclPlane::Ours(Schedules { choices, .. }) => {
                 let programs = Programs::new(communicator.rank, choices, segment_bytes, false);
                 How::Ours { programs, plans: HashMap::new() }
             }
-            DataPlane::Nccl(Native::Hierarchical) => {
+            NcclPlane::Native(Native::Hierarchical) => {
                 How::Hierarchical(Hierarchy::new(&communicator, topology, failures)?)
             }
-            DataPlane::Nccl(Native::AllReduce(_)) | DataPlane::Vendor => How::Whole,
+            NcclPlane::Native(Native::AllReduce(_)) => How::Whole,
         };
         Ok(DeviceAllReduce { communicator, how, aside: (0, 0) })
     }

@@ -43,7 +43,7 @@ impl BackEnd for NcclBackEnd {
         let sweeps = if cfg!(feature = "mpi") {
             "sweep and tune negotiate over MPI"
         } else {
-            "for kolo bench; sweep and tune take a build with --features mpi"
+            "only for kolo bench; sweep and tune need a build with --features mpi"
         };
         Ok(format!("ranks are processes, each with a GPU; {sweeps}"))
     }

@@ -20,7 +20,7 @@ use transports::kernel::ElementOp;
 use transports::pattern::Wrong;
 
 /// One rank, with its first GPU.
-pub struct Player<'c, S> {
+pub struct BenchRank<'c, S> {
     /// The device streams.
     pub streams: &'c mut S,
     /// Connections with the others.
@@ -44,7 +44,7 @@ struct Reported {
     wrong: Option<Wrong>,
 }
 
-impl<'c, S: Streams> Player<'c, S> {
+impl<'c, S: Streams> BenchRank<'c, S> {
     /// For a communicator of all ranks, which also serves as the barrier.
     ///
     /// # Errors
@@ -54,13 +54,23 @@ impl<'c, S: Streams> Player<'c, S> {
         ordinal: usize,
         communicator: Rc<Communicator>,
         control: &'c mut Control,
-    ) -> Result<Player<'c, S>, CudaError> {
+    ) -> Result<BenchRank<'c, S>, CudaError> {
         let rank_stream = RankStream { device: 0, stream: streams.stream(0)? };
         let (begin, end) = (streams.event(0, true)?, streams.event(0, true)?);
         let met = streams.event(0, false)?;
         let word = streams.allocate(0, 4)?;
         streams.write(word, &[0; 4])?;
-        Ok(Player { streams, control, communicator, ordinal, rank_stream, begin, end, met, word })
+        Ok(BenchRank {
+            streams,
+            control,
+            communicator,
+            ordinal,
+            rank_stream,
+            begin,
+            end,
+            met,
+            word,
+        })
     }
 
     /// Checks that this rank's GPU has room for a benchmark.
@@ -104,7 +114,7 @@ impl<'c, S: Streams> Player<'c, S> {
         let line = line.map_err(|error| self.named(error))?;
         all_reduce.prepare(self.streams, 0, elements(bench), bench.dtype)?;
         let (mut times, mut device_us) = (Vec::new(), Vec::new());
-        let repetitions = &mut Repetitions { player: self, bench, line: &line, all_reduce };
+        let repetitions = &mut Repetitions { bench_rank: self, bench, line: &line, all_reduce };
         for (time, device) in repeat(bench, repetitions)? {
             times.extend(device.map(|_| time));
             device_us.extend(device);
@@ -124,7 +134,7 @@ impl<'c, S: Streams> Player<'c, S> {
         let (places, elements) = line.fused();
         let (dtype, combine) = (bench.dtype, ElementOp::of(bench.op));
         let vector = Vector { data: places[0], elements, dtype, combine };
-        let Player { streams, control, rank_stream, begin, end, .. } = self;
+        let BenchRank { streams, control, rank_stream, begin, end, .. } = self;
         let streams = &mut **streams;
         let start = Instant::now();
         streams.record(rank_stream.stream, *begin)?;
@@ -139,7 +149,7 @@ impl<'c, S: Streams> Player<'c, S> {
 
     /// All ranks meet on their GPUs: closer together than processes could over connections of their own.
     fn meet(&mut self) -> Result<(), NcclError> {
-        let Player { streams, control, communicator, rank_stream, met, word, .. } = self;
+        let BenchRank { streams, control, communicator, rank_stream, met, word, .. } = self;
         let streams = &mut **streams;
         let on = On { stream: streams.raw(rank_stream.stream)?, dtype: DataType::I32 };
         communicator.all_reduce(on, (*word, 1), ElementOp::Max, &mut **control)?;
@@ -164,7 +174,7 @@ impl<'c, S: Streams> Player<'c, S> {
 
 /// A line as the bench loop repeats it.
 struct Repetitions<'r, 'c, 'a, S> {
-    player: &'r mut Player<'c, S>,
+    bench_rank: &'r mut BenchRank<'c, S>,
     bench: &'r Bench<'r>,
     line: &'r Line,
     all_reduce: &'r mut DeviceAllReduce<'a>,
@@ -176,15 +186,15 @@ impl<S: Streams> Repeated for Repetitions<'_, '_, '_, S> {
     type Error = NcclError;
 
     fn fill(&mut self, _: bool) -> Result<(), NcclError> {
-        Ok(self.line.fill(self.player.streams)?)
+        Ok(self.line.fill(self.bench_rank.streams)?)
     }
 
     fn meet(&mut self) -> Result<(), NcclError> {
-        self.player.meet()
+        self.bench_rank.meet()
     }
 
     fn once(&mut self) -> Result<(Duration, Option<f64>), NcclError> {
-        self.player.once(self.line, self.bench, self.all_reduce)
+        self.bench_rank.once(self.line, self.bench, self.all_reduce)
     }
 }
 

@@ -5,7 +5,7 @@
 //! the communicator is aborted, which ends its kernels on this rank's GPU; the error names the rank and the
 //! operation. In this mode NCCL creates a thread for each group, which costs the host some microseconds;
 //! `NCCL_COMM_BLOCKING=1` avoids that. A call that does not return all the same, as blocking ones do where a rank
-//! is gone, ends the process, see [`Alarm`].
+//! is gone, ends the process, see [`Watchdog`].
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -19,10 +19,10 @@ use algorithms::control::DataType;
 use algorithms::topology::Rank;
 
 use super::NcclError;
-use super::alarm::Alarm;
 use super::library::{
     Config, CudaStream, Handle, IN_PROGRESS, Nccl, SUCCESS, UniqueId, op_code, type_code,
 };
+use super::watchdog::Watchdog;
 use crate::cuda::streams::{Event, Streams};
 use crate::cuda::work::Address;
 use transports::kernel::ElementOp;
@@ -60,7 +60,7 @@ pub struct Communicator {
     /// This rank in the communicator of all, by which errors name it.
     of_all: Rank,
     timeout: Duration,
-    alarm: Rc<Alarm>,
+    watchdog: Rc<Watchdog>,
     is_over: Cell<bool>,
 }
 
@@ -101,8 +101,8 @@ impl Communicator {
             // SAFETY: the place stays until NCCL has written to it; the configuration is copied now.
             unsafe { (nccl.functions.init)(place, ranks, id, rank, &mut Config::nonblocking()) }
         };
-        let alarm = Rc::new(Alarm::new(rank, timeout + ABORT));
-        let blank = Communicator::blank(nccl, (rank, ranks), rank, (timeout, alarm));
+        let watchdog = Rc::new(Watchdog::new(rank, timeout + ABORT));
+        let blank = Communicator::blank(nccl, (rank, ranks), rank, (timeout, watchdog));
         blank.made("ncclCommInitRank", None, join, failures)
     }
 
@@ -122,7 +122,7 @@ impl Communicator {
             // SAFETY: as in `init`; the handle is that of a communicator that lives.
             unsafe { (self.nccl.functions.split)(self.handle, color, key, place, &mut config) }
         };
-        let limits = (self.timeout, self.alarm.clone());
+        let limits = (self.timeout, self.watchdog.clone());
         let blank = Communicator::blank(&self.nccl, (rank, ranks), self.of_all, limits);
         blank.made("ncclCommSplit", Some(self), split, failures)
     }
@@ -131,10 +131,10 @@ impl Communicator {
         nccl: &Rc<Nccl>,
         (rank, ranks): (Rank, usize),
         of_all: Rank,
-        (timeout, alarm): (Duration, Rc<Alarm>),
+        (timeout, watchdog): (Duration, Rc<Watchdog>),
     ) -> Communicator {
         let (nccl, handle, is_over) = (nccl.clone(), ptr::null_mut(), Cell::new(false));
-        Communicator { nccl, handle, rank, ranks, of_all, timeout, alarm, is_over }
+        Communicator { nccl, handle, rank, ranks, of_all, timeout, watchdog, is_over }
     }
 
     /// Creates it, and waits until it is ready; first until the parent, if any, has finished, since NCCL sets the
@@ -148,7 +148,7 @@ impl Communicator {
     ) -> Result<Communicator, NcclError> {
         // Left to NCCL if anything goes wrong: it may still write there.
         let place = Box::into_raw(Box::new(ptr::null_mut::<c_void>()));
-        let code = self.alarm.during(call, || make(place));
+        let code = self.watchdog.during(call, || make(place));
         if let Some(parent) = parent {
             parent.settle(call, code, failures)?;
         }
@@ -293,7 +293,7 @@ impl Communicator {
         // SAFETY: the handle is that of a communicator that lives; addresses are those of this rank's memory,
         // and stay so until the stream is through.
         let (begun, refused, ended) =
-            self.alarm.during("a group of sends and receives", || unsafe {
+            self.watchdog.during("a group of sends and receives", || unsafe {
                 let begun = (functions.group_start)();
                 let send = |part: &Part| {
                     let (from, peer) = (part.address as *const c_void, part.peer as c_int);
@@ -339,7 +339,7 @@ impl Communicator {
         let (dtype, op, at) = (type_code(on.dtype), op_code(combine), data as *mut c_void);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = self.alarm.during("ncclAllReduce", || unsafe {
+        let code = self.watchdog.during("ncclAllReduce", || unsafe {
             (self.nccl.functions.all_reduce)(at, at, elements, dtype, op, self.handle, on.stream)
         });
         self.settle("ncclAllReduce", code, failures)
@@ -360,7 +360,7 @@ impl Communicator {
         let into = self.own(on, data, each) as *mut c_void;
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = self.alarm.during("ncclReduceScatter", || unsafe {
+        let code = self.watchdog.during("ncclReduceScatter", || unsafe {
             (self.nccl.functions.reduce_scatter)(
                 from,
                 into,
@@ -388,7 +388,7 @@ impl Communicator {
         let from = self.own(on, data, each) as *const c_void;
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = self.alarm.during("ncclAllGather", || unsafe {
+        let code = self.watchdog.during("ncclAllGather", || unsafe {
             (self.nccl.functions.all_gather)(from, into, each, dtype, self.handle, on.stream)
         });
         self.settle("ncclAllGather", code, failures)
@@ -410,7 +410,7 @@ impl Communicator {
         let (reduce, root) = (self.nccl.functions.reduce, root as c_int);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = self.alarm.during("ncclReduce", || unsafe {
+        let code = self.watchdog.during("ncclReduce", || unsafe {
             reduce(at, at, elements, dtype, op, root, self.handle, on.stream)
         });
         self.settle("ncclReduce", code, failures)
@@ -431,7 +431,7 @@ impl Communicator {
         let (broadcast, root) = (self.nccl.functions.broadcast, root as c_int);
         self.check()?;
         // SAFETY: as in `exchange`.
-        let code = self.alarm.during("ncclBroadcast", || unsafe {
+        let code = self.watchdog.during("ncclBroadcast", || unsafe {
             broadcast(at, at, elements, dtype, root, self.handle, on.stream)
         });
         self.settle("ncclBroadcast", code, failures)
@@ -468,12 +468,12 @@ impl Communicator {
         }
         // SAFETY: the handle is that of a communicator that lives.
         let finalize = || unsafe { (self.nccl.functions.finalize)(self.handle) };
-        let code = self.alarm.during("ncclCommFinalize", finalize);
+        let code = self.watchdog.during("ncclCommFinalize", finalize);
         self.settle("ncclCommFinalize", code, failures)?;
         self.is_over.set(true);
         // SAFETY: as above, and the handle is not used any more.
         let destroy = || unsafe { (self.nccl.functions.destroy)(self.handle) };
-        match self.alarm.during("ncclCommDestroy", destroy) {
+        match self.watchdog.during("ncclCommDestroy", destroy) {
             SUCCESS | IN_PROGRESS => Ok(()),
             code => {
                 let (call, why) = ("ncclCommDestroy".into(), self.nccl.why(code));

@@ -58,11 +58,11 @@ fn twice(world: &[Taken]) -> Vec<Finding> {
         let mut hosts: Vec<&str> = takers.iter().map(|taken| taken.facts.host.as_str()).collect();
         hosts.dedup();
         Finding::refusal(format!(
-            "{uuid} is taken by {}, on hosts that are one machine ({})",
+            "{} use the same GPU, {uuid}, on hosts that are one machine ({})",
             ranks(takers),
             hosts.join(", ")
         ))
-        .advice("NCCL wants a GPU for each: start fewer processes, or give them more GPUs")
+        .advice("NCCL needs one GPU per rank: start fewer processes, or provide more GPUs")
     };
     takers.iter().filter(|(_, takers)| takers.len() > 1).map(finding).collect()
 }
@@ -76,12 +76,12 @@ fn unlike(world: &[Taken]) -> Vec<Finding> {
     let models = (
         "GPUs are of different models",
         grouped(world, model),
-        "all go as fast as the slowest; choose nodes of one kind, as with --constraint",
+        "every rank waits for the slowest GPU; request one kind (--constraint)",
     );
     let drivers = (
         "drivers are for different CUDA versions",
         grouped(world, |taken| version(taken.facts.driver)),
-        "leave out the nodes that differ, as with --exclude",
+        "exclude the nodes that differ (--exclude)",
     );
     let differ = [models, drivers].into_iter().filter(|(_, values, _)| values.len() > 1);
     let finding = |(what, values, advice): (&str, BTreeMap<String, Vec<&Taken>>, &str)| {
@@ -107,7 +107,7 @@ fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<Finding> {
     }
     (!pairs.is_empty()).then(|| {
         Finding::refusal(format!(
-            "GPUs {} cannot read each other's memory, so that data go through the host's",
+            "GPUs {} cannot read each other's memory, so data pass through host memory",
             pairs.join(", ")
         ))
         .on(host)
@@ -156,8 +156,8 @@ mod tests {
         assert_eq!(
             reported(&world),
             [
-                "GPU-a-0 is taken by ranks 0 and 1, on hosts that are one machine (a, b); NCCL wants a GPU for \
-                 each: start fewer processes, or give them more GPUs"
+                "ranks 0 and 1 use the same GPU, GPU-a-0, on hosts that are one machine (a, b); NCCL needs one \
+                 GPU per rank: start fewer processes, or provide more GPUs"
             ]
         );
         for facts in &mut world {
@@ -179,10 +179,10 @@ mod tests {
             reported(&world),
             [
                 "GPUs are of different models: Made-up 100, compute capability 9.0 (ranks 0, 1 and 2); Made-up \
-                 80, compute capability 8.0 (rank 3); all go as fast as the slowest; choose nodes of one kind, \
-                 as with --constraint",
-                "drivers are for different CUDA versions: 12.2 (rank 2); 12.4 (ranks 0, 1 and 3); leave out \
-                 the nodes that differ, as with --exclude",
+                 80, compute capability 8.0 (rank 3); every rank waits for the slowest GPU; request one kind \
+                 (--constraint)",
+                "drivers are for different CUDA versions: 12.2 (rank 2); 12.4 (ranks 0, 1 and 3); exclude \
+                 the nodes that differ (--exclude)",
             ]
         );
     }
@@ -195,7 +195,7 @@ mod tests {
             // Nobody takes that one.
             facts.peers[3] = vec![false; 4];
         }
-        let expected = "a: GPUs 0 and 2 cannot read each other's memory, so that data go through the host's; look \
+        let expected = "a: GPUs 0 and 2 cannot read each other's memory, so data pass through host memory; look \
                         at the topology in `kolo info`, and at IOMMU and ACS of the machine";
         assert_eq!(reported(&world), [expected]);
         // A process that sees its own alone calls it 0, and does not know; the others do.

@@ -13,19 +13,18 @@ use thiserror::Error;
 use training::back_end::{Exchange, ProcessRank};
 use training::engine::RankMemory;
 use training::job::Job;
-use training::outcome::{EngineError, RankLog};
-use transports::data_plane::DataPlane;
-use transports::data_plane::nccl::{Native, Tuning};
+use training::outcome::{BackEndError, EngineError, RankLog};
+use transports::data_plane::nccl::Tuning;
 use transports::mpi::Connected;
 use transports::transport::{Connections, TransportError};
 
-use super::NcclError;
-use super::allreduce::DeviceAllReduce;
+use super::allreduce::{DeviceAllReduce, NcclPlane};
 use super::assignment::{Assignment, AssignmentError, assign, in_provenance};
 use super::comm::Communicator;
 use super::facts::Facts;
 use super::findings::findings;
 use super::library::{ID_BYTES, Nccl, UniqueId};
+use super::{NAME, NcclError};
 use crate::cuda::driver::Driver;
 use crate::cuda::{devices, inventory};
 use crate::trainer::{self, Devices};
@@ -165,11 +164,10 @@ impl ProcessRank for GpuRank {
         connections: Connected,
         memory: &mut RankMemory,
     ) -> Result<RankLog, EngineError> {
-        let Connections { data, bits, mail, last_step } = connections;
-        let tuning = match job.data_plane {
-            DataPlane::Nccl(Native::AllReduce(tuning)) => *tuning,
-            _ => Tuning::default(),
-        };
+        let Connections { data, bits, control, last_step } = connections;
+        let plane = NcclPlane::of(job.data_plane);
+        let plane = plane.map_err(|error| EngineError::BackEnd(BackEndError::new(NAME, error)))?;
+        let tuning = plane.tuning();
         // NCCL takes the GPU that is this thread's.
         self.devices.streams.enter(0)?;
         let key = (members.to_vec(), tuning);
@@ -186,14 +184,9 @@ impl ProcessRank for GpuRank {
         }
         let (communicator, segment_bytes) =
             (self.communicators[&key].clone(), job.sizes.segment_bytes);
-        let all_reduce = DeviceAllReduce::new(
-            communicator,
-            job.data_plane,
-            job.topology,
-            segment_bytes,
-            &mut (),
-        )?;
-        let beside = (bits, mail, last_step);
+        let all_reduce =
+            DeviceAllReduce::new(communicator, plane, job.topology, segment_bytes, &mut ())?;
+        let beside = (bits, control, last_step);
         trainer::run_process(job, rank, beside, (&mut self.devices, self.share), all_reduce, memory)
     }
 }

@@ -13,12 +13,14 @@ use crate::cuda::streams::{Stream, Streams};
 use crate::cuda::work::Address;
 use training::job::Job;
 use training::outcome::EngineError;
+use transports::data_plane::Schedules;
 use transports::kernel::ElementOp;
 use transports::programs::of_all_ranks;
 
 /// Ranks and their requests. The last rank to request a message enqueues it for all.
 pub struct World<'d, 'a, S> {
     job: &'a Job<'a>,
+    schedules: &'a Schedules,
     streams: &'d mut S,
     device_ranks: Vec<DeviceRank>,
     /// By the lengths of their pieces.
@@ -34,7 +36,11 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
     ///
     /// # Errors
     /// When a device has too little memory, with the sizes.
-    pub fn new(devices: &'d mut Devices<S>, job: &'a Job<'a>) -> Result<Self, CudaError> {
+    pub fn new(
+        devices: &'d mut Devices<S>,
+        job: &'a Job<'a>,
+        schedules: &'a Schedules,
+    ) -> Result<Self, CudaError> {
         let ranks = job.topology.ranks();
         devices.check_room(job)?;
         let mut slots = Vec::new();
@@ -44,7 +50,8 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         let streams = &mut devices.streams;
         let (collectives, aside) = (HashMap::new(), vec![(0, 0); ranks]);
         let asked = vec![VecDeque::new(); ranks];
-        let mut world = World { job, streams, device_ranks: Vec::new(), collectives, aside, asked };
+        let mut world =
+            World { job, schedules, streams, device_ranks: Vec::new(), collectives, aside, asked };
         match world.fill(slots) {
             Ok(()) => Ok(world),
             Err(error) => {
@@ -89,9 +96,8 @@ impl<'d, 'a, S: Streams> World<'d, 'a, S> {
         }
         let elements: usize = lengths.iter().sum();
         let (job, wire) = (self.job, self.job.wire());
-        let choices = job.data_plane.choices().expect("one of our algorithms");
         let size_bytes = elements * wire.size_bytes();
-        let programs = of_all_ranks(choices, size_bytes, job.sizes.segment_bytes);
+        let programs = of_all_ranks(&self.schedules.choices, size_bytes, job.sizes.segment_bytes);
         let rank_streams: Vec<RankStream> =
             self.device_ranks.iter().map(|device_rank| device_rank.rank_stream).collect();
         let planned = Collective::plan(self.streams, &programs, &rank_streams, elements, wire);

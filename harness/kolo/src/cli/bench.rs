@@ -48,8 +48,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let back_end = arguments.back_end();
-    let runner = RUNNERS.iter().find(|runner| runner.transport == back_end.name());
-    let runner = runner.expect("every back end has a runner");
+    let Some(runner) = RUNNERS.iter().find(|runner| runner.transport == back_end.name()) else {
+        let known = choices(RUNNERS.iter());
+        return Err(usage(format!("kolo bench does not measure {back_end}; choose {known}")));
+    };
     for option in arguments.special_options() {
         if !runner.options.contains(&option) {
             let having = RUNNERS.iter().filter(|runner| runner.options.contains(&option));

@@ -35,6 +35,9 @@ pub struct Arguments {
     /// Number of ranks [default: one per core, at least 2; over MPI all processes]
     #[arg(long, help_heading = RUN)]
     ranks: Option<usize>,
+    /// Measure although the checks before a job refuse it (over MPI)
+    #[arg(long, help_heading = RUN)]
+    force: bool,
     /// Longest message in bytes [default: 8M; over MPI 512K, the length of a segment]
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, help_heading = RUN)]
     most_bytes: Option<usize>,
@@ -54,7 +57,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let mut runner =
-        assemble(back_ends::named(&arguments.transport), arguments.ranks).map_err(usage)?;
+        assemble(back_ends::named(&arguments.transport), arguments.ranks, arguments.force)
+            .map_err(usage)?;
+    if runner.leads() {
+        runner.findings().iter().for_each(|finding| eprintln!("kolo: {finding}"));
+    }
     let longest = if runner.back_end().rank_kind() == RankKind::Thread {
         Effort::DEFAULT.most_bytes
     } else {

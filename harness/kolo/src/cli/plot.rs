@@ -139,10 +139,11 @@ fn repeated(repeated: &[plots::Repeated], results: &[PathBuf]) -> String {
         *pairs.entry((given(&it.earlier), given(&it.later))).or_default() += it.cases;
     }
     let line = |((earlier, later), cases): ((String, String), usize)| {
-        let (are, those) = if cases == 1 { ("case is", "that") } else { ("cases are", "those") };
+        let occur = if cases == 1 { "case occurs" } else { "cases occur" };
+        let those = if cases == 1 { "that" } else { "those" };
         let drawn = if cases == 1 { "is" } else { "are" };
         format!(
-            "{cases} {are} in both {earlier} and {later}; {those} of {later}, the later, {drawn} \
+            "{cases} {occur} in {earlier} and {later}; {those} of {later}, the newer run, {drawn} \
              drawn; to compare runs, plot them apart\n"
         )
     };
@@ -171,10 +172,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, throughput, \
-                     efficiency, speedup, breakdown, crossover, validation, against (--verbose says why)\n";
+                     efficiency, speedup, breakdown, crossover, validation, against, against_surface (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 11, "{reasons}");
+        assert_eq!(reasons.lines().count(), 12, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"
@@ -209,7 +210,7 @@ mod tests {
             Figures::draw(&[later.clone(), earlier.clone()], &folder.path().join("out")).unwrap();
         let (earlier, later) = (earlier.display(), later.display());
         let expected = format!(
-            "182 cases are in both {earlier} and {later}; those of {later}, the later, are drawn; \
+            "182 cases occur in {earlier} and {later}; those of {later}, the newer run, are drawn; \
              to compare runs, plot them apart\n"
         );
         assert_eq!(figures.repeated, expected);

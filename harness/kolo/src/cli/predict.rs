@@ -114,15 +114,15 @@ fn read(folder: &Path) -> Result<Vec<Row>> {
     let path = folder.join("rows.csv");
     let refuse = |why: String| usage(format!("{}: {why}", path.display()));
     let mut reader = csv::Reader::from_path(&path).map_err(|error| {
-        refuse(format!("{error}; expected a folder of results, as `kolo sweep` leaves it"))
+        refuse(format!("{error}; expected a folder of results, as `kolo sweep` writes it"))
     })?;
     let columns = reader.headers().map_err(|error| refuse(error.to_string()))?;
     let missing = NEEDED.iter().filter(|needed| !columns.iter().any(|column| column == **needed));
     let missing: Vec<&str> = missing.copied().collect();
     if !missing.is_empty() {
         return Err(refuse(format!(
-            "columns {} are missing, without which no step can be simulated; if another version has \
-             measured it, measure it again",
+            "columns {} are missing, and a simulation needs them; if another version of kolo wrote \
+             this file, measure again with this version",
             missing.join(", ")
         )));
     }

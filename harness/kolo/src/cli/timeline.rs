@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let analysis = analyse(&trace);
     let origin = match &trace.case {
         Some(case) => format!("kolo, {case}"),
-        None => "not by kolo, so read in Horovod's format".into(),
+        None => "not written by kolo; read as a Horovod timeline".into(),
     };
     println!("{}: {origin}", arguments.file.display());
     flaws(trace.flaws).iter().for_each(|flaw| println!("  note: {flaw}"));

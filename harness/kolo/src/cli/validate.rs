@@ -2,7 +2,6 @@
 
 use measure::back_ends;
 use std::path::{Path, PathBuf};
-use training::back_end::RankKind;
 
 use algorithms::registry;
 use anyhow::Result;
@@ -55,6 +54,9 @@ pub struct Arguments {
     /// Default: one per core, at least 2; over MPI all processes.
     #[arg(long, requires = "local", help_heading = RUN)]
     ranks: Option<usize>,
+    /// Measure although the checks before a job refuse it (over MPI)
+    #[arg(long, requires = "local", help_heading = RUN, hide_short_help = true)]
+    force: bool,
     /// Algorithms, separated by commas, or all
     #[arg(long, value_delimiter = ',', default_value = "all", help_heading = RUN)]
     algorithm: Vec<String>,
@@ -129,11 +131,15 @@ fn local(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!("{} exists; results are never overwritten", folder.display())));
     }
     let mut runner =
-        assemble(back_ends::named(&arguments.transport), arguments.ranks).map_err(usage)?;
+        assemble(back_ends::named(&arguments.transport), arguments.ranks, arguments.force)
+            .map_err(usage)?;
+    if runner.leads() {
+        runner.findings().iter().for_each(|finding| eprintln!("kolo: {finding}"));
+    }
     // Messages are half a buffer at most in most algorithms.
     let most_bytes = (arguments.most_bytes / 2).max(4);
     // Ranks that share memory wait less for each other without segments.
-    let shares_memory = runner.back_end().rank_kind() == RankKind::Thread;
+    let shares_memory = runner.back_end().puts();
     let segment_bytes = if shares_memory { 0 } else { arguments.segment };
     let most_bytes = if segment_bytes > 0 { most_bytes.min(segment_bytes) } else { most_bytes };
     let quantile = arguments.quantile;

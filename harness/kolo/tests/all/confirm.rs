@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use tune::answer::Ratio;
-use tune::confirm::{self, Finding, Measured, read, verdict};
+use tune::confirm::{self, Finding, Measured, Setting, read, verdict};
+use workloads::framework::{Compression, Framework};
 use workloads::replay::StepTimes;
 use workloads::workload::{Gradient, Workload};
 
@@ -33,17 +34,33 @@ fn workload() -> Workload {
     }
 }
 
-fn settings() -> Vec<(String, Vec<(&'static str, String)>)> {
+fn settings() -> Vec<Setting> {
+    let setting =
+        |label: &str, variables| Setting { label: label.into(), variables, ..Setting::default() };
     vec![
-        ("recommended".into(), vec![("HOROVOD_CYCLE_TIME", "2.5".into())]),
-        ("it's, \"default\"\n".into(), vec![]),
-        ("64 MiB".into(), vec![("HOROVOD_FUSION_THRESHOLD", "67108864".into())]),
+        Setting {
+            framework: Framework {
+                backward_passes_per_step: 3,
+                compression: Compression::Fp16,
+                gradient_predivide_factor: 2.0,
+                ..Framework::default()
+            },
+            groups: vec![vec![1, 0], vec![2]],
+            ..setting("recommended", vec![("HOROVOD_CYCLE_TIME", "2.5".into())])
+        },
+        setting("it's, \"default\"\n", vec![]),
+        setting("64 MiB", vec![("HOROVOD_FUSION_THRESHOLD", "67108864".into())]),
     ]
 }
 
 fn script(blocks: usize) -> String {
     let ms = Duration::from_millis;
-    let times = StepTimes { forward: ms(1), backward: ms(2), optimizer: Duration::ZERO };
+    let times = StepTimes {
+        forward: ms(1),
+        backward: ms(2),
+        optimizer: Duration::ZERO,
+        ..StepTimes::default()
+    };
     confirm::script(&settings(), &workload(), times, blocks)
 }
 
@@ -89,9 +106,19 @@ fn python_reads_back_what_was_written() {
     let expected = serde_json::json!([
         AWKWARD,
         [
-            ["recommended", {"HOROVOD_CYCLE_TIME": "2.5"}],
-            ["it's, \"default\"\n", {}],
-            ["64 MiB", {"HOROVOD_FUSION_THRESHOLD": "67108864"}],
+            [
+                "recommended",
+                {"HOROVOD_CYCLE_TIME": "2.5"},
+                {
+                    "passes": 3,
+                    "compression": "fp16",
+                    "prescale_factor": 0.5,
+                    "postscale_factor": 2.0,
+                    "groups": [[0, 1], []],
+                },
+            ],
+            ["it's, \"default\"\n", {}, {}],
+            ["64 MiB", {"HOROVOD_FUSION_THRESHOLD": "67108864"}, {}],
         ],
         [[AWKWARD, [], 1e-7], ["embedding", [3, 2], 1.0]],
         7,
@@ -141,7 +168,9 @@ const TORCH: &str = r#"
 float32 = float64 = "float"
 class Tensor:
     def __init__(self, data): self.data = data
-    def fill_(self, value): self.data = value
+    def clone(self): return Tensor(self.data)
+    def add_(self, other): self.data += other.data
+    def set_(self, other): self.data = other.data
     def numel(self): return 1
     def __sub__(self, other): return Tensor(self.data - other)
     def abs(self): return Tensor(abs(self.data))
@@ -171,10 +200,23 @@ def shutdown(): pass
 def rank(): return 0
 def local_rank(): return 0
 def size(): return 1
+class Compression:
+    class none:
+        compress = staticmethod(lambda tensor: (tensor, None))
+        decompress = staticmethod(lambda tensor, context: tensor)
+    class fp16:
+        compress = staticmethod(lambda tensor: (tensor.clone(), "float"))
+        decompress = staticmethod(lambda tensor, context: tensor)
 def allreduce_async_(tensor, name, op):
     log(name)
     if "WRONG" in os.environ: tensor.data = 7
-def synchronize(handle): pass
+    return tensor
+def grouped_allreduce_async_(tensors, name, op, prescale_factor, postscale_factor):
+    log((len(tensors), prescale_factor, postscale_factor))
+    for tensor in tensors: tensor.data = 7 if "WRONG" in os.environ else tensor.data
+    return tensors
+def synchronize(handle): return handle
+def poll(handle): return True
 def allgather(tensor, name): return tensor
 "#;
 
@@ -214,7 +256,9 @@ fn the_script_measures_every_setting_in_every_block() {
     assert_eq!(count("{'HOROVOD_CYCLE_TIME': '2.5'}"), 4, "{log}");
     assert_eq!(count("{'HOROVOD_FUSION_THRESHOLD': '67108864'}"), 4, "{log}");
     assert_eq!(count("{}"), 4, "variables of the shell reach no setting: {log}");
-    assert_eq!(count("'embedding'"), 12 * (1 + 2 + 1), "{log}");
+    let blocks_of_steps = 4 * (1 + 2 + 1);
+    assert_eq!(count("'embedding'"), 2 * blocks_of_steps, "{log}");
+    assert_eq!(count("(2, 0.5, 2.0)"), blocks_of_steps, "one group after three passes: {log}");
 }
 
 #[test]

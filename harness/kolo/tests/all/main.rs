@@ -7,5 +7,6 @@ mod confirm;
 mod coverage;
 mod cuda;
 mod house;
+mod keys;
 mod nccl;
 mod slurm;

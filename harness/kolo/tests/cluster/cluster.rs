@@ -273,7 +273,7 @@ impl Job<'_> {
         Ok(names.lines().map(str::to_string).collect())
     }
 
-    /// Sends a signal to the process that plays a rank.
+    /// Sends a signal to the process of a rank.
     pub fn signal_rank(&self, rank: usize, signal: &str) -> Result<(), Failure> {
         let (job, rank) = (format!("SLURM_JOB_ID={}", self.id), format!("SLURM_PROCID={rank}"));
         // Jobs of several clusters have the same ids.

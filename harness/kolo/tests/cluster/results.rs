@@ -90,7 +90,7 @@ impl Results {
     }
 
     fn failure(&self, problem: &str) -> Failure {
-        let tries = fs::read_to_string(self.folder.join("attempts.csv")).unwrap_or_default();
-        format!("{}: {problem}\n{tries}", self.folder.display()).into()
+        let attempts = fs::read_to_string(self.folder.join("attempts.csv")).unwrap_or_default();
+        format!("{}: {problem}\n{attempts}", self.folder.display()).into()
     }
 }

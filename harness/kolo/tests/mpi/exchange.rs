@@ -30,7 +30,7 @@ fn message(process: &Process, from: usize, to: usize, index: usize) -> Vec<u8> {
 pub fn messages(process: &mut Process) {
     for part_bytes in [0, PART_BYTES] {
         let comm = process.comm(part_bytes);
-        let mut mail = process.mail(&comm);
+        let mut channel = process.control_channel(&comm);
         let others: Vec<usize> = (0..process.ranks).filter(|&rank| rank != process.rank).collect();
         let mut order: Vec<usize> = others.iter().flat_map(|&to| [to; MESSAGES]).collect();
         let mut random = process.random(process.rank as u64);
@@ -46,7 +46,7 @@ pub fn messages(process: &mut Process) {
                     sent[to]
                 ));
                 let bytes = message(process, process.rank, to, sent[to]);
-                mail.send(to, Arc::from(bytes)).unwrap();
+                channel.send(to, Arc::from(bytes)).unwrap();
                 sent[to] += 1;
             }
             // While nobody has received more than it has sent, some message is on its way to somebody.
@@ -55,42 +55,42 @@ pub fn messages(process: &mut Process) {
                 0..unanswered.min(if to_send.len() == 0 { left } else { random.random_range(0..3) })
             {
                 doing(format!("messages in parts of {part_bytes} bytes, {left} to come"));
-                let from = mail.receive(others[0], &mut arrived).unwrap();
+                let from = channel.receive(others[0], &mut arrived).unwrap();
                 let expected = message(process, from, process.rank, received[from]);
                 assert!(arrived == expected, "message {} from rank {from}", received[from]);
                 received[from] += 1;
                 left -= 1;
             }
         }
-        mail.flush().unwrap();
+        channel.flush().unwrap();
     }
 }
 
 /// It does not begin before the last rank has arrived, begins for all, and once.
-pub fn meeting(process: &mut Process) {
+pub fn barrier(process: &mut Process) {
     let comm = process.comm(0);
-    let mut mail = process.mail(&comm);
+    let mut channel = process.control_channel(&comm);
     for last in 0..process.ranks {
-        doing(format!("the meeting at which rank {last} arrives last"));
-        let mut meeting = Barrier::new(comm.clone());
+        doing(format!("the barrier at which rank {last} arrives last"));
+        let mut barrier = Barrier::new(comm.clone());
         if process.rank == last {
             for _ in 1..process.ranks {
-                mail.receive(last, &mut Vec::new()).unwrap();
+                channel.receive(last, &mut Vec::new()).unwrap();
             }
-            assert_eq!(meeting.begun(), None);
-            meeting.arrive();
+            assert_eq!(barrier.begun(), None);
+            barrier.arrive();
         } else {
-            meeting.arrive();
-            assert!((0..200).all(|_| meeting.begun().is_none()), "begun without rank {last}");
-            mail.send(last, Arc::from([7])).unwrap();
+            barrier.arrive();
+            assert!((0..200).all(|_| barrier.begun().is_none()), "begun without rank {last}");
+            channel.send(last, Arc::from([7])).unwrap();
         }
         let begun = loop {
-            if let Some(begun) = meeting.begun() {
+            if let Some(begun) = barrier.begun() {
                 break begun;
             }
             std::thread::sleep(Duration::from_micros(50));
         };
-        assert_eq!(meeting.begun(), Some(begun));
-        mail.flush().unwrap();
+        assert_eq!(barrier.begun(), Some(begun));
+        channel.flush().unwrap();
     }
 }

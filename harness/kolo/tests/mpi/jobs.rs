@@ -12,7 +12,7 @@ use training::job::Job;
 use training::negotiate::Negotiator;
 use training::outcome;
 use transports::allreduce::Sizes;
-use transports::mpi;
+use transports::mpi::MpiPlane;
 use transports::transport::Connections;
 use workloads::framework::Framework;
 use workloads::replay::StepTimes;
@@ -53,8 +53,9 @@ pub fn negotiations(process: &mut Process) {
         };
         let tensors = Arc::new(Tensors::new(list).unwrap());
         let plane = control::find(name, tensors, &settings).unwrap();
-        let (mail, bits) = (process.comm(100), process.comm(0));
-        let mut negotiator = Negotiator::new(plane, process.mail(&mail), process.endpoint(&bits));
+        let (control, bits) = (process.comm(100), process.comm(0));
+        let mut negotiator =
+            Negotiator::new(plane, process.control_channel(&control), process.endpoint(&bits));
         let mut random = process.random(process.rank as u64);
         for round in 0..ROUNDS {
             let mut order: Vec<TensorId> = (0..workload.gradients.len()).collect();
@@ -121,6 +122,7 @@ fn run(
             forward: Duration::from_micros(300),
             backward: Duration::from_millis(4),
             optimizer: Duration::from_micros(100),
+            ..StepTimes::default()
         },
         topology,
         dtype,
@@ -142,10 +144,10 @@ fn run(
         fault: None,
     };
     let (rank, connections) = process.world.connect(members, TIMEOUT).unwrap().unwrap();
-    let Connections { data, bits, mail, last_step } = connections;
-    let all_reduce =
-        |fusion_buffer| mpi::all_reduce(job.data_plane, data, job.sizes, fusion_buffer);
-    let log = engine::run_rank(&job, rank, all_reduce, (bits, mail, last_step), memory).unwrap();
+    let Connections { data, bits, control, last_step } = connections;
+    let plane = MpiPlane::of(job.data_plane).unwrap();
+    let all_reduce = |fusion_buffer| plane.all_reduce(data, job.sizes, fusion_buffer);
+    let log = engine::run_rank(&job, rank, all_reduce, (bits, control, last_step), memory).unwrap();
     let wrong = engine::check(&job, &log, std::iter::once((rank, &*memory)));
     assert_eq!(wrong.count, 0, "{:?}", wrong.first);
     assert_eq!(log.steps.len(), STEPS);

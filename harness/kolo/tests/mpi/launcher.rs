@@ -31,13 +31,13 @@ pub fn worlds(large: bool, seed: u64) {
         }
     }
     if !large {
-        for (play, expected) in [
+        for (scenario, expected) in [
             (SILENT, ["for rank 1, which does not answer", "rank 0 of 2, in ring, 1009 elements"]),
             (WRONG, ["rank 1 of 2, in ring, 1009 elements", "rank 1, element 77: got "]),
         ] {
-            let (status, said) = start(&library, 2, play, seed);
+            let (status, said) = start(&library, 2, scenario, seed);
             if status.success() || !expected.iter().all(|part| said.contains(part)) {
-                println!("FAILED: {play} ({status}) does not say {expected:?}:\n{said}");
+                println!("FAILED: {scenario} ({status}) does not say {expected:?}:\n{said}");
                 failed += 1;
             }
         }
@@ -83,9 +83,9 @@ fn benches(library: &str) -> usize {
 }
 
 /// Starts a world of this program.
-fn start(library: &str, ranks: usize, play: &str, seed: u64) -> (ExitStatus, String) {
+fn start(library: &str, ranks: usize, scenario: &str, seed: u64) -> (ExitStatus, String) {
     let own = std::env::current_exe().expect("this program has a path");
-    launch(library, ranks, &own, &["--play", play, &seed.to_string()])
+    launch(library, ranks, &own, &["--scenario", scenario, &seed.to_string()])
 }
 
 /// Starts a program as a world and waits for its end; returns its output on both streams.

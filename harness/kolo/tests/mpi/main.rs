@@ -29,7 +29,7 @@ fn main() {
     let word = |at: usize| arguments.get(at).map(String::as_str);
     let started = Launched::here().is_some_and(|launched| launched.tasks > 1);
     match (word(0), word(1)) {
-        (Some("--play"), Some(play)) => rank(play, seed(word(2))),
+        (Some("--scenario"), Some(scenario)) => rank(scenario, seed(word(2))),
         _ if started => rank(ALL, seed(None)),
         _ => launcher::worlds(arguments.iter().any(|argument| argument == "--ignored"), seed(None)),
     }
@@ -42,14 +42,14 @@ fn seed(given: Option<&str>) -> u64 {
 }
 
 /// One rank's part.
-fn rank(play: &str, seed: u64) {
-    let timeout = match play {
+fn rank(scenario: &str, seed: u64) {
+    let timeout = match scenario {
         SILENT => 1,
         LARGE => 100,
         _ => 20,
     };
     let mut process = Process::join(seed, Duration::from_secs(timeout));
-    match play {
+    match scenario {
         LARGE => allreduce::large(&mut process),
         SILENT => allreduce::one_falls_silent(&mut process),
         WRONG => allreduce::one_is_wrong(&mut process),
@@ -60,7 +60,7 @@ fn rank(play: &str, seed: u64) {
             allreduce::late_ranks(&mut process);
             allreduce::bits(&mut process);
             exchange::messages(&mut process);
-            exchange::meeting(&mut process);
+            exchange::barrier(&mut process);
             jobs::negotiations(&mut process);
             jobs::jobs(&mut process);
         }

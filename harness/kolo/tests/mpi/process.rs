@@ -10,7 +10,7 @@ use algorithms::topology::{Rank, Topology};
 use cluster::launch::Launched;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use transports::mpi::{Comm, Endpoint, Mailbox, Waiting, World, set_last_words};
+use transports::mpi::{Comm, ControlChannel, Endpoint, Waiting, World, set_last_words};
 
 static DOING: Mutex<(String, Option<Instant>)> = Mutex::new((String::new(), None));
 
@@ -76,8 +76,8 @@ impl Process {
         Endpoint::new(comm.clone(), self.waiting)
     }
 
-    pub fn mail(&self, comm: &Rc<Comm>) -> Mailbox {
-        Mailbox::new(comm.clone(), self.waiting)
+    pub fn control_channel(&self, comm: &Rc<Comm>) -> ControlChannel {
+        ControlChannel::new(comm.clone(), self.waiting)
     }
 
     /// Each rank a node of its own; and two nodes, or one of two ranks.

@@ -12,7 +12,7 @@ use training::negotiate::{NegotiateError, Negotiator};
 use training::pace::Pace;
 use transports::execute::execute;
 use transports::memory::{Buffer, Memory};
-use transports::threads::{BITS, Endpoint, Links, Mailbox, run_ranks};
+use transports::threads::{BITS, ControlChannel, Endpoint, Links, run_ranks};
 use transports::transport::TransportError;
 
 use super::{interleaved, micros};
@@ -24,7 +24,7 @@ const TENSORS: usize = 161;
 fn on_ranks(
     plane: &str,
     ranks: usize,
-    run: impl Fn(&mut Negotiator<Endpoint, Mailbox>) -> Result<f64, NegotiateError> + Sync,
+    run: impl Fn(&mut Negotiator<Endpoint, ControlChannel>) -> Result<f64, NegotiateError> + Sync,
 ) -> f64 {
     let tensor = |id: usize| {
         let name = format!("layer{}.{}.conv{}.weight", id / 40, id / 4, id % 4);
@@ -32,11 +32,12 @@ fn on_ranks(
     };
     let tensors = Arc::new(Tensors::new((0..TENSORS).map(tensor).collect()).unwrap());
     let bits = Links::new(ranks, TIMEOUT).beside();
-    let mail = bits.beside();
-    let values = run_ranks(&[&bits, &mail], |rank| {
+    let control = bits.beside();
+    let values = run_ranks(&[&bits, &control], |rank| {
         let settings = Settings::new(rank, ranks);
         let plane = control::find(plane, tensors.clone(), &settings).expect("a known plane");
-        let mut negotiator = Negotiator::new(plane, Mailbox::new(mail.join(rank)), bits.join(rank));
+        let mut negotiator =
+            Negotiator::new(plane, ControlChannel::new(control.join(rank)), bits.join(rank));
         let value = run(&mut negotiator).map_err(|error| match error {
             NegotiateError::Transport(error) => error,
             other => TransportError::Aborted { by: rank, reason: other.to_string() },

@@ -211,7 +211,10 @@ impl Case {
     pub fn unsupported(&self) -> Option<String> {
         let changes = self.miss_share > 0.0 || self.invalid_share > 0.0;
         (self.is_static() && changes).then(|| {
-            format!("{} reduces the same tensors in every step; there are no others", self.plane)
+            format!(
+                "{} reduces the same tensors in every step; new names or shapes are unsupported",
+                self.plane
+            )
         })
     }
 }

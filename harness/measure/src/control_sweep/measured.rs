@@ -140,7 +140,9 @@ impl Check {
         let Some(of_rank_0) = executed.first().map(AsRef::as_ref) else { return };
         for (rank, other) in executed.iter().enumerate().skip(1) {
             if other.as_ref() != of_rank_0 {
-                self.add(|| format!("step {step}: rank {rank} executed others than rank 0"));
+                self.add(|| {
+                    format!("step {step}: rank {rank} executed other messages than rank 0")
+                });
             }
         }
         let mut left: Vec<TensorId> = ready.to_vec();
@@ -193,7 +195,7 @@ mod tests {
             (
                 vec![right(), right(), swapped],
                 1,
-                Some("step 3: rank 2 executed others than rank 0"),
+                Some("step 3: rank 2 executed other messages than rank 0"),
             ),
             (
                 vec![twice.clone(), twice],
@@ -202,7 +204,11 @@ mod tests {
             ),
             (vec![missing.clone(), missing], 1, Some("step 3: \"t0\" was not executed")),
             (vec![refused.clone(), refused], 1, Some("step 3: shapes differ")),
-            (vec![right(), Vec::new()], 1, Some("step 3: rank 1 executed others than rank 0")),
+            (
+                vec![right(), Vec::new()],
+                1,
+                Some("step 3: rank 1 executed other messages than rank 0"),
+            ),
             (vec![Vec::new(), Vec::new()], 3, Some("step 3: \"t0\" was not executed")),
         ] {
             let mut check = Check::default();

@@ -239,8 +239,8 @@ impl<'a> Summary<'a> {
             .fold((f64::MAX, 0.0_f64), |(least, most), (_, us)| (least.min(*us), most.max(*us)));
         let _ = writeln!(
             text,
-            "{}: rank 0's time is {} to {} us from {} to {} ranks, as ranks^{exponent:.2}; its work is \
-             the same in each, and in large worlds its state has left the processor's caches",
+            "{}: rank 0's time is {} to {} us from {} to {} ranks, as ranks^{exponent:.2}; its work does \
+             not depend on ranks, but in large worlds its state no longer stays in the cache",
             base.plane,
             micros(least),
             micros(most),

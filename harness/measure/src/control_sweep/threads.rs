@@ -11,7 +11,7 @@ use results::usage::context_switches;
 use simulator::network::Reports;
 use training::negotiate::Negotiator;
 use transports::bench::Barrier;
-use transports::threads::{Endpoint, Links, Mailbox, run_ranks};
+use transports::threads::{ControlChannel, Endpoint, Links, run_ranks};
 
 /// One rank's log of one step.
 #[derive(Default)]
@@ -37,11 +37,11 @@ struct RankLog {
 /// That of a rank that failed by itself.
 pub fn run(job: &Job) -> Result<Measured, DriveError> {
     let timeout = Duration::from_secs_f64(job.measure.timeout_seconds);
-    let [bits, mail, barrier] = [(); 3].map(|()| Links::new(job.case.ranks, timeout));
+    let [bits, control, barrier] = [(); 3].map(|()| Links::new(job.case.ranks, timeout));
     let stop_at = AtomicUsize::new(usize::MAX);
-    let logs = run_ranks(&[&bits, &mail, &barrier], |rank| {
-        let mail = Mailbox::new(mail.join(rank));
-        let negotiator = Negotiator::new(job.plane(rank), mail, bits.join(rank));
+    let logs = run_ranks(&[&bits, &control, &barrier], |rank| {
+        let control = ControlChannel::new(control.join(rank));
+        let negotiator = Negotiator::new(job.plane(rank), control, bits.join(rank));
         run_rank(job, rank, negotiator, Barrier::new(barrier.join(rank)), &stop_at)
     })?;
     let stop_reason = logs[0].stop_reason;
@@ -65,7 +65,7 @@ pub fn run(job: &Job) -> Result<Measured, DriveError> {
 fn run_rank(
     job: &Job,
     rank: Rank,
-    mut negotiator: Negotiator<Endpoint, Mailbox>,
+    mut negotiator: Negotiator<Endpoint, ControlChannel>,
     mut barrier: Barrier,
     stop_at: &AtomicUsize,
 ) -> Result<RankLog, DriveError> {

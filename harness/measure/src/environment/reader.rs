@@ -88,8 +88,7 @@ impl Reader<'_> {
         {
             let state = if setting.value { "on" } else { "off" };
             self.notices.push(format!(
-                "{set_by} is taken for {state}, as Horovod does: it reads the number at the \
-                 beginning; write 1 or 0"
+                "{set_by} counts as {state}: like Horovod, kolo reads a leading number; write 1 or 0"
             ));
         }
         Ok(setting)

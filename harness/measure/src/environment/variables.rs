@@ -47,7 +47,7 @@ const NO_GLOO: &str = "kolo does not use Gloo";
 const NO_TUNER: &str = "a sweep measures every setting";
 const NO_LOG: &str = "there is no log; progress goes to stderr";
 const NO_ELASTIC: &str = "the number of ranks is fixed";
-const LAUNCHED: &str = "ranks are threads, as sweep.topology places them";
+const LAUNCHED: &str = "sweep.topology, mpirun or srun determines ranks";
 
 /// Variables that are read while Horovod runs.
 #[rustfmt::skip]
@@ -90,7 +90,7 @@ pub const VARIABLES: &[Variable] = &[
     unused("HOROVOD_ENABLE_XLA_OPS", "", "0", "operations for XLA, with a cycle time of 0", "kolo does not use XLA; HOROVOD_CYCLE_TIME=0 has its cycle time"),
     unused("HOROVOD_LOG_LEVEL", "", "WARNING", "what is logged", NO_LOG),
     unused("HOROVOD_LOG_HIDE_TIME", "", "0", "log without times", NO_LOG),
-    unused("HOROVOD_START_TIMEOUT", "s", "30", "wait for all ranks to start", "ranks are threads of one process"),
+    unused("HOROVOD_START_TIMEOUT", "s", "30", "wait for all ranks to start", "threads start at once; mpirun or srun starts processes"),
     unused("HOROVOD_RANK", "", "", "set by horovodrun", LAUNCHED),
     unused("HOROVOD_SIZE", "", "", "set by horovodrun", LAUNCHED),
     unused("HOROVOD_LOCAL_RANK", "", "", "set by horovodrun", LAUNCHED),

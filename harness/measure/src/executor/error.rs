@@ -53,6 +53,6 @@ pub enum ExecutorError {
 /// Ranks that are processes negotiate over MPI, which this program cannot.
 #[derive(Clone, Copy, Debug, Error)]
 #[error(
-    "this program was built without MPI, over which ranks that are processes negotiate; build it with --features mpi"
+    "this program was built without MPI, which ranks in separate processes need; build it with --features mpi"
 )]
 pub struct BuiltWithoutMpi;

@@ -172,7 +172,7 @@ impl Processes {
     /// When rank 0 does not answer.
     pub fn follow(&mut self, plan: &Plan) -> Result<(), TransportError> {
         while let Some(request) = self.next_request()? {
-            if let Some((_, reported)) = self.play(plan, request)? {
+            if let Some((_, reported)) = self.run_rank(plan, request)? {
                 self.reports.send(&reported)?;
             }
         }
@@ -214,7 +214,7 @@ impl Processes {
     }
 
     /// Runs this process's rank in a block, if it has one; returns the rank and its log.
-    fn play(
+    fn run_rank(
         &mut self,
         plan: &Plan,
         request: BlockRequest,
@@ -250,7 +250,7 @@ impl Processes {
         self.announce(Some(request))?;
         let members = plan.cases[request.index].placement.members.clone();
         let mut reported: Vec<Option<Reported>> = members.iter().map(|_| None).collect();
-        if let Some((rank, own)) = self.play(plan, request)? {
+        if let Some((rank, own)) = self.run_rank(plan, request)? {
             reported[rank] = Some(own);
         }
         while let Some(missing) = reported.iter().position(Option::is_none) {

@@ -8,14 +8,14 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use training::back_end::Exchange;
-use transports::mpi::{Mailbox, TIMEOUT, World};
+use transports::mpi::{ControlChannel, TIMEOUT, World};
 use transports::transport::{MessageChannel, TransportError};
 
 /// Reports of all processes of a job, in messages that nothing else uses.
 pub struct Reports {
     rank: Rank,
     ranks: usize,
-    mail: Mailbox,
+    channel: ControlChannel,
 }
 
 impl Reports {
@@ -26,8 +26,9 @@ impl Reports {
     pub fn new(world: &World) -> Result<Reports, TransportError> {
         let ranks = world.comm().ranks();
         let all: Vec<Rank> = (0..ranks).collect();
-        let mail = Mailbox::new(Rc::new(world.comm().within(&all)?), world.waiting(TIMEOUT));
-        Ok(Reports { rank: world.rank(), ranks, mail })
+        let channel =
+            ControlChannel::new(Rc::new(world.comm().within(&all)?), world.waiting(TIMEOUT));
+        Ok(Reports { rank: world.rank(), ranks, channel })
     }
 
     /// Sends a report to rank 0.
@@ -35,8 +36,8 @@ impl Reports {
     /// # Errors
     /// When MPI refuses, or rank 0 does not take it.
     pub fn send(&mut self, own: &impl Serialize) -> Result<(), TransportError> {
-        self.mail.send(0, encoded(own))?;
-        self.mail.flush()
+        self.channel.send(0, encoded(own))?;
+        self.channel.flush()
     }
 
     /// The next report, by default from process `expecting`, and whose it is.
@@ -48,7 +49,7 @@ impl Reports {
         expecting: Rank,
     ) -> Result<(Rank, T), TransportError> {
         let mut message = Vec::new();
-        let from = self.mail.receive(expecting, &mut message)?;
+        let from = self.channel.receive(expecting, &mut message)?;
         let read = postcard::from_bytes(&message);
         Ok((from, read.expect("all processes run the same program")))
     }
@@ -74,9 +75,9 @@ impl Reports {
         let reported: Vec<T> = reported.into_iter().flatten().collect();
         let message = encoded(&reported);
         for process in 1..self.ranks {
-            self.mail.send(process, message.clone())?;
+            self.channel.send(process, message.clone())?;
         }
-        self.mail.flush()?;
+        self.channel.flush()?;
         Ok(reported)
     }
 }

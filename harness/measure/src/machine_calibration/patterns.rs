@@ -8,7 +8,7 @@ use algorithms::registry;
 use algorithms::schedule::{Action, Move, Part};
 use algorithms::topology::{Rank, Topology};
 
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, Schedules};
 
 /// Between which ranks messages go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -123,7 +123,7 @@ pub fn chunks(shape: Shape, length: usize) -> usize {
 pub fn plane(schedule: Listed) -> DataPlane {
     let algorithm = registry::find("ring").expect("ring is registered");
     let choice = Choice { from_bytes: 0, name: "pattern".into(), schedule: Box::new(schedule) };
-    DataPlane::Ours { algorithm, choices: vec![choice] }
+    DataPlane::Ours(Schedules { algorithm, choices: vec![choice] })
 }
 
 #[cfg(test)]

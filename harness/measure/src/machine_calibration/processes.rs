@@ -6,13 +6,18 @@ use training::back_end::BackEndRef;
 
 use algorithms::topology::{Rank, Topology};
 
+use crate::executor::preflight;
+use crate::executor::reports::Reports;
+
 use super::runner::{Program, Runner, RunnerError, computation};
 use super::skew::{Ahead, Starts, TIMES, ahead, leave};
 use cluster::launch::Launched;
-use cluster::nodes::cast;
+use cluster::nodes::place;
+use cluster::preflight::Severity;
+use results::provenance::Launch;
 use transports::bench::{Ended, TIMEOUT, run_rank};
 use transports::memory::Memory;
-use transports::mpi::{self, World, give_up};
+use transports::mpi::{MpiPlane, World, give_up};
 use transports::transport::{Connections, TransportError};
 
 /// Number of times that are sent in one message.
@@ -23,19 +28,27 @@ pub struct Processes {
     world: World,
     topology: Topology,
     members: Vec<Rank>,
+    /// What the preflight has found, in sentences.
+    findings: Vec<String>,
 }
 
 impl Processes {
     /// Joins the job; `ranks` of its processes take part, the same number on each node.
     ///
     /// # Errors
-    /// When MPI refuses, or nodes cannot have equally many ranks.
-    pub fn join(ranks: Option<usize>) -> Result<Processes, RunnerError> {
+    /// When MPI or the preflight refuses, or nodes cannot have equally many ranks.
+    pub fn join(ranks: Option<usize>, is_forced: bool) -> Result<Processes, RunnerError> {
         let world = World::join()?;
         let all = world.comm().ranks();
         if let Some(problem) = Launched::here().and_then(|launched| launched.contradicts(all)) {
             return Err(problem.into());
         }
+        let mut launch = Launch::now();
+        let mut reports = Reports::new(&world)?;
+        // Ranks that share cores may be what is to be measured.
+        let crowded = Severity::Warning;
+        preflight::check((&world, &mut reports), &mut launch, crowded, Vec::new(), is_forced)
+            .map_err(Box::new)?;
         let processes: Vec<usize> = world.nodes().iter().map(|node| node.ranks.len()).collect();
         let nodes = processes.len();
         let most = nodes * processes.iter().copied().min().unwrap_or(1);
@@ -44,8 +57,8 @@ impl Processes {
             return Err(RunnerError::Uneven { ranks, processes, most });
         }
         let topology = Topology::uniform(nodes, ranks / nodes);
-        let (members, _) = cast(world.nodes(), &topology)?;
-        Ok(Processes { world, topology, members })
+        let (members, _) = place(world.nodes(), &topology)?;
+        Ok(Processes { world, topology, members, findings: launch.forced })
     }
 
     /// This process's own times; none if it has no part.
@@ -55,7 +68,8 @@ impl Processes {
         };
         let Connections { data, bits, .. } = connections;
         let Ended { times, .. } = program.bench(&self.topology, |bench| {
-            let own = mpi::all_reduce(bench.data_plane, data, bench.sizes, Memory::default());
+            let plane = MpiPlane::of(bench.data_plane).expect("a pattern is a schedule of ours");
+            let own = plane.all_reduce(data, bench.sizes, Memory::default());
             run_rank(bench, rank, own, bits)
         })?;
         Ok(times)
@@ -67,10 +81,10 @@ impl Processes {
         let Some((rank, connections)) = self.world.connect(&self.members, TIMEOUT)? else {
             return Ok(Vec::new());
         };
-        let Connections { bits, mut mail, .. } = connections;
+        let Connections { bits, mut control, .. } = connections;
         let start = Instant::now();
         let clock_s = || start.elapsed().as_secs_f64();
-        let Ahead { by_s, error_s } = ahead(&mut mail, (rank, self.members.len()), clock_s)?;
+        let Ahead { by_s, error_s } = ahead(&mut control, (rank, self.members.len()), clock_s)?;
         let left_s = leave(bits, clock_s)?;
         let told_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
         // Rank 0 asked after it had started its clock, so that no time is negative.
@@ -109,6 +123,10 @@ impl Runner for Processes {
 
     fn back_end(&self) -> BackEndRef {
         back_ends::default_of_processes()
+    }
+
+    fn findings(&self) -> &[String] {
+        &self.findings
     }
 
     fn is_oversubscribed(&self) -> bool {

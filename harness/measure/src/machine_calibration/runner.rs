@@ -33,6 +33,11 @@ pub trait Runner {
     /// Whether this process prints.
     fn leads(&self) -> bool;
 
+    /// What the checks before the job have found, in sentences.
+    fn findings(&self) -> &[String] {
+        &[]
+    }
+
     /// Seconds of each repetition, the longest that any rank took; the same in all processes.
     ///
     /// # Errors
@@ -165,24 +170,26 @@ impl Runner for Threads {
 pub fn assemble(
     back_end: BackEndRef,
     ranks: Option<usize>,
+    is_forced: bool,
 ) -> Result<Box<dyn Runner>, RunnerError> {
     if let Some(ranks @ (0 | 1)) = ranks {
         return Err(RunnerError::TooFewRanks { ranks });
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     match started {
-        _ if back_ends::has_processes(back_end) => processes(ranks),
+        _ if back_end == back_ends::default_of_processes() => processes(ranks, is_forced),
+        _ if back_end != back_ends::default() => Err(RunnerError::Unmeasured { back_end }),
         Some(Launched { tasks, .. }) => Err(RunnerError::SeveralProcesses { tasks }),
         None => Ok(Box::new(Threads::new(ranks.unwrap_or(cores().max(2))))),
     }
 }
 
 #[cfg(not(feature = "mpi"))]
-fn processes(_: Option<usize>) -> Result<Box<dyn Runner>, RunnerError> {
+fn processes(_: Option<usize>, _: bool) -> Result<Box<dyn Runner>, RunnerError> {
     Err(RunnerError::BuiltWithoutMpi)
 }
 
 #[cfg(feature = "mpi")]
-fn processes(ranks: Option<usize>) -> Result<Box<dyn Runner>, RunnerError> {
-    super::processes::Processes::join(ranks).map(|processes| Box::new(processes) as _)
+fn processes(ranks: Option<usize>, is_forced: bool) -> Result<Box<dyn Runner>, RunnerError> {
+    super::processes::Processes::join(ranks, is_forced).map(|processes| Box::new(processes) as _)
 }

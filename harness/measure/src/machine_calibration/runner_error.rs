@@ -6,6 +6,8 @@ use thiserror::Error;
 use transports::transport::TransportError;
 
 use crate::back_ends;
+use crate::executor::ExecutorError;
+use training::back_end::BackEndRef;
 
 /// Why no ranks can run the programs of a calibration.
 #[derive(Debug, Error)]
@@ -26,9 +28,22 @@ pub enum RunnerError {
         /// How many were started.
         tasks: usize,
     },
+    /// Its ranks are neither threads nor processes over MPI.
+    #[error(
+        "--transport {back_end} cannot be calibrated; choose {} or {}",
+        back_ends::default(),
+        back_ends::default_of_processes()
+    )]
+    Unmeasured {
+        /// The back end.
+        back_end: BackEndRef,
+    },
     /// Ranks are processes, and the program has no MPI.
     #[error("this program was built without MPI; build it with --features mpi")]
     BuiltWithoutMpi,
+    /// The preflight refuses the processes.
+    #[error(transparent)]
+    Preflight(#[from] Box<ExecutorError>),
     /// The launcher started more or fewer processes than MPI sees.
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
@@ -37,8 +52,8 @@ pub enum RunnerError {
     Transport(#[from] TransportError),
     /// Nodes cannot have equally many ranks.
     #[error(
-        "{ranks} ranks on {} node(s) with {processes:?} processes: a machine has equally many on each node, and at \
-         least 2; start others, or take --ranks {most}",
+        "{ranks} ranks on {} node(s) with {processes:?} processes: expected the same number of ranks on each node, \
+         and at least 2; start other numbers of processes, or use --ranks {most}",
         processes.len()
     )]
     Uneven {

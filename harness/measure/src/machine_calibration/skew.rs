@@ -142,7 +142,7 @@ mod tests {
 
     use super::super::runner::{Runner, Threads};
     use super::*;
-    use transports::threads::{Links, Mailbox, run_ranks};
+    use transports::threads::{ControlChannel, Links, run_ranks};
 
     #[test]
     fn skew_is_that_of_the_last_rank_without_the_time_of_messages() {
@@ -171,7 +171,7 @@ mod tests {
         let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;
         let found = run_ranks(&[&links], |rank| {
             let clock_s = || start.elapsed().as_secs_f64() + true_s(rank);
-            ahead(&mut Mailbox::new(links.join(rank)), (rank, 3), clock_s)
+            ahead(&mut ControlChannel::new(links.join(rank)), (rank, 3), clock_s)
         });
         for (rank, Ahead { by_s, error_s }) in found.unwrap().into_iter().enumerate() {
             let off_s = (by_s - (true_s(rank) - true_s(0))).abs();

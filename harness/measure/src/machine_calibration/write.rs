@@ -12,9 +12,9 @@ use simulator::machine_file::{
 };
 
 /// The receiver does the work of a link.
-const NO_LINK: &str = "by design: receivers read senders' memory, and what that takes is combine_gb_s \
-                       and copy_gb_s";
-const NOTHING_BEYOND: &str = "measured: not to be told from nothing";
+const NO_LINK: &str =
+    "by design: no link of its own; receivers read senders' memory (combine_gb_s, copy_gb_s)";
+const NOTHING_BEYOND: &str = "measured: no cost could be detected";
 
 impl Calibration {
     /// The machine, for the simulator, by these estimates.
@@ -175,14 +175,21 @@ const HEADER: &str = "\
 # A machine for simulations, as `kolo calibrate` measured it. Times in microseconds, bandwidths in GB/s =
 # 10^9 bytes per second and direction; low and high are 95 % intervals (resampled).
 #
-# Pairs of ranks exchanged messages of 4 bytes to some MiB step after step, all pairs at once; a step's
-# time is that of many steps less that of few. Its line over sizes up to 16 KiB is `small`, over larger ones
-# `large`; where one of the two would be the better one everywhere, only `large` is kept. kappa is what
-# one message more takes in a burst of small ones. combine_gb_s is what exchanges that reduce take beyond
-# the link, copy_gb_s what those that copy do (on threads: in a first step, and in a second); by_buffer has
-# both for buffers of so many bytes, and for ranks that send nothing meanwhile. What a call takes by itself,
-# however few its steps, is launch_us. start_skew_us is how much later the last rank leaves a barrier than
-# the first, beyond alpha_us at each level of its tree. What a step takes:
+# All pairs of ranks exchanged messages of 4 bytes to some MiB at the same time, step after step. The time of a
+# step is the time that many steps take beyond few, divided by their difference in number.
+#
+# small, large     protocols for messages up to 16 KiB, and above; only `large` where one is faster for all sizes
+# alpha_us         time of a step without its bytes, from a line fitted to times by size
+# bandwidth_gb_s   bandwidth, from the same line
+# kappa_us         additional time of each message in a burst of small ones
+# combine_gb_s     rate of combining, from exchanges that reduce (on threads: from their first step)
+# copy_gb_s        rate of copying, from exchanges that copy (on threads: from their second step)
+# silent_*         the same rates at a rank that sends nothing meanwhile
+# by_buffer.BYTES  the same rates for buffers of BYTES
+# launch_us        time of a call that does not depend on the number of its steps
+# start_skew_us    how much later the last rank leaves a barrier than the first, beyond alpha_us per level of its tree
+#
+# Times of a step:
 #
 ";
 

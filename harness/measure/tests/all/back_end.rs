@@ -60,7 +60,10 @@ impl LocalRanks for OneRank {
     }
 
     fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
-        let all_reduce = |fusion_buffer| job.data_plane.on(Alone, job.sizes, fusion_buffer);
+        let schedules = job.data_plane.schedules("loopback");
+        let schedules = schedules
+            .map_err(|error| EngineError::BackEnd(BackEndError::new("loopback", error)))?;
+        let all_reduce = |fusion_buffer| schedules.on(Alone, job.sizes, fusion_buffer);
         let log = engine::run_rank(job, 0, all_reduce, (Alone, Alone, Alone), &mut memories[0])?;
         let wrong = engine::check(job, &log, memories.iter().enumerate());
         Ok(Outcome { ranks: vec![log], negotiated: job.negotiates()?, wrong })

@@ -8,7 +8,7 @@ use measure::sweep::Course;
 use results::provenance::{Launch, Provenance};
 use results::record::{Earlier, Store};
 use results::row::{CaseOutcome, Status, StepRow};
-use transports::data_plane::DataPlane;
+use transports::data_plane::{DataPlane, Schedules};
 use workloads::workload::{Gradient, Workload};
 
 /// `count` gradients of uneven sizes that become ready one after the other, the last one first.
@@ -64,7 +64,9 @@ fn a_wrong_sum_is_a_row_with_its_first_element() {
     )
     .unwrap();
     let mut plan = Plan::new(config, workload(12));
-    let Ok(DataPlane::Ours { choices, .. }) = &mut plan.cases[1].data_plane else { panic!() };
+    let Ok(DataPlane::Ours(Schedules { choices, .. })) = &mut plan.cases[1].data_plane else {
+        panic!()
+    };
     let mut broken = Listed::of(&*choices[0].schedule);
     broken.steps.pop();
     choices[0].schedule = Box::new(broken);

@@ -7,10 +7,10 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum LeftOut {
     /// There is nothing to compare with.
-    #[error("were not measured, or not well")]
+    #[error("no correct measurement")]
     NotMeasured,
     /// The data plane is a library's own.
-    #[error("{algorithm}: no schedule of ours, so nothing to simulate")]
+    #[error("{algorithm}: a library's own allreduce, which cannot be simulated")]
     NoSchedule {
         /// The data plane.
         algorithm: String,
@@ -27,7 +27,7 @@ pub enum LeftOut {
         machine: String,
     },
     /// Ranks shared cores, but not as they did in the calibration.
-    #[error("{ranks} ranks that share cores, which is not simulated; calibrate with as many")]
+    #[error("{ranks} ranks share cores; calibrate with as many ranks")]
     SharedCores {
         /// The row's ranks.
         ranks: usize,
@@ -43,7 +43,7 @@ pub enum LeftOut {
         here: usize,
     },
     /// The nodes of the machine have another number of ranks.
-    #[error("another number of ranks on each node than {here}, as {machine} has")]
+    #[error("not every node has {here} ranks, as on {machine}")]
     OtherNodes {
         /// The machine.
         machine: String,

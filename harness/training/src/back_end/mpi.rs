@@ -6,7 +6,7 @@ use algorithms::topology::Topology;
 use results::provenance::Launch;
 use transports::data_plane::{DataPlane, DataPlaneError, MPI_ALLREDUCE};
 #[cfg(feature = "mpi")]
-use transports::mpi::{self, Connected};
+use transports::mpi::{self, Connected, MpiPlane};
 #[cfg(feature = "mpi")]
 use transports::transport::Connections;
 use transports::transport::MPI;
@@ -57,7 +57,7 @@ impl BackEnd for Mpi {
 
     fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if name == MPI_ALLREDUCE {
-            Ok(DataPlane::Vendor)
+            Ok(DataPlane::MpiAllreduce)
         } else {
             DataPlane::scheduled(name, self.name(), topology)
         }
@@ -102,9 +102,10 @@ impl ProcessRank for MpiRank {
         connections: Connected,
         memory: &mut RankMemory,
     ) -> Result<RankLog, EngineError> {
-        let Connections { data, bits, mail, last_step } = connections;
-        let all_reduce =
-            |fusion_buffer| mpi::all_reduce(job.data_plane, data, job.sizes, fusion_buffer);
-        engine::run_rank(job, rank, all_reduce, (bits, mail, last_step), memory)
+        let Connections { data, bits, control, last_step } = connections;
+        let plane = MpiPlane::of(job.data_plane);
+        let plane = plane.map_err(|error| EngineError::BackEnd(BackEndError::new(MPI, error)))?;
+        let all_reduce = |fusion_buffer| plane.all_reduce(data, job.sizes, fusion_buffer);
+        engine::run_rank(job, rank, all_reduce, (bits, control, last_step), memory)
     }
 }

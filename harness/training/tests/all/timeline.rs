@@ -113,7 +113,12 @@ fn written(ranks: &[Vec<Record>]) -> String {
         algorithm: "ring",
         gradients: &gradients,
         dtype: DataType::F32,
-        times: StepTimes { forward: us(10), backward: us(40), optimizer: us(5) },
+        times: StepTimes {
+            forward: us(10),
+            backward: us(40),
+            optimizer: us(5),
+            ..StepTimes::default()
+        },
     };
     let mut text = Vec::new();
     write(&mut text, &shown, ranks).unwrap();
@@ -353,8 +358,18 @@ fn each_case_has_its_own_file() {
     }
 }
 
+/// Times of the job's steps.
+const TIMES: StepTimes = StepTimes {
+    forward: Duration::from_micros(300),
+    backward: Duration::from_millis(4),
+    optimizer: Duration::from_micros(100),
+    wake: Duration::ZERO,
+    hand_over: Duration::ZERO,
+    take_back: Duration::ZERO,
+};
+
 /// A job of 3 ranks on the engine, and its timeline.
-fn job(plane: &str, timeout: Duration) -> (Result<Outcome, EngineError>, Trace) {
+fn job(plane: &str, timeout: Duration, times: StepTimes) -> (Result<Outcome, EngineError>, Trace) {
     let gradients = (0..12_u64)
         .map(|id| gradient(&format!("layer{id}"), &[id * 37 % 100], 1.0 - id as f64 / 12.0));
     let workload = Workload {
@@ -366,11 +381,6 @@ fn job(plane: &str, timeout: Duration) -> (Result<Outcome, EngineError>, Trace) 
     let topology = Topology::flat(3);
     let ring = DataPlane::ours(find("ring").unwrap(), &topology).unwrap();
     let recorder = Recorder::new(3, 10);
-    let times = StepTimes {
-        forward: Duration::from_micros(300),
-        backward: Duration::from_millis(4),
-        optimizer: Duration::from_micros(100),
-    };
     let job = Job {
         workload: &workload,
         times,
@@ -409,9 +419,25 @@ fn job(plane: &str, timeout: Duration) -> (Result<Outcome, EngineError>, Trace) 
 }
 
 #[test]
+fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
+    let ms = Duration::from_millis;
+    let times = StepTimes { wake: ms(1) / 5, hand_over: ms(2), take_back: ms(1), ..TIMES };
+    for plane in control::NAMES {
+        let (outcome, _) = job(plane, Duration::from_secs(60), times);
+        let outcome = outcome.unwrap();
+        assert_eq!(outcome.wrong.count, 0);
+        // 12 gradients, the last of which is taken back after all were handed over.
+        let least = 12 * ms(2) + ms(1);
+        for step in outcome.ranks.iter().flat_map(|rank| &rank.steps) {
+            assert!(step.time >= least, "{plane}: {:?}", step.time);
+        }
+    }
+}
+
+#[test]
 fn a_timeline_agrees_with_what_the_engine_measures() {
     for plane in control::NAMES {
-        let (outcome, trace) = job(plane, Duration::from_secs(60));
+        let (outcome, trace) = job(plane, Duration::from_secs(60), TIMES);
         agrees(&outcome.unwrap(), &trace);
     }
 }
@@ -464,7 +490,7 @@ fn agrees(outcome: &Outcome, trace: &Trace) {
 /// Ranks that time out after a microsecond fail soon, and the file shows in which operation.
 #[test]
 fn a_failed_job_has_a_timeline() {
-    let (outcome, trace) = job("bitvector", Duration::from_micros(1));
+    let (outcome, trace) = job("bitvector", Duration::from_micros(1), TIMES);
     assert!(outcome.is_err());
     let open = |span: &&Span| span.end_us == trace.last_us && &*span.name == names::CYCLE;
     assert!(trace.flaws.open > 0 && trace.spans.iter().any(|span| open(&span)));

@@ -298,7 +298,12 @@ fn a_timeline_of_kolo_is_a_workload() {
         algorithm: "ring",
         gradients: &gradients,
         dtype: DataType::F16,
-        times: StepTimes { forward: us(50), backward: us(250), optimizer: us(50) },
+        times: StepTimes {
+            forward: us(50),
+            backward: us(250),
+            optimizer: us(50),
+            ..StepTimes::default()
+        },
     };
     let mut text = Vec::new();
     write(&mut text, &shown, &[records(0), records(1)]).unwrap();

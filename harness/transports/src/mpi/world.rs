@@ -9,9 +9,10 @@ use algorithms::topology::Rank;
 use mpi::Threading;
 use mpi::environment::Universe;
 
+use super::barrier::Barrier;
 use super::comm::Comm;
+use super::control_channel::ControlChannel;
 use super::endpoint::Endpoint;
-use super::mail::{Barrier, Mailbox};
 use super::wait::Waiting;
 use crate::transport::{Connections, TransportError};
 use cluster::nodes::Node;
@@ -34,14 +35,14 @@ pub struct World {
 }
 
 /// One process's connections within the world of a case.
-pub type Connected = Connections<Endpoint, Endpoint, Mailbox, Barrier>;
+pub type Connected = Connections<Endpoint, Endpoint, ControlChannel, Barrier>;
 
 /// Communicators of the same ranks, one per kind of message.
 #[derive(Clone)]
 pub struct Group {
     data: Rc<Comm>,
     bits: Rc<Comm>,
-    mail: Rc<Comm>,
+    control: Rc<Comm>,
 }
 
 /// The CPUs that this process may use, one bit each.
@@ -116,7 +117,7 @@ impl World {
             Entry::Occupied(group) => group.get().clone(),
             Entry::Vacant(place) => {
                 let one = || Ok::<_, TransportError>(Rc::new(self.comm.within(members)?));
-                place.insert(Group { data: one()?, bits: one()?, mail: one()? }).clone()
+                place.insert(Group { data: one()?, bits: one()?, control: one()? }).clone()
             }
         };
         let here = self.nodes.iter().find(|node| node.ranks.contains(&self.comm.rank()));
@@ -125,8 +126,8 @@ impl World {
         let connections = Connections {
             data: Endpoint::new(group.data, waiting),
             bits: Endpoint::new(group.bits, waiting),
-            last_step: Barrier::new(group.mail.clone()),
-            mail: Mailbox::new(group.mail, waiting),
+            last_step: Barrier::new(group.control.clone()),
+            control: ControlChannel::new(group.control, waiting),
         };
         Ok(Some((rank, connections)))
     }

@@ -9,8 +9,8 @@ use thiserror::Error;
 pub enum Uncheckable {
     /// The type has too few bits for sums of so many numbers.
     #[error(
-        "{} sums over {ranks} ranks{} cannot be checked exactly: {bits} bits hold no two values for each; use at \
-         most {most} ranks{} or a wider type",
+        "{} sums over {ranks} ranks{} cannot be checked exactly: {bits} bits are too few for two values per rank; \
+         use at most {most} ranks{} or a wider type",
         dtype.name(),
         if *passes > 1 { format!(" and {passes} backward passes") } else { String::new() },
         if *passes > 1 { ", fewer passes" } else { "" },

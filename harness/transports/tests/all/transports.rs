@@ -15,7 +15,7 @@ use transports::data_plane::DataPlane;
 use transports::execute::execute;
 use transports::kernel::ElementOp;
 use transports::memory::{Buffer, Memory};
-use transports::threads::{Links, Mailbox, run_ranks};
+use transports::threads::{ControlChannel, Links, run_ranks};
 use transports::transport::{MessageChannel, TransportError};
 
 use crate::coverage::{all_worlds, not_tested};
@@ -236,11 +236,11 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
     let round = |round: usize| {
         // Long enough that all ranks begin to wait before the first timeout.
         let data = Links::new(RANKS, Duration::from_millis(1500));
-        let mail = data.beside();
+        let control = data.beside();
         let has_ended = AtomicBool::new(false);
         let wait_for_another = |rank: usize| {
             let mut endpoint = data.join(rank);
-            let mut mail = Mailbox::new(mail.join(rank));
+            let mut control = ControlChannel::new(control.join(rank));
             if rank == 0 {
                 while !has_ended.load(Ordering::Relaxed) {
                     std::thread::sleep(Duration::from_millis(1));
@@ -251,7 +251,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
             let wait_ms = if round == 0 { 0 } else { 30 * (3 - rank as u64) };
             std::thread::sleep(Duration::from_millis(wait_ms));
             if round == 2 {
-                return mail.receive(rank - 1, &mut Vec::new()).map(|_| ());
+                return control.receive(rank - 1, &mut Vec::new()).map(|_| ());
             }
             let ring = find("ring").unwrap().schedule(&Topology::flat(RANKS)).unwrap();
             let program = Program::compile(&*ring, rank);
@@ -259,7 +259,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
             let mut buffer = Buffer::of(DataType::F32, &mut memory);
             execute(&mut endpoint, &program, &mut buffer, ElementOp::Sum)
         };
-        let ended = run_ranks(&[&data, &mail], |rank| {
+        let ended = run_ranks(&[&data, &control], |rank| {
             let ended = wait_for_another(rank);
             has_ended.store(true, Ordering::Relaxed);
             ended

@@ -77,10 +77,18 @@ impl Report<'_> {
     pub fn script(&self) -> Option<String> {
         let answer =
             self.tuned.answer.as_ref().filter(|answer| answer.verdict != Verdict::Unknown)?;
-        let of = |setting: usize| variables(&self.grid.plan.config, self.case(setting));
+        let of = |setting: usize, label: String| {
+            let planned = &self.grid.plan.cases[setting];
+            confirm::Setting {
+                label,
+                variables: variables(&self.grid.plan.config, &planned.case),
+                framework: planned.framework.clone(),
+                groups: planned.groups.clone(),
+            }
+        };
         let defaults = self.grid.space.defaults.iter().filter(|&&default| default != answer.choice);
-        let mut settings = vec![(RECOMMENDED.to_string(), of(answer.choice))];
-        settings.extend(defaults.map(|&default| (self.name(default), of(default))));
+        let mut settings = vec![of(answer.choice, RECOMMENDED.to_string())];
+        settings.extend(defaults.map(|&default| of(default, self.name(default))));
         let (workload, times) = (&self.grid.plan.workload, self.grid.plan.config.times());
         Some(confirm::script(&settings, workload, times, CONFIRMED_BLOCKS))
     }

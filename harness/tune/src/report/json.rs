@@ -24,6 +24,8 @@ struct Json {
     blocks: usize,
     steps: usize,
     fresh_rounds: usize,
+    /// Rounds that do not count: how long steps took in them, in parts of the others.
+    disturbed_rounds: Vec<f64>,
     seconds: f64,
     settings: usize,
     settings_measured: usize,
@@ -49,6 +51,8 @@ struct Compared {
     name: String,
     /// Its step time in parts of the recommended setting's, with its 95 % interval.
     ratio: Ratio,
+    /// The same for Horovod: the interval includes the engine's distance from it.
+    promised: Ratio,
     tied: bool,
 }
 
@@ -77,6 +81,7 @@ impl Report<'_> {
                     setting: setting(other),
                     name: self.name(other),
                     ratio,
+                    promised: self.promised(&ratio),
                     tied: answer.tied.contains(&other),
                 })
                 .collect()
@@ -100,6 +105,7 @@ impl Report<'_> {
             blocks,
             steps: blocks * steps,
             fresh_rounds: answer.map_or(0, |answer| answer.rounds),
+            disturbed_rounds: self.tuned.found.disturbed.clone(),
             seconds,
             settings: self.grid.plan.cases.len(),
             settings_measured: self.tuned.found.blocks.len(),

@@ -66,7 +66,17 @@ fn find(times: &[f64], noise: f64, seed: u64, blocks: usize, broken: Option<usiz
 fn find_on(times: &[f64], surface: &mut dyn Surface, seed: u64) -> Found {
     let points = points();
     let predict = |_: &Blocks| predicted(times);
-    let task = Task { points: &points, always: &[0, 5, 47, 60], defaults: &[0], predict: &predict };
+    // Number 0 is the default; others differ in one or both values, and those of the other category much.
+    let changes: Vec<u32> = (0..points.len())
+        .map(|at| u32::from(at / 6 > 0) + u32::from(at % 6 > 0) + if at < 48 { 0 } else { 100 })
+        .collect();
+    let task = Task {
+        points: &points,
+        always: &[0, 5, 47, 60],
+        defaults: &[0],
+        changes: &changes,
+        predict: &predict,
+    };
     let mut order = ChaCha8Rng::seed_from_u64(seed);
     order.set_stream(9);
     search(&task, surface, &mut order).unwrap()
@@ -99,6 +109,45 @@ fn pure_noise_is_tied() {
     let tied = verdicts.iter().filter(|verdict| **verdict == Verdict::Keep).count();
     assert_eq!(verdicts.len(), 40);
     assert!(tied >= 36, "{verdicts:?}");
+}
+
+/// The other category is faster by too little to matter.
+#[test]
+fn a_tie_goes_to_the_setting_with_the_fewest_changes() {
+    let mut times = vec![1.5; 96];
+    times[0] = 1.2;
+    for same in [48 + 9, 6 * 5, 6 * 5 + 2] {
+        times[same] = 1.0;
+    }
+    times[48 + 9] = 0.997;
+    for seed in 0..10 {
+        let found = find(&times, 0.002, seed, 200, None);
+        assert_eq!(found.best[0], 6 * 5, "one change: {:?}", &found.best[..3]);
+    }
+}
+
+#[test]
+fn rounds_of_a_machine_that_shifts_are_measured_again() {
+    struct Shifting(Fake, usize);
+    impl Surface for Shifting {
+        fn block(&mut self, setting: usize) -> Result<Result<Observed, BlockError>, RecordError> {
+            self.1 += 1;
+            let slow = if (120..130).contains(&self.1) { 3.0 } else { 1.0 };
+            let observed = self.0.block(setting)?;
+            Ok(observed.map(|it| Observed { step_s: slow * it.step_s, ..it }))
+        }
+        fn blocks_left(&self) -> usize {
+            self.0.left
+        }
+    }
+    let times = valley();
+    let mut surface = Shifting(Fake::new(&times, 0.03, 1, 200), 0);
+    let found = find_on(&times, &mut surface, 1);
+    assert!(surface.1 > 130, "the shift is within the fresh rounds: {}", surface.1);
+    assert!((2..=6).contains(&found.disturbed.len()), "{:?}", found.disturbed);
+    assert!(found.disturbed.iter().all(|&level| level > 2.5), "{:?}", found.disturbed);
+    let answer = Answer::of(&found, 0).unwrap();
+    assert!(answer.verdict == Verdict::Change && answer.step_s < 1.2, "{answer:?}");
 }
 
 /// When blocks agree, the budget is not used up.

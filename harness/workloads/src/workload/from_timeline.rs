@@ -78,8 +78,8 @@ pub enum TimelineGap {
     },
     /// Negotiations begin together, in every step.
     #[error(
-        "all {gradients} gradients of a step begin their negotiation at the same moment, so that nothing \
-         is known of when they became ready; set HOROVOD_CYCLE_TIME to 1 or less for the run that writes \
+        "all {gradients} gradients of a step begin their negotiation at the same moment, so the times when \
+         they became ready are unknown; set HOROVOD_CYCLE_TIME to 1 or less for the run that writes \
          the timeline"
     )]
     AllAtOnce {

@@ -184,9 +184,9 @@ fn a_refused_process_with_the_secret_receives_the_reason() {
         assert_eq!(
             errors,
             [
-                "rank 0 refuses it: another process has joined as rank 1 already",
-                "rank 0 refuses it: it is rank 1 of 4, and rank 0 waits for 3 ranks",
-                "rank 0 refuses it: it is rank 7 of 3, and rank 0 waits for 3 ranks",
+                "rank 0 refuses this process: another process has joined as rank 1 already",
+                "rank 0 refuses this process: it is rank 1 of 4, but rank 0 expects 3 ranks",
+                "rank 0 refuses this process: it is rank 7 of 3, but rank 0 expects 3 ranks",
             ]
         );
         assert_eq!((joined.len(), listener.missing()), (1, vec![2]));

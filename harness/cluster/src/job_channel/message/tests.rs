@@ -57,7 +57,7 @@ fn a_length_is_refused_before_its_body_arrives() {
     assert_eq!(error, ParseError::TooLong { kind: DATA, length, max });
     assert_eq!(
         error.to_string(),
-        "a message of kind 'd' announces 67108865 bytes, and may have 67108864"
+        "a message of kind 'd' announces 67108865 bytes, but may have at most 67108864"
     );
     assert_eq!(
         parse(&[LEAVE, 1, 0, 0, 0]),

@@ -52,7 +52,7 @@ impl Kind {
 
 /// Every rank's memory for one kind of message.
 pub struct Line {
-    /// Rank of the first seat.
+    /// The rank of the first stream.
     first: Rank,
     rank_streams: Vec<RankStream>,
     /// Layout of the message: elements of each tensor, and offset from its beginning.

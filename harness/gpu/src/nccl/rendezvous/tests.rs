@@ -108,7 +108,7 @@ fn strangers_are_closed_without_a_byte_and_counted() {
             error.to_string()
         };
         let error = refused(&|started, _| started.ranks = 4);
-        assert!(error.ends_with("it is rank 1 of 4, and rank 0 waits for 3 ranks"), "{error}");
+        assert!(error.ends_with("it is rank 1 of 4, but rank 0 expects 3 ranks"), "{error}");
         let error = refused(&|_, facts| facts.command.push("-e".into()));
         assert!(
             error.contains("it was started with \"bench -e\", and rank 0 with \"bench\""),

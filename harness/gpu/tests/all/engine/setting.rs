@@ -127,6 +127,7 @@ pub fn try_run(setting: &Setting, workload: &Workload) -> Result<Outcome, Engine
             forward: FORWARD,
             backward: setting.backward,
             optimizer: Duration::from_micros(100),
+            ..StepTimes::default()
         },
         topology: &setting.topology,
         dtype: setting.dtype,

@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use crate::cli::{Exit, configuration, not_for, plot, usage};
-use against::block::{BlockRow, Runner};
 use against::comparison::Comparison;
-use against::engine::{BlockError, Engine, Steps};
+use against::engine::Engine;
 use against::horovod::{Horovod, VERSION};
+use against::host_times;
 use against::kolo::Kolo;
 use against::launcher::Launcher;
 use against::plan::{Origin, Plan, Turn, folder_name};
 use against::report;
+use against::run::Run;
 use results::config_kind::ConfigKind;
 use results::files::{create_folder, write_whole};
 use results::provenance::{Launch, PROVENANCE, Provenance};
-use results::record::{Appended, csv_bytes};
-use results::statistics::Summary;
+use results::record::csv_bytes;
 
 /// Where `make horovod` installs it.
 const PYTHON: &str = "target/horovod/bin/python";
@@ -48,6 +48,9 @@ pub struct Arguments {
     /// Print the order of blocks without measuring
     #[arg(long, help_heading = RUN)]
     dry_run: bool,
+    /// Continue the run in --out: blocks that it has are not run again
+    #[arg(long, requires = "out", help_heading = OUTPUT)]
+    resume: bool,
     /// Folder for the results [default: results/DATE-against-CONFIG]
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
@@ -86,7 +89,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut horovod = found.map_err(usage)?;
     if horovod.installed.horovod != VERSION {
         eprintln!(
-            "Horovod {} is compared, and the engine follows {VERSION}",
+            "warning: Horovod {} is installed; the engine follows Horovod {VERSION}",
             horovod.installed.horovod
         );
     }
@@ -94,7 +97,15 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let launch = Launch::now();
     let folder = arguments.out.clone();
     let folder = folder.unwrap_or_else(|| folder_name(&launch.started, &plan.origins));
-    let rows = compare(&plan, launch, &folder, [&mut kolo, &mut horovod])?;
+    let mut provenance = folder_of(&plan, launch, &folder, arguments.resume)?;
+    provenance.write(&folder.join(PROVENANCE))?;
+    host_times::measure(&mut plan, &mut horovod, &folder).map_err(usage)?;
+    let rows =
+        Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, |line| eprintln!("{line}"))?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(|_| {});
+    }
+    provenance.write(&folder.join(PROVENANCE))?;
     let comparison = Comparison::of(&plan, &rows);
     let lines: Vec<_> = comparison.cases.iter().map(|case| case.row()).collect();
     write_whole(&folder.join("comparison.csv"), &csv_bytes(&lines, true))?;
@@ -107,82 +118,25 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
 }
 
-/// Runs every turn, and records each block as it ends. A case of which a block failed is given up.
-fn compare(
-    plan: &Plan,
-    launch: Launch,
-    folder: &Path,
-    [kolo, horovod]: [&mut dyn Engine; 2],
-) -> Result<Vec<BlockRow>> {
-    if folder.join(PROVENANCE).exists() {
-        return Err(usage(format!("{} has results; choose another --out", folder.display())));
-    }
-    create_folder(folder)?;
-    let mut provenance = Provenance::new(plan, launch);
-    provenance.write(&folder.join(PROVENANCE))?;
-    let mut file = Appended::open(folder.join("blocks.csv"))?;
-    let order = plan.order();
-    let mut rows: Vec<BlockRow> = Vec::new();
-    for (index, &Turn { case, runner, block }) in order.iter().enumerate() {
-        let case = &plan.cases[case];
-        if rows.iter().any(|row| row.case == case.name && row.status != "ok") {
-            continue;
+/// Opens a new folder, or that of a run that goes on. Blocks of other configurations, versions or launchers are
+/// refused.
+fn folder_of(plan: &Plan, launch: Launch, folder: &Path, resume: bool) -> Result<Provenance> {
+    let path = folder.join(PROVENANCE);
+    match (resume, path.exists()) {
+        (true, true) => Ok(Provenance::resume(&path, plan, launch)?),
+        (true, false) => Err(usage(format!(
+            "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
+            folder.display()
+        ))),
+        (false, true) => Err(usage(format!(
+            "{} has results; add --resume to continue them, or choose another --out",
+            folder.display()
+        ))),
+        (false, false) => {
+            create_folder(folder)?;
+            Ok(Provenance::new(plan, launch))
         }
-        let engine: &mut dyn Engine = match runner {
-            Runner::Kolo => &mut *kolo,
-            Runner::Horovod | Runner::Control => &mut *horovod,
-        };
-        let start = std::time::Instant::now();
-        let ended = engine.run(plan, case);
-        let row = BlockRow {
-            case: case.name.clone(),
-            block,
-            order: index,
-            engine: runner.name().into(),
-            block_s: rounded(start.elapsed().as_secs_f64()),
-            ..outcome(ended)
-        };
-        let told = match row.step_ms {
-            Some(step_ms) => format!("{step_ms:.3} ms"),
-            None => format!("failed, the case is given up: {}", row.reason),
-        };
-        eprintln!("[{}/{}] {}: {}: {told}", index + 1, order.len(), case.name, runner.name());
-        file.append(std::slice::from_ref(&row))?;
-        rows.push(row);
     }
-    if let Some(launch) = provenance.launches.last_mut() {
-        launch.end(|_| {});
-    }
-    provenance.write(&folder.join(PROVENANCE))?;
-    Ok(rows)
-}
-
-/// The part of a row that a block's end decides.
-fn outcome(ended: Result<Steps, BlockError>) -> BlockRow {
-    let summary = ended.map(|Steps { times_ms, shares }| (Summary::of(&times_ms), shares));
-    match summary {
-        Ok((Some(Summary { samples, p50, min, max, .. }), shares)) => BlockRow {
-            status: "ok".into(),
-            steps: samples,
-            step_ms: Some(rounded(p50)),
-            min_ms: Some(rounded(min)),
-            max_ms: Some(rounded(max)),
-            emulated: shares.map(|shares| shares.emulated),
-            oversubscribed: shares.map(|shares| shares.oversubscribed),
-            ..BlockRow::default()
-        },
-        Ok((None, _)) => failed("no step was measured".into()),
-        Err(why) => failed(why.to_string()),
-    }
-}
-
-/// Three digits behind the point.
-fn rounded(value: f64) -> f64 {
-    (1e3 * value).round() / 1e3
-}
-
-fn failed(reason: String) -> BlockRow {
-    BlockRow { status: "failed".into(), reason, ..BlockRow::default() }
 }
 
 /// A folder that is removed with this.

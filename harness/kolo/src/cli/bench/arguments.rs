@@ -146,7 +146,7 @@ pub struct Arguments {
     pub sizes: Option<Sizes>,
     /// Pipeline large buffers in segments of about this size; 0: no pipelining
     ///
-    /// Default: 512K; over nccl 0, because nothing of a rank overlaps there.
+    /// Default: 512K; over nccl 0, because a rank has one stream, on which segments cannot overlap.
     #[arg(long, value_parser = sizes::size, help_heading = SIZES, hide_short_help = true)]
     pub segment: Option<usize>,
     /// Pack this many bytes of several tensors at a time; 0: whole buffers
@@ -186,9 +186,10 @@ pub struct Arguments {
         hide_short_help = true
     )]
     pub check: usize,
-    /// Also measure a lower bound beside each time
+    /// Also measure a reference kernel beside each time
     ///
-    /// The bound is a kernel with the same reads and writes of memory, without synchronisation.
+    /// The kernel has the reads and writes of an allreduce, on the same threads without synchronisation. For small
+    /// sizes it is the time in which cores pass each other a cache line. An allreduce can be faster than its reference.
     #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     pub bound: bool,
     /// Over nccl: give up after this many seconds without an answer

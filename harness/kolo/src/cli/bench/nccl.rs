@@ -20,9 +20,9 @@ use gpu::cuda::devices::{self, Found};
 use gpu::cuda::driver::Driver;
 use gpu::cuda::inventory;
 use gpu::nccl::NcclError;
-use gpu::nccl::allreduce::DeviceAllReduce;
+use gpu::nccl::allreduce::{DeviceAllReduce, NcclPlane};
 use gpu::nccl::assignment::{Assignment, assign, in_provenance};
-use gpu::nccl::bench::Player;
+use gpu::nccl::bench::BenchRank;
 use gpu::nccl::comm::Communicator;
 use gpu::nccl::facts::Facts;
 use gpu::nccl::findings::findings;
@@ -31,7 +31,7 @@ use gpu::nccl::rendezvous::{Control, meet};
 use gpu::nccl::started::Started;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::data_plane::nccl::{Native, Tuning};
+use transports::data_plane::nccl::Tuning;
 use transports::data_plane::{DataPlane, DataPlaneError};
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -42,7 +42,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let facts = Facts::here(&launch, &nccl, &found)?;
     let mut control = meet(&started, facts, Duration::from_secs(arguments.timeout))?;
     let job = Job { arguments, nccl, found, launch };
-    match job.play(&mut control) {
+    match job.run(&mut control) {
         Ok(exit) => {
             control.finish();
             Ok(exit)
@@ -63,7 +63,7 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    fn play(mut self, control: &mut Control) -> Result<Exit> {
+    fn run(mut self, control: &mut Control) -> Result<Exit> {
         let arguments = self.arguments;
         let assignments = assign(&control.facts).map_err(usage)?;
         // All know the same, and come to the same end.
@@ -117,11 +117,13 @@ impl Job<'_> {
         let sizes: Vec<usize> = nodes.iter().map(|node| node.ranks.len()).collect();
         let topology = topology(self.arguments, || Topology::new(&sizes))?;
         if topology.ranks() != control.ranks() {
+            let (expected, started) = (topology.ranks(), control.ranks());
+            let (option, asked) = match &self.arguments.topology {
+                Some(text) => ("--topology", format!("--topology {text} has {expected} ranks")),
+                None => ("--ranks", format!("--ranks asks for {expected} ranks")),
+            };
             return Err(usage(format!(
-                "{topology} are {} ranks, and {} processes were started: every one of them is a rank; start \
-                 as many, or leave it out",
-                topology.ranks(),
-                control.ranks()
+                "{asked}, but {started} processes were started; start {expected} or omit {option}"
             )));
         }
         let placement = Placement::among(&nodes, &topology).map_err(usage)?;
@@ -151,23 +153,23 @@ impl Job<'_> {
         let mut all = BTreeMap::new();
         for (at, plane) in planes.iter().enumerate() {
             let Ok(plane) = plane else { continue };
-            let own = match plane {
-                DataPlane::Nccl(Native::AllReduce(tuning)) if *tuning != Tuning::default() => {
-                    communicators.push(Rc::new(self.join(*tuning, control)?));
-                    communicators[communicators.len() - 1].clone()
-                }
-                _ => shared.clone(),
+            let plane = NcclPlane::of(plane)?;
+            let own = if plane.tuning() == Tuning::default() {
+                shared.clone()
+            } else {
+                communicators.push(Rc::new(self.join(plane.tuning(), control)?));
+                communicators[communicators.len() - 1].clone()
             };
             let (topology, cut) = (&request.topology, self.arguments.cut());
             all.insert(at, DeviceAllReduce::new(own, plane, topology, cut.segment_bytes, control)?);
         }
-        let player = Player::new(&mut *driver, ordinal, shared, control);
-        let mut player = player.map_err(NcclError::from)?;
-        self.check_room(request, planes, &mut player, &mut all)?;
+        let bench_rank = BenchRank::new(&mut *driver, ordinal, shared, control);
+        let mut bench_rank = bench_rank.map_err(NcclError::from)?;
+        self.check_room(request, planes, &mut bench_rank, &mut all)?;
         let measured = measure(self.arguments, request, planes, &mut |at, bench| {
-            Ok(player.run(bench, all.get_mut(&at).expect("it is there"))?)
+            Ok(bench_rank.run(bench, all.get_mut(&at).expect("it is there"))?)
         })?;
-        drop(player);
+        drop(bench_rank);
         for all_reduce in all.into_values() {
             all_reduce.finish(&mut *driver, control)?;
         }
@@ -185,7 +187,7 @@ impl Job<'_> {
         &self,
         request: &Request,
         planes: &[Result<DataPlane, DataPlaneError>],
-        player: &mut Player<Driver>,
+        bench_rank: &mut BenchRank<Driver>,
         all: &mut BTreeMap<usize, DeviceAllReduce>,
     ) -> Result<(), NcclError> {
         let Some((dtype, op, elements)) =
@@ -197,7 +199,7 @@ impl Job<'_> {
         for (at, all_reduce) in all {
             let Ok(plane) = &planes[*at] else { continue };
             let tensors = line.tensors(self.arguments, plane);
-            player.room(
+            bench_rank.room(
                 &line.bench(self.arguments, &request.topology, plane, &tensors),
                 all_reduce,
             )?;

@@ -20,7 +20,7 @@ use measure::plan::Placement;
 use results::provenance::Launch;
 use transports::bench::{Bench, Ended, TIMEOUT, Timed, check, run_rank, timed};
 use transports::memory::Memory;
-use transports::mpi::{self, World, give_up};
+use transports::mpi::{MpiPlane, World, give_up};
 use transports::pattern::Wrong;
 use transports::transport::{Connections, MessageChannel, TransportError};
 
@@ -85,19 +85,20 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 /// One block of one data plane; at rank 0 with what all ranks saw.
 fn together(bench: &Bench, world: &mut World, members: &[Rank]) -> Result<Timed, TransportError> {
     let connected = world.connect(members, TIMEOUT)?;
-    let (rank, Connections { data, bits, mut mail, .. }) = connected.expect("a member");
-    let all_reduce = mpi::all_reduce(bench.data_plane, data, bench.sizes, Memory::default());
+    let (rank, Connections { data, bits, mut control, .. }) = connected.expect("a member");
+    let plane = MpiPlane::of(bench.data_plane).expect("this back end made it");
+    let all_reduce = plane.all_reduce(data, bench.sizes, Memory::default());
     let Ended { times, context_switches, result } = run_rank(bench, rank, all_reduce, bits)?;
     let wrong = if bench.check { check(bench, &[(rank, &result)]) } else { Wrong::default() };
     let mut reported = vec![Reported { times, context_switches, wrong }];
     if rank > 0 {
         let own = postcard::to_stdvec(&reported[0]).expect("plain data");
-        mail.send(0, Arc::from(own))?;
-        mail.flush()?;
+        control.send(0, Arc::from(own))?;
+        control.flush()?;
     } else {
         let mut message = Vec::new();
         for next in 1..members.len() {
-            mail.receive(next, &mut message)?;
+            control.receive(next, &mut message)?;
             reported.push(postcard::from_bytes(&message).expect("all run the same program"));
         }
     }

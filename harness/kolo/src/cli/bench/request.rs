@@ -24,7 +24,7 @@ pub struct Request {
     pub back_end: BackEndRef,
     pub topology: Topology,
     pub placement: Placement,
-    /// Who plays each rank.
+    /// The process of each rank.
     pub processes: Vec<Process>,
     pub sizes: Sizes,
     pub types: Vec<DataType>,
@@ -55,7 +55,7 @@ impl Request {
     }
 }
 
-/// A process that plays ranks.
+/// A process that runs ranks.
 #[derive(Clone)]
 pub struct Process {
     pub pid: u32,

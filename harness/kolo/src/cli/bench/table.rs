@@ -75,7 +75,7 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
 pub fn header(with_bound: bool) {
     if with_bound {
         println!(
-            "# the last four columns: bound (us) and share of it reached, out of place, in place"
+            "# the last four columns: reference (us) and its share of the time, out of place, in place"
         );
     }
     println!(
@@ -129,7 +129,7 @@ fn time_us(result: &CollectiveResult) -> Option<f64> {
     result.times.as_ref().map(|times| times.time_us_p50)
 }
 
-/// The bound, and how much of it was reached.
+/// The reference, and its share of the time.
 pub fn bound_body(result: &CollectiveResult) -> String {
     let bound_us = result.bound_us;
     let share = bound_us.zip(time_us(result)).map_or(0.0, |(bound, time)| bound / time);

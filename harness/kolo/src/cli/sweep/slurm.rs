@@ -410,7 +410,7 @@ impl Sweep<'_> {
                 }
                 None => format!("it ends at {} s ({})", end.unix_seconds, end.said_by),
             },
-            None => "its end is unknown, so cases begin until Slurm ends it".into(),
+            None => "its end time is unknown; new cases start until Slurm ends the job".into(),
         };
         eprintln!(
             "job {}, start {}: nodes {}; {end}; site {}; results in {}",

@@ -19,6 +19,8 @@ struct Promised {
 struct Compared {
     name: String,
     ratio: Interval,
+    /// Older files have none.
+    promised: Option<Interval>,
 }
 
 #[derive(Deserialize)]
@@ -43,7 +45,10 @@ pub fn run(printed: &Path, folder: Option<&Path>) -> Result<Exit> {
     let promised: Vec<(String, (f64, f64))> = promised
         .compared
         .into_iter()
-        .map(|Compared { name, ratio }| (name, (ratio.low, ratio.high)))
+        .map(|Compared { name, ratio, promised }| {
+            let promised = promised.unwrap_or(ratio);
+            (name, (promised.low, promised.high))
+        })
         .filter(|(name, _)| rows.iter().any(|row| row.setting == *name))
         .collect();
     let comparisons = verdict(&rows, RECOMMENDED, &promised);

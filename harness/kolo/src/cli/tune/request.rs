@@ -214,6 +214,9 @@ fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> 
         backward_ms,
         forward_ms: forward_ms.unwrap_or(backward_ms / 2.0),
         optimizer_ms: optimizer_ms.unwrap_or(0.0),
+        hand_over_us: step.map_or(0.0, |step| step.hand_over_us),
+        wake_us: step.map_or(0.0, |step| step.wake_us),
+        take_back_us: step.map_or(0.0, |step| step.take_back_us),
     })
 }
 

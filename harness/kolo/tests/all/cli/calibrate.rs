@@ -84,8 +84,10 @@ fn what_was_measured_is_predicted() {
     let rows = sweep.read("out/rows.csv");
     std::fs::write(sweep.path("out/rows.csv"), rows.replacen("backward_ms", "backward_s", 1))
         .unwrap();
-    predict("out")
-        .says(2, "columns backward_ms are missing, without which no step can be simulated");
+    predict("out").says(
+        2,
+        "columns backward_ms are missing, and a simulation needs them; if another version",
+    );
     let old = rows.replace("\n1,step,", "\n0,step,");
     std::fs::write(sweep.path("out/rows.csv"), old).unwrap();
     predict("out").says(2, "its rows are of schema 0, this kolo reads 1; measure it again");
@@ -105,10 +107,10 @@ fn rows_of_older_versions_are_read() {
         Ended::of(kolo(&arguments).current_dir(repository))
     };
     predict("configs/machines/summit.toml")
-        .says(2, "48 rows are left out: 4 ranks that share cores, which is not simulated");
+        .says(2, "48 rows are left out: 4 ranks share cores; calibrate with as many ranks");
     // The machine file is read first.
     predict("summi").says(2, "kolo: summi: no such machine file; did you mean summit? There are ");
-    predict("summit").says(2, "48 rows are left out: 4 ranks that share cores");
+    predict("summit").says(2, "48 rows are left out: 4 ranks share cores");
 }
 
 #[test]

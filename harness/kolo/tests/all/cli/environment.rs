@@ -35,7 +35,7 @@ fn variables_override_single_values_and_are_recorded() {
         "sweep.cycle_time_ms is 0 instead of 0.5: HOROVOD_CYCLE_TIME=0\n",
         "sweep.cache_capacity is 3 instead of 1024: HOROVOD_CACHE_CAPACITY=3\n",
         "sweep.algorithm is hierarchical instead of ring: HOROVOD_HIERARCHICAL_ALLREDUCE=1\n",
-        "HOROVOD_RANK: known, but not used: ranks are threads",
+        "HOROVOD_RANK: known, but not used: sweep.topology, mpirun or srun",
     ] {
         ended.says(0, sentence);
     }

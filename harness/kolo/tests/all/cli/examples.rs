@@ -19,11 +19,26 @@ const EXAMPLES: [(&str, &str); 6] = [
     ("slurm/README.md", "sweep --slurm configs/ci.toml --site virtual --dry-run"),
 ];
 
+/// Pages and their commands whose numbers are measured, or depend on the machine.
+const MEASURED: [(&str, &str); 2] = [
+    ("harness/kolo/README.md", "sweep configs/quick.toml --dry-run"),
+    ("harness/kolo/README.md", "bench --algorithm ring --ranks 2 -b 1K -e 1M -f 32"),
+];
+
 /// The output below `$ kolo COMMAND` on a page.
-fn shown(page: &str, command: &str) -> Vec<String> {
+fn shown<'p>(page: &'p str, command: &str) -> Vec<&'p str> {
     let (_, rest) = page.split_once(&format!("\n$ kolo {command}\n")).expect(command);
-    let lines = rest.lines().take_while(|line| *line != "```" && !line.starts_with("$ "));
-    lines.map(without_times).collect()
+    rest.lines().take_while(|line| *line != "```" && !line.starts_with("$ ")).collect()
+}
+
+/// Every number becomes `#`, and every gap one space.
+fn without_numbers(line: &str) -> String {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let blind = |word: &str| match word.strip_prefix(is_number) {
+        Some(_) if word != "..." => format!("#{}", word.trim_start_matches(is_number)),
+        _ => word.to_string(),
+    };
+    line.split_whitespace().map(blind).collect::<Vec<_>>().join(" ")
 }
 
 /// `0.01 s` becomes `T s`.
@@ -50,9 +65,12 @@ fn is_shown(shown: &[String], printed: &[String]) -> bool {
 
 #[test]
 fn example_outputs_are_what_the_program_prints() {
+    let all = EXAMPLES.iter().map(|example| (example, without_times as fn(&str) -> String));
+    let all =
+        all.chain(MEASURED.iter().map(|example| (example, without_numbers as fn(&str) -> String)));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let folder = tempfile::tempdir().unwrap();
-    for (name, command) in EXAMPLES {
+    for ((name, command), compared) in all {
         let page = fs::read_to_string(root.join(name)).unwrap();
         let mut kolo = kolo(&command.split_whitespace().collect::<Vec<_>>());
         if command.starts_with("predict") {
@@ -60,8 +78,8 @@ fn example_outputs_are_what_the_program_prints() {
         }
         // Without Slurm, as on the page.
         let ended = Ended::of(kolo.current_dir(&root).env("PATH", folder.path()));
-        let printed: Vec<String> = ended.stdout.lines().map(without_times).collect();
-        let shown = shown(&page, command);
+        let printed: Vec<String> = ended.stdout.lines().map(compared).collect();
+        let shown: Vec<String> = shown(&page, command).into_iter().map(compared).collect();
         assert!(
             is_shown(&shown, &printed),
             "{name} shows for kolo {command}:\n{}\nit prints:\n{}{}",

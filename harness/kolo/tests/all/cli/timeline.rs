@@ -65,7 +65,10 @@ fn missing_information_is_reported() {
     let ended = Ended::of(&mut kolo(&["timeline", path.to_str().unwrap()]));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
     let (title, rest) = ended.stdout.split_once('\n').unwrap();
-    assert!(title.ends_with("horovod.json: not by kolo, so read in Horovod's format"), "{title}");
+    assert!(
+        title.ends_with("horovod.json: not written by kolo; read as a Horovod timeline"),
+        "{title}"
+    );
     let expected = "  note: the end of the file is missing, as when a job is killed
   note: 1 span(s) never end; they are counted to the end of the file
   time covered      2.100 ms

@@ -166,7 +166,7 @@ fn a_library_that_is_no_driver_is_refused() {
     let (status, _, stderr) = bench(folder.path(), "", &[]);
     assert_eq!(status, Some(2));
     assert!(
-        stderr.contains("has no function cuInit, so it is too old or not what its name says"),
+        stderr.contains("has no function cuInit: it is too old, or a different library"),
         "{stderr}"
     );
 }

@@ -76,7 +76,7 @@ fn sweeps_train_on_gpus_and_say_where() {
         let result = row.outcome.right().unwrap_or_else(|| panic!("{case}: {:?}", row.outcome));
         assert_eq!(result.effort.wrong, Some(0), "{case}");
         assert_eq!((run.transport.as_str(), key.size_bytes), ("cuda", 2 * 1308), "{case}");
-        assert_eq!(run.emulated, key.nodes == 2, "{case}: two nodes are posed");
+        assert_eq!(run.emulated, key.nodes == 2, "{case}: two nodes are emulated");
         assert_eq!(run.oversubscribed, key.ranks == 4, "{case}: there are two GPUs");
         // Two passes and the optimizer, in kernels that keep the time.
         assert!(result.device_us_p50 >= Some(5200.0), "{case}: {:?}", result.device_us_p50);
@@ -160,8 +160,9 @@ fn settings_are_tuned_on_gpus() {
     );
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let said = text(&output.stdout) + &text(&output.stderr);
-    assert!(matches!(output.status.code(), Some(0 | 3)), "{:?} {said}", output.status);
-    // Whether one setting can be told from another is the machine's affair.
+    // Whether one setting can be told from another is the machine's affair; the status must say which.
+    let is_unknown = said.contains("Nothing is recommended");
+    assert_eq!(output.status.code(), Some(if is_unknown { 3 } else { 0 }), "{said}");
     assert!(said.contains(" of 72 settings in "), "{said}");
     let rows = fs::read_to_string(out.join("rows.csv")).unwrap();
     assert!(rows.contains("cuda/1x2/bitvector/ring/"), "{rows}");

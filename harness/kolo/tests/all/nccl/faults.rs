@@ -137,7 +137,10 @@ fn what_makes_no_sense_is_refused() {
     let Some(world) = World::new() else { return };
     for (more, words) in [
         (&["--bound"][..], "--bound requires --transport threads"),
-        (&["--topology", "1x3"], "1x3 are 3 ranks, and 1 processes were started"),
+        (
+            &["--topology", "1x3"],
+            "--topology 1x3 has 3 ranks, but 1 processes were started; start 3",
+        ),
         (&["--nccl-algo", "rign"], "found \"rign\""),
         (&["--algorithm", "grouped:nccl-allreduce"], "NCCL's allreduces cannot be nested"),
     ] {

@@ -8,9 +8,9 @@ const SMALL: [&str; 8] = ["-b", "1K", "-e", "1K", "-n", "1", "-w", "0"];
 
 /// The problem of two ranks, as in sweeps.
 pub const UNLIKE: &str = "GPUs are of different models: a processor that poses, compute capability 9.0 (rank 0); \
-                          another that poses, compute capability 9.0 (rank 1); all go as fast as the slowest; \
-                          choose nodes of one kind, as with --constraint";
-pub const APART: &str = ": GPUs 0 and 1 cannot read each other's memory, so that data go through the host's; look at \
+                          another that poses, compute capability 9.0 (rank 1); every rank waits for the slowest \
+                          GPU; request one kind (--constraint)";
+pub const APART: &str = ": GPUs 0 and 1 cannot read each other's memory, so data pass through host memory; look at \
                          the topology in `kolo info`, and at IOMMU and ACS of the machine";
 
 #[test]

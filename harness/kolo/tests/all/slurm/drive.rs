@@ -26,7 +26,10 @@ fn a_sweep_that_ends_is_one_step_over_the_whole_job() {
         out.display()
     );
     assert!(call.ends_with(&program), "{call}\nexpected {program}");
-    ended.says(0, "job 12, start 1: nodes n[1-2]; its end is unknown, so cases begin until Slurm");
+    ended.says(
+        0,
+        "job 12, start 1: nodes n[1-2]; its end time is unknown; new cases start until Slurm",
+    );
 }
 
 #[test]

@@ -6,20 +6,20 @@ use std::time::Instant;
 use crate::transport::NonblockingBarrier;
 
 /// When each rank of a world arrived.
-pub struct Start {
+pub struct Arrivals {
     ranks: usize,
     arrivals: Mutex<Vec<Instant>>,
 }
 
-impl Start {
+impl Arrivals {
     /// No rank has arrived.
-    pub fn new(ranks: usize) -> Arc<Start> {
-        Arc::new(Start { ranks, arrivals: Mutex::new(Vec::with_capacity(ranks)) })
+    pub fn new(ranks: usize) -> Arc<Arrivals> {
+        Arc::new(Arrivals { ranks, arrivals: Mutex::new(Vec::with_capacity(ranks)) })
     }
 }
 
 /// One rank's handle to it.
-pub struct LastStep(pub Arc<Start>);
+pub struct LastStep(pub Arc<Arrivals>);
 
 impl NonblockingBarrier for LastStep {
     fn arrive(&mut self) {

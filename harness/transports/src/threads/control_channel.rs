@@ -9,20 +9,20 @@ use super::{Endpoint, Links};
 use crate::transport::{MessageChannel, Transport, TransportError};
 
 /// Messages of bytes between ranks, for control planes. They use links of their own, separate from the data.
-pub struct Mailbox {
+pub struct ControlChannel {
     endpoint: Endpoint,
     /// Sent messages that may not have been taken yet.
     outbox: Vec<(Rank, u64, Arc<[u8]>)>,
 }
 
-impl Mailbox {
+impl ControlChannel {
     /// Messages over an endpoint that nothing else uses.
-    pub fn new(endpoint: Endpoint) -> Mailbox {
-        Mailbox { endpoint, outbox: Vec::new() }
+    pub fn new(endpoint: Endpoint) -> ControlChannel {
+        ControlChannel { endpoint, outbox: Vec::new() }
     }
 }
 
-impl MessageChannel for Mailbox {
+impl MessageChannel for ControlChannel {
     fn set_calm(&mut self, calm: bool) {
         self.endpoint.set_calm(calm);
     }
@@ -51,7 +51,7 @@ impl MessageChannel for Mailbox {
         self.endpoint.arrived(from)?;
         let (channel, next) = self.endpoint.next(from);
         let Message::Address(address, length) = channel.message(next) else {
-            unreachable!("mail is sent by address");
+            unreachable!("messages are sent by address");
         };
         message.clear();
         // SAFETY: the sender keeps the message until it is taken.
@@ -70,7 +70,7 @@ impl MessageChannel for Mailbox {
     }
 }
 
-impl Drop for Mailbox {
+impl Drop for ControlChannel {
     /// Waits until all readers have finished or left.
     fn drop(&mut self) {
         let flushed = if std::thread::panicking() {

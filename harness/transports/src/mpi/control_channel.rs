@@ -2,26 +2,25 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
 use algorithms::topology::Rank;
 
 use super::comm::{Comm, Requests};
 use super::wait::Waiting;
-use crate::transport::{MessageChannel, NonblockingBarrier, TransportError};
+use crate::transport::{MessageChannel, TransportError};
 
 /// One process's messages, over a communicator of their own.
-pub struct Mailbox {
+pub struct ControlChannel {
     comm: Rc<Comm>,
     waiting: Waiting,
     /// Sent messages that may not have been taken yet.
     outbox: Vec<(Requests, Arc<[u8]>)>,
 }
 
-impl Mailbox {
+impl ControlChannel {
     /// Messages over a communicator that nothing else uses.
-    pub fn new(comm: Rc<Comm>, waiting: Waiting) -> Mailbox {
-        Mailbox { comm, waiting, outbox: Vec::new() }
+    pub fn new(comm: Rc<Comm>, waiting: Waiting) -> ControlChannel {
+        ControlChannel { comm, waiting, outbox: Vec::new() }
     }
 
     fn forget_what_was_taken(&mut self) -> Result<(), TransportError> {
@@ -37,7 +36,7 @@ impl Mailbox {
     }
 }
 
-impl MessageChannel for Mailbox {
+impl MessageChannel for ControlChannel {
     fn send(&mut self, to: Rank, message: Arc<[u8]>) -> Result<(), TransportError> {
         self.forget_what_was_taken()?;
         // The receiver does not know the length of a message: a part that is not full is the last one.
@@ -80,40 +79,5 @@ impl MessageChannel for Mailbox {
 
     fn set_calm(&mut self, calm: bool) {
         self.waiting.calm = calm;
-    }
-}
-
-/// A nonblocking barrier of all processes.
-pub struct Barrier {
-    comm: Rc<Comm>,
-    requests: Option<Requests>,
-    begun: Option<Instant>,
-}
-
-impl Barrier {
-    /// A barrier that no process has reached.
-    pub fn new(comm: Rc<Comm>) -> Barrier {
-        Barrier { comm, requests: None, begun: None }
-    }
-}
-
-impl NonblockingBarrier for Barrier {
-    fn arrive(&mut self) {
-        match self.comm.barrier() {
-            Ok(requests) => self.requests = Some(requests),
-            Err(error) => super::give_up(&error),
-        }
-    }
-
-    /// The time, by this process's clock, at which it saw the barrier complete.
-    fn begun(&mut self) -> Option<Instant> {
-        if let Some(requests) = &mut self.requests {
-            match requests.is_over() {
-                Ok(false) => {}
-                Ok(true) => (self.requests, self.begun) = (None, Some(Instant::now())),
-                Err(error) => super::give_up(&error),
-            }
-        }
-        self.begun
     }
 }

@@ -10,13 +10,13 @@ use algorithms::topology::Rank;
 const CHECK_INTERVAL: Duration = Duration::from_millis(250);
 
 /// A time limit for the calls of one rank.
-pub struct Alarm {
+pub struct Watchdog {
     under_way: Arc<Mutex<Option<(Instant, &'static str)>>>,
 }
 
-impl Alarm {
-    /// The alarm of a rank whose calls may take up to `longest`.
-    pub fn new(rank: Rank, longest: Duration) -> Alarm {
+impl Watchdog {
+    /// The watchdog of a rank whose calls may take up to `longest`.
+    pub fn new(rank: Rank, longest: Duration) -> Watchdog {
         let under_way = Arc::new(Mutex::new(None));
         let watched = Arc::downgrade(&under_way);
         thread::spawn(move || {
@@ -30,7 +30,7 @@ impl Alarm {
                 thread::sleep(CHECK_INTERVAL);
             }
         });
-        Alarm { under_way }
+        Watchdog { under_way }
     }
 
     /// Calls a function; ends the process if it does not return in time.

@@ -1,0 +1,121 @@
+//! The blocks of a plan in their order, each recorded as it ends.
+
+use std::path::Path;
+use std::time::Instant;
+
+use results::error::RecordError;
+use results::record::{Appended, csv_bytes, header};
+use results::statistics::Summary;
+
+use crate::block::{BlockRow, Runner};
+use crate::engine::{BlockError, Engine, Steps};
+use crate::plan::{Plan, Turn};
+
+/// The file of blocks in a folder of results.
+const BLOCKS: &str = "blocks.csv";
+
+/// A comparison that is under way.
+pub struct Run<'p> {
+    plan: &'p Plan,
+    file: Appended,
+    /// Blocks that have ended.
+    rows: Vec<BlockRow>,
+}
+
+impl<'p> Run<'p> {
+    /// A new run, or one that goes on with the blocks that the folder has.
+    ///
+    /// # Errors
+    /// When the file of blocks cannot be opened or read.
+    pub fn open(plan: &'p Plan, folder: &Path) -> Result<Run<'p>, RecordError> {
+        let mut file = Appended::open(folder.join(BLOCKS))?;
+        let mut dropped = Vec::new();
+        let rows: Vec<BlockRow> = file.read(&header::<BlockRow>(), &mut dropped)?;
+        // A block whose line was cut off by a kill runs again.
+        if !dropped.is_empty() {
+            file.replace(&csv_bytes(&rows, true))?;
+        }
+        Ok(Run { plan, file, rows })
+    }
+
+    /// Runs every turn that has not been run. A case of which a block failed is given up. `told` gets a line for
+    /// each block.
+    ///
+    /// # Errors
+    /// When a block cannot be recorded.
+    pub fn finish(
+        mut self,
+        kolo: &mut dyn Engine,
+        horovod: &mut dyn Engine,
+        told: impl Fn(String),
+    ) -> Result<Vec<BlockRow>, RecordError> {
+        let order = self.plan.order();
+        for (index, turn) in order.iter().enumerate() {
+            let case = &self.plan.cases[turn.case];
+            let is_over = |row: &BlockRow| {
+                row.order == index || (row.case == case.name && row.status == FAILED)
+            };
+            if self.rows.iter().any(is_over) {
+                continue;
+            }
+            let engine: &mut dyn Engine = match turn.runner {
+                Runner::Kolo => &mut *kolo,
+                Runner::Horovod | Runner::Control => &mut *horovod,
+            };
+            let start = Instant::now();
+            let ended = engine.run(self.plan, case);
+            let row = self.row(index, turn, ended, start.elapsed().as_secs_f64());
+            let outcome = match row.step_ms {
+                Some(step_ms) => format!("{step_ms:.3} ms"),
+                None => format!("failed, the case is given up: {}", row.reason),
+            };
+            let (number, all) = (index + 1, order.len());
+            told(format!("[{number}/{all}] {}: {}: {outcome}", case.name, turn.runner.name()));
+            self.file.append(std::slice::from_ref(&row))?;
+            self.rows.push(row);
+        }
+        Ok(self.rows)
+    }
+
+    fn row(
+        &self,
+        order: usize,
+        turn: &Turn,
+        ended: Result<Steps, BlockError>,
+        block_s: f64,
+    ) -> BlockRow {
+        let row = BlockRow {
+            case: self.plan.cases[turn.case].name.clone(),
+            block: turn.block,
+            order,
+            engine: turn.runner.name().into(),
+            block_s: rounded(block_s),
+            ..BlockRow::default()
+        };
+        let failed = |reason: String| BlockRow { status: FAILED.into(), reason, ..row.clone() };
+        let Steps { times_ms, shares } = match ended {
+            Ok(steps) => steps,
+            Err(why) => return failed(why.to_string()),
+        };
+        match Summary::of(&times_ms) {
+            Some(Summary { samples, p50, min, max, .. }) => BlockRow {
+                status: "ok".into(),
+                steps: samples,
+                step_ms: Some(rounded(p50)),
+                min_ms: Some(rounded(min)),
+                max_ms: Some(rounded(max)),
+                emulated: shares.map(|shares| shares.emulated),
+                oversubscribed: shares.map(|shares| shares.oversubscribed),
+                ..row
+            },
+            None => failed("no step was measured".into()),
+        }
+    }
+}
+
+const FAILED: &str = "failed";
+
+/// Three digits behind the point.
+fn rounded(value: f64) -> f64 {
+    (1e3 * value).round() / 1e3
+}
