@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use measure::config::Host;
 use serde::Deserialize;
 use thiserror::Error;
 use tune::confirm::{REPORT, Setting, script};
 use tune::space::variables;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
-use crate::host_times::HostTimes;
+use crate::host_times::{self, FrameworkTimes, LoopTimes};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan, dtype_name};
 use crate::process::{ProcessError, output};
@@ -22,6 +23,13 @@ const PROBE: &str = "\
 import json, platform, torch, horovod, horovod.torch as hvd
 print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__version__,
     'python': platform.python_version(), 'mpi': hvd.mpi_built(), 'gloo': hvd.gloo_built()}))";
+
+/// Times its loop; the report's line begins with a word of its own.
+const LOOP_SCRIPT: &str = include_str!("loop_times.py");
+const LOOP_REPORT: &str = "KOLO-LOOP ";
+
+/// A threshold that fuses all gradients of one element.
+const FUSED_BYTES: usize = 128 << 20;
 
 /// Why Horovod cannot be used.
 #[derive(Debug, Error)]
@@ -170,16 +178,43 @@ impl Engine for Horovod {
 }
 
 impl Horovod {
-    /// How long the framework's thread is busy with each gradient: of one block of a configuration's first case,
-    /// without options of Horovod's optimizer.
+    /// How long Horovod's threads are busy: the framework's in one block of a configuration's first case, without
+    /// options of Horovod's optimizer; the loop's in a group of one rank.
     ///
     /// # Errors
-    /// When the block fails.
-    pub fn host_times(&mut self, plan: &Plan, origin: usize) -> Result<HostTimes, BlockError> {
+    /// When the block or the rank fails.
+    pub fn host_times(&mut self, plan: &Plan, origin: usize) -> Result<Host, BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
-        let Some(first) = of_origin().next() else { return Ok(HostTimes::default()) };
-        let report = self.block(plan, first, of_origin().count())?;
-        Ok(HostTimes::of(report.busy_us, report.hand_over_us, report.take_back_us))
+        let Some(first) = of_origin().next() else { return Ok(Host::default()) };
+        let Reported { busy_us, hand_over_us, take_back_us, .. } =
+            self.block(plan, first, of_origin().count())?;
+        let gradients = plan.origins[origin].workload.gradients.len();
+        let of_loop = LoopTimes {
+            fused_us: self.loop_us(gradients, FUSED_BYTES)?,
+            alone_us: self.loop_us(gradients, 0)?,
+        };
+        Ok(host_times::host(FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
+    }
+
+    /// Time on a core of the loop for each of so many gradients, at a fusion threshold.
+    fn loop_us(&self, gradients: usize, threshold_bytes: usize) -> Result<f64, BlockError> {
+        const WHAT: &str = "script of Horovod's loop";
+        const LIMIT: Duration = Duration::from_secs(120);
+        #[derive(Deserialize)]
+        struct LoopReport {
+            gradient_us: f64,
+        }
+        let path = self.scratch.join("loop_times.py");
+        std::fs::write(&path, LOOP_SCRIPT).map_err(BlockError::file(WHAT))?;
+        let [python, path] = [&self.python, &path].map(|path| path.display().to_string());
+        let words = [python, path, gradients.to_string(), threshold_bytes.to_string()];
+        let command = self.launcher.command(1, &words);
+        let text = output(&command, &[], &self.scratch.join("loop-output"), LIMIT)?;
+        let report = text.lines().find_map(|line| line.split_once(LOOP_REPORT));
+        let (_, report) =
+            report.ok_or_else(|| BlockError::Result("no times of its loop".into()))?;
+        let report: LoopReport = serde_json::from_str(report).map_err(BlockError::file(WHAT))?;
+        Ok(report.gradient_us)
     }
 
     /// What rank 0 reports of one block of a setting of the script.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use measure::back_ends;
-use measure::config::{Axes, Config, Measure, Step};
+use measure::config::{Axes, Config, Measure};
 use results::provenance::Build;
 use results::units::MIB;
 use serde::Deserialize;
@@ -13,7 +13,6 @@ use training::back_end::Shares;
 use training::outcome::BackEndError;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
-use crate::host_times::HostTimes;
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan};
 use crate::process::output;
@@ -94,7 +93,6 @@ impl Engine for Kolo {
 /// The configuration of one block of one case.
 fn alone(origin: &Origin, case: &Compared) -> Config {
     let framework = case.framework(origin);
-    let HostTimes { wake_us, hand_over_us, take_back_us } = origin.host_times;
     let Compared { case, .. } = case;
     let config = &origin.config;
     let workload = origin.workload_path.canonicalize().unwrap_or(origin.workload_path.clone());
@@ -112,7 +110,7 @@ fn alone(origin: &Origin, case: &Compared) -> Config {
             num_groups: Vec::new(),
             ..config.sweep.clone()
         },
-        step: Step { wake_us, hand_over_us, take_back_us, ..config.step },
+        host: origin.host,
         measure: Measure { blocks_min: 1, blocks_max: 1, ..config.measure.clone() },
         ..config.clone()
     }

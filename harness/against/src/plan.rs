@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use algorithms::control::ReduceOp;
 use measure::back_ends;
-use measure::config::{Case, Config};
+use measure::config::{Case, Config, Host};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -19,7 +19,6 @@ use workloads::framework::{Compression, Framework};
 use workloads::workload::Workload;
 
 use crate::block::Runner;
-use crate::host_times::HostTimes;
 
 /// The fewest steps of a block that a sweep of one block ranks.
 const LEAST_STEPS: usize = 6;
@@ -34,8 +33,8 @@ pub struct Origin {
     pub workload: Workload,
     /// Where they were read.
     pub workload_path: PathBuf,
-    /// How long Horovod's framework is busy with each gradient.
-    pub host_times: HostTimes,
+    /// How long Horovod's threads are busy with each gradient and message.
+    pub host: Host,
 }
 
 impl Origin {
@@ -60,9 +59,9 @@ impl Origin {
             groups.map_err(|invalid| file.refuse(invalid))?;
         }
         let name = file.path.file_stem().unwrap_or(file.path.as_os_str());
-        let host_times = HostTimes::configured(&config.step);
+        let host = config.host;
         let name = name.to_string_lossy().into_owned();
-        Ok(Origin { name, config, workload, workload_path, host_times })
+        Ok(Origin { name, config, workload, workload_path, host })
     }
 }
 

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use results::statistics::Summary;
 
+use measure::config::Host;
+
 use crate::comparison::{CaseComparison, Comparison, Estimate, Overall};
-use crate::host_times::HostTimes;
 use crate::plan::{Origin, Plan, Unrepresented};
 
 /// Horovod differs from itself by more: the machine is too noisy for this case.
@@ -19,11 +20,12 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
         line(format!("# {condition}"));
     }
     for origin in &plan.origins {
-        let Origin { name, host_times, .. } = origin;
-        let HostTimes { wake_us, hand_over_us, take_back_us } = host_times;
+        let Origin { name, host, .. } = origin;
+        let &Host { wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us } = host;
         line(format!(
-            "# {name}: per gradient the framework's thread wakes up for {wake_us} us, hands over for {hand_over_us} us, \
-             and fetches the result for {take_back_us} us"
+            "# {name}: the framework's thread wakes up for a gradient for {wake_us} us, hands it over for \
+             {hand_over_us} us, and fetches its result for {take_back_us} us; the loop is busy for \
+             {loop_gradient_us} us with each gradient, and {loop_message_us} us with each message"
         ));
     }
     line("# step: median over blocks in ms, with exact 95 % interval from 6 blocks on".into());

@@ -29,7 +29,7 @@ use training::engine::{RankMemory, check};
 use training::job::Job;
 use training::optimizer::Work;
 use training::outcome::{BackEndError, EngineError, Outcome, RankLog};
-use training::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
+use training::trainer::{EndedStep, Place, Reduced, Trainer, is_lost};
 use transports::threads::{Arrivals, ControlChannel, LastStep, Links, run_ranks};
 use transports::transport::{MessageChannel, NonblockingBarrier, Transport, TransportError};
 use workloads::groups::{Assembly, Missing};
@@ -346,7 +346,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
         {
             self.backward_end = Some(self.backward.instant(streams, end)?);
         }
-        lose_the_missing(self.job, self.rank, &mut arrivals);
+        arrivals.retain(|arrival| !is_lost(self.job, self.rank, arrival.gradient));
         let mut waited = Duration::ZERO;
         for Arrival { gradient, at, .. } in arrivals {
             self.ready_at[gradient] = Some(at);

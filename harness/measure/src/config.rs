@@ -20,11 +20,14 @@ use results::units::MIB;
 use transports::allreduce::Sizes;
 use transports::data_plane;
 use workloads::framework::Framework;
-use workloads::replay::StepTimes;
+use workloads::replay::{HostTimes, StepTimes};
 use workloads::workload::workload_path;
 
 /// The longest part of a step, in milliseconds.
 pub const MOST_STEP_MS: f64 = 1e5;
+
+/// More time on a core for each gradient or message is taken for a mistake.
+const MOST_HOST_US: f64 = 1e6;
 
 /// A sweep as written in TOML. Unknown keys are refused.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,6 +37,9 @@ pub struct Config {
     pub workload: String,
     /// The parts of a training step besides communication.
     pub step: Step,
+    /// What the framework and the background loop do on the host.
+    #[serde(default, skip_serializing_if = "Host::is_idle")]
+    pub host: Host,
     /// The gradients' type and reduction.
     #[serde(default)]
     pub data: Data,
@@ -57,16 +63,35 @@ pub struct Step {
     pub backward_ms: f64,
     #[serde(default)]
     pub optimizer_ms: f64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub hand_over_us: f64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub wake_us: f64,
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub take_back_us: f64,
 }
 
-fn is_zero(value: &f64) -> bool {
-    *value == 0.0
+/// How long the threads of a rank are busy on the host, in us.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+#[allow(missing_docs, reason = "see `replay::HostTimes`")]
+pub struct Host {
+    pub wake_us: f64,
+    pub hand_over_us: f64,
+    pub take_back_us: f64,
+    pub loop_gradient_us: f64,
+    pub loop_message_us: f64,
+}
+
+impl Host {
+    fn is_idle(&self) -> bool {
+        *self == Host::default()
+    }
+
+    fn times(&self) -> HostTimes {
+        let time = |us: f64| Duration::from_secs_f64(us / 1e6);
+        HostTimes {
+            wake: time(self.wake_us),
+            hand_over: time(self.hand_over_us),
+            take_back: time(self.take_back_us),
+            loop_gradient: time(self.loop_gradient_us),
+            loop_message: time(self.loop_message_us),
+        }
+    }
 }
 
 /// The gradients' type and reduction.
@@ -172,9 +197,7 @@ impl Config {
             forward: time(self.step.forward_ms),
             backward: time(self.step.backward_ms),
             optimizer: time(self.step.optimizer_ms),
-            hand_over: time(self.step.hand_over_us / 1e3),
-            wake: time(self.step.wake_us / 1e3),
-            take_back: time(self.step.take_back_us / 1e3),
+            host: self.host.times(),
         }
     }
 
@@ -226,9 +249,11 @@ impl Checked for Config {
             ("step.forward_ms", self.step.forward_ms, MOST_STEP_MS),
             ("step.backward_ms", self.step.backward_ms, MOST_STEP_MS),
             ("step.optimizer_ms", self.step.optimizer_ms, MOST_STEP_MS),
-            ("step.hand_over_us", self.step.hand_over_us, MOST_STEP_MS * 1e3),
-            ("step.wake_us", self.step.wake_us, MOST_STEP_MS * 1e3),
-            ("step.take_back_us", self.step.take_back_us, MOST_STEP_MS * 1e3),
+            ("host.wake_us", self.host.wake_us, MOST_HOST_US),
+            ("host.hand_over_us", self.host.hand_over_us, MOST_HOST_US),
+            ("host.take_back_us", self.host.take_back_us, MOST_HOST_US),
+            ("host.loop_gradient_us", self.host.loop_gradient_us, MOST_HOST_US),
+            ("host.loop_message_us", self.host.loop_message_us, MOST_HOST_US),
             ("measure.interval_percent", self.measure.interval_percent, 100.0),
             ("measure.budget_seconds", self.measure.budget_seconds, 1e7),
             ("measure.timeout_seconds", self.measure.timeout_seconds, 1e5),

@@ -19,6 +19,7 @@ use crate::gradients::{self, Gradients};
 use crate::host::Host;
 use crate::job::Job;
 use crate::outcome::{BackEndError, EngineError, Outcome, RankLog};
+use crate::threaded_host::ThreadedHost;
 
 /// The memory of one rank, kept between jobs.
 #[derive(Default)]
@@ -72,10 +73,17 @@ pub fn run_rank<'a, B: Transport, M: MessageChannel, S: NonblockingBarrier>(
     memory: &mut RankMemory,
 ) -> Result<RankLog, EngineError> {
     std::thread::scope(|scope| {
-        let host = Host::new(scope, job, rank, all_reduce, std::mem::take(memory));
-        let background = Background::new(job, rank, beside, host)?;
-        let (host, log) = background.run()?;
-        *memory = host.into_memory();
+        let taken = std::mem::take(memory);
+        let (left, log) = if job.times.host.has_framework_thread() {
+            let host = ThreadedHost::new(scope, job, rank, all_reduce, taken);
+            let (host, log) = Background::new(job, rank, beside, host)?.run()?;
+            (host.into_memory(), log)
+        } else {
+            let host = Host::new(scope, job, rank, all_reduce, taken);
+            let (host, log) = Background::new(job, rank, beside, host)?.run()?;
+            (host.into_memory(), log)
+        };
+        *memory = left;
         Ok(log)
     })
 }

@@ -1,137 +1,184 @@
-//! The framework's thread of one rank, which hands gradients over while the background loop works.
+//! The framework's thread of one rank, which computes gradients while the background loop reduces others.
 //!
-//! A framework's call of Horovod takes time on the host: Python, the binding, the queue's lock. The background loop has
-//! a thread of its own, so that both need a core. Where ranks have fewer cores than threads, the framework takes time
-//! from the loop; and gradients that become ready at the same time are handed over one after the other.
+//! A framework's call of Horovod takes time on the host: Python, the binding, the queue's lock. So does what Horovod's
+//! optimizer does with a gradient: it adds up several passes, casts, and casts back. The background loop has a thread of
+//! its own, so that both need a core. Where ranks have fewer cores than threads, the framework takes time from the loop;
+//! and gradients that become ready at the same time are handed over one after the other.
+//!
+//! Whoever works on a gradient owns its memory: it travels to the loop when the gradient is handed over, and back with
+//! the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::{Scope, sleep};
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use results::usage::cpu_time;
-use workloads::replay::releases;
+use algorithms::control::TensorId;
+use algorithms::topology::Rank;
+use transports::memory::Memory;
+use workloads::replay::{HostTimes, StepTimes, releases};
 
+use crate::gradients::Gradients;
 use crate::job::Job;
+use crate::occupy::{Occupied, occupy};
+use crate::optimizer::{Optimizer, Work};
 
-/// The thread. It ends when this is dropped.
-pub struct FrameworkThread {
-    begun: Sender<Instant>,
+/// What the loop asks for.
+pub enum Command {
+    /// Write the gradients of the step that will be checked.
+    Fill,
+    /// Run so many steps, one right after the other.
+    Run {
+        /// When the first begins.
+        start: Instant,
+        /// How many.
+        steps: usize,
+    },
+    /// The results of a message, or gradients that were refused.
+    TakeBack(Vec<(TensorId, Memory)>),
+}
+
+/// What the thread reports, in the order in which it happens.
+pub enum Event {
+    /// The gradients are written.
+    Filled,
+    /// A gradient is handed over.
+    HandedOver {
+        /// Which.
+        gradient: TensorId,
+        /// Since when.
+        at: Instant,
+        /// Its data on the wire.
+        memory: Memory,
+    },
+    /// The framework has all results, and its optimizer has run.
+    StepEnded {
+        /// How long the step took.
+        time: Duration,
+        /// Work on gradients in it.
+        work: Work,
+    },
+}
+
+/// The loop has ended, and so does the thread.
+struct LoopEnded;
+
+/// The thread.
+pub struct FrameworkThread<'a> {
+    job: &'a Job<'a>,
+    rank: Rank,
+    gradients: Gradients,
+    optimizer: Optimizer,
+    /// Gradients with the time after the beginning of a pass at which they become ready.
+    releases: Vec<(Duration, TensorId)>,
+    commands: Receiver<Command>,
+    events: Sender<Event>,
     /// Gradients that were handed over, over all steps.
     handed_over: Arc<AtomicUsize>,
-    /// Gradients of a step.
-    gradients: usize,
-    /// Steps that have begun.
-    steps: usize,
 }
 
-impl FrameworkThread {
-    /// Starts the thread; none if handing over takes no time.
-    pub fn start<'scope>(scope: &'scope Scope<'scope, '_>, job: &Job) -> Option<FrameworkThread> {
-        let times = job.times;
-        if times.hand_over.is_zero() && times.wake.is_zero() {
-            return None;
-        }
-        let earlier =
-            (times.forward + times.backward) * (job.framework.backward_passes_per_step - 1) as u32;
-        let releases = releases(job.workload, times);
-        let ready: Vec<Duration> = releases.iter().map(|&(after, _)| earlier + after).collect();
-        let gradients = ready.len();
-        let (begun, steps) = channel();
-        let handed_over = Arc::new(AtomicUsize::new(0));
-        let counted = handed_over.clone();
-        let busy = Busy { wake: times.wake, hand_over: times.hand_over };
-        scope.spawn(move || hand_over(&steps, &ready, &busy, &counted));
-        Some(FrameworkThread { begun, handed_over, gradients, steps: 0 })
+impl<'a> FrameworkThread<'a> {
+    /// A thread that waits for commands. `handed_over` counts gradients over all steps.
+    pub fn new(
+        job: &'a Job<'a>,
+        rank: Rank,
+        gradients: Gradients,
+        (commands, events): (Receiver<Command>, Sender<Event>),
+        handed_over: Arc<AtomicUsize>,
+    ) -> Self {
+        let optimizer = Optimizer::new(job);
+        let releases = releases(job.workload, job.times);
+        FrameworkThread { job, rank, gradients, optimizer, releases, commands, events, handed_over }
     }
 
-    /// A step begins.
-    pub fn begin(&mut self, start: Instant) {
-        self.steps += 1;
-        // The thread outlives this.
-        let _ = self.begun.send(start);
-    }
-
-    /// How many gradients of the running step it has handed over.
-    pub fn handed_over(&self) -> usize {
-        let before = self.steps.saturating_sub(1) * self.gradients;
-        self.handed_over.load(Ordering::Acquire).saturating_sub(before)
-    }
-}
-
-/// How long the thread is busy with a gradient.
-struct Busy {
-    /// Before it is ready, if the thread has slept.
-    wake: Duration,
-    /// From then on.
-    hand_over: Duration,
-}
-
-/// Hands over the gradients of each step, until nobody counts them any more.
-fn hand_over(
-    steps: &Receiver<Instant>,
-    ready: &[Duration],
-    busy: &Busy,
-    counted: &Arc<AtomicUsize>,
-) {
-    for start in steps {
-        for &after in ready {
-            let begin = cpu_time();
-            let left = (start + after).saturating_duration_since(Instant::now());
-            if let Some(rest) = left.checked_sub(busy.wake).filter(|rest| !rest.is_zero()) {
-                sleep(rest);
-                occupy(begin, busy.wake);
-            }
-            sleep((start + after).saturating_duration_since(Instant::now()));
-            occupy(cpu_time(), busy.hand_over);
-            counted.fetch_add(1, Ordering::Release);
-            if Arc::strong_count(counted) == 1 {
-                return;
-            }
-        }
-    }
-}
-
-/// Occupies a core until this thread has had one for that long since `begin`: falling asleep and waking up count.
-fn occupy(begin: Option<Duration>, time: Duration) {
-    let start = Instant::now();
-    let spent = || match (begin, cpu_time()) {
-        (Some(begin), Some(now)) => now - begin,
-        _ => start.elapsed(),
-    };
-    while spent() < time {
-        std::hint::spin_loop();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_hands_over_in_each_step_and_ends_when_nobody_counts() {
-        let ms = Duration::from_millis;
-        let (begun, steps) = channel();
-        let handed_over = Arc::new(AtomicUsize::new(0));
-        let counted = handed_over.clone();
-        std::thread::scope(|scope| {
-            scope.spawn(move || {
-                let busy = Busy { wake: ms(1) / 2, hand_over: ms(1) };
-                hand_over(&steps, &[ms(1), ms(1), ms(2)], &busy, &counted);
-            });
-            let mut thread = FrameworkThread { begun, handed_over, gradients: 3, steps: 0 };
-            assert_eq!(thread.handed_over(), 0);
-            for _ in 0..2 {
-                let start = Instant::now();
-                thread.begin(start);
-                while thread.handed_over() < 3 {
-                    std::thread::yield_now();
+    /// Obeys until the loop ends; gives the gradients back.
+    pub fn run(mut self) -> Gradients {
+        while let Ok(command) = self.commands.recv() {
+            let done = match command {
+                Command::Fill => {
+                    self.gradients.fill(self.job, self.rank);
+                    self.report(Event::Filled)
                 }
-                assert!(start.elapsed() >= ms(4), "one after the other: {:?}", start.elapsed());
+                Command::Run { start, steps } => self.run_steps(start, steps),
+                Command::TakeBack(_) => unreachable!("results of a step belong to the step"),
+            };
+            if done.is_err() {
+                break;
             }
-            // A step that nobody waits for.
-            thread.begin(Instant::now() + ms(1));
-        });
+        }
+        self.gradients
     }
+
+    fn report(&self, event: Event) -> Result<(), LoopEnded> {
+        self.events.send(event).map_err(|_| LoopEnded)
+    }
+
+    fn run_steps(&mut self, mut start: Instant, steps: usize) -> Result<(), LoopEnded> {
+        for _ in 0..steps {
+            self.compute(start)?;
+            self.synchronize()?;
+            let end = Instant::now() + self.job.times.optimizer;
+            let work = self.optimizer.end_step();
+            self.report(Event::StepEnded { time: end - start, work })?;
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Forward and backward passes. Work on gradients makes them longer.
+    fn compute(&mut self, start: Instant) -> Result<(), LoopEnded> {
+        let StepTimes { forward, backward, host, .. } = self.job.times;
+        let passes = self.job.framework.backward_passes_per_step;
+        let mut pass_start = start;
+        for pass in 0..passes {
+            for index in 0..self.releases.len() {
+                let (after, gradient) = self.releases[index];
+                sleep_until(pass_start + after, host);
+                pass_start += self.optimizer.take(pass, gradient, &mut self.gradients);
+                if pass + 1 == passes {
+                    self.hand_over(gradient)?;
+                }
+            }
+            pass_start += forward + backward;
+        }
+        sleep(pass_start.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+
+    fn hand_over(&mut self, gradient: TensorId) -> Result<(), LoopEnded> {
+        occupy(self.job.times.host.hand_over);
+        let memory = std::mem::take(&mut self.gradients.travelling()[gradient]);
+        self.report(Event::HandedOver { gradient, at: Instant::now(), memory })?;
+        self.handed_over.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// Takes back all results, those of gradients that never become ready included.
+    fn synchronize(&mut self) -> Result<(), LoopEnded> {
+        let mut left = self.job.workload.gradients.len();
+        while left > 0 {
+            let Command::TakeBack(results) = self.commands.recv().map_err(|_| LoopEnded)? else {
+                unreachable!("the step runs");
+            };
+            left -= results.len();
+            for (gradient, memory) in results {
+                self.gradients.travelling()[gradient] = memory;
+                occupy(self.job.times.host.take_back);
+                self.optimizer.give_back(gradient, &mut self.gradients);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps until a gradient is ready. Waking up takes time on a core.
+fn sleep_until(ready: Instant, host: HostTimes) {
+    let left = ready.saturating_duration_since(Instant::now());
+    if let Some(rest) = left.checked_sub(host.wake).filter(|rest| !rest.is_zero()) {
+        let occupied = Occupied::begin();
+        sleep(rest);
+        occupied.until(host.wake);
+    }
+    sleep(ready.saturating_duration_since(Instant::now()));
 }

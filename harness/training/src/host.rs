@@ -7,16 +7,16 @@ use algorithms::control::TensorId;
 use algorithms::topology::Rank;
 
 use crate::engine::RankMemory;
-use crate::framework_thread::FrameworkThread;
 use crate::job::Job;
+use crate::messages::Messages;
 use crate::optimizer::Optimizer;
 use crate::outcome::EngineError;
-use crate::trainer::{EndedStep, Place, Reduced, Trainer, lose_the_missing};
+use crate::trainer::{EndedStep, Place, Reduced, Trainer, is_lost};
 use algorithms::control::Reduction;
 use transports::allreduce::AllReduce;
-use transports::memory::{Buffer, Memory};
+use transports::memory::Memory;
 use transports::transport::NonblockingBarrier;
-use workloads::groups::Missing;
+use workloads::groups::{Assembly, Missing};
 use workloads::replay::{Arrival, Replay};
 
 /// One rank's training. An allreduce blocks the loop, as it does in Horovod on the CPU.
@@ -25,14 +25,11 @@ pub struct Host<'scope, 'env, 'a> {
     rank: Rank,
     scope: &'scope Scope<'scope, 'env>,
     replay: Replay,
-    framework: Option<FrameworkThread>,
-    optimizer: Optimizer<'a>,
+    optimizer: Optimizer,
+    assembly: Assembly<'a>,
     gradients: Place<'scope>,
-    all_reduce: Box<dyn AllReduce + 'a>,
-    /// Empty between messages.
-    buffer: Buffer<'static>,
+    messages: Messages<'a>,
     arrivals: Vec<Arrival>,
-    reduced: Option<Reduced>,
 }
 
 impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
@@ -46,49 +43,38 @@ impl<'scope, 'env, 'a: 'scope> Host<'scope, 'env, 'a> {
     ) -> Self {
         let RankMemory { mut gradients, fusion_buffer } = memory;
         gradients.fit(job);
-        let mut all_reduce = all_reduce(fusion_buffer);
-        let all = job.workload.elements() * job.wire().size_bytes();
-        let largest = gradients.travelling().iter().map(Memory::size_bytes).max().unwrap_or(0);
-        all_reduce.prepare(largest, all.min(job.fusion_threshold_bytes));
+        let messages = Messages::new(job, &mut gradients, all_reduce(fusion_buffer));
         Host {
             job,
             rank,
             scope,
-            framework: FrameworkThread::start(scope, job),
             replay: Replay::new(job.workload, job.times, job.framework.backward_passes_per_step),
             optimizer: Optimizer::new(job),
+            assembly: Assembly::new(job.groups, job.workload.gradients.len()),
             gradients: Place::Stale(gradients),
-            all_reduce,
-            buffer: Buffer::new(job.wire()),
+            messages,
             arrivals: Vec::new(),
-            reduced: None,
         }
     }
 
     /// The framework has these gradients back.
     fn give_back(&mut self, tensors: &[TensorId]) {
-        self.optimizer.give_back(tensors, self.gradients.here());
-        self.replay.reduced(tensors.len(), Instant::now());
-    }
-
-    /// The framework's thread learns when the step begins.
-    fn tell_framework(&mut self) {
-        if let Some((framework, start)) = self.framework.as_mut().zip(self.replay.begun()) {
-            framework.begin(start);
+        for &tensor in tensors {
+            self.optimizer.give_back(tensor, self.gradients.here());
         }
+        self.replay.reduced(tensors.len());
     }
 
     /// The memory, to be used again.
     pub fn into_memory(mut self) -> RankMemory {
         let gradients = std::mem::take(self.gradients.here());
-        RankMemory { gradients, fusion_buffer: self.all_reduce.into_fusion_buffer() }
+        RankMemory { gradients, fusion_buffer: self.messages.into_fusion_buffer() }
     }
 }
 
 impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
     fn begin(&mut self, start: Instant) -> Result<(), EngineError> {
         self.replay.begin(start);
-        self.tell_framework();
         Ok(())
     }
 
@@ -133,17 +119,16 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
         hand_over: &mut Vec<TensorId>,
     ) -> Result<Duration, EngineError> {
         self.arrivals.clear();
-        if let Some(framework) = &self.framework {
-            self.replay.allow(framework.handed_over());
-        }
         self.replay.ready_until(now, &mut self.arrivals);
-        lose_the_missing(self.job, self.rank, &mut self.arrivals);
+        self.arrivals.retain(|arrival| !is_lost(self.job, self.rank, arrival.gradient));
         let last_pass = self.job.framework.backward_passes_per_step - 1;
-        let last = self.arrivals.iter().filter(|arrival| arrival.pass == last_pass);
-        let waited = last.map(|arrival| now.saturating_duration_since(arrival.at)).sum();
-        if !self.arrivals.is_empty() {
-            let time = self.optimizer.take(&self.arrivals, self.gradients.here(), hand_over);
-            self.replay.work(time);
+        let mut waited = Duration::ZERO;
+        for &Arrival { pass, gradient, at } in &self.arrivals {
+            self.replay.work(self.optimizer.take(pass, gradient, self.gradients.here()));
+            if pass == last_pass {
+                self.assembly.ready(gradient, hand_over);
+                waited += now.saturating_duration_since(at);
+            }
         }
         Ok(waited)
     }
@@ -157,7 +142,7 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
     }
 
     fn missing(&self) -> Option<Missing> {
-        self.optimizer.missing()
+        self.assembly.missing()
     }
 
     fn reduce(
@@ -166,21 +151,8 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
         tensors: &[TensorId],
         reduction: Reduction,
     ) -> Result<(), EngineError> {
-        let gradients = self.gradients.here();
-        let blank = Buffer::new(self.job.wire());
-        let mut buffer = std::mem::replace(&mut self.buffer, blank).emptied();
-        buffer.push_each(gradients.travelling(), tensors);
-        let spent = self.all_reduce.all_reduce(&mut buffer, reduction)?;
-        let time = start.elapsed();
-        self.reduced = Some(Reduced {
-            end: start + time,
-            time,
-            packing: spent.packing - spent.unpacking,
-            unpacking: spent.unpacking,
-            tensors: tensors.len(),
-            elements: buffer.elements(),
-        });
-        self.buffer = buffer.emptied();
+        let gradients = self.gradients.here().travelling();
+        self.messages.reduce(start, gradients, tensors, reduction)?;
         self.give_back(tensors);
         Ok(())
     }
@@ -190,7 +162,7 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
     }
 
     fn reduced(&mut self) -> Result<Option<Reduced>, EngineError> {
-        Ok(self.reduced.take())
+        Ok(self.messages.reduced())
     }
 
     /// Nothing is in flight while the loop sleeps.
@@ -200,9 +172,8 @@ impl<'scope, 'a: 'scope> Trainer for Host<'scope, '_, 'a> {
 
     fn ended(&mut self, now: Instant, goes_on: bool) -> Result<Option<EndedStep>, EngineError> {
         let Some(time) = self.replay.ended(now) else { return Ok(None) };
-        if goes_on {
-            self.tell_framework();
-        } else {
+        self.assembly.begin();
+        if !goes_on {
             self.replay.wait();
         }
         Ok(Some(EndedStep { time, device: None, work: self.optimizer.end_step() }))

@@ -14,7 +14,6 @@ use crate::outcome::EngineError;
 use algorithms::control::Reduction;
 use transports::transport::NonblockingBarrier;
 use workloads::groups::Missing;
-use workloads::replay::Arrival;
 
 /// One rank's training. Only [`Trainer::reduce`] on processors waits for another rank.
 pub trait Trainer {
@@ -181,11 +180,7 @@ impl Default for Place<'_> {
     }
 }
 
-/// A fault: this rank never sees a gradient.
-pub fn lose_the_missing(job: &Job, rank: Rank, arrivals: &mut Vec<Arrival>) {
-    if let Some(Fault::Missing { rank: who, gradient }) = job.fault
-        && who == rank
-    {
-        arrivals.retain(|arrival| arrival.gradient != gradient);
-    }
+/// A fault: this rank never sees this gradient.
+pub fn is_lost(job: &Job, rank: Rank, gradient: TensorId) -> bool {
+    matches!(job.fault, Some(Fault::Missing { rank: who, gradient: lost }) if (who, lost) == (rank, gradient))
 }

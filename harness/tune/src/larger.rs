@@ -271,14 +271,8 @@ mod tests {
         let bytes = 4 * workload.elements();
         let config = Config {
             workload: "resnet50".into(),
-            step: Step {
-                forward_ms: 10.0,
-                backward_ms: 20.0,
-                optimizer_ms: 0.0,
-                hand_over_us: 0.0,
-                wake_us: 0.0,
-                take_back_us: 0.0,
-            },
+            step: Step { forward_ms: 10.0, backward_ms: 20.0, optimizer_ms: 0.0 },
+            host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(MPI, &topology, bytes, &pins).unwrap(),

@@ -229,6 +229,7 @@ impl Known {
         let sweep = config::Config {
             workload: truth.workload.clone(),
             step: truth.step,
+            host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
             sweep: axes,

@@ -404,14 +404,8 @@ mod tests {
         };
         let config = Config {
             workload: "x".into(),
-            step: Step {
-                forward_ms: 1.0,
-                backward_ms: 2.0,
-                optimizer_ms: 0.0,
-                hand_over_us: 0.0,
-                wake_us: 0.0,
-                take_back_us: 0.0,
-            },
+            step: Step { forward_ms: 1.0, backward_ms: 2.0, optimizer_ms: 0.0 },
+            host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(transport, topology, 4 * elements as usize, pins).unwrap(),

@@ -3,10 +3,10 @@
 //!
 //! A step is one or more forward and backward passes and one optimizer. The first pass writes its gradients to the
 //! accumulation buffers; each later pass adds its own. In the last pass they are cast and handed over as they
-//! become ready. This is real work on the thread of the background loop, and stops the clock of the replayed job:
-//! it counts as compute. (In a framework it runs on a thread or a stream of the framework, while the background
-//! loop continues.) The result is cast back, and optionally divided by the number of passes, as soon as its
-//! message has ended.
+//! become ready. This is real work and makes the passes longer. The result is cast back, and optionally divided by the
+//! number of passes. A framework does this on a thread or a stream of its own, while the background loop continues. So
+//! does the engine with a framework's thread; without one, it is work of the loop's thread, which casts a result back as
+//! soon as its message has ended.
 //!
 //! Horovod 0.28: `DistributedOptimizer` of PyTorch, gradient aggregation of TensorFlow.
 

@@ -53,6 +53,7 @@ fn the_page_of_configurations_names_every_key() {
         missing::<steps::Config>(page, "Sweep", "sweep"),
         missing::<steps::Axes>(page, "Sweep", "sweep"),
         missing::<steps::Step>(page, "Sweep", "step"),
+        missing::<steps::Host>(page, "Sweep", "host"),
         missing::<steps::Measure>(page, "Sweep", "measure"),
         missing::<Framework>(page, "Sweep", "framework"),
         missing::<control::Config>(page, "Control planes", "control"),

@@ -19,7 +19,7 @@ use training::timeline::write::{Shown, file_name, write};
 use transports::allreduce::Sizes;
 use transports::data_plane::DataPlane;
 use workloads::framework::Framework;
-use workloads::replay::StepTimes;
+use workloads::replay::{HostTimes, StepTimes};
 use workloads::trace::Category;
 use workloads::trace::names;
 use workloads::trace::read::{Flaws, Span, Trace};
@@ -363,9 +363,13 @@ const TIMES: StepTimes = StepTimes {
     forward: Duration::from_micros(300),
     backward: Duration::from_millis(4),
     optimizer: Duration::from_micros(100),
-    wake: Duration::ZERO,
-    hand_over: Duration::ZERO,
-    take_back: Duration::ZERO,
+    host: HostTimes {
+        wake: Duration::ZERO,
+        hand_over: Duration::ZERO,
+        take_back: Duration::ZERO,
+        loop_gradient: Duration::ZERO,
+        loop_message: Duration::ZERO,
+    },
 };
 
 /// A job of 3 ranks on the engine, and its timeline.
@@ -421,13 +425,20 @@ fn job(plane: &str, timeout: Duration, times: StepTimes) -> (Result<Outcome, Eng
 #[test]
 fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
     let ms = Duration::from_millis;
-    let times = StepTimes { wake: ms(1) / 5, hand_over: ms(2), take_back: ms(1), ..TIMES };
+    let host = HostTimes {
+        wake: ms(1) / 5,
+        hand_over: ms(2),
+        take_back: ms(1),
+        loop_gradient: ms(3),
+        loop_message: ms(1),
+    };
+    let times = StepTimes { host, ..TIMES };
     for plane in control::NAMES {
-        let (outcome, _) = job(plane, Duration::from_secs(60), times);
+        let (outcome, trace) = job(plane, Duration::from_secs(60), times);
         let outcome = outcome.unwrap();
-        assert_eq!(outcome.wrong.count, 0);
-        // 12 gradients, the last of which is taken back after all were handed over.
-        let least = 12 * ms(2) + ms(1);
+        agrees(&outcome, &trace);
+        // 12 gradients, the last of which is reduced and taken back after all were handed over.
+        let least = 12 * ms(2) + ms(3) + ms(1) + ms(1);
         for step in outcome.ranks.iter().flat_map(|rank| &rank.steps) {
             assert!(step.time >= least, "{plane}: {:?}", step.time);
         }

@@ -5,8 +5,9 @@ use std::time::Instant;
 use algorithms::control::{self, DataType, ReduceOp};
 use algorithms::topology::Topology;
 use workloads::framework::Framework;
+use workloads::replay::HostTimes;
 
-use crate::engine::setting::{Setting, run, workload};
+use crate::engine::setting::{BUSY, Setting, run, workload};
 
 #[test]
 fn every_plane_algorithm_type_and_operation_is_exact() {
@@ -53,9 +54,10 @@ fn awkward_settings_are_exact() {
             ..Setting::default()
         },
     ] {
-        for plane in control::NAMES {
+        for (plane, host) in control::NAMES.into_iter().zip([HostTimes::default(), BUSY].repeat(9))
+        {
             let (topology, framework) = (setting.topology.clone(), setting.framework.clone());
-            let setting = Setting { plane, topology, framework, ..setting };
+            let setting = Setting { plane, topology, framework, host, ..setting };
             assert_eq!(run(&setting, &workload(25)).wrong.count, 0);
         }
     }

@@ -10,8 +10,9 @@ use training::outcome::EngineError;
 use training::outcome::Outcome;
 use workloads::framework::Framework;
 use workloads::groups::Groups;
+use workloads::replay::HostTimes;
 
-use crate::engine::setting::{Setting, try_run, workload};
+use crate::engine::setting::{BUSY, Setting, try_run, workload};
 
 /// Long enough for ranks that only wait for a core not to be taken for dead.
 pub const TIMEOUT: Duration = Duration::from_millis(1500);
@@ -31,15 +32,28 @@ fn a_gradient_that_never_becomes_ready_is_named() {
     workload.gradients[4].ready_fraction = f64::INFINITY;
     let listed = |names: &[&str]| names.iter().map(|name| name.to_string()).collect();
     let lists = Groups::Listed(vec![listed(&["layer8"]), listed(&["layer3", "layer4", "layer5"])]);
-    for (groups, expected) in [
-        (None, "the step waits for 1 of its 9 gradients: \"layer4\"; see that every gradient"),
-        (Some(lists), "group 1 waits for 1 of its 3 gradients: \"layer4\"; see that"),
-        (Some(Groups::Even(2)), "group 0 waits for 1 of its 5 gradients: \"layer4\"; see that"),
+    for (groups, host, expected) in [
+        (
+            None,
+            HostTimes::default(),
+            "the step waits for 1 of its 9 gradients: \"layer4\"; see that every gradient",
+        ),
+        (
+            Some(lists),
+            HostTimes::default(),
+            "group 1 waits for 1 of its 3 gradients: \"layer4\"; see that",
+        ),
+        (
+            Some(Groups::Even(2)),
+            BUSY,
+            "group 0 waits for 1 of its 5 gradients: \"layer4\"; see that",
+        ),
     ] {
         at_once(&control::NAMES, |plane| {
             let setting = Setting {
                 plane,
                 cycle_ms: 5.0,
+                host,
                 timeout: TIMEOUT,
                 framework: Framework { groups: groups.clone(), ..Framework::default() },
                 ..Setting::default()
@@ -53,7 +67,17 @@ fn a_gradient_that_never_becomes_ready_is_named() {
 
 /// A job in which something goes wrong on rank 2 of 4.
 fn run_with(fault: Fault, plane: &str, timeout: Duration) -> Result<Outcome, EngineError> {
+    run_on(HostTimes::default(), fault, plane, timeout)
+}
+
+fn run_on(
+    host: HostTimes,
+    fault: Fault,
+    plane: &str,
+    timeout: Duration,
+) -> Result<Outcome, EngineError> {
     let setting = Setting {
+        host,
         plane,
         topology: Topology::flat(4),
         op: ReduceOp::Sum,
@@ -74,15 +98,19 @@ fn run_with(fault: Fault, plane: &str, timeout: Duration) -> Result<Outcome, Eng
     try_run(&setting, &workload(12))
 }
 
+/// Without and with a framework's thread.
+const HOSTS: [HostTimes; 2] =
+    [HostTimes { wake: Duration::ZERO, hand_over: Duration::ZERO, ..BUSY }, BUSY];
+
 const NEGOTIATING: [&str; 4] = ["coordinator", "tree:2", "point-to-point", "bitvector"];
 
 /// The error reaches every rank, names both values and both ranks, and the job continues: all other gradients are
 /// reduced, in every step, and are right.
 #[test]
 fn ranks_that_disagree_are_told_so_and_go_on() {
-    for plane in NEGOTIATING {
+    for (plane, host) in NEGOTIATING.into_iter().flat_map(|plane| HOSTS.map(|host| (plane, host))) {
         let fault = Fault::Mismatch { rank: 2, gradient: 5 };
-        let outcome = run_with(fault, plane, Duration::from_secs(60)).unwrap();
+        let outcome = run_on(host, fault, plane, Duration::from_secs(60)).unwrap();
         for rank in &outcome.ranks {
             assert_eq!(rank.steps.len(), 4, "{plane}");
             assert_eq!(rank.refused.len(), 4, "{plane}: once a step");
@@ -104,9 +132,9 @@ fn ranks_that_disagree_are_told_so_and_go_on() {
 
 #[test]
 fn a_gradient_that_one_rank_lacks_ends_the_job_for_all() {
-    for plane in NEGOTIATING {
+    for (plane, host) in NEGOTIATING.into_iter().flat_map(|plane| HOSTS.map(|host| (plane, host))) {
         let fault = Fault::Missing { rank: 2, gradient: 5 };
-        let error = run_with(fault, plane, Duration::from_secs(60)).unwrap_err();
+        let error = run_on(host, fault, plane, Duration::from_secs(60)).unwrap_err();
         let EngineError::ShutDown { unfinished } = &error else { panic!("{plane}: {error}") };
         assert!(unfinished == "layer5" || unfinished.starts_with("nothing"), "{plane}: {error}");
     }

@@ -16,7 +16,7 @@ use transports::allreduce::Sizes;
 use transports::data_plane::DataPlane;
 use workloads::framework::{Compression, Framework};
 use workloads::groups::Groups;
-use workloads::replay::StepTimes;
+use workloads::replay::{HostTimes, StepTimes};
 use workloads::workload::{Gradient, Workload};
 
 /// `count` gradients of uneven sizes that become ready one after the other, the last one first.
@@ -56,6 +56,7 @@ pub struct Setting<'a> {
     pub segment_bytes: usize,
     pub packing_bytes: usize,
     pub backward: Duration,
+    pub host: HostTimes,
     pub timeout: Duration,
     pub steps: usize,
     pub framework: Framework,
@@ -79,6 +80,7 @@ impl Default for Setting<'_> {
             segment_bytes: 1000,
             packing_bytes: 5000,
             backward: Duration::from_millis(8),
+            host: HostTimes::default(),
             timeout: Duration::from_secs(60),
             steps: 3,
             framework: Framework::default(),
@@ -89,6 +91,15 @@ impl Default for Setting<'_> {
         }
     }
 }
+
+/// A framework with a thread of its own, and a loop that is busy besides.
+pub const BUSY: HostTimes = HostTimes {
+    wake: Duration::from_micros(5),
+    hand_over: Duration::from_micros(10),
+    take_back: Duration::from_micros(2),
+    loop_gradient: Duration::from_micros(3),
+    loop_message: Duration::from_micros(4),
+};
 
 /// The forward part of a pass.
 pub const FORWARD: Duration = Duration::from_micros(300);
@@ -127,7 +138,7 @@ pub fn try_run(setting: &Setting, workload: &Workload) -> Result<Outcome, Engine
             forward: FORWARD,
             backward: setting.backward,
             optimizer: Duration::from_micros(100),
-            ..StepTimes::default()
+            host: setting.host,
         },
         topology: &setting.topology,
         dtype: setting.dtype,

@@ -9,7 +9,7 @@ use super::super::usage;
 use super::{Arguments, duration};
 use cluster::launch::Launched;
 use measure::back_ends::{self, has_processes};
-use measure::config::{Axes, Config, Data, Measure, Step};
+use measure::config::{Axes, Config, Data, Host, Measure, Step};
 use measure::environment::Environment;
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
@@ -39,6 +39,8 @@ const TIMES_AS_MANY: usize = 8;
 struct File {
     workload: String,
     step: Step,
+    #[serde(default)]
+    host: Host,
     #[serde(default)]
     data: Data,
     #[serde(default)]
@@ -104,11 +106,11 @@ impl Request {
     ) -> Result<Request> {
         let beside = file.map_or(Path::new("configs/tune.toml"), |file| &file.path);
         let file = file.map(TomlFile::parse::<File>).transpose()?;
-        let (named, step, data, framework, tune) = match file {
-            Some(File { workload, step, data, framework, tune }) => {
-                (Some(workload), Some(step), data, framework, tune)
+        let (named, step, host, data, framework, tune) = match file {
+            Some(File { workload, step, host, data, framework, tune }) => {
+                (Some(workload), Some(step), host, data, framework, tune)
             }
-            None => (None, None, Data::default(), Framework::default(), Tune::default()),
+            None => Default::default(),
         };
         let (name, path) = workload(arguments, named, beside)?;
         let step = self::step(arguments, step, &path)?;
@@ -125,7 +127,7 @@ impl Request {
         let measure =
             Measure { warmup_steps: WARMUP_STEPS, steps_per_block: STEPS, ..Measure::default() };
         let base =
-            Config { workload: name, step, data, framework, sweep: Axes::default(), measure };
+            Config { workload: name, step, host, data, framework, sweep: Axes::default(), measure };
         let present = arguments.check.then(|| present(environment));
         let bytes = workload.elements() * base.wire().size_bytes();
         let config = |topology: &String| -> Result<Config> {
@@ -214,9 +216,6 @@ fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> 
         backward_ms,
         forward_ms: forward_ms.unwrap_or(backward_ms / 2.0),
         optimizer_ms: optimizer_ms.unwrap_or(0.0),
-        hand_over_us: step.map_or(0.0, |step| step.hand_over_us),
-        wake_us: step.map_or(0.0, |step| step.wake_us),
-        take_back_us: step.map_or(0.0, |step| step.take_back_us),
     })
 }
 
