@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use measure::config::Config;
 use thiserror::Error;
 use training::back_end::Shares;
 
@@ -66,8 +67,13 @@ impl BlockError {
 /// The most time that a block may take.
 pub(crate) fn limit(plan: &Plan, case: &Compared) -> Duration {
     let config = &plan.origin(case).config;
-    let times = config.times();
     let steps = (config.measure.warmup_steps + config.measure.steps_per_block) as u32;
-    let own = (times.forward + times.backward + times.optimizer) * steps;
-    START + 20 * own + Duration::from_secs_f64(config.measure.timeout_seconds)
+    START + 20 * own_time(config) * steps + Duration::from_secs_f64(config.measure.timeout_seconds)
+}
+
+/// The time of a step without communication.
+pub(crate) fn own_time(config: &Config) -> Duration {
+    let times = config.times();
+    let passes = config.framework.backward_passes_per_step as u32;
+    (times.forward + times.backward) * passes + times.optimizer
 }

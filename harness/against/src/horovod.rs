@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use measure::config::Host;
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tune::confirm::{REPORT, Setting, script};
 use tune::space::variables;
 
-use crate::engine::{BlockError, Engine, Steps, limit};
+use crate::engine::{BlockError, Engine, Steps, limit, own_time};
 use crate::host_times::{self, FrameworkTimes, LoopTimes};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan, dtype_name};
 use crate::process::{ProcessError, output};
+use crate::tuners::Autotuned;
 
 /// The version with which this project is compared.
 pub const VERSION: &str = "0.28.1";
@@ -24,9 +26,10 @@ import json, platform, torch, horovod, horovod.torch as hvd
 print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__version__,
     'python': platform.python_version(), 'mpi': hvd.mpi_built(), 'gloo': hvd.gloo_built()}))";
 
-/// Times its loop; the report's line begins with a word of its own.
+/// Times its loop.
 const LOOP_SCRIPT: &str = include_str!("loop_times.py");
-const LOOP_REPORT: &str = "KOLO-LOOP ";
+/// Runs steps until its autotune has finished.
+const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
 /// A threshold that fuses all gradients of one element.
 const FUSED_BYTES: usize = 128 << 20;
@@ -198,23 +201,58 @@ impl Horovod {
 
     /// Time on a core of the loop for each of so many gradients, at a fusion threshold.
     fn loop_us(&self, gradients: usize, threshold_bytes: usize) -> Result<f64, BlockError> {
-        const WHAT: &str = "script of Horovod's loop";
         const LIMIT: Duration = Duration::from_secs(120);
         #[derive(Deserialize)]
         struct LoopReport {
             gradient_us: f64,
         }
-        let path = self.scratch.join("loop_times.py");
-        std::fs::write(&path, LOOP_SCRIPT).map_err(BlockError::file(WHAT))?;
+        let words = [gradients, threshold_bytes].map(|number| number.to_string());
+        let text = self.python("loop_times.py", LOOP_SCRIPT, &words, 1, LIMIT)?;
+        Ok(the_report::<LoopReport>(&text)?.gradient_us)
+    }
+
+    /// The plan has more cases than its scripts.
+    pub fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
+    /// Replays the steps of a configuration until Horovod's autotune has finished.
+    ///
+    /// # Errors
+    /// When the processes fail.
+    pub fn autotune(
+        &mut self,
+        plan: &Plan,
+        like: &Compared,
+        most_steps: usize,
+    ) -> Result<Autotuned, BlockError> {
+        let Origin { config, .. } = plan.origin(like);
+        let dtype = dtype_name(config).expect("other types are left out");
+        let script = self.script(plan, like.origin)?;
+        let log = self.scratch.join("autotune.csv");
+        let _ = std::fs::remove_file(&log);
+        let [script, log] = [&script, &log].map(|path| path.display().to_string());
+        let words = [script, log, most_steps.to_string(), dtype.into()];
+        let ranks = like.case.topology.ranks();
+        let limit = limit(plan, like) + 10 * own_time(config) * most_steps as u32;
+        let text = self.python("autotune.py", AUTOTUNE_SCRIPT, &words, ranks, limit)?;
+        the_report(&text)
+    }
+
+    /// The output of a script on so many ranks.
+    fn python(
+        &self,
+        name: &str,
+        script: &str,
+        words: &[String],
+        ranks: usize,
+        limit: Duration,
+    ) -> Result<String, BlockError> {
+        let path = self.scratch.join(name);
+        std::fs::write(&path, script).map_err(BlockError::file("script"))?;
         let [python, path] = [&self.python, &path].map(|path| path.display().to_string());
-        let words = [python, path, gradients.to_string(), threshold_bytes.to_string()];
-        let command = self.launcher.command(1, &words);
-        let text = output(&command, &[], &self.scratch.join("loop-output"), LIMIT)?;
-        let report = text.lines().find_map(|line| line.split_once(LOOP_REPORT));
-        let (_, report) =
-            report.ok_or_else(|| BlockError::Result("no times of its loop".into()))?;
-        let report: LoopReport = serde_json::from_str(report).map_err(BlockError::file(WHAT))?;
-        Ok(report.gradient_us)
+        let command = self.launcher.command(ranks, &[&[python, path], words].concat());
+        Ok(output(&command, &[], &self.scratch.join("horovod-output"), limit)?)
     }
 
     /// What rank 0 reports of one block of a setting of the script.
@@ -246,14 +284,7 @@ impl Horovod {
 
 /// What rank 0 of a block reports.
 fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
-    let mut reports = text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it);
-    let (Some(first), None) = (reports.next(), reports.next()) else {
-        let problem =
-            "Horovod's ranks did not report once; the launcher must start them as one group";
-        return Err(BlockError::Result(problem.into()));
-    };
-    let mut report: Reported =
-        serde_json::from_str(first).map_err(BlockError::file("report of Horovod's rank 0"))?;
+    let mut report: Reported = the_report(text)?;
     if let Some(error) = report.error.take() {
         return Err(BlockError::Result(error));
     }
@@ -262,6 +293,17 @@ fn reported(text: &str, ranks: usize) -> Result<Reported, BlockError> {
         return Err(BlockError::Result(problem));
     }
     Ok(report)
+}
+
+/// The one report in the output of a script.
+fn the_report<T: DeserializeOwned>(text: &str) -> Result<T, BlockError> {
+    let mut reports = text.lines().filter_map(|line| line.split_once(REPORT)).map(|(_, it)| it);
+    let (Some(first), None) = (reports.next(), reports.next()) else {
+        let problem =
+            "Horovod's ranks did not report once; the launcher must start them as one group";
+        return Err(BlockError::Result(problem.into()));
+    };
+    serde_json::from_str(first).map_err(BlockError::file("report of Horovod's rank 0"))
 }
 
 #[cfg(test)]

@@ -21,10 +21,16 @@ const FILE: &str = "host_times.json";
 const WHAT: &str = "times of Horovod's threads";
 
 /// Measures the times for each configuration that does not state them, or reads what an earlier launch has measured.
+/// `told` gets a line for each measurement.
 ///
 /// # Errors
 /// When a block of Horovod fails, or the file cannot be read or written.
-pub fn measure(plan: &mut Plan, horovod: &mut Horovod, folder: &Path) -> Result<(), BlockError> {
+pub fn measure(
+    plan: &mut Plan,
+    horovod: &mut Horovod,
+    folder: &Path,
+    told: impl Fn(String),
+) -> Result<(), BlockError> {
     let path = folder.join(FILE);
     let earlier: BTreeMap<String, Host> = if path.exists() {
         let text = std::fs::read_to_string(&path).map_err(BlockError::file(WHAT))?;
@@ -38,7 +44,10 @@ pub fn measure(plan: &mut Plan, horovod: &mut Horovod, folder: &Path) -> Result<
         let of_origin = match earlier.get(name) {
             Some(&earlier) => earlier,
             None if *host != Host::default() => *host,
-            None => horovod.host_times(plan, index)?,
+            None => {
+                told(format!("{name}: measuring how long Horovod's threads are busy"));
+                horovod.host_times(plan, index)?
+            }
         };
         times.insert(name.clone(), of_origin);
         plan.origins[index].host = of_origin;

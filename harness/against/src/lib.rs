@@ -6,7 +6,9 @@
 //! | [`engine`] | the interface of both: one block of one case, in processes of its own |
 //! | [`kolo`] | this program's engine, as `kolo sweep` runs it |
 //! | [`horovod`] | Horovod with PyTorch, as the script of `kolo tune --confirm-script` runs it |
-//! | [`host_times`] | how long Horovod's framework is busy with each gradient |
+//! | [`host_times`] | how long Horovod's threads are busy with each gradient and message |
+//! | [`tuners`] | what Horovod's autotune and `kolo tune` choose |
+//! | [`regret`] | what their answers cost where Horovod runs them |
 //! | [`launcher`] | the command that starts ranks |
 //! | [`process`] | a command with a time limit, ended with all its children |
 //! | [`run`] | the blocks of a plan in their order, each recorded as it ends |
@@ -23,5 +25,7 @@ pub mod kolo;
 pub mod launcher;
 pub mod plan;
 pub mod process;
+pub mod regret;
 pub mod report;
 pub mod run;
+pub mod tuners;

@@ -59,7 +59,7 @@ def main():
             period(some)
             times.append(on_core_us(loop) - begin)
     each_us = (statistics.median(busy_us) - statistics.median(idle_us)) / gradients
-    print("KOLO-LOOP " + json.dumps({"gradient_us": each_us}))
+    print("KOLO-REPORT " + json.dumps({"gradient_us": each_us}))
     hvd.shutdown()
 
 

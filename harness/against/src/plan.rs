@@ -113,6 +113,8 @@ pub struct Plan {
     pub origins: Vec<Origin>,
     /// Cases that are compared.
     pub cases: Vec<Compared>,
+    /// Who runs each case.
+    pub runners: Vec<Runner>,
     /// Why cases are left out, and how many for each reason.
     pub left_out: Vec<(Unrepresented, usize)>,
     /// What else the comparison depends on: launcher, versions.
@@ -147,7 +149,7 @@ impl Plan {
                 }
             }
         }
-        Plan { origins, cases, left_out, conditions: Vec::new() }
+        Plan { origins, cases, runners: Runner::ALL.into(), left_out, conditions: Vec::new() }
     }
 
     /// The configuration of a case.
@@ -170,9 +172,9 @@ impl Plan {
             cases.retain(|&case| block < self.blocks(&self.cases[case]));
             cases.shuffle(&mut random);
             for case in cases {
-                let mut runners = Runner::ALL;
+                let mut runners = self.runners.clone();
                 runners.shuffle(&mut random);
-                turns.extend(runners.map(|runner| Turn { case, runner, block }));
+                turns.extend(runners.into_iter().map(|runner| Turn { case, runner, block }));
             }
         }
         turns
@@ -225,7 +227,8 @@ pub(crate) fn dtype_name(config: &Config) -> Option<&'static str> {
 }
 
 /// The name of a folder of results for these configurations.
-pub fn folder_name(started: &str, origins: &[Origin]) -> PathBuf {
+pub fn folder_name(started: &str, program: &str, origins: &[Origin]) -> PathBuf {
     let names: Vec<&str> = origins.iter().map(|origin| origin.name.as_str()).collect();
-    Path::new("results").join(format!("{}-against-{}", started.replace(':', ""), names.join("-")))
+    let started = started.replace(':', "");
+    Path::new("results").join(format!("{started}-against-{program}-{}", names.join("-")))
 }

@@ -306,34 +306,22 @@ class Gradients:
         return None
 
 
-def work(arguments):
-    """One rank of a block."""
-    apply(arguments.worker, os.environ)
-    try:
-        import torch
-        import horovod.torch as hvd
-    except ImportError as problem:
-        text = "Horovod with PyTorch cannot be used by %s: %s" % (sys.executable, problem)
-        tell({"error": text, "hopeless": True})
-        sys.exit(1)
-    hvd.init()
-    cuda = torch.cuda.is_available() if arguments.device == "auto" else arguments.device == "cuda"
-    device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
-    if cuda:
-        torch.cuda.set_device(device)
-    options = SETTINGS[arguments.worker][2]
-    compression = options.get("compression", "none")
-    if not hasattr(hvd.Compression, compression):
-        tell({"error": "Horovod has no compression %s" % compression, "hopeless": True})
-        sys.exit(1)
-    dtype = getattr(torch, arguments.dtype)
-    new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=device)
-    gradients = Gradients(hvd, options, new)
-    forward, backward, optimizer = FORWARD_MS / 1e3, BACKWARD_MS / 1e3, OPTIMIZER_MS / 1e3
+class Steps:
+    """One rank's training steps. Calling it runs one, and returns its time in ms."""
 
-    busy_s = []
+    def __init__(self, torch, hvd, arguments, options):
+        cuda = torch.cuda.is_available() if arguments.device == "auto" else arguments.device == "cuda"
+        self.device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
+        if cuda:
+            torch.cuda.set_device(self.device)
+        self.finish = torch.cuda.synchronize if cuda else lambda: None
+        dtype = getattr(torch, arguments.dtype)
+        new = lambda shape, value: torch.full(shape, value, dtype=dtype, device=self.device)
+        self.gradients = Gradients(hvd, options, new)
+        self.busy_s = []
 
-    def step():
+    def __call__(self):
+        gradients, forward, backward = self.gradients, FORWARD_MS / 1e3, BACKWARD_MS / 1e3
         begin, busy_begin = time.perf_counter(), time.thread_time()
         now = begin
         for one_pass in range(gradients.passes):
@@ -344,18 +332,42 @@ def work(arguments):
                 now += gradients.ready(index, one_pass)
             now += backward
             wait_until(now)
-        busy_s.append(time.thread_time() - busy_begin)
+        self.busy_s.append(time.thread_time() - busy_begin)
         gradients.synchronize()
-        if cuda:
-            torch.cuda.synchronize()
-        wait_until(time.perf_counter() + optimizer)
+        self.finish()
+        wait_until(time.perf_counter() + OPTIMIZER_MS / 1e3)
         return 1e3 * (time.perf_counter() - begin)
 
+
+def modules():
+    """PyTorch and Horovod, initialised."""
+    try:
+        import torch
+        import horovod.torch as hvd
+    except ImportError as problem:
+        text = "Horovod with PyTorch cannot be used by %s: %s" % (sys.executable, problem)
+        tell({"error": text, "hopeless": True})
+        sys.exit(1)
+    hvd.init()
+    return torch, hvd
+
+
+def work(arguments):
+    """One rank of a block."""
+    apply(arguments.worker, os.environ)
+    torch, hvd = modules()
+    options = SETTINGS[arguments.worker][2]
+    compression = options.get("compression", "none")
+    if not hasattr(hvd.Compression, compression):
+        tell({"error": "Horovod has no compression %s" % compression, "hopeless": True})
+        sys.exit(1)
+    step = Steps(torch, hvd, arguments, options)
+    gradients = step.gradients
     for _ in range(arguments.warmup):
         step()
     gradients.is_timed = False
     times = [step() for _ in range(arguments.steps)]
-    busy_us = 1e6 * statistics.median(busy_s) / len(GRADIENTS)
+    busy_us = 1e6 * statistics.median(step.busy_s) / len(GRADIENTS)
     hand_over_us = statistics.median(gradients.hand_over_us or [0.0])
     take_back_us = statistics.median(gradients.take_back_us or [0.0])
     gradients.fill()
@@ -370,7 +382,8 @@ def work(arguments):
         slowest = [max(of_step) for of_step in zip(*of_ranks)]
         tell({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
-            "steps": len(slowest), "ranks": hvd.size(), "device": device.type, "steps_ms": slowest,
+            "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
+            "steps_ms": slowest,
             # Per gradient, of the thread that hands them over: its time on a core until the backward
             # pass ends, the part of it in Horovod's call, and fetching a result.
             "busy_us": busy_us, "hand_over_us": hand_over_us, "take_back_us": take_back_us,

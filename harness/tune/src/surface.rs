@@ -61,6 +61,25 @@ pub trait Surface {
     fn blocks_left(&self) -> usize;
 }
 
+/// How much a search may measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// The time.
+    pub time: Duration,
+    /// The number of blocks.
+    pub blocks: usize,
+}
+
+impl Budget {
+    /// What is left for each of so many searches.
+    pub fn share(self, used: Duration, blocks: usize, searches: usize) -> Budget {
+        Budget {
+            time: self.time.saturating_sub(used) / searches as u32,
+            blocks: self.blocks.saturating_sub(blocks) / searches,
+        }
+    }
+}
+
 /// The executor, and the output.
 pub struct Site<'s> {
     /// The plan that the executor has agreed on.
@@ -82,14 +101,14 @@ pub struct Measured<'m, 's> {
     grid: &'m Grid,
     site: &'m mut Site<'s>,
     begun: Instant,
-    budget: Duration,
+    budget: Budget,
     blocks: BTreeMap<usize, Vec<Block>>,
     measured: usize,
 }
 
 impl<'m, 's> Measured<'m, 's> {
     /// Nothing is measured yet.
-    pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Duration) -> Measured<'m, 's> {
+    pub fn new(grid: &'m Grid, site: &'m mut Site<'s>, budget: Budget) -> Measured<'m, 's> {
         let (begun, blocks) = (Instant::now(), BTreeMap::new());
         Measured { grid, site, begun, budget, blocks, measured: 0 }
     }
@@ -178,8 +197,9 @@ impl Surface for Measured<'_, '_> {
             0 => self.grid.longest_block(),
             blocks => used / blocks as u32,
         };
-        let left = self.budget.saturating_sub(used).as_secs_f64();
-        (left / each.max(Duration::from_millis(1)).as_secs_f64()) as usize
+        let left = self.budget.time.saturating_sub(used).as_secs_f64();
+        let in_time = (left / each.max(Duration::from_millis(1)).as_secs_f64()) as usize;
+        in_time.min(self.budget.blocks.saturating_sub(self.measured))
     }
 }
 

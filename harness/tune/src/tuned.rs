@@ -1,7 +1,6 @@
 //! The result of tuning one grid.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use super::answer::Answer;
 use super::found::{Blocks, Found};
@@ -9,7 +8,7 @@ use super::grid::Grid;
 use super::model::expected;
 use super::regret::{Run, exhaust};
 use super::search::search;
-use super::surface::{Measured, Site};
+use super::surface::{Budget, Measured, Site};
 use results::error::RecordError;
 use results::row::StepRow;
 
@@ -41,7 +40,7 @@ impl Tuned {
     pub fn measure(
         grid: &Grid,
         site: &mut Site,
-        budget: Duration,
+        budget: Budget,
         exhaustive: Option<usize>,
     ) -> Result<Tuned, RecordError> {
         let Grid { plan, space, .. } = grid;

@@ -1,5 +1,7 @@
 //! Plans, engines and comparisons, with programs that stand in for launcher, kolo and Horovod.
 
+mod autotune;
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

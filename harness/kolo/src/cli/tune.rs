@@ -85,6 +85,15 @@ pub struct Arguments {
     /// Time to measure, such as 90s or 10m, shared by all topologies [default: 5m]
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = MEASURING)]
     budget: Option<Duration>,
+    /// Most steps to measure, those that warm up included, shared by all topologies [default: no limit]
+    #[arg(
+        long,
+        value_name = "STEPS",
+        value_parser = sizes::whole::<usize>,
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
+    steps: Option<usize>,
     /// Compare with the values of Horovod's variables in the environment, instead of its defaults
     #[arg(long, help_heading = MEASURING, hide_short_help = true)]
     check: bool,
@@ -170,8 +179,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut provenance = Provenance::new(all, launch);
     let mut store = Store::create(&folder, &provenance)?;
     provenance.write(&folder.join(PROVENANCE))?;
-    let (settings, seconds) = (all.cases.len(), request.budget.as_secs_f64());
-    eprintln!("{settings} settings, at most {seconds:.0} s; results in {}", folder.display());
+    let (settings, seconds) = (all.cases.len(), request.budget.time.as_secs_f64());
+    let steps = arguments.steps.map_or(String::new(), |steps| format!(" and {steps} steps"));
+    eprintln!(
+        "{settings} settings, at most {seconds:.0} s{steps}; results in {}",
+        folder.display()
+    );
     let (progress, launches) = (progress(), provenance.launches.clone());
     let mut site = Site {
         all,
@@ -185,9 +198,10 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     for grid in grids {
         // The remaining budget is that of the other topologies; measuring every setting afterwards is not part of
         // it.
-        let used: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
-        let left = request.budget.saturating_sub(Duration::from_secs_f64(used));
-        let share = left / (grids.len() - tuned.len()) as u32;
+        let seconds: f64 = tuned.iter().map(|tuned: &Tuned| tuned.seconds).sum();
+        let blocks = tuned.iter().map(|tuned: &Tuned| tuned.blocks).sum();
+        let used = Duration::from_secs_f64(seconds);
+        let share = request.budget.share(used, blocks, grids.len() - tuned.len());
         let rounds = arguments.exhaustive.map(usize::from);
         tuned.push(Tuned::measure(grid, &mut site, share, rounds)?);
     }

@@ -19,6 +19,7 @@ use simulator::machine_file::MachineFile;
 use tune::grid::Grid;
 use tune::larger::misfit;
 use tune::space::{self, CACHED, Pins, Present, UNCACHED};
+use tune::surface::Budget;
 use workloads::framework::Framework;
 use workloads::workload::workload_path;
 use workloads::workload::{Workload, from_timeline};
@@ -55,6 +56,7 @@ struct Tune {
     transport: Option<String>,
     topology: Topologies,
     budget: Option<String>,
+    steps: Option<usize>,
     #[serde(flatten)]
     pins: Pins,
 }
@@ -88,8 +90,8 @@ pub struct Request {
     pub all: Plan,
     /// A grid for each topology.
     pub grids: Vec<Grid>,
-    /// How long to measure.
-    pub budget: Duration,
+    /// How much to measure.
+    pub budget: Budget,
     /// The name of the first default.
     pub reference: String,
     /// The machine file for more ranks, and the largest number of ranks.
@@ -148,6 +150,9 @@ impl Request {
         let all = Plan::new(united(&configs), workload.clone());
         let grid = |config| Grid::new(&all, Plan::new(config, workload.clone()), present.as_ref());
         let grids: Vec<Grid> = configs.into_iter().map(grid).collect();
+        let steps = arguments.steps.or(tune.steps);
+        let blocks = steps.map_or(usize::MAX, |steps| steps / (WARMUP_STEPS + STEPS));
+        let budget = Budget { time: budget, blocks };
         enough(&grids, budget)?;
         let machine = machine(arguments, &grids)?;
         let reference = reference(present.as_ref());
@@ -282,11 +287,20 @@ fn united(configs: &[Config]) -> Config {
 }
 
 /// Rejects a budget that is too small for the minimum of blocks.
-fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
+fn enough(grids: &[Grid], budget: Budget) -> Result<()> {
+    let least: usize = grids.iter().map(Grid::least_blocks).sum();
+    if budget.blocks < least {
+        let each = WARMUP_STEPS + STEPS;
+        return Err(usage(format!(
+            "{} steps are too few: {least} blocks of {each} steps are needed at least; give --steps {} or more",
+            budget.blocks * each,
+            2 * least * each,
+        )));
+    }
     let needed = |grid: &Grid| grid.longest_block() * grid.least_blocks() as u32;
     let Some(most) = grids.iter().max_by_key(|grid| needed(grid)) else { return Ok(()) };
     let all = needed(most) * grids.len() as u32;
-    if all <= budget {
+    if all <= budget.time {
         return Ok(());
     }
     let of_each =
@@ -294,7 +308,7 @@ fn enough(grids: &[Grid], budget: Duration) -> Result<()> {
     Err(usage(format!(
         "a budget of {} s is too short: {} blocks of about {:.1} s{of_each} need at least {:.0} s; give \
          --budget {:.0}s or more",
-        budget.as_secs(),
+        budget.time.as_secs(),
         most.least_blocks(),
         most.longest_block().as_secs_f64(),
         all.as_secs_f64(),

@@ -3,10 +3,14 @@
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Embedded configurations are found in an empty folder.
-fn against_horovod(more: &[&str]) -> Ended {
+fn against(program: &str, more: &[&str]) -> Ended {
     let folder = tempfile::tempdir().unwrap();
-    let mut command = kolo(&[&["against", "horovod"], more].concat());
+    let mut command = kolo(&[&["against", program], more].concat());
     Ended::of(command.current_dir(folder.path()))
+}
+
+fn against_horovod(more: &[&str]) -> Ended {
+    against("horovod", more)
 }
 
 #[test]
@@ -29,11 +33,15 @@ fn what_horovod_cannot_run_is_refused() {
         .says(2, "a sweep of control planes, which `kolo against horovod` does not take");
     against_horovod(&["horovod", "--launcher", "srun -n 2"])
         .says(2, "\"srun -n 2\" does not say how many ranks");
-    let ended = against_horovod(&["horovod", "--python", "no-python"]);
-    let words = if cfg!(feature = "mpi") {
-        "there is no Python; `make horovod`"
-    } else {
-        "built without MPI"
-    };
-    ended.says(2, words);
+    against("autotune", &["control-planes"])
+        .says(2, "a sweep of control planes, which `kolo against autotune` does not take");
+    for program in ["horovod", "autotune"] {
+        let ended = against(program, &["horovod", "--python", "no-python"]);
+        let words = if cfg!(feature = "mpi") {
+            "there is no Python; `make horovod`"
+        } else {
+            "built without MPI"
+        };
+        ended.says(2, words);
+    }
 }

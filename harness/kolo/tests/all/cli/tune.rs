@@ -117,6 +117,7 @@ fn mistakes_are_reported_before_anything_is_measured() {
         .says(2, "kolo: the length of the backward pass is missing; give it with --backward-ms");
     with(&["--budget", "10ms"]).says(2, "\"10ms\" is not a time; write 90s, 10m or 1h");
     with(&["--budget", "0.1s"]).says(2, "kolo: a budget of 0 s is too short: ");
+    with(&["--steps", "20"]).says(2, "kolo: 20 steps are too few: ");
     with(&["--fusion-threshold-mb", "64", "--max-buffer-mb", "32"])
         .says(2, "kolo: --fusion-threshold-mb is 64, expected at most --max-buffer-mb (32)");
     with(&["--transport", "mpi", "--hierarchical", "on"]).says(2, "it needs NCCL");

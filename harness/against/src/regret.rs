@@ -1,0 +1,242 @@
+//! What each tuner's answer costs where Horovod runs it.
+//!
+//! The regret of a setting is how much longer Horovod's step takes with it than with the best setting that Horovod ran:
+//! the answers, and all cases of the configuration. A best of many noisy medians is a little too short, for all alike.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use results::statistics::{Summary, median};
+use serde::Serialize;
+use tune::answer::Ratio;
+
+use crate::block::{BlockRow, Runner};
+use crate::plan::{Compared, Plan};
+use crate::tuners::{Answers, Chosen};
+
+/// Whose answer a setting is.
+const AUTOTUNE: &str = "autotune";
+const KOLO: &str = "kolo tune";
+const DEFAULT: &str = "default";
+
+/// A line of `autotune.csv`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RegretRow {
+    /// The configuration.
+    pub config: String,
+    /// `autotune`, `kolo tune` or `default`.
+    pub tuner: &'static str,
+    /// The tuner's conclusion: whether autotune has finished, and the verdict of `kolo tune`.
+    pub conclusion: String,
+    /// Steps that it measured, those that warm up included.
+    pub steps: usize,
+    /// How long that took.
+    pub seconds: f64,
+    /// The setting.
+    pub fusion_threshold_mib: f64,
+    /// The setting.
+    pub cycle_time_ms: f64,
+    /// Whether the response cache is on.
+    pub is_cached: bool,
+    /// Horovod's step with it, in ms: the median over blocks, and its interval where there are enough.
+    pub step_ms: Option<f64>,
+    /// The lower end.
+    pub step_ms_low: Option<f64>,
+    /// The upper end.
+    pub step_ms_high: Option<f64>,
+    /// How much longer it takes than the best, in percent.
+    pub regret_percent: Option<f64>,
+    /// The default's step over this one's, as promised, with its 95 % interval, and as Horovod has it.
+    pub promised: Option<f64>,
+    /// The lower end.
+    pub promised_low: Option<f64>,
+    /// The upper end.
+    pub promised_high: Option<f64>,
+    /// What came, with its 95 % interval.
+    pub came: Option<f64>,
+    /// The lower end.
+    pub came_low: Option<f64>,
+    /// The upper end.
+    pub came_high: Option<f64>,
+}
+
+/// The cases of a plan and the answers, each once; and the name of each answer's case.
+pub fn with_answers(plan: &mut Plan, answers: &BTreeMap<String, Answers>) -> Vec<Answer> {
+    let mut named = Vec::new();
+    for index in 0..plan.origins.len() {
+        let name = plan.origins[index].name.clone();
+        let (Some(answers), Some(like)) =
+            (answers.get(&name), plan.cases.iter().find(|case| case.origin == index).cloned())
+        else {
+            continue;
+        };
+        let Answers { autotune, kolo } = answers;
+        for (tuner, chosen) in
+            [(AUTOTUNE, autotune.chosen), (KOLO, kolo.chosen), (DEFAULT, Chosen::default())]
+        {
+            let case = chosen.case(&like, &name);
+            named.push(Answer { origin: index, tuner, chosen, case: case.name.clone() });
+            if plan.cases.iter().all(|other| other.name != case.name) {
+                plan.cases.push(case);
+            }
+        }
+    }
+    plan.runners = vec![Runner::Horovod];
+    named
+}
+
+/// A setting that somebody has chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    origin: usize,
+    tuner: &'static str,
+    chosen: Chosen,
+    case: String,
+}
+
+/// A row for each answer.
+pub fn rows(
+    plan: &Plan,
+    named: &[Answer],
+    answers: &BTreeMap<String, Answers>,
+    blocks: &[BlockRow],
+) -> Vec<RegretRow> {
+    let row = |answer: &Answer| {
+        let Answer { origin, tuner, chosen, ref case } = *answer;
+        let name = &plan.origins[origin].name;
+        let Answers { autotune, kolo } = &answers[name];
+        let (conclusion, steps, seconds) = match tuner {
+            AUTOTUNE if autotune.finished => ("finished".into(), autotune.steps, autotune.seconds),
+            AUTOTUNE => ("not finished".into(), autotune.steps, autotune.seconds),
+            KOLO => (kolo.verdict.clone(), kolo.steps, kolo.seconds),
+            _ => (String::new(), 0, 0.0),
+        };
+        let step = step(case, blocks);
+        let best = best(plan, origin, blocks).map(|(_, ms)| ms);
+        let promised = kolo.promised.filter(|_| tuner == KOLO);
+        let default = named.iter().find(|other| other.origin == origin && other.tuner == DEFAULT);
+        let came = default
+            .filter(|default| default.case != *case)
+            .and_then(|default| Ratio::of(&pairs(&default.case, case, blocks)));
+        RegretRow {
+            config: name.clone(),
+            tuner,
+            conclusion,
+            steps,
+            seconds: rounded(seconds),
+            fusion_threshold_mib: chosen.fusion_threshold_mib,
+            cycle_time_ms: chosen.cycle_time_ms,
+            is_cached: chosen.is_cached,
+            step_ms: step.as_ref().map(|step| rounded(step.p50)),
+            step_ms_low: step
+                .as_ref()
+                .and_then(|step| step.p50_interval)
+                .map(|(low, _)| rounded(low)),
+            step_ms_high: step
+                .as_ref()
+                .and_then(|step| step.p50_interval)
+                .map(|(_, high)| rounded(high)),
+            regret_percent: step
+                .zip(best)
+                .map(|(step, best)| rounded(100.0 * (step.p50 / best - 1.0))),
+            promised: promised.map(|(ratio, ..)| rounded(ratio)),
+            promised_low: promised.map(|(_, low, _)| rounded(low)),
+            promised_high: promised.map(|(.., high)| rounded(high)),
+            came: came.map(|came| rounded(came.ratio)),
+            came_low: came.map(|came| rounded(came.low)),
+            came_high: came.map(|came| rounded(came.high)),
+        }
+    };
+    named.iter().map(row).collect()
+}
+
+/// Horovod's step of a case over blocks.
+fn step(case: &str, blocks: &[BlockRow]) -> Option<Summary> {
+    let of_case = blocks.iter().filter(|row| row.case == case);
+    Summary::of(&of_case.filter_map(|row| row.step_ms).collect::<Vec<_>>())
+}
+
+/// The fastest case of a configuration, and its step in ms.
+fn best<'p>(plan: &'p Plan, origin: usize, blocks: &[BlockRow]) -> Option<(&'p Compared, f64)> {
+    let cases = plan.cases.iter().filter(|case| case.origin == origin);
+    let steps = cases.filter_map(|case| Some((case, step(&case.name, blocks)?.p50)));
+    steps.min_by(|(_, a), (_, b)| a.total_cmp(b))
+}
+
+/// The ratios of two cases, by block.
+fn pairs(over: &str, under: &str, blocks: &[BlockRow]) -> Vec<f64> {
+    let of = |case: &str| -> BTreeMap<usize, f64> {
+        let rows = blocks.iter().filter(|row| row.case == case);
+        rows.filter_map(|row| Some((row.block, row.step_ms?))).collect()
+    };
+    let under = of(under);
+    of(over).into_iter().filter_map(|(block, ms)| Some(ms / under.get(&block)?)).collect()
+}
+
+/// The report.
+pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
+    let mut text = String::new();
+    let mut line = |words: String| writeln!(text, "{words}").expect("texts grow");
+    plan.conditions.iter().for_each(|condition| line(format!("# {condition}")));
+    line("# step: Horovod's, median over blocks; regret: over that of the best setting".into());
+    line(
+        "# gain: the default's step over this one's, as kolo tune promised it, and as it came"
+            .into(),
+    );
+    for (index, origin) in plan.origins.iter().enumerate() {
+        let of_origin = || rows.iter().filter(|row| row.config == origin.name);
+        let Some((best, best_ms)) = best(plan, index, blocks) else { continue };
+        let settings = plan.cases.iter().filter(|case| case.origin == index).count();
+        line(format!(
+            "{}, best of {settings} settings: {best_ms:.1} ms, {}",
+            origin.name, best.name
+        ));
+        for row in of_origin() {
+            line(format!("  {}", row.in_words()));
+        }
+    }
+    for tuner in [AUTOTUNE, KOLO, DEFAULT] {
+        let of_tuner = || rows.iter().filter(|row| row.tuner == tuner);
+        let regrets: Vec<f64> = of_tuner().filter_map(|row| row.regret_percent).collect();
+        let worst = regrets.iter().copied().fold(0.0, f64::max);
+        let Some(middle) = median(regrets) else { continue };
+        line(format!("{tuner}: regret {middle:.1} % in the median, {worst:.1} % at most"));
+    }
+    let promises = || rows.iter().filter_map(RegretRow::is_kept);
+    let kept = promises().filter(|&kept| kept).count();
+    line(format!("promised gains: {kept} of {} intervals contain what came", promises().count()));
+    text
+}
+
+impl RegretRow {
+    fn in_words(&self) -> String {
+        let RegretRow { tuner, fusion_threshold_mib: mib, cycle_time_ms: ms, .. } = self;
+        let cache = if self.is_cached { "" } else { ", cache off" };
+        let step = self.step_ms.map_or("failed".into(), |ms| format!("{ms:.1} ms"));
+        let regret = self.regret_percent.map_or(String::new(), |regret| format!("{regret:+.1} %"));
+        let setting = format!("{mib:.1} MiB, {ms:.1} ms{cache}");
+        let mut words = format!("{tuner:<10} {setting:<32} {step:>10} {regret:>9}");
+        if self.steps > 0 {
+            let conclusion = &self.conclusion;
+            write!(words, "  {conclusion}: {} steps, {:.0} s", self.steps, self.seconds)
+                .expect("texts grow");
+        }
+        if let (Some(promised), Some(low), Some(high), Some(came)) =
+            (self.promised, self.promised_low, self.promised_high, self.came)
+        {
+            write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], came {came:.2}")
+                .expect("texts grow");
+        }
+        words
+    }
+
+    /// Whether what came lies in the promised interval.
+    fn is_kept(&self) -> Option<bool> {
+        Some((self.promised_low?..=self.promised_high?).contains(&self.came?))
+    }
+}
+
+/// Three digits behind the point.
+fn rounded(value: f64) -> f64 {
+    (1e3 * value).round() / 1e3
+}

@@ -1,0 +1,112 @@
+//! Both tuners' answers, and their regret, with programs that stand in for Horovod and kolo.
+
+use std::fs;
+use std::path::Path;
+
+use against::block::{BlockRow, Runner};
+use against::horovod::Horovod;
+use against::host_times;
+use against::launcher::Launcher;
+use against::regret;
+use against::tuners::{self, Chosen, KoloTune};
+
+use crate::{CONFIG, PROBED, plan, program, rows};
+
+/// A Python whose Horovod's autotune finds 8.5 MiB and 20 ms after 1250 steps.
+fn python(folder: &Path) -> std::path::PathBuf {
+    let script = "
+case \"$1\" in
+*loop_times.py) [ \"$3\" = 0 ] && us=9.5 || us=3.5; report=\"{\\\"gradient_us\\\": $us}\";;
+*autotune.py) report=\"{\\\"finished\\\": true, \\\"steps\\\": 1250, \\\"seconds\\\": 99.5, \\\"settings\\\": 22, \
+\\\"fusion_threshold_mib\\\": 8.5, \\\"cycle_time_ms\\\": 20, \\\"is_cached\\\": true}\";;
+*) report=\"{\\\"ranks\\\": 2, \\\"steps_ms\\\": [1], \\\"busy_us\\\": 30, \\\"hand_over_us\\\": 8, \\\"take_back_us\\\": 0.5}\";;
+esac
+echo \"KOLO-REPORT $report\"";
+    program(folder, "python", &format!("{}{script}", PROBED.replace("MPI", "true")))
+}
+
+/// A kolo that recommends 4 MiB and 1 ms, and keeps the configuration that it was given.
+fn kolo(folder: &Path) -> std::path::PathBuf {
+    let setting = |bytes: usize| {
+        format!(
+            "{{\"control_plane\": \"bitvector\", \"fusion_threshold_bytes\": {bytes}, \"cycle_time_ms\": 1}}"
+        )
+    };
+    let json = format!(
+        "{{\"verdict\": \"change\", \"recommended\": {}, \"steps\": 125, \"seconds\": 8.5, \"compared\": \
+         [{{\"setting\": {}, \"promised\": {{\"ratio\": 1.5, \"low\": 1.4, \"high\": 1.6}}}}]}}",
+        setting(4 << 20),
+        setting(128 << 20)
+    );
+    let kept = folder.join("asked.toml").display().to_string();
+    program(
+        folder,
+        "kolo",
+        &format!("cp \"$2\" {kept}; mkdir -p \"$4\"; echo '{json}' >\"$4/tune.json\"; exit 3"),
+    )
+}
+
+#[test]
+fn answers_are_asked_for_once_and_each_has_its_regret() {
+    let folder = tempfile::tempdir().unwrap();
+    let launcher = || Launcher::parse("env RANKS={ranks}").unwrap();
+    let mut horovod = Horovod::find(&python(folder.path()), launcher(), folder.path()).unwrap();
+    let mut plan = plan(&[CONFIG]);
+    host_times::measure(&mut plan, &mut horovod, folder.path(), |_| {}).unwrap();
+    let host = plan.origins[0].host;
+    assert_eq!((host.wake_us, host.hand_over_us, host.take_back_us), (22.0, 8.0, 0.5));
+    assert_eq!((host.loop_gradient_us, host.loop_message_us), (3.5, 6.0));
+    let tune = KoloTune {
+        program: kolo(folder.path()),
+        launcher: launcher(),
+        scratch: folder.path().into(),
+    };
+    let answers = tuners::answers(&plan, &mut horovod, &tune, folder.path(), |_| {}).unwrap();
+    let asked = fs::read_to_string(folder.path().join("asked.toml")).unwrap();
+    for line in ["steps = 125", "topology = \"1x2\"", "wake_us = 22.0", "backward_ms = 1.0"] {
+        assert!(asked.contains(line), "{line}:\n{asked}");
+    }
+    // Nothing is asked again: the programs are gone.
+    fs::remove_file(folder.path().join("kolo")).unwrap();
+    fs::remove_file(folder.path().join("python")).unwrap();
+    let again = tuners::answers(&plan, &mut horovod, &tune, folder.path(), |_| {}).unwrap();
+    assert_eq!(answers, again);
+
+    let named = regret::with_answers(&mut plan, &answers);
+    let names: Vec<&str> = plan.cases.iter().map(|case| case.name.as_str()).collect();
+    // The configuration has 4 and 64 MiB with and without cache; the answer of kolo tune is among them.
+    assert_eq!(names.len(), 4 + 2, "{names:?}");
+    assert!(names[4].ends_with("bitvector/mpi-allreduce/8.5MiB/20ms"), "{names:?}");
+    assert!(names[5].ends_with("bitvector/mpi-allreduce/128MiB/1ms"), "{names:?}");
+    assert_eq!(plan.runners, [Runner::Horovod]);
+    // With cache 4 MiB takes 62 ms; without it, 60.
+    let step_ms = [60.0, 90.0, 62.0, 80.0, 75.0, 93.0];
+    let blocks = rows(&plan, |turn| step_ms[turn.case] * (1.0 + 0.001 * turn.block as f64));
+    let found = regret::rows(&plan, &named, &answers, &blocks);
+    let of = |tuner: &str| found.iter().find(|row| row.tuner == tuner).unwrap();
+    let near = |found: Option<f64>, expected: f64| (found.unwrap() - expected).abs() < 0.01;
+    assert!(near(of("autotune").regret_percent, 25.0), "{found:?}");
+    assert!(near(of("kolo tune").regret_percent, 100.0 * 2.0 / 60.0), "{found:?}");
+    assert!(near(of("default").regret_percent, 55.0), "{found:?}");
+    assert!(near(of("kolo tune").came, 1.5) && of("autotune").promised.is_none());
+    assert!(near(of("autotune").came, 93.0 / 75.0) && of("default").came.is_none());
+    let text = regret::text(&plan, &found, &blocks);
+    for line in [
+        "first, best of 6 settings: 60.",
+        "finished: 1250 steps, 100 s",
+        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], came 1.50",
+        "kolo tune: regret 3.3 % in the median, 3.3 % at most",
+        "promised gains: 1 of 1 intervals contain what came",
+    ] {
+        assert!(text.contains(line), "{line}:\n{text}");
+    }
+    let failed: Vec<BlockRow> =
+        blocks.into_iter().map(|row| BlockRow { step_ms: None, ..row }).collect();
+    assert!(regret::rows(&plan, &named, &answers, &failed)[0].step_ms.is_none());
+}
+
+#[test]
+fn the_default_is_horovods() {
+    let Chosen { fusion_threshold_mib, cycle_time_ms, is_cached } = Chosen::default();
+    assert_eq!((fusion_threshold_mib, cycle_time_ms, is_cached), (128.0, 1.0, true));
+}

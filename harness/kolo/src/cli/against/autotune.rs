@@ -1,0 +1,63 @@
+//! `kolo against autotune`.
+
+use std::env::current_exe;
+
+use against::engine::Engine;
+use against::host_times;
+use against::kolo::Kolo;
+use against::regret;
+use against::run::Run;
+use against::tuners::{self, KoloTune};
+use anyhow::Result;
+use results::files::write_whole;
+use results::provenance::PROVENANCE;
+use results::record::csv_bytes;
+
+use super::{Common, Scratch};
+use crate::cli::{Exit, usage};
+
+/// Compare what kolo tune recommends with what Horovod's autotune finds
+///
+/// For each configuration Horovod's autotune runs until it has finished, for at most 5000 steps; kolo tune gets a tenth
+/// of its steps. Then Horovod runs both answers, its default, and all cases of the configuration, block by block in
+/// random order. The regret of an answer is how much longer its step takes than that of the best of these settings.
+/// `make horovod` installs Horovod.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo against autotune horovod                 # the embedded configuration
+  kolo against autotune configs/horovod.toml configs/horovod-burst.toml --out results/autotune")]
+pub struct Arguments {
+    #[command(flatten)]
+    common: Common,
+}
+
+pub fn run(Arguments { common }: &Arguments) -> Result<Exit> {
+    let launcher = common.launcher()?;
+    let mut plan = common.plan("kolo against autotune")?;
+    let scratch = Scratch::new()?;
+    let program = current_exe()?;
+    let mut kolo = Kolo::new(program.clone(), launcher.clone(), &scratch.0).map_err(usage)?;
+    let mut horovod = common.horovod(&launcher, &scratch.0)?;
+    plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
+    let (folder, mut provenance) = common.folder(&plan, "autotune")?;
+    let told = |line: String| eprintln!("{line}");
+    host_times::measure(&mut plan, &mut horovod, &folder, told).map_err(usage)?;
+    let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
+    let answers = tuners::answers(&plan, &mut horovod, &tune, &folder, told).map_err(usage)?;
+    let named = regret::with_answers(&mut plan, &answers);
+    horovod.forget_scripts();
+    let blocks = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, told)?;
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(|_| {});
+    }
+    provenance.write(&folder.join(PROVENANCE))?;
+    let rows = regret::rows(&plan, &named, &answers, &blocks);
+    write_whole(&folder.join("autotune.csv"), &csv_bytes(&rows, true))?;
+    let text = regret::text(&plan, &rows, &blocks);
+    write_whole(&folder.join("summary.txt"), text.as_bytes())?;
+    print!("{text}");
+    println!("results in {}", folder.display());
+    let is_whole = rows.iter().all(|row| row.step_ms.is_some());
+    Ok(if is_whole { Exit::Right } else { Exit::Wrong })
+}
