@@ -1,6 +1,7 @@
 //! Plans, engines and comparisons, with programs that stand in for launcher, kolo and Horovod.
 
 mod autotune;
+mod ddp;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

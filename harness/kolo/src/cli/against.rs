@@ -29,7 +29,6 @@ const OUTPUT: &str = "Output";
 #[command(after_help = "\
 Examples:
   kolo against horovod horovod
-  kolo against horovod configs/horovod.toml --dry-run
   kolo against autotune horovod horovod-burst")]
 pub struct Arguments {
     #[command(subcommand)]
