@@ -52,7 +52,7 @@ lint:
 # Ranks as processes: the suite under Open MPI in worlds of several sizes.
 test-mpi:
 	$(CARGO) test --locked -p kolo --features mpi --test mpi
-	$(CARGO) test --locked -p kolo --features mpi --test all nccl::training
+	$(CARGO) test --locked -p kolo --features mpi --test all -- nccl::training cli::against
 
 # The same suite under MPICH. Another setting for mpi-sys makes Cargo keep this build apart from Open MPI's.
 test-mpich:

@@ -98,7 +98,11 @@ fn in_words(overall: &Overall) -> String {
         ("faster setting", agreed),
     ];
     let lines = lines.map(|(what, value)| format!("  {what:<20} {value}"));
-    format!("all {} cases\n{}", overall.cases, lines.join("\n"))
+    let all = match overall.cases {
+        1 => "the one case".to_string(),
+        cases => format!("all {cases} cases"),
+    };
+    format!("{all}\n{}", lines.join("\n"))
 }
 
 fn step(summary: &Option<Summary>) -> String {

@@ -45,3 +45,36 @@ fn what_horovod_cannot_run_is_refused() {
         ended.says(2, words);
     }
 }
+
+/// Where `make horovod` has installed it.
+#[cfg(feature = "mpi")]
+#[test]
+fn real_horovod_runs_a_case_beside_the_engine() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let python = root.join("target/horovod/bin/python");
+    if !python.exists() {
+        println!("real Horovod is not installed here: make horovod");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("tiny.csv", "index,name,shape,elements\n0,a,30x2,60\n1,b,7,7\n2,c,1000,1000\n");
+    write(
+        "tiny.toml",
+        "workload = \"tiny.csv\"\n[step]\nbackward_ms = 5\n[sweep]\ntransport = [\"mpi\"]\n\
+         topology = [\"1x2\"]\ncontrol_plane = [\"bitvector\"]\nalgorithm = [\"mpi-allreduce\"]\n\
+         fusion_threshold_mib = [1]\ncycle_time_ms = [1]\npacking_kib = 0\n\
+         [measure]\nwarmup_steps = 2\nsteps_per_block = 6\nblocks_min = 2\nblocks_max = 2\n",
+    );
+    let python = python.display().to_string();
+    let command = ["against", "horovod", "tiny.toml", "--out", "out", "--python", &python];
+    let ended = Ended::of(kolo(&command).current_dir(folder.path()));
+    ended.says(0, "[6/6] ");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join("out").join(name)).unwrap();
+    let (blocks, times) = (read("blocks.csv"), read("host_times.json"));
+    assert_eq!(blocks.lines().filter(|line| line.contains(",ok,")).count(), 6, "{blocks}");
+    for key in ["hand_over_us", "loop_gradient_us"] {
+        assert!(times.contains(key), "{times}");
+    }
+    assert!(read("summary.txt").contains("the one case\n"), "{}", ended.stdout);
+}
