@@ -55,13 +55,13 @@ def read(path):
     shapes = [[int(part) for part in row["shape"].split("x") if part] for row in rows]
     with open(path[: -len(".csv")] + ".ready.csv") as file:
         order = [int(row["index"]) for row in csv.DictReader(file)]
-    return [row["name"] for row in rows], shapes, order
+    return shapes, order
 
 
 def run(rank, arguments, rendezvous, result):
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     dist.init_process_group("gloo", init_method="file://" + rendezvous, rank=rank, world_size=RANKS)
-    _, shapes, order = read(arguments.workload)
+    shapes, order = read(arguments.workload)
     model = Model(shapes, order)
     options = {}
     if arguments.cap_mb is not None:

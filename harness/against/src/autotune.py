@@ -30,14 +30,14 @@ def main():
     spec = importlib.util.spec_from_file_location("steps", script)
     steps = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(steps)
-    # Variables of settings would fix what autotune is to choose.
+    # Variables of settings would fix what autotune is to choose. All have the same options of the optimizer.
     for _, variables, _ in steps.SETTINGS:
         for name in variables:
             os.environ.pop(name, None)
     os.environ["HOROVOD_AUTOTUNE"] = "1"
     os.environ["HOROVOD_AUTOTUNE_LOG"] = log
     torch, hvd = steps.modules()
-    step = steps.Steps(torch, hvd, argparse.Namespace(device="cpu", dtype=dtype), {})
+    step = steps.Steps(torch, hvd, argparse.Namespace(device="cpu", dtype=dtype), steps.SETTINGS[0][2])
     step.gradients.is_timed = False
     begin = time.perf_counter()
     done, seen, last_line_step, last_line_s = 0, 0, 0, 0.0

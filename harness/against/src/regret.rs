@@ -52,12 +52,12 @@ pub struct RegretRow {
     pub promised_low: Option<f64>,
     /// The upper end.
     pub promised_high: Option<f64>,
-    /// What came, with its 95 % interval.
-    pub came: Option<f64>,
+    /// What was measured, with its 95 % interval.
+    pub measured: Option<f64>,
     /// The lower end.
-    pub came_low: Option<f64>,
+    pub measured_low: Option<f64>,
     /// The upper end.
-    pub came_high: Option<f64>,
+    pub measured_high: Option<f64>,
 }
 
 /// The cases of a plan and the answers, each once; and the name of each answer's case.
@@ -115,7 +115,7 @@ pub fn rows(
         let best = best(plan, origin, blocks).map(|(_, ms)| ms);
         let promised = kolo.promised.filter(|_| tuner == KOLO);
         let default = named.iter().find(|other| other.origin == origin && other.tuner == DEFAULT);
-        let came = default
+        let measured = default
             .filter(|default| default.case != *case)
             .and_then(|default| Ratio::of(&pairs(&default.case, case, blocks)));
         RegretRow {
@@ -142,9 +142,9 @@ pub fn rows(
             promised: promised.map(|(ratio, ..)| rounded(ratio)),
             promised_low: promised.map(|(_, low, _)| rounded(low)),
             promised_high: promised.map(|(.., high)| rounded(high)),
-            came: came.map(|came| rounded(came.ratio)),
-            came_low: came.map(|came| rounded(came.low)),
-            came_high: came.map(|came| rounded(came.high)),
+            measured: measured.map(|measured| rounded(measured.ratio)),
+            measured_low: measured.map(|measured| rounded(measured.low)),
+            measured_high: measured.map(|measured| rounded(measured.high)),
         }
     };
     named.iter().map(row).collect()
@@ -180,7 +180,7 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
     plan.conditions.iter().for_each(|condition| line(format!("# {condition}")));
     line("# step: Horovod's, median over blocks; regret: over that of the best setting".into());
     line(
-        "# gain: the default's step over this one's, as kolo tune promised it, and as it came"
+        "# gain: the default's step over this one's, as kolo tune promised it, and as measured"
             .into(),
     );
     for (index, origin) in plan.origins.iter().enumerate() {
@@ -204,7 +204,10 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
     }
     let promises = || rows.iter().filter_map(RegretRow::is_kept);
     let kept = promises().filter(|&kept| kept).count();
-    line(format!("promised gains: {kept} of {} intervals contain what came", promises().count()));
+    line(format!(
+        "promised gains: {kept} of {} intervals contain what was measured",
+        promises().count()
+    ));
     text
 }
 
@@ -221,18 +224,18 @@ impl RegretRow {
             write!(words, "  {conclusion}: {} steps, {:.0} s", self.steps, self.seconds)
                 .expect("texts grow");
         }
-        if let (Some(promised), Some(low), Some(high), Some(came)) =
-            (self.promised, self.promised_low, self.promised_high, self.came)
+        if let (Some(promised), Some(low), Some(high), Some(measured)) =
+            (self.promised, self.promised_low, self.promised_high, self.measured)
         {
-            write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], came {came:.2}")
+            write!(words, "; gain {promised:.2} [{low:.2}, {high:.2}], measured {measured:.2}")
                 .expect("texts grow");
         }
         words
     }
 
-    /// Whether what came lies in the promised interval.
+    /// Whether what was measured lies in the promised interval.
     fn is_kept(&self) -> Option<bool> {
-        Some((self.promised_low?..=self.promised_high?).contains(&self.came?))
+        Some((self.promised_low?..=self.promised_high?).contains(&self.measured?))
     }
 }
 

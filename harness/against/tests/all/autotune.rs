@@ -88,15 +88,15 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     assert!(near(of("autotune").regret_percent, 25.0), "{found:?}");
     assert!(near(of("kolo tune").regret_percent, 100.0 * 2.0 / 60.0), "{found:?}");
     assert!(near(of("default").regret_percent, 55.0), "{found:?}");
-    assert!(near(of("kolo tune").came, 1.5) && of("autotune").promised.is_none());
-    assert!(near(of("autotune").came, 93.0 / 75.0) && of("default").came.is_none());
+    assert!(near(of("kolo tune").measured, 1.5) && of("autotune").promised.is_none());
+    assert!(near(of("autotune").measured, 93.0 / 75.0) && of("default").measured.is_none());
     let text = regret::text(&plan, &found, &blocks);
     for line in [
         "first, best of 6 settings: 60.",
         "finished: 1250 steps, 100 s",
-        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], came 1.50",
+        "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50",
         "kolo tune: regret 3.3 % in the median, 3.3 % at most",
-        "promised gains: 1 of 1 intervals contain what came",
+        "promised gains: 1 of 1 intervals contain what was measured",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
