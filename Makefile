@@ -3,6 +3,9 @@
 CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
 
+# Many tests wait for a peer or a child process, so more of them run at once than there are cores.
+TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo $$n || echo 4)
+
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
@@ -26,7 +29,7 @@ test:
 	@if $(CARGO) fmt --version >/dev/null 2>&1; then \
 		echo "$(CARGO) fmt --all --check" && $(CARGO) fmt --all --check; \
 	else echo "formatting: rustfmt is missing (rustup component add rustfmt)" >>$(KOLO_NOT_TESTED); fi
-	$(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --locked --workspace
 	@.ci/tools.sh not-tested
 
 # The tests of the workspace run again, over all worlds: nothing is built for that.
@@ -35,7 +38,8 @@ test-all: test
 	@.ci/tools.sh missing >$(KOLO_NOT_TESTED)
 	@if $(CARGO) clippy --version >/dev/null 2>&1; then $(MAKE) lint; fi
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
-	KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 $(CARGO) test --locked --workspace
+	RUST_TEST_THREADS=$(TEST_THREADS) KOLO_ALL_WORLDS=1 KOLO_SOAK_SECONDS=60 KOLO_FUZZ_SECONDS=60 \
+		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster; do \
