@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster soak bench quick man peers horovod dist vendor
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-horovod soak bench quick man peers horovod dist vendor
 
 help:
 	@echo "make test      formatting and tests; needs Rust and a C linker only"
@@ -57,6 +57,12 @@ lint:
 test-mpi:
 	$(CARGO) test --locked -p kolo --features mpi --test mpi
 	$(CARGO) test --locked -p kolo --features mpi --test all -- nccl::training cli::against
+	@if [ -x $(TARGET)/horovod/bin/python ]; then $(MAKE) test-horovod; fi
+
+# A case by the engine beside real Horovod.
+test-horovod:
+	KOLO_HOROVOD_PYTHON=$(TARGET)/horovod/bin/python $(CARGO) test --locked -p kolo --features mpi --test all -- \
+		--ignored real_horovod
 
 # The same suite under MPICH. Another setting for mpi-sys makes Cargo keep this build apart from Open MPI's.
 test-mpich:

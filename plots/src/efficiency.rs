@@ -74,12 +74,12 @@ fn finding(simulation: &Simulation) -> String {
             .filter_map(|line| Some((line.at(ranks)?.efficiency.value?, line.policy.as_str())))
             .collect();
         known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-        let told = |(efficiency, policy): &(f64, &str)| {
+        let described = |(efficiency, policy): &(f64, &str)| {
             format!("{} ({policy})", theme::significant(*efficiency, 2))
         };
         let (first, last) = (known.first()?, known.last()?);
-        let to = if known.len() > 1 { format!(" to {}", told(last)) } else { String::new() };
-        Some(format!("{}{HARD_SPACE}{}{to}", panel.name, told(first)))
+        let to = if known.len() > 1 { format!(" to {}", described(last)) } else { String::new() };
+        Some(format!("{}{HARD_SPACE}{}{to}", panel.name, described(first)))
     };
     let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
     format!("Efficiency on {} ranks: {}.", theme::exact(ranks), each.join("; "))

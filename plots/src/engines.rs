@@ -13,17 +13,17 @@ pub(crate) fn in_words(rows: &[&Row]) -> String {
     }
     let most = policies.values().map(BTreeSet::len).max().unwrap_or_default();
     let several = policies.values().filter(|own| own.len() == most).count() > 1;
-    let told = |(engine, own): (&str, BTreeSet<&str>)| {
+    let described = |(engine, own): (&str, BTreeSet<&str>)| {
         let usual = own.len() == most && !several;
         let names: Vec<&str> = own.into_iter().filter(|name| !name.is_empty()).collect();
         let colon = if usual || names.is_empty() { "" } else { ": " };
         let names = if usual { String::new() } else { names.join(", ") };
         (!usual, format!("{}{colon}{names}", described(engine)))
     };
-    let mut told: Vec<(bool, String)> = policies.into_iter().map(told).collect();
-    told.sort();
-    let told: Vec<String> = told.into_iter().map(|(_, words)| words).collect();
-    match told.as_slice() {
+    let mut described: Vec<(bool, String)> = policies.into_iter().map(described).collect();
+    described.sort();
+    let described: Vec<String> = described.into_iter().map(|(_, words)| words).collect();
+    match described.as_slice() {
         [] => String::new(),
         [only] => format!("engine {only}"),
         all => format!("engines: {}", all.join("; ")),

@@ -200,15 +200,15 @@ fn finding(points: &[Prediction], algorithms: &[String]) -> String {
     };
     let mut each: Vec<(f64, String)> = algorithms.iter().filter_map(of).collect();
     each.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-    let told = |(error, algorithm): &(f64, String)| {
+    let described = |(error, algorithm): &(f64, String)| {
         format!("{}{HARD_SPACE}% ({algorithm})", theme::significant(*error, 2))
     };
     let all = error(points.iter());
     let all = format!("Median error of the scored points, either way: {all}");
     match each.as_slice() {
         [] => "No point is scored.".to_string(),
-        [only] => format!("Median error of the scored points, either way: {}.", told(only)),
-        [least, .., most] => format!("{all}, from {} to {}.", told(least), told(most)),
+        [only] => format!("Median error of the scored points, either way: {}.", described(only)),
+        [least, .., most] => format!("{all}, from {} to {}.", described(least), described(most)),
     }
 }
 

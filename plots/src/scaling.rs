@@ -148,15 +148,15 @@ impl<'a> Picture<'a> {
             alike.min_by(|a, b| time_ms(a).total_cmp(&time_ms(b)))
         };
         let Some((first, last)) = fastest(few).zip(fastest(many)) else { return String::new() };
-        let told = |row: &Row| {
+        let described = |row: &Row| {
             let (time, ranks) = (theme::significant(time_ms(row), 3), theme::exact(ranks_of(row)));
             format!("{time} ms on {ranks} ranks ({})", self.selection.algorithm(row))
         };
         let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
         format!(
             "The fastest step takes {}, and {}: {efficiency} % of the throughput per rank.",
-            told(first),
-            told(last)
+            described(first),
+            described(last)
         )
     }
 }

@@ -74,12 +74,12 @@ impl<'a> Selection<'a> {
             values.any(|value| Some(value) != first)
         };
         let suffix = |row: &Row| {
-            let told = conditions(row)
+            let described = conditions(row)
                 .into_iter()
                 .enumerate()
                 .filter(|(index, _)| differs(*index))
                 .map(|(_, condition)| file_name_part(&condition));
-            told.collect::<Vec<_>>().join("_")
+            described.collect::<Vec<_>>().join("_")
         };
         parts.values().map(|rows| Selection::among(suffix(rows[0]), rows, &case)).collect()
     }

@@ -35,7 +35,7 @@ struct Speedup<'a> {
     /// The panels that have the baseline and others.
     panels: Vec<&'a Panel<'a>>,
     /// The policy and the number of ranks of the finding.
-    told: (&'a str, f64),
+    stated: (&'a str, f64),
 }
 
 impl<'a> Speedup<'a> {
@@ -51,14 +51,14 @@ impl<'a> Speedup<'a> {
             lines.filter(|line| line.policy != baseline)
         };
         // A policy of Horovod differs from the baseline by the coordinator alone.
-        let told = |line: &&Line| {
+        let stated = |line: &&Line| {
             let name = &line.policy;
             (!name.contains("bitvector"), !name.starts_with("horovod"), line.style)
         };
-        let policy = others().min_by_key(told)?.policy.as_str();
+        let policy = others().min_by_key(stated)?.policy.as_str();
         let ranks = simulation.selection.ranks();
         let ranks = near(&ranks, TOLD).or(ranks.last().copied())?;
-        Some(Speedup { simulation, baseline, panels, told: (policy, ranks) })
+        Some(Speedup { simulation, baseline, panels, stated: (policy, ranks) })
     }
 
     fn draw(&self) -> Drawing {
@@ -97,10 +97,10 @@ impl<'a> Speedup<'a> {
         for line in others() {
             self.simulation.draw_line(line, drawing, &x, &y, |row| self.ratio(panel, row));
         }
-        let (policy, ranks) = self.told;
-        let told = others().find(|line| line.policy == policy);
-        let told = told.and_then(|line| self.at(panel, line, ranks));
-        if let Some(value) = told {
+        let (policy, ranks) = self.stated;
+        let stated = others().find(|line| line.policy == policy);
+        let stated = stated.and_then(|line| self.at(panel, line, ranks));
+        if let Some(value) = stated {
             let points: Vec<Point> = others()
                 .flat_map(|line| &line.rows)
                 .filter_map(|row| Some((x.at(row.ranks?), y.at(self.ratio(panel, row).value?))))
@@ -134,7 +134,7 @@ impl<'a> Speedup<'a> {
 
     /// The finding of the picture in a sentence.
     fn finding(&self) -> String {
-        let (policy, ranks) = self.told;
+        let (policy, ranks) = self.stated;
         let of = |panel: &&Panel| {
             let line = panel.lines.iter().find(|line| line.policy == policy)?;
             let value = self.at(panel, line, ranks)?;

@@ -21,7 +21,7 @@ const FILE: &str = "host_times.json";
 const WHAT: &str = "times of Horovod's threads";
 
 /// Measures the times for each configuration that does not state them, or reads what an earlier launch has measured.
-/// `told` gets a line for each measurement.
+/// `report` gets a line for each measurement.
 ///
 /// # Errors
 /// When a block of Horovod fails, or the file cannot be read or written.
@@ -29,7 +29,7 @@ pub fn measure(
     plan: &mut Plan,
     horovod: &mut Horovod,
     folder: &Path,
-    told: impl Fn(String),
+    report: impl Fn(String),
 ) -> Result<(), BlockError> {
     let path = folder.join(FILE);
     let earlier: BTreeMap<String, Host> = if path.exists() {
@@ -45,7 +45,7 @@ pub fn measure(
             Some(&earlier) => earlier,
             None if *host != Host::default() => *host,
             None => {
-                told(format!("{name}: measuring how long Horovod's threads are busy"));
+                report(format!("{name}: measuring how long Horovod's threads are busy"));
                 horovod.host_times(plan, index)?
             }
         };

@@ -38,7 +38,7 @@ impl<'p> Run<'p> {
         Ok(Run { plan, file, rows })
     }
 
-    /// Runs every turn that has not been run. A case of which a block failed is given up. `told` gets a line for
+    /// Runs every turn that has not been run. A case of which a block failed is given up. `report` gets a line for
     /// each block.
     ///
     /// # Errors
@@ -47,7 +47,7 @@ impl<'p> Run<'p> {
         mut self,
         kolo: &mut dyn Engine,
         horovod: &mut dyn Engine,
-        told: impl Fn(String),
+        report: impl Fn(String),
     ) -> Result<Vec<BlockRow>, RecordError> {
         let order = self.plan.order();
         for (index, turn) in order.iter().enumerate() {
@@ -70,7 +70,7 @@ impl<'p> Run<'p> {
                 None => format!("failed, the case is given up: {}", row.reason),
             };
             let (number, all) = (index + 1, order.len());
-            told(format!("[{number}/{all}] {}: {}: {outcome}", case.name, turn.runner.name()));
+            report(format!("[{number}/{all}] {}: {}: {outcome}", case.name, turn.runner.name()));
             self.file.append(std::slice::from_ref(&row))?;
             self.rows.push(row);
         }

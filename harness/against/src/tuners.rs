@@ -111,7 +111,7 @@ pub fn answers(
     horovod: &mut Horovod,
     kolo: &KoloTune,
     folder: &Path,
-    told: impl Fn(String),
+    report: impl Fn(String),
 ) -> Result<BTreeMap<String, Answers>, BlockError> {
     const WHAT: &str = "answers of tuners";
     let path = folder.join(FILE);
@@ -124,12 +124,15 @@ pub fn answers(
         let first = plan.cases.iter().find(|case| case.origin == index);
         let Some(first) = first.filter(|_| !answers.contains_key(&origin.name)) else { continue };
         let autotune = horovod.autotune(plan, first, MOST_STEPS)?;
-        told(format!(
+        report(format!(
             "{}: autotune: {} steps, {:.0} s",
             origin.name, autotune.steps, autotune.seconds
         ));
         let tuned = kolo.tune(plan, first, autotune.steps / PART)?;
-        told(format!("{}: kolo tune: {} steps, {:.0} s", origin.name, tuned.steps, tuned.seconds));
+        report(format!(
+            "{}: kolo tune: {} steps, {:.0} s",
+            origin.name, tuned.steps, tuned.seconds
+        ));
         answers.insert(origin.name.clone(), Answers { autotune, kolo: tuned });
         let text = serde_json::to_string_pretty(&answers).expect("plain data");
         write_whole(&path, (text + "\n").as_bytes()).map_err(BlockError::file(WHAT))?;

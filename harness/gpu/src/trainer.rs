@@ -401,7 +401,7 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
             take_arrivals(step, &self.backward, streams, &mut self.arrived)?;
             self.backward.go_on(streams, device_rank, step)?;
         }
-        let is_over = match device_rank.underway.front() {
+        let is_over = match device_rank.in_flight.front() {
             Some(InFlight { marks, .. }) => streams.happened(marks[3])?,
             None => false,
         };
@@ -409,17 +409,17 @@ impl<'scope, 'a: 'scope, H: Hub> Trainer for Device<'scope, '_, 'a, H> {
             hub.check()?;
             return self.give_up(&hub, now).map(|()| None);
         }
-        let underway = device_rank.underway.pop_front().expect("it is over");
-        let [begun, packed, reduced, unpacked] = underway.marks;
+        let in_flight = device_rank.in_flight.pop_front().expect("it is over");
+        let [begun, packed, reduced, unpacked] = in_flight.marks;
         let end = self.backward.instant(streams, unpacked)?;
         let time = between(streams, begun, unpacked)?;
-        let time = time.unwrap_or_else(|| end.saturating_duration_since(underway.asked));
+        let time = time.unwrap_or_else(|| end.saturating_duration_since(in_flight.asked));
         let packing = between(streams, begun, packed)?.unwrap_or_default();
         let unpacking = between(streams, reduced, unpacked)?.unwrap_or_default();
-        device_rank.finish(streams, &underway);
+        device_rank.finish(streams, &in_flight);
         self.asked.pop_front();
-        self.left -= underway.tensors.len();
-        let (tensors, elements) = (underway.tensors.len(), underway.elements);
+        self.left -= in_flight.tensors.len();
+        let (tensors, elements) = (in_flight.tensors.len(), in_flight.elements);
         Ok(Some(Reduced { end, time, packing, unpacking, tensors, elements }))
     }
 

@@ -4,7 +4,7 @@ use std::sync::{PoisonError, RwLock};
 
 use gpu::cuda::back_end::Cuda;
 use gpu::nccl::back_end::NcclBackEnd;
-use training::back_end::{BackEndRef, MemoryKind, Mpi, RankKind, Threads};
+use training::back_end::{BackEndRef, Mpi, RankKind, Threads};
 
 /// Every back end; a new one is a line here.
 static ALL: [BackEndRef; 4] = [&Threads, &Mpi, &Cuda, &NcclBackEnd];
@@ -23,11 +23,9 @@ pub fn names() -> Vec<&'static str> {
     all().into_iter().map(|back_end| back_end.name()).collect()
 }
 
-/// Names of the back ends that `kolo calibrate` can measure for a simulation: their ranks run on the host's
-/// processor.
-pub fn names_on_host() -> Vec<&'static str> {
-    let on_host = |back_end: &BackEndRef| back_end.memory() == MemoryKind::Host;
-    all().into_iter().filter(on_host).map(|back_end| back_end.name()).collect()
+/// Names of the back ends that `kolo calibrate` can measure for a simulation.
+pub fn names_calibrated() -> [&'static str; 2] {
+    [default().name(), default_of_processes().name()]
 }
 
 /// The back end of that name.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The beat of a background loop. The cycle time runs from the beginning of one cycle to that of
+/// When cycles of a background loop begin. The cycle time runs from the beginning of one cycle to that of
 /// the next; a longer cycle is followed at once, and missed cycles are not made up for.
 pub struct Pace {
     cycle_time: Duration,

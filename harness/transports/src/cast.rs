@@ -139,10 +139,13 @@ mod tests {
 
     /// The 16-bit number with the least distance to an f64, ties to even; `half` converts through f32.
     fn nearest<H: Element<Wide = f32>>(number: f64, bits: fn(u16) -> H, largest: u16) -> H {
-        let value = |pattern: u16| match pattern > largest {
-            // Rounding treats infinity as the next number.
-            true => 2.0 * f64::from(bits(largest).widen()) - f64::from(bits(largest - 1).widen()),
-            false => f64::from(bits(pattern).widen()),
+        let value = |pattern: u16| {
+            if pattern > largest {
+                // Rounding treats infinity as the next number.
+                2.0 * f64::from(bits(largest).widen()) - f64::from(bits(largest - 1).widen())
+            } else {
+                f64::from(bits(pattern).widen())
+            }
         };
         if number.is_nan() {
             return bits(u16::MAX);

@@ -216,7 +216,7 @@ def lead(arguments):
         sys.exit("no block has a result")
 
 
-def tell(report):
+def report_line(report):
     sys.stdout.write("\n" + REPORT + json.dumps(report) + "\n")
     sys.stdout.flush()
 
@@ -346,7 +346,7 @@ def modules():
         import horovod.torch as hvd
     except ImportError as problem:
         text = "Horovod with PyTorch cannot be used by %s: %s" % (sys.executable, problem)
-        tell({"error": text, "hopeless": True})
+        report_line({"error": text, "hopeless": True})
         sys.exit(1)
     hvd.init()
     return torch, hvd
@@ -359,7 +359,7 @@ def work(arguments):
     options = SETTINGS[arguments.worker][2]
     compression = options.get("compression", "none")
     if not hasattr(hvd.Compression, compression):
-        tell({"error": "Horovod has no compression %s" % compression, "hopeless": True})
+        report_line({"error": "Horovod has no compression %s" % compression, "hopeless": True})
         sys.exit(1)
     step = Steps(torch, hvd, arguments, options)
     gradients = step.gradients
@@ -375,12 +375,12 @@ def work(arguments):
     wrong = gradients.wrong()
     if wrong:
         text = "rank %d has a wrong result in %s, expected %g" % (hvd.rank(), *wrong)
-        tell({"error": text, "hopeless": False})
+        report_line({"error": text, "hopeless": False})
         sys.exit(1)
     of_ranks = hvd.allgather(torch.tensor([times], dtype=torch.float64), name="kolo.times").tolist()
     if hvd.rank() == 0:
         slowest = [max(of_step) for of_step in zip(*of_ranks)]
-        tell({
+        report_line({
             "step_ms": statistics.median(slowest), "min_ms": min(slowest), "max_ms": max(slowest),
             "steps": len(slowest), "ranks": hvd.size(), "device": step.device.type,
             "steps_ms": slowest,

@@ -162,7 +162,7 @@ impl Found {
         chances
     }
 
-    /// The promising setting about which measured neighbours tell least, where the model is least certain. None if
+    /// The promising setting with the most distant measured neighbours, where the model is least certain. None if
     /// all have near neighbours.
     pub(super) fn loneliest(&self, points: &[Point]) -> Option<usize> {
         let &best = self.best.first()?;

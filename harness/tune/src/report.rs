@@ -119,13 +119,13 @@ impl Report<'_> {
         );
         let _ = writeln!(
             text,
-            "measured {blocks} blocks ({} training steps) of {} of {} settings in {seconds:.0} s; the \
-             most promising untried setting saves {:.0} % more with a probability of {:.0} %",
+            "measured {blocks} blocks ({} training steps) of {} of {} settings in {seconds:.0} s; {:.0} % \
+             chance that an untried setting is more than {:.0} % faster",
             blocks * steps,
             self.tuned.found.blocks.len(),
             self.grid.plan.cases.len(),
-            100.0 * MARGIN,
             100.0 * self.tuned.found.missed,
+            100.0 * MARGIN,
         );
         for (&setting, why) in &self.tuned.found.failed {
             let _ = writeln!(text, "failed: {}: {why}", self.name(setting));
@@ -332,12 +332,11 @@ impl Report<'_> {
         }
         let costs = Costs::of(&self.grid.plan, &self.tuned.found.blocks);
         if let Some(rise) = Rise::of(&costs, &self.case(choice).algorithm) {
-            let advice = match self.is_for_horovod() {
-                true => {
-                    ": MPI_Allreduce probably changes its algorithm between these sizes; choosing the algorithm \
-                     (coll_tuned_allreduce_algorithm in Open MPI) may gain more"
-                }
-                false => "",
+            let advice = if self.is_for_horovod() {
+                ": MPI_Allreduce probably changes its algorithm between these sizes; choosing the algorithm \
+                 (coll_tuned_allreduce_algorithm in Open MPI) may gain more"
+            } else {
+                ""
             };
             let _ = writeln!(
                 text,

@@ -12,7 +12,7 @@
 //! defaults. The answer uses only these rounds; they end when its intervals are narrow. Rounds in which the machine
 //! was much faster or slower than in most do not count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -157,16 +157,15 @@ impl Found {
         })?;
         self.best.retain(|setting| !self.failed.contains_key(setting));
         self.choose(task, &Calm::of(rounds).rounds);
-        let rivals = self.best.iter().take(RIVALS).copied();
+        let Some(&choice) = self.best.first() else { return Ok(()) };
         let defaults =
             task.defaults.iter().copied().filter(|default| self.blocks.contains_key(default));
-        let all: BTreeSet<usize> = rivals.chain(defaults).collect();
-        let Some(&choice) = self.best.first() else { return Ok(()) };
+        let rivals = self.best.iter().take(RIVALS).copied();
+        let settings = compared(choice, defaults.chain(rivals), surface.blocks_left());
         let is_sure = |rounds: &[BTreeMap<usize, f64>], other: usize| {
             Ratio::of(&paired(rounds, other, choice))
                 .is_some_and(|ratio| (ratio.high / ratio.low).sqrt() <= 1.0 + SURE)
         };
-        let settings: Vec<usize> = all.into_iter().collect();
         let fresh = self.rounds_of(settings, 0, surface, random, |rounds| {
             // Failed settings are not part of the last round.
             let last = rounds.last().map(|round| round.keys().copied().collect::<Vec<_>>());
@@ -232,6 +231,18 @@ impl Found {
         }
         Ok(rounds)
     }
+}
+
+/// The choice and the first of the others; of the rest those that leave enough rounds to each.
+fn compared(choice: usize, others: impl Iterator<Item = usize>, blocks_left: usize) -> Vec<usize> {
+    let mut settings = vec![choice];
+    for other in others {
+        let is_affordable = (settings.len() + 1) * ENOUGH_ROUNDS <= blocks_left;
+        if !settings.contains(&other) && (settings.len() < 2 || is_affordable) {
+            settings.push(other);
+        }
+    }
+    settings
 }
 
 /// The likeliest few that are not next to each other.

@@ -1,6 +1,7 @@
 //! GPU data from NVML, the library behind nvidia-smi. No setting is changed.
 //!
-//! A value that a GPU or driver does not support is unknown, and not an error.
+//! A value that a GPU or driver does not support is unknown, and not an error. The crate `nvml-wrapper` does not have the
+//! PCI address of a link's other end, which tells which GPUs are connected.
 
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 

@@ -163,7 +163,7 @@ impl Communicator {
                 drop(unsafe { Box::from_raw(place) });
                 return Ok(self);
             }
-            self.patient(call, begun, failures)?;
+            self.check_wait(call, begun, failures)?;
             thread::sleep(LOOK);
         }
         Err(self.failed(call, None, state))
@@ -209,7 +209,7 @@ impl Communicator {
                 code => return Err(self.failed(call, None, code)),
             }
             if looked.elapsed() > LOOK {
-                self.patient(call, begun, failures)?;
+                self.check_wait(call, begun, failures)?;
                 looked = Instant::now();
             }
             thread::yield_now();
@@ -241,7 +241,7 @@ impl Communicator {
             }
             if looked.elapsed() > LOOK {
                 self.check()?;
-                self.patient(what, begun, failures)?;
+                self.check_wait(what, begun, failures)?;
                 looked = Instant::now();
             }
             std::hint::spin_loop();
@@ -249,7 +249,7 @@ impl Communicator {
     }
 
     /// Checks for a failed process and for the timeout.
-    fn patient(
+    fn check_wait(
         &self,
         what: &str,
         begun: Instant,

@@ -93,7 +93,7 @@ fn unlike(world: &[Taken]) -> Vec<Finding> {
 
 /// GPUs that ranks of a host take, and that cannot read each other's memory.
 fn apart((host, here): (&String, &Vec<&Taken>)) -> Option<Finding> {
-    // Whoever sees all of them knows; whoever sees one knows nothing.
+    // A process that sees all GPUs knows how they are connected; one that sees its own GPU does not.
     let knows = here.iter().map(|taken| taken.facts).max_by_key(|facts| facts.gpus.len())?;
     let ordinal = |taken: &&Taken| knows.gpus.iter().position(|gpu| gpu.uuid == taken.gpu.uuid);
     let mut taken: Vec<usize> = here.iter().filter_map(ordinal).collect();

@@ -74,7 +74,7 @@ pub struct DeviceRank {
     /// Two words of 64 bits, in which passes keep the time.
     pub clock: Address,
     /// Messages in their order.
-    pub underway: VecDeque<InFlight>,
+    pub in_flight: VecDeque<InFlight>,
     /// One that is packed, and not yet unpacked.
     packed: Option<InFlight>,
     dtype: DataType,
@@ -126,7 +126,7 @@ impl DeviceRank {
             rank_stream,
             compute,
             clock: 0,
-            underway: VecDeque::new(),
+            in_flight: VecDeque::new(),
             packed: None,
             dtype,
             wire,
@@ -315,14 +315,14 @@ impl DeviceRank {
             streams.launch(on, &Work::Pack { from: dtype, into: dtype, pieces, count, factor })?;
         }
         streams.record(on, marks[3])?;
-        self.underway.extend(self.packed.take());
+        self.in_flight.extend(self.packed.take());
         Ok(())
     }
 
     /// Ends a message and frees its resources for others.
-    pub fn finish(&mut self, streams: &mut impl Streams, underway: &InFlight) {
-        underway.marks.into_iter().for_each(|mark| streams.give_back(mark));
-        self.tables.push(underway.tables[0]);
+    pub fn finish(&mut self, streams: &mut impl Streams, in_flight: &InFlight) {
+        in_flight.marks.into_iter().for_each(|mark| streams.give_back(mark));
+        self.tables.push(in_flight.tables[0]);
     }
 
     /// The elements of each piece of memory that a message is reduced in.
@@ -389,8 +389,8 @@ impl DeviceRank {
     pub fn release(mut self, streams: &mut impl Streams) -> Result<(), CudaError> {
         let mut ended = streams.synchronize(self.compute);
         ended = ended.and(streams.synchronize(self.rank_stream.stream));
-        for underway in self.underway.drain(..).chain(self.packed.take()).collect::<Vec<_>>() {
-            self.finish(streams, &underway);
+        for in_flight in self.in_flight.drain(..).chain(self.packed.take()).collect::<Vec<_>>() {
+            self.finish(streams, &in_flight);
         }
         let buffer = Some(self.fusion_buffer).filter(|&address| address > 0);
         let all = self.slabs.into_iter().chain(self.tables).chain(buffer);

@@ -27,7 +27,7 @@ pub struct Arguments {
     /// Transport
     #[arg(
         long,
-        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_calibrated()),
         default_value = back_ends::default().name(),
         help_heading = RUN
     )]

@@ -45,8 +45,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let file = format!("{}.toml", name.rsplit('/').next().unwrap_or(name));
     let path = arguments.out.clone().unwrap_or_else(|| file.into());
     write_new(&path, text)?;
-    println!("{} is written; change it, then run it", path.display());
+    println!("{} is written; {}", path.display(), usage_of(name));
     Ok(Exit::Right)
+}
+
+/// What to do with the copy of an embedded file.
+fn usage_of(name: &str) -> &'static str {
+    match name.split_once('/') {
+        Some(("machines", _)) => "change it, then name it with --machine, or in a simulated sweep",
+        Some(("sites", _)) => "change it, then compare it with Slurm: kolo site check FILE",
+        None if name == "published" => "change it, then run it: kolo validate --points FILE",
+        None if name == "tune-regret" => "change it, then run it: kolo tune FILE",
+        _ => "change it, then run it: kolo sweep FILE",
+    }
 }
 
 /// All TOML files that are embedded, without `configs/` and ending: those to run first, then machines and sites.

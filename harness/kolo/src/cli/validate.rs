@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Transport
     #[arg(
         long,
-        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_on_host()),
+        value_parser = clap::builder::PossibleValuesParser::new(back_ends::names_calibrated()),
         default_value = back_ends::default().name(),
         requires = "local",
         help_heading = RUN,

@@ -27,7 +27,7 @@ use transports::mpi::{World, give_up, set_last_words};
 use transports::pattern::Wrong;
 use transports::transport::TransportError;
 
-/// An request on its way: the position of a case, the seed, and whether it is the end.
+/// The length of a request: the position of a case, the seed, and whether it is the end.
 const REQUEST_BYTES: usize = 17;
 
 /// One process's log of a block.

@@ -86,9 +86,9 @@ impl Processes {
         let clock_s = || start.elapsed().as_secs_f64();
         let Ahead { by_s, error_s } = ahead(&mut control, (rank, self.members.len()), clock_s)?;
         let left_s = leave(bits, clock_s)?;
-        let told_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
+        let shared_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
         // Rank 0 asked after it had started its clock, so that no time is negative.
-        Ok(told_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
+        Ok(shared_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
     }
 
     /// The times of each process, in their order.

@@ -14,8 +14,8 @@ const SPINS: usize = 2000;
 const FEW_SPINS: usize = 10;
 /// How long a wait without hurry sleeps between polls.
 const NAP: Duration = Duration::from_micros(100);
-/// Waits longer than this sleep, too.
-const PATIENT: Duration = Duration::from_millis(10);
+/// How long any other wait only yields before it sleeps, too.
+const AWAKE: Duration = Duration::from_millis(10);
 
 /// How a process waits, and for how long.
 #[derive(Clone, Copy, Debug)]
@@ -65,7 +65,7 @@ impl Waiting {
             if waited > self.timeout {
                 return Err(TransportError::Silent { rank: self.rank, peer, waited });
             }
-            if self.calm || waited > PATIENT {
+            if self.calm || waited > AWAKE {
                 std::thread::sleep(NAP)
             } else {
                 std::thread::yield_now()

@@ -15,9 +15,10 @@ use crate::transport::{Collective, Transport, TransportError};
 
 /// How often a parked rank checks whether another rank has given up.
 const PARK: Duration = Duration::from_millis(20);
-/// How long a rank without wake-ups sleeps between checks once it has waited for longer than `PATIENT`.
+/// How long a rank without wake-ups sleeps between checks once it has waited for longer than `AWAKE`.
 const NAP: Duration = Duration::from_micros(100);
-const PATIENT: Duration = Duration::from_millis(10);
+/// How long a waiting rank without wake-ups only yields.
+const AWAKE: Duration = Duration::from_millis(10);
 /// How long a waiting rank yields before it sleeps: waking an idle core is slow, above all in a virtual machine.
 const YIELDING: Duration = Duration::from_micros(500);
 
@@ -149,7 +150,7 @@ impl Endpoint {
             }
             match sleeps {
                 true => std::thread::park_timeout(PARK),
-                false if waited < PATIENT => std::thread::yield_now(),
+                false if waited < AWAKE => std::thread::yield_now(),
                 false => std::thread::sleep(NAP),
             }
             waited = start.elapsed();

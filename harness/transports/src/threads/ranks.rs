@@ -30,7 +30,7 @@ pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
     links: &[&Arc<Links>],
     rank: impl Fn(Rank) -> Result<T, E> + Sync,
 ) -> Result<Vec<T>, E> {
-    let tell = |by: Rank, error: &E| {
+    let report = |by: Rank, error: &E| {
         let abortion = match error.transport_error() {
             Some(aborted @ TransportError::Aborted { .. }) => aborted.clone(),
             _ => TransportError::Aborted { by, reason: error.to_string() },
@@ -39,16 +39,16 @@ pub fn run_ranks<T: Send, E: CausedByTransport + Send>(
     };
     let ended: Vec<Result<T, E>> = std::thread::scope(|scope| {
         let spawn = |me: Rank| {
-            let (rank, tell) = (&rank, &tell);
+            let (rank, report) = (&rank, &report);
             let run = move || {
                 pin(me);
-                rank(me).inspect_err(|error| tell(me, error))
+                rank(me).inspect_err(|error| report(me, error))
             };
             let thread = std::thread::Builder::new().name(format!("rank {me}"));
             thread.spawn_scoped(scope, run).map_err(|error| {
                 let reason = format!("its thread cannot be started: {error}");
                 let error = E::from(TransportError::Aborted { by: me, reason });
-                tell(me, &error);
+                report(me, &error);
                 error
             })
         };

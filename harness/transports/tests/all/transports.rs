@@ -1,7 +1,7 @@
 //! The conformance suite of all executors of schedules.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use algorithms::control::{DataType, ReduceOp};
@@ -238,6 +238,7 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
         let data = Links::new(RANKS, Duration::from_millis(1500));
         let control = data.beside();
         let has_ended = AtomicBool::new(false);
+        let begun = AtomicUsize::new(0);
         let wait_for_another = |rank: usize| {
             let mut endpoint = data.join(rank);
             let mut control = ControlChannel::new(control.join(rank));
@@ -248,8 +249,10 @@ fn a_chain_of_waiting_ranks_blames_its_end() {
                 return Ok(());
             }
             // Rank 3 begins to wait first, rank 1 last, each for the rank below; or all at once.
-            let wait_ms = if round == 0 { 0 } else { 30 * (3 - rank as u64) };
-            std::thread::sleep(Duration::from_millis(wait_ms));
+            while round > 0 && begun.load(Ordering::SeqCst) < RANKS - 1 - rank {
+                std::thread::yield_now();
+            }
+            begun.fetch_add(1, Ordering::SeqCst);
             if round == 2 {
                 return control.receive(rank - 1, &mut Vec::new()).map(|_| ());
             }

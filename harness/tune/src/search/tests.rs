@@ -165,6 +165,19 @@ fn the_search_stops_when_intervals_are_narrow() {
 }
 
 #[test]
+fn of_few_blocks_most_compare_the_choice_with_the_default() {
+    let times = valley();
+    for seed in 0..10 {
+        let found = find(&times, 0.03, seed, 28, None);
+        let settings: Vec<usize> = found.fresh[0].keys().copied().collect();
+        assert!(settings.len() == 2 && settings[0] == 0, "{settings:?}");
+        assert!(found.fresh.len() >= 5, "{}", found.fresh.len());
+        assert_eq!(Answer::of(&found, 0).unwrap().verdict, Verdict::Change);
+    }
+    assert_eq!(find(&times, 0.03, 1, 200, None).fresh[0].len(), 3, "and with the next best");
+}
+
+#[test]
 fn failing_settings_are_left_out_and_reported() {
     let times = valley();
     let best = 5 * 6 + 2;

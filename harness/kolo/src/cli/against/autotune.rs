@@ -41,13 +41,13 @@ pub fn run(Arguments { common }: &Arguments) -> Result<Exit> {
     let mut horovod = common.horovod(&launcher, &scratch.0)?;
     plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
     let (folder, mut provenance) = common.folder(&plan, "autotune")?;
-    let told = |line: String| eprintln!("{line}");
-    host_times::measure(&mut plan, &mut horovod, &folder, told).map_err(usage)?;
+    let report = |line: String| eprintln!("{line}");
+    host_times::measure(&mut plan, &mut horovod, &folder, report).map_err(usage)?;
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
-    let answers = tuners::answers(&plan, &mut horovod, &tune, &folder, told).map_err(usage)?;
+    let answers = tuners::answers(&plan, &mut horovod, &tune, &folder, report).map_err(usage)?;
     let named = regret::with_answers(&mut plan, &answers);
     horovod.forget_scripts();
-    let blocks = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, told)?;
+    let blocks = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
     }

@@ -48,9 +48,9 @@ pub fn run(Arguments { common, dry_run }: &Arguments) -> Result<Exit> {
     let mut horovod = common.horovod(&launcher, &scratch.0)?;
     plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
     let (folder, mut provenance) = common.folder(&plan, "horovod")?;
-    let told = |line: String| eprintln!("{line}");
-    host_times::measure(&mut plan, &mut horovod, &folder, told).map_err(usage)?;
-    let rows = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, told)?;
+    let report = |line: String| eprintln!("{line}");
+    host_times::measure(&mut plan, &mut horovod, &folder, report).map_err(usage)?;
+    let rows = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
     }

@@ -92,7 +92,7 @@ pub fn request(
         .collect::<Result<Vec<_>, NameError>>()
         .map_err(usage)?;
     if !arguments.nccl_algo.is_empty() || !arguments.nccl_proto.is_empty() {
-        // It is what is held to them that is asked for, beside the others.
+        // NCCL's allreduce with each of these settings, besides the other data planes.
         names.retain(|name| name != ALL_REDUCE);
         names.extend(combinations(&arguments.nccl_algo, &arguments.nccl_proto).map_err(usage)?);
     }

@@ -6,10 +6,11 @@ use std::path::Path;
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Pages and their commands whose outputs depend only on the repository.
-const EXAMPLES: [(&str, &str); 6] = [
+const EXAMPLES: [(&str, &str); 7] = [
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
     ("harness/kolo/README.md", "site list"),
+    ("harness/kolo/README.md", "info"),
     ("harness/kolo/README.md", "site check generic"),
     (
         "harness/kolo/README.md",
