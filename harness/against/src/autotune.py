@@ -54,7 +54,7 @@ def main():
         names, tried = found[0], found[1:]
         best = dict(zip((name.strip() for name in names), tried[-1]))
         is_over = done >= last_line_step + QUIET_STEPS
-        steps.tell({
+        steps.report_line({
             "finished": is_over, "steps": last_line_step, "seconds": last_line_s,
             "settings": len(tried) - is_over, "ranks": hvd.size(),
             "fusion_threshold_mib": float(best["tensor_fusion_threshold"]),
