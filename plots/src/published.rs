@@ -52,7 +52,7 @@ impl Look {
         let label = match self {
             Look::Met => "met",
             Look::Missed => "missed",
-            Look::Fitted => "the machine was fitted to it",
+            Look::Fitted => "for calibration",
         };
         Entry { sign: Box::new(move |drawing, at| self.draw(drawing, at)), label: label.into() }
     }
@@ -131,10 +131,10 @@ fn finding(points: &[Published]) -> String {
     let open: Vec<&Published> = points.iter().filter(|point| !point.fitted).collect();
     let error = |point: &&Published| 100.0 * (point.ratio() - 1.0).abs();
     let Some(error) = median(open.iter().map(error).collect()) else {
-        return "The machine was fitted to every point.".to_string();
+        return "Every point is for calibration.".to_string();
     };
     let met = open.iter().filter(|point| point.met).count();
-    let which = if open.len() == points.len() { "" } else { " not used for fitting" };
+    let which = if open.len() == points.len() { "" } else { " that are tests" };
     format!(
         "{met} of {} points{which} are met; the median error is {}{HARD_SPACE}%.",
         open.len(),
@@ -180,8 +180,8 @@ mod tests {
     fn misses_have_their_reasons_and_fitted_points_are_not_counted() {
         let said = words(&published());
         for expected in [
-            "2 of 4 points not used for fitting are met; the median error is 17 %. met ",
-            "the machine was fitted to it",
+            "2 of 4 points that are tests are met; the median error is 17 %. met ",
+            "for calibration",
             "within 15 %",
             "dgx 8 H200, ring 366 → 370 GB/s bus 8 H200, NVLS 473 → 370 GB/s bus v100 ",
             "SIMULATED, beside what others have MEASURED and published",
@@ -191,7 +191,7 @@ mod tests {
         }
         let header = published().lines().next().unwrap().to_string();
         let fitted = format!("{header}\na,m,2,us,1,1,0,true,met,,b\n");
-        assert!(words(&fitted).contains("The machine was fitted to every point."));
+        assert!(words(&fitted).contains("Every point is for calibration."));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use measure::config::Case;
-use results::statistics::{Summary, median};
+use results::statistics::{Summary, median, rank_correlation};
 use serde::Serialize;
 use tune::answer::Ratio;
 use workloads::framework::Compression;
@@ -210,7 +210,7 @@ fn group(name: &str, cases: &[&CaseComparison]) -> Option<Group> {
     Some(Group {
         name: name.into(),
         settings: cases.len(),
-        rank_correlation: (cases.len() > 2).then(|| correlation(&ranks(&kolo), &ranks(&horovod))),
+        rank_correlation: (cases.len() > 2).then(|| rank_correlation(&kolo, &horovod)),
         best: cases[best].name.clone(),
         regret: horovod[best] / shortest - 1.0,
     })
@@ -260,24 +260,6 @@ fn ordered_alike((one, other): (&CaseComparison, &CaseComparison)) -> Option<boo
         (!one.tied_with(other)).then_some(one.p50 < other.p50)
     };
     Some(order(&one.kolo, &other.kolo)? == order(&one.horovod, &other.horovod)?)
-}
-
-/// Ranks of values from 1; equal values share the mean of theirs.
-fn ranks(values: &[f64]) -> Vec<f64> {
-    let below = |value: f64| values.iter().filter(|&&other| other < value).count() as f64;
-    let equal = |value: f64| values.iter().filter(|&&other| other == value).count() as f64;
-    values.iter().map(|&value| below(value) + (equal(value) + 1.0) / 2.0).collect()
-}
-
-/// Pearson's correlation; 1 where one side is constant.
-fn correlation(left: &[f64], right: &[f64]) -> f64 {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (left_mean, right_mean) = (mean(left), mean(right));
-    let sum = |of: &dyn Fn(f64, f64) -> f64| {
-        left.iter().zip(right).map(|(l, r)| of(l - left_mean, r - right_mean)).sum::<f64>()
-    };
-    let scale = (sum(&|l, _| l * l) * sum(&|_, r| r * r)).sqrt();
-    if scale > 0.0 { sum(&|l, r| l * r) / scale } else { 1.0 }
 }
 
 /// A line of `comparison.csv`.
@@ -334,18 +316,5 @@ impl CaseComparison {
             oversubscribed: self.oversubscribed,
             reason: self.failed.join("; "),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_and_their_correlation() {
-        assert_eq!(ranks(&[3.0, 1.0, 2.0, 2.0]), [4.0, 1.0, 2.5, 2.5]);
-        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[1.0, 2.0, 3.0]), 1.0);
-        assert_eq!(correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
-        assert_eq!(correlation(&[1.0, 1.0], &[1.0, 2.0]), 1.0);
     }
 }

@@ -82,6 +82,29 @@ fn quantile_of_sorted(sorted: &[f64], q: f64) -> f64 {
     sorted[((q * n as f64).ceil() as usize).clamp(1, n) - 1]
 }
 
+/// Spearman's correlation of two lists of values; 1 where one of them is constant.
+pub fn rank_correlation(left: &[f64], right: &[f64]) -> f64 {
+    correlation(&ranks(left), &ranks(right))
+}
+
+/// The rank of each value, from 1; that of equal ones is their mean.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let below = |value: f64| values.iter().filter(|&&other| other < value).count() as f64;
+    let equal = |value: f64| values.iter().filter(|&&other| other == value).count() as f64;
+    values.iter().map(|&value| below(value) + (equal(value) + 1.0) / 2.0).collect()
+}
+
+/// Pearson's correlation; 1 where one side is constant.
+fn correlation(left: &[f64], right: &[f64]) -> f64 {
+    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+    let (left_mean, right_mean) = (mean(left), mean(right));
+    let sum = |of: &dyn Fn(f64, f64) -> f64| {
+        left.iter().zip(right).map(|(l, r)| of(l - left_mean, r - right_mean)).sum::<f64>()
+    };
+    let scale = (sum(&|l, _| l * l) * sum(&|_, r| r * r)).sqrt();
+    if scale > 0.0 { sum(&|l, r| l * r) / scale } else { 1.0 }
+}
+
 /// The narrowest symmetric-in-probability interval of order statistics that covers a quantile with
 /// at least 95 %.
 fn interval(sorted: &[f64], q: f64) -> Option<(f64, f64)> {
@@ -105,6 +128,14 @@ pub fn interval_ranks(n: usize, q: f64) -> Option<(usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranks_and_their_correlation() {
+        assert_eq!(ranks(&[3.0, 1.0, 2.0, 2.0]), [4.0, 1.0, 2.5, 2.5]);
+        assert_eq!(rank_correlation(&[1.0, 2.0, 30.0], &[1.0, 2.0, 3.0]), 1.0);
+        assert_eq!(rank_correlation(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), -1.0);
+        assert_eq!(rank_correlation(&[1.0, 1.0], &[1.0, 2.0]), 1.0);
+    }
 
     #[test]
     fn median_intervals_have_the_known_ranks() {

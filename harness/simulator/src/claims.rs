@@ -180,7 +180,7 @@ fn ends(plan: &Plan) -> Vec<Change> {
         }
     }
     changes.push(Change::Jitter(0.0));
-    changes.push(Change::Jitter(2.0 * plan.config.jitter.cv()));
+    changes.push(Change::Jitter(2.0 * plan.jitter.cv()));
     changes
 }
 
@@ -240,7 +240,7 @@ fn would_have_to_be(
             Change::Parameter("control.rank0_ns".into(), value)
         }),
         ("computation takes", "times as long", 1.0, 0.05, 20.0, Change::Compute),
-        ("jitter is", "of the mean", plan.config.jitter.cv().max(1e-3), 0.1, 10.0, Change::Jitter),
+        ("jitter is", "of the mean", plan.jitter.cv().max(1e-3), 0.1, 10.0, Change::Jitter),
     ];
     for (index, (what, unit, value, least, most, change)) in levers.into_iter().enumerate() {
         // Rank 0's time only matters with negotiation, jitter only for a single policy.
@@ -340,7 +340,7 @@ impl Plan {
                 }
             }
         }
-        Plan { config, machine, workloads: self.workloads.clone() }
+        Plan::of(config, machine, self.workloads.clone())
     }
 }
 

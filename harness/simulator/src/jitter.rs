@@ -5,6 +5,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Gumbel, LogNormal, Normal};
 use serde::{Deserialize, Serialize};
 
+use super::variability;
 use results::toml_file::{Invalid, within};
 
 /// How ranks differ from each other and from step to step.
@@ -19,6 +20,10 @@ pub struct Jitter {
     pub factors: Vec<f64>,
     /// One rank is slower than the others by this factor in every step; 1: none.
     pub straggler: f64,
+    /// Factors of GPUs that last, see [`Variability`](super::variability::Variability); empty: all GPUs are equal. Set
+    /// by the machine file.
+    #[serde(skip)]
+    pub gpu_factors: Vec<f64>,
 }
 
 /// The distribution of factors.
@@ -35,12 +40,18 @@ pub enum Law {
 
 impl Default for Jitter {
     fn default() -> Jitter {
-        Jitter { law: Law::Normal, cv: None, factors: Vec::new(), straggler: 1.0 }
+        Jitter {
+            law: Law::Normal,
+            cv: None,
+            factors: Vec::new(),
+            straggler: 1.0,
+            gpu_factors: Vec::new(),
+        }
     }
 }
 
 /// No computation takes less than this part of its time.
-const LEAST: f64 = 0.5;
+pub(super) const LEAST: f64 = 0.5;
 
 impl Jitter {
     /// Standard deviation in parts of the mean.
@@ -96,6 +107,10 @@ impl Jitter {
         };
         if let Some(last) = factors.last_mut() {
             *last *= self.straggler;
+        }
+        if !self.gpu_factors.is_empty() {
+            let gpus = variability::gpus(&self.gpu_factors, ranks, seed);
+            factors.iter_mut().zip(gpus).for_each(|(factor, gpu)| *factor *= gpu);
         }
         factors
     }

@@ -21,3 +21,4 @@ pub mod summary;
 pub mod sweep;
 pub mod tabulate;
 pub mod training;
+pub mod variability;

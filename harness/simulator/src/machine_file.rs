@@ -16,6 +16,7 @@ pub use tables::{
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
+use super::variability::Variability;
 use results::inputs::{MissingFile, beside, choose};
 use results::toml_file::{Checked, ConfigError, Invalid, within};
 
@@ -51,6 +52,9 @@ pub struct MachineFile {
     /// NCCL's parameters on the machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nccl: Option<NcclFile>,
+    /// How fast its GPUs are, and how steadily.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variability: Option<Variability>,
 }
 
 /// Why a world does not fit on a machine.
@@ -127,6 +131,7 @@ impl Checked for MachineFile {
             let expected = "the size of a buffer in bytes, as in [reduction.by_buffer.1048576]";
             return Err(Invalid::value("a key of reduction.by_buffer", found, expected));
         }
+        self.variability.iter().try_for_each(Variability::check)?;
         self.clone().parameters().into_iter().try_for_each(|(key, parameter)| parameter.check(&key))
     }
 }
@@ -167,6 +172,8 @@ impl MachineFile {
         all.extend(self.reduction.parameters());
         all.extend(self.control.iter_mut().flat_map(Control::parameters));
         all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
+        let variability = self.variability.iter_mut();
+        all.extend(variability.map(|it| ("variability.step_cv".to_string(), &mut it.step_cv)));
         all
     }
 
@@ -244,11 +251,11 @@ mod tests {
 
     #[test]
     fn shipped_machines_are_read_and_name_their_sources() {
-        for entry in
-            std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines"))
-                .unwrap()
-        {
-            let path = entry.unwrap().path();
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/machines"));
+        let entries =
+            [folder.to_path_buf(), folder.join("published")].map(|it| it.read_dir().unwrap());
+        let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+        for path in paths.filter(|path| path.is_file()) {
             let mut file = MachineFile::read(&path).unwrap();
             assert_eq!(path.file_stem().unwrap().to_str(), Some(file.name.as_str()));
             for (key, parameter) in file.parameters() {

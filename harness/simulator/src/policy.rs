@@ -57,6 +57,10 @@ pub struct Policy {
     /// A cycle does not end before its messages are over, as with data on CPUs.
     #[serde(default)]
     pub blocking: bool,
+    /// Gradients are handed over this long before they are computed, as by a framework that runs ahead of the GPU; the
+    /// background thread waits until they are. Needs a control plane that negotiates.
+    #[serde(default)]
+    pub ahead_ms: f64,
     /// Computation takes longer by this factor while a message is under way.
     #[serde(default = "one_f64")]
     pub slowdown: f64,
@@ -107,6 +111,7 @@ impl Policy {
             overlap_stages: false,
             priority: false,
             blocking: false,
+            ahead_ms: 0.0,
             slowdown: 1.0,
             about: String::new(),
         }
@@ -148,6 +153,7 @@ impl Policy {
         within("segment_kib", self.segment_kib, 0.0, 1e9)?;
         within("partition_mib", self.partition_mib, 0.0, 1e6)?;
         within("slowdown", self.slowdown, 1.0, 10.0)?;
+        within("ahead_ms", self.ahead_ms, 0.0, 1e6)?;
         let passes = self.backward_passes_per_step as f64;
         within("backward_passes_per_step", passes, 1.0, 65536.0)?;
         let plane = self.control_plane.split(':').next().unwrap_or_default();
@@ -156,6 +162,10 @@ impl Policy {
             let advice =
                 format!("only {DDP} and {PACKS}, which do not negotiate, support priorities");
             return Err(Invalid::value("priority", true, expected).with_advice(advice));
+        }
+        if self.ahead_ms > 0.0 && [DDP, PACKS].contains(&plane) {
+            let expected = format!("0 for control plane \"{plane}\", which does not negotiate");
+            return Err(Invalid::value("ahead_ms", self.ahead_ms, expected));
         }
         if self.priority && self.slowdown != 1.0 {
             let unknown = "it is not known which layers would be slower";

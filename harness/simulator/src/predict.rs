@@ -80,11 +80,8 @@ impl Prediction {
             let own: Vec<&StepSetting> = usable.iter().filter(is_of).copied().collect();
             let workload = Workload::read(&workloads.join(format!("{}.csv", model.workload)))?;
             let config = config(&own, machine, model, up_to);
-            let plan = |machine: MachineFile| Plan {
-                config: config.clone(),
-                machine,
-                workloads: vec![workload.clone()],
-            };
+            let plan =
+                |machine: MachineFile| Plan::of(config.clone(), machine, vec![workload.clone()]);
             let most = *config.simulate.ranks.last().expect("a model has rows");
             let machine = machine.with_nodes_for(most);
             let extremes = [true, false].map(|worst| plan(machine.at_ends(worst)));

@@ -1,6 +1,13 @@
-//! Compares published measurements with simulations.
+//! Published measurements, and how far simulations are from them.
 //!
-//! A point states whether any parameter of its machine was fitted to it; the others are tests.
+//! A point belongs to a series. Parameters may come from series for calibration; no parameter is set by looking at the
+//! others, which are tests. [`compare`](Points::compare) simulates the points, and [`score`] says how far off they are,
+//! beside models that know less.
+
+mod compare;
+mod part;
+pub mod score;
+pub mod text;
 
 use std::path::Path;
 
@@ -8,20 +15,23 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::config::{Config, Model, Simulate};
-use super::data_plane::{DataPlane, Engine};
-use super::machine_file::MachineFile;
-use super::policy::Policy;
-use super::sweep::{CaseError, Plan, PlanError};
-use super::tabulate;
-use results::statistics::{Summary, median};
-use results::toml_file::{Checked, ConfigError, Invalid};
-use results::units::bus_factor;
+use super::sweep::{CaseError, PlanError};
+use results::toml_file::{Checked, ConfigError, Invalid, within};
+
+pub use self::compare::{Compared, Group, LARGE, SMALL, Verdict};
+pub use self::part::Part;
+use self::score::Score;
 
 /// Published points, as written in TOML.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Points {
+    /// Series of points.
+    #[serde(default)]
+    pub series: Vec<Series>,
+    /// Published, but not enough to simulate it.
+    #[serde(default)]
+    pub left_out: Vec<LeftOut>,
     /// Allreduces.
     #[serde(default)]
     pub allreduce: Vec<AllReduce>,
@@ -30,14 +40,75 @@ pub struct Points {
     pub training: Vec<Training>,
 }
 
+/// Points that were published together.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Series {
+    /// As points name it.
+    pub name: String,
+    /// What its points are for.
+    #[serde(rename = "use")]
+    pub used_for: UsedFor,
+    /// The reason.
+    pub why: String,
+}
+
+/// What a series is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UsedFor {
+    /// No parameter was set by looking at its points.
+    #[default]
+    Test,
+    /// A parameter comes from it, or from numbers published with it.
+    Calibration,
+}
+
+/// A published number that cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeftOut {
+    /// A short name.
+    pub name: String,
+    /// Its series.
+    #[serde(default)]
+    pub series: String,
+    /// Throughput in parts of the number of ranks times that of one.
+    pub efficiency: f64,
+    /// The publication.
+    pub source: String,
+    /// What is missing.
+    pub why: String,
+}
+
+/// What joins the nodes of a point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Network {
+    /// InfiniBand, RoCE, EFA or the like: the processor does not move the bytes.
+    #[default]
+    Rdma,
+    /// TCP through the kernel.
+    Tcp,
+}
+
 /// Keys of all points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AllReduce {
     /// A short name.
     pub name: String,
+    /// Its series; without one it is a test.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub series: String,
+    /// It is nearly the same as the point of that name, with which it counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
     /// A file in `machines/` beside this one.
     pub machine: String,
+    /// What joins the nodes.
+    #[serde(default)]
+    pub network: Network,
     /// World size.
     pub ranks: usize,
     /// Size of the buffer.
@@ -52,9 +123,6 @@ pub struct AllReduce {
     pub busbw_gb_s: Option<f64>,
     /// The publication.
     pub source: String,
-    /// A parameter of the machine was fitted to it.
-    #[serde(default)]
-    pub fitted: bool,
     /// Why it is missed, if known.
     #[serde(default)]
     pub why: String,
@@ -66,15 +134,30 @@ pub struct AllReduce {
 pub struct Training {
     /// A short name.
     pub name: String,
+    /// Its series; without one it is a test.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub series: String,
+    /// It is nearly the same as the point of that name, with which it counts once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub like: Option<String>,
     /// A file in `machines/` beside this one.
     pub machine: String,
+    /// What joins the nodes.
+    #[serde(default)]
+    pub network: Network,
     /// World size.
     pub ranks: usize,
+    /// World size of the job that efficiency is relative to.
+    #[serde(default = "one")]
+    pub base_ranks: usize,
     /// A model in `workloads/` beside this file.
     pub workload: String,
-    /// Samples per rank and step.
+    /// Samples per rank and backward pass.
     pub batch: usize,
-    /// Samples per second on one rank, published too.
+    /// As in [`Policy`](super::policy::Policy).
+    #[serde(default = "one")]
+    pub backward_passes_per_step: usize,
+    /// Samples per second on each rank of that job, published too.
     pub single_samples_s: f64,
     /// Samples per second on all.
     pub samples_s: f64,
@@ -82,10 +165,16 @@ pub struct Training {
     pub control_plane: String,
     /// Data plane.
     pub data_plane: String,
-    /// As in [`Policy`].
+    /// As in [`Policy`](super::policy::Policy).
+    #[serde(default)]
+    pub blocking: bool,
+    /// As in [`Policy`](super::policy::Policy).
+    #[serde(default)]
+    pub ahead_ms: f64,
+    /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "one_ms")]
     pub cycle_time_ms: f64,
-    /// As in [`Policy`].
+    /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "threshold_mib")]
     pub fusion_threshold_mib: f64,
     /// Type to which gradients are cast.
@@ -93,12 +182,13 @@ pub struct Training {
     pub compression: workloads::framework::Compression,
     /// The publication.
     pub source: String,
-    /// A parameter of the machine was fitted to it.
-    #[serde(default)]
-    pub fitted: bool,
     /// Why it is missed, if known.
     #[serde(default)]
     pub why: String,
+}
+
+fn one() -> usize {
+    1
 }
 
 fn one_ms() -> f64 {
@@ -109,31 +199,26 @@ fn threshold_mib() -> f64 {
     64.0
 }
 
-/// A point with its simulated value; a line of `published.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "results/README.md explains each column")]
-pub struct Compared {
-    pub point: String,
-    pub machine: String,
-    pub ranks: usize,
-    pub unit: &'static str,
-    pub published: f64,
-    pub simulated: f64,
-    pub error: f64,
-    pub fitted: bool,
-    pub verdict: &'static str,
-    pub why: String,
-    pub source: String,
-}
-
-/// Tolerance of large messages and training steps, relative to the published value.
-pub const LARGE: f64 = 0.15;
-
-/// ... and messages below 1 MiB within this.
-pub const SMALL: f64 = 0.30;
-
 impl Checked for Points {
     fn check(&self) -> Result<(), Invalid> {
+        let names: Vec<&str> = self.series.iter().map(|series| series.name.as_str()).collect();
+        for point in self.points() {
+            let Point { kind, name, series, like, .. } = point;
+            let key = |field: &str| format!("{kind} \"{name}\": {field}");
+            if !series.is_empty() && !names.contains(&series) {
+                return Err(Invalid::name(key("series"), series, names));
+            }
+            if let Some(like) = like
+                && !self.points().any(|other| other.name == like && other.like.is_none())
+            {
+                let points = self.points().filter(|other| other.like.is_none());
+                return Err(Invalid::name(key("like"), like, points.map(|other| other.name)));
+            }
+        }
+        for Training { name, ranks, base_ranks, .. } in &self.training {
+            let key = format!("training \"{name}\": base_ranks");
+            within(&key, *base_ranks as f64, 1.0, *ranks as f64)?;
+        }
         let wrong = self
             .allreduce
             .iter()
@@ -147,15 +232,74 @@ impl Checked for Points {
     }
 }
 
+/// What all points have.
+struct Point<'p> {
+    kind: &'static str,
+    name: &'p str,
+    series: &'p str,
+    like: Option<&'p str>,
+}
+
 impl Points {
     /// Simulates every point, in order.
     ///
     /// # Errors
     /// When a machine or workload cannot be read, or a data plane does not exist.
     pub fn compare(&self, path: &Path) -> Result<Vec<Compared>, PointError> {
-        let allreduces = self.allreduce.par_iter().map(|point| point.compare(path));
-        let trainings = self.training.par_iter().map(|point| point.compare(path));
+        let used_for = |series: &str| {
+            let known = self.series.iter().find(|other| other.name == series);
+            known.map_or(UsedFor::Test, |series| series.used_for)
+        };
+        let allreduces = self
+            .allreduce
+            .par_iter()
+            .map(|point| compare::allreduce(point, used_for(&point.series), path));
+        let trainings = self
+            .training
+            .par_iter()
+            .map(|point| compare::training(point, used_for(&point.series), path));
         allreduces.chain(trainings).collect()
+    }
+
+    /// The score of test points across nodes without some parts of the model: without each, and without all.
+    ///
+    /// # Errors
+    /// As [`compare`](Points::compare).
+    pub fn ablation(&self, path: &Path) -> Result<Vec<(String, Option<Score>)>, PointError> {
+        let is_test = |point: &&Training| {
+            let known = self.series.iter().find(|other| other.name == point.series);
+            known.is_none_or(|series| series.used_for == UsedFor::Test)
+        };
+        let points: Vec<&Training> = self.training.iter().filter(is_test).collect();
+        let without = |parts: &[Part]| -> Result<Option<Score>, PointError> {
+            let compared: Vec<Compared> = points
+                .par_iter()
+                .map(|point| compare::training_without(point, parts, path))
+                .collect::<Result<_, _>>()?;
+            Ok(Score::of(compared.iter().filter(|point| point.group.is_across_nodes())))
+        };
+        let mut rows = vec![("the whole model".to_string(), without(&[])?)];
+        for part in Part::ALL {
+            rows.push((format!("without {}", part.name()), without(&[part])?));
+        }
+        rows.push(("without any of these".into(), without(&Part::ALL)?));
+        Ok(rows)
+    }
+
+    fn points(&self) -> impl Iterator<Item = Point<'_>> {
+        let allreduces = self.allreduce.iter().map(|AllReduce { name, series, like, .. }| Point {
+            kind: "allreduce",
+            name,
+            series,
+            like: like.as_deref(),
+        });
+        let trainings = self.training.iter().map(|Training { name, series, like, .. }| Point {
+            kind: "training",
+            name,
+            series,
+            like: like.as_deref(),
+        });
+        allreduces.chain(trainings)
     }
 }
 
@@ -191,131 +335,6 @@ impl PointError {
     }
 }
 
-impl AllReduce {
-    fn compare(&self, path: &Path) -> Result<Compared, PointError> {
-        let refuse = PointError::at("allreduce", &self.name);
-        let machine = MachineFile::read(&MachineFile::path(&self.machine, path));
-        let machine = machine.map_err(|error| refuse(error.into()))?;
-        let segment_bytes = 512.0 * 1024.0;
-        let data =
-            DataPlane::new(&self.data_plane, &machine, self.ranks, segment_bytes, Engine::Rounds);
-        let data = data.map_err(|error| refuse(CaseError::from(error).into()))?;
-        let time_us = 1e6 * data.time(self.size_bytes).at_s;
-        let (unit, published, simulated) = match self.time_us {
-            Some(published) => ("us", published, time_us),
-            None => {
-                let busbw = self.size_bytes / time_us / 1e3 * bus_factor(self.ranks);
-                ("GB/s bus", self.busbw_gb_s.expect("it was checked"), busbw)
-            }
-        };
-        let within = if self.size_bytes < f64::from(1 << 20) { SMALL } else { LARGE };
-        Ok(Compared {
-            point: self.name.clone(),
-            machine: machine.name,
-            ranks: self.ranks,
-            unit,
-            published,
-            fitted: self.fitted,
-            why: self.why.clone(),
-            source: self.source.clone(),
-            ..compared(published, simulated, within)
-        })
-    }
-}
-
-impl Training {
-    fn compare(&self, path: &Path) -> Result<Compared, PointError> {
-        let refuse = PointError::at("training", &self.name);
-        let step_ms = 1e3 * self.batch as f64 / self.single_samples_s;
-        let model = Model {
-            workload: self.workload.clone(),
-            batch: self.batch,
-            forward_ms: step_ms / 3.0,
-            backward_ms: step_ms * 2.0 / 3.0,
-            optimizer_ms: 0.0,
-            compression: self.compression,
-            source: self.source.clone(),
-        };
-        let policy = Policy {
-            cycle_time_ms: self.cycle_time_ms,
-            fusion_threshold_mib: self.fusion_threshold_mib,
-            segment_kib: 512.0,
-            ..Policy::new(&self.control_plane, &self.control_plane, &self.data_plane)
-        };
-        let simulate = Simulate { seeds: 5, ..Simulate::new(&self.machine, vec![self.ranks]) };
-        let config = Config::plain(simulate, model, vec![policy]);
-        let plan = Plan::new(config, path).map_err(|error| refuse(error.into()))?;
-        let (case, result) = plan.run(|| ()).swap_remove(0);
-        let simulated =
-            tabulate::throughputs(&case, &result.map_err(|error| refuse(error.into()))?);
-        let simulated = Summary::of(&simulated).expect("there is a seed").p50;
-        Ok(Compared {
-            point: self.name.clone(),
-            machine: plan.machine.name.clone(),
-            ranks: self.ranks,
-            unit: "samples/s",
-            fitted: self.fitted,
-            why: self.why.clone(),
-            source: self.source.clone(),
-            ..compared(self.samples_s, simulated, LARGE)
-        })
-    }
-}
-
-fn compared(published: f64, simulated: f64, within: f64) -> Compared {
-    let error = simulated / published - 1.0;
-    Compared {
-        point: String::new(),
-        machine: String::new(),
-        ranks: 0,
-        unit: "",
-        published,
-        simulated: (simulated * 1e3).round() / 1e3,
-        error: (error * 1e4).round() / 1e4,
-        fitted: false,
-        verdict: if error.abs() <= within { "met" } else { "missed" },
-        why: String::new(),
-        source: String::new(),
-    }
-}
-
-/// The comparison as text.
-pub fn text(compared: &[Compared]) -> String {
-    use std::fmt::Write as _;
-    let mut text = String::from(
-        "published points beside SIMULATED ones; met: within 15 %, or 30 % for messages below 1 MiB\n",
-    );
-    for one in compared {
-        let _ = writeln!(
-            text,
-            "{:<46} {:>9.1} {:<9} simulated {:>9.1} {:+6.1} %  {}{}",
-            one.point,
-            one.published,
-            one.unit,
-            one.simulated,
-            100.0 * one.error,
-            one.verdict,
-            if one.fitted { " (fitted)" } else { "" },
-        );
-        if one.verdict == "missed" && !one.why.is_empty() {
-            let _ = writeln!(text, "    {}", one.why);
-        }
-    }
-    let errors: Vec<f64> =
-        compared.iter().filter(|one| !one.fitted).map(|one| one.error.abs()).collect();
-    let count = errors.len();
-    if let Some(median) = median(errors) {
-        let met = compared.iter().filter(|one| !one.fitted && one.verdict == "met").count();
-        let _ = writeln!(
-            text,
-            "{met} of {} points not used for fitting are met; median error {:.1} %",
-            count,
-            100.0 * median
-        );
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,15 +345,23 @@ mod tests {
     }
 
     #[test]
-    fn most_points_are_met_and_every_miss_has_a_reason() {
+    fn shipped_points_have_a_series_and_are_simulated() {
         let (points, path) = shipped();
+        assert!(points.points().all(|point| !point.series.is_empty()));
+        let used = |series: &Series| points.points().any(|point| point.series == series.name);
+        let left_out = |series: &Series| points.left_out.iter().any(|it| it.series == series.name);
+        assert!(points.series.iter().all(|series| used(series) || left_out(series)));
         let compared = points.compare(&path).unwrap();
-        let missed: Vec<_> = compared.iter().filter(|one| one.verdict == "missed").collect();
-        assert!(missed.iter().all(|one| !one.why.is_empty()), "{missed:#?}");
-        assert!(missed.len() * 5 <= compared.len(), "{missed:#?}");
-        assert!(compared.iter().all(|one| !one.fitted));
-        let text = text(&compared);
-        assert!(text.contains("SIMULATED") && text.contains("points not used for fitting"));
+        assert_eq!(compared.len(), points.points().count());
+        for one in &compared {
+            let range = one.simulated_low..=one.simulated_high;
+            assert!(range.contains(&one.simulated) && one.simulated > 0.0, "{one:#?}");
+        }
+        let text = text::text(&points, &compared);
+        for words in ["SIMULATED", "across nodes, both", "not simulated", "series for calibration"]
+        {
+            assert!(text.contains(words), "{text}");
+        }
     }
 
     #[test]
@@ -349,6 +376,15 @@ mod tests {
             error.problem.to_string(),
             "allreduce \"a\" is without a result, expected time_us or busbw_gb_s"
         );
+        let refused = |more: &str| {
+            std::fs::write(&path, format!("{point}time_us = 3\n{more}")).unwrap();
+            Points::read(&path).unwrap_err().problem.to_string()
+        };
+        let series = "series = \"b\"\n[[series]]\nname = \"c\"\nuse = \"test\"\nwhy = \"w\"\n";
+        let said = refused(series);
+        assert!(said.starts_with("allreduce \"a\": series is \"b\", expected"), "{said}");
+        let said = refused("like = \"b\"\n");
+        assert!(said.starts_with("allreduce \"a\": like is \"b\", expected"), "{said}");
         std::fs::write(&path, format!("{point}time_us = 3\n")).unwrap();
         let why = Points::read(&path).unwrap().compare(&path).unwrap_err().to_string();
         assert!(why.contains("machines/m.toml"), "{why}");

@@ -15,8 +15,8 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
         plan.machine.name,
         plan.machine.about,
         simulate.seeds,
-        plan.config.jitter.law,
-        plan.config.jitter.cv()
+        plan.jitter.law,
+        plan.jitter.cv()
     );
     for model in &plan.config.model {
         let _ = writeln!(text, "\n{}: {}", model.workload, model.source);

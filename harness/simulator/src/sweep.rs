@@ -11,6 +11,7 @@ use thiserror::Error;
 
 use super::config::{Case, Config, Model};
 use super::data_plane::{DataPlane, DataPlaneError};
+use super::jitter::Jitter;
 use super::machine_file::MachineFile;
 use super::policy::Policy;
 use super::training::{self, Compute, Drive, Job, Step, TrainingError};
@@ -28,6 +29,8 @@ pub struct Plan {
     pub config: Config,
     /// Its machine.
     pub machine: MachineFile,
+    /// How ranks differ: the configuration's jitter, or else the machine's.
+    pub jitter: Jitter,
     /// The workload of each model, in order.
     pub workloads: Vec<Workload>,
 }
@@ -90,15 +93,24 @@ impl Plan {
     /// When one of them cannot be read.
     pub fn new(config: Config, path: &Path) -> Result<Plan, PlanError> {
         let machine = MachineFile::read(&MachineFile::path(&config.simulate.machine, path))?;
-        let mut config = config;
-        if config.jitter.cv.is_none() {
-            let control = machine.control.as_ref();
-            let measured = control.and_then(|control| control.compute_cv.as_ref());
-            config.jitter.cv = measured.map(|cv| cv.value);
-        }
         let read = |model: &Model| Workload::read(&workload_path(&model.workload, path));
         let workloads = config.model.iter().map(read).collect::<Result<_, _>>()?;
-        Ok(Plan { config, machine, workloads })
+        Ok(Plan::of(config, machine, workloads))
+    }
+
+    /// With a machine and workloads that have been read.
+    pub fn of(config: Config, machine: MachineFile, workloads: Vec<Workload>) -> Plan {
+        let mut jitter = config.jitter.clone();
+        if jitter.cv.is_none() {
+            let control = machine.control.as_ref();
+            let measured = control.and_then(|control| control.compute_cv.as_ref());
+            jitter.cv = measured.map(|cv| cv.value);
+            if let Some(variability) = &machine.variability {
+                jitter.cv = Some(variability.step_cv.value);
+                jitter.gpu_factors = variability.gpu_factors.clone();
+            }
+        }
+        Plan { config, machine, jitter, workloads }
     }
 
     /// Every case with its result, in the order of the configuration.
@@ -200,8 +212,9 @@ impl Plan {
             overlap: policy.overlap(),
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
+            ahead_s: policy.ahead_ms * 1e-3,
             slowdown: policy.slowdown,
-            jitter: &self.config.jitter,
+            jitter: &self.jitter,
             seed,
             drive,
         })

@@ -58,6 +58,9 @@ pub struct Job<'j> {
     pub needed: Option<Vec<f64>>,
     /// A cycle does not end before its messages, as where the background thread moves the data.
     pub blocking: bool,
+    /// Gradients are handed over this long before they are computed, as by a framework that runs ahead of the GPU. Their
+    /// messages begin when they are computed, and the background thread waits for that.
+    pub ahead_s: f64,
     /// Computation takes longer by this factor while a message is under way.
     pub slowdown: f64,
     /// How ranks differ.
@@ -247,8 +250,13 @@ impl World<'_> {
                 over_s += job.control.begin_s();
             }
             for response in &agreed.responses {
-                over_s += job.control.launch_us.value * 1e-6;
+                if job.ahead_s > 0.0 {
+                    over_s = over_s.max(progress.computed_s(job, &response.tensors));
+                }
+                let copying_s = job.control.copying_s(response.tensors.len());
+                over_s += job.control.launch_us.value * 1e-6 + copying_s;
                 progress.communicate(job, over_s, &response.tensors);
+                over_s += copying_s;
             }
             if job.blocking && !agreed.responses.is_empty() {
                 over_s = over_s.max(progress.stream_free_s);
@@ -267,7 +275,7 @@ impl World<'_> {
         }
         let Some(&(_, fraction)) = job.ready.get(first) else { return };
         let fastest = progress.driven.iter().copied().fold(f64::INFINITY, f64::min);
-        let next_s = progress.ready_s(job, fraction, fastest);
+        let next_s = progress.ready_s(job, fraction, fastest) - job.ahead_s;
         let period_s = job.cycle_s.max(self.idle_s);
         let idle = ((next_s - self.next_cycle_s) / period_s).floor();
         if idle > 0.0 {

@@ -142,6 +142,7 @@ pub fn training_job<'j>(
         overlap: Overlap::Nothing,
         needed: None,
         blocking,
+        ahead_s: 0.0,
         slowdown: 1.0,
         jitter,
         seed: 1,
@@ -160,6 +161,7 @@ fn free_but(cycle_us: f64) -> Control {
         rank0_ns: parameter(0.0),
         cycle_us: parameter(cycle_us),
         launch_us: parameter(0.0),
+        copy_us: None,
         compute_cv: None,
         start_skew_us: None,
     }

@@ -16,7 +16,7 @@ use results::files::write_whole;
 use results::names::{AlgorithmError, algorithm};
 use results::record::csv_bytes;
 use results::toml_file::Checked;
-use simulator::published::{self, Points};
+use simulator::published::{Points, text};
 
 /// Compare simulations with published measurements, or with measurements on this machine
 ///
@@ -24,7 +24,7 @@ use simulator::published::{self, Points};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kolo validate
+  kolo validate --ablation
   kolo validate --local --ranks 2 --algorithm ring,tree -e 256K --out validation")]
 pub struct Arguments {
     /// File or name of published points
@@ -36,6 +36,9 @@ pub struct Arguments {
         help_heading = RUN
     )]
     points: PathBuf,
+    /// Also score the test points without each part of the model
+    #[arg(long, conflicts_with = "local", help_heading = RUN)]
+    ablation: bool,
     /// Measure on this machine, calibration and algorithms alternately
     #[arg(long, help_heading = RUN)]
     local: bool,
@@ -92,7 +95,7 @@ pub struct Arguments {
     quantile: f64,
     /// Folder for the results
     ///
-    /// published.csv; with --local, in a new folder, validation.csv and the machine file.
+    /// published.csv and summary.txt; with --local, in a new folder, validation.csv and the machine file.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 }
@@ -114,12 +117,18 @@ fn published(arguments: &Arguments) -> Result<Exit> {
     if kind != ConfigKind::PublishedPoints {
         return Err(not_for(&file, kind, "kolo validate --points"));
     }
-    let compared = Points::of(&file)?.compare(&file.path).map_err(usage)?;
-    print!("{}", published::text(&compared));
+    let points = Points::of(&file)?;
+    let compared = points.compare(&file.path).map_err(usage)?;
+    let mut text = text::text(&points, &compared);
+    if arguments.ablation {
+        text += &text::ablation(&points.ablation(&file.path).map_err(usage)?);
+    }
+    print!("{text}");
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder)?;
         let path = folder.join("published.csv");
         write_whole(&path, &csv_bytes(&compared, true))?;
+        write_whole(&folder.join("summary.txt"), text.as_bytes())?;
         println!("{}", path.display());
     }
     Ok(Exit::Right)

@@ -72,6 +72,8 @@ fn the_page_of_configurations_names_every_key() {
         missing::<regret::Config>(page, "Regret", "regret"),
         missing::<regret::Noise>(page, "Regret", "noise"),
         missing::<regret::Truth>(page, "Regret", "surface"),
+        missing::<published::Series>(page, "Published points", "series"),
+        missing::<published::LeftOut>(page, "Published points", "left_out"),
         missing::<published::AllReduce>(page, "Published points", "allreduce"),
         missing::<published::Training>(page, "Published points", "training"),
         missing::<simulator::machine_file::MachineFile>(page, "Machine files", "machine"),

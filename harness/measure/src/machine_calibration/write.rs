@@ -54,6 +54,7 @@ impl Calibration {
             },
             control: None,
             nccl: None,
+            variability: None,
         }
     }
 }
@@ -82,6 +83,7 @@ pub fn with_control(
         rank0_ns: own("control.rank0_ns", control::rank0_ns(share)),
         cycle_us: own("control.cycle_us", control::cycle_us(share)),
         launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
+        copy_us: None,
         compute_cv: Some(own("control.compute_cv", compute_cv)),
         start_skew_us: Some(own("control.start_skew_us", starts.beyond(small.alpha_us.value))),
     });

@@ -204,6 +204,10 @@ pub struct Control {
     pub cycle_us: Parameter,
     /// Processor time for each message that is handed to the data plane.
     pub launch_us: Parameter,
+    /// Processor time to copy one tensor into the fusion buffer, and the same again out of it. Default: none, as with
+    /// one kernel for all tensors of a message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy_us: Option<Parameter>,
     /// Standard deviation of a rank's computation relative to its mean, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_cv: Option<Parameter>,
@@ -214,6 +218,15 @@ pub struct Control {
 }
 
 impl Control {
+    /// Seconds of processor time to copy the tensors of a message into the fusion buffer, or out of it.
+    pub fn copying_s(&self, tensors: usize) -> f64 {
+        match &self.copy_us {
+            // A single tensor is reduced where it is.
+            Some(copy_us) if tensors > 1 => tensors as f64 * copy_us.value * 1e-6,
+            _ => 0.0,
+        }
+    }
+
     /// Seconds from the end of an agreement until the last rank starts its messages.
     pub fn begin_s(&self) -> f64 {
         self.start_skew_us.as_ref().map_or(0.0, |skew| skew.value * 1e-6)
@@ -227,6 +240,7 @@ impl Control {
             ("rank0_ns", Some(&mut self.rank0_ns)),
             ("cycle_us", Some(&mut self.cycle_us)),
             ("launch_us", Some(&mut self.launch_us)),
+            ("copy_us", self.copy_us.as_mut()),
             ("compute_cv", self.compute_cv.as_mut()),
             ("start_skew_us", self.start_skew_us.as_mut()),
         ];

@@ -94,11 +94,21 @@ impl Progress {
     fn reached(&self, job: &Job, now_s: f64, factor: f64) -> f64 {
         let begin_s = self.ready_s(job, 0.0, factor);
         let end_s = self.ready_s(job, 1.0, factor);
-        match end_s > begin_s {
-            true => (now_s - begin_s) / (end_s - begin_s),
-            false if now_s >= end_s => 1.0,
-            false => -1.0,
+        let now_s = now_s + job.ahead_s;
+        if end_s > begin_s {
+            (now_s - begin_s) / (end_s - begin_s)
+        } else if now_s >= end_s {
+            1.0
+        } else {
+            -1.0
         }
+    }
+
+    /// When the slowest rank has computed all of these tensors.
+    pub fn computed_s(&self, job: &Job, tensors: &[TensorId]) -> f64 {
+        let ready = job.ready.iter().filter(|(id, _)| tensors.contains(id));
+        let last = ready.map(|&(_, fraction)| fraction).fold(0.0, f64::max);
+        self.ready_s(job, last, self.slowest())
     }
 
     /// The tensors that each driven rank hands over now.

@@ -125,7 +125,7 @@ fn messages_slow_computation_down_if_they_share_it() {
 #[test]
 fn a_straggler_delays_all_ranks() {
     let mut plan = plan(0.0);
-    plan.config.jitter.straggler = 1.5;
+    plan.jitter.straggler = 1.5;
     let step = steps(&plan, "ddp", 6, Drive::Classes, 3)[2];
     let compute = plan.config.model[0].forward_ms + plan.config.model[0].backward_ms;
     assert!((step.jitter - 0.5e-3 * compute).abs() < 1e-9);
@@ -248,4 +248,33 @@ fn ranks_that_start_apart_delay_agreed_messages() {
     let late_s = before(&plan, "horovod-bitvector") - bits;
     assert!((late_s - 3e-4).abs() < 1e-9, "{late_s}");
     assert_eq!(before(&plan, "ddp"), buckets);
+}
+
+/// All is handed over at once, in messages as large as the threshold; the last one waits for the last gradient.
+#[test]
+fn messages_of_a_framework_that_runs_ahead_wait_for_their_last_gradient() {
+    let name = "horovod-bitvector";
+    let at = |ahead_ms: f64| {
+        let mut plan = plan(0.0);
+        let own = plan.config.policy.iter_mut().find(|policy| policy.name == name);
+        own.unwrap().ahead_ms = ahead_ms;
+        steps(&plan, name, 96, Drive::Classes, 3)[2]
+    };
+    let (without, ahead) = (at(0.0), at(1e4));
+    assert!(ahead.messages < without.messages, "{ahead:?}\n{without:?}");
+    let last_s = ahead.communicating / ahead.messages as f64;
+    assert!(ahead.time - ahead.compute > last_s / 2.0, "{ahead:?}");
+}
+
+#[test]
+fn copies_of_single_tensors_delay_messages() {
+    let mut plan = plan(0.0);
+    let policy = "horovod-coordinator";
+    let without = steps(&plan, policy, 96, Drive::Classes, 3)[2];
+    let copy_us = Parameter { value: 1000.0, low: None, high: None, source: "assumed".into() };
+    plan.machine.control.as_mut().unwrap().copy_us = Some(copy_us);
+    let with = steps(&plan, policy, 96, Drive::Classes, 3)[2];
+    assert!(with.time > without.time, "{with:?}\n{without:?}");
+    let control = plan.machine.control.unwrap();
+    assert_eq!((control.copying_s(1), control.copying_s(20)), (0.0, 20e-3));
 }

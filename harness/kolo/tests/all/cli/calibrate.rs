@@ -149,7 +149,11 @@ fn published_points_need_no_machine_at_hand() {
     let mut command = kolo(&["validate", "--points", points, "--out", "out"]);
     let ended = Ended::of(command.current_dir(folder.path()));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    assert!(ended.stdout.contains("points not used for fitting are met"), "{}", ended.stdout);
+    for words in ["SIMULATED", "across nodes, both", "series for calibration"] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
     assert!(folder.path().join("out/published.csv").exists());
+    let summary = std::fs::read_to_string(folder.path().join("out/summary.txt")).unwrap();
+    assert!(ended.stdout.starts_with(&summary));
     Ended::of(&mut kolo(&["validate", "--points", "nowhere.toml"])).says(2, "nowhere.toml");
 }
