@@ -167,7 +167,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!((kinds.len(), with_all_columns), (6, 3));
+        assert_eq!((kinds.len(), with_all_columns), (6, 5));
     }
 
     /// A row whose columns are all filled, but for these.

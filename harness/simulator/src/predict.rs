@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::config::{Config, Model, Simulate};
 use super::data_plane::{DataPlane, Engine};
+use super::jitter::Jitter;
 use super::machine_file::{MachineFile, Node};
 use super::policy::Policy;
 use super::sweep::Plan;
@@ -245,7 +246,8 @@ fn config(settings: &[&StepSetting], machine: &MachineFile, model: Model, up_to:
     let ranks = ranks.into_iter().collect();
     let simulate = Simulate { seeds: 1, ..Simulate::new(&machine.name, ranks) };
     // Without jitter: a replayed backward pass takes its time by the clock, however unevenly ranks compute.
-    Config::plain(simulate, model, policies)
+    let jitter = Jitter { cv: Some(0.0), ..Jitter::default() };
+    Config { jitter, ..Config::plain(simulate, model, policies) }
 }
 
 #[cfg(test)]

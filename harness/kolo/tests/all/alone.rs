@@ -63,7 +63,7 @@ fn commands_work_without_any_file() {
     let scaling = alone.prints(&["sweep", "summit-scaling", "--dry-run"]);
     assert!(scaling.contains("simulated on machine summit"), "{scaling}");
     assert!(alone.prints(&["sweep", "control-planes", "--dry-run"]).contains("cases"));
-    assert!(alone.prints(&["validate"]).contains("points not used for fitting are met"));
+    assert!(alone.prints(&["validate"]).contains("series for calibration"));
     assert!(alone.prints(&["site", "show", "virtual"]).contains("overcommit = true"));
     assert!(alone.prints(&["site", "list"]).contains("perlmutter"));
     assert!(alone.prints(&["info"]).contains("HOROVOD_FUSION_THRESHOLD"));

@@ -103,7 +103,7 @@ fn what_was_measured_is_predicted() {
 fn rows_of_older_versions_are_read() {
     let repository = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let predict = |machine: &str| {
-        let arguments = ["predict", "results/reference/quick", "--machine", machine];
+        let arguments = ["predict", "harness/kolo/tests/data/older", "--machine", machine];
         Ended::of(kolo(&arguments).current_dir(repository))
     };
     predict("configs/machines/summit.toml")
