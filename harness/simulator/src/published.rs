@@ -365,6 +365,19 @@ mod tests {
     }
 
     #[test]
+    fn parts_of_the_model_are_switched_off_one_by_one_and_all_together() {
+        let (mut points, path) = shipped();
+        points.training.retain(|point| point.ranks <= 64);
+        let rows = points.ablation(&path).unwrap();
+        assert_eq!(rows.len(), Part::ALL.len() + 2);
+        let lost = |row: usize| rows[row].1.as_ref().unwrap().lost.unwrap()[1];
+        let (whole, none) = (lost(0), lost(rows.len() - 1));
+        assert!(none < 0.5 * whole && lost(1) < whole && lost(2) < whole, "{rows:#?}");
+        let text = text::ablation(&rows);
+        assert!(text.contains("without noise from step to step"), "{text}");
+    }
+
+    #[test]
     fn a_point_needs_one_figure_and_a_machine() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("points.toml");

@@ -39,7 +39,7 @@ impl Ratio {
         let logs: Vec<f64> = pairs.iter().map(|ratio| ratio.ln()).collect();
         let [low, middle, high] = match logs.len() {
             ..LEAST_ROUNDS => return None,
-            ..LEAST_RANKED => student(&logs),
+            LEAST_ROUNDS..LEAST_RANKED => student(&logs),
             _ => signed_rank(&logs),
         };
         Some(Ratio { ratio: middle.exp(), low: low.exp(), high: high.exp() })
