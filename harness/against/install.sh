@@ -22,7 +22,8 @@ if [ -x "$folder/bin/horovodrun" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted
 fi
 
 missing=""
-for package in cmake g++ make pkg-config python3-venv python3-dev openmpi-bin libopenmpi-dev; do
+# libclang-dev is for kolo's own ranks over MPI.
+for package in cmake g++ make pkg-config python3-venv python3-dev openmpi-bin libopenmpi-dev libclang-dev; do
     dpkg-query --show --showformat='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
         missing="$missing $package"
 done

@@ -30,14 +30,14 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 
 /// Slanted lines that distinguish a part from its neighbours without colour.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Slant {
+pub(crate) enum Slant {
     None,
     Rising,
     Falling,
 }
 
 /// Name, colour and slanted lines of each part, in the order of [`PARTS`].
-const LOOKS: [(&str, RGBColor, Slant); PARTS.len()] = [
+pub(crate) const LOOKS: [(&str, RGBColor, Slant); PARTS.len()] = [
     ("compute", RGBColor(214, 214, 214), Slant::None),
     ("slowest rank", RGBColor(50, 50, 50), Slant::None),
     ("waiting for a cycle", RGBColor(240, 228, 66), Slant::Rising),
@@ -172,7 +172,7 @@ fn time_ms(row: &Row) -> f64 {
     row.time_us.value.unwrap_or_default() / 1e3
 }
 
-fn fill(drawing: &mut Drawing, part: usize, rectangle: [f64; 4]) {
+pub(crate) fn fill(drawing: &mut Drawing, part: usize, rectangle: [f64; 4]) {
     let [left, top, width, height] = rectangle;
     let (_, color, slant) = LOOKS[part];
     drawing.rectangle(left, top, width, height, color);
@@ -182,7 +182,7 @@ fn fill(drawing: &mut Drawing, part: usize, rectangle: [f64; 4]) {
     }
 }
 
-fn entry(part: usize) -> Entry<'static> {
+pub(crate) fn entry(part: usize) -> Entry<'static> {
     Entry {
         sign: Box::new(move |drawing, (x, y)| {
             fill(drawing, part, [x - 30.0, y - 15.0, 60.0, 30.0]);

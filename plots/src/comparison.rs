@@ -13,6 +13,12 @@ pub(crate) struct Published {
     pub unit: String,
     pub published: f64,
     pub simulated: f64,
+    /// The range of the simulated value.
+    pub range: Option<(f64, f64)>,
+    /// What perfect scaling would give; none of an allreduce.
+    pub perfect: Option<f64>,
+    /// Points whose errors can be compared.
+    pub group: String,
     /// Whether a parameter of the machine was fitted to it.
     pub fitted: bool,
     /// Whether the simulated value is within the goal.
@@ -32,6 +38,9 @@ impl Published {
             unit: fields.text("unit")?,
             published: fields.positive("published")?,
             simulated: fields.positive("simulated")?,
+            range: fields.number("simulated_low")?.zip(fields.number("simulated_high")?),
+            perfect: fields.number("perfect")?,
+            group: fields.text("group")?,
             fitted: fields.truth("fitted")?.unwrap_or_default(),
             met: verdict == "met",
             why: fields.text("why")?,

@@ -8,7 +8,7 @@ use crate::rows::{Estimate, PARTS};
 
 /// Columns that may be missing, in which case their values are not known: the case's name, which no
 /// figure needs, and columns of control planes and simulations, which files of older versions lack.
-const LATER: [&str; 24] = [
+const LATER: [&str; 28] = [
     "case",
     "ready_order",
     "miss_share",
@@ -33,6 +33,10 @@ const LATER: [&str; 24] = [
     "efficiency_p50_low",
     "efficiency_p50_high",
     "efficiency_base_ranks",
+    "group",
+    "perfect",
+    "simulated_low",
+    "simulated_high",
 ];
 
 /// One record, its file and the columns of the file.

@@ -29,6 +29,7 @@
 //! | `efficiency.rs`     | simulated: scaling efficiency over ranks, per policy          |
 //! | `speedup.rs`        | simulated: throughput relative to a baseline, over ranks      |
 //! | `breakdown.rs`      | simulated: the parts of a step's time, per policy             |
+//! | `losses.rs`         | simulated: where efficiency goes, by number of ranks          |
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
 //! | `validation.rs`     | simulated relative to published and measured values           |
 //! | `published.rs`      | one picture of it: points that others published               |
@@ -80,6 +81,7 @@ mod frame;
 mod hatch;
 mod layout;
 mod line;
+mod losses;
 mod negotiation;
 mod page;
 mod panels;
@@ -87,6 +89,7 @@ mod policies;
 mod predicted;
 mod prediction;
 mod published;
+mod published_efficiency;
 mod repeated;
 mod roofline;
 mod rows;
@@ -115,7 +118,7 @@ pub use rows::Rows;
 use drawing::Drawing;
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 14] = [
+const FIGURES: [Figure; 15] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
@@ -126,6 +129,7 @@ const FIGURES: [Figure; 14] = [
     efficiency::FIGURE,
     speedup::FIGURE,
     breakdown::FIGURE,
+    losses::FIGURE,
     crossover::FIGURE,
     validation::FIGURE,
     against::FIGURE,

@@ -4,7 +4,7 @@
 use crate::drawing::Drawing;
 use crate::page::Entry;
 use crate::rows::Rows;
-use crate::{Figure, Sheet, prediction, published, theme};
+use crate::{Figure, Sheet, prediction, published, published_efficiency, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "validation", sheets };
 
@@ -12,9 +12,11 @@ pub(crate) const FIGURE: Figure = Figure { name: "validation", sheets };
 pub(crate) const GOAL_PERCENT: f64 = 15.0;
 
 fn sheets(rows: &Rows) -> Vec<Sheet> {
+    let training = published_efficiency::draw(&rows.published);
+    let training = training.map(|drawing| ("efficiency", drawing));
     let others = published::draw(&rows.published).map(|drawing| ("published", drawing));
     let own = prediction::draw(&rows.predictions).map(|drawing| ("local", drawing));
-    let drawn = others.into_iter().chain(own);
+    let drawn = training.into_iter().chain(others).chain(own);
     Sheet::all(drawn.map(|(suffix, drawing)| (suffix.to_string(), drawing)).collect(), || {
         "neither published.csv nor validation.csv is among the results; `kolo validate` writes them"
             .to_string()
@@ -61,11 +63,9 @@ mod tests {
         let rows = synthetic::table(&[synthetic::step("ring", "coordinator", 64.0, 5.0)]);
         let both = pictures(&[&rows, &validation(), &published()]);
         let suffixes: Vec<&str> = both.iter().map(|(suffix, _)| suffix.as_str()).collect();
-        assert_eq!(suffixes, ["published", "local"]);
-        for table in [published(), validation()] {
-            let one = pictures(&[&table]);
-            assert_eq!((one.len(), one[0].0.as_str()), (1, ""));
-        }
+        assert_eq!(suffixes, ["efficiency", "published", "local"]);
+        let one = pictures(&[&validation()]);
+        assert_eq!((one.len(), one[0].0.as_str()), (1, ""));
         let reason = "neither published.csv nor validation.csv is among the results; `kolo \
                       validate` writes them";
         assert_eq!(FIGURE.refusal(&[]), reason);

@@ -106,8 +106,10 @@ enum Change {
     Parameter(String, f64),
     /// All computation takes this many times as long.
     Compute(f64),
-    /// The deviation of jitter.
+    /// The deviation from step to step.
     Jitter(f64),
+    /// No lasting differences between GPUs.
+    EqualGpus,
 }
 
 /// Every claim for each of its models.
@@ -169,7 +171,7 @@ fn one(plan: &Plan, claim: &Claim, model: &Model) -> Result<Compared, CaseError>
     })
 }
 
-/// Each parameter with a range at either end, and jitter from none to twice as much.
+/// Each parameter with a range at either end, jitter from none to twice as much, and equal GPUs.
 fn ends(plan: &Plan) -> Vec<Change> {
     let mut changes = Vec::new();
     for (key, parameter) in plan.machine.clone().parameters() {
@@ -181,6 +183,9 @@ fn ends(plan: &Plan) -> Vec<Change> {
     }
     changes.push(Change::Jitter(0.0));
     changes.push(Change::Jitter(2.0 * plan.jitter.cv()));
+    if !plan.jitter.gpu_factors.is_empty() {
+        changes.push(Change::EqualGpus);
+    }
     changes
 }
 
@@ -289,7 +294,7 @@ pub fn text(compared: &[Compared]) -> String {
     let _ = writeln!(
         text,
         "published ratios beside simulated ones (median and 95 % interval over seeds; range: each \
-         assumed parameter at its ends, one at a time, and jitter from none to twice as much)"
+         parameter with a range at its ends, one at a time, jitter from none to twice as much, and equal GPUs)"
     );
     for (index, one) in compared.iter().enumerate() {
         if index == 0 || compared[index - 1].claim != one.claim {
@@ -331,7 +336,13 @@ impl Plan {
                 model.forward_ms *= factor;
                 model.backward_ms *= factor;
             }),
-            Change::Jitter(cv) => config.jitter.cv = Some(*cv),
+            Change::Jitter(cv) => match &mut machine.variability {
+                Some(variability) if config.jitter.cv.is_none() => variability.step_cv.value = *cv,
+                _ => config.jitter.cv = Some(*cv),
+            },
+            Change::EqualGpus => {
+                machine.variability.iter_mut().for_each(|it| it.gpu_factors.fill(1.0));
+            }
             Change::Parameter(key, value) => {
                 for (other, parameter) in machine.parameters() {
                     if other == *key {

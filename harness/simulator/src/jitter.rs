@@ -59,6 +59,25 @@ impl Jitter {
         self.cv.unwrap_or(0.0)
     }
 
+    /// In a sentence.
+    pub fn in_words(&self) -> String {
+        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+        let steps = match self.law {
+            Law::Empirical => "computation varies as in the measured factors".into(),
+            law => {
+                let name = format!("{law:?}").to_lowercase();
+                format!("a rank's computation varies by {} ({name}) from step to step", percent(self.cv()))
+            }
+        };
+        match (self.gpu_factors.first(), self.gpu_factors.last()) {
+            (Some(fastest), Some(slowest)) if fastest < slowest => {
+                let (less, more) = (percent(1.0 - fastest), percent(slowest - 1.0));
+                format!("{steps}, and GPUs take from {less} less to {more} more than their mean")
+            }
+            _ => format!("{steps}; GPUs are equally fast"),
+        }
+    }
+
     /// Checks the range of values.
     ///
     /// # Errors

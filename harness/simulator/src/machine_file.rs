@@ -10,7 +10,7 @@ use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub use tables::{
-    Control, GenerationName, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
+    Control, GenerationName, Interference, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
     SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
@@ -55,6 +55,9 @@ pub struct MachineFile {
     /// How fast its GPUs are, and how steadily.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub variability: Option<Variability>,
+    /// How communication and computation disturb each other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interference: Option<Interference>,
 }
 
 /// Why a world does not fit on a machine.
@@ -174,6 +177,8 @@ impl MachineFile {
         all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
         let variability = self.variability.iter_mut();
         all.extend(variability.map(|it| ("variability.step_cv".to_string(), &mut it.step_cv)));
+        let interference = self.interference.iter_mut();
+        all.extend(interference.map(|it| ("interference.slowdown".into(), &mut it.slowdown)));
         all
     }
 
@@ -193,6 +198,11 @@ impl MachineFile {
             reduction_by_buffer,
             overhead_s: self.reduction.overhead_us.as_ref().map_or(0.0, |us| us.value * 1e-6),
         }
+    }
+
+    /// The factor by which computation takes longer while a message is under way; 1 without `[interference]`.
+    pub fn slowdown(&self) -> f64 {
+        self.interference.as_ref().map_or(1.0, |interference| interference.slowdown.value)
     }
 
     /// NCCL's view of the machine, if the file has it.

@@ -61,9 +61,9 @@ pub struct Policy {
     /// background thread waits until they are. Needs a control plane that negotiates.
     #[serde(default)]
     pub ahead_ms: f64,
-    /// Computation takes longer by this factor while a message is under way.
-    #[serde(default = "one_f64")]
-    pub slowdown: f64,
+    /// Computation takes longer by this factor while a message is under way. Default: as in the machine file, or 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slowdown: Option<f64>,
     /// The system that it models, and its assumptions.
     pub about: String,
 }
@@ -88,10 +88,6 @@ fn one() -> usize {
     1
 }
 
-fn one_f64() -> f64 {
-    1.0
-}
-
 impl Policy {
     /// A control plane and a data plane, with the defaults of every other key.
     pub fn new(name: &str, control_plane: &str, data_plane: &str) -> Policy {
@@ -112,7 +108,7 @@ impl Policy {
             priority: false,
             blocking: false,
             ahead_ms: 0.0,
-            slowdown: 1.0,
+            slowdown: None,
             about: String::new(),
         }
     }
@@ -152,7 +148,7 @@ impl Policy {
         within("fusion_threshold_mib", self.fusion_threshold_mib, 0.0, 1e6)?;
         within("segment_kib", self.segment_kib, 0.0, 1e9)?;
         within("partition_mib", self.partition_mib, 0.0, 1e6)?;
-        within("slowdown", self.slowdown, 1.0, 10.0)?;
+        self.slowdown.iter().try_for_each(|&factor| within("slowdown", factor, 1.0, 10.0))?;
         within("ahead_ms", self.ahead_ms, 0.0, 1e6)?;
         let passes = self.backward_passes_per_step as f64;
         within("backward_passes_per_step", passes, 1.0, 65536.0)?;
@@ -166,11 +162,6 @@ impl Policy {
         if self.ahead_ms > 0.0 && [DDP, PACKS].contains(&plane) {
             let expected = format!("0 for control plane \"{plane}\", which does not negotiate");
             return Err(Invalid::value("ahead_ms", self.ahead_ms, expected));
-        }
-        if self.priority && self.slowdown != 1.0 {
-            let unknown = "it is not known which layers would be slower";
-            let expected = format!("1 with priority, since {unknown}");
-            return Err(Invalid::value("slowdown", self.slowdown, expected));
         }
         match &self.groups {
             Some(groups) => groups.check().map_err(|cause| Invalid::because("groups", cause)),
@@ -200,13 +191,6 @@ mod tests {
             policy("tree:4").check().unwrap_err().to_string(),
             "policy \"a\": priority is true, expected false for control plane \"tree\"; only ddp and \
              packs, which do not negotiate, support priorities"
-        );
-        let slow = Policy { slowdown: 1.1, ..policy("packs") };
-        assert!(
-            slow.check()
-                .unwrap_err()
-                .to_string()
-                .contains("slowdown is 1.1, expected 1 with priority")
         );
     }
 }

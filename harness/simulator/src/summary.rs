@@ -11,12 +11,11 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
     let simulate = &plan.config.simulate;
     let _ = writeln!(
         text,
-        "SIMULATED on {} ({}); {} seeds, jitter {:?} {}",
+        "SIMULATED on {} ({}); {} seeds; {}",
         plan.machine.name,
         plan.machine.about,
         simulate.seeds,
-        plan.jitter.law,
-        plan.jitter.cv()
+        plan.jitter.in_words()
     );
     for model in &plan.config.model {
         let _ = writeln!(text, "\n{}: {}", model.workload, model.source);

@@ -213,7 +213,7 @@ impl Plan {
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
             ahead_s: policy.ahead_ms * 1e-3,
-            slowdown: policy.slowdown,
+            slowdown: policy.slowdown.unwrap_or(self.machine.slowdown()),
             jitter: &self.jitter,
             seed,
             drive,

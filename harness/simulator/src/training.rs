@@ -13,6 +13,7 @@
 //! With priorities (`priority`) a step does not end with its messages: they continue during the next forward pass,
 //! in which each layer waits for its own gradients.
 
+mod busy;
 mod priority;
 mod progress;
 

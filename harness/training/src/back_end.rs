@@ -16,6 +16,7 @@ use algorithms::topology::Topology;
 use cluster::preflight::Finding;
 use results::provenance::Launch;
 use transports::allreduce::SEGMENT_BYTES;
+use transports::bench::{Bench, Timed};
 use transports::data_plane::{DataPlane, DataPlaneError};
 #[cfg(feature = "mpi")]
 use transports::mpi::Connected;
@@ -190,7 +191,20 @@ pub trait LocalRanks {
     /// # Errors
     /// That of a rank that failed by itself.
     fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError>;
+
+    /// Measures an allreduce alone.
+    ///
+    /// # Errors
+    /// The first error of a rank; always on a back end that is not measured in this way.
+    fn bench(&mut self, _: &Bench) -> Result<Timed, EngineError> {
+        Err(EngineError::BackEnd(BackEndError::new("bench", NoBench)))
+    }
 }
+
+/// A back end does not measure an allreduce alone.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("this back end has no benchmark of an allreduce alone; choose another --transport")]
+pub struct NoBench;
 
 /// What the ranks of a world share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 
 /// Points of two machines: met, missed for a reason, fitted, and missed for none.
 pub fn published() -> String {
-    "point,machine,ranks,unit,published,simulated,error,fitted,verdict,why,source\n\
-     \"8 H200, ring\",dgx,8,GB/s bus,366,370,0.0109,false,met,,a page\n\
-     \"8 H200, NVLS\",dgx,8,GB/s bus,473,370,-0.2178,false,missed,the switch reduces,a page\n\
-     ResNet-50,v100,8,samples/s,3000,3390,0.13,false,met,,a paper\n\
-     VGG-16,v100,8,samples/s,1000,1001,0.001,true,met,,a paper\n\
-     \"16 A100, 512 B\",v100,16,us,90,120,0.3333,false,missed,,a paper\n"
+    "point,machine,ranks,unit,published,simulated,error,fitted,verdict,why,source,group,perfect,simulated_low,simulated_high\n\
+     \"8 H200, ring\",dgx,8,GB/s bus,366,370,0.0109,false,met,,a page,allreduce,,360,380\n\
+     \"8 H200, NVLS\",dgx,8,GB/s bus,473,370,-0.2178,false,missed,the switch reduces,a page,allreduce,,360,380\n\
+     ResNet-50,v100,8,samples/s,3000,3390,0.13,false,met,,a paper,one node,3000,2900,3400\n\
+     VGG-16,v100,8,samples/s,1000,1001,0.001,true,met,,a paper,one node,1000,990,1010\n\
+     \"16 A100, 512 B\",v100,16,us,90,120,0.3333,false,missed,,a paper,allreduce,,80,130\n"
         .to_string()
 }
 

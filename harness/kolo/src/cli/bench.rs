@@ -4,13 +4,13 @@ mod arguments;
 mod gpus;
 mod line;
 mod lines;
+mod local;
 mod nccl;
 mod out;
 #[cfg(feature = "mpi")]
 mod processes;
 mod request;
 mod table;
-mod threads;
 mod turns;
 
 use anyhow::Result;
@@ -18,64 +18,71 @@ use anyhow::Result;
 use super::{Exit, usage};
 use cluster::launch::Launched;
 use measure::back_ends;
-use training::back_end::RankKind;
+use training::back_end::BackEndRef;
 
 pub use arguments::Arguments;
 
 /// How `kolo bench` runs over a back end.
+#[derive(Clone, Copy)]
 struct Runner {
-    /// The back end.
-    transport: &'static str,
     /// Options that only some back ends have.
     options: &'static [&'static str],
     run: fn(&Arguments) -> Result<Exit>,
 }
 
-/// One for each back end.
-const RUNNERS: [Runner; 4] = [
-    Runner { transport: transports::threads::NAME, options: &["--bound"], run: threads::run },
-    Runner { transport: transports::transport::MPI, options: &["--force"], run: processes::run },
-    Runner { transport: gpu::cuda::NAME, options: &["--graph", "--kernels"], run: gpus::run },
-    Runner {
-        transport: gpu::nccl::NAME,
-        options: &["--force", "--nccl-algo", "--nccl-proto"],
-        run: nccl::run,
-    },
+/// Of back ends whose ranks are in this process.
+const LOCAL: Runner = Runner { options: &["--bound"], run: local::run };
+
+/// Of back ends that have more to ask for, or whose ranks are processes.
+const SPECIAL: [(&str, Runner); 3] = [
+    (transports::transport::MPI, Runner { options: &["--force"], run: processes::run }),
+    (gpu::cuda::NAME, Runner { options: &["--graph", "--kernels"], run: gpus::run }),
+    (
+        gpu::nccl::NAME,
+        Runner { options: &["--force", "--nccl-algo", "--nccl-proto"], run: nccl::run },
+    ),
 ];
+
+/// The runner of a back end, if `kolo bench` has one.
+fn runner(back_end: BackEndRef) -> Option<Runner> {
+    let special = SPECIAL.iter().find(|(name, _)| *name == back_end.name());
+    let local = (!back_ends::has_processes(back_end)).then_some(LOCAL);
+    special.map(|(_, runner)| *runner).or(local)
+}
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
     }
     let back_end = arguments.back_end();
-    let Some(runner) = RUNNERS.iter().find(|runner| runner.transport == back_end.name()) else {
-        let known = choices(RUNNERS.iter());
+    let Some(runner) = runner(back_end) else {
+        let known = choices(|_| true);
         return Err(usage(format!("kolo bench does not measure {back_end}; choose {known}")));
     };
     for option in arguments.special_options() {
         if !runner.options.contains(&option) {
-            let having = RUNNERS.iter().filter(|runner| runner.options.contains(&option));
-            return Err(usage(format!("{option} requires --transport {}", choices(having))));
+            let known = choices(|(_, runner)| runner.options.contains(&option));
+            return Err(usage(format!("{option} requires --transport {known}")));
         }
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     if let Some(Launched { tasks, .. }) = started
-        && back_end.rank_kind() != RankKind::Process
+        && !back_ends::has_processes(back_end)
     {
-        let is_process =
-            |runner: &&Runner| back_ends::named(runner.transport).rank_kind() == RankKind::Process;
         return Err(usage(format!(
             "started as {tasks} processes, but ranks over {back_end} are in one process; start one process, or \
              choose --transport {}",
-            choices(RUNNERS.iter().filter(is_process))
+            choices(|(back_end, _)| back_ends::has_processes(*back_end))
         )));
     }
     (runner.run)(arguments)
 }
 
-/// Names of back ends, as in `a, b or c`.
-fn choices<'r>(runners: impl Iterator<Item = &'r Runner>) -> String {
-    let names: Vec<&str> = runners.map(|runner| runner.transport).collect();
+/// Names of back ends with a runner, as in `a, b or c`.
+fn choices(is_chosen: impl Fn(&(BackEndRef, Runner)) -> bool) -> String {
+    let with_runner = |back_end| Some((back_end, runner(back_end)?));
+    let all = back_ends::all().into_iter().filter_map(with_runner);
+    let names: Vec<&str> = all.filter(is_chosen).map(|(back_end, _)| back_end.name()).collect();
     match &names[..] {
         [all @ .., last] if !all.is_empty() => format!("{} or {last}", all.join(", ")),
         _ => names.concat(),
@@ -93,17 +100,104 @@ mod processes {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use clap::Parser;
+
     use super::*;
+    use algorithms::topology::Topology;
+    use results::provenance::Launch;
+    use training::back_end::{BackEnd, LocalRanks, RankKind, Shares};
+    use training::engine::RankMemory;
+    use training::job::Job;
+    use training::outcome::{BackEndError, EngineError, Outcome};
+    use transports::bench::{Bench, Timed};
+    use transports::pattern::Wrong;
+
+    /// A back end that is not in the registry, whose allreduce always takes 250 us.
+    struct Constant;
+
+    impl BackEnd for Constant {
+        fn name(&self) -> &'static str {
+            "constant"
+        }
+
+        fn rank_kind(&self) -> RankKind {
+            RankKind::Thread
+        }
+
+        fn availability(&self) -> Result<String, BackEndError> {
+            Ok("for tests".into())
+        }
+
+        fn open(&self, _: &mut Launch) -> Result<Box<dyn LocalRanks>, BackEndError> {
+            Ok(Box::new(Constant))
+        }
+    }
+
+    impl LocalRanks for Constant {
+        fn shares(&self, _: &Topology) -> Shares {
+            Shares { emulated: false, oversubscribed: false }
+        }
+
+        fn run(&mut self, _: &Job, _: &mut [RankMemory]) -> Result<Outcome, EngineError> {
+            unreachable!("kolo bench does not train")
+        }
+
+        fn bench(&mut self, bench: &Bench) -> Result<Timed, EngineError> {
+            Ok(Timed {
+                times: vec![Duration::from_micros(250); bench.repetitions],
+                device_us: Vec::new(),
+                enqueued: None,
+                context_switches: None,
+                wrong: Some(Wrong::default()),
+            })
+        }
+    }
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
 
     #[test]
-    fn every_back_end_has_one_runner() {
-        let runners: Vec<&str> = RUNNERS.iter().map(|runner| runner.transport).collect();
-        assert_eq!(runners, back_ends::names());
+    fn a_back_end_that_is_added_is_measured() {
+        back_ends::add(&Constant);
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("rows.csv");
+        let line = ["bench", "--transport", "constant", "--algorithm", "ring", "-b", "1K", "-e", "1K", "--out"];
+        let line = line.into_iter().map(Into::into).chain([out.clone().into_os_string()]);
+        let CommandLine { arguments } = CommandLine::parse_from(line);
+        assert_eq!(run(&arguments).unwrap(), Exit::Right);
+        let mut rows = csv::Reader::from_path(out).unwrap();
+        let head = rows.headers().unwrap().clone();
+        let at = |name: &str| head.iter().position(|column| column == name).unwrap();
+        let rows: Vec<_> = rows.records().map(Result::unwrap).collect();
+        assert_eq!(rows.len(), 2, "out of place and in place");
+        for row in rows {
+            assert_eq!(&row[at("transport")], "constant");
+            assert_eq!(&row[at("time_us_p50")], "250.0");
+        }
+        assert!(runner(&Constant).is_some());
+    }
+
+    #[test]
+    fn every_back_end_of_the_registry_is_measured() {
+        for back_end in back_ends::all() {
+            assert!(runner(back_end).is_some(), "{back_end}");
+        }
+        for (name, _) in SPECIAL {
+            assert!(back_ends::find(name).is_some(), "{name} is in the registry");
+        }
     }
 
     #[test]
     fn choices_are_enumerated() {
-        assert_eq!(choices(RUNNERS.iter().take(1)), "threads");
-        assert_eq!(choices(RUNNERS.iter().take(3)), "threads, mpi or cuda");
+        let only = |wanted: &'static [&str]| {
+            choices(|(back_end, _)| wanted.contains(&back_end.name()))
+        };
+        assert_eq!(only(&["threads"]), "threads");
+        assert_eq!(only(&["threads", "mpi", "cuda"]), "threads, mpi or cuda");
     }
 }

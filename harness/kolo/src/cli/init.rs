@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 
 use super::{Exit, usage};
+use results::config_kind::ConfigKind;
 use results::inputs::{CONFIGS, meant};
 
 /// Write a commented copy of an embedded configuration, to change and run
@@ -45,18 +46,30 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let file = format!("{}.toml", name.rsplit('/').next().unwrap_or(name));
     let path = arguments.out.clone().unwrap_or_else(|| file.into());
     write_new(&path, text)?;
-    println!("{} is written; {}", path.display(), usage_of(name));
+    println!("{} is written; {}", path.display(), usage_of(name, text));
     Ok(Exit::Right)
 }
 
 /// What to do with the copy of an embedded file.
-fn usage_of(name: &str) -> &'static str {
-    match name.split_once('/') {
-        Some(("machines", _)) => "change it, then name it with --machine, or in a simulated sweep",
-        Some(("sites", _)) => "change it, then compare it with Slurm: kolo site check FILE",
-        None if name == "published" => "change it, then run it: kolo validate --points FILE",
-        None if name == "tune-regret" => "change it, then run it: kolo tune FILE",
-        _ => "change it, then run it: kolo sweep FILE",
+fn usage_of(name: &str, text: &str) -> &'static str {
+    let table: toml::Table = text.parse().expect("embedded files are TOML");
+    match ConfigKind::of(&table) {
+        // Neither a configuration nor a machine: a site.
+        Err(_) => "change it, then compare it with Slurm: kolo site check FILE",
+        Ok(ConfigKind::Machine) => {
+            "change it, then name it with --machine, or in a simulated sweep"
+        }
+        Ok(ConfigKind::PublishedPoints) => "change it, then run it: kolo validate --points FILE",
+        Ok(ConfigKind::Regret) => "change it, then run it: kolo tune FILE",
+        Ok(ConfigKind::Training) if name.starts_with("horovod") => {
+            "change it, then run it: kolo against horovod FILE"
+        }
+        Ok(ConfigKind::Training) if name.starts_with("tuners-") => {
+            "change it, then run it: kolo against autotune FILE"
+        }
+        Ok(ConfigKind::Training | ConfigKind::ControlPlanes | ConfigKind::Simulated) => {
+            "change it, then run it: kolo sweep FILE"
+        }
     }
 }
 

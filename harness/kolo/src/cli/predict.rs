@@ -1,10 +1,13 @@
 //! `kolo predict`.
 
+mod target;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use indicatif::ProgressBar;
 
+use super::tune::step_ms;
 use super::{Exit, plot, sizes, usage};
 use results::files::create_folder;
 use results::files::write_whole;
@@ -14,27 +17,69 @@ use results::row::{Row, SimulatedStepRow, StepRow};
 use simulator::machine_file::MachineFile;
 use simulator::predict::Prediction;
 
-/// Simulate the cases of a sweep, on as many ranks and on more
+/// Simulate the cases of a sweep on more ranks, or how far a model scales
 ///
-/// The machine file is the one that `kolo calibrate` wrote on the same cluster. Figures show measured and predicted
-/// times.
+/// With RESULTS: the measured settings, on as many ranks and on more. The machine file is the one that `kolo calibrate`
+/// wrote on the same cluster. Figures show measured and predicted times.
+///
+/// With --workload: up to how many GPUs of the machine the model reaches an efficiency, what is lost beyond, and what
+/// one change would bring.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kolo predict results/RUN --machine here.toml --up-to 64
-  kolo predict results/RUN --machine summit --no-figures")]
+  kolo predict --workload resnet50 --backward-ms 116 --machine summit --target-efficiency 0.9")]
 pub struct Arguments {
     /// A folder of results with training steps over threads or MPI
-    results: PathBuf,
+    #[arg(required_unless_present = "workload", conflicts_with = "workload")]
+    results: Option<PathBuf>,
     /// Machine file, or the name of an embedded one
     #[arg(long, value_name = "NAME|FILE", help_heading = RUN)]
     machine: PathBuf,
-    /// Largest number of ranks, doubling from the largest measured one [default: four times that]
+    /// Largest number of ranks
+    ///
+    /// Sizes double from the largest measured one; default: four times that. With --workload they double from one node;
+    /// default: the whole machine.
     #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, help_heading = RUN)]
     up_to: Option<usize>,
     /// Folder of the workloads' gradient lists
     #[arg(long, value_name = "DIR", default_value = "configs/workloads", help_heading = RUN)]
     workloads: PathBuf,
+    /// The gradients of a model, such as resnet50, or a CSV file
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        requires = "backward_ms",
+        help_heading = MODEL
+    )]
+    workload: Option<String>,
+    /// The efficiency that is wanted: throughput / (GPUs x that of one) [default: 0.9]
+    #[arg(long, value_name = "SHARE", requires = "workload", help_heading = MODEL)]
+    target_efficiency: Option<f64>,
+    /// Length of the backward pass on one GPU in ms
+    #[arg(long, value_name = "MS", value_parser = step_ms, requires = "workload", help_heading = MODEL)]
+    backward_ms: Option<f64>,
+    /// Length of the forward pass in ms [default: half the backward pass]
+    #[arg(long, value_name = "MS", value_parser = step_ms, help_heading = MODEL, hide_short_help = true)]
+    forward_ms: Option<f64>,
+    /// Length of the optimizer in ms [default: 0]
+    #[arg(long, value_name = "MS", value_parser = step_ms, help_heading = MODEL, hide_short_help = true)]
+    optimizer_ms: Option<f64>,
+    /// Gradients travel as fp16
+    #[arg(long, help_heading = MODEL, hide_short_help = true)]
+    fp16: bool,
+    /// Control plane
+    #[arg(long, value_name = "NAME", default_value = "bitvector", help_heading = MODEL, hide_short_help = true)]
+    control_plane: String,
+    /// Data plane: nccl, nccl:ring, nccl:tree, or an algorithm
+    #[arg(long, value_name = "NAME", default_value = "nccl", help_heading = MODEL, hide_short_help = true)]
+    data_plane: String,
+    /// Fusion threshold in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 128.0, help_heading = MODEL, hide_short_help = true)]
+    fusion_threshold_mb: f64,
+    /// Cycle time in ms
+    #[arg(long, value_name = "MS", default_value_t = 1.0, help_heading = MODEL, hide_short_help = true)]
+    cycle_time_ms: f64,
     /// A new folder for the predictions [default: results/DATE-predicted]
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
@@ -45,7 +90,11 @@ pub struct Arguments {
 
 /// Headings of the options.
 const RUN: &str = "What to simulate";
+const MODEL: &str = "A model instead of results";
 const OUTPUT: &str = "Output";
+
+/// The efficiency that is wanted by default.
+const TARGET: f64 = 0.9;
 
 /// Columns without which no step can be simulated; other columns that are missing count as unknown.
 const NEEDED: [&str; 12] = [
@@ -64,17 +113,35 @@ const NEEDED: [&str; 12] = [
 ];
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let launch = Launch::now();
-    let machine = MachineFile::choose(&arguments.machine)?;
-    let rows = read(&arguments.results)?;
-    let largest = rows.iter().map(|row| row.key().ranks).max().unwrap_or(0);
-    let up_to = arguments.up_to.unwrap_or(4 * largest);
+    match (&arguments.results, &arguments.workload) {
+        (Some(results), _) => from_results(arguments, results),
+        (None, Some(workload)) => target::run(arguments, workload),
+        (None, None) => unreachable!("clap requires one of them"),
+    }
+}
+
+/// The folder for the predictions, which does not exist yet.
+fn new_folder(arguments: &Arguments, launch: &Launch) -> Result<PathBuf> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         Path::new("results").join(format!("{}-predicted", launch.started.replace(':', "")))
     });
     if out.exists() {
         return Err(usage(format!("{} exists; results are never overwritten", out.display())));
     }
+    Ok(out)
+}
+
+fn write_rows(out: &Path, rows: &[SimulatedStepRow]) -> Result<()> {
+    Ok(write_whole(&out.join("rows.csv"), &csv_bytes(rows, true))?)
+}
+
+fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
+    let launch = Launch::now();
+    let machine = MachineFile::choose(&arguments.machine)?;
+    let rows = read(results)?;
+    let largest = rows.iter().map(|row| row.key().ranks).max().unwrap_or(0);
+    let up_to = arguments.up_to.unwrap_or(4 * largest);
+    let out = new_folder(arguments, &launch)?;
     let prediction = Prediction::new(&rows, &machine, &arguments.workloads, up_to)?;
     for (count, why) in &prediction.left_out {
         eprintln!("kolo: {count} rows are left out: {why}");
@@ -84,7 +151,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return Err(usage(format!(
             "{}: no row of kind `step` can be simulated on machine {}; expected training steps by \
              our own algorithms, with {} ranks on each node",
-            arguments.results.display(),
+            results.display(),
             machine.name,
             machine.node.ranks
         )));
@@ -94,7 +161,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let progress = ProgressBar::new(prediction.cases() as u64);
     let predicted = prediction.rows(|| progress.inc(1));
     progress.finish_and_clear();
-    write_whole(&out.join("rows.csv"), &csv_bytes(&predicted, true))?;
+    write_rows(&out, &predicted)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.ended = Some(now());
     }
@@ -103,7 +170,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if !arguments.no_figures {
         print!(
             "{}",
-            plot::figures(&[arguments.results.clone(), out.clone()], &out.join("figures"))?
+            plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?
         );
     }
     println!("predictions in {}", out.display());

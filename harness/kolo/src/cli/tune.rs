@@ -271,7 +271,7 @@ fn progress() -> ProgressBar {
 }
 
 /// Length of a part of a step.
-fn step_ms(text: &str) -> Result<f64, ValueError> {
+pub(super) fn step_ms(text: &str) -> Result<f64, ValueError> {
     number(text, MOST_STEP_MS)
 }
 

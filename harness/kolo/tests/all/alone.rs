@@ -199,6 +199,14 @@ fn init_writes_every_configuration_as_it_is() {
         .run(&["init", "quick", "--out", "no/such/folder.toml"])
         .says(2, "cannot be written: No such file");
     assert!(alone.prints(&["init", "machines/summit"]).contains("summit.toml is written"));
+    for (name, next) in [
+        ("horovod-burst", "kolo against horovod FILE"),
+        ("tuners-burst", "kolo against autotune FILE"),
+        ("sites/generic", "kolo site check FILE"),
+        ("paper-claims", "kolo sweep FILE"),
+    ] {
+        assert!(alone.prints(&["init", name]).ends_with(&format!("{next}\n")), "{name}");
+    }
 }
 
 /// Outside of a checkout a copy of the embedded script is submitted, which finds this program.

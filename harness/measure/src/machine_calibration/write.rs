@@ -55,6 +55,7 @@ impl Calibration {
             control: None,
             nccl: None,
             variability: None,
+            interference: None,
         }
     }
 }

@@ -248,6 +248,14 @@ impl Control {
     }
 }
 
+/// How communication and computation on one GPU disturb each other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Interference {
+    /// Computation takes longer by this factor while a message is under way: both need multiprocessors and memory.
+    pub slowdown: Parameter,
+}
+
 /// NCCL's parameters; see [`Nccl`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

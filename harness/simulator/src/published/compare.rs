@@ -10,6 +10,7 @@ use crate::config::{Config, Model, Simulate};
 use crate::data_plane::{DataPlane, Engine};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
+use crate::range::range;
 use crate::sweep::{CaseError, Plan};
 use crate::tabulate;
 use algorithms::server_nodes::ServerNodes;
@@ -316,31 +317,6 @@ fn wire_s(machine: &MachineFile, ranks: usize, size_bytes: f64) -> f64 {
         })
     };
     size_bytes * bus_factor(ranks) / gb_s / 1e9
-}
-
-/// The range of a value when each parameter is at either end of its range: deviations are independent, so that their
-/// squares add up.
-fn range<E>(
-    machine: &MachineFile,
-    nominal: f64,
-    value: impl Fn(&MachineFile) -> Result<f64, E>,
-) -> Result<(f64, f64), E> {
-    let mut changed = machine.clone();
-    let (mut below, mut above) = (0.0, 0.0);
-    for at in 0..changed.parameters().len() {
-        let parameter = changed.parameters()[at].1.clone();
-        let (mut least, mut most) = (nominal, nominal);
-        let ends = [parameter.low, parameter.high].into_iter().flatten();
-        for end in ends.filter(|&end| end != parameter.value) {
-            changed.parameters()[at].1.value = end;
-            let found = value(&changed)?;
-            (least, most) = (least.min(found), most.max(found));
-        }
-        changed.parameters()[at].1.value = parameter.value;
-        below += (nominal - least).powi(2);
-        above += (most - nominal).powi(2);
-    }
-    Ok(((nominal - below.sqrt()).max(0.0), nominal + above.sqrt()))
 }
 
 fn compared(published: f64, simulated: &Simulated, within: f64) -> Compared {

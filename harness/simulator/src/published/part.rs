@@ -14,12 +14,19 @@ pub enum Part {
     Copies,
     /// The framework runs ahead of the GPU.
     RunningAhead,
+    /// Computation is slower beside messages.
+    Interference,
 }
 
 impl Part {
     /// All of them.
-    pub const ALL: [Part; 4] =
-        [Part::GpuDifferences, Part::StepNoise, Part::Copies, Part::RunningAhead];
+    pub const ALL: [Part; 5] = [
+        Part::GpuDifferences,
+        Part::StepNoise,
+        Part::Copies,
+        Part::RunningAhead,
+        Part::Interference,
+    ];
 
     /// As in the table.
     pub fn name(self) -> &'static str {
@@ -28,6 +35,7 @@ impl Part {
             Part::StepNoise => "noise from step to step",
             Part::Copies => "copies of single tensors",
             Part::RunningAhead => "frameworks that run ahead of the GPU",
+            Part::Interference => "slower computation beside messages",
         }
     }
 
@@ -41,6 +49,7 @@ impl Part {
             }
             (Part::Copies, _, Some(control)) => control.copy_us = None,
             (Part::RunningAhead, ..) => point.ahead_ms = 0.0,
+            (Part::Interference, ..) => machine.interference = None,
             _ => {}
         }
     }

@@ -16,6 +16,7 @@ use std::collections::BinaryHeap;
 use algorithms::control::TensorId;
 use algorithms::simulate::Moment;
 
+use super::busy::Busy;
 use super::progress::{Message, Progress};
 use super::{Job, Step};
 
@@ -28,6 +29,8 @@ pub(super) struct Priority {
     /// From the previous step: when each tensor is reduced, and the pieces in their order.
     reduced_s: Vec<f64>,
     pieces: Vec<(f64, Moment)>,
+    /// When those are under way.
+    busy: Busy,
 }
 
 /// A tensor as the forward pass meets it.
@@ -54,16 +57,21 @@ impl Priority {
             needed: needed.to_vec(),
             reduced_s: vec![f64::NEG_INFINITY; needed.len()],
             pieces: Vec::new(),
+            busy: Busy::default(),
         }
     }
 
-    /// Seconds that the slowest rank waits in the forward pass that begins now.
+    /// Seconds that messages add to the slowest rank's forward pass that begins now: waiting, and computing beside them.
     pub fn waits(&self, job: &Job, start_s: f64, slowest: f64, step: &mut Step) -> f64 {
         let forward_s = slowest * job.compute.forward_s;
         let (mut now_s, mut passed, mut waited_s) = (start_s, 0.0, 0.0);
         for &Layer { tensor, needed, update_s } in &self.layers {
-            now_s += (needed - passed) * forward_s;
-            passed = needed;
+            let alone_s = (needed - passed) * forward_s;
+            let end_s = self.busy.end_s(now_s, alone_s, job.slowdown);
+            let held_up_s = end_s - now_s - alone_s;
+            step.contention += held_up_s;
+            waited_s += held_up_s;
+            (now_s, passed) = (end_s, needed);
             let reduced_s = self.reduced_s[tensor];
             if reduced_s > now_s {
                 step.expose((now_s, reduced_s), self.pieces.iter().copied(), &[]);
@@ -96,6 +104,7 @@ impl Priority {
         let mut queue = BinaryHeap::new();
         let mut now_s = f64::NEG_INFINITY;
         self.pieces.clear();
+        self.busy = Busy::default();
         loop {
             while let Some(index) = coming.pop_if(|index| messages[*index].ready_s <= now_s) {
                 queue.push(Reverse((urgency[index], index)));
@@ -112,6 +121,7 @@ impl Priority {
                 0 => tensors.iter().for_each(|&id| self.reduced_s[id] = now_s + once.at_s),
                 _ => queue.push(Reverse((urgency[index], index))),
             }
+            self.busy.add(now_s, now_s + next.at_s);
             now_s += next.at_s;
         }
     }
@@ -135,6 +145,7 @@ mod tests {
             needed: vec![0.0, 0.3, 0.9],
             reduced_s: vec![f64::NEG_INFINITY; 3],
             pieces: Vec::new(),
+            busy: Busy::default(),
         };
         // Out of order, as buckets may be that become ready within a launch of each other.
         priority.send(&[message(2, 0.0, 3), message(1, 2.5, 2), message(0, 0.5, 1)]);

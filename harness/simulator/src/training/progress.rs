@@ -5,6 +5,7 @@ use std::sync::Arc;
 use algorithms::control::TensorId;
 use algorithms::simulate::Moment;
 
+use super::busy::Busy;
 use super::{Compute, Job, Step};
 
 /// One step under way.
@@ -21,8 +22,8 @@ pub(super) struct Progress {
     /// Tensors that were agreed on.
     pub agreed: usize,
     pub stream_free_s: f64,
-    /// Time in flight, without overlap, so far.
-    busy_s: f64,
+    /// When messages so far are under way.
+    busy: Busy,
     pub messages: Vec<Message>,
     pub negotiations: Vec<(f64, f64)>,
     pub step: Step,
@@ -64,7 +65,7 @@ impl Progress {
             counts: vec![0; job.ready.len()],
             agreed: 0,
             stream_free_s: start_s,
-            busy_s: 0.0,
+            busy: Busy::default(),
             messages: Vec::new(),
             negotiations: Vec::new(),
             step,
@@ -84,24 +85,13 @@ impl Progress {
     /// When a rank of that pace hands over what is ready at that part of its backward pass, including delays by
     /// messages so far.
     pub fn ready_s(&self, job: &Job, fraction: f64, factor: f64) -> f64 {
-        let Compute { forward_s, backward_s, passes, .. } = job.compute;
-        let before_s = (passes - 1) as f64 * (forward_s + backward_s) + forward_s;
-        let held_up_s = (job.slowdown - 1.0) * self.busy_s;
-        self.start_s + factor * (before_s + fraction * backward_s) + held_up_s
+        let computed_s = factor * (before_backward_s(job) + fraction * job.compute.backward_s);
+        self.busy.end_s(self.start_s, computed_s, job.slowdown)
     }
 
-    /// The part of the backward pass that a rank of that pace has reached.
-    fn reached(&self, job: &Job, now_s: f64, factor: f64) -> f64 {
-        let begin_s = self.ready_s(job, 0.0, factor);
-        let end_s = self.ready_s(job, 1.0, factor);
-        let now_s = now_s + job.ahead_s;
-        if end_s > begin_s {
-            (now_s - begin_s) / (end_s - begin_s)
-        } else if now_s >= end_s {
-            1.0
-        } else {
-            -1.0
-        }
+    /// What a rank without jitter has computed by that time, in seconds without messages.
+    fn computed_by(&self, job: &Job, now_s: f64) -> f64 {
+        self.busy.computed_s((self.start_s, now_s + job.ahead_s), job.slowdown)
     }
 
     /// When the slowest rank has computed all of these tensors.
@@ -113,10 +103,11 @@ impl Progress {
 
     /// The tensors that each driven rank hands over now.
     pub fn hand_over(&mut self, job: &Job, now_s: f64) -> Vec<Vec<TensorId>> {
+        let computed_s = self.computed_by(job, now_s);
         (0..self.driven.len())
             .map(|rank| {
                 // A hair more, so that a moment that was computed as the one of readiness is.
-                let reached = self.reached(job, now_s, self.driven[rank]) + 1e-12;
+                let reached = reached(job, computed_s, self.driven[rank]) + 1e-12;
                 let count = job.ready.partition_point(|&(_, fraction)| fraction <= reached);
                 let from = self.handed_over[rank].min(count);
                 self.handed_over[rank] = count.max(from);
@@ -128,8 +119,9 @@ impl Progress {
     /// On how many ranks each tensor has become ready since the cycle before.
     pub fn count(&mut self, job: &Job, now_s: f64) -> Vec<(TensorId, usize)> {
         let mut newly = Vec::new();
+        let computed_s = self.computed_by(job, now_s);
         for (place, &(id, fraction)) in job.ready.iter().enumerate().skip(self.agreed) {
-            let has = |&factor: &f64| self.reached(job, now_s, factor) + 1e-12 >= fraction;
+            let has = |&factor: &f64| reached(job, computed_s, factor) + 1e-12 >= fraction;
             let count = self.sorted.partition_point(has);
             if count > self.counts[place] {
                 newly.push((id, count - self.counts[place]));
@@ -152,7 +144,7 @@ impl Progress {
         let begin_s = self.stream_free_s.max(ready_s);
         let occupied_s = pieces * next.at_s;
         self.stream_free_s = begin_s + occupied_s;
-        self.busy_s += occupied_s;
+        self.busy.add(begin_s, self.stream_free_s);
         self.messages.push(Message {
             tensors: tensors.clone(),
             ready_s,
@@ -163,7 +155,7 @@ impl Progress {
         });
     }
 
-    /// Adds up computation and messages, and the end of computation.
+    /// Adds up computation, what messages add to it, and messages; returns the end of computation.
     pub fn sum_up(&mut self, job: &Job) -> f64 {
         let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
         let computed_s = passes as f64 * (forward_s + backward_s);
@@ -171,21 +163,39 @@ impl Progress {
             self.messages.iter().map(|message| message.moment().at_s).sum::<f64>();
         self.step.compute = computed_s + optimizer_s;
         self.step.jitter = (self.slowest() - 1.0) * computed_s;
-        self.ready_s(job, 1.0, self.slowest())
+        let end_s = self.ready_s(job, 1.0, self.slowest());
+        self.step.contention += (end_s - self.start_s - self.slowest() * computed_s).max(0.0);
+        end_s
     }
 
     /// Ends the step after all messages: its breakdown.
     pub fn ended(mut self, job: &Job) -> Step {
         let compute_end_s = self.sum_up(job);
-        let Compute { forward_s, backward_s, optimizer_s, passes } = job.compute;
-        let own_end_s = self.start_s + self.slowest() * (passes as f64 * (forward_s + backward_s));
         let sent = self.messages.iter().map(|message| (message.begin_s, message.moment()));
         let ends = sent.clone().map(|(begin_s, moment)| begin_s + moment.at_s);
         let end_s = ends.fold(compute_end_s, f64::max);
-        self.step.contention = compute_end_s - own_end_s;
-        self.step.time = end_s + optimizer_s - self.start_s;
+        self.step.time = end_s + job.compute.optimizer_s - self.start_s;
         self.step.expose((compute_end_s, end_s), sent, &self.negotiations);
         self.step
+    }
+}
+
+/// What a rank without jitter computes before its last backward pass.
+fn before_backward_s(job: &Job) -> f64 {
+    let Compute { forward_s, backward_s, passes, .. } = job.compute;
+    (passes - 1) as f64 * (forward_s + backward_s) + forward_s
+}
+
+/// The part of the last backward pass that a rank of that pace has reached when one without jitter has computed so long.
+fn reached(job: &Job, computed_s: f64, factor: f64) -> f64 {
+    let since_s = computed_s - factor * before_backward_s(job);
+    let backward_s = factor * job.compute.backward_s;
+    if backward_s > 0.0 {
+        since_s / backward_s
+    } else if since_s >= 0.0 {
+        1.0
+    } else {
+        -1.0
     }
 }
 

@@ -2,6 +2,7 @@
 
 use algorithms::topology::Topology;
 use results::provenance::{Launch, cores};
+use transports::bench::{Bench, Timed};
 use transports::threads;
 
 use super::{BackEnd, LocalRanks, RankKind, Shares};
@@ -47,5 +48,9 @@ impl LocalRanks for ThreadRanks {
 
     fn run(&mut self, job: &Job, memories: &mut [RankMemory]) -> Result<Outcome, EngineError> {
         engine::run(job, memories)
+    }
+
+    fn bench(&mut self, bench: &Bench) -> Result<Timed, EngineError> {
+        Ok(transports::bench::run(bench)?)
     }
 }

@@ -1,12 +1,14 @@
 //! Example outputs on the pages match the program's.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Pages and their commands whose outputs depend only on the repository.
-const EXAMPLES: [(&str, &str); 7] = [
+const EXAMPLES: [(&str, &str); 8] = [
+    ("harness/kolo/README.md", "plot results/reference/quick --verbose --out f1"),
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
     ("harness/kolo/README.md", "site list"),
@@ -21,7 +23,8 @@ const EXAMPLES: [(&str, &str); 7] = [
 ];
 
 /// Pages and their commands whose numbers are measured, or depend on the machine.
-const MEASURED: [(&str, &str); 2] = [
+const MEASURED: [(&str, &str); 3] = [
+    ("harness/kolo/README.md", "validate --local --ranks 2 --algorithm ring,tree -e 256K --out v2"),
     ("harness/kolo/README.md", "sweep configs/quick.toml --dry-run"),
     ("harness/kolo/README.md", "bench --algorithm ring --ranks 2 -b 1K -e 1M -f 32"),
 ];
@@ -70,7 +73,11 @@ fn example_outputs_are_what_the_program_prints() {
     let all =
         all.chain(MEASURED.iter().map(|example| (example, without_numbers as fn(&str) -> String)));
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // As in the root of the repository, but for what is written.
     let folder = tempfile::tempdir().unwrap();
+    for name in ["configs", "results", "slurm"] {
+        symlink(root.join(name).canonicalize().unwrap(), folder.path().join(name)).unwrap();
+    }
     for ((name, command), compared) in all {
         let page = fs::read_to_string(root.join(name)).unwrap();
         let mut kolo = kolo(&command.split_whitespace().collect::<Vec<_>>());
@@ -78,7 +85,7 @@ fn example_outputs_are_what_the_program_prints() {
             kolo.arg("--out").arg(folder.path().join("out"));
         }
         // Without Slurm, as on the page.
-        let ended = Ended::of(kolo.current_dir(&root).env("PATH", folder.path()));
+        let ended = Ended::of(kolo.current_dir(folder.path()).env("PATH", folder.path()));
         let printed: Vec<String> = ended.stdout.lines().map(compared).collect();
         let shown: Vec<String> = shown(&page, command).into_iter().map(compared).collect();
         assert!(

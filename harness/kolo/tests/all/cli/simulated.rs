@@ -248,3 +248,37 @@ fn a_schedule_is_drawn_or_written_for_another_simulator() {
     assert_eq!(refused.status, Some(2));
     assert!(refused.stderr.contains("algorithm \"rign\" is unknown"), "{}", refused.stderr);
 }
+
+#[test]
+fn a_model_is_simulated_up_to_the_size_that_misses_the_target() {
+    let folder = tempfile::tempdir().unwrap();
+    let predict = |more: &[&str]| {
+        let mut words = vec!["predict", "--workload", "resnet50", "--machine", "dgx1-v100"];
+        words.extend(more);
+        Ended::of(kolo(&words).current_dir(folder.path()))
+    };
+    let ended = predict(&["--backward-ms", "116", "--up-to", "32", "--out", "far"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    for words in [
+        "SIMULATED on dgx1-v100",
+        "resnet50, bitvector, nccl, 128 MiB, 1 ms",
+        "efficiency 0.90 ",
+        "lost at 32 GPUs",
+        "the slowest rank's computation",
+        "network twice as fast",
+        "figure far/figures/losses.png",
+        "predictions in far",
+    ] {
+        assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
+    }
+    let rows = fs::read_to_string(folder.path().join("far/rows.csv")).unwrap();
+    assert_eq!(rows.lines().count(), 1 + 3, "8, 16 and 32 GPUs");
+    assert!(rows.contains("simulated"), "{rows}");
+    predict(&["--backward-ms", "116", "--out", "far"]).says(2, "far exists; results are never overwritten");
+    let wrong = ["--backward-ms", "116", "--target-efficiency", "90", "--out", "wrong"];
+    predict(&wrong).says(2, "--target-efficiency is 90, expected 0.01 to 0.999");
+    predict(&["--target-efficiency", "0.9"]).says(2, "--backward-ms");
+    let neither = Ended::of(kolo(&["predict", "--machine", "summit"]).current_dir(folder.path()));
+    neither.says(2, "<RESULTS>");
+    assert!(!folder.path().join("wrong").exists());
+}

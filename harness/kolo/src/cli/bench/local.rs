@@ -1,4 +1,4 @@
-//! Ranks that are threads of this process.
+//! Ranks in this process, over a back end that has no runner of its own.
 
 use algorithms::topology::Topology;
 use anyhow::Result;
@@ -6,31 +6,37 @@ use anyhow::Result;
 use super::arguments::Arguments;
 use super::lines::tables;
 use super::request::{Process, request, topology};
-use crate::cli::Exit;
+use crate::cli::{Exit, usage};
 use measure::calibrate;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::bench::run as run_bench;
+use training::back_end::{RankKind, Shares};
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let back_end = arguments.back_end();
     let mut launch = Launch::now();
+    let mut ranks = back_end.open(&mut launch).map_err(usage)?;
     let topology = topology(arguments, || Topology::uniform(2, 2))?;
-    let placement = Placement::on_threads(&topology);
+    let Shares { emulated, oversubscribed } = ranks.shares(&topology);
+    let placement = Placement { members: Vec::new(), emulated, oversubscribed };
     let this = Process { pid: std::process::id(), host: launch.machine.host.clone(), device: None };
     let playing = (topology.ranks(), vec![this; topology.ranks()]);
     let request = request(arguments, topology, placement, playing)?;
+    // The measured table is that of threads.
+    let by_table =
+        |name: &str| back_end.rank_kind() == RankKind::Thread && calibrate::chooses(name);
     let mut table = calibrate::Table::new();
-    if request.names.iter().any(|name| calibrate::chooses(name)) {
+    if request.names.iter().any(|name| by_table(name)) {
         table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;
         launch.auto.insert(request.topology.to_string(), table.clone());
     }
     let plane = |name: &String| {
-        if calibrate::chooses(name) {
+        if by_table(name) {
             calibrate::data_plane(name, &request.topology, &table)
         } else {
-            request.back_end.data_plane(name, &request.topology)
+            back_end.data_plane(name, &request.topology)
         }
     };
     let planes: Vec<_> = request.names.iter().map(plane).collect();
-    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(run_bench(bench)?))
+    tables(arguments, &request, &planes, launch, 1, &mut |_, bench, _| Ok(ranks.bench(bench)?))
 }
