@@ -110,11 +110,8 @@ fn finding(simulation: &Simulation) -> String {
     let of = |panel: &Panel| {
         let base = Base::of(panel);
         let at = |line: &'_ crate::simulation::Line| base.efficiency(line.at(ranks)?).value;
-        let mut known: Vec<(f64, &str)> = panel
-            .lines
-            .iter()
-            .filter_map(|line| Some((at(line)?, line.policy.as_str())))
-            .collect();
+        let mut known: Vec<(f64, &str)> =
+            panel.lines.iter().filter_map(|line| Some((at(line)?, line.policy.as_str()))).collect();
         known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
         let described = |(efficiency, policy): &(f64, &str)| {
             format!("{} ({policy})", theme::significant(*efficiency, 2))
@@ -135,16 +132,21 @@ mod tests {
     #[test]
     fn all_policies_have_one_base_and_the_best_and_worst_are_said() {
         // 100 samples per second and rank at the base are the fastest policy's.
-        let rows: Vec<_> = [("ddp", 100, 87.5), ("byteps", 80, 50.0), ("horovod-bitvector", 95, 70.0)]
-            .into_iter()
-            .flat_map(|(name, first, last)| {
-                let row = |ranks: u32, per_rank: f64| {
-                    let all = per_rank * f64::from(ranks);
-                    policy("vgg16", name, ranks).with_estimate("throughput_samples_s_p50", all, 0.01 * all)
-                };
-                [row(6, f64::from(first)), row(96, last)]
-            })
-            .collect();
+        let rows: Vec<_> =
+            [("ddp", 100, 87.5), ("byteps", 80, 50.0), ("horovod-bitvector", 95, 70.0)]
+                .into_iter()
+                .flat_map(|(name, first, last)| {
+                    let row = |ranks: u32, per_rank: f64| {
+                        let all = per_rank * f64::from(ranks);
+                        policy("vgg16", name, ranks).with_estimate(
+                            "throughput_samples_s_p50",
+                            all,
+                            0.01 * all,
+                        )
+                    };
+                    [row(6, f64::from(first)), row(96, last)]
+                })
+                .collect();
         let said = FIGURE.words(&rows);
         assert!(said.contains("on 96 ranks: vgg16 0.88 (ddp) to 0.50 (byteps). "), "{said}");
         for expected in [

@@ -31,14 +31,17 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 
 fn draw(simulation: &Simulation) -> Drawing {
     let mut page = Page::new("Where efficiency is lost, by number of ranks", &finding(simulation));
-    let drawn = |part: &usize| {
-        simulation.selection.rows.iter().any(|row| share(row, *part) > 0.0)
-    };
+    let drawn = |part: &usize| simulation.selection.rows.iter().any(|row| share(row, *part) > 0.0);
     page.legend(&(1..PARTS.len()).filter(drawn).map(entry).collect::<Vec<_>>());
     let titles = simulation.titles();
-    panels::lay(&mut page, &titles, Shape::usual(130.0, 30.0, titles.len()), |drawing, index, frame| {
-        draw_panel(&simulation.panels[index], drawing, frame);
-    });
+    panels::lay(
+        &mut page,
+        &titles,
+        Shape::usual(130.0, 30.0, titles.len()),
+        |drawing, index, frame| {
+            draw_panel(&simulation.panels[index], drawing, frame);
+        },
+    );
     let note = "Efficiency: the share of computation in a step, that is, throughput over that of as \
                 many ranks that train alone. Only exposed communication is shown. Slowest rank: its \
                 excess over the mean.";
@@ -129,7 +132,10 @@ mod tests {
             let area = |mark: &Mark| match mark {
                 Mark::Area { points, color } if *color == LOOKS[part].1 => {
                     let ys: Vec<f64> = points.iter().map(|point| point.1).collect();
-                    let (top, bottom) = (ys.iter().copied().fold(f64::INFINITY, f64::min), ys.iter().copied().fold(0.0, f64::max));
+                    let (top, bottom) = (
+                        ys.iter().copied().fold(f64::INFINITY, f64::min),
+                        ys.iter().copied().fold(0.0, f64::max),
+                    );
                     Some((top, bottom - top))
                 }
                 _ => None,

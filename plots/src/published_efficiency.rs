@@ -28,11 +28,7 @@ pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
         sign: Box::new(move |drawing: &mut Drawing, at| mark(drawing, is_fitted, at)),
         label: label.to_string(),
     };
-    page.legend(&[
-        entry(false, "test"),
-        entry(true, "for calibration"),
-        Entry::dashed("equal"),
-    ]);
+    page.legend(&[entry(false, "test"), entry(true, "for calibration"), Entry::dashed("equal")]);
     let groups = in_order(points.iter().map(|point| point.group));
     let titles: Vec<String> = groups.iter().map(|group| group.to_string()).collect();
     let shape = Shape::usual(130.0, 30.0, titles.len());
@@ -84,7 +80,9 @@ impl Point<'_> {
     fn of(point: &Published) -> Option<Point<'_>> {
         let perfect = point.perfect.filter(|&perfect| perfect > 0.0)?;
         let simulated = point.simulated / perfect;
-        let range = point.range.map_or((simulated, simulated), |(low, high)| (low / perfect, high / perfect));
+        let range = point
+            .range
+            .map_or((simulated, simulated), |(low, high)| (low / perfect, high / perfect));
         let published = point.published / perfect;
         Some(Point { group: &point.group, published, simulated, range, is_fitted: point.fitted })
     }
@@ -128,7 +126,6 @@ fn caption(points: &[Point]) -> Caption {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::rows::Rows;
     use crate::synthetic::published;
 

@@ -271,7 +271,7 @@ mod tests {
                 "cycle_time_ms = -5",
                 "policy \"horovod-coordinator\": cycle_time_ms is -5, expected 0 to 10000",
             ),
-            ("cv = ", "cv = 3 # ", "jitter.cv is 3, expected 0 to 1"),
+            ("[simulate]", "[jitter]\ncv = 3\n[simulate]", "jitter.cv is 3, expected 0 to 1"),
             ("[simulate]", "[simulate]\nmachines = 1", "unknown field `machines`"),
             (
                 "name = \"ddp\"",

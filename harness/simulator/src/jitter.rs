@@ -66,7 +66,10 @@ impl Jitter {
             Law::Empirical => "computation varies as in the measured factors".into(),
             law => {
                 let name = format!("{law:?}").to_lowercase();
-                format!("a rank's computation varies by {} ({name}) from step to step", percent(self.cv()))
+                format!(
+                    "a rank's computation varies by {} ({name}) from step to step",
+                    percent(self.cv())
+                )
             }
         };
         match (self.gpu_factors.first(), self.gpu_factors.last()) {

@@ -174,9 +174,12 @@ fn efficiencies(simulated: &Simulated) -> Vec<f64> {
     simulated.steps.iter().map(of).collect()
 }
 
-/// What steps consist of besides computation.
+/// What the steps of the median seed consist of besides computation.
 fn losses(simulated: &Simulated) -> Vec<Loss> {
-    let steps: Vec<&Step> = simulated.steps.iter().flatten().collect();
+    let mut seeds: Vec<(f64, &Vec<Step>)> =
+        efficiencies(simulated).into_iter().zip(&simulated.steps).collect();
+    seeds.sort_by(|(a, _), (b, _)| a.total_cmp(b));
+    let (_, steps) = seeds[seeds.len() / 2];
     let time_s: f64 = steps.iter().map(|step| step.time).sum();
     let parts: [(&'static str, fn(&Step) -> f64); 7] = [
         ("the slowest rank's computation", |step| step.jitter),
@@ -188,7 +191,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
         ("combining", |step| step.reduction),
     ];
     let share = |(what, part): (&'static str, fn(&Step) -> f64)| {
-        let part_s: f64 = steps.iter().copied().map(part).sum();
+        let part_s: f64 = steps.iter().map(part).sum();
         Loss { what, share: part_s / time_s }
     };
     let mut losses: Vec<Loss> = parts.map(share).to_vec();
@@ -198,12 +201,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
 
 /// The largest world that reaches the target, in whole nodes: between two simulated worlds, efficiency is taken as
 /// linear in the logarithm of their sizes.
-fn reach(
-    worlds: &[World],
-    target: f64,
-    local_size: usize,
-    value: impl Fn(&World) -> f64,
-) -> Reach {
+fn reach(worlds: &[World], target: f64, local_size: usize, value: impl Fn(&World) -> f64) -> Reach {
     let Some(missed) = worlds.iter().position(|world| value(world) < target) else {
         return Reach::Everywhere;
     };
@@ -250,7 +248,9 @@ mod tests {
     fn worlds_double_up_to_the_last_whole_node() {
         let mut question = question();
         assert_eq!(question.sizes(), [6, 12, 24, 48, 96]);
-        for (up_to, expected) in [(3, vec![3]), (6, vec![6]), (13, vec![6, 12]), (30, vec![6, 12, 24, 30])] {
+        for (up_to, expected) in
+            [(3, vec![3]), (6, vec![6]), (13, vec![6, 12]), (30, vec![6, 12, 24, 30])]
+        {
             question.up_to = Some(up_to);
             assert_eq!(question.sizes(), expected, "{up_to}");
         }

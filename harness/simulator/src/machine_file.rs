@@ -10,12 +10,13 @@ use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub use tables::{
-    Control, GenerationName, Interference, NcclFile, Node, ProtocolFile, Protocols, RatesFile, Reduction,
-    SharedFile,
+    Control, GenerationName, Interference, NcclFile, Node, ProtocolFile, Protocols, RatesFile,
+    Reduction, SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
 
+use super::training;
 use super::variability::Variability;
 use results::inputs::{MissingFile, beside, choose};
 use results::toml_file::{Checked, ConfigError, Invalid, within};
@@ -177,8 +178,7 @@ impl MachineFile {
         all.extend(self.nccl.iter_mut().flat_map(NcclFile::parameters));
         let variability = self.variability.iter_mut();
         all.extend(variability.map(|it| ("variability.step_cv".to_string(), &mut it.step_cv)));
-        let interference = self.interference.iter_mut();
-        all.extend(interference.map(|it| ("interference.slowdown".into(), &mut it.slowdown)));
+        all.extend(self.interference.iter_mut().flat_map(Interference::parameters));
         all
     }
 
@@ -200,9 +200,14 @@ impl MachineFile {
         }
     }
 
-    /// The factor by which computation takes longer while a message is under way; 1 without `[interference]`.
-    pub fn slowdown(&self) -> f64 {
-        self.interference.as_ref().map_or(1.0, |interference| interference.slowdown.value)
+    /// How messages slow computation down; not at all without `[interference]`.
+    pub fn interference(&self) -> training::Interference {
+        let Some(file) = &self.interference else { return training::Interference::default() };
+        let Interference { multiprocessors, memory_per_gb_s } = file;
+        training::Interference {
+            fixed: multiprocessors.value,
+            per_byte_s: memory_per_gb_s.value * 1e-9,
+        }
     }
 
     /// NCCL's view of the machine, if the file has it.
@@ -221,7 +226,7 @@ impl MachineFile {
     pub fn at_ends(&self, slow: bool) -> MachineFile {
         let mut machine = self.clone();
         for (key, parameter) in machine.parameters() {
-            let more_is_slow = !key.ends_with("gb_s");
+            let more_is_slow = !key.ends_with("gb_s") || key.ends_with("per_gb_s");
             let end = if slow == more_is_slow { parameter.high } else { parameter.low };
             parameter.value = end.unwrap_or(parameter.value);
         }

@@ -14,7 +14,7 @@ use super::data_plane::{DataPlane, DataPlaneError};
 use super::jitter::Jitter;
 use super::machine_file::MachineFile;
 use super::policy::Policy;
-use super::training::{self, Compute, Drive, Job, Step, TrainingError};
+use super::training::{self, Compute, Drive, Interference, Job, Step, TrainingError};
 use results::provenance::Subject;
 use results::toml_file::{Checked, ConfigError};
 use results::units::MIB;
@@ -213,7 +213,10 @@ impl Plan {
             needed: policy.priority.then(|| needed(workload)),
             blocking: policy.blocking,
             ahead_s: policy.ahead_ms * 1e-3,
-            slowdown: policy.slowdown.unwrap_or(self.machine.slowdown()),
+            interference: match policy.slowdown {
+                Some(slowdown) => Interference { fixed: slowdown - 1.0, per_byte_s: 0.0 },
+                None => self.machine.interference(),
+            },
             jitter: &self.jitter,
             seed,
             drive,

@@ -62,14 +62,30 @@ pub struct Job<'j> {
     /// Gradients are handed over this long before they are computed, as by a framework that runs ahead of the GPU. Their
     /// messages begin when they are computed, and the background thread waits for that.
     pub ahead_s: f64,
-    /// Computation takes longer by this factor while a message is under way.
-    pub slowdown: f64,
+    /// How much longer computation takes while a message is under way.
+    pub interference: Interference,
     /// How ranks differ.
     pub jitter: &'j Jitter,
     /// Seed of the jitter.
     pub seed: u64,
     /// Which state machines run.
     pub drive: Drive,
+}
+
+/// How messages slow computation down: both need multiprocessors and memory of the GPU.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Interference {
+    /// What computation takes longer beside any message, in parts of its time.
+    pub fixed: f64,
+    /// ... and for each byte per second of the message's bus bandwidth.
+    pub per_byte_s: f64,
+}
+
+impl Interference {
+    /// The factor by which computation takes longer beside a message of that bus bandwidth in bytes per second.
+    pub fn slowdown(&self, bytes_s: f64) -> f64 {
+        1.0 + self.fixed + self.per_byte_s * bytes_s
+    }
 }
 
 /// Seconds of one rank's computation.

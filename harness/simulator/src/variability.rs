@@ -32,6 +32,11 @@ pub struct Variability {
 }
 
 impl Variability {
+    /// The factor that this share of all GPUs does not exceed.
+    pub fn factor(&self, share: f64) -> f64 {
+        quantile(&self.gpu_factors, share)
+    }
+
     /// Checks the factors.
     ///
     /// # Errors

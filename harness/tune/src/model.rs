@@ -19,7 +19,7 @@ use simulator::data_plane::{DataPlane, Overlap};
 use simulator::jitter::Jitter;
 use simulator::machine_file::{Control, Parameter};
 use simulator::sweep::ready;
-use simulator::training::{self, Compute, Drive, Job};
+use simulator::training::{self, Compute, Drive, Interference, Job};
 
 /// Simulated steps of each setting; the first ones, in which caches fill, are left out.
 const STEPS: usize = 3;
@@ -143,7 +143,7 @@ pub fn training_job<'j>(
         needed: None,
         blocking,
         ahead_s: 0.0,
-        slowdown: 1.0,
+        interference: Interference::default(),
         jitter,
         seed: 1,
         drive: Drive::Classes,

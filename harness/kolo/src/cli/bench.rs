@@ -166,7 +166,18 @@ mod tests {
         back_ends::add(&Constant);
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("rows.csv");
-        let line = ["bench", "--transport", "constant", "--algorithm", "ring", "-b", "1K", "-e", "1K", "--out"];
+        let line = [
+            "bench",
+            "--transport",
+            "constant",
+            "--algorithm",
+            "ring",
+            "-b",
+            "1K",
+            "-e",
+            "1K",
+            "--out",
+        ];
         let line = line.into_iter().map(Into::into).chain([out.clone().into_os_string()]);
         let CommandLine { arguments } = CommandLine::parse_from(line);
         assert_eq!(run(&arguments).unwrap(), Exit::Right);
@@ -194,9 +205,8 @@ mod tests {
 
     #[test]
     fn choices_are_enumerated() {
-        let only = |wanted: &'static [&str]| {
-            choices(|(back_end, _)| wanted.contains(&back_end.name()))
-        };
+        let only =
+            |wanted: &'static [&str]| choices(|(back_end, _)| wanted.contains(&back_end.name()));
         assert_eq!(only(&["threads"]), "threads");
         assert_eq!(only(&["threads", "mpi", "cuda"]), "threads, mpi or cuda");
     }

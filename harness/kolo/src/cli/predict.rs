@@ -168,10 +168,7 @@ fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
     provenance.write(&out.join(PROVENANCE))?;
     print!("{}", text(&rows, &predicted));
     if !arguments.no_figures {
-        print!(
-            "{}",
-            plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?
-        );
+        print!("{}", plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?);
     }
     println!("predictions in {}", out.display());
     Ok(Exit::Right)

@@ -98,7 +98,9 @@ fn faster_network(question: &mut Question) {
         network.values_mut().for_each(|protocol| protocol.bandwidth_gb_s.value *= 2.0);
     };
     machine.network.iter_mut().for_each(double);
-    for shared in [&mut machine.shared.nic_gb_s, &mut machine.shared.node_gb_s].into_iter().flatten() {
+    for shared in
+        [&mut machine.shared.nic_gb_s, &mut machine.shared.node_gb_s].into_iter().flatten()
+    {
         shared.value *= 2.0;
     }
     if let Some(nccl) = &mut machine.nccl {

@@ -20,21 +20,26 @@ impl Answer {
             policy.fusion_threshold_mib,
             policy.cycle_time_ms
         );
-        let _ = writeln!(text, "efficiency: throughput / (GPUs x that of one); range: seeds, and each parameter's range");
+        let _ = writeln!(
+            text,
+            "efficiency: throughput / (GPUs x that of one); range: seeds, and each parameter's range"
+        );
         let _ = writeln!(text, "{:>7}  {:>10}  range", "GPUs", "efficiency");
         for World { ranks, efficiency, range: (low, high) } in &self.worlds {
             let _ = writeln!(text, "{ranks:>7}  {efficiency:>10.3}  [{low:.3}, {high:.3}]");
         }
         let _ = writeln!(text, "{}", self.verdict());
         let World { ranks, efficiency, .. } = self.at;
-        let _ = writeln!(text, "lost at {ranks} GPUs: {:.1} % of a step", 100.0 * (1.0 - efficiency));
+        let _ =
+            writeln!(text, "lost at {ranks} GPUs: {:.1} % of a step", 100.0 * (1.0 - efficiency));
         for loss in self.losses.iter().filter(|loss| loss.share >= 5e-4) {
             let _ = writeln!(text, "  {:<36}  {:>5.1} %", loss.what, 100.0 * loss.share);
         }
         let _ = writeln!(text, "one change at {ranks} GPUs: efficiency, and points gained");
         for changed in &self.changes {
             let gain = 100.0 * (changed.efficiency - efficiency);
-            let _ = writeln!(text, "  {:<36}  {:.3}  {gain:>+5.1}", changed.what, changed.efficiency);
+            let _ =
+                writeln!(text, "  {:<36}  {:.3}  {gain:>+5.1}", changed.what, changed.efficiency);
         }
         text
     }

@@ -38,16 +38,17 @@ impl Parameter {
     /// The key, the value found, the value expected.
     pub(super) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
+            _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
             _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
-            _ if key.ends_with("slowdown") => (10.0, "times as long"),
             Some((_, "us")) => (MOST_US, "microseconds"),
             Some((_, "ns")) => (1e9, "nanoseconds"),
             Some((_, "cv")) => (1.0, "of the mean"),
             _ => (1e3, "channels"),
         };
+        let is_share = key.starts_with("interference.");
         let least = match unit {
-            "times as long" => 1.0,
-            _ if key.ends_with("gb_s") || unit == "channels" => 1e-6,
+            "channels" => 1e-6,
+            _ if key.ends_with("gb_s") && !is_share => 1e-6,
             _ => 0.0,
         };
         let Parameter { value, low, high, source } = self;

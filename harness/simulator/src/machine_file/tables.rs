@@ -248,12 +248,24 @@ impl Control {
     }
 }
 
-/// How communication and computation on one GPU disturb each other.
+/// How messages slow the computation of a GPU down.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Interference {
-    /// Computation takes longer by this factor while a message is under way: both need multiprocessors and memory.
-    pub slowdown: Parameter,
+    /// What computation takes longer beside any message, in parts of its time: messages occupy multiprocessors.
+    pub multiprocessors: Parameter,
+    /// ... and for each 10^9 bytes per second of a message's bus bandwidth: messages use the GPU's memory.
+    pub memory_per_gb_s: Parameter,
+}
+
+impl Interference {
+    pub(super) fn parameters(&mut self) -> Vec<(String, &mut Parameter)> {
+        let all = [
+            ("multiprocessors", Some(&mut self.multiprocessors)),
+            ("memory_per_gb_s", Some(&mut self.memory_per_gb_s)),
+        ];
+        keyed("interference", all)
+    }
 }
 
 /// NCCL's parameters; see [`Nccl`].

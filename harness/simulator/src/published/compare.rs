@@ -219,7 +219,11 @@ fn of_plan(
         let (low, high) =
             if with_range { range(&plan.machine, nominal, few)? } else { (nominal, nominal) };
         let seeds = Summary::of(&per_seed).expect("there is a seed");
-        let range = (low.min(seeds.min), high.max(seeds.max));
+        let (low, high) = (low.min(seeds.min), high.max(seeds.max));
+        let (slower, faster) = point.base_range(&plan.machine);
+        let apart =
+            |end: f64, base: f64| ((end - nominal).powi(2) + (base * nominal).powi(2)).sqrt();
+        let range = (nominal - apart(low, slower), nominal + apart(high, faster));
         let bandwidth_bound = perfect * point.bandwidth_bound(plan);
         Ok(Simulated { value: nominal, range, bandwidth_bound })
     };
@@ -286,6 +290,18 @@ impl Training {
         let Some(base) = of_ranks.pop() else { return Ok(all) };
         let published_base = self.single_samples_s * self.base_ranks as f64;
         Ok(all.iter().zip(&base).map(|(all, base)| all / base * published_base).collect())
+    }
+
+    /// How much lower and higher, in parts of it, a throughput relative to the published base may be, since the one GPU
+    /// of that base is one of many: the range of 90 % of the machine's GPUs.
+    fn base_range(&self, machine: &MachineFile) -> (f64, f64) {
+        match &machine.variability {
+            Some(variability) if self.base_ranks == 1 => {
+                let [fast, slow] = [0.05, 0.95].map(|share| variability.factor(share));
+                (1.0 - fast, slow - 1.0)
+            }
+            _ => (0.0, 0.0),
+        }
     }
 
     /// Efficiency relative to the base if all of computation hid communication, and that went at full bandwidth.

@@ -67,7 +67,7 @@ impl Priority {
         let (mut now_s, mut passed, mut waited_s) = (start_s, 0.0, 0.0);
         for &Layer { tensor, needed, update_s } in &self.layers {
             let alone_s = (needed - passed) * forward_s;
-            let end_s = self.busy.end_s(now_s, alone_s, job.slowdown);
+            let end_s = self.busy.end_s(now_s, alone_s);
             let held_up_s = end_s - now_s - alone_s;
             step.contention += held_up_s;
             waited_s += held_up_s;
@@ -114,14 +114,14 @@ impl Priority {
                 now_s = messages[next].ready_s;
                 continue;
             };
-            let Message { tensors, once, next, .. } = &messages[index];
+            let Message { tensors, once, next, slowdown, .. } = &messages[index];
             self.pieces.push((now_s, *once));
             left[index] -= 1;
             match left[index] {
                 0 => tensors.iter().for_each(|&id| self.reduced_s[id] = now_s + once.at_s),
                 _ => queue.push(Reverse((urgency[index], index))),
             }
-            self.busy.add(now_s, now_s + next.at_s);
+            self.busy.add(now_s, now_s + next.at_s, *slowdown);
             now_s += next.at_s;
         }
     }
@@ -134,7 +134,7 @@ mod tests {
     fn message(tensor: TensorId, ready_s: f64, pieces: usize) -> Message {
         let once = Moment { at_s: 1.5, latency_s: 0.5, ..Moment::default() };
         let (tensors, next) = ([tensor].into(), once.without_latency());
-        Message { tensors, ready_s, begin_s: ready_s, pieces, once, next }
+        Message { tensors, ready_s, begin_s: ready_s, pieces, slowdown: 1.0, once, next }
     }
 
     /// The last layer's gradients come first; then those of the first, and later those of the middle.

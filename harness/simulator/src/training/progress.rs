@@ -7,6 +7,7 @@ use algorithms::simulate::Moment;
 
 use super::busy::Busy;
 use super::{Compute, Job, Step};
+use results::units::bus_factor;
 
 /// One step under way.
 pub(super) struct Progress {
@@ -37,6 +38,8 @@ pub(super) struct Message {
     /// ... and does, in the order of messages.
     pub begin_s: f64,
     pub pieces: usize,
+    /// Computation takes longer beside it by this factor.
+    pub slowdown: f64,
     /// One piece by itself, and the time that one more adds.
     pub once: Moment,
     pub next: Moment,
@@ -86,12 +89,12 @@ impl Progress {
     /// messages so far.
     pub fn ready_s(&self, job: &Job, fraction: f64, factor: f64) -> f64 {
         let computed_s = factor * (before_backward_s(job) + fraction * job.compute.backward_s);
-        self.busy.end_s(self.start_s, computed_s, job.slowdown)
+        self.busy.end_s(self.start_s, computed_s)
     }
 
     /// What a rank without jitter has computed by that time, in seconds without messages.
     fn computed_by(&self, job: &Job, now_s: f64) -> f64 {
-        self.busy.computed_s((self.start_s, now_s + job.ahead_s), job.slowdown)
+        self.busy.computed_s((self.start_s, now_s + job.ahead_s))
     }
 
     /// When the slowest rank has computed all of these tensors.
@@ -144,12 +147,16 @@ impl Progress {
         let begin_s = self.stream_free_s.max(ready_s);
         let occupied_s = pieces * next.at_s;
         self.stream_free_s = begin_s + occupied_s;
-        self.busy.add(begin_s, self.stream_free_s);
+        let bytes_s = piece_bytes * bus_factor(job.ranks) / next.at_s;
+        // One rank alone sends nothing.
+        let slowdown = if next.at_s > 0.0 { job.interference.slowdown(bytes_s) } else { 1.0 };
+        self.busy.add(begin_s, self.stream_free_s, slowdown);
         self.messages.push(Message {
             tensors: tensors.clone(),
             ready_s,
             begin_s,
             pieces: pieces as usize,
+            slowdown,
             once: job.data.time(piece_bytes),
             next,
         });

@@ -116,7 +116,7 @@ fn messages_slow_computation_down_if_they_share_it() {
     let data = DataPlane::new("nccl", &plan.machine, 96, 0.0, Engine::Rounds).unwrap();
     let mut job = plan.job(&Case { model, policy, ranks: 96 }, &data, 1, Drive::Classes).unwrap();
     let alone = simulate(&job, 3).unwrap()[2];
-    job.slowdown = 1.1;
+    job.interference.fixed = 0.1;
     let shared = simulate(&job, 3).unwrap()[2];
     let busy = shared.communicating;
     assert!(shared.time > alone.time && shared.time < alone.time + 0.1 * busy + 1e-3, "{shared:?}");

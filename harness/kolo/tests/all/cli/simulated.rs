@@ -274,7 +274,8 @@ fn a_model_is_simulated_up_to_the_size_that_misses_the_target() {
     let rows = fs::read_to_string(folder.path().join("far/rows.csv")).unwrap();
     assert_eq!(rows.lines().count(), 1 + 3, "8, 16 and 32 GPUs");
     assert!(rows.contains("simulated"), "{rows}");
-    predict(&["--backward-ms", "116", "--out", "far"]).says(2, "far exists; results are never overwritten");
+    predict(&["--backward-ms", "116", "--out", "far"])
+        .says(2, "far exists; results are never overwritten");
     let wrong = ["--backward-ms", "116", "--target-efficiency", "90", "--out", "wrong"];
     predict(&wrong).says(2, "--target-efficiency is 90, expected 0.01 to 0.999");
     predict(&["--target-efficiency", "0.9"]).says(2, "--backward-ms");
