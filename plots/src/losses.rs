@@ -55,7 +55,9 @@ fn plain(row: &Row) -> Estimate {
 fn draw_panel(panel: &Panel, drawing: &mut Drawing, frame: Frame) {
     let rows = &panel.lines[0].rows;
     let least = rows.iter().map(|row| share(row, 0)).fold(1.0, f64::min);
-    let y = Axis::around(1.0, 0.1, &[least, 1.0], 8.0, (frame.bottom, frame.top));
+    // Room for the numbers below the columns.
+    let reach = (0.56 * (1.0 - least)).max(0.02);
+    let y = Axis::around(1.0 - reach, reach, &[1.0], 8.0, (frame.bottom, frame.top));
     y.draw_left(drawing, frame, "efficiency");
     let room = (frame.right - frame.left) / rows.len() as f64;
     let width = COLUMN * room;

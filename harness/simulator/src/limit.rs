@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::config::{Config, Model, Simulate};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
-use crate::range::range;
+use crate::range::deviations;
 use crate::sweep::{CaseError, Plan, Simulated};
 use crate::training::Step;
 use results::statistics::Summary;
@@ -146,10 +146,15 @@ impl Question {
     fn world(&self, ranks: usize) -> Result<World, CaseError> {
         let seeds = efficiencies(&self.simulated(&self.machine, ranks, SEEDS)?);
         let seeds = Summary::of(&seeds).expect("there is a seed");
-        let (low, high) = range(&self.machine, seeds.p50, |machine| -> Result<f64, CaseError> {
+        let (below, above) = deviations(&self.machine, |machine| -> Result<f64, CaseError> {
             Ok(efficiencies(&self.simulated(machine, ranks, FEW_SEEDS)?)[0])
         })?;
-        let range = (low.min(seeds.min), high.max(seeds.max).min(1.0));
+        let together = |a: f64, b: f64| (a * a + b * b).sqrt();
+        let efficiency = seeds.p50;
+        let range = (
+            efficiency - together(below, efficiency - seeds.min),
+            (efficiency + together(above, seeds.max - efficiency)).min(1.0),
+        );
         Ok(World { ranks, efficiency: seeds.p50, range })
     }
 
@@ -187,7 +192,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
         ("negotiation", |step| step.negotiation),
         ("latency of messages", |step| step.latency),
         ("bandwidth of messages", |step| step.bandwidth),
-        ("contention", |step| step.contention),
+        ("contention, and computing beside messages", |step| step.contention),
         ("combining", |step| step.reduction),
     ];
     let share = |(what, part): (&'static str, fn(&Step) -> f64)| {

@@ -2,17 +2,17 @@
 
 use crate::machine_file::MachineFile;
 
-/// The range of a value when each parameter is at either end of its range: deviations are independent, so that their
-/// squares add up.
+/// How far a value goes down and up when each parameter is at either end of its range: deviations are independent, so
+/// that their squares add up.
 ///
 /// # Errors
 /// The first error of `value`.
-pub fn range<E>(
+pub fn deviations<E>(
     machine: &MachineFile,
-    nominal: f64,
     value: impl Fn(&MachineFile) -> Result<f64, E>,
 ) -> Result<(f64, f64), E> {
     let mut changed = machine.clone();
+    let nominal = value(machine)?;
     let (mut below, mut above) = (0.0, 0.0);
     for at in 0..changed.parameters().len() {
         let parameter = changed.parameters()[at].1.clone();
@@ -27,5 +27,5 @@ pub fn range<E>(
         below += (nominal - least).powi(2);
         above += (most - nominal).powi(2);
     }
-    Ok(((nominal - below.sqrt()).max(0.0), nominal + above.sqrt()))
+    Ok((below.sqrt(), above.sqrt()))
 }

@@ -33,13 +33,13 @@ impl Answer {
         let _ =
             writeln!(text, "lost at {ranks} GPUs: {:.1} % of a step", 100.0 * (1.0 - efficiency));
         for loss in self.losses.iter().filter(|loss| loss.share >= 5e-4) {
-            let _ = writeln!(text, "  {:<36}  {:>5.1} %", loss.what, 100.0 * loss.share);
+            let _ = writeln!(text, "  {:<42}  {:>5.1} %", loss.what, 100.0 * loss.share);
         }
         let _ = writeln!(text, "one change at {ranks} GPUs: efficiency, and points gained");
         for changed in &self.changes {
             let gain = 100.0 * (changed.efficiency - efficiency);
             let _ =
-                writeln!(text, "  {:<36}  {:.3}  {gain:>+5.1}", changed.what, changed.efficiency);
+                writeln!(text, "  {:<42}  {:.3}  {gain:>+5.1}", changed.what, changed.efficiency);
         }
         text
     }

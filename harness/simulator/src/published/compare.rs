@@ -10,7 +10,7 @@ use crate::config::{Config, Model, Simulate};
 use crate::data_plane::{DataPlane, Engine};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
-use crate::range::range;
+use crate::range::deviations;
 use crate::sweep::{CaseError, Plan};
 use crate::tabulate;
 use algorithms::server_nodes::ServerNodes;
@@ -150,7 +150,8 @@ pub(super) fn allreduce(
     let simulate = || -> Result<Simulated, CaseError> {
         let nominal = value(&machine)?;
         let bound_us = 1e6 * wire_s(&machine, point.ranks, point.size_bytes);
-        let range = range(&machine, nominal, value)?;
+        let (below, above) = deviations(&machine, value)?;
+        let range = ((nominal - below).max(0.0), nominal + above);
         Ok(Simulated { value: nominal, range, bandwidth_bound: of_time(bound_us) })
     };
     let simulated = simulate().map_err(|error| refuse(error.into()))?;
@@ -216,14 +217,15 @@ fn of_plan(
             let found = point.throughputs(&Plan::of(config, machine.clone(), workloads))?;
             Ok(median(found).expect("there is a seed"))
         };
-        let (low, high) =
-            if with_range { range(&plan.machine, nominal, few)? } else { (nominal, nominal) };
+        let (below, above) = if with_range { deviations(&plan.machine, few)? } else { (0.0, 0.0) };
         let seeds = Summary::of(&per_seed).expect("there is a seed");
-        let (low, high) = (low.min(seeds.min), high.max(seeds.max));
         let (slower, faster) = point.base_range(&plan.machine);
-        let apart =
-            |end: f64, base: f64| ((end - nominal).powi(2) + (base * nominal).powi(2)).sqrt();
-        let range = (nominal - apart(low, slower), nominal + apart(high, faster));
+        let together =
+            |parts: [f64; 3]| parts.into_iter().map(|part| part * part).sum::<f64>().sqrt();
+        let range = (
+            nominal - together([below, nominal - seeds.min, slower * nominal]),
+            nominal + together([above, seeds.max - nominal, faster * nominal]),
+        );
         let bandwidth_bound = perfect * point.bandwidth_bound(plan);
         Ok(Simulated { value: nominal, range, bandwidth_bound })
     };
