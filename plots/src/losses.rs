@@ -20,7 +20,7 @@ const COLUMN: f64 = 0.72;
 fn sheets(rows: &Rows) -> Vec<Sheet> {
     let wanted = Wanted {
         complete: |row| row.parts_us[0] > Some(0.0) && row.time_us.value > Some(0.0),
-        columns: "time_us_p50 and part_compute_us, of a single policy,",
+        columns: "time_us_p50 and part_compute_us (and no second policy)",
         ranks_min: 2,
     };
     let one_policy = |simulation: &Simulation| {
@@ -157,6 +157,6 @@ mod tests {
     fn several_policies_are_left_to_the_breakdown() {
         let other = policy("vgg16", "ddp", 6);
         let why = FIGURE.refusal(&[row(6), row(12), other]);
-        assert!(why.contains("of a single policy"), "{why}");
+        assert!(why.contains("and no second policy"), "{why}");
     }
 }

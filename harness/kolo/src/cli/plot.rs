@@ -172,10 +172,10 @@ mod tests {
         assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, throughput, \
-                     efficiency, speedup, breakdown, crossover, validation, against, against_surface (--verbose says why)\n";
+                     efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 12, "{reasons}");
+        assert_eq!(reasons.lines().count(), 13, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"

@@ -43,7 +43,13 @@ pub struct Arguments {
     #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, help_heading = RUN)]
     up_to: Option<usize>,
     /// Folder of the workloads' gradient lists
-    #[arg(long, value_name = "DIR", default_value = "configs/workloads", help_heading = RUN)]
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "configs/workloads",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
     workloads: PathBuf,
     /// The gradients of a model, such as resnet50, or a CSV file
     #[arg(
@@ -53,7 +59,7 @@ pub struct Arguments {
         help_heading = MODEL
     )]
     workload: Option<String>,
-    /// The efficiency that is wanted: throughput / (GPUs x that of one) [default: 0.9]
+    /// Wanted share of perfect scaling [default: 0.9]
     #[arg(long, value_name = "SHARE", requires = "workload", help_heading = MODEL)]
     target_efficiency: Option<f64>,
     /// Length of the backward pass on one GPU in ms
@@ -81,17 +87,16 @@ pub struct Arguments {
     #[arg(long, value_name = "MS", default_value_t = 1.0, help_heading = MODEL, hide_short_help = true)]
     cycle_time_ms: f64,
     /// A new folder for the predictions [default: results/DATE-predicted]
-    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    #[arg(long, value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
     /// Draw no figures; `kolo plot` with both folders draws them later
-    #[arg(long, help_heading = OUTPUT)]
+    #[arg(long, help_heading = RUN, hide_short_help = true)]
     no_figures: bool,
 }
 
 /// Headings of the options.
 const RUN: &str = "What to simulate";
 const MODEL: &str = "A model instead of results";
-const OUTPUT: &str = "Output";
 
 /// The efficiency that is wanted by default.
 const TARGET: f64 = 0.9;

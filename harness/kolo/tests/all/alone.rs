@@ -205,7 +205,9 @@ fn init_writes_every_configuration_as_it_is() {
         ("sites/generic", "kolo site check FILE"),
         ("paper-claims", "kolo sweep FILE"),
     ] {
-        assert!(alone.prints(&["init", name]).ends_with(&format!("{next}\n")), "{name}");
+        let copy = format!("copy-of-{}.toml", name.replace('/', "-"));
+        let said = alone.prints(&["init", name, "--out", &copy]);
+        assert!(said.ends_with(&format!("{next}\n")), "{name}: {said}");
     }
 }
 
