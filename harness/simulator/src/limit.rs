@@ -179,6 +179,9 @@ fn efficiencies(simulated: &Simulated) -> Vec<f64> {
     simulated.steps.iter().map(of).collect()
 }
 
+/// The name of a part of a step, and how long it takes.
+type Part = (&'static str, fn(&Step) -> f64);
+
 /// What the steps of the median seed consist of besides computation.
 fn losses(simulated: &Simulated) -> Vec<Loss> {
     let mut seeds: Vec<(f64, &Vec<Step>)> =
@@ -186,7 +189,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
     seeds.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let (_, steps) = seeds[seeds.len() / 2];
     let time_s: f64 = steps.iter().map(|step| step.time).sum();
-    let parts: [(&'static str, fn(&Step) -> f64); 7] = [
+    let parts: [Part; 7] = [
         ("the slowest rank's computation", |step| step.jitter),
         ("waiting for a cycle", |step| step.cycle),
         ("negotiation", |step| step.negotiation),
@@ -195,7 +198,7 @@ fn losses(simulated: &Simulated) -> Vec<Loss> {
         ("contention, and computing beside messages", |step| step.contention),
         ("combining", |step| step.reduction),
     ];
-    let share = |(what, part): (&'static str, fn(&Step) -> f64)| {
+    let share = |(what, part): Part| {
         let part_s: f64 = steps.iter().map(part).sum();
         Loss { what, share: part_s / time_s }
     };
