@@ -167,7 +167,8 @@ mod tests {
                 }
             }
         }
-        assert_eq!((kinds.len(), with_all_columns), (6, 5));
+        assert_eq!(kinds.len(), 6);
+        assert!(with_all_columns >= 5, "{with_all_columns} files of this version");
     }
 
     /// A row whose columns are all filled, but for these.

@@ -16,21 +16,26 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::machine_file::{MachineFile, Misfit};
+use super::variable_servers::{self, InvalidServers, VariableServers};
 use results::names::{AlgorithmError, algorithm};
 
 /// NCCL's own choice, by its tuning model. `nccl:ring` and `nccl:tree` fix the pattern, as `NCCL_ALGO`
 /// does; rings were all there was before version 2.4. Any other name is an algorithm's, or
-/// [`server_nodes::NAME`].
+/// [`server_nodes::NAME`], or [`variable_servers::NAME`].
 pub const NCCL: &str = "nccl";
 
 /// Names in addition to those of algorithms.
-const NATIVE: [&str; 4] = [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME];
+const NATIVE: [&str; 5] =
+    [NCCL, "nccl:ring", "nccl:tree", server_nodes::NAME, variable_servers::NAME];
 
 /// Checks that a name is a data plane on some machine.
 ///
 /// # Errors
 /// The error, with a suggestion or the list of names.
 pub fn check_name(name: &str) -> Result<(), DataPlaneError> {
+    if let Some(servers) = variable_servers::find(name) {
+        return Ok(servers.map(drop)?);
+    }
     match ServerNodes::find(name) {
         Some(servers) => Ok(servers.map(drop)?),
         None if NATIVE.contains(&name) => Ok(()),
@@ -58,6 +63,9 @@ pub enum DataPlaneError {
     /// The number of servers cannot be read.
     #[error(transparent)]
     Servers(#[from] InvalidCount),
+    /// The number of servers of variables cannot be read.
+    #[error(transparent)]
+    VariableServers(#[from] InvalidServers),
     /// The algorithm has no schedule for these ranks.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
@@ -127,6 +135,7 @@ pub struct DataPlane {
 enum Kind {
     Nccl(Nccl, Option<Pattern>),
     Scheduled(Arc<Scheduled>),
+    Variables(VariableServers),
     Measured(Arc<[(f64, f64)]>),
 }
 
@@ -177,6 +186,10 @@ impl DataPlane {
             let nccl = file.nccl().ok_or_else(missing)?;
             return Ok(DataPlane { ranks, kind: Kind::Nccl(nccl, pattern) });
         }
+        if let Some(count) = variable_servers::find(name) {
+            let servers = VariableServers::new(file, ranks, count?);
+            return Ok(DataPlane { ranks, kind: Kind::Variables(servers) });
+        }
         let machine = file.machine();
         let choices = choices(name, &machine.topology(ranks))?;
         let with_servers = choices.iter().map(|choice| choice.schedule.ranks()).max();
@@ -203,6 +216,7 @@ impl DataPlane {
         match &self.kind {
             Kind::Nccl(..) => NCCL,
             Kind::Scheduled(scheduled) => scheduled.engine.name(),
+            Kind::Variables(_) => variable_servers::NAME,
             Kind::Measured(_) => "measured",
         }
     }
@@ -213,7 +227,16 @@ impl DataPlane {
             _ if self.ranks == 1 => Moment::default(),
             Kind::Nccl(nccl, pattern) => nccl.time(*pattern, self.ranks, size_bytes),
             Kind::Scheduled(scheduled) => scheduled.time(self.ranks, size_bytes, false),
+            Kind::Variables(servers) => servers.time(size_bytes),
             Kind::Measured(points) => interpolated(points, size_bytes),
+        }
+    }
+
+    /// By how much more the bytes of these gradients count, since they are not spread evenly.
+    pub fn imbalance(&self, gradients_bytes: impl Iterator<Item = usize>) -> f64 {
+        match &self.kind {
+            Kind::Variables(servers) => servers.imbalance(gradients_bytes),
+            Kind::Nccl(..) | Kind::Scheduled(_) | Kind::Measured(_) => 1.0,
         }
     }
 

@@ -24,3 +24,4 @@ pub mod sweep;
 pub mod tabulate;
 pub mod training;
 pub mod variability;
+pub mod variable_servers;

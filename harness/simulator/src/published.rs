@@ -170,6 +170,9 @@ pub struct Training {
     pub blocking: bool,
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default)]
+    pub priority: bool,
+    /// As in [`Policy`](super::policy::Policy).
+    #[serde(default)]
     pub ahead_ms: f64,
     /// As in [`Policy`](super::policy::Policy).
     #[serde(default = "one_ms")]

@@ -183,8 +183,10 @@ impl Plan {
         let groups = policy.groups.as_ref().map_or(Ok(Vec::new()), |groups| groups.of(workload))?;
         let ready = ready(workload, &groups);
         let fusion_groups = policy.disable_group_fusion.then(|| fusion::Groups::new(groups).into());
+        let imbalance = data.imbalance((0..tensors.len()).map(|id| tensors.size_bytes(id)));
         Ok(Job {
             tensors,
+            imbalance,
             ready,
             compute: Compute {
                 forward_s: model.forward_ms * 1e-3,

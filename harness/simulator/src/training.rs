@@ -50,6 +50,8 @@ pub struct Job<'j> {
     pub control: &'j Control,
     /// The cost of a message.
     pub data: &'j DataPlane,
+    /// By how much more each byte counts, where the data plane does not spread them evenly; else 1.
+    pub imbalance: f64,
     /// Bytes of the pieces into which messages are split, one allreduce each; infinite: whole messages.
     pub partition_bytes: f64,
     /// The parts of a message that overlap with other messages in flight.

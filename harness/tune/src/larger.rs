@@ -38,8 +38,22 @@ pub struct Larger {
     pub local_size: usize,
     /// How messages are timed.
     pub messages: StandIn,
+    /// What was measured at the job's own size.
+    pub here: Here,
     /// World sizes, ascending; the first is that of the job.
     pub sizes: Vec<Size>,
+}
+
+/// The measurement that the first prediction can be compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Here {
+    /// Step time of the recommended setting.
+    pub measured_ms: f64,
+    /// It over the simulated one.
+    pub miss: f64,
+    /// Step time of the first default over that of the recommended setting, measured over simulated; 1 if it is
+    /// recommended.
+    pub default_ratio_miss: f64,
 }
 
 /// An algorithm on a machine file whose times match the measured ones up to a factor.
@@ -80,6 +94,16 @@ pub struct Band {
 }
 
 impl Band {
+    /// At least as wide as a miss by that factor.
+    fn widened(self, miss: f64) -> Band {
+        let most = miss.max(1.0 / miss);
+        Band {
+            low: self.low.min(self.value / most),
+            high: self.high.max(self.value * most),
+            ..self
+        }
+    }
+
     /// The first is the value.
     fn of(mut values: impl Iterator<Item = f64>) -> Band {
         let value = values.next().unwrap_or(f64::NAN);
@@ -154,9 +178,21 @@ impl Larger {
             })
         };
         let sizes = doubled.take_while(|&ranks| ranks <= up_to).map(size);
-        let sizes = sizes.collect::<Result<_, _>>()?;
+        let mut sizes: Vec<Size> = sizes.collect::<Result<_, _>>()?;
+        let Some(first) = sizes.first() else { return Ok(None) };
+        let measured_ms = 1e3 * answer.step_s;
+        let ratio = answer.others.get(&default).map_or(first.default_ratio.value, |it| it.ratio);
+        let here = Here {
+            measured_ms,
+            miss: measured_ms / first.recommended_ms.value,
+            default_ratio_miss: ratio / first.default_ratio.value,
+        };
+        for size in &mut sizes {
+            size.recommended_ms = size.recommended_ms.widened(here.miss);
+            size.default_ratio = size.default_ratio.widened(here.default_ratio_miss);
+        }
         let (name, local_size) = (machine.name.clone(), machine.node.ranks);
-        Ok(Some(Larger { machine: name, local_size, messages: nearest.clone(), sizes }))
+        Ok(Some(Larger { machine: name, local_size, messages: nearest.clone(), here, sizes }))
     }
 }
 
@@ -351,12 +387,17 @@ mod tests {
         let grid = grid(2);
         let here = grid.plan.cases[0].case.topology.ranks();
         let larger = Larger::expect(&grid, &tuned(&grid, "ring"), &machine(), 8 * here + 1);
-        let sizes = larger.unwrap().unwrap().sizes;
+        let Larger { sizes, here: measured, .. } = larger.unwrap().unwrap();
         let ranks: Vec<usize> = sizes.iter().map(|size| size.ranks).collect();
         assert_eq!(ranks, [here, 2 * here, 4 * here, 8 * here]);
+        // 100 ms were measured: the prediction for the job's own size missed by this factor, and so may all others.
+        let miss = measured.miss.max(1.0 / measured.miss);
+        let simulated_ms = sizes[0].recommended_ms.value;
+        assert!(miss > 1.05 && (measured.miss * simulated_ms - 100.0).abs() < 1e-9, "{measured:?}");
         for Size { recommended_ms: step, default_ratio, best_ratio, .. } in &sizes {
-            assert!(30.0 < step.low && step.low <= step.value && step.value <= step.high);
-            assert!(step.low < step.high && *best_ratio <= 1.0, "{step:?} {best_ratio}");
+            let (low, high) = (step.value / miss, step.value * miss);
+            assert!(step.high >= high - 1e-9 && step.low <= low + 1e-9, "{step:?}");
+            assert!(30.0 < step.value && *best_ratio <= 1.0, "{step:?} {best_ratio}");
             assert!(default_ratio.low <= default_ratio.value && default_ratio.value > 0.5);
         }
         let nothing = Tuned { answer: None, ..tuned(&grid, "ring") };

@@ -144,6 +144,7 @@ pub fn training_job<'j>(
         blocking,
         ahead_s: 0.0,
         interference: Interference::default(),
+        imbalance: 1.0,
         jitter,
         seed: 1,
         drive: Drive::Classes,

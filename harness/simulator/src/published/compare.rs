@@ -12,7 +12,7 @@ use crate::machine_file::MachineFile;
 use crate::policy::Policy;
 use crate::range::deviations;
 use crate::sweep::{CaseError, Plan};
-use crate::tabulate;
+use crate::{tabulate, variable_servers};
 use algorithms::server_nodes::ServerNodes;
 use results::statistics::{Summary, median};
 use results::toml_file::Checked;
@@ -231,7 +231,7 @@ fn of_plan(
     };
     let simulated = simulate().map_err(|error| refuse(error.into()))?;
     let group = match point.network {
-        _ if ServerNodes::find(&point.data_plane).is_some() => Group::Servers,
+        _ if is_served(&point.data_plane) => Group::Servers,
         _ if point.ranks <= plan.machine.node.ranks => Group::OneNode,
         Network::Rdma => Group::Rdma,
         Network::Tcp => Group::Tcp,
@@ -250,6 +250,11 @@ fn of_plan(
         source: point.source.clone(),
         ..compared(point.samples_s, &simulated, LARGE)
     })
+}
+
+/// Parameter servers reduce.
+fn is_served(data_plane: &str) -> bool {
+    ServerNodes::find(data_plane).is_some() || variable_servers::find(data_plane).is_some()
 }
 
 impl Training {
@@ -271,6 +276,7 @@ impl Training {
             segment_kib: SEGMENT_KIB,
             backward_passes_per_step: self.backward_passes_per_step,
             blocking: self.blocking,
+            priority: self.priority,
             ahead_ms: self.ahead_ms,
             ..Policy::new(&self.control_plane, &self.control_plane, &self.data_plane)
         };

@@ -142,7 +142,7 @@ impl Progress {
         self.agreed += tensors.len();
         self.step.messages += 1;
         let pieces = (bytes as f64 / job.partition_bytes).ceil().max(1.0);
-        let piece_bytes = bytes as f64 / pieces;
+        let piece_bytes = job.imbalance * bytes as f64 / pieces;
         let next = job.data.next(piece_bytes, job.overlap);
         let begin_s = self.stream_free_s.max(ready_s);
         let occupied_s = pieces * next.at_s;
