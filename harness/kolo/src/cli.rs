@@ -3,6 +3,7 @@
 mod against;
 mod bench;
 mod calibrate;
+mod compare;
 mod completions;
 mod info;
 mod init;
@@ -88,6 +89,7 @@ enum Command {
     Predict(predict::Arguments),
     Tune(Box<tune::Arguments>),
     Against(against::Arguments),
+    Compare(compare::Arguments),
     Plot(plot::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
@@ -124,6 +126,7 @@ pub fn main() -> ExitCode {
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Against(arguments) => against::run(&arguments),
+        Command::Compare(arguments) => compare::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),

@@ -2,6 +2,7 @@
 
 pub mod accounting;
 pub mod block;
+pub mod compare;
 pub mod config_kind;
 pub mod error;
 pub mod files;
@@ -10,6 +11,7 @@ pub mod inputs;
 pub mod journal;
 pub mod names;
 pub mod provenance;
+pub mod rank_tests;
 pub mod record;
 pub mod row;
 pub mod statistics;

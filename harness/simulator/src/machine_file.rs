@@ -10,8 +10,8 @@ use algorithms::simulate::nccl::Nccl;
 pub use parameter::Parameter;
 use serde::{Deserialize, Serialize};
 pub use tables::{
-    Control, GenerationName, Interference, NcclFile, Node, ProtocolFile, Protocols, RatesFile,
-    Reduction, SharedFile,
+    Control, GenerationName, Input, Interference, NcclFile, Node, ProtocolFile, Protocols,
+    RatesFile, Reduction, SharedFile,
 };
 use tables::{buffer_bytes, link, link_parameters};
 use thiserror::Error;
@@ -59,6 +59,9 @@ pub struct MachineFile {
     /// How communication and computation disturb each other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub interference: Option<Interference>,
+    /// How fast a node gets its input; without it, input is never waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Input>,
 }
 
 /// Why a world does not fit on a machine.
@@ -179,6 +182,8 @@ impl MachineFile {
         let variability = self.variability.iter_mut();
         all.extend(variability.map(|it| ("variability.step_cv".to_string(), &mut it.step_cv)));
         all.extend(self.interference.iter_mut().flat_map(Interference::parameters));
+        let input = self.input.iter_mut();
+        all.extend(input.map(|it| ("input.samples_s".to_string(), &mut it.samples_s)));
         all
     }
 
@@ -210,6 +215,28 @@ impl MachineFile {
         }
     }
 
+    /// The least time of a step in which each rank takes that many samples.
+    pub fn input_s(&self, ranks: usize, samples: usize) -> f64 {
+        let on_node = ranks.min(self.node.ranks) as f64;
+        self.input.as_ref().map_or(0.0, |input| on_node * samples as f64 / input.samples_s.value)
+    }
+
+    /// What a simulation of training leaves out, because the file does not have it.
+    pub fn leaves_out(&self) -> Option<String> {
+        let tables = [
+            (
+                self.variability.is_none(),
+                "[variability]: GPUs are equally fast, unless [jitter] says otherwise",
+            ),
+            (self.interference.is_none(), "[interference]: messages do not slow computation down"),
+        ];
+        let missing =
+            tables.into_iter().filter_map(|(is_missing, what)| is_missing.then_some(what));
+        let missing: Vec<&str> = missing.collect();
+        let name = &self.name;
+        (!missing.is_empty()).then(|| format!("machine {name} has no {}", missing.join("; no ")))
+    }
+
     /// NCCL's view of the machine, if the file has it.
     pub fn nccl(&self) -> Option<Nccl> {
         self.nccl.as_ref().map(|file| file.nccl(self.node.ranks))
@@ -226,7 +253,8 @@ impl MachineFile {
     pub fn at_ends(&self, slow: bool) -> MachineFile {
         let mut machine = self.clone();
         for (key, parameter) in machine.parameters() {
-            let more_is_slow = !key.ends_with("gb_s") || key.ends_with("per_gb_s");
+            let is_rate = key.ends_with("gb_s") || key.ends_with("samples_s");
+            let more_is_slow = !is_rate || key.ends_with("per_gb_s");
             let end = if slow == more_is_slow { parameter.high } else { parameter.low };
             parameter.value = end.unwrap_or(parameter.value);
         }
@@ -315,6 +343,29 @@ mod tests {
             [(1.0, 40.0), (65536.0, 40.0), (1048576.0, 10.0), (2097152.0, 1.0 / 0.15), (1e9, 5.0)]
         {
             assert!((gb_s(bytes) / expected - 1.0).abs() < 1e-9, "{} at {bytes}", gb_s(bytes));
+        }
+    }
+
+    #[test]
+    fn a_file_without_the_newer_tables_says_what_is_left_out() {
+        assert_eq!(read(SUMMIT).unwrap().leaves_out(), None);
+        let before = SUMMIT.split("[variability]").next().unwrap();
+        let older = read(before).unwrap().leaves_out().unwrap();
+        assert_eq!(
+            older,
+            "machine summit has no [variability]: GPUs are equally fast, unless [jitter] says otherwise; no \
+             [interference]: messages do not slow computation down"
+        );
+        for (from, to, expected) in [
+            (
+                "multiprocessors = { value = 0.04",
+                "multiprocessors = { value = 40",
+                "0 to 10 of the computation's time",
+            ),
+            ("memory_per_gb_s = {", "memory_gb_s = {", "unknown field `memory_gb_s`"),
+        ] {
+            let problem = read(&SUMMIT.replacen(from, to, 1)).unwrap_err();
+            assert!(problem.contains(expected), "{problem}");
         }
     }
 

@@ -29,6 +29,9 @@ pub struct Points {
     /// Series of points.
     #[serde(default)]
     pub series: Vec<Series>,
+    /// Parameters that were fitted to points.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fitted: Vec<Fitted>,
     /// Published, but not enough to simulate it.
     #[serde(default)]
     pub left_out: Vec<LeftOut>,
@@ -79,6 +82,20 @@ pub struct LeftOut {
     pub source: String,
     /// What is missing.
     pub why: String,
+}
+
+/// A parameter that was fitted to points of a series for calibration.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fitted {
+    /// Its key.
+    pub parameter: String,
+    /// Its value.
+    pub value: f64,
+    /// The series.
+    pub on: String,
+    /// How it was chosen.
+    pub how: String,
 }
 
 /// What joins the nodes of a point.
@@ -216,6 +233,20 @@ impl Checked for Points {
             {
                 let points = self.points().filter(|other| other.like.is_none());
                 return Err(Invalid::name(key("like"), like, points.map(|other| other.name)));
+            }
+        }
+        for LeftOut { name, series, .. } in &self.left_out {
+            if !series.is_empty() && !names.contains(&series.as_str()) {
+                return Err(Invalid::name(format!("left_out \"{name}\": series"), series, names));
+            }
+        }
+        for Fitted { parameter, on, .. } in &self.fitted {
+            let calibration = |series: &&Series| series.used_for == UsedFor::Calibration;
+            let mut calibration = self.series.iter().filter(calibration);
+            if !calibration.clone().any(|series| series.name == *on) {
+                let names = calibration.by_ref().map(|series| series.name.as_str());
+                return Err(Invalid::name(format!("fitted \"{parameter}\": on"), on, names)
+                    .with_advice("a parameter is fitted on a series for calibration"));
             }
         }
         for Training { name, ranks, base_ranks, .. } in &self.training {
@@ -399,6 +430,16 @@ mod tests {
         let series = "series = \"b\"\n[[series]]\nname = \"c\"\nuse = \"test\"\nwhy = \"w\"\n";
         let said = refused(series);
         assert!(said.starts_with("allreduce \"a\": series is \"b\", expected"), "{said}");
+        let said = refused(
+            "[[left_out]]\nname = \"l\"\nseries = \"b\"\nefficiency = 0.9\nsource = \"s\"\nwhy = \"w\"\n",
+        );
+        assert!(said.starts_with("left_out \"l\": series is \"b\", expected"), "{said}");
+        // A parameter must not be fitted on test points.
+        let said = refused(
+            "[[series]]\nname = \"t\"\nuse = \"test\"\nwhy = \"w\"\n[[series]]\nname = \"c\"\nuse = \"calibration\"\n\
+             why = \"w\"\n[[fitted]]\nparameter = \"p\"\nvalue = 1\non = \"t\"\nhow = \"h\"\n",
+        );
+        assert!(said.starts_with("fitted \"p\": on is \"t\", expected \"c\""), "{said}");
         let said = refused("like = \"b\"\n");
         assert!(said.starts_with("allreduce \"a\": like is \"b\", expected"), "{said}");
         std::fs::write(&path, format!("{point}time_us = 3\n")).unwrap();

@@ -50,6 +50,9 @@ pub fn text(plan: &Plan, rows: &[SimulatedStepRow]) -> String {
         simulate.base_ranks
     );
     assumed(plan, &mut text);
+    if let Some(sentence) = plan.machine.leaves_out() {
+        let _ = writeln!(text, "{sentence}");
+    }
     for complaint in rows.iter().filter_map(|row| row.outcome.complaint(&row.key.case)) {
         let _ = writeln!(text, "{complaint}");
     }

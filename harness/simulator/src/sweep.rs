@@ -219,6 +219,7 @@ impl Plan {
                 Some(slowdown) => Interference { fixed: slowdown - 1.0, per_byte_s: 0.0 },
                 None => self.machine.interference(),
             },
+            input_s: self.machine.input_s(ranks, model.batch * policy.backward_passes_per_step),
             jitter: &self.jitter,
             seed,
             drive,

@@ -66,6 +66,8 @@ pub struct Job<'j> {
     pub ahead_s: f64,
     /// How much longer computation takes while a message is under way.
     pub interference: Interference,
+    /// No step is shorter, since input comes no faster.
+    pub input_s: f64,
     /// How ranks differ.
     pub jitter: &'j Jitter,
     /// Seed of the jitter.
@@ -155,6 +157,14 @@ pub struct Step {
     pub communicating: f64,
 }
 
+impl Step {
+    /// The same step, which waits for shared input until that time.
+    fn not_before(self, input_s: f64) -> Step {
+        let waiting_s = (input_s - self.time).max(0.0);
+        Step { time: self.time + waiting_s, contention: self.contention + waiting_s, ..self }
+    }
+}
+
 /// A world that goes from step to step.
 struct World<'j> {
     job: &'j Job<'j>,
@@ -241,10 +251,11 @@ impl World<'_> {
         } else {
             self.at_once(&mut progress)?
         }
-        Ok(match &mut self.priority {
+        let step = match &mut self.priority {
             Some(priority) => priority.ended(job, progress, start_s),
             None => progress.ended(job),
-        })
+        };
+        Ok(step.not_before(job.input_s))
     }
 
     /// Cycle after cycle until everything is agreed on.

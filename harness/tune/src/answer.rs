@@ -11,6 +11,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::found::{Found, MARGIN};
+use results::rank_tests::{Estimate, signed_rank};
 use results::statistics::{CONFIDENCE, median};
 
 /// Fewer rounds give no interval worth the name.
@@ -37,12 +38,12 @@ impl Ratio {
     /// From the ratios of pairs; none for fewer than [`LEAST_ROUNDS`].
     pub fn of(pairs: &[f64]) -> Option<Ratio> {
         let logs: Vec<f64> = pairs.iter().map(|ratio| ratio.ln()).collect();
-        let [low, middle, high] = match logs.len() {
+        let Estimate { value, low, high } = match logs.len() {
             ..LEAST_ROUNDS => return None,
             LEAST_ROUNDS..LEAST_RANKED => student(&logs),
-            _ => signed_rank(&logs),
+            _ => signed_rank(&logs)?,
         };
-        Some(Ratio { ratio: middle.exp(), low: low.exp(), high: high.exp() })
+        Some(Ratio { ratio: value.exp(), low: low.exp(), high: high.exp() })
     }
 
     /// How much less time the divisor takes, in parts of the dividend: nearest, least, most.
@@ -61,44 +62,13 @@ impl Ratio {
 }
 
 /// Student's interval around the mean.
-fn student(values: &[f64]) -> [f64; 3] {
+fn student(values: &[f64]) -> Estimate {
     let count = values.len() as f64;
     let mean = values.iter().sum::<f64>() / count;
     let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / (count - 1.0);
     let student = StudentsT::new(0.0, 1.0, count - 1.0).expect("there are several values");
     let half = student.inverse_cdf(0.5 + CONFIDENCE / 2.0) * (square / count).sqrt();
-    [mean - half, mean, mean + half]
-}
-
-/// The interval of the signed-rank test around the Hodges-Lehmann estimate: quantiles of the means of all pairs (of a
-/// value with itself, too). Hollander and Wolfe, "Nonparametric Statistical Methods", sections 3.2 and 3.3.
-fn signed_rank(values: &[f64]) -> [f64; 3] {
-    let rest = |at: usize| values[at..].iter();
-    let of = |(at, one): (usize, &f64)| rest(at).map(move |other| (one + other) / 2.0).collect();
-    let mut means: Vec<f64> = values.iter().enumerate().flat_map::<Vec<f64>, _>(of).collect();
-    means.sort_by(f64::total_cmp);
-    let outside = least_rank_sum(values.len());
-    let middle = median(means.clone()).expect("there are several values");
-    [means[outside], middle, means[means.len() - 1 - outside]]
-}
-
-/// The largest sum of positive ranks that so many values without an effect do not exceed more often than in half of
-/// what the confidence leaves.
-fn least_rank_sum(count: usize) -> usize {
-    // The probability of every sum: each rank belongs to it or not.
-    let mut chances = vec![0.0; count * (count + 1) / 2 + 1];
-    chances[0] = 1.0;
-    for rank in 1..=count {
-        for sum in (0..chances.len()).rev() {
-            let with = if sum >= rank { chances[sum - rank] } else { 0.0 };
-            chances[sum] = (chances[sum] + with) / 2.0;
-        }
-    }
-    let below = chances.iter().scan(0.0, |all, chance| {
-        *all += chance;
-        Some(*all)
-    });
-    below.take_while(|&all| all <= (1.0 - CONFIDENCE) / 2.0).count() - 1
+    Estimate { value: mean, low: mean - half, high: mean + half }
 }
 
 /// How long one setting took in parts of another, in every round that has both.
@@ -222,10 +192,6 @@ mod tests {
 
     #[test]
     fn intervals_of_more_rounds_are_by_ranks() {
-        // Of tables of the signed-rank test: the largest sums with a probability of at most 2.5 %.
-        for (count, sum) in [(6, 0), (7, 2), (8, 3), (9, 5), (10, 8), (20, 52)] {
-            assert_eq!(least_rank_sum(count), sum, "{count}");
-        }
         let calm = [1.1, 1.11, 1.12, 1.13, 1.14, 1.15];
         let ratio = Ratio::of(&calm).unwrap();
         assert!((ratio.low - 1.1).abs() < 1e-12 && (ratio.high - 1.15).abs() < 1e-12, "{ratio:?}");

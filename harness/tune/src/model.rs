@@ -145,6 +145,7 @@ pub fn training_job<'j>(
         ahead_s: 0.0,
         interference: Interference::default(),
         imbalance: 1.0,
+        input_s: 0.0,
         jitter,
         seed: 1,
         drive: Drive::Classes,

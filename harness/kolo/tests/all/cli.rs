@@ -2,6 +2,7 @@
 
 mod against;
 mod calibrate;
+mod compare;
 mod control;
 mod environment;
 mod examples;

@@ -56,6 +56,7 @@ impl Calibration {
             nccl: None,
             variability: None,
             interference: None,
+            input: None,
         }
     }
 }

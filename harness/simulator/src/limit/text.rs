@@ -29,6 +29,9 @@ impl Answer {
             let _ = writeln!(text, "{ranks:>7}  {efficiency:>10.3}  [{low:.3}, {high:.3}]");
         }
         let _ = writeln!(text, "{}", self.verdict());
+        if let Some(sentence) = machine.leaves_out() {
+            let _ = writeln!(text, "{sentence}");
+        }
         let World { ranks, efficiency, .. } = self.at;
         let _ =
             writeln!(text, "lost at {ranks} GPUs: {:.1} % of a step", 100.0 * (1.0 - efficiency));

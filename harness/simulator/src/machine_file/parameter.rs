@@ -39,6 +39,7 @@ impl Parameter {
     pub(super) fn check(&self, key: &str) -> Result<(), Invalid> {
         let (most, unit) = match key.rsplit_once('_') {
             _ if key.starts_with("interference.") => (10.0, "of the computation's time"),
+            _ if key.ends_with("samples_s") => (1e9, "samples per second"),
             _ if key.ends_with("gb_s") => (MOST_GB_S, "GB/s (10^9 bytes per second)"),
             Some((_, "us")) => (MOST_US, "microseconds"),
             Some((_, "ns")) => (1e9, "nanoseconds"),
@@ -47,7 +48,7 @@ impl Parameter {
         };
         let is_share = key.starts_with("interference.");
         let least = match unit {
-            "channels" => 1e-6,
+            "channels" | "samples per second" => 1e-6,
             _ if key.ends_with("gb_s") && !is_share => 1e-6,
             _ => 0.0,
         };

@@ -268,6 +268,14 @@ impl Interference {
     }
 }
 
+/// The input of a node: what storage delivers, and processors decode.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Input {
+    /// At most so many samples per second, for all ranks of a node together.
+    pub samples_s: Parameter,
+}
+
 /// NCCL's parameters; see [`Nccl`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

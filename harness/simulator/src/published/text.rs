@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::score::{AllReduceScore, Score, groups};
-use super::{Compared, Group, LARGE, Points, SMALL, UsedFor, Verdict};
+use super::{Compared, Fitted, Group, LARGE, Points, SMALL, UsedFor, Verdict};
 
 /// The comparison of all points.
 pub fn text(points: &Points, compared: &[Compared]) -> String {
@@ -148,7 +148,12 @@ fn line(text: &mut String, point: &Compared) {
         "  {:<54} {published:>7} {unit:<8} simulated {simulated:>7} {:+6.1} %  {verdict}{}",
         point.point,
         100.0 * point.error,
-        if point.fitted { " (c)" } else { "" },
+        match (point.fitted, point.efficiency(point.published) > Some(1.0)) {
+            (true, false) => " (c)",
+            (false, true) => " (over 100 %)",
+            (true, true) => " (c, over 100 %)",
+            (false, false) => "",
+        },
     );
     if point.verdict == Verdict::Missed && !point.why.is_empty() {
         let _ = writeln!(text, "    {}", point.why);
@@ -162,5 +167,8 @@ fn calibration(text: &mut String, points: &Points) {
         used.map(|series| format!("  {:<16} {}", series.name, series.why)).collect();
     if !used.is_empty() {
         let _ = writeln!(text, "\nseries for calibration\n{}", used.join("\n"));
+    }
+    for Fitted { parameter, value, on, how } in &points.fitted {
+        let _ = writeln!(text, "fitted: {parameter} = {value}, on {on}: {how}");
     }
 }

@@ -106,7 +106,7 @@ fn buckets_reach_the_network_while_the_backward_pass_goes_on() {
     let one_pack = steps(&plan, "tf-distribute", 96, Drive::Classes, 3)[2];
     assert_eq!(one_pack.messages, 1);
     assert!(ddp.messages >= 4 && ddp.time < one_pack.time, "{ddp:?} {one_pack:?}");
-    assert!((one_pack.time - one_pack.compute - one_pack.communicating).abs() < 1e-4);
+    assert!((one_pack.time - one_pack.compute - one_pack.communicating).abs() < 2e-4);
 }
 
 #[test]
@@ -120,6 +120,24 @@ fn messages_slow_computation_down_if_they_share_it() {
     let shared = simulate(&job, 3).unwrap()[2];
     let busy = shared.communicating;
     assert!(shared.time > alone.time && shared.time < alone.time + 0.1 * busy + 1e-3, "{shared:?}");
+}
+
+#[test]
+fn no_step_is_shorter_than_its_input_takes() {
+    let mut plan = plan(0.0);
+    let free = steps(&plan, "ddp", 12, Drive::Classes, 3)[2];
+    let limited = |samples_s: f64| {
+        let text = format!("samples_s = {{ value = {samples_s}, source = \"a test\" }}");
+        Some(toml::from_str(&text).unwrap())
+    };
+    // Six ranks of a node take 64 samples each.
+    let least_s = 2.0 * free.time;
+    plan.machine.input = limited(6.0 * 64.0 / least_s);
+    let step = steps(&plan, "ddp", 12, Drive::Classes, 3)[2];
+    assert!((step.time - least_s).abs() < 1e-9, "{step:?}");
+    assert!((step.contention - free.contention - free.time).abs() < 1e-9, "{step:?}");
+    plan.machine.input = limited(1e6);
+    assert_eq!(steps(&plan, "ddp", 12, Drive::Classes, 3)[2], free);
 }
 
 #[test]

@@ -1,0 +1,177 @@
+//! Reads a run: its rows, its samples, and where it comes from.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Difference, Times};
+use crate::provenance::PROVENANCE;
+
+/// What a comparison needs of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Times of cases that are right, by kind and name.
+    pub cases: BTreeMap<String, Times>,
+    /// Workloads of its rows; the empty name for allreduces alone.
+    pub workloads: BTreeSet<String>,
+    /// Cases without a time: how many.
+    pub left_out: usize,
+    /// Its nodes are emulated, or ranks share cores.
+    pub is_doubtful: bool,
+    /// Its last launch, from the provenance beside the rows.
+    pub launch: Option<Value>,
+}
+
+/// A run that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {why}")]
+pub struct ReadError {
+    /// The file.
+    pub path: String,
+    /// Why not, and what is expected.
+    pub why: String,
+}
+
+/// The columns of `rows.csv` that count.
+#[derive(Deserialize)]
+struct Line {
+    kind: String,
+    case: String,
+    status: String,
+    #[serde(default)]
+    source: String,
+    #[serde(default)]
+    workload: String,
+    emulated: Option<bool>,
+    oversubscribed: Option<bool>,
+    time_us_p50: Option<f64>,
+    time_us_p50_low: Option<f64>,
+    time_us_p50_high: Option<f64>,
+}
+
+/// Those of `samples.csv`.
+#[derive(Deserialize)]
+struct Sample {
+    case: String,
+    block: usize,
+    time_us: f64,
+}
+
+/// Where a run's launch says what may make it faster or slower.
+const FACTS: [(&str, &str); 9] = [
+    ("commit", "/commit"),
+    ("version", "/version"),
+    ("build", "/build"),
+    ("host", "/machine/host"),
+    ("processor", "/machine/cpu"),
+    ("cores", "/machine/cores"),
+    ("kernel", "/machine/kernel"),
+    ("frequency governor", "/machine/frequency_governor"),
+    ("environment", "/environment"),
+];
+
+impl Run {
+    /// Reads a folder of results, or a CSV file of rows.
+    ///
+    /// # Errors
+    /// When rows cannot be read, or have no times.
+    pub fn read(path: &Path) -> Result<Run, ReadError> {
+        let is_folder = path.is_dir();
+        let rows = if is_folder { path.join("rows.csv") } else { path.to_path_buf() };
+        let lines: Vec<Line> = csv(&rows)?;
+        let mut run = Run { path: path.into(), ..Run::default() };
+        for line in lines {
+            let right = line.status == "ok" && line.source != "simulated";
+            let Some(median_us) = line.time_us_p50.filter(|&time_us| right && time_us > 0.0) else {
+                run.left_out += 1;
+                continue;
+            };
+            let interval_us = line.time_us_p50_low.zip(line.time_us_p50_high);
+            let times = Times { median_us, interval_us, blocks_us: Vec::new() };
+            run.is_doubtful |= line.emulated == Some(true) || line.oversubscribed == Some(true);
+            run.workloads.insert(line.workload);
+            run.cases.insert(format!("{} {}", line.kind, line.case), times);
+        }
+        if run.cases.is_empty() {
+            let why = "no row is measured, right and has time_us_p50; expected results of kolo sweep, tune or bench";
+            return Err(ReadError { path: rows.display().to_string(), why: why.into() });
+        }
+        let samples = path.join("samples.csv");
+        if is_folder && samples.exists() {
+            run.add_samples(csv(&samples)?);
+        }
+        let provenance =
+            if is_folder { path.join(PROVENANCE) } else { path.with_extension("provenance.json") };
+        run.launch = launch(&provenance);
+        Ok(run)
+    }
+
+    fn add_samples(&mut self, samples: Vec<Sample>) {
+        let mut blocks: BTreeMap<String, BTreeMap<usize, Vec<f64>>> = BTreeMap::new();
+        for Sample { case, block, time_us } in samples {
+            blocks
+                .entry(format!("step {case}"))
+                .or_default()
+                .entry(block)
+                .or_default()
+                .push(time_us);
+        }
+        for (case, times) in &mut self.cases {
+            if let Some(blocks) = blocks.get(case) {
+                times.blocks_us = Times::of_blocks(blocks);
+            }
+        }
+    }
+
+    /// Facts in which the runs' launches differ; those that one of them does not have are left out.
+    pub fn differences(&self, other: &Run) -> Vec<Difference> {
+        let Some((first, second)) = self.launch.as_ref().zip(other.launch.as_ref()) else {
+            return Vec::new();
+        };
+        let difference = |(what, pointer): (&str, &str)| {
+            let (first, second) = (first.pointer(pointer)?, second.pointer(pointer)?);
+            let (first, second) = (in_words(first), in_words(second));
+            (first != second).then(|| Difference { what: what.into(), first, second })
+        };
+        let library = |launch: &Value| launch.pointer("/nodes/0/library").map(in_words);
+        let libraries =
+            library(first).zip(library(second)).filter(|(first, second)| first != second);
+        let libraries = libraries.map(|(first, second)| Difference {
+            what: "MPI library".into(),
+            first,
+            second,
+        });
+        FACTS.into_iter().filter_map(difference).chain(libraries).collect()
+    }
+}
+
+fn in_words(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+}
+
+/// The last launch in a file of provenance; of rows of `kolo bench` it is the whole file.
+fn launch(path: &Path) -> Option<Value> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let whole: Value = serde_json::from_str(&text).ok()?;
+    match whole.get("launches") {
+        Some(launches) => launches.as_array()?.last().cloned(),
+        None => Some(whole),
+    }
+}
+
+fn csv<Record: DeserializeOwned>(path: &Path) -> Result<Vec<Record>, ReadError> {
+    let refuse = |error: csv::Error| ReadError {
+        path: path.display().to_string(),
+        why: format!("{error}; expected a folder of results, or a CSV file of rows"),
+    };
+    csv::Reader::from_path(path)
+        .map_err(refuse)?
+        .deserialize()
+        .collect::<Result<_, _>>()
+        .map_err(refuse)
+}
