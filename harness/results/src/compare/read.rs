@@ -63,7 +63,7 @@ struct Sample {
 }
 
 /// Where a run's launch says what may make it faster or slower.
-const FACTS: [(&str, &str); 9] = [
+const FACTS: [(&str, &str); 8] = [
     ("commit", "/commit"),
     ("version", "/version"),
     ("build", "/build"),
@@ -72,8 +72,10 @@ const FACTS: [(&str, &str); 9] = [
     ("cores", "/machine/cores"),
     ("kernel", "/machine/kernel"),
     ("frequency governor", "/machine/frequency_governor"),
-    ("environment", "/environment"),
 ];
+
+/// Variables that differ from job to job.
+const OF_JOBS: &str = "SLURM_";
 
 impl Run {
     /// Reads a folder of results, or a CSV file of rows.
@@ -146,8 +148,28 @@ impl Run {
             first,
             second,
         });
-        FACTS.into_iter().filter_map(difference).chain(libraries).collect()
+        let facts = FACTS.into_iter().filter_map(difference).chain(libraries);
+        facts.chain(environment(first, second)).collect()
     }
+}
+
+/// Variables of the environment in which two launches differ, but for those of the job.
+fn environment(first: &Value, second: &Value) -> Vec<Difference> {
+    let variables = |launch: &Value| -> BTreeMap<String, String> {
+        let pairs = launch.pointer("/environment").cloned().unwrap_or_default();
+        let pairs: Vec<(String, String)> = serde_json::from_value(pairs).unwrap_or_default();
+        pairs.into_iter().filter(|(name, _)| !name.starts_with(OF_JOBS)).collect()
+    };
+    let (first, second) = (variables(first), variables(second));
+    let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
+    let value = |variables: &BTreeMap<String, String>, name: &String| {
+        variables.get(name).cloned().unwrap_or("not set".into())
+    };
+    let difference = |name: &String| {
+        let (first, second) = (value(&first, name), value(&second, name));
+        (first != second).then(|| Difference { what: name.clone(), first, second })
+    };
+    names.into_iter().filter_map(difference).collect()
 }
 
 fn in_words(value: &Value) -> String {

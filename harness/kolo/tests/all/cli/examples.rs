@@ -7,7 +7,11 @@ use std::path::Path;
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Pages and their commands whose outputs depend only on the repository.
-const EXAMPLES: [(&str, &str); 8] = [
+const EXAMPLES: [(&str, &str); 9] = [
+    (
+        "harness/kolo/README.md",
+        "compare results/reference/tune/four-nodes results/reference/tune/four-nodes-busy",
+    ),
     ("harness/kolo/README.md", "plot results/reference/quick --verbose --out f1"),
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
