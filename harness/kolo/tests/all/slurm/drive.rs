@@ -191,16 +191,18 @@ fn requeues_are_capped_and_only_done_where_they_are_allowed() {
     signalled(&fakes, Signal::SIGUSR1, "60").says(4, "scontrol requeue 12 ended with status 1");
 }
 
-/// A step that does not look for the file is terminated, and one that hangs even then is killed.
+/// A step that does not look for the file is terminated, and one that hangs even then is killed after half the timeout.
 #[test]
 fn a_step_that_does_not_stop_is_ended() {
-    let hangs = "touch \"$fake/begun\"; while [ $n -lt 600 ]; do sleep 0.1; n=$((n + 1)); done";
-    for (trap, noted) in
-        [("trap 'touch \"$fake/terminated\"; exit 143' TERM", true), ("trap '' TERM", false)]
-    {
-        let fakes = Fakes::new(&format!("{trap}; {hangs}")).in_job("n[1-2]");
-        let ended = signalled(&fakes, Signal::SIGUSR1, "0.6");
-        ended.says(4, "the step did not stop within 0.6 s and is terminated");
+    // A shell that waits runs its trap at once; one that runs a command does so after the command.
+    let notes = "trap 'touch \"$fake/terminated\"; kill $!; exit 143' TERM; sleep 60 & touch \"$fake/begun\"; wait $!";
+    let hangs = "trap '' TERM; touch \"$fake/begun\"; \
+                 while [ $n -lt 600 ]; do sleep 0.1; n=$((n + 1)); done";
+    for (step, timeout_seconds, noted) in [(notes, "4", true), (hangs, "0.6", false)] {
+        let fakes = Fakes::new(step).in_job("n[1-2]");
+        let ended = signalled(&fakes, Signal::SIGUSR1, timeout_seconds);
+        let seconds: f64 = timeout_seconds.parse().unwrap();
+        ended.says(4, &format!("the step did not stop within {seconds:.1} s and is terminated"));
         assert_eq!((fakes.path("terminated").exists(), requeues(&fakes)), (noted, 1));
     }
 }
