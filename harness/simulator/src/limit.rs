@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::config::{Config, Model, Simulate};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
-use crate::range::deviations;
+use crate::range::{deviations, together};
 use crate::sweep::{CaseError, Plan, Simulated};
 use crate::training::Step;
 use results::statistics::Summary;
@@ -92,8 +92,9 @@ pub struct Answer {
     pub changes: Vec<Changed>,
 }
 
-/// Seeds of a value, and of the ends of its range.
+/// Seeds of a value ...
 const SEEDS: usize = 7;
+/// ... and of the ends of its range.
 const FEW_SEEDS: usize = 1;
 
 impl Question {
@@ -119,7 +120,7 @@ impl Question {
         let misses = |world: &&World| world.efficiency < self.target;
         let at = *worlds.iter().find(misses).or(worlds.last()).expect("a machine has a node");
         let losses = losses(&self.simulated(&self.machine, at.ranks, SEEDS)?);
-        let changes = self.changes(at.ranks)?;
+        let changes = self.changes(at.ranks);
         Ok(Answer { target: self.target, worlds, reach, at, losses, changes })
     }
 
@@ -136,8 +137,12 @@ impl Question {
         sizes
     }
 
-    /// A plan of these world sizes.
-    pub fn plan(&self, machine: &MachineFile, ranks: Vec<usize>, seeds: usize) -> Plan {
+    /// A plan of all world sizes, with the seeds of their values.
+    pub fn whole_plan(&self) -> Plan {
+        self.plan(&self.machine, self.sizes(), SEEDS)
+    }
+
+    fn plan(&self, machine: &MachineFile, ranks: Vec<usize>, seeds: usize) -> Plan {
         let simulate = Simulate { seeds, ..Simulate::new(&machine.name, ranks) };
         let config = Config::plain(simulate, self.model.clone(), vec![self.policy.clone()]);
         Plan::of(config, machine.clone(), vec![self.workload.clone()])
@@ -149,13 +154,12 @@ impl Question {
         let (below, above) = deviations(&self.machine, |machine| -> Result<f64, CaseError> {
             Ok(efficiencies(&self.simulated(machine, ranks, FEW_SEEDS)?)[0])
         })?;
-        let together = |a: f64, b: f64| (a * a + b * b).sqrt();
         let efficiency = seeds.p50;
         let range = (
-            efficiency - together(below, efficiency - seeds.min),
-            (efficiency + together(above, seeds.max - efficiency)).min(1.0),
+            efficiency - together([below, efficiency - seeds.min]),
+            (efficiency + together([above, seeds.max - efficiency])).min(1.0),
         );
-        Ok(World { ranks, efficiency: seeds.p50, range })
+        Ok(World { ranks, efficiency, range })
     }
 
     fn simulated(

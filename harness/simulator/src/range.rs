@@ -29,3 +29,8 @@ pub fn deviations<E>(
     }
     Ok((below.sqrt(), above.sqrt()))
 }
+
+/// Independent deviations together.
+pub fn together<const COUNT: usize>(deviations: [f64; COUNT]) -> f64 {
+    deviations.into_iter().map(|part| part * part).sum::<f64>().sqrt()
+}

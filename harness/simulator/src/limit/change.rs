@@ -4,8 +4,7 @@ use rayon::prelude::*;
 
 use super::{Changed, Question, SEEDS, efficiencies};
 use crate::data_plane::NCCL;
-use crate::machine_file::{Interference, Protocols};
-use crate::sweep::CaseError;
+use crate::machine_file::Protocols;
 use results::statistics::median;
 use workloads::framework::Compression;
 use workloads::groups::Groups;
@@ -23,7 +22,7 @@ type Change = Box<dyn Fn(&mut Question) + Sync + Send>;
 
 impl Question {
     /// The efficiency with each change; a change that cannot be simulated is left out.
-    pub(super) fn changes(&self, ranks: usize) -> Result<Vec<Changed>, CaseError> {
+    pub(super) fn changes(&self, ranks: usize) -> Vec<Changed> {
         let of = |(what, change): (String, Change)| {
             let mut question = self.clone();
             change(&mut question);
@@ -33,7 +32,7 @@ impl Question {
         };
         let mut changed: Vec<Changed> = self.to_try().into_par_iter().filter_map(of).collect();
         changed.sort_by(|a, b| b.efficiency.total_cmp(&a.efficiency));
-        Ok(changed)
+        changed
     }
 
     fn to_try(&self) -> Vec<(String, Change)> {
@@ -83,7 +82,7 @@ impl Question {
             };
             add("steps equally long".into(), Box::new(steady));
         }
-        if let Some(Interference { .. }) = machine.interference {
+        if machine.interference.is_some() {
             let apart = |it: &mut Question| it.machine.interference = None;
             add("computation undisturbed by messages".into(), Box::new(apart));
         }

@@ -10,7 +10,7 @@ use crate::config::{Config, Model, Simulate};
 use crate::data_plane::{DataPlane, Engine};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
-use crate::range::deviations;
+use crate::range::{deviations, together};
 use crate::sweep::{CaseError, Plan};
 use crate::{tabulate, variable_servers};
 use algorithms::server_nodes::ServerNodes;
@@ -220,8 +220,6 @@ fn of_plan(
         let (below, above) = if with_range { deviations(&plan.machine, few)? } else { (0.0, 0.0) };
         let seeds = Summary::of(&per_seed).expect("there is a seed");
         let (slower, faster) = point.base_range(&plan.machine);
-        let together =
-            |parts: [f64; 3]| parts.into_iter().map(|part| part * part).sum::<f64>().sqrt();
         let range = (
             nominal - together([below, nominal - seeds.min, slower * nominal]),
             nominal + together([above, seeds.max - nominal, faster * nominal]),

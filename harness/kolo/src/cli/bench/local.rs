@@ -7,10 +7,10 @@ use super::arguments::Arguments;
 use super::lines::tables;
 use super::request::{Process, request, topology};
 use crate::cli::{Exit, usage};
-use measure::calibrate;
 use measure::plan::Placement;
+use measure::{back_ends, calibrate};
 use results::provenance::Launch;
-use training::back_end::{RankKind, Shares};
+use training::back_end::Shares;
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let back_end = arguments.back_end();
@@ -23,8 +23,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let playing = (topology.ranks(), vec![this; topology.ranks()]);
     let request = request(arguments, topology, placement, playing)?;
     // The measured table is that of threads.
-    let by_table =
-        |name: &str| back_end.rank_kind() == RankKind::Thread && calibrate::chooses(name);
+    let by_table = |name: &str| back_end == back_ends::default() && calibrate::chooses(name);
     let mut table = calibrate::Table::new();
     if request.names.iter().any(|name| by_table(name)) {
         table = calibrate::table(&request.topology, arguments.cut(), request.sizes.to)?;

@@ -19,18 +19,14 @@ use simulator::tabulate;
 use workloads::framework::Compression;
 use workloads::workload::{Workload, workload_path};
 
-/// Seeds of the rows.
-const SEEDS: usize = 7;
-
 pub fn run(arguments: &Arguments, workload: &str) -> Result<Exit> {
     let launch = Launch::now();
     let question = question(arguments, workload)?;
-    let sizes = question.sizes();
     let out = new_folder(arguments, &launch)?;
-    let progress = ProgressBar::new(sizes.len() as u64);
+    let progress = ProgressBar::new(question.sizes().len() as u64);
     let answer = question.answer(|| progress.inc(1)).map_err(usage)?;
     progress.finish_and_clear();
-    let plan = question.plan(&question.machine, sizes, SEEDS);
+    let plan = question.whole_plan();
     let mut provenance = Provenance::new(&plan, launch);
     let mut rows = tabulate::rows(&plan, &plan.run(|| ()));
     for (row, world) in rows.iter_mut().zip(&answer.worlds) {
