@@ -9,12 +9,13 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-horovod soak bench quick man peers horovod dist vendor
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-horovod soak bench quick man peers horovod dist vendor \
+	typst paper test-paper
 
 help:
 	@echo "make test      formatting and tests; needs Rust and a C linker only"
-	@echo "make test-all  also lints, documentation, larger ranges, MPI, MPICH, Slurm; as root on Debian it"
-	@echo "               installs what is missing"
+	@echo "make test-all  also lints, documentation, larger ranges, MPI, MPICH, Slurm, Chromium; as root on"
+	@echo "               Debian it installs what is missing"
 	@echo "make quick     the quick sweep: results and figures in results/"
 	@echo "make soak      ten minutes of random allreduces, and a million worlds of control planes"
 	@echo "make peers     our allreduce against Open MPI and MPICH on this machine (installs both)"
@@ -22,6 +23,7 @@ help:
 	@echo "make horovod   real Horovod with PyTorch in target/horovod, for kolo against horovod; as root on Debian"
 	@echo "make dist      a build with LTO, for publishing"
 	@echo "make man       manual pages of all commands in target/man"
+	@echo "make paper     paper/kolo.pdf and paper/kolo.html from results/reference, or from RESULTS=FOLDER; needs Python"
 	@echo "make vendor    the repository and all crates as an archive, for a cluster without network"
 
 test:
@@ -42,8 +44,10 @@ test-all: test
 		$(CARGO) test --locked --workspace
 	$(CARGO) test --locked -p algorithms --features mutations --test mutations
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
-	@for part in mpi mpich cluster; do \
+	@for part in mpi mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
+	@if $(MAKE) --silent typst; then $(MAKE) test-paper; \
+		else echo "the paper was not tested: Typst comes from the Python package index"; fi
 	@.ci/tools.sh not-tested
 	@[ -z "$$KOLO_CI" ] || [ ! -s $(KOLO_NOT_TESTED) ]
 
@@ -75,6 +79,10 @@ test-cluster:
 	KOLO=$(TARGET)/debug/kolo slurm/test-virtual-cluster
 	KOLO_CLUSTER_TESTS=1 $(CARGO) test --locked -p kolo --features mpi --test cluster
 
+# Reports in Chromium, driven over a pipe.
+test-browser:
+	$(CARGO) test --locked -p report --features browser --test browser -- --test-threads 2
+
 soak:
 	KOLO_SOAK_SECONDS=600 $(CARGO) test --locked --release -p transports --test all soak -- --nocapture
 	$(CARGO) run --locked --release -- verify --control-planes 1000000
@@ -98,6 +106,21 @@ horovod:
 dist:
 	$(CARGO) build --locked --profile dist
 	@echo "$(TARGET)/dist/kolo"
+
+# Typst is a Python wheel. Figures are drawn for columns if the release build can do that.
+TYPST := $(TARGET)/typst-0.15.2
+
+typst: $(TYPST)/installed
+
+$(TYPST)/installed:
+	@python3 -m venv $(TYPST) && $(TYPST)/bin/pip install --quiet typst==0.15.2 && touch $@ || { rm -rf $(TYPST); \
+		echo "no Typst: needs python3 with venv, and a network once (pip install typst==0.15.2)" >&2; exit 1; }
+
+paper: $(TYPST)/installed
+	$(TYPST)/bin/python paper/build.py --kolo $(TARGET)/release/kolo $(if $(RESULTS),--results $(RESULTS))
+
+test-paper: $(TYPST)/installed
+	$(TYPST)/bin/python paper/test.py
 
 # Unpacked elsewhere, slurm/build.sh builds it without a network.
 vendor:

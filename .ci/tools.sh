@@ -3,10 +3,11 @@
 # what is missing.
 #   tools.sh install     installs packages, on Debian as root or with passwordless sudo
 #   tools.sh parts       prints the parts that can run here, one a line: mpi mpich cluster kernels
+#                        python browser
 #   tools.sh missing     prints a line for each part that cannot run here
 #   tools.sh not-tested  prints the list that the tests wrote to $KOLO_NOT_TESTED
 set -eu
-packages="g++ libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2 python3"
+packages="g++ libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2 python3 python3-venv chromium"
 PATH=$PATH:/usr/sbin:/sbin
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -28,6 +29,8 @@ can_run() {
     kernels) has "${CXX:-g++}" ;;
     # The script of `kolo tune --confirm-script`.
     python) has python3 ;;
+    # What tests of reports start.
+    browser) [ -n "${KOLO_CHROMIUM:-}" ] || has chromium || has chromium-browser || has google-chrome || has chrome ;;
     esac
 }
 
@@ -37,19 +40,20 @@ needs() {
     clippy) echo "lints: need clippy (rustup component add clippy)" ;;
     mpi) echo "ranks over MPI: needs mpicc and libclang" ;;
     mpich) echo "ranks over MPICH: needs mpicc.mpich, mpirun.mpich and libclang" ;;
+    browser) echo "reports in a browser: needs Chromium" ;;
     cluster) echo "jobs under Slurm: need root, mpicc, libclang, slurmctld, slurmd, munged and ip" ;;
     esac
 }
 
 parts() {
-    for part in mpi mpich cluster kernels python; do
+    for part in mpi mpich cluster kernels python browser; do
         if can_run $part; then echo $part; fi
     done
 }
 
 # Tests report missing kernels and python by themselves.
 missing() {
-    for part in fmt clippy mpi mpich cluster; do
+    for part in fmt clippy mpi mpich cluster browser; do
         can_run $part || needs $part
     done
 }
@@ -60,9 +64,9 @@ install() {
             can_run $part || rustup component add "$(echo $part | sed s/^fmt/rustfmt/)" || true
         done
     fi
-    [ "$(parts | wc -l)" -lt 5 ] || return 0
+    [ "$(parts | wc -l)" -lt 6 ] || return 0
     if ! has apt-get; then
-        echo "to test everything, install: MPI, MPICH, libclang, Slurm, munge, iproute2, g++, python3" >&2
+        echo "to test everything, install: MPI, MPICH, libclang, Slurm, munge, iproute2, g++, python3, Chromium" >&2
     elif [ "$(id -u)" = 0 ]; then
         apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 ||
             { apt-get update >/dev/null && apt-get install -y --no-install-recommends $packages >/dev/null; }
@@ -85,5 +89,5 @@ install) install ;;
 parts) parts ;;
 missing) missing ;;
 not-tested) not_tested ;;
-*) sed -n '2,7p' "$0" >&2; exit 2 ;;
+*) sed -n '2,8p' "$0" >&2; exit 2 ;;
 esac

@@ -1,7 +1,9 @@
 #!/bin/bash
-# A sweep as a job: sbatch slurm/sweep.sh [CONFIG [OPTIONS OF kolo sweep]]. The requests below are
-# defaults; `kolo sweep --slurm CONFIG` requests what the configuration and the site need. To run another command of
-# kolo on all ranks of a job: KOLO_SITE=SITE sbatch -N4 slurm/sweep.sh tune OPTIONS, or bench, calibrate, validate.
+# A sweep as a job: sbatch slurm/sweep.sh [CONFIG] [OPTIONS OF kolo sweep]. CONFIG is configs/cluster.toml by default,
+# which measures on 1, 2, 4, ... nodes, up to those of the job. The requests below are defaults; `kolo sweep --slurm
+# CONFIG` requests what the configuration and the site need. On a login node, slurm/sweep.sh --array [CONFIG] [OPTIONS]
+# submits one job for each number of nodes, one after the other. To run another command of kolo on all ranks of a job:
+# KOLO_SITE=SITE sbatch -N4 slurm/sweep.sh tune OPTIONS, or bench, calibrate, validate.
 #SBATCH --job-name=kolo
 #SBATCH --nodes=1-4
 #SBATCH --time=01:00:00
@@ -15,14 +17,16 @@
 set -eu
 trap '' USR1    # the program listens to it; until then it must not end the job
 
-if [ -z "${SLURM_JOB_ID:-}" ]; then
+if [ -n "${SLURM_JOB_ID:-}" ]; then
+    # Slurm runs a copy of this file, so Slurm is queried for the path of the original.
+    script=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null |
+        sed -n 's|^ *Command=\(.*/slurm/sweep\.sh\).*|\1|p') || script=
+elif [ "${1:-}" = --array ]; then
+    script=$(realpath "$0")
+else
     echo "sweep.sh: this is a batch script; submit it: sbatch slurm/sweep.sh configs/quick.toml" >&2
     exit 2
 fi
-
-# Slurm runs a copy of this file, so Slurm is queried for the path of the original.
-script=$(scontrol show job "$SLURM_JOB_ID" 2>/dev/null |
-    sed -n 's|^ *Command=\(.*/slurm/sweep\.sh\).*|\1|p') || script=
 root=
 for folder in ${script:+"${script%/slurm/sweep.sh}"} "${SLURM_SUBMIT_DIR:-.}" "${SLURM_SUBMIT_DIR:-.}/.."; do
     if [ -e "$folder/slurm/site.sh" ]; then root=$folder && break; fi
@@ -52,10 +56,14 @@ variables=$("$kolo" site shell-env "$site") ||
 eval "$variables"
 unset "${!SBATCH_@}"    # options of the submission, which srun and requeues have no use for
 
-[ $# -gt 0 ] || set -- "$root/configs/quick.toml"
+array=
+if [ -z "${SLURM_JOB_ID:-}" ]; then array=--array && shift; fi
+case ${1:-} in
+'' | -*) set -- "$root/configs/cluster.toml" "$@" ;;
+esac
 case $1 in
 bench | calibrate | tune | validate)
     step=$("$kolo" site step "$site") || fail "ranks cannot be started"
     eval "exec $step \"\$kolo\" \"\$@\"" ;;
-*) exec "$kolo" sweep --slurm "$@" ;;
+*) exec "$kolo" sweep --slurm $array "$@" ;;
 esac

@@ -9,6 +9,7 @@ use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
 use crate::validation::median;
+use crate::view::View;
 use crate::{Figure, Sheet, panels, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "against", sheets };
@@ -24,18 +25,18 @@ const LISTED: usize = 16;
 /// Height of a line of that list.
 const LINE: f64 = 50.0;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let both = |case: &&Compared| case.kolo_ms.value.is_some() && case.horovod_ms.value.is_some();
     let cases: Vec<&Compared> = rows.compared.iter().filter(both).collect();
-    let drawn = (!cases.is_empty()).then(|| (String::new(), draw(&cases)));
+    let drawn = (!cases.is_empty()).then(|| (String::new(), draw(view, &cases)));
     Sheet::all(drawn.into_iter().collect(), || {
         "comparison.csv is not among the results, or no case ran in both; `kolo against horovod` writes it".into()
     })
 }
 
-fn draw(cases: &[&Compared]) -> Drawing {
+fn draw(view: View, cases: &[&Compared]) -> Drawing {
     let mut page =
-        Page::new("Training steps by kolo's engine and by real Horovod", &finding(cases));
+        Page::new(view, "Training steps by kolo's engine and by real Horovod", &finding(cases));
     let groups = in_order(cases.iter().map(|case| case.group.as_str()));
     let entries = groups.iter().enumerate().map(|(style, group)| Entry {
         sign: Box::new(move |drawing: &mut Drawing, at| {
@@ -45,7 +46,8 @@ fn draw(cases: &[&Compared]) -> Drawing {
     });
     page.legend(&entries.chain([Entry::dashed("equal; thin: 5 % either way")]).collect::<Vec<_>>());
     let (left, top) = (theme::MARGIN + LEFT, page.y + 30.0);
-    let frame = Frame { left, top, right: left + SIDE, bottom: top + SIDE };
+    let side = SIDE.min(view.width() - left - theme::MARGIN);
+    let frame = Frame { left, top, right: left + side, bottom: top + side };
     let ends = cases.iter().flat_map(|case| case.kolo_ms.ends().chain(case.horovod_ms.ends()));
     let values: Vec<f64> = ends.collect();
     let x = Axis::measured(&values, frame.left, frame.right);
@@ -70,7 +72,10 @@ fn draw(cases: &[&Compared]) -> Drawing {
         case.draw(drawing, &x, &y, style);
     }
     frame.draw(drawing);
-    list(cases, drawing, &groups, (frame.right + 70.0, frame.top + 26.0));
+    // A column has no room for it.
+    if !view.is_paper() {
+        list(cases, drawing, &groups, (frame.right + 70.0, frame.top + 26.0));
+    }
     page.y = frame.bottom + panels::BELOW;
     page.finish(&caption(cases))
 }
@@ -91,7 +96,7 @@ fn list(cases: &[&Compared], drawing: &mut Drawing, groups: &[&str], (x, mut y):
         theme::marker(drawing, style, (x + 14.0, y), theme::MARKER, false);
         let ratio = case.ratio.map_or(String::new(), |ratio| format!("{ratio:.3}"));
         let text = format!("{ratio}   {}", case.setting());
-        let room = theme::WIDTH - theme::MARGIN - x - 44.0;
+        let room = drawing.width - theme::MARGIN - x - 44.0;
         let size = theme::SMALL * (room / text_width(&text, theme::SMALL, false)).min(1.0);
         let text = Text::new(text, (x + 44.0, y), size).centered();
         drawing.text(Text { align: Align::Left, ..text });
@@ -172,7 +177,7 @@ mod tests {
     use crate::synthetic::against;
 
     fn drawing(table: &str) -> Drawing {
-        match sheets(&Rows::of(table)).pop() {
+        match sheets(&Rows::of(table), View::default()).pop() {
             Some(Sheet::Drawn { drawing, .. }) => drawing,
             _ => panic!("it is drawn"),
         }
@@ -211,7 +216,7 @@ mod tests {
         assert!((x - left - (bottom - y)).abs() < 1e-6);
         let failed =
             format!("{header}\na,g,bitvector,0,1,0,50,,,,,,,,,,,false,false,horovod: gone\n");
-        match sheets(&Rows::of(&failed)).pop() {
+        match sheets(&Rows::of(&failed), View::default()).pop() {
             Some(Sheet::Skipped { reason }) => {
                 assert!(reason.ends_with("`kolo against horovod` writes it"))
             }

@@ -11,6 +11,7 @@ use crate::distinct::{ascending, in_order};
 use crate::drawing::Drawing;
 use crate::rows::Rows;
 use crate::surface::{Stars, Surface};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "against_surface", sheets };
@@ -18,11 +19,11 @@ pub(crate) const FIGURE: Figure = Figure { name: "against_surface", sheets };
 /// The titles of the two columns.
 const ENGINES: [&str; 2] = ["kolo", "Horovod"];
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let groups = in_order(rows.compared.iter().map(|case| case.group.as_str()));
     let drawn = groups.into_iter().filter_map(|group| {
         let own: Vec<&Compared> = rows.compared.iter().filter(|case| case.group == group).collect();
-        Some((group.replace(' ', "-"), draw(group, &own)?))
+        Some((group.replace(' ', "-"), draw(view, group, &own)?))
     });
     Sheet::all(drawn.collect(), || {
         "comparison.csv has no group of cases with several fusion thresholds or cycle times".into()
@@ -30,7 +31,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
 }
 
 /// None where both engines have fewer than two settings.
-fn draw(group: &str, cases: &[&Compared]) -> Option<Drawing> {
+fn draw(view: View, group: &str, cases: &[&Compared]) -> Option<Drawing> {
     let cells: Vec<Cell> = cases.iter().flat_map(|case| cells(case)).collect();
     let settings = |value: fn(&Cell) -> f64| ascending(cells.iter().map(value)).len();
     if settings(|cell| cell.threshold) < 2 && settings(|cell| cell.cycle) < 2 {
@@ -41,9 +42,9 @@ fn draw(group: &str, cases: &[&Compared]) -> Option<Drawing> {
     let findings: Vec<String> =
         variants.iter().map(|variant| finding(&surface, variant, cases)).collect();
     let caption =
-        Caption { simulated: false, origin: origin(cases), paragraphs: vec![surface.note()] };
+        Caption { simulated: false, origin: origin(cases), paragraphs: vec![surface.note(view)] };
     let title = format!("Step time by kolo's engine and by real Horovod: {group}");
-    Some(surface.draw(&title, &findings.join(" "), &caption))
+    Some(surface.draw(view, &title, &findings.join(" "), &caption))
 }
 
 /// The case in both engines; empty unless both have it.
@@ -94,7 +95,7 @@ mod tests {
 
     #[test]
     fn each_engine_has_its_star_and_the_choice_its_price() {
-        let drawn: Vec<(String, Drawing)> = sheets(&Rows::of(&against()))
+        let drawn: Vec<(String, Drawing)> = sheets(&Rows::of(&against()), View::default())
             .into_iter()
             .filter_map(|sheet| match sheet {
                 Sheet::Drawn { suffix, drawing } => Some((suffix, drawing)),
@@ -118,7 +119,8 @@ mod tests {
     #[test]
     fn a_choice_that_horovod_does_not_share_costs_something() {
         let other = against().replace(",90,88,93,", ",70,68,73,");
-        let Some(Sheet::Drawn { drawing, .. }) = sheets(&Rows::of(&other)).into_iter().next()
+        let Some(Sheet::Drawn { drawing, .. }) =
+            sheets(&Rows::of(&other), View::default()).into_iter().next()
         else {
             panic!("it is drawn")
         };

@@ -12,6 +12,8 @@ pub(crate) struct Axis {
     high: f64,
     from: f64,
     to: f64,
+    /// Below this value the axis is compressed into [`COMPRESSED`] of its length.
+    bend: Option<f64>,
     /// The values of the ticks and their labels.
     pub ticks: Vec<(f64, String)>,
 }
@@ -22,15 +24,7 @@ impl Axis {
     pub fn measured(values: &[f64], from: f64, to: f64) -> Axis {
         let (low, high) = extremes(values);
         if low > 0.0 && high / low >= 10.0 {
-            let mut axis = Axis::spanning(true, low, high, from, to);
-            let decades = (axis.high / axis.low).log10();
-            let digits: &[f64] = if decades < 2.6 { &[1.0, 2.0, 5.0] } else { &[1.0] };
-            let exponents = axis.low.log10().floor() as i32..=axis.high.log10().ceil() as i32;
-            let marks = exponents
-                .flat_map(|exponent| digits.iter().map(move |digit| digit * 10f64.powi(exponent)));
-            let within = marks.filter(|mark| axis.low <= *mark && *mark <= axis.high);
-            axis.ticks = within.map(|mark| (mark, theme::tick(mark))).collect();
-            axis
+            Axis::logarithmic(values, from, to)
         } else {
             let mut axis =
                 Axis::spanning(false, 0.0, if high > 0.0 { high } else { 1.0 }, from, to);
@@ -39,12 +33,105 @@ impl Axis {
         }
     }
 
+    /// A logarithmic axis for a quantity above zero.
+    pub fn logarithmic(values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        let mut axis = Axis::spanning(true, low, high, from, to);
+        let decades = (axis.high / axis.low).log10();
+        let digits: &[f64] = match decades {
+            few if few < 1.0 => &[1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0],
+            some if some < 2.6 => &[1.0, 2.0, 5.0],
+            _ => &[1.0],
+        };
+        let exponents = axis.low.log10().floor() as i32..=axis.high.log10().ceil() as i32;
+        let marks = exponents
+            .flat_map(|exponent| digits.iter().map(move |digit| digit * 10f64.powi(exponent)));
+        let within = marks.filter(|mark| axis.low <= *mark && *mark <= axis.high);
+        axis.ticks = within.map(|mark| (mark, theme::tick(mark))).collect();
+        axis
+    }
+
     /// A linear axis for shares of `whole`, from 0 to 10 % above `whole`, or to the largest value if
     /// that is more.
     pub fn shares(whole: f64, values: &[f64], from: f64, to: f64) -> Axis {
         let mut axis = Axis::spanning(false, 0.0, extremes(values).1, from, to);
         axis.high = axis.high.max(whole + whole / 10.0);
         axis.ticks = axis.even_ticks(10.0);
+        axis
+    }
+
+    /// A linear axis for efficiencies up to 1. Where most of them are high, it begins above 0, or is compressed below
+    /// them if a few are lower.
+    pub fn efficiencies(values: &[f64], from: f64, to: f64) -> Axis {
+        let mut axis = Axis::shares(1.0, values, from, to);
+        axis.high = extremes(values).1.max(1.0) + 0.04;
+        axis.ticks.retain(|(value, _)| *value <= axis.high);
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        // Of five efficiencies four are higher.
+        let Some(high) = sorted.get(sorted.len() / 5) else { return axis };
+        let (bend, lowest) = ((high * 10.0).floor() / 10.0, (sorted[0] * 10.0).floor() / 10.0);
+        if bend < 0.6 {
+            return axis;
+        }
+        if lowest >= bend - 0.15 {
+            axis.low = lowest;
+            axis.ticks.retain(|(value, _)| *value >= lowest - 1e-9);
+        } else {
+            axis.bend = Some(bend);
+        }
+        let step = 0.05;
+        let first = axis.bend.unwrap_or(axis.low);
+        axis.ticks.retain(|(value, _)| *value < first - 0.15);
+        let steps = (first / step).round() as i32..=(axis.high / step + 1e-9).floor() as i32;
+        let fine = steps.map(|index| f64::from(index) * step);
+        axis.ticks.extend(fine.map(|value| (value, theme::tick(value))));
+        axis
+    }
+
+    /// Says that the axis is compressed, if it is.
+    pub fn bend_in_words(&self) -> String {
+        let words = |bend| format!(" Below {} the axis is compressed.", theme::tick(bend));
+        self.bend.map_or(String::new(), words)
+    }
+
+    /// A linear axis from the lowest to the highest value, which need not be near zero.
+    pub fn spread(values: &[f64], from: f64, to: f64) -> Axis {
+        let (low, high) = extremes(values);
+        let (middle, half) = ((low + high) / 2.0, (high - low) / 2.0);
+        let mut axis = Axis::around(middle, half.max(0.01 * middle), values, 6.0, (from, to));
+        axis.low = axis.low.max(0.0);
+        axis.ticks.retain(|(value, _)| *value >= axis.low);
+        axis
+    }
+
+    /// A linear axis from 0 to `end`.
+    pub fn until(end: f64, from: f64, to: f64) -> Axis {
+        let mut axis = Axis {
+            logarithmic: false,
+            low: 0.0,
+            high: end,
+            from,
+            to,
+            bend: None,
+            ticks: Vec::new(),
+        };
+        axis.ticks = axis.even_ticks(8.0);
+        axis
+    }
+
+    /// A linear axis from 0 to 100 %.
+    pub fn percent(from: f64, to: f64) -> Axis {
+        let mut axis = Axis {
+            logarithmic: false,
+            low: 0.0,
+            high: 100.0,
+            from,
+            to,
+            bend: None,
+            ticks: Vec::new(),
+        };
+        axis.ticks = axis.even_ticks(5.0);
         axis
     }
 
@@ -107,7 +194,7 @@ impl Axis {
             (values[0].powi(2) / middle(1), values[last].powi(2) / middle(last))
         };
         let ticks = values.iter().map(|value| (*value, label(*value))).collect();
-        let mut axis = Axis { logarithmic: true, low, high, from, to, ticks };
+        let mut axis = Axis { logarithmic: true, low, high, from, to, bend: None, ticks };
         axis.thin_evenly(extent);
         let edge = |index: usize| {
             if index == 0 {
@@ -144,6 +231,12 @@ impl Axis {
     pub fn at(&self, value: f64) -> f64 {
         let part = if self.logarithmic {
             (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln())
+        } else if let Some(bend) = self.bend {
+            if value < bend {
+                COMPRESSED * (value - self.low) / (bend - self.low)
+            } else {
+                COMPRESSED + (1.0 - COMPRESSED) * (value - bend) / (self.high - bend)
+            }
         } else {
             (value - self.low) / (self.high - self.low)
         };
@@ -199,6 +292,17 @@ impl Axis {
             let text = Text::new(label, at, theme::TICK).centered();
             drawing.text(Text { align: Align::Right, ..text });
             widest = widest.max(text_width(label, theme::TICK, false));
+        }
+        if let Some(bend) = self.bend {
+            let y = self.at(bend);
+            drawing.dashes((left, y), (right, y), theme::SOFT, 2.0);
+            for off in [-5.0, 5.0] {
+                drawing.line(
+                    &[(left - 12.0, y + off + 6.0), (left + 12.0, y + off - 6.0)],
+                    theme::INK,
+                    3.0,
+                );
+            }
         }
         let at = (left - 14.0 - widest - 34.0, (self.from + self.to) / 2.0);
         let text = Text { upwards: true, ..Text::new(title, at, theme::BODY) };
@@ -258,9 +362,12 @@ impl Axis {
         } else {
             (low, high + (high - low) * ROOM)
         };
-        Axis { logarithmic, low, high, from, to, ticks: Vec::new() }
+        Axis { logarithmic, low, high, from, to, bend: None, ticks: Vec::new() }
     }
 }
+
+/// The share of a bent axis below its bend.
+const COMPRESSED: f64 = 0.3;
 
 /// The smallest and the largest value; (1, 1) if there are none.
 fn extremes(values: &[f64]) -> (f64, f64) {
@@ -309,6 +416,22 @@ mod tests {
         assert!(beyond.at(150.0) < 100.0, "within the frame");
         let ones = Axis::shares(1.0, &[0.03, 0.8], 0.0, 110.0);
         assert_eq!(labels(&ones), ["0", "0.2", "0.4", "0.6", "0.8", "1"]);
+    }
+
+    #[test]
+    fn efficiencies_have_the_room_where_most_of_them_are() {
+        let of = |values: &[f64]| Axis::efficiencies(values, 0.0, 100.0);
+        let low = of(&[1.0, 0.4, 0.6]);
+        assert_eq!((low.at(0.0), low.bend_in_words().as_str()), (0.0, ""));
+        let high = of(&[1.0, 0.95, 0.84]);
+        assert_eq!(labels(&high), ["0.8", "0.85", "0.9", "0.95", "1"]);
+        let few = of(&[1.0, 0.95, 0.84, 0.86, 0.9, 0.02]);
+        assert_eq!(few.bend_in_words(), " Below 0.8 the axis is compressed.");
+        assert_eq!(labels(&few)[..5], ["0", "0.2", "0.4", "0.6", "0.8"]);
+        assert!(few.at(0.0) == 0.0 && (few.at(0.8) - 30.0).abs() < 1e-9 && few.at(1.0) > 70.0);
+        let ordered = [0.0, 0.5, 0.79, 0.81, 1.0].map(|value| few.at(value));
+        assert!(ordered.windows(2).all(|pair| pair[0] < pair[1]), "{ordered:?}");
+        assert!(labels(&of(&[])).contains(&"1"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::page::Page;
 use crate::panels;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{self, Selection};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "bus_bandwidth", sheets };
@@ -23,7 +24,7 @@ const KINDS: [(&str, &str); 2] = [
     ("message", "Bus bandwidth of fused messages in training steps, by message size"),
 ];
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let mut pictures = Vec::new();
     for (kind, title) in KINDS {
         for mut selection in Selection::of(rows, kind, line::case) {
@@ -39,7 +40,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
         return vec![Sheet::Skipped { reason }];
     }
     Line::style(pictures.iter_mut().flat_map(|picture| &mut picture.lines));
-    pictures.into_iter().map(Picture::sheet).collect()
+    pictures.into_iter().map(|picture| picture.sheet(view)).collect()
 }
 
 /// Bus bandwidth in GB/s.
@@ -56,13 +57,13 @@ struct Picture<'a> {
 }
 
 impl Picture<'_> {
-    fn sheet(self) -> Sheet {
+    fn sheet(self, view: View) -> Sheet {
         let Picture { kind, title, selection, lines } = self;
         if lines.is_empty() {
             let needed = "both size_bytes and busbw_gb_s";
             return Sheet::Skipped { reason: selection.nothing_to_draw(kind, needed) };
         }
-        let drawing = draw(&lines, &selection, title);
+        let drawing = draw(view, &lines, &selection, title);
         let suffix = match selection.suffix.as_str() {
             "" => kind.to_string(),
             suffix => format!("{kind}_{suffix}"),
@@ -71,8 +72,8 @@ impl Picture<'_> {
     }
 }
 
-fn draw(lines: &[Line], selection: &Selection, title: &str) -> Drawing {
-    let mut page = Page::new(title, &finding(lines));
+fn draw(view: View, lines: &[Line], selection: &Selection, title: &str) -> Drawing {
+    let mut page = Page::new(view, title, &finding(lines));
     Line::legend(&mut page, lines.iter());
 
     let points = || lines.iter().flat_map(|line| &line.points);

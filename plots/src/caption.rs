@@ -20,6 +20,20 @@ pub(crate) struct Caption {
 }
 
 impl Caption {
+    /// The caption of values that are not rows: what they are, and paragraphs, of which empty ones are left out.
+    pub fn plain(origin: String, mut paragraphs: Vec<String>) -> Caption {
+        paragraphs.retain(|words| !words.is_empty());
+        Caption { simulated: false, origin, paragraphs }
+    }
+
+    /// What the values are, in a few words: measured or simulated, and whether nodes are emulated.
+    pub fn stamp(&self) -> String {
+        let words =
+            [("MEASURED", "MEASURED"), ("SIMULATED", "SIMULATED"), ("emulated", "emulated nodes")];
+        let said = words.iter().filter(|(word, _)| self.origin.contains(word));
+        said.map(|(_, stamp)| *stamp).collect::<Vec<_>>().join(", ")
+    }
+
     /// The caption of a selection. `drawn` picks the estimate that the figure shows, and `notes` are
     /// additional sentences.
     pub fn of(

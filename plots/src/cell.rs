@@ -5,6 +5,7 @@ use plotters::style::RGBColor;
 use crate::drawing::{Drawing, Text, text_width};
 use crate::rows::Row;
 use crate::theme;
+use crate::view::View;
 
 /// The gap between cells, so that neighbours do not seem to share an outline, in pixels.
 pub(crate) const CELL_GAP: f64 = 8.0;
@@ -86,11 +87,19 @@ pub(crate) struct Shape {
     /// Whether the ends of an interval are on separate lines.
     broken: bool,
     pub label_size: f64,
+    has_spreads: bool,
 }
 
 impl Shape {
     /// The shape of cells in `panels` panels, one below the other, that are each `room` pixels wide.
-    pub fn of(cells: &[Cell], thresholds: &[f64], rows: usize, room: f64, panels: usize) -> Shape {
+    pub fn of(
+        view: View,
+        cells: &[Cell],
+        thresholds: &[f64],
+        rows: usize,
+        room: f64,
+        panels: usize,
+    ) -> Shape {
         let columns = thresholds.len();
         let cell_width = room / columns as f64;
         let stacked = (rows * panels) as f64;
@@ -101,7 +110,7 @@ impl Shape {
             size * (free / widest).min(1.0)
         };
         let inner = cell_height - CELL_GAP;
-        let small = (inner * 0.42).min(25.0);
+        let small = if view.is_paper() { theme::TICK } else { (inner * 0.42).min(25.0) };
         let spreads = |ends: bool| {
             let all = cells.iter().filter_map(Cell::spread);
             all.filter(move |spread| spread.contains(DASH) == ends)
@@ -111,20 +120,31 @@ impl Shape {
         let parts = |spread: String| lines(&spread, true).map(str::to_string).collect::<Vec<_>>();
         let ends_size =
             if broken { fitting(small, &mut spreads(true).flat_map(parts)) } else { whole };
+        let half_width_size = fitting(small, &mut spreads(false));
         Shape {
             columns,
             rows,
             cell_width,
             cell_height,
-            value_size: fitting((inner * 0.5).min(34.0), &mut cells.iter().map(Cell::value)),
-            half_width_size: fitting(small, &mut spreads(false)),
+            value_size: fitting(
+                if view.is_paper() { theme::TICK } else { (inner * 0.5).min(34.0) },
+                &mut cells.iter().map(Cell::value),
+            ),
+            half_width_size,
             ends_size,
             broken,
+            has_spreads: !view.is_paper()
+                || half_width_size.min(ends_size) >= theme::TICK && inner > 80.0,
             label_size: fitting(
                 theme::TICK,
                 &mut thresholds.iter().map(|threshold| theme::threshold_mib(*threshold)),
             ),
         }
+    }
+
+    /// Whether cells have their intervals. On paper those that would be too small are left out.
+    pub fn has_spreads(&self) -> bool {
+        self.has_spreads
     }
 
     pub fn panel_width(&self) -> f64 {
@@ -144,7 +164,7 @@ impl Shape {
         let color = theme::readable_on(fill);
         let centered =
             |words: &str, y, size| Text { color, ..Text::new(words, (x, y), size).centered() };
-        let spread = cell.spread().unwrap_or_default();
+        let spread = cell.spread().filter(|_| self.has_spreads).unwrap_or_default();
         let ends = spread.contains(DASH);
         let size = if ends { self.ends_size } else { self.half_width_size };
         let lines: Vec<&str> = lines(&spread, self.broken).collect();

@@ -29,7 +29,10 @@ impl Colors {
         let last = times.len() - 1;
         let most = times[(QUANTILE * times.len() as f64).ceil() as usize - 1];
         let clipped = times[last] > FAR * most;
-        Colors { low: times[0], high: if clipped { most } else { times[last] }, clipped }
+        let high = if clipped { most } else { times[last] };
+        // Small differences must not look large. A single time needs no scale.
+        let high = if high > times[0] { high.max(LEAST * times[0]) } else { high };
+        Colors { low: times[0], high, clipped }
     }
 
     /// The legend entry of cells beyond the dark end, if there are any.
@@ -95,12 +98,15 @@ impl Colors {
             let label = Text::new(label, (left + WIDTH + 18.0, y), theme::TICK).centered();
             drawing.text(Text { align: Align::Left, ..label });
         }
-        let at = (theme::WIDTH - theme::MARGIN - 22.0, middle);
+        let at = (drawing.width - theme::MARGIN - 22.0, middle);
         let short = height < 460.0;
         let words = if short { "step time (ms)" } else { "step time (ms), brighter is faster" };
         drawing.text(Text { upwards: true, ..Text::new(words, at, theme::BODY) }.centered());
     }
 }
+
+/// The slow end of the scale is at least so many times the fast end.
+const LEAST: f64 = 1.1;
 
 #[cfg(test)]
 mod tests {
@@ -118,6 +124,22 @@ mod tests {
         assert_eq!(words(100.0, 200.0), ["200", "168", "141", "119", "100"]);
         assert_eq!(words(100.0, 101.0), ["101.0", "100.7", "100.5", "100.2", "100.0"]);
         assert_eq!(words(100.0, 100.0), ["100"]);
+    }
+
+    #[test]
+    fn small_differences_do_not_look_large() {
+        let cell = |time| Cell {
+            algorithm: "ring".to_string(),
+            plane: "coordinator".to_string(),
+            threshold: 0.0,
+            cycle: 1.0,
+            time,
+            interval: None,
+        };
+        let colors = Colors::over(&[cell(300.0), cell(303.0)]);
+        assert!(colors.part(303.0) > 0.85, "1 % is a small part of the scale");
+        assert_eq!(colors.ticks()[0].1, "330");
+        assert_eq!(Colors::over(&[cell(300.0)]).ticks().len(), 1);
     }
 
     #[test]

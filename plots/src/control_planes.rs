@@ -6,11 +6,12 @@
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::drawing::{Drawing, Point};
-use crate::page::{Entry, Page, sign_ends};
-use crate::panels;
+use crate::page::{Entry, Page};
+use crate::panels::{self, Shape};
 use crate::rows::{Assumed, Row, Rows};
 use crate::selection::{self, Selection, ranks_of};
 use crate::series::{Series, Value};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "control_planes", sheets };
@@ -19,14 +20,14 @@ const KIND: &str = "control";
 /// The plane that the finding compares with the first one.
 const BITS: &str = "bitvector";
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let selections = Selection::over_layouts(rows, KIND, |row| vec![row.control_plane.clone()]);
     if selections.is_empty() {
         let reason = format!("no row of kind `{KIND}`; run a sweep of control planes");
         return vec![Sheet::Skipped { reason }];
     }
     let pictures = selections.into_iter().filter_map(Picture::of);
-    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
+    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw(view)));
     Sheet::all(drawn.collect(), || selection::none_over_ranks(KIND, "rank0_us_p50"))
 }
 
@@ -61,28 +62,33 @@ impl<'a> Picture<'a> {
         Some(Picture { selection, lines })
     }
 
-    fn draw(&self) -> Drawing {
+    fn draw(&self, view: View) -> Drawing {
         let title = "Control plane time of rank 0 per step, by number of ranks";
-        let mut page = Page::new(title, &self.finding());
+        let mut page = Page::new(view, title, &self.finding());
         let planes = self.lines.iter().enumerate();
         let entries = planes.map(|(style, line)| Entry::series(style, &line.plane));
         page.legend(&entries.collect::<Vec<_>>());
-        page.legend(&kinds(self.network()));
 
         let rows = || self.selection.rows.iter();
         let ranks = self.selection.ranks();
         let measured = rows().flat_map(|row| row.rank0_us.ends());
         let times: Vec<f64> = measured.chain(rows().filter_map(|row| network(row))).collect();
-        panels::single(&mut page, 180.0, 940.0, |drawing, frame| {
-            let x = Axis::factor(&ranks, frame.left, frame.right);
+        // Both panels have the same axes.
+        let mut titles = vec!["time of rank 0, measured".to_string()];
+        if rows().any(|row| network(row).is_some()) {
+            titles.push("time on a network, assumed".to_string());
+        }
+        let shape = Shape { left: 180.0, right: 30.0, height: 800.0, is_elastic: true };
+        panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
+            let x = Axis::ranks(&ranks, frame.left, frame.right);
             let y = Axis::measured(&times, frame.bottom, frame.top);
             x.draw_below(drawing, frame, "ranks");
             y.draw_left(drawing, frame, "time per step (µs)");
             for (style, line) in self.lines.iter().enumerate() {
-                line.draw_network(drawing, style, &x, &y);
-            }
-            for (style, line) in self.lines.iter().enumerate() {
-                line.draw(drawing, style, &x, &y);
+                match index {
+                    0 => line.draw(drawing, style, &x, &y),
+                    _ => line.draw_network(drawing, style, &x, &y),
+                }
             }
             frame.draw(drawing);
         });
@@ -124,9 +130,11 @@ impl<'a> Picture<'a> {
              drives all ranks, nothing travels, and in large worlds the other ranks' state pushes \
              rank 0's out of the processor's cache, even where rank 0 does the same work."
                 .to_string(),
-            "Dashed: computed, not measured, from sequential messages and the bytes that Horovod \
-             would send. Planes without a dashed line send nothing."
-                .to_string(),
+            format!(
+                "Dashed, hollow: computed, not measured, from sequential messages and the bytes that \
+                 Horovod would send{}. Planes without a dashed line send nothing.",
+                assumed_in_words(self.network())
+            ),
             format!("{tensors} ready at once. Lines only join the points."),
         ]
     }
@@ -146,29 +154,23 @@ impl Line<'_> {
         for pair in path.windows(2) {
             drawing.dashes(pair[0], pair[1], theme::series(style), 3.0);
         }
+        for at in path {
+            theme::marker(drawing, style, at, theme::MARKER, true);
+        }
     }
 }
 
-/// The legend of solid and dashed lines.
-fn kinds(assumed: Option<Assumed>) -> [Entry<'static>; 2] {
-    let assumed = match assumed {
-        Some(Assumed { alpha_us, message_us, bandwidth_gb_s }) => {
-            let [alpha_us, gb_s] = [alpha_us, bandwidth_gb_s].map(theme::tick);
-            let message = match message_us {
-                Some(message_us) => format!(", {} µs a message", theme::tick(message_us)),
-                None => String::new(),
-            };
-            format!("time on a network, assumed: {alpha_us} µs latency{message}, {gb_s} GB/s")
-        }
-        None => "time on a network, assumed".to_string(),
+/// The assumed network, for the middle of a sentence.
+fn assumed_in_words(assumed: Option<Assumed>) -> String {
+    let Some(Assumed { alpha_us, message_us, bandwidth_gb_s }) = assumed else {
+        return String::new();
     };
-    [
-        Entry {
-            sign: Box::new(|drawing, at| drawing.line(&sign_ends(at), theme::INK, 3.0)),
-            label: "time of rank 0, measured".to_string(),
-        },
-        Entry::dashed(&assumed),
-    ]
+    let [alpha_us, gb_s] = [alpha_us, bandwidth_gb_s].map(theme::tick);
+    let message = match message_us {
+        Some(message_us) => format!(", {} µs a message", theme::tick(message_us)),
+        None => String::new(),
+    };
+    format!(", with {alpha_us} µs latency{message} and {gb_s} GB/s")
 }
 
 /// A sort key: the coordinator first, as the others are compared with it; then by name, and by the
@@ -213,7 +215,8 @@ mod tests {
         for expected in [
             "At 27\u{202f}600 ranks a step takes 88.9 ms with coordinator, 3.00 µs with bitvector of",
             "coordinator bitvector ddp tree:2 tree:4 tree:8 tree:16 time of rank 0, measured",
-            "time on a network, assumed: 1.5 µs latency, 0.5 µs a message, 23 GB/s",
+            " time on a network, assumed ",
+            "would send, with 1.5 µs latency, 0.5 µs a message and 23 GB/s. Planes",
             "MEASURED (solid) · network ASSUMED (dashed)",
             "transport lockstep; 6 to 27600 ranks;",
             "161 tensors, all ready at once.",
@@ -256,7 +259,7 @@ mod tests {
         }
         let said = FIGURE.words(&all);
         assert!(said.contains("3.00 µs with bitvector"), "{said}");
-        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)));
+        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)), View::default());
         assert!(matches!(&sheets[..], [Sheet::Drawn { suffix, .. }] if suffix.is_empty()));
         let more = rows(&["ddp"], &[6, 96]);
         all.extend(more.iter().map(|row| row.with("miss_share", "0.5")));

@@ -14,6 +14,7 @@ use crate::page::{Entry, Page};
 use crate::panels;
 use crate::rows::{Row, Rows};
 use crate::selection::Selection;
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "crossover", sheets };
@@ -22,7 +23,7 @@ const KIND: &str = "allreduce";
 /// The runner-up is close if it takes at most this many times the fastest time.
 const CLOSE: f64 = 1.05;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let selections = Selection::simulated(rows, KIND, apart, |row| {
         let sizes = format!("{:?} {:?} {:?}", row.size_bytes, row.segment_bytes, row.packing_bytes);
         let layout = format!("{:?} {:?} {:?}", row.ranks, row.nodes, row.local_size);
@@ -33,7 +34,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     let winners: BTreeSet<&String> = maps.iter().flat_map(Map::winners).collect();
     let styles: BTreeMap<String, usize> =
         winners.into_iter().cloned().enumerate().map(|(style, name)| (name, style)).collect();
-    let drawn = maps.iter().map(|map| (map.selection.suffix.clone(), map.draw(&styles)));
+    let drawn = maps.iter().map(|map| (map.selection.suffix.clone(), map.draw(view, &styles)));
     Sheet::all(drawn.collect(), || {
         format!(
             "no simulated rows of kind `{KIND}` with status ok have time_us_p50 for several sizes \
@@ -92,9 +93,9 @@ impl<'a> Map<'a> {
         self.cells.values().map(|cell| &cell.fastest)
     }
 
-    fn draw(&self, styles: &BTreeMap<String, usize>) -> Drawing {
+    fn draw(&self, view: View, styles: &BTreeMap<String, usize>) -> Drawing {
         let title = "Fastest allreduce algorithm, by message size and number of ranks";
-        let mut page = Page::new(title, &self.finding());
+        let mut page = Page::new(view, title, &self.finding());
         page.legend(&self.entries(styles));
         let height = (72.0 * self.ranks.len() as f64).clamp(260.0, 1000.0);
         panels::single(&mut page, 190.0, height, |drawing, frame| {
@@ -321,7 +322,7 @@ mod tests {
             rows.iter().map(|row| row.with(column, value)).collect::<Vec<_>>()
         };
         let all = [rows.clone(), other("machine", "frontier"), other("engine", "nccl")].concat();
-        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)));
+        let sheets = (FIGURE.sheets)(&Rows::of(&synthetic::table(&all)), View::default());
         let suffix = |sheet: &Sheet| match sheet {
             Sheet::Drawn { suffix, .. } => suffix.clone(),
             Sheet::Skipped { reason } => panic!("{reason}"),

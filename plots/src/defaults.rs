@@ -14,6 +14,11 @@ const DEFAULT: Setting = (128.0 * theme::MIB, 1.0);
 /// Horovod's defaults before version 0.21.
 const FORMER_DEFAULT: Setting = (64.0 * theme::MIB, 5.0);
 
+/// Whether a setting is a default.
+pub(crate) fn is_one(setting: Setting) -> bool {
+    setting == DEFAULT || setting == FORMER_DEFAULT
+}
+
 /// Marks a cell whose setting is a default, at its top right or bottom right corner.
 pub(crate) fn mark(
     drawing: &mut Drawing,

@@ -6,6 +6,8 @@
 //! its baseline here and translated for each backend.
 
 use std::error::Error;
+use std::ffi::OsStr;
+use std::fs;
 use std::path::Path;
 use std::sync::Once;
 
@@ -16,10 +18,11 @@ use plotters::style::{
     register_font,
 };
 
+use crate::view::View;
 use crate::{PlotError, theme};
 
 /// An error of a drawing backend.
-type BackendError = Box<dyn Error + Send + Sync>;
+pub(crate) type BackendError = Box<dyn Error + Send + Sync>;
 
 /// A position on the page in pixels: x to the right, y downwards.
 pub(crate) type Point = (f64, f64);
@@ -30,6 +33,26 @@ pub(crate) struct Drawing {
     pub width: f64,
     pub height: f64,
     pub marks: Vec<Mark>,
+    pub view: View,
+    pub said: Said,
+}
+
+/// What a page says in words, for readers who do not see its marks, and beside figures in papers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Said {
+    pub title: String,
+    pub finding: String,
+    /// The paragraphs of the caption.
+    pub caption: Vec<String>,
+}
+
+impl Said {
+    /// All of it, a paragraph each.
+    pub fn paragraphs(&self) -> Vec<String> {
+        let Said { title, finding, caption } = self;
+        let first = [format!("{title}."), finding.clone()];
+        first.into_iter().chain(caption.iter().cloned()).collect()
+    }
 }
 
 /// A shape or text on the page. Later marks cover earlier ones.
@@ -87,7 +110,6 @@ impl Text {
     }
 
     /// Left, top, right and bottom of the text, descenders included.
-    #[cfg(test)]
     fn extent(&self) -> [f64; 4] {
         let width = text_width(&self.words, self.size, self.bold);
         let before = match self.align {
@@ -106,6 +128,11 @@ impl Text {
 }
 
 impl Drawing {
+    /// The size of text that is small on a screen.
+    pub fn small(&self) -> f64 {
+        self.view.small()
+    }
+
     pub fn line(&mut self, points: &[Point], color: RGBColor, width: f64) {
         self.marks.push(Mark::Line { points: points.to_vec(), color, width });
     }
@@ -148,24 +175,36 @@ impl Drawing {
         self.marks.push(Mark::Text(text));
     }
 
-    /// Writes the drawing as SVG if the extension of `file` is `svg`, otherwise as PNG.
+    /// Writes the drawing as SVG or PDF if the extension of `file` says so, otherwise as PNG.
     ///
     /// # Errors
     ///
     /// [`PlotError::Write`] if the file cannot be written.
     pub fn write(&self, file: &Path) -> Result<(), PlotError> {
-        let written = if file.extension().is_some_and(|extension| extension == "svg") {
-            self.write_svg(file)
-        } else {
-            self.write_png(file)
+        let written = match file.extension().and_then(OsStr::to_str) {
+            Some("svg") => self.svg().and_then(|svg| Ok(fs::write(file, svg)?)),
+            #[cfg(feature = "pdf")]
+            Some("pdf") => self.svg().and_then(|svg| Ok(fs::write(file, crate::pdf::of(&svg)?)?)),
+            _ => self.write_png(file),
         };
         written.map_err(|source| PlotError::Write { file: file.to_path_buf(), source })
     }
 
-    fn write_svg(&self, file: &Path) -> Result<(), BackendError> {
-        let size = (self.width.ceil() as u32, self.height.ceil() as u32);
+    /// The drawing as SVG. On paper it has a size in inches, and a finer grid, as the backend rounds to whole pixels.
+    pub fn svg(&self) -> Result<String, BackendError> {
+        let times = if self.view.is_paper() { 8.0 } else { 1.0 };
+        let (width, height) = (self.width.ceil(), self.height.ceil());
+        let size = ((width * times) as u32, (height * times) as u32);
         let letters = Letters { size_per_em: 1.24, baseline_per_em: 0.76 };
-        self.copy_to(&mut SVGBackend::new(file, size), 1.0, &letters)
+        let mut text = String::new();
+        self.copy_to(&mut SVGBackend::with_string(&mut text, size), times, &letters)?;
+        if let Some(inches) = self.view.inches() {
+            let pixels = format!("width=\"{}\" height=\"{}\"", size.0, size.1);
+            let high = inches * height / width;
+            text =
+                text.replacen(&pixels, &format!("width=\"{inches}in\" height=\"{high:.3}in\""), 1);
+        }
+        Ok(text)
     }
 
     /// The bitmap backend draws ragged slanted edges, so draw at twice the size and average the pixels.
@@ -298,8 +337,11 @@ const FAMILY: FontFamily<'static> = FontFamily::Name("DejaVu Sans, Verdana, sans
 /// Metrics of DejaVu Sans in ems.
 const ASCENT_TO_DESCENT: f64 = 2384.0 / 2048.0;
 const CAPITALS: f64 = 0.73;
-#[cfg(test)]
 const DESCENT: f64 = 0.24;
+
+/// DejaVu Sans, normal and bold.
+pub(crate) const FONTS: [&[u8]; 2] =
+    [include_bytes!("../fonts/DejaVuSans.ttf"), include_bytes!("../fonts/DejaVuSans-Bold.ttf")];
 
 fn weight(bold: bool) -> FontStyle {
     if bold { FontStyle::Bold } else { FontStyle::Normal }
@@ -308,11 +350,7 @@ fn weight(bold: bool) -> FontStyle {
 fn register_fonts() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        let fonts: [(FontStyle, &[u8]); 2] = [
-            (FontStyle::Normal, include_bytes!("../fonts/DejaVuSans.ttf")),
-            (FontStyle::Bold, include_bytes!("../fonts/DejaVuSans-Bold.ttf")),
-        ];
-        for (style, bytes) in fonts {
+        for (style, bytes) in [FontStyle::Normal, FontStyle::Bold].into_iter().zip(FONTS) {
             let registered = register_font(FAMILY.as_str(), style, bytes);
             assert!(registered.is_ok(), "the font shipped in fonts/ is whole");
         }
@@ -323,7 +361,6 @@ fn corners(left: f64, top: f64, width: f64, height: f64) -> [Point; 4] {
     [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
 }
 
-#[cfg(test)]
 impl Drawing {
     /// Every text on the page.
     pub fn texts(&self) -> Vec<&Text> {
@@ -336,17 +373,7 @@ impl Drawing {
         texts
     }
 
-    /// All texts, one per line.
-    pub fn words(&self) -> String {
-        self.texts().iter().map(|text| text.words.as_str()).collect::<Vec<_>>().join("\n")
-    }
-
-    /// All texts on one line, as a reader reads them.
-    pub fn prose(&self) -> String {
-        self.words().replace('\n', " ")
-    }
-
-    /// Texts that leave the page or run into one another.
+    /// Texts that leave the page or run into one another, and on paper those that are too small.
     pub fn faults(&self) -> Vec<String> {
         let texts = self.texts();
         let mut faults = Vec::new();
@@ -354,6 +381,9 @@ impl Drawing {
             let [left, top, right, bottom] = text.extent();
             if left < 0.0 || top < 0.0 || right > self.width || bottom > self.height {
                 faults.push(format!("`{}` leaves the page", text.words));
+            }
+            if self.view.is_paper() && text.size < theme::TICK - 0.01 {
+                faults.push(format!("`{}` would have less than 8 points", text.words));
             }
             for other in &texts[..index] {
                 let [l, t, r, b] = other.extent();
@@ -367,6 +397,19 @@ impl Drawing {
 }
 
 #[cfg(test)]
+impl Drawing {
+    /// All texts, one per line.
+    pub fn words(&self) -> String {
+        self.texts().iter().map(|text| text.words.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// All texts on one line, as a reader reads them.
+    pub fn prose(&self) -> String {
+        self.words().replace('\n', " ")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -375,6 +418,7 @@ mod tests {
             width: 400.0,
             height: 100.0,
             marks: texts.iter().cloned().map(Mark::Text).collect(),
+            ..Drawing::default()
         }
     }
 

@@ -1,7 +1,7 @@
-//! Scaling efficiency over ranks in simulated training, one line per policy and a panel per
-//! workload. Efficiency is samples per second and rank, as a share of those of the fastest policy
-//! on the fewest ranks: all policies of a panel share one base. Where samples are not known, each
-//! row's own efficiency is drawn.
+//! Scaling efficiency over ranks, one line per policy and a panel per workload. Efficiency is
+//! throughput per rank, as a share of that of the fastest policy on the fewest ranks: all policies
+//! of a panel share one base. Where a simulation lacks throughput, each row's own efficiency is
+//! drawn.
 
 use crate::axis::Axis;
 use crate::distinct;
@@ -10,79 +10,113 @@ use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::ranks_of;
-use crate::simulation::{POINTS, Panel, Simulation, Wanted};
+use crate::training::{Line, POINTS, Panel, Training, Wanted};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "efficiency", sheets };
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let wanted = Wanted {
-        complete: |row| row.efficiency.value.is_some(),
-        columns: "efficiency_p50",
+        complete: |row| row.efficiency.value.is_some() || row.throughput().value > Some(0.0),
+        columns: "efficiency_p50, or a measured time_us_p50,",
         ranks_min: 2,
     };
-    Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
+    Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
 }
 
-fn draw(simulation: &Simulation) -> Drawing {
-    let mut page = Page::new("Scaling efficiency by number of ranks", &finding(simulation));
-    simulation.legend(&mut page, None, None);
-    let values = simulation.panels.iter().flat_map(|panel| {
-        let base = Base::of(panel);
-        let rows = panel.lines.iter().flat_map(|line| &line.rows);
-        rows.flat_map(move |row| base.efficiency(row).ends())
+fn draw(training: &Training) -> Drawing {
+    let mut page =
+        Page::new(training.view, "Scaling efficiency by number of ranks", &finding(training));
+    training.legend(&mut page, None, None);
+    let values = training.panels.iter().flat_map(|panel| {
+        let base = Base::of(training.view, panel);
+        let of =
+            move |line: &Line| line.rows.iter().map(|row| base.efficiency(line, row)).collect();
+        panel.lines.iter().flat_map(move |line| -> Vec<Estimate> { of(line) })
     });
+    let values = values.flat_map(Estimate::ends);
     let values: Vec<f64> = values.collect();
-    let titles = simulation.titles();
+    let titles = training.titles();
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(130.0, simulation.ends_room(), titles.len()),
+        Shape::usual(130.0, training.ends_room(), titles.len()),
         |drawing, index, frame| {
-            let panel = &simulation.panels[index];
-            let x = simulation.ranks_axis(drawing, frame);
-            let y = Axis::shares(1.0, &values, frame.bottom, frame.top);
-            let base = Base::of(panel);
-            y.draw_left(drawing, frame, &format!("efficiency{}", base.words(panel)));
+            let panel = &training.panels[index];
+            let x = training.ranks_axis(drawing, frame);
+            let y = Axis::efficiencies(&values, frame.bottom, frame.top);
+            let base = Base::of(training.view, panel);
+            // The caption names the base, too; in a column its words are too long.
+            let words = if training.view.is_paper() { String::new() } else { base.words(panel) };
+            y.draw_left(drawing, frame, &format!("efficiency{words}"));
             let whole = y.at(1.0);
             drawing.dashes((frame.left, whole), (frame.right, whole), theme::INK, 3.0);
             for line in &panel.lines {
-                simulation.draw_line(line, drawing, &x, &y, |row| base.efficiency(row));
+                training.draw_line(line, drawing, &x, &y, |row| base.efficiency(line, row));
             }
             frame.draw(drawing);
             let lines = panel.lines.iter();
-            simulation.draw_ends(lines, drawing, frame, &y, |row| base.efficiency(row).value);
+            training
+                .draw_ends(lines, drawing, frame, &y, |line, row| base.efficiency(line, row).value);
         },
     );
-    let note = "Efficiency: samples per second and rank, as a share of those of the base. All policies \
-                of a panel have the same base.";
-    let notes = vec![note.to_string(), POINTS.to_string()];
-    page.finish(&simulation.caption(|row| row.efficiency, notes))
+    let note = if training.is_simulated() {
+        "Efficiency: samples per second and rank, as a share of those of the base."
+    } else {
+        "Efficiency: step time of the base over step time. Every rank has the same work (weak scaling)."
+    };
+    let note = format!(
+        "{note} {}{} Dashed: ideal.{}",
+        bases(training),
+        if training.view.own_base {
+            "Each line has its own base, on the fewest ranks that it has."
+        } else {
+            "All lines of a panel have the same base."
+        },
+        Axis::efficiencies(&values, 1.0, 0.0).bend_in_words(),
+    );
+    let notes = vec![note, POINTS.to_string()];
+    let drawn = |row: &Row| if row.is_simulated() { row.efficiency } else { row.time_us };
+    page.finish(&training.caption(drawn, notes))
 }
 
 /// What efficiency is relative to.
 #[derive(Clone, Copy)]
 enum Base {
-    /// Samples per second and rank of the fastest policy on the fewest ranks, of which there are so many.
-    Fastest { samples_s: f64, ranks: f64 },
+    /// Throughput per rank of the fastest policy on the fewest ranks, of which there are so many.
+    Fastest { per_rank: f64, ranks: f64 },
+    /// Throughput per rank of the same line on its fewest ranks.
+    Line,
     /// Each row's own base.
     Own,
 }
 
 impl Base {
-    fn of(panel: &Panel) -> Base {
+    fn of(view: View, panel: &Panel) -> Base {
         let rows = || panel.lines.iter().flat_map(|line| &line.rows);
         let ranks = rows().map(|row| ranks_of(row)).fold(f64::INFINITY, f64::min);
         let all = rows().filter(|row| ranks_of(row) == ranks);
-        let known = all.filter_map(|row| row.throughput_samples_s.value);
+        let known = all.filter_map(|row| row.throughput().value);
         let fastest = known.fold(0.0, f64::max) / ranks;
-        if fastest > 0.0 { Base::Fastest { samples_s: fastest, ranks } } else { Base::Own }
+        match fastest > 0.0 {
+            false => Base::Own,
+            true if view.own_base => Base::Line,
+            true => Base::Fastest { per_rank: fastest, ranks },
+        }
     }
 
-    fn efficiency(self, row: &Row) -> Estimate {
-        let Base::Fastest { samples_s, .. } = self else { return row.efficiency };
-        let share = |throughput: f64| throughput / ranks_of(row) / samples_s;
-        let Estimate { value, interval } = row.throughput_samples_s;
+    fn efficiency(self, line: &Line, row: &Row) -> Estimate {
+        let per_rank = match self {
+            Base::Fastest { per_rank, .. } => Some(per_rank),
+            Base::Line => {
+                line.rows.first().and_then(|row| Some(row.throughput().value? / row.ranks?))
+            }
+            Base::Own => return row.efficiency,
+        };
+        let Some(per_rank) = per_rank else { return Estimate::default() };
+        let share = |throughput: f64| throughput / ranks_of(row) / per_rank;
+        let Estimate { value, interval } = row.throughput();
         Estimate {
             value: value.map(share),
             interval: interval.map(|(low, high)| (share(low), share(high))),
@@ -91,8 +125,12 @@ impl Base {
 
     /// In words; empty if it is not known.
     fn words(self, panel: &Panel) -> String {
-        if let Base::Fastest { ranks, .. } = self {
-            return format!(" relative to the fastest on {}", theme::ranks(ranks));
+        match self {
+            Base::Fastest { ranks, .. } => {
+                return format!(" relative to the fastest on {}", theme::ranks(ranks));
+            }
+            Base::Line => return " relative to the fewest ranks".to_string(),
+            Base::Own => {}
         }
         let rows = panel.lines.iter().flat_map(|line| &line.rows);
         let bases = distinct::ascending(rows.filter_map(|row| row.efficiency_base_ranks));
@@ -104,12 +142,28 @@ impl Base {
     }
 }
 
-/// The finding of the picture in a sentence.
-fn finding(simulation: &Simulation) -> String {
-    let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
+/// The base of each panel in a sentence.
+fn bases(training: &Training) -> String {
     let of = |panel: &Panel| {
-        let base = Base::of(panel);
-        let at = |line: &'_ crate::simulation::Line| base.efficiency(line.at(ranks)?).value;
+        let Base::Fastest { per_rank, ranks } = Base::of(training.view, panel) else { return None };
+        let is_base = |row: &&Row| {
+            ranks_of(row) == ranks
+                && row.throughput().value.map(|all| all / ranks) == Some(per_rank)
+        };
+        let line =
+            panel.lines.iter().find(|line| line.rows.iter().copied().any(|row| is_base(&row)))?;
+        Some(format!("{}{HARD_SPACE}{} on {}", panel.name, line.policy, theme::ranks(ranks)))
+    };
+    let bases: Vec<String> = training.panels.iter().filter_map(of).collect();
+    if bases.is_empty() { String::new() } else { format!("Base: {}. ", bases.join("; ")) }
+}
+
+/// The finding of the picture in a sentence.
+fn finding(training: &Training) -> String {
+    let Some(ranks) = training.selection.ranks().pop() else { return String::new() };
+    let of = |panel: &Panel| {
+        let base = Base::of(training.view, panel);
+        let at = |line: &Line| base.efficiency(line, line.at(ranks)?).value;
         let mut known: Vec<(f64, &str)> =
             panel.lines.iter().filter_map(|line| Some((at(line)?, line.policy.as_str()))).collect();
         known.sort_by(|(a, _), (b, _)| b.total_cmp(a));
@@ -120,14 +174,14 @@ fn finding(simulation: &Simulation) -> String {
         let to = if known.len() > 1 { format!(" to {}", described(last)) } else { String::new() };
         Some(format!("{}{HARD_SPACE}{}{to}", panel.name, described(first)))
     };
-    let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
+    let each: Vec<String> = training.panels.iter().filter_map(of).collect();
     format!("Efficiency on {} ranks: {}.", theme::exact(ranks), each.join("; "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{POLICIES, RANKS, WORKLOADS, policy, scaling};
+    use crate::synthetic::{POLICIES, RANKS, WORKLOADS, policy, scaling, step};
 
     #[test]
     fn all_policies_have_one_base_and_the_best_and_worst_are_said() {
@@ -173,6 +227,46 @@ mod tests {
         let unknown: Vec<_> =
             rows.iter().map(|row| row.with("efficiency_base_ranks", "")).collect();
         assert!(!FIGURE.words(&unknown).contains("relative"));
+    }
+
+    /// Every rank has the same work, so 100 ms after 80 ms is an efficiency of 0.8.
+    #[test]
+    fn measured_steps_have_the_efficiency_of_their_times() {
+        let on = |algorithm: &str, ranks: &str, time_us: f64| {
+            let row = step(algorithm, "bitvector", 64.0, 5.0).with("ranks", ranks);
+            row.with("nodes", ranks).with_estimate("time_us_p50", time_us, 1000.0)
+        };
+        let rows = [
+            on("ring", "2", 80e3),
+            on("ring", "4", 100e3),
+            on("tree", "2", 90e3),
+            on("tree", "4", 160e3),
+        ];
+        let said = FIGURE.words(&rows);
+        assert!(said.contains("on 4 ranks: resnet50 0.80 (ring) to 0.50 (tree). "), "{said}");
+        assert!(said.contains("Base: resnet50 ring on 2 ranks."), "{said}");
+        assert!(said.contains("MEASURED") && !said.contains("SIMULATED"), "{said}");
+        assert!(FIGURE.refusal(&rows[..1]).ends_with("for several numbers of ranks"));
+        // Relative to itself, the tree has 90 of 160 ms.
+        let table = crate::synthetic::table(&rows);
+        let view = View { own_base: true, ..View::default() };
+        let mut own = sheets(&Rows::of(&table), view);
+        let Some(Sheet::Drawn { drawing, .. }) = own.pop() else { panic!("it is drawn") };
+        let said = drawing.prose();
+        assert!(said.contains("0.80 (ring) to 0.56 (tree)"), "{said}");
+        assert!(said.contains("Each line has its own base"), "{said}");
+        // Beside simulated rows they have a picture of their own.
+        let both = [rows.to_vec(), scaling(&["vgg16"], &["ddp"], &[6, 12])].concat();
+        assert_eq!(FIGURE.drawings(&both).len(), 2);
+        let sheets = sheets(&Rows::of(&crate::synthetic::table(&both)), View::default());
+        let suffixes: Vec<&str> = sheets
+            .iter()
+            .map(|sheet| match sheet {
+                Sheet::Drawn { suffix, .. } => suffix.as_str(),
+                Sheet::Skipped { reason } => panic!("{reason}"),
+            })
+            .collect();
+        assert_eq!(suffixes, ["", "measured"]);
     }
 
     #[test]

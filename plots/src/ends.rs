@@ -3,6 +3,7 @@
 use crate::drawing::{Align, Drawing, Text, text_width};
 use crate::frame::Frame;
 use crate::theme;
+use crate::view::View;
 
 /// The room right of a frame for numbers without names, in pixels.
 const ROOM: f64 = 165.0;
@@ -21,12 +22,15 @@ pub(crate) struct End {
 }
 
 /// The room that numbers and names need right of a frame, in pixels.
-pub(crate) fn room<'a>(names: impl Iterator<Item = &'a str>) -> f64 {
+pub(crate) fn room<'a>(view: View, names: impl Iterator<Item = &'a str>) -> f64 {
+    if view.is_paper() {
+        return ROOM;
+    }
     ROOM + names.map(|name| text_width(name, NAME, false)).fold(0.0, f64::max)
 }
 
 /// Draws markers, numbers and names right of a frame, each with a thin line from its point.
-pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
+pub(crate) fn draw(view: View, drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
     ends.sort_by(|a, b| a.y.total_cmp(&b.y));
     let heights: Vec<f64> = ends.iter().map(|end| end.y).collect();
     let places = spread(&heights, frame.top + APART / 2.0, frame.bottom - APART / 2.0);
@@ -38,8 +42,12 @@ pub(crate) fn draw(drawing: &mut Drawing, frame: Frame, mut ends: Vec<End>) {
             2.0,
         );
         theme::marker(drawing, end.style, (x + 48.0, y), 9.0, false);
-        let words = Text::new(&end.words, (x + 64.0, y), theme::SMALL).centered();
+        let words = Text::new(&end.words, (x + 64.0, y), view.small()).centered();
         drawing.text(Text { align: Align::Left, ..words });
+        // On paper the legend names the markers.
+        if view.is_paper() {
+            continue;
+        }
         let x = x + 64.0 + text_width(&end.words, theme::SMALL, false) + 10.0;
         let name = Text::new(&end.name, (x, y), NAME).centered();
         drawing.text(Text { align: Align::Left, color: theme::SOFT, ..name });

@@ -56,14 +56,17 @@ pub enum PlotError {
         /// The allowed values in words.
         expected: &'static str,
     },
-    /// The folder for the figures cannot be created.
-    #[error("cannot create the folder {}; give a folder that you can write to", folder.display())]
+    /// The folder for the figures cannot be created or written to.
+    #[error("cannot write to the folder {}; give a folder that you can write to", folder.display())]
     Folder {
         /// The folder for the figures.
         folder: PathBuf,
         /// The error of the operating system.
         source: io::Error,
     },
+    /// PDF is wanted of a build without it.
+    #[error("this build writes no PDF; build with `--features pdf`, or convert the SVG")]
+    NoPdf,
     /// A figure cannot be written.
     #[error(
         "cannot write {}: {source}; check the permissions of the folder and the free space",

@@ -7,9 +7,13 @@ use crate::PlotError;
 use crate::rows::{Estimate, PARTS};
 
 /// Columns that may be missing, in which case their values are not known: the case's name, which no
-/// figure needs, and columns of control planes and simulations, which files of older versions lack.
-const LATER: [&str; 28] = [
+/// figure needs, parts of a measured step, and columns of control planes and simulations, which files of older versions lack.
+const LATER: [&str; 32] = [
     "case",
+    "data_us_p50",
+    "packing_us_p50",
+    "compression_us_p50",
+    "wait_us_p50",
     "ready_order",
     "miss_share",
     "invalid_share",
@@ -139,6 +143,28 @@ impl Fields<'_> {
             Some(number) if number > 0.0 => Ok(number),
             _ => Err(self.bad(column, self.get(column)?, "a number above 0")),
         }
+    }
+
+    /// A whole number that must not be missing.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
+    pub fn whole(&self, column: &'static str) -> Result<u64, PlotError> {
+        let found = self.get(column)?;
+        found.parse().map_err(|_| self.bad(column, found, "a whole number"))
+    }
+
+    /// Numbers of at least 0, separated by spaces.
+    ///
+    /// # Errors
+    /// When the column is missing or its field cannot be read.
+    pub fn numbers(&self, column: &'static str) -> Result<Vec<f64>, PlotError> {
+        let found = self.get(column)?;
+        let number = |word: &str| {
+            word.parse::<f64>().ok().filter(|number| *number >= 0.0 && number.is_finite())
+        };
+        let numbers: Option<Vec<f64>> = found.split_whitespace().map(number).collect();
+        numbers.ok_or_else(|| self.bad(column, found, "numbers of at least 0, separated by spaces"))
     }
 
     /// A value and its interval, from three columns.

@@ -19,16 +19,25 @@
 //! | `color_bar.rs`      | its colour scale                                              |
 //! | `defaults.rs`       | the marks of Horovod's defaults                               |
 //! | `scaling.rs`        | step time over ranks, per algorithm with its fastest setting  |
+//! | `distribution.rs`   | the share of steps that took at most so long                  |
+//! | `late_ranks.rs`     | which rank was late, by rank and block                        |
+//! | `logs.rs`           | the steps that these are drawn from                           |
+//! | `gantt.rs`          | one training step of a timeline, a row per lane               |
+//! | `timeline.rs`       | the stretches of time that it is drawn from                   |
+//! | `gains.rs`          | what the tuner's setting saves over others                    |
+//! | `changes.rs`        | how the times of two runs differ                              |
+//! | `ratios.rs`         | the ratios that these two are drawn from                      |
 //! | `predicted.rs`      | simulated steps beside measured ones                          |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
 //! | `roofline.rs`       | share of the reference over message size, per algorithm       |
 //! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
 //! | `steps.rs`          | training steps that ran, distinguished by their settings      |
 //! | `control_planes.rs` | time that control planes take of rank 0, over ranks           |
-//! | `throughput.rs`     | simulated: samples per second over ranks, per policy          |
-//! | `efficiency.rs`     | simulated: scaling efficiency over ranks, per policy          |
-//! | `speedup.rs`        | simulated: throughput relative to a baseline, over ranks      |
-//! | `breakdown.rs`      | simulated: the parts of a step's time, per policy             |
+//! | `throughput.rs`     | throughput over ranks, per policy                             |
+//! | `efficiency.rs`     | scaling efficiency over ranks, per policy                     |
+//! | `speedup.rs`        | throughput relative to a baseline, over ranks                 |
+//! | `breakdown.rs`      | the parts of a step's time, per policy                        |
+//! | `shares.rs`         | those of measured steps                                       |
 //! | `losses.rs`         | simulated: where efficiency goes, by number of ranks          |
 //! | `crossover.rs`      | simulated: the fastest algorithm by message size and ranks    |
 //! | `validation.rs`     | simulated relative to published and measured values           |
@@ -37,7 +46,7 @@
 //! | `against.rs`        | kolo's step time over that of real Horovod                    |
 //! | `against_surface.rs` | both over fusion threshold and cycle time, side by side      |
 //! | `comparison.rs`     | the lines of the files that these are drawn from              |
-//! | `simulation.rs`     | simulated steps: workloads and their policies, over ranks     |
+//! | `training.rs`       | training steps over ranks: workloads and their policies       |
 //! | `work.rs`           | the work of a rank in a simulated step                        |
 //! | `policies.rs`       | the names of policies, and their order                        |
 //! | `ends.rs`           | numbers at the right ends of lines                            |
@@ -53,8 +62,12 @@
 //! | `theme.rs`          | colours, markers, sizes, numbers as text                      |
 //! | `dash.rs`           | broken lines                                                  |
 //! | `hatch.rs`          | slanted lines in a rectangle                                  |
+//! | `look.rs`           | the colour and slanted lines of an area                       |
 //! | `distinct.rs`       | distinct values                                               |
 //! | `drawing.rs`        | a list of marks, written as SVG and PNG                       |
+//! | `picture.rs`        | figures in memory, for pages that embed them                  |
+//! | `pdf.rs`            | SVG as PDF (feature `pdf`)                                    |
+//! | `view.rs`           | the medium of a figure: a screen, or a column of a paper      |
 #![forbid(unsafe_code)]
 
 mod against;
@@ -64,6 +77,7 @@ mod breakdown;
 mod bus_bandwidth;
 mod caption;
 mod cell;
+mod changes;
 mod color_bar;
 mod comparison;
 mod control_planes;
@@ -71,6 +85,7 @@ mod crossover;
 mod dash;
 mod defaults;
 mod distinct;
+mod distribution;
 mod drawing;
 mod efficiency;
 mod ends;
@@ -78,25 +93,34 @@ mod engines;
 mod error;
 mod fields;
 mod frame;
+mod gains;
+mod gantt;
 mod hatch;
+mod late_ranks;
 mod layout;
 mod line;
+mod logs;
+mod look;
 mod losses;
 mod negotiation;
 mod page;
 mod panels;
+#[cfg(feature = "pdf")]
+mod pdf;
+mod picture;
 mod policies;
 mod predicted;
 mod prediction;
 mod published;
 mod published_efficiency;
+mod ratios;
 mod repeated;
 mod roofline;
 mod rows;
 mod scaling;
 mod selection;
 mod series;
-mod simulation;
+mod shares;
 mod speedup;
 mod steps;
 mod surface;
@@ -105,26 +129,40 @@ mod surface;
 mod synthetic;
 mod theme;
 mod throughput;
+mod timeline;
+mod training;
 mod validation;
+mod view;
 mod work;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 pub use error::PlotError;
+pub use picture::{Picture, Pictures, pictures};
+pub use ratios::{Changes, Gains, Origin, Ratio};
 pub use repeated::Repeated;
 pub use rows::Rows;
+pub use timeline::{Activity, Lane, Stretch, Timeline};
 
 use drawing::Drawing;
+use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 15] = [
+const FIGURES: [Figure; 20] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
     roofline::FIGURE,
     negotiation::FIGURE,
     control_planes::FIGURE,
     scaling::FIGURE,
+    distribution::FIGURE,
+    late_ranks::FIGURE,
+    gantt::FIGURE,
+    gains::FIGURE,
+    changes::FIGURE,
     throughput::FIGURE,
     efficiency::FIGURE,
     speedup::FIGURE,
@@ -136,10 +174,13 @@ const FIGURES: [Figure; 15] = [
     against_surface::FIGURE,
 ];
 
+/// The number of figures, of which [`draw`] draws those that the rows have data for.
+pub const FIGURE_COUNT: usize = FIGURES.len();
+
 /// A figure: its name, with which its file names begin, and the function that draws it.
 struct Figure {
     name: &'static str,
-    sheets: fn(&Rows) -> Vec<Sheet>,
+    sheets: fn(&Rows, View) -> Vec<Sheet>,
 }
 
 /// One picture of a figure, or the reason why there is none.
@@ -162,6 +203,29 @@ impl Sheet {
         let drawn = |(suffix, drawing)| Sheet::Drawn { suffix, drawing };
         pictures.into_iter().map(drawn).collect()
     }
+
+    /// The sheets of two kinds of pictures of one figure, or the reasons of the first if there are none. If there are
+    /// pictures of both kinds, `suffix` distinguishes those of the second.
+    fn either(first: Vec<Sheet>, second: Vec<Sheet>, suffix: &str) -> Vec<Sheet> {
+        let is_drawn =
+            |sheets: &[Sheet]| sheets.iter().any(|sheet| matches!(sheet, Sheet::Drawn { .. }));
+        match (is_drawn(&first), is_drawn(&second)) {
+            (_, false) => first,
+            (false, true) => second,
+            (true, true) => {
+                let renamed = |sheet| match sheet {
+                    Sheet::Drawn { suffix: own, drawing } if own.is_empty() => {
+                        Sheet::Drawn { suffix: suffix.to_string(), drawing }
+                    }
+                    Sheet::Drawn { suffix: own, drawing } => {
+                        Sheet::Drawn { suffix: format!("{suffix}_{own}"), drawing }
+                    }
+                    skipped => skipped,
+                };
+                first.into_iter().chain(second.into_iter().map(renamed)).collect()
+            }
+        }
+    }
 }
 
 /// The result of drawing a figure.
@@ -182,7 +246,52 @@ pub enum Outcome {
     Skipped(String),
 }
 
-/// Draws every figure that the rows have data for, as `NAME.svg` and `NAME.png` in `folder`.
+/// What figures look like, and into which files they go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Options {
+    /// For papers: `NAME_single` (3.33 inches wide) and `NAME_double` (7 inches) with text of 8 points, without title,
+    /// and the caption in `NAME.txt`.
+    pub paper: bool,
+    /// PDF besides SVG. Without the feature `pdf`, drawing fails.
+    pub pdf: bool,
+    /// Efficiency is relative to the same line on its fewest ranks, not to the fastest of all lines.
+    pub own_base: bool,
+}
+
+impl Figure {
+    /// The file name of a picture, without its extension.
+    fn stem(&self, suffix: &str) -> String {
+        match suffix {
+            "" => self.name.to_string(),
+            suffix => format!("{}_{suffix}", self.name),
+        }
+    }
+}
+
+impl Options {
+    /// The views of every figure, and what follows its name in file names.
+    fn views(self) -> Vec<(View, &'static str)> {
+        let of = |medium| View { medium, own_base: self.own_base };
+        if self.paper {
+            vec![(of(Medium::SingleColumn), "_single"), (of(Medium::DoubleColumn), "_double")]
+        } else {
+            vec![(of(Medium::Screen), "")]
+        }
+    }
+
+    /// The formats of a picture, by the ends of their files' names.
+    fn formats(self) -> &'static [&'static str] {
+        match (self.paper, self.pdf) {
+            (false, false) => &["svg", "png"],
+            (false, true) => &["svg", "png", "pdf"],
+            (true, false) => &["svg"],
+            (true, true) => &["svg", "pdf"],
+        }
+    }
+}
+
+/// Draws every figure that the rows have data for, as `NAME.svg` and `NAME.png` in `folder`, and calls `done` with each
+/// figure once its files are written.
 ///
 /// Rows of several workloads, transports, numbers of ranks and so on become several pictures, with the
 /// differences in the file names. Returns one entry for each figure that was drawn, and one for each
@@ -190,45 +299,155 @@ pub enum Outcome {
 ///
 /// # Errors
 ///
-/// - [`PlotError::Folder`] if the folder cannot be created.
+/// - [`PlotError::Folder`] if the folder cannot be created or written to; then nothing is drawn.
 /// - [`PlotError::Write`] if a file cannot be written.
-pub fn draw(rows: &Rows, folder: &Path) -> Result<Vec<Drawn>, PlotError> {
-    fs::create_dir_all(folder)
-        .map_err(|source| PlotError::Folder { folder: folder.to_path_buf(), source })?;
+/// - [`PlotError::NoPdf`] if PDF is wanted of a build without it.
+pub fn draw(
+    rows: &Rows,
+    folder: &Path,
+    options: Options,
+    mut done: impl FnMut(&'static str),
+) -> Result<Vec<Drawn>, PlotError> {
+    if options.pdf && !cfg!(feature = "pdf") {
+        return Err(PlotError::NoPdf);
+    }
+    writable(folder)?;
     let mut drawn = Vec::new();
     for figure in &FIGURES {
-        let mut files = Vec::new();
-        let mut skipped = Vec::new();
-        for sheet in (figure.sheets)(rows) {
-            match sheet {
-                Sheet::Drawn { suffix, drawing } => {
-                    let stem = if suffix.is_empty() {
-                        figure.name.to_string()
-                    } else {
-                        format!("{}_{suffix}", figure.name)
-                    };
-                    for extension in ["svg", "png"] {
-                        let file = folder.join(format!("{stem}.{extension}"));
-                        drawing.write(&file)?;
-                        files.push(file);
+        let (mut pictures, mut skipped) = (Vec::new(), Vec::new());
+        for (view, end) in options.views() {
+            for sheet in (figure.sheets)(rows, view) {
+                let reason = match sheet {
+                    Sheet::Drawn { suffix, drawing } => {
+                        let stem = figure.stem(&suffix);
+                        match unfit(&drawing) {
+                            Some(reason) => reason,
+                            None => {
+                                pictures.push(PictureFiles { drawing, stem, end });
+                                continue;
+                            }
+                        }
                     }
+                    Sheet::Skipped { reason } => reason,
+                };
+                // Of two columns, once is enough.
+                let reason = Outcome::Skipped(reason);
+                if !skipped.contains(&reason) {
+                    skipped.push(reason);
                 }
-                Sheet::Skipped { reason } => skipped.push(Outcome::Skipped(reason)),
             }
         }
+        let files = write_all(&pictures, folder, options)?;
         let outcomes = (!files.is_empty()).then_some(Outcome::Files(files));
         for outcome in outcomes.into_iter().chain(skipped) {
             drawn.push(Drawn { figure: figure.name, outcome });
         }
+        done(figure.name);
     }
     Ok(drawn)
+}
+
+/// A drawing, and the name of its files without the column of a paper, and with it.
+struct PictureFiles {
+    drawing: Drawing,
+    stem: String,
+    end: &'static str,
+}
+
+/// The most pictures that are written at once, as each takes up to 100 MB.
+const WRITERS: usize = 4;
+
+/// Writes pictures, several at once. Returns the files in the order of the pictures.
+fn write_all(
+    pictures: &[PictureFiles],
+    folder: &Path,
+    options: Options,
+) -> Result<Vec<PathBuf>, PlotError> {
+    let threads = thread::available_parallelism().map_or(1, usize::from).min(WRITERS);
+    let next = AtomicUsize::new(0);
+    let write_some = || {
+        let mut written = Vec::new();
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            let Some(picture) = pictures.get(index) else { return written };
+            written.push((index, picture.write(folder, options)));
+        }
+    };
+    let mut written = thread::scope(|scope| {
+        let writers: Vec<_> = (0..threads).map(|_| scope.spawn(write_some)).collect();
+        let all = writers.into_iter().flat_map(|writer| writer.join().expect("a writer ends"));
+        all.collect::<Vec<_>>()
+    });
+    written.sort_by_key(|(index, _)| *index);
+    let mut files = Vec::new();
+    for (_, own) in written {
+        files.extend(own?);
+    }
+    for picture in pictures.iter().filter(|_| options.paper) {
+        let file = folder.join(format!("{}.txt", picture.stem));
+        // Both columns of a paper have one caption.
+        if !files.contains(&file) {
+            picture.write_caption(&file)?;
+            files.push(file);
+        }
+    }
+    Ok(files)
+}
+
+impl PictureFiles {
+    /// Writes the drawing in all formats.
+    fn write(&self, folder: &Path, options: Options) -> Result<Vec<PathBuf>, PlotError> {
+        let PictureFiles { drawing, stem, end } = self;
+        let mut files = Vec::new();
+        for extension in options.formats() {
+            let file = folder.join(format!("{stem}{end}.{extension}"));
+            drawing.write(&file)?;
+            files.push(file);
+        }
+        Ok(files)
+    }
+
+    /// Writes title, finding and caption, a line each.
+    fn write_caption(&self, file: &Path) -> Result<(), PlotError> {
+        let words = self.drawing.said.paragraphs();
+        let words = words.iter().filter(|words| !words.is_empty());
+        let words: Vec<String> =
+            words.map(|words| words.replace(drawing::HARD_SPACE, " ")).collect();
+        fs::write(file, words.join("\n") + "\n")
+            .map_err(|source| PlotError::Write { file: file.to_path_buf(), source: source.into() })
+    }
+}
+
+/// Why a drawing does not fit a column of a paper.
+fn unfit(drawing: &Drawing) -> Option<String> {
+    let column = match drawing.view.medium {
+        Medium::Screen => return None,
+        Medium::SingleColumn => "a single column",
+        Medium::DoubleColumn => "two columns",
+    };
+    let faults = drawing.faults();
+    let first = faults.first()?;
+    let more = match faults.len() - 1 {
+        0 => String::new(),
+        more => format!(" (and {more} more)"),
+    };
+    Some(format!("does not fit {column}: {first}{more}"))
+}
+
+/// Creates a folder, and a file in it to know that there can be some.
+fn writable(folder: &Path) -> Result<(), PlotError> {
+    let probe = folder.join(".kolo-plot");
+    fs::create_dir_all(folder)
+        .and_then(|()| fs::write(&probe, ""))
+        .and_then(|()| fs::remove_file(&probe))
+        .map_err(|source| PlotError::Folder { folder: folder.to_path_buf(), source })
 }
 
 #[cfg(test)]
 impl Figure {
     /// The pictures of some rows. Checks that no text overlaps another or leaves the page.
     fn drawings(&self, rows: &[synthetic::Row]) -> Vec<Drawing> {
-        let sheets = (self.sheets)(&Rows::of(&synthetic::table(rows)));
+        let sheets = (self.sheets)(&Rows::of(&synthetic::table(rows)), View::default());
         let drawing = |sheet| match sheet {
             Sheet::Drawn { drawing, .. } => Some(drawing),
             Sheet::Skipped { .. } => None,
@@ -236,6 +455,13 @@ impl Figure {
         let drawings: Vec<Drawing> = sheets.into_iter().filter_map(drawing).collect();
         for drawing in &drawings {
             assert_eq!(drawing.faults(), Vec::<String>::new(), "in {}", self.name);
+        }
+        // On paper a figure may have too much for a column, which is told; it must not have less.
+        for medium in [Medium::SingleColumn, Medium::DoubleColumn] {
+            let view = View { medium, ..View::default() };
+            let sheets = (self.sheets)(&Rows::of(&synthetic::table(rows)), view);
+            let count = sheets.iter().filter(|sheet| matches!(sheet, Sheet::Drawn { .. })).count();
+            assert_eq!(count, drawings.len(), "pictures of {} on paper", self.name);
         }
         drawings
     }
@@ -254,7 +480,7 @@ impl Figure {
 
     /// The reason why some rows give no picture.
     fn refusal(&self, rows: &[synthetic::Row]) -> String {
-        match (self.sheets)(&Rows::of(&synthetic::table(rows))).as_slice() {
+        match (self.sheets)(&Rows::of(&synthetic::table(rows)), View::default()).as_slice() {
             [Sheet::Skipped { reason }] => reason.clone(),
             sheets => panic!("{} pictures in place of a refusal", sheets.len()),
         }

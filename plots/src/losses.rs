@@ -1,5 +1,5 @@
 //! Where efficiency goes as simulated training scales: for each number of ranks the parts of a step that are not
-//! computation, stacked down from perfect scaling to the efficiency. For simulations of one policy; a panel per workload.
+//! computation, stacked down from perfect scaling to the efficiency. For trainings of one policy; a panel per workload.
 
 use crate::axis::Axis;
 use crate::breakdown::{LOOKS, entry, fill};
@@ -9,7 +9,8 @@ use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::{Estimate, PARTS, Row, Rows};
 use crate::selection::ranks_of;
-use crate::simulation::{Panel, Simulation, Wanted};
+use crate::training::{Panel, Training, Wanted};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "losses", sheets };
@@ -17,35 +18,39 @@ pub(crate) const FIGURE: Figure = Figure { name: "losses", sheets };
 /// The width of a column, as a share of the room for it.
 const COLUMN: f64 = 0.72;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let wanted = Wanted {
         complete: |row| row.parts_us[0] > Some(0.0) && row.time_us.value > Some(0.0),
         columns: "time_us_p50 and part_compute_us (and no second policy)",
         ranks_min: 2,
     };
-    let one_policy = |simulation: &Simulation| {
-        simulation.panels.iter().all(|panel| panel.lines.len() == 1).then(|| draw(simulation))
+    let one_policy = |training: &Training| {
+        training.panels.iter().all(|panel| panel.lines.len() == 1).then(|| draw(training))
     };
-    Simulation::sheets(rows, &wanted, one_policy)
+    Training::sheets(rows, view, &wanted, one_policy)
 }
 
-fn draw(simulation: &Simulation) -> Drawing {
-    let mut page = Page::new("Where efficiency is lost, by number of ranks", &finding(simulation));
-    let drawn = |part: &usize| simulation.selection.rows.iter().any(|row| share(row, *part) > 0.0);
+fn draw(training: &Training) -> Drawing {
+    let mut page = Page::new(
+        training.view,
+        "Where efficiency is lost, by number of ranks",
+        &finding(training),
+    );
+    let drawn = |part: &usize| training.selection.rows.iter().any(|row| share(row, *part) > 0.0);
     page.legend(&(1..PARTS.len()).filter(drawn).map(entry).collect::<Vec<_>>());
-    let titles = simulation.titles();
+    let titles = training.titles();
     panels::lay(
         &mut page,
         &titles,
         Shape::usual(130.0, 30.0, titles.len()),
         |drawing, index, frame| {
-            draw_panel(&simulation.panels[index], drawing, frame);
+            draw_panel(&training.panels[index], drawing, frame);
         },
     );
     let note = "Efficiency: the share of computation in a step, that is, throughput over that of as \
                 many ranks that train alone. Only exposed communication is shown. Slowest rank: its \
                 excess over the mean.";
-    page.finish(&simulation.caption(plain, vec![note.to_string()]))
+    page.finish(&training.caption(plain, vec![note.to_string()]))
 }
 
 fn plain(row: &Row) -> Estimate {
@@ -61,7 +66,7 @@ fn draw_panel(panel: &Panel, drawing: &mut Drawing, frame: Frame) {
     y.draw_left(drawing, frame, "efficiency");
     let room = (frame.right - frame.left) / rows.len() as f64;
     let width = COLUMN * room;
-    let mut free_from = f64::NEG_INFINITY;
+    let (mut free_from, mut numbers_from) = (f64::NEG_INFINITY, f64::NEG_INFINITY);
     for (index, row) in rows.iter().enumerate() {
         let middle = frame.left + (index as f64 + 0.5) * room;
         let mut from = 1.0;
@@ -76,8 +81,12 @@ fn draw_panel(panel: &Panel, drawing: &mut Drawing, frame: Frame) {
         let end = y.at(from);
         drawing.line(&[(middle - width / 2.0, end), (middle + width / 2.0, end)], theme::INK, 3.0);
         let words = theme::significant(from, 2);
-        let text = Text::new(words, (middle, end + 24.0), theme::SMALL).centered();
-        drawing.text(Text { align: Align::Middle, ..text });
+        let half = text_width(&words, drawing.small(), false) / 2.0;
+        if middle - half >= numbers_from {
+            let text = Text::new(words, (middle, end + 24.0), drawing.small()).centered();
+            drawing.text(Text { align: Align::Middle, ..text });
+            numbers_from = middle + half + 4.0;
+        }
         let label = theme::exact(ranks_of(row));
         let half = text_width(&label, theme::TICK, false) / 2.0;
         if middle - half >= free_from {
@@ -98,8 +107,8 @@ fn share(row: &Row, part: usize) -> f64 {
 }
 
 /// The finding of the picture in a sentence: the largest loss of the largest world.
-fn finding(simulation: &Simulation) -> String {
-    let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
+fn finding(training: &Training) -> String {
+    let Some(ranks) = training.selection.ranks().pop() else { return String::new() };
     let of = |panel: &Panel| {
         let row = panel.lines[0].at(ranks)?;
         let most = (1..PARTS.len()).max_by(|&a, &b| share(row, a).total_cmp(&share(row, b)))?;
@@ -108,7 +117,7 @@ fn finding(simulation: &Simulation) -> String {
         let name = &panel.name;
         Some(format!("{name} {lost}{HARD_SPACE}%, of which {} {part}{HARD_SPACE}%", LOOKS[most].0))
     };
-    let each: Vec<String> = simulation.panels.iter().filter_map(of).collect();
+    let each: Vec<String> = training.panels.iter().filter_map(of).collect();
     format!("Lost on {} ranks: {}.", theme::exact(ranks), each.join("; "))
 }
 

@@ -16,6 +16,7 @@ use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::Selection;
 use crate::series::{Series, Value};
+use crate::view::View;
 use crate::{Figure, Sheet, distinct, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "negotiation", sheets };
@@ -25,11 +26,11 @@ const PREFERRED: &str = "ring";
 /// The most thresholds to show, each with a line per control plane.
 const THRESHOLDS: usize = 5;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
-    steps::sheets(rows, sheet)
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
+    steps::sheets(rows, view, sheet)
 }
 
-fn sheet(mut selection: Selection) -> Sheet {
+fn sheet(mut selection: Selection, view: View) -> Sheet {
     selection.require(|row| {
         let measured = row.negotiation_us.value.is_some() || row.messages.value.is_some();
         measured && row.cycle_time_ms.is_some() && row.fusion_threshold_bytes.is_some()
@@ -48,12 +49,12 @@ fn sheet(mut selection: Selection) -> Sheet {
     let known = selection.rows.iter().filter_map(|row| row.fusion_threshold_bytes);
     let thresholds = distinct::ascending(known);
     let shown = spread(&thresholds, THRESHOLDS);
-    let mut note = "Points of one cycle time stand side by side; lines only join them.".to_string();
+    let mut note = "Points of one cycle time stand side by side; lines, from three cycle times on, only join them.".to_string();
     if shown.len() < thresholds.len() {
         note = format!("{} of {} fusion thresholds shown. {note}", shown.len(), thresholds.len());
     }
     selection.restrict(|row| row.fusion_threshold_bytes.is_none_or(|value| shown.contains(&value)));
-    let drawing = draw(algorithm, &shown, &selection, note);
+    let drawing = draw(view, algorithm, &shown, &selection, note);
     Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
@@ -73,7 +74,13 @@ struct Line<'a> {
     rows: Vec<&'a Row>,
 }
 
-fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String) -> Drawing {
+fn draw(
+    view: View,
+    algorithm: &str,
+    thresholds: &[f64],
+    selection: &Selection,
+    note: String,
+) -> Drawing {
     let planes = selection.control_planes();
     let mut lines = Vec::new();
     for (plane, name) in planes.iter().enumerate() {
@@ -88,7 +95,7 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
     }
 
     let title = format!("Negotiation and fusion in a training step, by cycle time ({algorithm})");
-    let mut page = Page::new(&title, &finding(&selection.rows));
+    let mut page = Page::new(view, &title, &finding(&selection.rows));
     let mut entries: Vec<Entry> = Vec::new();
     for (index, threshold) in thresholds.iter().enumerate() {
         entries.push(Entry {
@@ -112,7 +119,7 @@ fn draw(algorithm: &str, thresholds: &[f64], selection: &Selection, note: String
         Panel { title: "negotiation time per step (µs)", value: |row| row.negotiation_us },
         Panel { title: "fused messages per step", value: |row| row.messages },
     ];
-    let shape = Shape { left: 160.0, right: 30.0, height: 760.0 };
+    let shape = Shape { left: 160.0, right: 30.0, height: 760.0, is_elastic: true };
     let untitled = [const { String::new() }; 2];
     panels::lay(&mut page, &untitled, shape, |drawing, index, frame| {
         panels[index].draw(drawing, frame, &lines);
@@ -135,20 +142,26 @@ impl Panel {
         let rows = || lines.iter().flat_map(|line| &line.rows);
         let cycles = distinct::ascending(rows().map(|row| cycle(row)));
         let values: Vec<f64> = rows().flat_map(|row| (self.value)(row).ends()).collect();
-        let x = Axis::factor(&cycles, frame.left, frame.right);
+        // Between two cycle times a line says nothing, and there is room for points side by side.
+        let is_joined = cycles.len() > 2;
+        let inset = if is_joined { 0.0 } else { 0.18 * (frame.right - frame.left) };
+        let x = Axis::factor(&cycles, frame.left + inset, frame.right - inset);
         let y = Axis::measured(&values, frame.bottom, frame.top);
         x.draw_below(drawing, frame, "cycle time (ms)");
         y.draw_left(drawing, frame, self.title);
 
         for (index, line) in lines.iter().enumerate() {
             // Lines have the same cycle times. Side by side, their intervals stay visible.
-            let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0)
-                * (40.0 / lines.len() as f64).min(7.0);
+            let (room, most) = if is_joined { (40.0, 7.0) } else { (2.0 * inset, 40.0) };
+            let apart = (room / lines.len() as f64).min(most);
+            let aside = (index as f64 - (lines.len() - 1) as f64 / 2.0) * apart;
             let value = |row: &&Row| Value::of(x.at(cycle(row)) + aside, &y, (self.value)(row));
             let values = line.rows.iter().filter_map(value);
             let mut series = Series::new(line.threshold, values);
             series.hollow = hollow(line.plane);
-            join(drawing, &series.path(), line.plane, theme::series(line.threshold));
+            if is_joined {
+                join(drawing, &series.path(), line.plane, theme::series(line.threshold));
+            }
             series.draw_markers(drawing);
         }
         frame.draw(drawing);

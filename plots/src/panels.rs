@@ -1,6 +1,6 @@
 //! Small multiples: panels of one size on a page, two side by side.
 
-use crate::drawing::{Drawing, HARD_SPACE, Text};
+use crate::drawing::{Drawing, HARD_SPACE, Text, text_width};
 use crate::frame::Frame;
 use crate::page::Page;
 use crate::theme;
@@ -18,18 +18,21 @@ pub(crate) struct Shape {
     pub right: f64,
     /// The height of a frame.
     pub height: f64,
+    /// Whether the height is lower on paper.
+    pub is_elastic: bool,
 }
 
 impl Shape {
     /// The shape for a number of panels. A single panel is higher.
     pub fn usual(left: f64, right: f64, panels: usize) -> Shape {
-        Shape { left, right, height: if panels == 1 { 860.0 } else { 620.0 } }
+        let height = if panels == 1 { 860.0 } else { 620.0 };
+        Shape { left, right, height, is_elastic: true }
     }
 }
 
 /// Lays out one panel as wide as the page, without a title, and draws it.
 pub(crate) fn single(page: &mut Page, left: f64, height: f64, draw: impl Fn(&mut Drawing, Frame)) {
-    let shape = Shape { left, right: 20.0, height };
+    let shape = Shape { left, right: 20.0, height, is_elastic: true };
     lay(page, &[String::new()], shape, |drawing, _, frame| draw(drawing, frame));
 }
 
@@ -41,8 +44,10 @@ pub(crate) fn lay(
     shape: Shape,
     draw: impl Fn(&mut Drawing, usize, Frame),
 ) {
-    let columns = if titles.len() == 1 { 1 } else { 2 };
-    let width = (theme::WIDTH - 2.0 * theme::MARGIN) / columns as f64;
+    let columns = page.view.columns(titles.len());
+    let share = if shape.is_elastic { page.view.height_share() } else { 1.0 };
+    let height = share * shape.height;
+    let width = (page.view.width() - 2.0 * theme::MARGIN) / columns as f64;
     for (row, titles) in titles.chunks(columns).enumerate() {
         let titled = titles.iter().any(|title| !title.is_empty());
         let top = page.y + if titled { TITLE_HEIGHT } else { 16.0 };
@@ -51,12 +56,15 @@ pub(crate) fn lay(
             let right = left + width - shape.left - shape.right;
             if titled {
                 let title = title.replace(HARD_SPACE, " ");
-                let title = Text::new(title, (left, top - 20.0), theme::TICK);
+                // A title that is wider than its frame begins further left.
+                let most = left + width - shape.left - 8.0 - text_width(&title, theme::TICK, true);
+                let at = (left.min(most).max(left - shape.left), top - 20.0);
+                let title = Text::new(title, at, theme::TICK);
                 page.drawing.text(Text { bold: true, ..title });
             }
-            let frame = Frame { left, top, right, bottom: top + shape.height };
+            let frame = Frame { left, top, right, bottom: top + height };
             draw(&mut page.drawing, row * columns + column, frame);
         }
-        page.y = top + shape.height + BELOW;
+        page.y = top + height + BELOW;
     }
 }

@@ -13,6 +13,7 @@ use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
 use crate::theme;
 use crate::validation::{GOAL_PERCENT, band, median};
+use crate::view::View;
 
 /// The axis does not extend to unscored points beyond this error; arrows replace them.
 const FURTHEST_PERCENT: f64 = 100.0;
@@ -39,13 +40,13 @@ struct Rows {
 }
 
 /// `None` if there are no points.
-pub(crate) fn draw(points: &[Prediction]) -> Option<Drawing> {
+pub(crate) fn draw(view: View, points: &[Prediction]) -> Option<Drawing> {
     if points.is_empty() {
         return None;
     }
     let rows = Rows::of(points);
     let title = "Predicted over measured time of an allreduce, by algorithm and size";
-    let mut page = Page::new(title, &finding(points, &rows.algorithms));
+    let mut page = Page::new(view, title, &finding(points, &rows.algorithms));
     page.legend(&rows.entries());
     let mut looks = Vec::new();
     if points.iter().any(|point| !point.scored) {
@@ -55,9 +56,10 @@ pub(crate) fn draw(points: &[Prediction]) -> Option<Drawing> {
     page.legend(&looks);
     let panels = panels(points);
     let titles: Vec<String> = panels.iter().map(|panel| panel.title.clone()).collect();
-    let wide = |name: &String| text_width(name, theme::SMALL, false);
+    let wide = |name: &String| text_width(name, view.small(), false);
     let left = rows.algorithms.iter().map(wide).fold(0.0, f64::max) + 24.0;
-    let shape = Shape { left, right: RIGHT, height: ROW * rows.algorithms.len() as f64 };
+    let shape =
+        Shape { left, right: RIGHT, height: ROW * rows.algorithms.len() as f64, is_elastic: false };
     let x = errors_axis(points);
     panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
         rows.draw(&panels[index], &x(frame.left, frame.right), drawing, frame);
@@ -117,11 +119,11 @@ impl Rows {
         x.draw_below(drawing, frame, "predicted / measured − 1 (%)");
         let none = x.at(0.0);
         drawing.dashes((none, frame.top), (none, frame.bottom), theme::INK, 3.0);
-        let median = Text::new("median", (frame.right + 14.0, frame.top - 16.0), theme::SMALL);
+        let median = Text::new("median", (frame.right + 14.0, frame.top - 16.0), drawing.small());
         drawing.text(Text { color: theme::SOFT, ..median });
         for (index, algorithm) in self.algorithms.iter().enumerate() {
             let y = frame.top + ROW * (index as f64 + 0.5);
-            let name = Text::new(algorithm, (frame.left - 14.0, y), theme::SMALL).centered();
+            let name = Text::new(algorithm, (frame.left - 14.0, y), drawing.small()).centered();
             drawing.text(Text { align: Align::Right, ..name });
             let edge = y - ROW / 2.0;
             drawing.line(&[(frame.left, edge), (frame.right, edge)], theme::GRID, 2.0);
@@ -134,7 +136,8 @@ impl Rows {
                     self.draw_point(point, drawing, x, y + down);
                 }
             }
-            let numbers = Text::new(error(own()), (frame.right + 14.0, y), theme::SMALL).centered();
+            let numbers =
+                Text::new(error(own()), (frame.right + 14.0, y), drawing.small()).centered();
             drawing.text(Text { align: Align::Left, ..numbers });
         }
         frame.draw(drawing);
@@ -242,7 +245,8 @@ mod tests {
     use crate::synthetic::validation;
 
     fn draw(table: &str) -> Drawing {
-        let drawing = super::draw(&rows::Rows::of(table).predictions).expect("there are points");
+        let drawing = super::draw(View::default(), &rows::Rows::of(table).predictions)
+            .expect("there are points");
         assert_eq!(drawing.faults(), Vec::<String>::new());
         drawing
     }

@@ -3,12 +3,13 @@
 use crate::axis::Axis;
 use crate::caption::Caption;
 use crate::comparison::Published;
-use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text};
+use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
 use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::panels;
 use crate::theme;
 use crate::validation::{GOAL_PERCENT, band, median};
+use crate::view::View;
 
 const ROW: f64 = 38.0;
 /// The height of a machine's heading.
@@ -59,20 +60,22 @@ impl Look {
 }
 
 /// `None` if there is no allreduce among the points.
-pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
+pub(crate) fn draw(view: View, points: &[Published]) -> Option<Drawing> {
     let points: Vec<Published> = points.iter().filter(|it| it.perfect.is_none()).cloned().collect();
     let points = &points[..];
     if points.is_empty() {
         return None;
     }
     let title = "Simulated over published, point by point";
-    let mut page = Page::new(title, &finding(points));
+    let mut page = Page::new(view, title, &finding(points));
     let looks = [Look::Met, Look::Missed, Look::Fitted];
     let there = |look: &Look| points.iter().any(|point| Look::of(point) == *look);
     let looks = looks.into_iter().filter(there).map(Look::entry);
     page.legend(&looks.chain([band()]).collect::<Vec<_>>());
     let machines = by_machine(points);
-    let (left, right) = (theme::MARGIN + LEFT, theme::WIDTH - theme::MARGIN - RIGHT);
+    let names = points.iter().map(|it| text_width(&it.point, view.small(), true));
+    let names = names.fold(LEFT - 30.0, f64::max) + 30.0;
+    let (left, right) = (theme::MARGIN + names, view.width() - theme::MARGIN - RIGHT);
     let top = page.y + 44.0;
     let bottom = top + HEADING * machines.len() as f64 + ROW * points.len() as f64 + 14.0;
     let frame = Frame { left, top, right, bottom };
@@ -83,7 +86,7 @@ pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
     drawing.rectangle(low, top, high - low, bottom - top, theme::BAND);
     x.draw_below(drawing, frame, "simulated / published");
     drawing.dashes((x.at(1.0), top), (x.at(1.0), bottom), theme::INK, 3.0);
-    let columns = Text::new("published → simulated", (right + 14.0, top - 16.0), theme::SMALL);
+    let columns = Text::new("published → simulated", (right + 14.0, top - 16.0), drawing.small());
     drawing.text(Text { color: theme::SOFT, ..columns });
     let mut y = top;
     for (machine, points) in machines {
@@ -104,7 +107,7 @@ fn draw_point(point: &Published, drawing: &mut Drawing, x: &Axis, y: f64) {
     let look = Look::of(point);
     let bold = look == Look::Missed;
     let (left, right) = x.pixels();
-    let name = Text::new(&point.point, (left - 14.0, y), theme::SMALL).centered();
+    let name = Text::new(&point.point, (left - 14.0, y), drawing.small()).centered();
     drawing.text(Text { align: Align::Right, bold, ..name });
     let at = x.at(point.ratio());
     drawing.line(&[(x.at(1.0), y), (at, y)], theme::SOFT, 2.0);
@@ -112,7 +115,7 @@ fn draw_point(point: &Published, drawing: &mut Drawing, x: &Axis, y: f64) {
     let [published, simulated] =
         [point.published, point.simulated].map(|value| theme::significant(value, 3));
     let numbers = format!("{published} → {simulated} {}", point.unit);
-    let numbers = Text::new(numbers, (right + 14.0, y), theme::SMALL).centered();
+    let numbers = Text::new(numbers, (right + 14.0, y), drawing.small()).centered();
     drawing.text(Text { align: Align::Left, bold, ..numbers });
 }
 
@@ -169,7 +172,8 @@ mod tests {
     use crate::synthetic::published;
 
     fn draw(table: &str) -> Drawing {
-        let drawing = super::draw(&Rows::of(table).published).expect("there are points");
+        let drawing =
+            super::draw(View::default(), &Rows::of(table).published).expect("there are points");
         assert_eq!(drawing.faults(), Vec::<String>::new());
         drawing
     }

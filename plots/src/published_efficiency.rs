@@ -10,6 +10,7 @@ use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
 use crate::theme;
 use crate::validation::median;
+use crate::view::View;
 
 /// How a test point is marked.
 const TEST: usize = 0;
@@ -17,13 +18,13 @@ const TEST: usize = 0;
 const CALIBRATION: usize = 3;
 
 /// `None` if there is no training.
-pub(crate) fn draw(points: &[Published]) -> Option<Drawing> {
+pub(crate) fn draw(view: View, points: &[Published]) -> Option<Drawing> {
     let points: Vec<Point> = points.iter().filter_map(Point::of).collect();
     if points.is_empty() {
         return None;
     }
     let title = "Efficiency of training: simulated, and as published";
-    let mut page = Page::new(title, &finding(&points));
+    let mut page = Page::new(view, title, &finding(&points));
     let entry = |is_fitted: bool, label: &str| Entry {
         sign: Box::new(move |drawing: &mut Drawing, at| mark(drawing, is_fitted, at)),
         label: label.to_string(),
@@ -113,8 +114,9 @@ fn caption(points: &[Point]) -> Caption {
     let over = points.iter().filter(|point| point.published > 1.0).count();
     let mut paragraphs = vec![
         "Efficiency: throughput over that of as many GPUs that train alone, at the published speed of one. Above the \
-         line, training is simulated too fast. Bars: the range of the simulation, over seeds and over the range of each \
-         parameter. Published numbers are quoted; published.csv has their sources."
+         line, training is simulated too fast. Bars: the range of the simulation: seeds, the range of each parameter, and how \
+         far points for calibration are from their simulation. Published numbers are quoted; published.csv has their \
+         sources."
             .to_string(),
     ];
     if over > 0 {
@@ -128,10 +130,12 @@ fn caption(points: &[Point]) -> Caption {
 mod tests {
     use crate::rows::Rows;
     use crate::synthetic::published;
+    use crate::view::View;
 
     #[test]
     fn training_points_stand_at_their_efficiencies() {
-        let drawing = super::draw(&Rows::of(&published()).published).expect("there is training");
+        let drawing = super::draw(View::default(), &Rows::of(&published()).published)
+            .expect("there is training");
         assert_eq!(drawing.faults(), Vec::<String>::new());
         let said = drawing.words().replace('\n', " ");
         for expected in [
@@ -147,6 +151,9 @@ mod tests {
     #[test]
     fn without_training_there_is_no_picture() {
         let allreduces: Vec<String> = published().lines().take(3).map(str::to_string).collect();
-        assert!(super::draw(&Rows::of(&(allreduces.join("\n") + "\n")).published).is_none());
+        assert!(
+            super::draw(View::default(), &Rows::of(&(allreduces.join("\n") + "\n")).published)
+                .is_none()
+        );
     }
 }

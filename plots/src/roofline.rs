@@ -18,6 +18,7 @@ use crate::page::Page;
 use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{self, Selection};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
@@ -25,7 +26,7 @@ pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
 /// Rows of steps have a lower bound in the same column.
 const KIND: &str = "allreduce";
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let mut pictures: Vec<Picture> =
         Selection::over_layouts(rows, KIND, line::case).into_iter().map(Picture::of).collect();
     if pictures.is_empty() {
@@ -34,7 +35,7 @@ fn sheets(rows: &Rows) -> Vec<Sheet> {
     }
     let panels = pictures.iter_mut().flat_map(|picture| &mut picture.panels);
     Line::style(panels.flat_map(|panel| &mut panel.lines));
-    pictures.into_iter().map(Picture::sheet).collect()
+    pictures.into_iter().map(|picture| picture.sheet(view)).collect()
 }
 
 /// The share of its reference that a row reaches, in percent. Its interval is that of the time.
@@ -75,12 +76,12 @@ impl<'a> Picture<'a> {
         Picture { selection, panels }
     }
 
-    fn sheet(self) -> Sheet {
+    fn sheet(self, view: View) -> Sheet {
         if self.panels.is_empty() {
             let needed = "size_bytes, time_us_p50 and bound_us";
             return Sheet::Skipped { reason: self.selection.nothing_to_draw(KIND, needed) };
         }
-        let drawing = self.draw();
+        let drawing = self.draw(view);
         Sheet::Drawn { suffix: self.selection.suffix, drawing }
     }
 
@@ -88,9 +89,9 @@ impl<'a> Picture<'a> {
         self.panels.iter().flat_map(|panel| &panel.lines)
     }
 
-    fn draw(&self) -> Drawing {
+    fn draw(&self, view: View) -> Drawing {
         let title = "Share of its reference that an allreduce reaches, by message size";
-        let mut page = Page::new(title, &self.finding());
+        let mut page = Page::new(view, title, &self.finding());
         Line::legend(&mut page, self.lines());
 
         let points = || self.lines().flat_map(|line| &line.points);

@@ -4,6 +4,7 @@
 //! can be drawn together. Every file must have the columns that figures need. An empty field means
 //! that the value is not known.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,9 @@ use std::path::{Path, PathBuf};
 use crate::PlotError;
 use crate::comparison::{Compared, Prediction, Published};
 use crate::fields::Fields;
+use crate::logs::{RankTimes, Sample};
+use crate::ratios::{Changes, Gains};
+use crate::timeline::Timeline;
 
 /// The rows of one or more CSV files.
 #[derive(Debug, Clone, Default)]
@@ -21,12 +25,20 @@ pub struct Rows {
     pub(crate) published: Vec<Published>,
     pub(crate) predictions: Vec<Prediction>,
     pub(crate) compared: Vec<Compared>,
+    pub(crate) samples: Vec<Sample>,
+    pub(crate) rank_times: Vec<RankTimes>,
+    pub(crate) gains: Vec<Gains>,
+    pub(crate) changes: Vec<Changes>,
+    pub(crate) timelines: Vec<Timeline>,
+    /// What was left out of the files, a sentence each.
+    left_out: Vec<String>,
 }
 
 impl Rows {
     /// Reads CSV files in the order given. The columns of a file tell whether it has rows of a run,
     /// or comparisons of simulated with published (`published.csv`) or measured (`validation.csv`)
-    /// values, or of kolo with Horovod (`comparison.csv`).
+    /// values, or of kolo with Horovod (`comparison.csv`), or steps (`samples.csv`, `ranks.csv`). A
+    /// last line that is cut, as after a kill, is left out.
     ///
     /// # Errors
     ///
@@ -46,7 +58,28 @@ impl Rows {
 
     /// The number of rows read, including those that no figure draws.
     pub fn len(&self) -> usize {
-        self.rows.len() + self.published.len() + self.predictions.len() + self.compared.len()
+        let compared = self.published.len() + self.predictions.len() + self.compared.len();
+        self.rows.len() + compared + self.samples.len() + self.rank_times.len()
+    }
+
+    /// Adds what a tuner's setting saves.
+    pub fn add_gains(&mut self, gains: Gains) {
+        self.gains.push(gains);
+    }
+
+    /// Adds a comparison of two runs.
+    pub fn add_changes(&mut self, changes: Changes) {
+        self.changes.push(changes);
+    }
+
+    /// Adds a training step of a timeline.
+    pub fn add_timeline(&mut self, timeline: Timeline) {
+        self.timelines.push(timeline);
+    }
+
+    /// What was left out of the files, a sentence each.
+    pub fn left_out(&self) -> &[String] {
+        &self.left_out
     }
 
     /// Whether the files had no rows.
@@ -104,6 +137,12 @@ pub(crate) struct Row {
     pub samples: Option<f64>,
     pub time_us: Estimate,
     pub bound_us: Option<f64>,
+    /// Time in allreduces per step, packing included.
+    pub data_us: Option<f64>,
+    pub packing_us: Option<f64>,
+    pub compression_us: Option<f64>,
+    /// Time in the control plane per step, waiting for the slowest rank.
+    pub wait_us: Option<f64>,
     pub negotiation_us: Estimate,
     pub messages: Estimate,
     pub busbw_gb_s: Estimate,
@@ -150,6 +189,24 @@ impl Row {
     pub fn of_machine(&self) -> bool {
         self.source == "simulated" && !(self.machine.is_empty() && self.policy.is_empty())
     }
+
+    /// Whether the row is simulated. Anything else was measured.
+    pub fn is_simulated(&self) -> bool {
+        self.source == "simulated"
+    }
+
+    /// How fast all ranks train together: samples per second if they are known, otherwise of a measured step the
+    /// steps of all ranks per second, which is the same quantity for one sample per rank.
+    pub fn throughput(&self) -> Estimate {
+        if self.is_simulated() {
+            return self.throughput_samples_s;
+        }
+        let Some(ranks) = self.ranks.filter(|_| self.time_us.value > Some(0.0)) else {
+            return Estimate::default();
+        };
+        let Estimate { value, interval } = self.time_us.map(|time_us| ranks * 1e6 / time_us);
+        Estimate { value, interval: interval.map(|(low, high)| (high, low)) }
+    }
 }
 
 /// The assumed parameters of a network.
@@ -190,16 +247,29 @@ impl Estimate {
     }
 }
 
-fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), PlotError> {
+fn read_table(path: &Path, mut table: impl Read, rows: &mut Rows) -> Result<(), PlotError> {
     let malformed = |line: u64| {
         move |source: csv::Error| {
             let line = source.position().map_or(line, csv::Position::line);
             PlotError::Malformed { file: path.to_path_buf(), line, source }
         }
     };
-    let mut reader = csv::Reader::from_reader(table);
+    let mut text = Vec::new();
+    table
+        .read_to_end(&mut text)
+        .map_err(|source| PlotError::Open { file: path.to_path_buf(), source })?;
+    if let Some(line) = cut(&mut text) {
+        rows.left_out.push(format!(
+            "{}:{line}: the last line is cut, as when a run is killed; it is left out",
+            path.display()
+        ));
+    }
+    let mut reader = csv::Reader::from_reader(text.as_slice());
     let header = reader.headers().map_err(malformed(1))?.clone();
-    let columns = header.iter().enumerate().map(|(index, name)| (name, index)).collect();
+    let columns: HashMap<&str, usize> =
+        header.iter().enumerate().map(|(index, name)| (name, index)).collect();
+    let is_samples =
+        ["case", "order", "step", "time_us"].iter().all(|name| columns.contains_key(name));
     for (count, record) in reader.records().enumerate() {
         let record = record.map_err(malformed(count as u64 + 2))?;
         let fields = Fields { path, columns: &columns, record: &record };
@@ -209,12 +279,29 @@ fn read_table(path: &Path, table: impl Read, rows: &mut Rows) -> Result<(), Plot
             rows.predictions.push(Prediction::of(&fields)?);
         } else if columns.contains_key("horovod_ms") {
             rows.compared.push(Compared::of(&fields)?);
+        } else if columns.contains_key("times_us") {
+            rows.rank_times.push(RankTimes::of(&fields)?);
+        } else if is_samples {
+            rows.samples.push(Sample::of(&fields)?);
         } else {
             rows.rows.push(Row { file: rows.files.len(), ..row(&fields)? });
         }
     }
     rows.files.push(path.to_path_buf());
     Ok(())
+}
+
+/// Removes a last line without an end that has fewer fields than the header. Returns its number, counted from 1.
+fn cut(text: &mut Vec<u8>) -> Option<usize> {
+    let begin = text.iter().rposition(|byte| *byte == b'\n')? + 1;
+    let fields = |line: &[u8]| line.iter().filter(|byte| **byte == b',').count();
+    let header = text.split(|byte| *byte == b'\n').next()?;
+    let is_cut = begin < text.len() && fields(&text[begin..]) < fields(header);
+    let line = text[..begin].iter().filter(|byte| **byte == b'\n').count() + 1;
+    is_cut.then(|| {
+        text.truncate(begin);
+        line
+    })
 }
 
 /// The assumed network of a row. Rows of older versions have no time per message.
@@ -266,6 +353,10 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         samples: fields.number("samples")?,
         time_us: fields.estimate("time_us_p50", "time_us_p50_low", "time_us_p50_high")?,
         bound_us: fields.number("bound_us")?,
+        data_us: fields.number("data_us_p50")?,
+        packing_us: fields.number("packing_us_p50")?,
+        compression_us: fields.number("compression_us_p50")?,
+        wait_us: fields.number("wait_us_p50")?,
         negotiation_us: fields.estimate(
             "negotiation_us_p50",
             "negotiation_us_p50_low",
@@ -312,12 +403,20 @@ impl Rows {
         Rows::of_all(&[table])
     }
 
-    /// Rows from the texts of several CSV files.
+    /// Rows from the texts of several CSV files, each of a folder of its own.
     pub(crate) fn of_all(tables: &[&str]) -> Rows {
+        Rows::of_files(tables, |index| format!("{index}/rows.csv"))
+    }
+
+    /// Rows from the texts of the CSV files of one run.
+    pub(crate) fn of_run(tables: &[&str]) -> Rows {
+        Rows::of_files(tables, |index| format!("run/{index}.csv"))
+    }
+
+    fn of_files(tables: &[&str], path: fn(usize) -> String) -> Rows {
         let mut rows = Rows::default();
         for (index, table) in tables.iter().enumerate() {
-            let path = format!("{index}/rows.csv");
-            let read = read_table(Path::new(&path), table.as_bytes(), &mut rows);
+            let read = read_table(Path::new(&path(index)), table.as_bytes(), &mut rows);
             read.expect("the table is whole");
         }
         rows

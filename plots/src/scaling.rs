@@ -15,16 +15,17 @@ use crate::predicted::Predicted;
 use crate::rows::{Row, Rows};
 use crate::selection::{self, Selection, ranks_of};
 use crate::series::{Series, Value};
+use crate::view::View;
 use crate::{Figure, Sheet, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "scaling", sheets };
 
 const KIND: &str = "step";
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let selections = Selection::over_layouts(rows, KIND, steps::settings);
     let pictures = selections.into_iter().filter_map(|selection| Picture::of(selection, rows));
-    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw()));
+    let drawn = pictures.map(|picture| (picture.selection.suffix.clone(), picture.draw(view)));
     Sheet::all(drawn.collect(), || selection::none_over_ranks(KIND, "time_us_p50"))
 }
 
@@ -70,8 +71,8 @@ impl<'a> Picture<'a> {
         Some(Picture { selection, lines })
     }
 
-    fn draw(&self) -> Drawing {
-        let mut page = Page::new("Step time by number of ranks", &self.finding());
+    fn draw(&self, view: View) -> Drawing {
+        let mut page = Page::new(view, "Step time by number of ranks", &self.finding());
         let styled = || self.lines.iter().enumerate();
         let entries = styled().map(|(style, line)| Entry::series(style, &line.algorithm));
         page.legend(&entries.collect::<Vec<_>>());
@@ -116,8 +117,8 @@ impl<'a> Picture<'a> {
         let mut notes = vec![note.to_string()];
         notes.extend(predicted().take(1).map(|line| {
             format!(
-                "Dashed: SIMULATED on machine {}, the fastest of the same settings; the band covers \
-                 the intervals of all its parameters. It was not fitted to these steps.",
+                "Dashed: SIMULATED on machine {}, the fastest of the same settings. Bands of 90 %: the intervals of \
+                 its parameters, and how far measured times are from their predictions.",
                 line.machine()
             )
         }));
@@ -150,7 +151,8 @@ impl<'a> Picture<'a> {
         let Some((first, last)) = fastest(few).zip(fastest(many)) else { return String::new() };
         let described = |row: &Row| {
             let (time, ranks) = (theme::significant(time_ms(row), 3), theme::exact(ranks_of(row)));
-            format!("{time} ms on {ranks} ranks ({})", self.selection.algorithm(row))
+            let plural = if ranks == "1" { "" } else { "s" };
+            format!("{time} ms on {ranks} rank{plural} ({})", self.selection.algorithm(row))
         };
         let efficiency = theme::significant(100.0 * time_ms(first) / time_ms(last), 2);
         format!(

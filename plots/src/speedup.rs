@@ -1,5 +1,5 @@
-//! Throughput of each policy relative to that of a baseline, the coordinator, over ranks in simulated
-//! training, a panel per workload.
+//! Throughput of each policy relative to that of a baseline, the coordinator, over ranks, a panel
+//! per workload.
 
 use crate::axis::Axis;
 use crate::drawing::{Align, Drawing, HARD_SPACE, Point, Text, text_width};
@@ -7,7 +7,8 @@ use crate::frame::Frame;
 use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
 use crate::rows::{Estimate, Row, Rows};
-use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
+use crate::training::{Line, POINTS, Panel, Training, Wanted};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "speedup", sheets };
@@ -16,21 +17,21 @@ pub(crate) const FIGURE: Figure = Figure { name: "speedup", sheets };
 /// that results of negotiation with bit vectors were published for.
 const TOLD: f64 = 6000.0;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let wanted = Wanted {
-        complete: |row| row.throughput_samples_s.value > Some(0.0),
-        columns: "throughput_samples_s_p50 (a baseline too)",
+        complete: |row| row.throughput().value > Some(0.0),
+        columns: "throughput_samples_s_p50, or a measured time_us_p50 (a baseline too),",
         ranks_min: 2,
     };
-    Simulation::sheets(rows, &wanted, |simulation| {
-        let speedup = Speedup::of(simulation)?;
+    Training::sheets(rows, view, &wanted, |training| {
+        let speedup = Speedup::of(training)?;
         Some(speedup.draw())
     })
 }
 
 /// The policies and the baseline.
 struct Speedup<'a> {
-    simulation: &'a Simulation<'a>,
+    training: &'a Training<'a>,
     baseline: &'a str,
     /// The panels that have the baseline and others.
     panels: Vec<&'a Panel<'a>>,
@@ -39,13 +40,17 @@ struct Speedup<'a> {
 }
 
 impl<'a> Speedup<'a> {
-    fn of(simulation: &'a Simulation) -> Option<Speedup<'a>> {
-        let first = simulation.lines().min_by_key(|line| line.style)?;
+    fn of(training: &'a Training) -> Option<Speedup<'a>> {
+        let first = training.lines().min_by_key(|line| line.style)?;
         let baseline = first.policy.as_str();
+        // A comparison of algorithms has no baseline.
+        if !training.is_simulated() && !baseline.contains("coordinator") {
+            return None;
+        }
         let compared = |panel: &&Panel| {
             panel.lines.len() > 1 && panel.lines.iter().any(|line| line.policy == baseline)
         };
-        let panels: Vec<&Panel> = simulation.panels.iter().filter(compared).collect();
+        let panels: Vec<&Panel> = training.panels.iter().filter(compared).collect();
         let others = || {
             let lines = panels.iter().flat_map(|panel| &panel.lines);
             lines.filter(|line| line.policy != baseline)
@@ -56,34 +61,34 @@ impl<'a> Speedup<'a> {
             (!name.contains("bitvector"), !name.starts_with("horovod"), line.style)
         };
         let policy = others().min_by_key(stated)?.policy.as_str();
-        let ranks = simulation.selection.ranks();
+        let ranks = training.selection.ranks();
         let ranks = near(&ranks, TOLD).or(ranks.last().copied())?;
-        Some(Speedup { simulation, baseline, panels, stated: (policy, ranks) })
+        Some(Speedup { training, baseline, panels, stated: (policy, ranks) })
     }
 
     fn draw(&self) -> Drawing {
         let title = format!("Throughput relative to {}, by number of ranks", self.baseline);
-        let mut page = Page::new(&title, &self.finding());
+        let mut page = Page::new(self.training.view, &title, &self.finding());
         let one = Entry::dashed(&format!("{}: 1", self.baseline));
-        self.simulation.legend(&mut page, Some(self.baseline), Some(one));
+        self.training.legend(&mut page, Some(self.baseline), Some(one));
         let values = self.panels.iter().flat_map(|panel| {
             let rows = panel.lines.iter().flat_map(|line| &line.rows);
             rows.flat_map(|row| self.ratio(panel, row).ends())
         });
         let values: Vec<f64> = values.collect();
         let titles: Vec<String> = self.panels.iter().map(|panel| panel.title.clone()).collect();
-        let shape = Shape::usual(130.0, self.simulation.ends_room(), titles.len());
+        let shape = Shape::usual(130.0, self.training.ends_room(), titles.len());
         panels::lay(&mut page, &titles, shape, |drawing, index, frame| {
             self.draw_panel(self.panels[index], &values, drawing, frame);
         });
         let note = "Intervals: the low end of the one over the high end of the other, and the other \
                     way round, which is wider than 95 %.";
         let notes = vec![note.to_string(), POINTS.to_string()];
-        page.finish(&self.simulation.caption(|row| row.throughput_samples_s, notes))
+        page.finish(&self.training.caption(Row::throughput, notes))
     }
 
     fn draw_panel(&self, panel: &Panel, values: &[f64], drawing: &mut Drawing, frame: Frame) {
-        let x = self.simulation.ranks_axis(drawing, frame);
+        let x = self.training.ranks_axis(drawing, frame);
         let wide = Axis::measured(values, frame.bottom, frame.top);
         let y = if wide.is_logarithmic() {
             wide
@@ -95,7 +100,7 @@ impl<'a> Speedup<'a> {
         drawing.dashes((frame.left, one), (frame.right, one), theme::INK, 3.0);
         let others = || panel.lines.iter().filter(|line| line.policy != self.baseline);
         for line in others() {
-            self.simulation.draw_line(line, drawing, &x, &y, |row| self.ratio(panel, row));
+            self.training.draw_line(line, drawing, &x, &y, |row| self.ratio(panel, row));
         }
         let (policy, ranks) = self.stated;
         let stated = others().find(|line| line.policy == policy);
@@ -108,8 +113,8 @@ impl<'a> Speedup<'a> {
             number(drawing, frame, &points, (x.at(ranks), y.at(value)), value);
         }
         frame.draw(drawing);
-        let ratio = |row: &Row| self.ratio(panel, row).value;
-        self.simulation.draw_ends(others(), drawing, frame, &y, ratio);
+        let ratio = |_: &Line, row: &Row| self.ratio(panel, row).value;
+        self.training.draw_ends(others(), drawing, frame, &y, ratio);
     }
 
     /// A row's throughput relative to the baseline's on the same number of ranks.
@@ -118,7 +123,7 @@ impl<'a> Speedup<'a> {
         let Some(base) = base.zip(row.ranks).and_then(|(line, ranks)| line.at(ranks)) else {
             return Estimate::default();
         };
-        let (over, under) = (row.throughput_samples_s, base.throughput_samples_s);
+        let (over, under) = (row.throughput(), base.throughput());
         let positive = |value: &f64| *value > 0.0;
         let value = over.value.zip(under.value.filter(positive));
         let interval = over.interval.zip(under.interval.filter(|(low, _)| positive(low)));
@@ -183,7 +188,7 @@ fn number(drawing: &mut Drawing, frame: Frame, points: &[Point], (x, y): Point, 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling};
+    use crate::synthetic::{self, POLICIES, RANKS, WORKLOADS, policy, scaling, step};
 
     fn row(name: &str, ranks: u32, samples_s: &str) -> synthetic::Row {
         let row = policy("vgg16", name, ranks).with("throughput_samples_s_p50", samples_s);
@@ -255,8 +260,8 @@ mod tests {
         let rows = Rows::of(&synthetic::table(&rows));
         let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
         let seen = std::cell::Cell::new(0);
-        Simulation::sheets(&rows, &wanted, |simulation| {
-            let speedup = Speedup::of(simulation)?;
+        Training::sheets(&rows, View::default(), &wanted, |training| {
+            let speedup = Speedup::of(training)?;
             let panel = speedup.panels[0];
             let ratio = speedup.ratio(panel, panel.lines[1].rows[0]);
             assert_eq!(ratio, Estimate { value: Some(1.0), interval: Some((0.4, 3.0)) });
@@ -273,8 +278,8 @@ mod tests {
         let said = FIGURE.words(&rows);
         assert!(said.contains("vgg16, 64") && !said.contains("resnet50, 64"), "{said}");
         let alone = scaling(&["vgg16"], &["ddp"], &[6, 12]);
-        let reason = "no simulated rows of kind `step` with status ok have a policy and \
-                      throughput_samples_s_p50 (a baseline too) for several numbers of ranks";
+        let reason = "no rows of kind `step` with status ok have throughput_samples_s_p50, or a measured \
+                      time_us_p50 (a baseline too), for several numbers of ranks";
         assert_eq!(FIGURE.refusal(&alone), reason);
     }
 
@@ -282,6 +287,27 @@ mod tests {
     fn all_workloads_fit() {
         FIGURE.words(&scaling(&WORKLOADS, &POLICIES, &RANKS));
         FIGURE.words(&scaling(&WORKLOADS[..1], &POLICIES, &RANKS));
+    }
+
+    /// 100 ms with the coordinator and 80 ms with bit vectors, on 4 ranks.
+    #[test]
+    fn measured_steps_compare_control_planes_and_algorithms_have_no_baseline() {
+        let on = |plane: &str, ranks: &str, time_us: f64| {
+            let row = step("ring", plane, 64.0, 5.0).with("nodes", ranks).with("ranks", ranks);
+            row.with_estimate("time_us_p50", time_us, 1000.0)
+        };
+        let rows = [
+            on("coordinator", "2", 60e3),
+            on("bitvector", "2", 60e3),
+            on("coordinator", "4", 100e3),
+            on("bitvector", "4", 80e3),
+        ];
+        let said = FIGURE.words(&rows);
+        assert!(said.contains("bitvector over coordinator on 4 ranks: resnet50 1.25."), "{said}");
+        assert!(said.contains("MEASURED"), "{said}");
+        let tree = |row: &synthetic::Row| row.with("algorithm", "tree");
+        let algorithms = [rows[0].clone(), rows[2].clone(), tree(&rows[0]), tree(&rows[2])];
+        assert!(FIGURE.refusal(&algorithms).contains("(a baseline too)"));
     }
 
     #[test]

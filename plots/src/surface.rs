@@ -15,15 +15,16 @@ use crate::hatch::{Hatch, Rectangle};
 use crate::page::{Entry, Page};
 use crate::rows::Rows;
 use crate::selection::Selection;
+use crate::view::View;
 use crate::{Figure, Sheet, distinct, steps, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "surface", sheets };
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
-    steps::sheets(rows, sheet)
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
+    steps::sheets(rows, view, sheet)
 }
 
-fn sheet(mut selection: Selection) -> Sheet {
+fn sheet(mut selection: Selection, view: View) -> Sheet {
     selection.require(|row| Cell::of(row).is_some());
     if selection.rows.is_empty() {
         let needed = "all of time_us_p50, fusion_threshold_bytes and cycle_time_ms";
@@ -36,8 +37,8 @@ fn sheet(mut selection: Selection) -> Sheet {
         .collect();
     let surface = Surface::of(cells, selection.control_planes(), Stars::One);
     let title = "Step time by fusion threshold and cycle time";
-    let caption = Caption::of(&selection, |row| row.time_us, vec![surface.note()]);
-    let drawing = surface.draw(title, &surface.finding(), &caption);
+    let caption = Caption::of(&selection, |row| row.time_us, vec![surface.note(view)]);
+    let drawing = surface.draw(view, title, &surface.finding(), &caption);
     Sheet::Drawn { suffix: selection.suffix, drawing }
 }
 
@@ -107,13 +108,19 @@ impl Surface {
         format!("Fastest: {} ms with {}. {tie}", best.value(), best.setting())
     }
 
-    pub(crate) fn draw(&self, title: &str, finding: &str, caption: &Caption) -> Drawing {
-        let mut page = Page::new(title, finding);
+    pub(crate) fn draw(
+        &self,
+        view: View,
+        title: &str,
+        finding: &str,
+        caption: &Caption,
+    ) -> Drawing {
+        let mut page = Page::new(view, title, finding);
         let colors = Colors::over(&self.cells);
         let mut entries = self.entries();
         entries.extend(colors.entry());
         page.legend(&entries);
-        let shape = self.shape();
+        let shape = self.shape(view);
         let panels_top = page.y + 16.0;
 
         for (row, algorithm) in self.algorithms.iter().enumerate() {
@@ -121,7 +128,7 @@ impl Surface {
                 + row as f64 * (shape.panel_height() + TITLE_HEIGHT + PANEL_GAP)
                 + TITLE_HEIGHT;
             for (column, plane) in self.planes.iter().enumerate() {
-                let left = LEFT + column as f64 * (shape.panel_width() + PANEL_GAP);
+                let left = left_of(view) + column as f64 * (shape.panel_width() + PANEL_GAP);
                 let title =
                     Text::new(format!("{algorithm}, {plane}"), (left, top - 20.0), theme::TICK);
                 page.drawing.text(Text { bold: true, ..title });
@@ -129,14 +136,15 @@ impl Surface {
                 self.draw_panel(&mut page.drawing, &shape, &colors, &panel);
             }
             for (index, cycle) in self.cycles.iter().enumerate() {
-                let at = (LEFT - 16.0, shape.cell_top(top, index) + shape.cell_height / 2.0);
+                let at =
+                    (left_of(view) - 16.0, shape.cell_top(top, index) + shape.cell_height / 2.0);
                 let label = Text::new(theme::tick(*cycle), at, theme::TICK).centered();
                 page.drawing.text(Text { align: Align::Right, ..label });
             }
             page.y = top + shape.panel_height();
         }
         for column in 0..self.planes.len() {
-            let left = LEFT + column as f64 * (shape.panel_width() + PANEL_GAP);
+            let left = left_of(view) + column as f64 * (shape.panel_width() + PANEL_GAP);
             for (index, threshold) in self.thresholds.iter().enumerate() {
                 let x = left + (index as f64 + 0.5) * shape.cell_width;
                 let label = Text::new(
@@ -154,27 +162,27 @@ impl Surface {
         let middle = (theme::MARGIN + 26.0, (panels_top + page.y) / 2.0);
         let label = Text::new("cycle time (ms)", middle, theme::BODY);
         page.drawing.text(Text { upwards: true, ..label }.centered());
-        colors.draw_bar(&mut page.drawing, theme::WIDTH - RIGHT + 40.0, panels_top, page.y);
+        colors.draw_bar(&mut page.drawing, view.width() - RIGHT + 40.0, panels_top, page.y);
         page.y += 96.0;
 
         page.finish(caption)
     }
 
-    fn shape(&self) -> Shape {
+    fn shape(&self, view: View) -> Shape {
         let panels = self.planes.len() as f64;
-        let room = (theme::WIDTH - LEFT - RIGHT - (panels - 1.0) * PANEL_GAP) / panels;
+        let room = (view.width() - left_of(view) - RIGHT - (panels - 1.0) * PANEL_GAP) / panels;
         let rows = self.cycles.len();
-        Shape::of(&self.cells, &self.thresholds, rows, room, self.algorithms.len())
+        Shape::of(view, &self.cells, &self.thresholds, rows, room, self.algorithms.len())
     }
 
-    pub(crate) fn note(&self) -> String {
+    pub(crate) fn note(&self, view: View) -> String {
         let any_interval = self.cells.iter().any(|cell| cell.interval.is_some());
         let tie = if any_interval {
             "Two settings tie when their intervals overlap, without correction for their number."
         } else {
             "Without intervals, settings tie only when their times are equal."
         };
-        let small = if any_interval {
+        let small = if any_interval && self.shape(view).has_spreads() {
             " Small figures: half the interval's width, or its ends where that would mislead."
         } else {
             ""
@@ -257,7 +265,11 @@ impl Surface {
     }
 }
 
-const LEFT: f64 = 190.0;
+/// Room left of the heat maps, in pixels.
+fn left_of(view: View) -> f64 {
+    if view.is_paper() { 150.0 } else { 190.0 }
+}
+
 /// Room for the colour bar, in pixels.
 const RIGHT: f64 = 250.0;
 const TITLE_HEIGHT: f64 = 54.0;

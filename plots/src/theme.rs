@@ -27,8 +27,8 @@ pub(crate) const WARNING: RGBColor = RGBColor(213, 94, 0);
 pub(crate) const BAND: RGBColor = RGBColor(226, 236, 244);
 
 /// The colours of Okabe and Ito, which readers with any colour vision can distinguish, without
-/// yellow, which is hard to see on white.
-const SERIES: [RGBColor; 7] = [
+/// yellow, which is hard to see on white, and with grey.
+const SERIES: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
@@ -36,6 +36,7 @@ const SERIES: [RGBColor; 7] = [
     RGBColor(230, 159, 0),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(128, 128, 128),
 ];
 
 /// Ten equidistant colours of the viridis scale, from dark to bright.
@@ -149,6 +150,15 @@ pub(crate) fn interval(drawing: &mut Drawing, x: f64, low: f64, high: f64, color
     }
 }
 
+/// Draws a horizontal interval as a bar with ends.
+pub(crate) fn interval_across(drawing: &mut Drawing, y: f64, low: f64, high: f64, color: RGBColor) {
+    const HALF: f64 = 9.0;
+    drawing.line(&[(low, y), (high, y)], color, 3.0);
+    for end in [low, high] {
+        drawing.line(&[(end, y - HALF), (end, y + HALF)], color, 3.0);
+    }
+}
+
 /// Draws a five-pointed star with a white rim.
 pub(crate) fn star(drawing: &mut Drawing, center: Point, radius: f64) {
     for (radius, color) in [(radius * 1.4, PAPER), (radius, INK)] {
@@ -181,7 +191,10 @@ pub(crate) fn uncertainty(half_width: f64, value: f64) -> String {
     let places = |number: f64, digits: f64| {
         if number == 0.0 { 0.0 } else { (digits - 1.0 - number.log10().floor()).max(0.0) }
     };
-    format!("{half_width:.*}", places(half_width, 2.0).min(places(value, 3.0) + 1.0) as usize)
+    let most = places(half_width, 2.0);
+    let text = format!("{half_width:.*}", most.min(places(value, 3.0) + 1.0) as usize);
+    // Not `0.0`, which would say that there is none.
+    if half_width > 0.0 && text.parse() == Ok(0.0) { significant(half_width, 1) } else { text }
 }
 
 /// The shortest exact form of a number: `0.5`, `64`, `1000`.
@@ -288,6 +301,7 @@ mod tests {
         assert_eq!(uncertainty(1.26, 12.3), "1.3");
         assert_eq!(uncertainty(26.4, 1234.0), "26");
         assert_eq!(uncertainty(0.0, 123.0), "0");
+        assert_eq!(uncertainty(0.02, 123.0), "0.02");
     }
 
     #[test]

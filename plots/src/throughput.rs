@@ -1,5 +1,5 @@
-//! Samples per second over ranks in simulated training, one line per policy and a panel per
-//! workload.
+//! Throughput over ranks, one line per policy and a panel per workload: samples per second of
+//! simulated training, and of measured steps the steps of all ranks per second.
 //!
 //! Every rank has the same work for any number of ranks (weak scaling), so the ideal is a straight
 //! line.
@@ -13,7 +13,8 @@ use crate::page::{Entry, Page};
 use crate::panels::{self, Shape};
 use crate::rows::{Row, Rows};
 use crate::selection::ranks_of;
-use crate::simulation::{Line, POINTS, Panel, Simulation, Wanted};
+use crate::training::{Line, POINTS, Panel, Training, Wanted};
+use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "throughput", sheets };
@@ -21,58 +22,61 @@ pub(crate) const FIGURE: Figure = Figure { name: "throughput", sheets };
 /// Room left of a panel for labels and title, in pixels.
 const LEFT: f64 = 190.0;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let wanted = Wanted {
-        complete: |row| row.throughput_samples_s.value > Some(0.0),
-        columns: "throughput_samples_s_p50",
+        complete: |row| row.throughput().value > Some(0.0),
+        columns: "throughput_samples_s_p50, or a measured time_us_p50,",
         ranks_min: 2,
     };
-    Simulation::sheets(rows, &wanted, |simulation| Some(draw(simulation)))
+    Training::sheets(rows, view, &wanted, |training| Some(draw(training)))
 }
 
-fn draw(simulation: &Simulation) -> Drawing {
-    let mut page = Page::new("Training throughput by number of ranks", &finding(simulation));
-    let ideal = simulation.panels.iter().any(|panel| ideal(panel).is_some());
+fn draw(training: &Training) -> Drawing {
+    let mut page =
+        Page::new(training.view, "Training throughput by number of ranks", &finding(training));
+    let ideal = training.panels.iter().any(|panel| ideal(panel).is_some());
     let ideal = ideal.then(|| Entry::dashed("ideal: each rank as fast as at the base"));
-    simulation.legend(&mut page, None, ideal);
-    let titles = simulation.titles();
+    training.legend(&mut page, None, ideal);
+    let titles = training.titles();
     panels::lay(
         &mut page,
         &titles,
-        Shape::usual(LEFT, simulation.ends_room(), titles.len()),
+        Shape::usual(LEFT, training.ends_room(), titles.len()),
         |drawing, index, frame| {
-            draw_panel(simulation, &simulation.panels[index], drawing, frame);
+            draw_panel(training, &training.panels[index], drawing, frame);
         },
     );
-    page.finish(&simulation.caption(|row| row.throughput_samples_s, vec![note(simulation)]))
+    page.finish(&training.caption(Row::throughput, vec![note(training)]))
 }
 
-fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, frame: Frame) {
-    let x = simulation.ranks_axis(drawing, frame);
+fn draw_panel(training: &Training, panel: &Panel, drawing: &mut Drawing, frame: Frame) {
+    let x = training.ranks_axis(drawing, frame);
     let rows = || panel.lines.iter().flat_map(|line| &line.rows);
-    let values: Vec<f64> = rows().flat_map(|row| row.throughput_samples_s.ends()).collect();
+    let values: Vec<f64> = rows().flat_map(|row| row.throughput().ends()).collect();
     // Large numbers are in thousands, as the labels would take half the panel otherwise.
     let most = values.iter().copied().fold(0.0, f64::max);
-    let (unit, of_unit) = if most >= 1e5 { (1e3, "1000 samples/s") } else { (1.0, "samples/s") };
+    let (unit, of_unit) = match (training.is_simulated(), most >= 1e5) {
+        (true, true) => (1e3, "1000 samples/s"),
+        (true, false) => (1.0, "samples/s"),
+        (false, _) => (1.0, "ranks × steps/s"),
+    };
     let path = ideal(panel).map(|(_, each)| {
-        simulation.selection.ranks().into_iter().map(move |ranks| (ranks, ranks * each))
+        training.selection.ranks().into_iter().map(move |ranks| (ranks, ranks * each))
     });
     let path: Vec<Point> = path.into_iter().flatten().collect();
     let all = values.iter().chain(path.iter().map(|(_, value)| value));
     let all: Vec<f64> = all.map(|value| value / unit).collect();
-    let y = Axis::measured(&all, frame.bottom, frame.top);
+    let y = Axis::logarithmic(&all, frame.bottom, frame.top);
     y.draw_left(drawing, frame, of_unit);
     let path: Vec<Point> =
         path.into_iter().map(|(ranks, value)| (x.at(ranks), y.at(value / unit))).collect();
     drawing.broken(&path, theme::INK, 3.0, dash::DASHES);
     for line in &panel.lines {
-        simulation.draw_line(line, drawing, &x, &y, |row| {
-            row.throughput_samples_s.map(|samples_s| samples_s / unit)
-        });
+        training.draw_line(line, drawing, &x, &y, |row| row.throughput().map(|all| all / unit));
     }
     frame.draw(drawing);
-    simulation.draw_ends(panel.lines.iter(), drawing, frame, &y, |row| {
-        Some(row.throughput_samples_s.value? / unit)
+    training.draw_ends(panel.lines.iter(), drawing, frame, &y, |_, row| {
+        Some(row.throughput().value? / unit)
     });
 }
 
@@ -80,8 +84,11 @@ fn draw_panel(simulation: &Simulation, panel: &Panel, drawing: &mut Drawing, fra
 fn ideal(panel: &Panel) -> Option<(f64, f64)> {
     let base = |line: &Line| {
         let of = |row: &&Row| {
+            let each = row.throughput().value? / ranks_of(row);
+            if !row.is_simulated() {
+                return Some((ranks_of(row), each));
+            }
             let efficiency = row.efficiency.value.filter(|efficiency| *efficiency > 0.0)?;
-            let each = row.throughput_samples_s.value? / ranks_of(row);
             Some((row.efficiency_base_ranks?, each / efficiency))
         };
         line.rows.iter().find_map(of)
@@ -90,29 +97,28 @@ fn ideal(panel: &Panel) -> Option<(f64, f64)> {
 }
 
 /// The finding of the picture in a sentence.
-fn finding(simulation: &Simulation) -> String {
-    let Some(ranks) = simulation.selection.ranks().pop() else { return String::new() };
+fn finding(training: &Training) -> String {
+    let Some(ranks) = training.selection.ranks().pop() else { return String::new() };
     let most = |panel: &Panel| {
-        let known = panel.lines.iter().filter_map(|line| {
-            Some((line.at(ranks)?.throughput_samples_s.value?, line.policy.clone()))
-        });
+        let known = panel
+            .lines
+            .iter()
+            .filter_map(|line| Some((line.at(ranks)?.throughput().value?, line.policy.clone())));
         let (samples_s, policy) = known.max_by(|(a, _), (b, _)| a.total_cmp(b))?;
         let samples_s = theme::significant(samples_s, 3);
         Some(format!("{}{HARD_SPACE}{samples_s} ({policy})", panel.name))
     };
-    let each: Vec<String> = simulation.panels.iter().filter_map(most).collect();
-    format!("Most samples/s on {} ranks: {}.", theme::exact(ranks), each.join("; "))
+    let each: Vec<String> = training.panels.iter().filter_map(most).collect();
+    let unit = if training.is_simulated() { "samples/s" } else { "steps of all ranks per second" };
+    format!("Most {unit} on {} ranks: {}.", theme::exact(ranks), each.join("; "))
 }
 
-fn note(simulation: &Simulation) -> String {
-    let bases = simulation.panels.iter().filter_map(ideal).map(|(base, _)| base);
+fn note(training: &Training) -> String {
+    let bases = training.panels.iter().filter_map(ideal).map(|(base, _)| base);
     let bases: Vec<String> = distinct::ascending(bases).into_iter().map(theme::ranks).collect();
     let ideal = match bases.as_slice() {
         [] => String::new(),
-        bases => format!(
-            "Ideal: linear from {}, of the policy with most samples/s there. ",
-            bases.join(" or ")
-        ),
+        bases => format!("Ideal: linear from {}, of the fastest line there. ", bases.join(" or ")),
     };
     format!("{ideal}{POINTS}")
 }
@@ -144,7 +150,7 @@ mod tests {
              seeds",
             "6 to 27600 ranks, 6 per node;",
             "Median with 95 % interval over seeds;",
-            "Ideal: linear from 6 ranks, of the policy with most samples/s there.",
+            "Ideal: linear from 6 ranks, of the fastest line there.",
         ]) {
             assert!(said.contains(expected), "{said}\nexpected {expected}");
         }
@@ -184,8 +190,8 @@ mod tests {
         let rows = Rows::of(&synthetic::table(&rows));
         let wanted = Wanted { complete: |_| true, columns: "", ranks_min: 2 };
         let seen = std::cell::Cell::new(0);
-        Simulation::sheets(&rows, &wanted, |simulation| {
-            let (base, each) = ideal(&simulation.panels[0]).expect("efficiency is known");
+        Training::sheets(&rows, View::default(), &wanted, |training| {
+            let (base, each) = ideal(&training.panels[0]).expect("efficiency is known");
             assert_eq!(base, 6.0);
             assert!((each - 1000.0 / 6.0).abs() < 1e-9, "{each}");
             seen.set(seen.get() + 1);

@@ -4,6 +4,7 @@
 use crate::drawing::Drawing;
 use crate::page::Entry;
 use crate::rows::Rows;
+use crate::view::View;
 use crate::{Figure, Sheet, prediction, published, published_efficiency, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "validation", sheets };
@@ -11,11 +12,11 @@ pub(crate) const FIGURE: Figure = Figure { name: "validation", sheets };
 /// The largest error to either side with which a simulation meets its goal.
 pub(crate) const GOAL_PERCENT: f64 = 15.0;
 
-fn sheets(rows: &Rows) -> Vec<Sheet> {
-    let training = published_efficiency::draw(&rows.published);
+fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
+    let training = published_efficiency::draw(view, &rows.published);
     let training = training.map(|drawing| ("efficiency", drawing));
-    let others = published::draw(&rows.published).map(|drawing| ("published", drawing));
-    let own = prediction::draw(&rows.predictions).map(|drawing| ("local", drawing));
+    let others = published::draw(view, &rows.published).map(|drawing| ("published", drawing));
+    let own = prediction::draw(view, &rows.predictions).map(|drawing| ("local", drawing));
     let drawn = training.into_iter().chain(others).chain(own);
     Sheet::all(drawn.map(|(suffix, drawing)| (suffix.to_string(), drawing)).collect(), || {
         "neither published.csv nor validation.csv is among the results; `kolo validate` writes them"
@@ -55,7 +56,7 @@ mod tests {
             }
             Sheet::Skipped { reason } => panic!("{reason}"),
         };
-        sheets(&Rows::of_all(tables)).into_iter().map(sheet).collect()
+        sheets(&Rows::of_all(tables), View::default()).into_iter().map(sheet).collect()
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use plots::{Drawn, Outcome, PlotError, Rows, draw};
+use plots::{Drawn, Options, Outcome, PlotError, Rows, draw};
 use synthetic::{
     POLICIES, RANKS, Row, WORKLOADS, allreduces, control, grid, message, published, scaling, step,
     sweep, table, validation,
@@ -31,7 +31,7 @@ fn read(test: &str, text: &str) -> Result<Rows, PlotError> {
 fn figures(test: &str, rows: &[Row]) -> (PathBuf, Vec<Drawn>) {
     let rows = read(test, &table(rows)).unwrap();
     let folder = folder(test);
-    let drawn = draw(&rows, &folder).unwrap();
+    let drawn = draw(&rows, &folder, Options::default(), |_| {}).unwrap();
     (folder, drawn)
 }
 
@@ -54,6 +54,8 @@ fn assert_says(svg: &str, words: &[&str]) {
 const NO_SCALING: &str =
     "no rows of kind `step` with status ok have time_us_p50 for several numbers of ranks";
 
+const NO_SAMPLES: &str = "no samples.csv is among the results, or no case in it has 5 steps";
+
 #[test]
 fn a_sweep_becomes_every_figure() {
     let alone = [6, 96, 768].map(|ranks| control("bitvector", ranks));
@@ -69,6 +71,7 @@ fn a_sweep_becomes_every_figure() {
         ("negotiation", files(&["negotiation"])),
         ("control_planes", files(&["control_planes"])),
         ("scaling", Outcome::Skipped(NO_SCALING.to_string())),
+        ("distribution", Outcome::Skipped(NO_SAMPLES.to_string())),
     ];
     let (drawn, simulated) = drawn.split_at(expected.len());
     assert!(simulated.iter().all(|drawn| matches!(drawn.outcome, Outcome::Skipped(_))));
@@ -190,7 +193,7 @@ fn comparisons_become_pictures_and_their_wrong_fields_are_named() {
     fs::write(&files[1], validation()).unwrap();
     let rows = Rows::read(&files).unwrap();
     assert_eq!(rows.len(), 15);
-    let mut drawn = draw(&rows, &folder).unwrap();
+    let mut drawn = draw(&rows, &folder, Options::default(), |_| {}).unwrap();
     let drawn = drawn.remove(drawn.iter().position(|it| it.figure == "validation").unwrap());
     let names = ["efficiency", "published", "local"];
     let names =
@@ -219,8 +222,19 @@ fn figures_without_rows_are_skipped_with_a_reason() {
 
     let (_, drawn) = figures("nothing", &[]);
     let figures: Vec<&str> = drawn.iter().map(|drawn| drawn.figure).collect();
-    let of_what_ran =
-        ["surface", "bus_bandwidth", "roofline", "negotiation", "control_planes", "scaling"];
+    let of_what_ran = [
+        "surface",
+        "bus_bandwidth",
+        "roofline",
+        "negotiation",
+        "control_planes",
+        "scaling",
+        "distribution",
+        "ranks",
+        "step",
+        "gains",
+        "changes",
+    ];
     assert_eq!(
         figures,
         [
@@ -334,9 +348,123 @@ fn a_folder_that_cannot_be_made_is_named() {
     let file = folder("rights").join("file");
     fs::write(&file, "").unwrap();
     let rows = read("rights_rows", &table(&sweep())).unwrap();
-    let error = draw(&rows, &file.join("figures")).unwrap_err().to_string();
+    let error =
+        draw(&rows, &file.join("figures"), Options::default(), |_| {}).unwrap_err().to_string();
     assert!(
-        error.starts_with("cannot create the folder ") && error.contains("figures;"),
+        error.starts_with("cannot write to the folder ") && error.contains("figures;"),
         "{error}"
     );
+}
+
+/// Rows of measured steps and of a simulated machine, as of a paper.
+fn of_a_paper() -> Vec<Row> {
+    [sweep(), scaling(&WORKLOADS[..2], &POLICIES, &RANKS)].concat()
+}
+
+#[test]
+fn a_paper_has_columns_of_their_widths_and_the_caption_beside_them() {
+    let folder = folder("paper");
+    let rows = read("paper_rows", &table(&of_a_paper())).unwrap();
+    let options = Options { paper: true, ..Options::default() };
+    let mut done = Vec::new();
+    let drawn = draw(&rows, &folder, options, |figure| done.push(figure)).unwrap();
+    assert_eq!(done.len(), plots::FIGURE_COUNT);
+    let names = ["negotiation", "bus_bandwidth_message", "efficiency", "throughput", "breakdown"];
+    for name in names {
+        let of = |column| svg(&folder, &format!("{name}_{column}"));
+        assert_says(&of("single"), &["<svg width=\"3.33in\" height=\""]);
+        assert_says(&of("double"), &["<svg width=\"7in\" height=\""]);
+        let caption = fs::read_to_string(folder.join(format!("{name}.txt"))).unwrap();
+        let title = caption.lines().next().unwrap().trim_end_matches('.');
+        assert!(!title.is_empty() && !of("double").contains(title), "{title}");
+        let origin = if names[..2].contains(&name) { "MEASURED" } else { "SIMULATED" };
+        assert!(caption.contains(origin) && of("single").contains(origin), "{caption}");
+        let single = of("single");
+        let sizes = single
+            .split("font-size=\"")
+            .skip(1)
+            .map(|rest| rest.split('"').next().unwrap().parse::<f64>().expect("a number"));
+        let pixels: f64 = between(&single, "viewBox=\"0 0 ", " ").parse().unwrap();
+        for size in sizes {
+            let points = size / pixels * 3.33 * 72.0;
+            assert!((7.9..9.1).contains(&points), "{points} points in {name}");
+        }
+    }
+    let png = |drawn: &Drawn| match &drawn.outcome {
+        Outcome::Files(files) => files.iter().any(|file| file.extension().unwrap() == "png"),
+        Outcome::Skipped(_) => false,
+    };
+    assert!(!drawn.iter().any(png));
+}
+
+fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
+    let rest = &text[text.find(from).expect("it is there") + from.len()..];
+    &rest[..rest.find(to).expect("it ends")]
+}
+
+#[test]
+fn a_figure_with_too_much_for_a_column_is_told() {
+    let algorithms = ["ring", "tree"];
+    let thresholds = [0.0, 4.0, 16.0, 64.0, 128.0];
+    let rows = read("wide_rows", &table(&grid(&algorithms, &thresholds, &[1.0, 5.0]))).unwrap();
+    let folder = folder("wide");
+    let options = Options { paper: true, ..Options::default() };
+    let drawn = draw(&rows, &folder, options, |_| {}).unwrap();
+    let Outcome::Skipped(reason) = &drawn[1].outcome else { panic!("{:?}", drawn[1]) };
+    assert_eq!(drawn[1].figure, "surface");
+    assert!(reason.starts_with("does not fit a single column: `"), "{reason}");
+    assert!(reason.contains(" would have less than 8 points (and "), "{reason}");
+    assert!(!folder.join("surface_single.svg").exists());
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_folder_that_cannot_be_written_to_is_refused_before_anything_is_drawn() {
+    let rows = read("read_only", &table(&sweep())).unwrap();
+    let mut done = 0;
+    let error = draw(&rows, Path::new("/proc/self"), Options::default(), |_| done += 1);
+    let expected = "cannot write to the folder /proc/self; give a folder that you can write to";
+    assert_eq!((error.unwrap_err().to_string().as_str(), done), (expected, 0));
+}
+
+#[cfg(not(feature = "pdf"))]
+#[test]
+fn pdf_is_refused_by_builds_without_it() {
+    let rows = read("no_pdf", &table(&sweep())).unwrap();
+    let options = Options { pdf: true, ..Options::default() };
+    let error = draw(&rows, &folder("no_pdf_figures"), options, |_| {}).unwrap_err();
+    let expected = "this build writes no PDF; build with `--features pdf`, or convert the SVG";
+    assert_eq!(error.to_string(), expected);
+}
+
+#[cfg(feature = "pdf")]
+#[test]
+fn a_pdf_has_the_size_of_its_column_and_text_in_fonts() {
+    let rows = read("pdf_rows", &table(&sweep())).unwrap();
+    let folder = folder("pdf");
+    let options = Options { pdf: true, paper: true, ..Options::default() };
+    draw(&rows, &folder, options, |_| {}).unwrap();
+    let pdf = fs::read(folder.join("negotiation_single.pdf")).unwrap();
+    let text = String::from_utf8_lossy(&pdf);
+    assert!(text.starts_with("%PDF-") && text.contains("/FontName"), "fonts are embedded");
+    let width: f64 = between(&text, "/MediaBox [0 0 ", " ").parse().unwrap();
+    assert!((width - 3.33 * 72.0).abs() < 0.01, "{width} points");
+}
+
+#[test]
+fn a_log_that_is_cut_is_read_as_far_as_it_is_whole() {
+    let folder = folder("cut");
+    let ring = step("ring", "coordinator", 64.0, 5.0).with("case", "ring");
+    let mut samples = "case,block,launch,order,step,time_us\n".to_string();
+    (0..8).for_each(|step| samples += &format!("ring,0,1,0,{step},{}\n", 10_000 + step));
+    let files = ["rows.csv", "samples.csv"].map(|name| folder.join(name));
+    fs::write(&files[0], table(&[ring])).unwrap();
+    fs::write(&files[1], samples + "ring,0,1,0").unwrap();
+    let rows = Rows::read(&files).unwrap();
+    let said = rows.left_out().join("\n").replace(&folder.display().to_string(), "");
+    let expected = "/samples.csv:10: the last line is cut, as when a run is killed; it is left out";
+    assert_eq!(said, expected);
+    assert_eq!(rows.len(), 9);
+    draw(&rows, &folder, Options::default(), |_| {}).unwrap();
+    assert_says(&svg(&folder, "distribution"), &["half of the steps take at most 10.0 ms"]);
 }

@@ -102,6 +102,8 @@ fn alone(origin: &Origin, case: &Compared) -> Config {
         sweep: Axes {
             transport: vec![case.transport.name().into()],
             topology: vec![case.topology.to_string()],
+            nodes: None,
+            ranks_per_node: None,
             control_plane: vec![case.control_plane.clone()],
             algorithm: vec![case.algorithm.clone()],
             fusion_threshold_mib: vec![case.fusion_threshold_bytes as f64 / MIB],
@@ -110,6 +112,7 @@ fn alone(origin: &Origin, case: &Compared) -> Config {
             num_groups: Vec::new(),
             ..config.sweep.clone()
         },
+        also: Vec::new(),
         host: origin.host,
         measure: Measure { blocks_min: 1, blocks_max: 1, ..config.measure.clone() },
         ..config.clone()

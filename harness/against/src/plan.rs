@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use algorithms::control::ReduceOp;
 use measure::back_ends;
-use measure::config::{Case, Config, Host};
+use measure::config::{Case, Config, Host, Scaling};
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
@@ -47,6 +47,10 @@ impl Origin {
         let workload_path = config.workload_path(&file.path);
         let workload = Workload::read(&workload_path)
             .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
+        if config.step.scaling != Scaling::Weak {
+            let found = format!("\"{}\"", config.step.scaling);
+            return Err(file.refuse(Invalid::value("step.scaling", found, "\"weak\"")));
+        }
         let steps = config.measure.steps_per_block;
         let is_compared = |case: &Case| unrepresented(&config, case).is_none();
         if steps < LEAST_STEPS && config.cases().iter().any(is_compared) {

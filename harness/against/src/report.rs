@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use results::conclusion::Conclusion;
 use results::statistics::Summary;
 
 use measure::config::Host;
@@ -67,6 +68,25 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
     }
     comparison.overall.iter().for_each(|overall| line(in_words(overall)));
     text
+}
+
+/// The conclusion over all cases; without verdict if none was compared.
+pub fn conclusion(comparison: &Comparison) -> Conclusion {
+    let percent = |share: f64| format!("{:.1} %", 100.0 * share);
+    let verdict = |overall: &Overall| {
+        let those = if overall.cases == 1 { "case" } else { "cases" };
+        format!(
+            "Steps by kolo's engine and by Horovod differ by {} in the median and {} at most, over {} {those}; Horovod \
+             differs from itself by {} in the median and {} at most.",
+            percent(overall.median_error),
+            percent(overall.worst_error),
+            overall.cases,
+            percent(overall.median_control),
+            percent(overall.worst_control),
+        )
+    };
+    let verdicts = comparison.overall.iter().map(verdict).collect();
+    Conclusion { verdicts, ..Conclusion::default() }
 }
 
 /// A reason for which cases are left out.

@@ -10,6 +10,7 @@ mod init;
 mod man;
 mod plot;
 mod predict;
+mod report;
 mod schedule;
 mod site;
 mod sizes;
@@ -91,6 +92,7 @@ enum Command {
     Against(against::Arguments),
     Compare(compare::Arguments),
     Plot(plot::Arguments),
+    Report(report::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
     Site(site::Arguments),
@@ -128,6 +130,7 @@ pub fn main() -> ExitCode {
         Command::Against(arguments) => against::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),

@@ -1,16 +1,22 @@
 //! The configuration of a sweep: parsing and checks.
 
+mod also;
 mod axes;
 mod case;
+mod nodes;
+mod scaling;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use algorithms::control::{DataType, ReduceOp, StallCheck};
 use algorithms::topology::Topology;
+pub use also::Also;
 pub use axes::Axes;
 pub use case::{Case, Varied};
+pub use nodes::{Allocation, Nodes};
 use results::names::{check_op, parse_dtype, parse_op};
+pub use scaling::Scaling;
 use serde::{Deserialize, Serialize};
 
 use crate::back_ends;
@@ -25,6 +31,9 @@ use workloads::workload::workload_path;
 
 /// The longest part of a step, in milliseconds.
 pub const MOST_STEP_MS: f64 = 1e5;
+
+/// A name of a data plane: the allreduce of the transport's library.
+pub const LIBRARY: &str = "library";
 
 /// More time on a core for each gradient or message is taken for a mistake.
 const MOST_HOST_US: f64 = 1e6;
@@ -48,6 +57,9 @@ pub struct Config {
     pub framework: Framework,
     /// The axes of the sweep: every combination is a case.
     pub sweep: Axes,
+    /// More cases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Also>,
     /// How long and how often each case is measured.
     #[serde(default)]
     pub measure: Measure,
@@ -63,6 +75,8 @@ pub struct Step {
     pub backward_ms: f64,
     #[serde(default)]
     pub optimizer_ms: f64,
+    #[serde(default, skip_serializing_if = "Scaling::is_weak")]
+    pub scaling: Scaling,
 }
 
 /// How long the threads of a rank are busy on the host, in us.
@@ -126,6 +140,12 @@ pub struct Measure {
     pub interval_percent: f64,
     /// No block begins after this time, once every case has its minimum.
     pub budget_seconds: f64,
+    /// The first case has a block before all others of each round, and one at the end of the sweep.
+    #[serde(skip_serializing_if = "is_off")]
+    pub repeat_base: bool,
+    /// A job ends with a calibration of its nodes, and with the simulator's prediction of the same cases.
+    #[serde(skip_serializing_if = "is_off")]
+    pub calibrate: bool,
     /// The timeout of a rank that waits for another. The case then fails.
     #[serde(alias = "patience_seconds")]
     pub timeout_seconds: f64,
@@ -137,6 +157,11 @@ pub struct Measure {
     pub stall_shutdown_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
+}
+
+/// A switch that older folders of results do not have.
+fn is_off(switch: &bool) -> bool {
+    !switch
 }
 
 impl Measure {
@@ -160,6 +185,8 @@ impl Default for Measure {
             blocks_max: 10,
             interval_percent: 2.0,
             budget_seconds: 600.0,
+            repeat_base: false,
+            calibrate: false,
             timeout_seconds: 60.0,
             stall_check: true,
             stall_warning_seconds: 60.0,
@@ -190,7 +217,7 @@ impl Config {
         parse_op(&self.data.op).expect("the configuration was checked")
     }
 
-    /// Lengths of the parts of a step.
+    /// Lengths of the parts of a step, as configured; see [`Self::times_on`].
     pub fn times(&self) -> StepTimes {
         let time = |ms: f64| Duration::from_secs_f64(ms / 1e3);
         StepTimes {
@@ -213,7 +240,6 @@ impl Checked for Config {
         let axes = &self.sweep;
         for (key, length) in [
             ("sweep.transport", axes.transport.len()),
-            ("sweep.topology", axes.topology.len()),
             ("sweep.control_plane", axes.control_plane.len()),
             ("sweep.algorithm", axes.algorithm.len()),
             ("sweep.fusion_threshold_mib", axes.fusion_threshold_mib.len()),
@@ -221,17 +247,22 @@ impl Checked for Config {
         ] {
             not_empty(key, length)?;
         }
+        axes.check_nodes()?;
+        self.also.iter().try_for_each(Also::check)?;
         for name in &axes.transport {
             if !back_ends::names().contains(&name.as_str()) {
                 return Err(Invalid::name("sweep.transport", name, back_ends::names()));
             }
         }
-        for name in &axes.control_plane {
-            control_plane("sweep.control_plane", name)?;
-        }
-        for name in &axes.algorithm {
-            data_plane::spelling(name)
-                .map_err(|error| Invalid::because("sweep.algorithm", error))?;
+        let parts = self.parts();
+        for (axes, table) in parts.iter().zip(self.tables()) {
+            for name in &axes.control_plane {
+                control_plane(&format!("{table}.control_plane"), name)?;
+            }
+            for name in axes.algorithm.iter().filter(|name| *name != LIBRARY) {
+                let refuse = |error| Invalid::because(format!("{table}.algorithm"), error);
+                data_plane::spelling(name).map_err(refuse)?;
+            }
         }
         for text in &axes.topology {
             text.parse::<Topology>().map_err(|error| Invalid::because("sweep.topology", error))?;
@@ -260,15 +291,19 @@ impl Checked for Config {
             ("measure.stall_warning_seconds", self.measure.stall_warning_seconds, 1e5),
             ("measure.stall_shutdown_seconds", self.measure.stall_shutdown_seconds, 1e5),
         ];
-        let cycle_times =
-            axes.cycle_time_ms.iter().map(|&ms| ("sweep.cycle_time_ms", ms, MOST_CYCLE_TIME_MS));
-        let most_mib = MOST_FUSION_THRESHOLD_BYTES as f64 / MIB;
-        let thresholds = &axes.fusion_threshold_mib;
-        let thresholds =
-            thresholds.iter().map(|&mib| ("sweep.fusion_threshold_mib", mib, most_mib));
-        for (key, value, most) in numbers.into_iter().chain(cycle_times).chain(thresholds) {
+        for (key, value, most) in numbers {
             within(key, value, 0.0, most)?;
         }
+        for (axes, table) in parts.iter().zip(self.tables()) {
+            for &ms in &axes.cycle_time_ms {
+                within(&format!("{table}.cycle_time_ms"), ms, 0.0, MOST_CYCLE_TIME_MS)?;
+            }
+            let most_mib = MOST_FUSION_THRESHOLD_BYTES as f64 / MIB;
+            for &mib in &axes.fusion_threshold_mib {
+                within(&format!("{table}.fusion_threshold_mib"), mib, 0.0, most_mib)?;
+            }
+        }
+        self.step.check_scaling()?;
         if self.measure.budget_seconds == 0.0 {
             let least = "to measure as little as possible, make blocks_max as small as blocks_min";
             return Err(Invalid::value("measure.budget_seconds", 0, "more").with_advice(least));
@@ -285,7 +320,19 @@ impl Checked for Config {
             let expected = format!("at least blocks_min ({blocks_min})");
             return Err(Invalid::value("measure.blocks_max", blocks_max, expected));
         }
-        let mut names: Vec<_> = self.cases().iter().map(Case::to_string).collect();
+        parts.iter().try_for_each(|axes| self.check_repeated(axes))
+    }
+}
+
+impl Config {
+    /// The names of the tables of [`Self::parts`].
+    fn tables(&self) -> impl Iterator<Item = &'static str> {
+        ["sweep"].into_iter().chain(["also"].into_iter().cycle())
+    }
+
+    /// No value is given twice.
+    fn check_repeated(&self, axes: &Axes) -> Result<(), Invalid> {
+        let mut names: Vec<_> = self.combinations(axes).iter().map(Case::to_string).collect();
         names.sort();
         match names.windows(2).find(|pair| pair[0] == pair[1]) {
             Some(pair) => {
@@ -330,6 +377,70 @@ cycle_time_ms = [1, 2.5]
         assert_eq!(names[9], "threads/2x2/coordinator/hierarchical/0.5MiB/2.5ms");
     }
 
+    const ALSO: &str = r#"
+[[also]]
+control_plane = ["bitvector"]
+algorithm = ["tree", "ring"]
+fusion_threshold_mib = [64]
+[[also]]
+cycle_time_ms = [5]
+fusion_threshold_mib = [128]
+"#;
+
+    /// A table of other cases has the values of `[sweep]` for what it does not name; a case of two tables is one.
+    #[test]
+    fn cases_beside_the_sweep_come_after_it_and_once() {
+        let cases = read(&format!("{GOOD}{ALSO}")).unwrap().cases();
+        let names: Vec<_> = cases.iter().map(Case::to_string).collect();
+        assert_eq!(names.len(), 24 + 2 + 4);
+        assert_eq!(
+            names[24..27],
+            [
+                "threads/2x2/bitvector/tree/64MiB/1ms",
+                "threads/2x2/bitvector/tree/64MiB/2.5ms",
+                "threads/2x2/coordinator/ring/128MiB/5ms",
+            ]
+        );
+    }
+
+    #[test]
+    fn a_library_is_the_transports_own() {
+        let text = GOOD.replace("\"hierarchical:ring\"", "\"library\"");
+        let algorithms = |transport: &str| {
+            let text = text.replace("[sweep]", &format!("[sweep]\ntransport = [\"{transport}\"]"));
+            let mut names: Vec<String> =
+                read(&text).unwrap().cases().into_iter().map(|case| case.algorithm).collect();
+            names.dedup();
+            names.truncate(2);
+            names
+        };
+        for transport in ["threads", "cuda"] {
+            assert_eq!(algorithms(transport), ["ring"]);
+        }
+        assert_eq!(algorithms("mpi"), ["ring", "mpi-allreduce"]);
+        assert_eq!(algorithms("nccl"), ["ring", "nccl-allreduce"]);
+    }
+
+    /// The same work for all ranks together: passes are shorter where there are more of them, the optimizer is not.
+    #[test]
+    fn strong_scaling_shortens_the_passes() {
+        let text =
+            GOOD.replace("topology = [\"2x2\"]", "nodes = [4, 1, 2]\nranks_per_node = 2").replace(
+                "backward_ms = 20",
+                "backward_ms = 20\noptimizer_ms = 3\nscaling = \"strong\"",
+            );
+        let config = read(&text).unwrap();
+        let cases = config.cases();
+        assert_eq!(cases[0].to_string(), "threads/4x2/coordinator/ring/0MiB/1ms/strong");
+        let times = |name: &str| {
+            let times = config.times_on(&name.parse().unwrap());
+            (times.backward.as_millis(), times.optimizer.as_millis())
+        };
+        assert_eq!([times("1x2"), times("2x2"), times("4x2")], [(20, 3), (10, 3), (5, 3)]);
+        let weak = read(&text.replace("strong", "weak")).unwrap();
+        assert_eq!(weak.times_on(&"4x2".parse().unwrap()), weak.times());
+    }
+
     #[test]
     fn the_timeout_is_read_under_its_old_name_too() {
         for key in ["timeout_seconds", "patience_seconds"] {
@@ -364,6 +475,72 @@ cycle_time_ms = [1, 2.5]
                 "[1, 2.5]",
                 "[]",
                 "test.toml: sweep.cycle_time_ms is empty, expected at least one value",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "",
+                "test.toml: sweep.topology is empty, expected at least one value; or give sweep.nodes",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "nodes = \"power\"",
+                "test.toml: line 6: invalid value: string \"power\", expected \"powers\" or a list of numbers of \
+                 nodes",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "nodes = 4",
+                "test.toml: line 6: invalid type: integer `4`, expected \"powers\" or a list of numbers of nodes",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "nodes = [2, 0]",
+                "test.toml: sweep.nodes is 0, expected 1 to 4096",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "nodes = []",
+                "test.toml: sweep.nodes is empty, expected at least one value",
+            ),
+            (
+                "topology = [\"2x2\"]",
+                "nodes = [2, 1, 2]\nranks_per_node = 1",
+                "test.toml: case threads/2x1/bitvector/hierarchical/0.5MiB/1ms is given twice",
+            ),
+            (
+                "topology",
+                "nodes = \"powers\"\ntopology",
+                "test.toml: sweep.nodes is given beside sweep.topology, expected one of them; leave one out",
+            ),
+            (
+                "topology",
+                "ranks_per_node = 2\ntopology",
+                "test.toml: sweep.ranks_per_node is 2, expected none with sweep.topology; it belongs to sweep.nodes",
+            ),
+            (
+                "backward_ms = 20",
+                "backward_ms = 0\nscaling = \"strong\"",
+                "test.toml: step.scaling is \"strong\", expected a computation that can shrink; give step.forward_ms",
+            ),
+            (
+                "cycle_time_ms = [1, 2.5]",
+                "[[also]]\ntopology = [\"2x1\"]",
+                "test.toml: line 11: unknown field `topology`, expected one of `control_plane`, `algorithm`",
+            ),
+            (
+                "cycle_time_ms = [1, 2.5]",
+                "[[also]]",
+                "test.toml: also is empty, expected another list of control planes, algorithms, thresholds or cycle",
+            ),
+            (
+                "cycle_time_ms = [1, 2.5]",
+                "[[also]]\nalgorithm = [\"rign\"]",
+                "test.toml: also.algorithm: algorithm \"rign\" is unknown; did you mean ring?",
+            ),
+            (
+                "cycle_time_ms = [1, 2.5]",
+                "[[also]]\nfusion_threshold_mib = [4, 4]",
+                "test.toml: case threads/2x2/bitvector/hierarchical/4MiB/1ms is given twice, expected once; remove",
             ),
             (
                 "\"hierarchical:ring\"",

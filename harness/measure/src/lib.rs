@@ -8,6 +8,7 @@ pub mod calibrate;
 pub mod case_result;
 pub mod config;
 pub mod control_sweep;
+pub mod drift;
 pub mod environment;
 pub mod executor;
 pub mod machine_calibration;

@@ -6,18 +6,21 @@
 //! [`fit`] fits lines to times by size, [`estimate`] derives parameters from lines, and resampling gives their
 //! intervals.
 
+pub mod computing;
 mod control;
 pub mod estimate;
 pub mod fit;
-pub mod jitter;
+pub mod host;
 pub mod patterns;
 #[cfg(feature = "mpi")]
 mod processes;
 pub mod runner;
 mod runner_error;
 pub mod skew;
+pub mod work;
 pub mod write;
 
+use computing::Computing;
 use fit::SMALL_BYTES;
 use patterns::{Reach, Shape, chunks, pairs, plane, schedule};
 use results::statistics::quantile;
@@ -223,18 +226,23 @@ pub fn repeat(
     runner.time(&Program { plane, size_bytes, segment_bytes, warmup, repetitions })
 }
 
-/// Runs all blocks of a calibration.
+/// Runs all blocks of a calibration; ranks compute between them.
 ///
 /// # Errors
 /// When a rank does not answer.
-pub fn calibrate(runner: &mut dyn Runner, effort: &Effort) -> Result<Calibration, TransportError> {
+pub fn calibrate(
+    runner: &mut dyn Runner,
+    effort: &Effort,
+) -> Result<(Calibration, Computing), TransportError> {
     let mut calibration = Calibration::new(runner, effort);
+    let mut computing = Computing::default();
     let (mut blocks, mut spent_s) = (0, 0.0);
     while effort.goes_on(blocks, spent_s) {
+        computing.measure(runner)?;
         for index in 0..calibration.points() {
             spent_s += calibration.measure(index, runner, effort)?;
         }
         blocks += 1;
     }
-    Ok(calibration)
+    Ok((calibration, computing))
 }

@@ -196,9 +196,13 @@ impl Plan {
         Duration::from_secs_f64(self.config.measure.timeout_seconds)
     }
 
-    /// A training step without communication.
+    /// The longest training step of any case, without communication.
     pub fn step_time(&self) -> Duration {
-        let StepTimes { forward, backward, optimizer, .. } = self.config.times();
+        self.step_time_of(self.config.times())
+    }
+
+    fn step_time_of(&self, times: StepTimes) -> Duration {
+        let StepTimes { forward, backward, optimizer, .. } = times;
         let passes = self.config.framework.backward_passes_per_step as u32;
         (forward + backward) * passes + optimizer
     }
@@ -214,7 +218,7 @@ impl Plan {
         let data_plane = planned.data_plane.as_ref().expect("cases without one are not run");
         Job {
             workload: &self.workload,
-            times: self.config.times(),
+            times: self.config.times_on(&case.topology),
             topology: &case.topology,
             dtype: self.config.dtype(),
             op: self.config.op(),
@@ -260,7 +264,7 @@ impl Plan {
     pub fn setting(&self, planned: &Planned, launch: &Launch) -> StepSetting {
         let Planned { case, framework, groups, placement, .. } = planned;
         let Plan { config, workload, .. } = self;
-        let step = config.step;
+        let (step, share) = (config.step, config.share_of_passes(&case.topology));
         let grouping = (!groups.is_empty())
             .then(|| framework.groups.clone().unwrap_or(Groups::Even(config.sweep.groups)));
         let key = Key {
@@ -294,8 +298,8 @@ impl Plan {
             compression: framework.compression.name().into(),
             cache_capacity: config.sweep.cache_capacity,
             segment_bytes: config.sweep.segment_kib * 1024,
-            forward_ms: step.forward_ms,
-            backward_ms: step.backward_ms,
+            forward_ms: step.forward_ms * share,
+            backward_ms: step.backward_ms * share,
             optimizer_ms: step.optimizer_ms,
             warmup: config.measure.warmup_steps,
         };
@@ -319,7 +323,8 @@ impl Plan {
     /// bound.
     pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
         let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
-        let StepTimes { forward, backward, optimizer, .. } = self.config.times();
+        let StepTimes { forward, backward, optimizer, .. } =
+            self.config.times_on(&planned.case.topology);
         // No cycle is shorter than some microseconds.
         let cycle_time = planned.case.cycle_time.max(Duration::from_micros(20));
         let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
@@ -344,16 +349,27 @@ impl Plan {
         warnings
     }
 
-    /// The order of a block: positions in `cases`, those that cannot be run here left out. The same seed
-    /// gives the same order.
+    /// The order of a block: positions in `cases`, those that cannot be run here left out. The base case, if there is
+    /// one, comes first. The same seed gives the same order.
     pub fn order(&self, block: usize) -> Vec<usize> {
-        let runs = |index: &usize| {
-            let planned = &self.cases[*index];
-            planned.data_plane.is_ok() && planned.left.is_none()
-        };
-        let mut order: Vec<usize> = (0..self.cases.len()).filter(runs).collect();
+        let mut order: Vec<usize> =
+            (0..self.cases.len()).filter(|&index| self.runs(index)).collect();
+        let base = self.base();
+        order.retain(|&index| Some(index) != base);
         order.shuffle(&mut self.random(block, 0));
-        order
+        base.into_iter().chain(order).collect()
+    }
+
+    /// The base case, if the configuration repeats one: the first that can be run here.
+    pub fn base(&self) -> Option<usize> {
+        let first = || (0..self.cases.len()).find(|&index| self.runs(index));
+        self.config.measure.repeat_base.then(first).flatten()
+    }
+
+    /// A case can be run here.
+    fn runs(&self, index: usize) -> bool {
+        let planned = &self.cases[index];
+        planned.data_plane.is_ok() && planned.left.is_none()
     }
 
     /// Random numbers that belong to one thing in one block.
@@ -363,10 +379,17 @@ impl Plan {
         random
     }
 
-    /// The most memory in bytes that the largest case takes: on every rank gradients, those of later backward
-    /// passes, their casts, and a fusion buffer for all data on the wire.
+    /// The most memory in bytes that the largest case takes on a machine: on every rank gradients, those of later
+    /// backward passes, their casts, and a fusion buffer for all data on the wire.
     pub fn memory_bytes(&self) -> u64 {
-        let ranks = self.cases.iter().map(|planned| planned.case.topology.ranks()).max();
+        let one_machine = std::env::var_os(EMULATED).is_some();
+        let ranks = |planned: &Planned| {
+            let Case { transport, topology, .. } = &planned.case;
+            let each = (0..topology.nodes()).map(|node| topology.node(node).len()).max();
+            let is_spread = has_processes(*transport) && !one_machine;
+            each.filter(|_| is_spread).unwrap_or(topology.ranks())
+        };
+        let ranks = self.cases.iter().map(ranks).max();
         let (dtype, wire) = (self.config.dtype(), self.config.wire());
         let added = usize::from(self.config.framework.backward_passes_per_step > 1);
         let cast = usize::from(wire != dtype);
@@ -381,7 +404,8 @@ impl Plan {
         let size = self.workload.elements() * self.config.wire().size_bytes();
         let ranks = planned.case.topology.ranks();
         let moved = 4.0 * (ranks * size) as f64 / (16e9 * cores().min(ranks) as f64);
-        let step = self.step_time() + Duration::from_secs_f64(moved);
+        let step = self.step_time_of(self.config.times_on(&planned.case.topology));
+        let step = step + Duration::from_secs_f64(moved);
         step * (measure.warmup_steps + measure.steps_per_block + 1) as u32
     }
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use algorithms::algorithm::DEFAULT_INNER;
 use algorithms::registry;
-use algorithms::topology::Topology;
 use clap::builder::PossibleValuesParser;
 use results::provenance::Override;
 
@@ -67,15 +66,18 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
     let transport = option("--transport", options.transport.clone());
     precedence.fix("sweep.transport", &mut axes.transport, transport, None);
     let threshold = &environment.fusion_threshold_bytes;
-    precedence.fix(
+    let also = &mut config.also;
+    precedence.fix_everywhere(
         "sweep.fusion_threshold_mib",
         &mut axes.fusion_threshold_mib,
+        also.iter_mut().map(|also| &mut also.fusion_threshold_mib).collect(),
         option("--fusion-threshold-mb", options.fusion_threshold_mb),
         variable(threshold, threshold.value as f64 / MIB),
     );
-    precedence.fix(
+    precedence.fix_everywhere(
         "sweep.cycle_time_ms",
         &mut axes.cycle_time_ms,
+        also.iter_mut().map(|also| &mut also.cycle_time_ms).collect(),
         option("--cycle-time-ms", options.cycle_time_ms),
         variable(&environment.cycle_time_ms, environment.cycle_time_ms.value),
     );
@@ -146,16 +148,36 @@ impl Precedence {
         }
     }
 
+    /// The effective values of an axis for which `[[also]]` has further ones.
+    fn fix_everywhere<T: Clone + Display + PartialEq>(
+        &mut self,
+        key: &str,
+        axis: &mut Vec<T>,
+        also: Vec<&mut Option<Vec<T>>>,
+        option: Set<T>,
+        variable: Set<T>,
+    ) {
+        let mut all = axis.clone();
+        for value in also.iter().filter_map(|list| list.as_ref()).flatten() {
+            if !all.contains(value) {
+                all.push(value.clone());
+            }
+        }
+        let written = all.clone();
+        self.fix(key, &mut all, option, variable);
+        if all != written {
+            *axis = all;
+            also.into_iter().for_each(|list| *list = None);
+        }
+    }
+
     /// Horovod's switches choose `hierarchical` or `torus`, and exclude them where they are off; groups remain.
     /// Horovod ignores both on one node, and prefers the first.
     fn fix_algorithm(&mut self, config: &mut Config, environment: &Environment) {
         const KEY: &str = "sweep.algorithm";
         let axes = &mut config.sweep;
-        let is_one_node = axes
-            .topology
-            .iter()
-            .flat_map(|text| text.parse::<Topology>())
-            .all(|it| it.nodes() == 1);
+        let is_one_node = axes.topologies().iter().all(|it| it.nodes() == 1);
+        let is_varied = config.also.iter().any(|also| also.algorithm.is_some());
         let switches = [
             ("hierarchical", &environment.hierarchical_allreduce),
             ("torus", &environment.torus_allreduce),
@@ -165,7 +187,8 @@ impl Precedence {
         let (on, off): (Vec<_>, Vec<_>) = set.into_iter().flatten().partition(|(_, on, _)| *on);
         let first = on.first().map(|(_, _, set_by)| set_by.clone());
         for (plane, on, set_by) in on.into_iter().chain(off) {
-            let [written] = axes.algorithm.as_slice() else {
+            let written = axes.algorithm.as_slice();
+            let ([written], false) = (written, is_varied) else {
                 self.leave_varied(KEY, &set_by);
                 continue;
             };
@@ -248,6 +271,32 @@ mod tests {
     fn environment(set: &[(&str, &str)]) -> Environment {
         let set = set.iter().map(|(name, text)| (format!("HOROVOD_{name}"), text.to_string()));
         Environment::read(&set.collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Values of `[[also]]` count as values of the axis: an option replaces all of them, a variable none.
+    #[test]
+    fn further_cases_have_the_value_of_an_option_too() {
+        let text = "topology = [\"2x2\"]\nalgorithm = [\"ring\"]\nfusion_threshold_mib = [128]\n\
+                    [[also]]\nfusion_threshold_mib = [64]\ncycle_time_ms = [5]";
+        let thresholds = |config: &Config| -> Vec<usize> {
+            config.cases().iter().map(|case| case.fusion_threshold_bytes >> 20).collect()
+        };
+        let mut varied = config(text);
+        let set = environment(&[("FUSION_THRESHOLD", "1048576"), ("HIERARCHICAL_ALLREDUCE", "1")]);
+        let precedence = apply(&mut varied, &Options::default(), &set);
+        assert_eq!(thresholds(&varied), [128, 64]);
+        let ignored = "HOROVOD_FUSION_THRESHOLD=1048576 is ignored: this sweep varies it (sweep.fusion_threshold_mib)";
+        assert_eq!(precedence.ignored, [ignored]);
+        assert_eq!(varied.cases()[1].algorithm, "hierarchical");
+        let mut fixed = config(text);
+        let option = Options { fusion_threshold_mb: Some(2.0), ..Options::default() };
+        let precedence = apply(&mut fixed, &option, &environment(&[]));
+        assert_eq!(thresholds(&fixed), [2, 2]);
+        let said = precedence.overrides[0].to_string();
+        assert_eq!(
+            said,
+            "sweep.fusion_threshold_mib is 2 instead of 128, 64: --fusion-threshold-mb 2"
+        );
     }
 
     const RING: &str = "topology = [\"2x2\"]\nalgorithm = [\"ring\"]\n";

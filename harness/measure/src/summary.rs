@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use results::conclusion::Conclusion;
 use results::row::{StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
 use results::units::mib;
@@ -16,6 +17,21 @@ pub const SCOPE: &str = "best for this engine on this machine, not for a cluster
 /// The summary of a sweep's rows, one part per topology.
 pub fn text(rows: &[StepRow]) -> String {
     let mut text = String::new();
+    groups(rows).iter().for_each(|group| part(group, &mut text));
+    for complaint in rows.iter().filter_map(|row| row.outcome.complaint(row.case())) {
+        let _ = writeln!(text, "{complaint}");
+    }
+    text
+}
+
+/// The conclusion of the same rows, a verdict per topology.
+pub fn conclusion(rows: &[StepRow]) -> Conclusion {
+    let verdicts = groups(rows).iter().map(|group| verdict(group)).collect();
+    Conclusion { verdicts, limits: vec![sentence(SCOPE)], ..Conclusion::default() }
+}
+
+/// Rows of the same workload and topology.
+fn groups(rows: &[StepRow]) -> Vec<Vec<&StepRow>> {
     let mut groups: Vec<Vec<&StepRow>> = Vec::new();
     for row in rows {
         let same = |group: &&mut Vec<&StepRow>| key(group[0]) == key(row);
@@ -24,11 +40,51 @@ pub fn text(rows: &[StepRow]) -> String {
             None => groups.push(vec![row]),
         }
     }
-    groups.iter().for_each(|group| part(group, &mut text));
-    for complaint in rows.iter().filter_map(|row| row.outcome.complaint(row.case())) {
-        let _ = writeln!(text, "{complaint}");
+    groups
+}
+
+fn verdict(rows: &[&StepRow]) -> String {
+    let StepSetting { key, training, .. } = &rows[0].setting;
+    let nodes = if key.nodes == 1 { "node" } else { "nodes" };
+    let ranks = if key.ranks == 1 { "rank" } else { "ranks" };
+    let of = format!("{} on {} {ranks}, {} {nodes}", training.workload, key.ranks, key.nodes);
+    let tied = best_and_tied(rows);
+    let Some(((time, best), others)) = tied.split_first() else {
+        return format!("{of}: no case was measured correctly.");
+    };
+    if time.p50_interval.is_none() {
+        return format!("{of}: fewer than 6 steps per case, so nothing can be ranked.");
     }
-    text
+    let StepSetting { training, tuning, .. } = &best.setting;
+    let tie = match others.len() {
+        0 => "No other setting ties with it.".to_string(),
+        1 => "1 other setting ties with it.".to_string(),
+        count => format!("{count} other settings tie with it."),
+    };
+    let mut defaults = HOROVOD_DEFAULTS
+        .iter()
+        .filter_map(|&(mib, ms, since)| Some((default_row(rows, best, mib, ms)?, since)));
+    let against = defaults.next().and_then(|(row, since)| {
+        let time = row.outcome.measured()?.times.median();
+        Some(format!(
+            " With {since} and the same control plane and algorithm a step takes {}.",
+            ms_of(&time)
+        ))
+    });
+    format!(
+        "{of}: a step takes {} with {}, {}, {} MiB and {} ms. {tie}{}",
+        ms_of(time),
+        tuning.control_plane,
+        training.algorithm,
+        mib(tuning.fusion_threshold_bytes),
+        tuning.cycle_time_ms,
+        against.unwrap_or_default(),
+    )
+}
+
+fn sentence(words: &str) -> String {
+    let (first, rest) = words.split_at(words.chars().next().map_or(0, char::len_utf8));
+    format!("{}{rest}.", first.to_uppercase())
 }
 
 /// The best rows and those tied with it, with their median times: intervals overlap. Best first.
@@ -65,12 +121,13 @@ fn part(rows: &[&StepRow], text: &mut String) {
     }
     let _ = writeln!(
         text,
-        "{}: {} gradients, {:.1} MB, {} ranks on {} node{} over {}{}{}; step time, median with \
+        "{}: {} gradients, {:.1} MB, {} rank{} on {} node{} over {}{}{}; step time, median with \
          exact 95 % interval",
         training.workload,
         tuning.tensors,
         key.size_bytes as f64 / 1e6,
         key.ranks,
+        if key.ranks == 1 { "" } else { "s" },
         key.nodes,
         if key.nodes == 1 { "" } else { "s" },
         run.transport,
@@ -103,23 +160,41 @@ fn part(rows: &[&StepRow], text: &mut String) {
 
 /// Horovod's defaults with the control plane and algorithm of the best.
 fn defaults(rows: &[&StepRow], best: &StepRow, text: &mut String) {
-    let planes = |row: &StepRow| {
-        let StepSetting { training, tuning, .. } = &row.setting;
-        (tuning.control_plane.clone(), training.algorithm.clone())
-    };
     for (mib, ms, since) in HOROVOD_DEFAULTS {
-        let is_default = |row: &&&StepRow| {
-            let Tuning { fusion_threshold_bytes, cycle_time_ms, .. } = row.setting.tuning;
-            (fusion_threshold_bytes, cycle_time_ms) == (mib << 20, ms)
-                && planes(row) == planes(best)
-        };
-        match rows.iter().find(is_default) {
+        match default_row(rows, best, mib, ms) {
             Some(row) => line(row, "", since, text),
             None => {
                 let _ = writeln!(text, "  {since} ({mib} MiB, {ms} ms) is not among the cases");
             }
         }
     }
+}
+
+/// The row of a default, with the control plane and algorithm of the best.
+fn default_row<'r>(
+    rows: &[&'r StepRow],
+    best: &StepRow,
+    mib: usize,
+    ms: f64,
+) -> Option<&'r StepRow> {
+    let planes = |row: &StepRow| {
+        let StepSetting { training, tuning, .. } = &row.setting;
+        (tuning.control_plane.clone(), training.algorithm.clone())
+    };
+    let is_default = |row: &&&StepRow| {
+        let Tuning { fusion_threshold_bytes, cycle_time_ms, .. } = row.setting.tuning;
+        (fusion_threshold_bytes, cycle_time_ms) == (mib << 20, ms) && planes(row) == planes(best)
+    };
+    rows.iter().find(is_default).copied()
+}
+
+/// A median with its interval.
+fn ms_of(time: &Summary) -> String {
+    let ms = |us: f64| format!("{:.1}", us / 1e3);
+    let interval = time.p50_interval;
+    let interval =
+        interval.map_or(String::new(), |(low, high)| format!(" [{}, {}]", ms(low), ms(high)));
+    format!("{} ms{interval}", ms(time.p50))
 }
 
 fn line(row: &StepRow, tag: &str, since: &str, text: &mut String) {
@@ -196,12 +271,24 @@ mod tests {
         assert!(lines[4].ends_with("before") && lines[4].contains("42.0 ms"), "{text}");
         assert!(lines[5].contains(SCOPE) && lines[6].starts_with("WRONG       x/1/1: 3 wrong"));
         assert_eq!(lines.len(), 7);
+        let conclusion = conclusion(&rows);
+        assert_eq!(
+            conclusion.verdicts,
+            [
+                "tiny on 4 ranks, 2 nodes: a step takes 21.0 ms [20.0, 22.0] with bitvector, ring, 2 MiB and 1 ms. \
+              1 other setting ties with it. With Horovod's default since v0.21 and the same control plane and \
+              algorithm a step takes 31.0 ms [30.0, 32.0]."
+            ]
+        );
+        assert_eq!(conclusion.limits, ["Best for this engine on this machine, not for a cluster."]);
     }
 
     #[test]
     fn without_intervals_nothing_is_ranked() {
         let text = text(&[row("ring", 2, 1.0, None)]);
         assert!(text.contains("nothing can be ranked") && !text.contains("best "), "{text}");
+        let conclusion = conclusion(&[row("ring", 2, 1.0, None)]);
+        assert!(conclusion.verdicts[0].contains("nothing can be ranked"), "{conclusion:?}");
     }
 
     #[test]

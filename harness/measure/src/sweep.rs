@@ -12,6 +12,7 @@ use crate::bandwidth::{self, Messages};
 use crate::block::{Position, block_of};
 use crate::case_result::row_of;
 use crate::config::Measure;
+use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::plan::{Plan, Planned};
 use results::block::{Block, summary};
@@ -31,6 +32,9 @@ const TIMELINES: &str = "timelines";
 pub struct Course {
     /// No block begins that may not end before this moment.
     pub until: Option<SystemTime>,
+    /// No block begins after this time, once every case has one. Unlike that of the configuration it is no property of
+    /// the sweep, and a case may have fewer blocks than the configuration wants.
+    pub budget: Option<Duration>,
     /// No block begins once this file exists.
     pub stop: Option<PathBuf>,
     /// The journal of blocks that may end the processes.
@@ -45,6 +49,8 @@ pub struct Report {
     pub rows: Vec<StepRow>,
     /// Bus bandwidth of the messages, per algorithm and octave of size.
     pub bandwidth: Vec<MessageRow>,
+    /// How the base case's time changed, if it is repeated.
+    pub drift: Option<Drift>,
 }
 
 /// Runs a plan until every case is done. Blocks and rows are stored as soon as they are known.
@@ -72,6 +78,8 @@ pub fn run(
         blocks: earlier.blocks,
         journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
+        base: plan.base(),
+        budget: course.budget,
         executor,
     };
     for (index, planned) in plan.cases.iter().enumerate() {
@@ -81,6 +89,9 @@ pub fn run(
     }
     let mut left: Option<String> = None;
     for block in 0..plan.config.measure.blocks_max {
+        if sweep.base.is_some() && sweep.only_base_remains() {
+            break;
+        }
         for (order, index) in plan.order(block).into_iter().enumerate() {
             progress.set_position((block * plan.cases.len() + order) as u64);
             progress.set_message(plan.cases[index].case.to_string());
@@ -90,12 +101,23 @@ pub fn run(
             }
         }
     }
+    if let Some(base) = sweep.base {
+        left = left.or_else(|| sweep.is_to_stop(course, base));
+        if left.is_none() {
+            progress.set_message(plan.cases[base].case.to_string());
+            sweep.end(base)?;
+        }
+    }
     let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
+    let drift = sweep.base.and_then(|base| {
+        let name = plan.cases[base].case.to_string();
+        Drift::of(&name, &sweep.own(&name, usize::MAX))
+    });
     let bandwidth = bandwidth::rows(&sweep.messages());
     let mut rows = sweep.rows;
     let rows =
         plan.cases.iter().filter_map(|planned| rows.remove(&planned.case.to_string())).collect();
-    Ok(Report { left, rows, bandwidth })
+    Ok(Report { left, rows, bandwidth, drift })
 }
 
 /// A sweep that is running.
@@ -115,26 +137,62 @@ struct Sweep<'a> {
     longest: HashMap<usize, Duration>,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
+    /// The case that is repeated until the end.
+    base: Option<usize>,
+    /// See [`Course::budget`].
+    budget: Option<Duration>,
     executor: &'a mut dyn BlockExecutor,
 }
 
 impl Sweep<'_> {
     /// One block of one case, unless it is there; and the case's row, if that was its last.
     fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
-        let planned = &self.plan.cases[index];
-        let name = planned.case.to_string();
+        let name = self.plan.cases[index].case.to_string();
         if self.rows.contains_key(&name) {
             return Ok(());
         }
-        let key = (name.clone(), block);
-        if self.is_out_of_time(block) && !self.blocks.contains_key(&key) {
-            return self.finish(index, block, "budget");
+        let is_base = self.base == Some(index);
+        if self.is_out_of_time(block) && self.is_to_measure(index, block) {
+            return if is_base { Ok(()) } else { self.finish(index, block, "budget") };
         }
+        if !self.take(index, block, order)? || is_base {
+            return Ok(());
+        }
+        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1)) {
+            Some(reason) => self.finish(index, block + 1, reason),
+            None => Ok(()),
+        }
+    }
+
+    /// The base case's last block, and its row.
+    fn end(&mut self, base: usize) -> Result<(), RecordError> {
+        let name = self.plan.cases[base].case.to_string();
+        let block = self.own(&name, usize::MAX).len();
+        if !self.rows.contains_key(&name) && self.take(base, block, 0)? {
+            self.finish(base, block + 1, "end")?;
+        }
+        Ok(())
+    }
+
+    /// All cases that can be run here are done, but for the base case.
+    fn only_base_remains(&self) -> bool {
+        let mut order = self.plan.order(0).into_iter();
+        order.all(|index| {
+            self.base == Some(index)
+                || self.rows.contains_key(&self.plan.cases[index].case.to_string())
+        })
+    }
+
+    /// One block of one case, unless it is there. Returns false if the case cannot be measured.
+    fn take(&mut self, index: usize, block: usize, order: usize) -> Result<bool, RecordError> {
+        let planned = &self.plan.cases[index];
+        let name = planned.case.to_string();
+        let key = (name.clone(), block);
         if !self.blocks.contains_key(&key) {
             let seed = self.plan.random(block, index as u64 + 1).next_u64();
             if let Some(journal) = self.journal {
                 if let Some(reason) = journal.verdict(&name) {
-                    return self.give_up(index, reason, StepRow::failed);
+                    return self.give_up(index, reason, StepRow::failed).map(|()| false);
                 }
                 journal.begin(&name, block, self.launch)?;
             }
@@ -149,17 +207,17 @@ impl Sweep<'_> {
             }
             let outcome = match outcome {
                 Ok(outcome) => outcome,
-                Err(error) => return self.give_up(index, error.to_string(), StepRow::failed),
+                Err(error) => {
+                    let reason = error.to_string();
+                    return self.give_up(index, reason, StepRow::failed).map(|()| false);
+                }
             };
             let position = Position { block, order, launch: self.launch };
             let measured = block_of(&self.plan.context(planned), position, &outcome);
             self.store.append_block(&measured)?;
             self.blocks.insert(key, measured);
         }
-        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1)) {
-            Some(reason) => self.finish(index, block + 1, reason),
-            None => Ok(()),
-        }
+        Ok(true)
     }
 
     /// A block that is not there, of a case that is not done.
@@ -194,7 +252,7 @@ impl Sweep<'_> {
             algorithm: &planned.case.algorithm,
             gradients: &self.plan.workload.gradients,
             dtype: self.plan.config.dtype(),
-            times: self.plan.config.times(),
+            times: self.plan.config.times_on(&planned.case.topology),
         };
         let name = format!("{TIMELINES}/{}", file_name(&case));
         self.store.write_streamed(&name, |out| write(out, &shown, records))
@@ -202,8 +260,10 @@ impl Sweep<'_> {
 
     /// Every case has its minimum of blocks, and the time is over.
     fn is_out_of_time(&self, block: usize) -> bool {
-        let measure = &self.plan.config.measure;
-        block >= measure.blocks_min && self.start.elapsed().as_secs_f64() > measure.budget_seconds
+        let (measure, elapsed) = (&self.plan.config.measure, self.start.elapsed());
+        let is_spent = self.budget.is_some_and(|budget| elapsed > budget);
+        let is_over = elapsed.as_secs_f64() > measure.budget_seconds;
+        block >= 1 && is_spent || block >= measure.blocks_min && is_over
     }
 
     /// A case's first `count` blocks.

@@ -63,6 +63,12 @@ pub struct Ratio {
 }
 
 impl Ratio {
+    /// Independent times over others, by the rank-sum test; none if they are too few, see [`rank_sum`].
+    pub fn of(times: &[f64], others: &[f64]) -> Option<Ratio> {
+        let logarithms = |times: &[f64]| times.iter().map(|time| time.ln()).collect::<Vec<f64>>();
+        rank_sum(&logarithms(times), &logarithms(others)).map(Ratio::of_logarithms)
+    }
+
     fn of_logarithms(Estimate { value, low, high }: Estimate) -> Ratio {
         Ratio { ratio: value.exp(), low: low.exp(), high: high.exp() }
     }
@@ -207,11 +213,8 @@ fn one((case, first, second): (&String, &Times, &Times), threshold: f64) -> Comp
 }
 
 fn ratio(first: &Times, second: &Times) -> Option<Ratio> {
-    let logarithms = |times: &Times| -> Vec<f64> {
-        times.blocks_us.iter().map(|time_us| time_us.ln()).collect()
-    };
     if !first.blocks_us.is_empty() && !second.blocks_us.is_empty() {
-        return rank_sum(&logarithms(second), &logarithms(first)).map(Ratio::of_logarithms);
+        return Ratio::of(&second.blocks_us, &first.blocks_us);
     }
     let ((first_low, first_high), (second_low, second_high)) =
         first.interval_us.zip(second.interval_us)?;

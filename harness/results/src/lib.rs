@@ -3,6 +3,7 @@
 pub mod accounting;
 pub mod block;
 pub mod compare;
+pub mod conclusion;
 pub mod config_kind;
 pub mod error;
 pub mod files;

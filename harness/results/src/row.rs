@@ -29,6 +29,9 @@ use flat::Flat;
 /// Version of all files of a run. It changes when a column changes its meaning.
 pub const SCHEMA: u32 = 1;
 
+/// The last part of the name of a case with strong scaling: all ranks together have the same work in any world.
+pub const STRONG: &str = "strong";
+
 /// A line of `rows.csv`, of any kind.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "Flat", try_from = "Flat")]

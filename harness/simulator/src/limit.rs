@@ -12,6 +12,7 @@ use rayon::prelude::*;
 use crate::config::{Config, Model, Simulate};
 use crate::machine_file::MachineFile;
 use crate::policy::Policy;
+use crate::published::{Group, Residuals};
 use crate::range::{deviations, together};
 use crate::sweep::{CaseError, Plan, Simulated};
 use crate::training::Step;
@@ -33,6 +34,8 @@ pub struct Question {
     pub target: f64,
     /// The largest world to simulate; none: the whole machine.
     pub up_to: Option<usize>,
+    /// How far published efficiencies are from simulated ones; ranges reach as far.
+    pub residuals: Residuals,
 }
 
 /// One world size.
@@ -42,7 +45,8 @@ pub struct World {
     pub ranks: usize,
     /// The median over seeds.
     pub efficiency: f64,
-    /// With seeds, and each parameter of the machine, at their ends.
+    /// With seeds, and each parameter of the machine, at their ends, and as far as published efficiencies are from simulated
+    /// ones.
     pub range: (f64, f64),
 }
 
@@ -159,7 +163,8 @@ impl Question {
             efficiency - together([below, efficiency - seeds.min]),
             (efficiency + together([above, seeds.max - efficiency])).min(1.0),
         );
-        Ok(World { ranks, efficiency, range })
+        let group = if ranks > self.machine.node.ranks { Group::Rdma } else { Group::OneNode };
+        Ok(World { ranks, efficiency, range: self.residuals.widened(group, efficiency, range) })
     }
 
     fn simulated(
@@ -249,6 +254,7 @@ mod tests {
             policy: Policy::new("bitvector", "bitvector", "nccl"),
             target: 0.9,
             up_to: Some(100),
+            residuals: Residuals::default(),
         }
     }
 

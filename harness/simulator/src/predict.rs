@@ -2,8 +2,10 @@
 //! measured, and on more.
 
 mod left_out;
+mod missed;
 
 use std::collections::BTreeSet;
+use std::convert::Infallible;
 use std::path::Path;
 
 use serde_json::Value;
@@ -13,25 +15,61 @@ use super::data_plane::{DataPlane, Engine};
 use super::jitter::Jitter;
 use super::machine_file::{MachineFile, Node};
 use super::policy::Policy;
+use super::range::{deviations_of_each, machines};
 use super::sweep::Plan;
 use super::tabulate;
 pub use left_out::LeftOut;
+pub use missed::{Missed, PROBABILITY};
 use results::provenance::Subject;
 use results::row::{CaseOutcome, Row, SimulatedStepRow, StepRow, StepSetting, Training, Tuning};
+use results::statistics::median;
 use results::units::MIB;
 use workloads::workload::{Workload, WorkloadError};
 
-/// One model's settings, on the machine at its values and at both ends of their intervals.
+/// One model's settings on the machine, and what was measured of them.
 struct Variant {
     plan: Plan,
-    /// All parameters as bad as their intervals allow, and as good.
-    extremes: [Plan; 2],
     transport: String,
+    /// Policy and ranks of each measured row, with its median time in microseconds.
+    measured: Vec<((String, usize), f64)>,
+}
+
+impl Variant {
+    fn measured_us(&self, row: &SimulatedStepRow) -> Option<f64> {
+        let is_same = |((policy, ranks), _): &&((String, usize), f64)| {
+            (policy, ranks) == (&row.policy, &row.key.ranks)
+        };
+        self.measured.iter().find(is_same).map(|(_, time_us)| *time_us)
+    }
+}
+
+/// How many measured medians lie within the bands of their predictions, on numbers of ranks that did not set the bands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Coverage {
+    /// Measured medians.
+    pub cases: usize,
+    /// ... within their bands.
+    pub within: usize,
+    /// The median width of these bands, in parts of the predicted time.
+    pub width: f64,
+}
+
+/// Predictions with what is known of their errors.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// A row for each setting and world size.
+    pub rows: Vec<SimulatedStepRow>,
+    /// How far known times are from their predictions; bands have it. None for fewer than two of them.
+    pub missed: Option<Missed>,
+    /// Whether other measured times lie within their bands, if there are any.
+    pub coverage: Option<Coverage>,
 }
 
 /// The cases to predict.
 pub struct Prediction {
     variants: Vec<Variant>,
+    /// Measured times of more ranks do not set the bands.
+    known_ranks: usize,
     /// Measured rows without a prediction: how many, and why.
     pub left_out: Vec<(usize, LeftOut)>,
     /// Why worlds end below the size that was asked for, if they do.
@@ -40,7 +78,7 @@ pub struct Prediction {
 
 impl Prediction {
     /// From measured training steps; `workloads` is the folder of their gradient lists. World sizes double from
-    /// the largest measured one up to `up_to` ranks.
+    /// the largest measured one up to `up_to` ranks. Times that were measured on up to `known_ranks` ranks set the bands.
     ///
     /// # Errors
     /// When a gradient list cannot be read.
@@ -48,10 +86,12 @@ impl Prediction {
         rows: &[Row],
         machine: &MachineFile,
         workloads: &Path,
-        up_to: usize,
+        (up_to, known_ranks): (usize, usize),
     ) -> Result<Prediction, WorkloadError> {
+        // A replayed backward pass takes its time by the clock, whatever happens beside it.
+        let machine = &MachineFile { interference: None, input: None, ..machine.clone() };
         let mut left_out: Vec<(usize, LeftOut)> = Vec::new();
-        let mut usable: Vec<&StepSetting> = Vec::new();
+        let mut usable: Vec<(&StepSetting, f64)> = Vec::new();
         for row in rows {
             let setting = match row {
                 Row::Step(row) => usable_setting(row, machine),
@@ -68,62 +108,117 @@ impl Prediction {
         }
         let mut variants: Vec<Variant> = Vec::new();
         let mut models: Vec<(Model, &str)> = Vec::new();
-        for setting in &usable {
+        for (setting, _) in &usable {
             let of = (model(setting), setting.run.transport.as_str());
             if !models.contains(&of) {
                 models.push(of);
             }
         }
         for (model, transport) in models {
-            let is_of = |setting: &&&StepSetting| {
+            let is_of = |(setting, _): &&(&StepSetting, f64)| {
                 self::model(setting) == model && setting.run.transport == transport
             };
-            let own: Vec<&StepSetting> = usable.iter().filter(is_of).copied().collect();
+            let own = usable.iter().filter(is_of);
+            let measured = own
+                .clone()
+                .map(|(setting, time_us)| ((policy(setting).name, setting.key.ranks), *time_us));
+            let measured = measured.collect();
+            let own: Vec<&StepSetting> = own.map(|(setting, _)| *setting).collect();
             let workload = Workload::read(&workloads.join(format!("{}.csv", model.workload)))?;
             let config = config(&own, machine, model, up_to);
-            let plan =
-                |machine: MachineFile| Plan::of(config.clone(), machine, vec![workload.clone()]);
             let most = *config.simulate.ranks.last().expect("a model has rows");
-            let machine = machine.with_nodes_for(most);
-            let extremes = [true, false].map(|worst| plan(machine.at_ends(worst)));
-            variants.push(Variant { plan: plan(machine), extremes, transport: transport.into() });
+            let plan = Plan::of(config, machine.with_nodes_for(most), vec![workload]);
+            variants.push(Variant { plan, transport: transport.into(), measured });
         }
         let largest = variants.iter().filter_map(|of| of.plan.config.simulate.ranks.last()).max();
-        let ends = largest.and_then(|&largest| end(machine, largest, up_to));
-        Ok(Prediction { variants, left_out, ends })
+        let is_strong = usable.iter().any(|(setting, _)| setting.key.is_strong());
+        let ends = largest.and_then(|&largest| end(machine, largest, up_to, is_strong));
+        Ok(Prediction { variants, known_ranks, left_out, ends })
     }
 
-    /// Settings x world sizes, three times each.
+    /// Settings x world sizes, on each machine of their ranges.
     pub fn cases(&self) -> usize {
-        self.variants.iter().map(|variant| 3 * variant.plan.config.cases().len()).sum()
+        let of =
+            |Variant { plan, .. }: &Variant| machines(&plan.machine) * plan.config.cases().len();
+        self.variants.iter().map(of).sum()
     }
 
-    /// A row for each setting and world size; the interval of its time covers the intervals of all machine
-    /// parameters.
-    pub fn rows(&self, progress: impl Fn() + Sync) -> Vec<SimulatedStepRow> {
-        let rows = |plan: &Plan| tabulate::rows(plan, &plan.run(&progress));
-        let of = |variant: &Variant| {
-            let [worst, best] = variant.extremes.each_ref().map(rows);
-            let mut predicted = rows(&variant.plan);
-            for ((row, worst), best) in predicted.iter_mut().zip(worst).zip(best) {
-                row.transport = variant.transport.clone();
-                // It is not one of the figures' policies, and the number of samples per step is unknown.
-                row.policy.clear();
-                row.batch = None;
-                let ends = [worst, best]
-                    .map(|row| row.outcome.right().map(|result| result.times.time_us_p50));
-                let CaseOutcome::Ok(result) = &mut row.outcome else { continue };
-                result.throughput_samples_s_p50 = None;
-                if let [Some(worst), Some(best)] = ends {
-                    let times = &mut result.times;
-                    times.time_us_p50_low = Some(best.min(worst).min(times.time_us_p50));
-                    times.time_us_p50_high = Some(worst.max(best).max(times.time_us_p50));
-                }
-            }
-            predicted
+    /// A row for each setting and world size. The interval of its time is the band of [`PROBABILITY`]: the ranges of the
+    /// machine's parameters, and how far known times are from their predictions.
+    pub fn predicted(&self, progress: impl Fn() + Sync) -> Predicted {
+        let of = |variant: &Variant| -> Vec<(SimulatedStepRow, Option<f64>, (f64, f64))> {
+            let deviations = variant.deviations_us(&progress);
+            let rows = variant.rows(&variant.plan, &|| ());
+            let with = |(row, deviations)| {
+                let measured_us = variant.measured_us(&row);
+                (variant.own(row), measured_us, deviations)
+            };
+            rows.into_iter().zip(deviations).map(with).collect()
         };
-        self.variants.iter().flat_map(of).collect()
+        let mut all: Vec<_> = self.variants.iter().flat_map(of).collect();
+        // One rank sends nothing, and its prediction is its computation.
+        let is_known = |ranks: usize| (2..=self.known_ranks).contains(&ranks);
+        let known = all.iter().filter(|(row, ..)| is_known(row.key.ranks));
+        let ratios: Vec<f64> = known
+            .filter_map(|(row, measured_us, _)| Some((*measured_us)? / time_us(row)?))
+            .collect();
+        let missed = Missed::of(&ratios);
+        let (mut within, mut widths) = (0, Vec::new());
+        for (row, measured_us, deviations) in &mut all {
+            let ranks = row.key.ranks;
+            let CaseOutcome::Ok(result) = &mut row.outcome else { continue };
+            let times = &mut result.times;
+            let time_us = times.time_us_p50;
+            let (low, high) = match &missed {
+                Some(missed) if ranks > 1 => missed.band(time_us, *deviations),
+                _ => (time_us - deviations.0, time_us + deviations.1),
+            };
+            // What is predicted is in its band.
+            let (low, high) = (low.min(time_us), high.max(time_us));
+            (times.time_us_p50_low, times.time_us_p50_high) = (Some(low), Some(high));
+            if let (Some(measured_us), true) = (measured_us, ranks > self.known_ranks) {
+                within += usize::from((low..=high).contains(measured_us));
+                widths.push((high - low) / time_us);
+            }
+        }
+        let cases = widths.len();
+        let coverage = median(widths).map(|width| Coverage { cases, within, width });
+        let rows = all.into_iter().map(|(row, ..)| row.rounded()).collect();
+        Predicted { rows, missed, coverage }
     }
+}
+
+impl Variant {
+    fn rows(&self, plan: &Plan, progress: &(impl Fn() + Sync)) -> Vec<SimulatedStepRow> {
+        tabulate::rows(plan, &plan.run(progress))
+    }
+
+    /// How far each row's time goes down and up with the parameters of the machine, in microseconds.
+    fn deviations_us(&self, progress: &(impl Fn() + Sync)) -> Vec<(f64, f64)> {
+        let times_us = |machine: &MachineFile| -> Result<Vec<f64>, Infallible> {
+            let Plan { config, workloads, .. } = &self.plan;
+            let plan = Plan::of(config.clone(), machine.clone(), workloads.clone());
+            let rows = self.rows(&plan, progress);
+            Ok(rows.iter().map(|row| time_us(row).unwrap_or(0.0)).collect())
+        };
+        let Ok(each) = deviations_of_each(&self.plan.machine, times_us);
+        each
+    }
+
+    /// A row without what belongs to the figures' policies; the number of samples per step is unknown.
+    fn own(&self, mut row: SimulatedStepRow) -> SimulatedStepRow {
+        row.transport = self.transport.clone();
+        row.policy.clear();
+        row.batch = None;
+        if let CaseOutcome::Ok(result) = &mut row.outcome {
+            result.throughput_samples_s_p50 = None;
+        }
+        row
+    }
+}
+
+fn time_us(row: &SimulatedStepRow) -> Option<f64> {
+    Some(row.outcome.right()?.times.time_us_p50)
 }
 
 impl Subject for Prediction {
@@ -142,10 +237,14 @@ impl Subject for Prediction {
 }
 
 /// Why no more ranks than these are simulated, although more were requested.
-fn end(machine: &MachineFile, largest: usize, up_to: usize) -> Option<String> {
+fn end(machine: &MachineFile, largest: usize, up_to: usize, is_strong: bool) -> Option<String> {
     let MachineFile { name, node, network, .. } = machine;
     match network {
         _ if up_to <= largest => None,
+        _ if is_strong => Some(format!(
+            "no larger worlds than {largest} ranks: with strong scaling more ranks compute for a shorter time, which \
+             is not in the rows"
+        )),
         None => Some(format!(
             "no larger worlds than {largest} ranks: machine {name} has 1 node of {} ranks and no network; \
              calibrate several nodes over MPI",
@@ -166,13 +265,14 @@ fn shares_alike(StepSetting { key, run, .. }: &StepSetting, machine: &MachineFil
 }
 
 /// The setting of a row, or why there is no prediction for it.
-fn usable_setting<'r>(row: &'r StepRow, machine: &MachineFile) -> Result<&'r StepSetting, LeftOut> {
+fn usable_setting<'r>(
+    row: &'r StepRow,
+    machine: &MachineFile,
+) -> Result<(&'r StepSetting, f64), LeftOut> {
     let here = machine.node.ranks;
     let StepSetting { key, run, training, framework, .. } = &row.setting;
     let algorithm = &training.algorithm;
-    if row.outcome.right().is_none() {
-        return Err(LeftOut::NotMeasured);
-    }
+    let result = row.outcome.right().ok_or(LeftOut::NotMeasured)?;
     if DataPlane::new(algorithm, machine, 1, 0.0, Engine::Rounds).is_err() {
         return Err(LeftOut::NoSchedule { algorithm: algorithm.clone() });
     }
@@ -186,10 +286,11 @@ fn usable_setting<'r>(row: &'r StepRow, machine: &MachineFile) -> Result<&'r Ste
         return Err(LeftOut::SharedCores { ranks: key.ranks });
     }
     let name = machine.name.clone();
+    let usable = Ok((&row.setting, result.times.time_us_p50));
     match key.nodes {
-        1 if key.ranks <= here => Ok(&row.setting),
+        1 if key.ranks <= here => usable,
         1 => Err(LeftOut::TooManyRanks { ranks: key.ranks, machine: name, here }),
-        _ if key.local_size == Some(here) => Ok(&row.setting),
+        _ if key.local_size == Some(here) => usable,
         _ => Err(LeftOut::OtherNodes { machine: name, here }),
     }
 }
@@ -237,9 +338,11 @@ fn config(settings: &[&StepSetting], machine: &MachineFile, model: Model, up_to:
         }
     }
     let mut ranks: BTreeSet<usize> = settings.iter().map(|setting| setting.key.ranks).collect();
+    // With strong scaling, more ranks compute for a shorter time.
+    let is_strong = settings.iter().any(|setting| setting.key.is_strong());
     let can_grow = machine.network.is_some();
     let mut next = 2 * ranks.last().expect("a model has rows");
-    while next <= up_to && (can_grow || next <= machine.node.ranks) {
+    while next <= up_to && !is_strong && (can_grow || next <= machine.node.ranks) {
         ranks.insert(next);
         next *= 2;
     }
@@ -304,13 +407,15 @@ launch_us = { value = 10, source = "a test" }
             },
             ..StepSetting::default()
         };
-        StepRow { setting, outcome: CaseOutcome::Ok(StepResult::default()), bound_us: 15e3 }
+        let mut result = StepResult::default();
+        result.times.time_us_p50 = 20e3;
+        StepRow { setting, outcome: CaseOutcome::Ok(result), bound_us: 15e3 }
     }
 
     fn predict(rows: &[StepRow], machine: &MachineFile) -> Prediction {
         let rows: Vec<Row> = rows.iter().cloned().map(Row::Step).collect();
         let workloads = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/workloads");
-        Prediction::new(&rows, machine, Path::new(workloads), 16).unwrap()
+        Prediction::new(&rows, machine, Path::new(workloads), (16, 4)).unwrap()
     }
 
     #[test]
@@ -335,7 +440,7 @@ launch_us = { value = 10, source = "a test" }
                 "no correct measurement",
             ]
         );
-        let predicted = prediction.rows(|| ());
+        let predicted = prediction.predicted(|| ()).rows;
         let of =
             |row: &SimulatedStepRow| (row.training.algorithm.clone(), row.key.nodes, row.key.ranks);
         let worlds = [(1, 2), (2, 4), (4, 8), (8, 16)];
@@ -347,8 +452,45 @@ launch_us = { value = 10, source = "a test" }
             let times = &row.outcome.right().unwrap().times;
             let time = times.time_us_p50;
             let [low, high] = [times.time_us_p50_low, times.time_us_p50_high].map(Option::unwrap);
-            assert!(15e3 < low && low <= time && time <= high && low < high, "{row:?}");
+            assert!(low <= time && time <= high && low < high, "{row:?}");
         }
+    }
+
+    /// Rows that are 10 % slower than predicted, at sizes that set the bands and at others.
+    #[test]
+    fn bands_have_what_known_sizes_were_missed_by_and_are_scored_on_others() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        let all = [1, 2, 4].map(|nodes| ["ring", "tree"].map(|name| row(name, nodes, 2))).concat();
+        let once = predict(&all, &machine).predicted(|| ());
+        assert_eq!((once.missed.unwrap().cases, once.coverage.unwrap().cases), (4, 2));
+        let slower = |times: f64| -> Vec<StepRow> {
+            let with = |row: &StepRow| {
+                let is_same = |it: &&SimulatedStepRow| {
+                    it.key.ranks == row.setting.key.ranks
+                        && it.training.algorithm == row.setting.training.algorithm
+                };
+                let predicted_us = time_us(once.rows.iter().find(is_same).unwrap()).unwrap();
+                let mut row = row.clone();
+                let CaseOutcome::Ok(result) = &mut row.outcome else { panic!() };
+                result.times.time_us_p50 = times * predicted_us;
+                row
+            };
+            all.iter().map(with).collect()
+        };
+        let found = predict(&slower(1.1), &machine).predicted(|| ());
+        let (typical, low, high) = found.missed.unwrap().ratio();
+        assert!((typical - 1.1).abs() < 1e-3 && low < high + 1e-9, "{:?}", found.missed);
+        assert_eq!(found.coverage.unwrap().within, 2);
+        // A larger world that is three times as slow is outside.
+        let mut rows = slower(1.1);
+        for row in &mut rows[4..] {
+            let CaseOutcome::Ok(result) = &mut row.outcome else { panic!() };
+            result.times.time_us_p50 *= 3.0;
+        }
+        let Coverage { cases, within, width } =
+            predict(&rows, &machine).predicted(|| ()).coverage.unwrap();
+        assert_eq!((cases, within), (2, 0));
+        assert!(0.1 < width && width < 0.4, "{width}");
     }
 
     /// Threads have no network to more nodes.
@@ -360,7 +502,7 @@ launch_us = { value = 10, source = "a test" }
             format!("{}{}", &MACHINE[..start], &MACHINE[end..]).replace("nodes = 2", "nodes = 1");
         let machine: MachineFile = toml::from_str(&alone).unwrap();
         let ranks = |rows: &[StepRow]| -> Vec<usize> {
-            predict(rows, &machine).rows(|| ()).iter().map(|row| row.key.ranks).collect()
+            predict(rows, &machine).predicted(|| ()).rows.iter().map(|row| row.key.ranks).collect()
         };
         assert_eq!(ranks(&[row("ring", 1, 2)]), [2]);
         assert!(ranks(&[row("ring", 1, 4)]).is_empty());
@@ -383,6 +525,27 @@ launch_us = { value = 10, source = "a test" }
         assert_eq!(
             ends,
             "no larger worlds than 12 ranks: sizes double, and 24 would be more than 16"
+        );
+    }
+
+    /// On more ranks passes would be shorter, and the rows do not say how much.
+    #[test]
+    fn strong_scaling_is_simulated_as_far_as_it_was_measured() {
+        let machine: MachineFile = toml::from_str(MACHINE).unwrap();
+        let strong = |nodes: usize| {
+            let mut row = row("ring", nodes, 2);
+            row.setting.key.case = format!("mpi/{nodes}x2/bitvector/ring/4MiB/1ms/strong");
+            row.setting.training.backward_ms = 20.0 / nodes as f64;
+            row
+        };
+        let prediction = predict(&[strong(1), strong(4)], &machine);
+        let rows = prediction.predicted(|| ()).rows;
+        let of = |row: &SimulatedStepRow| (row.key.ranks, row.training.backward_ms);
+        assert_eq!(rows.iter().map(of).collect::<Vec<_>>(), [(2, 20.0), (8, 5.0)]);
+        assert_eq!(
+            prediction.ends.unwrap(),
+            "no larger worlds than 8 ranks: with strong scaling more ranks compute for a shorter time, which is not in \
+             the rows"
         );
     }
 

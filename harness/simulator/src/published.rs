@@ -6,6 +6,7 @@
 
 mod compare;
 mod part;
+mod residuals;
 pub mod score;
 pub mod text;
 
@@ -20,6 +21,7 @@ use results::toml_file::{Checked, ConfigError, Invalid, within};
 
 pub use self::compare::{Compared, Group, LARGE, SMALL, Verdict};
 pub use self::part::Part;
+pub use self::residuals::{Ends, Residuals};
 use self::score::Score;
 
 /// Published points, as written in TOML.
@@ -275,15 +277,18 @@ struct Point<'p> {
 }
 
 impl Points {
-    /// Simulates every point, in order.
+    /// What a series is for; unknown ones are tests.
+    fn used_for(&self, series: &str) -> UsedFor {
+        let known = self.series.iter().find(|other| other.name == series);
+        known.map_or(UsedFor::Test, |series| series.used_for)
+    }
+
+    /// Simulates every point, in order. Ranges of training points reach as far as points for calibration are missed by.
     ///
     /// # Errors
     /// When a machine or workload cannot be read, or a data plane does not exist.
     pub fn compare(&self, path: &Path) -> Result<Vec<Compared>, PointError> {
-        let used_for = |series: &str| {
-            let known = self.series.iter().find(|other| other.name == series);
-            known.map_or(UsedFor::Test, |series| series.used_for)
-        };
+        let used_for = |series: &str| self.used_for(series);
         let allreduces = self
             .allreduce
             .par_iter()
@@ -292,7 +297,25 @@ impl Points {
             .training
             .par_iter()
             .map(|point| compare::training(point, used_for(&point.series), path));
-        allreduces.chain(trainings).collect()
+        let mut compared: Vec<Compared> = allreduces.chain(trainings).collect::<Result<_, _>>()?;
+        let residuals = Residuals::of(compared.iter());
+        compared.iter_mut().for_each(|point| point.widen(&residuals));
+        Ok(compared)
+    }
+
+    /// How far published efficiencies are from simulated ones, by the points for calibration.
+    ///
+    /// # Errors
+    /// As [`compare`](Points::compare).
+    pub fn residuals(&self, path: &Path) -> Result<Residuals, PointError> {
+        let is_used = |point: &&Training| self.used_for(&point.series) == UsedFor::Calibration;
+        let points: Vec<&Training> = self.training.iter().filter(is_used).collect();
+        let compared: Vec<Compared> = points
+            .par_iter()
+            .map(|point| compare::training_without(point, &[], path))
+            .collect::<Result<_, _>>()?;
+        let compared = compared.into_iter().map(|point| Compared { fitted: true, ..point });
+        Ok(Residuals::of(compared.collect::<Vec<_>>().iter()))
     }
 
     /// The score of test points across nodes without some parts of the model: without each, and without all.
@@ -300,10 +323,7 @@ impl Points {
     /// # Errors
     /// As [`compare`](Points::compare).
     pub fn ablation(&self, path: &Path) -> Result<Vec<(String, Option<Score>)>, PointError> {
-        let is_test = |point: &&Training| {
-            let known = self.series.iter().find(|other| other.name == point.series);
-            known.is_none_or(|series| series.used_for == UsedFor::Test)
-        };
+        let is_test = |point: &&Training| self.used_for(&point.series) == UsedFor::Test;
         let points: Vec<&Training> = self.training.iter().filter(is_test).collect();
         let without = |parts: &[Part]| -> Result<Option<Score>, PointError> {
             let compared: Vec<Compared> = points

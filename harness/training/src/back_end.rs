@@ -85,6 +85,11 @@ pub trait BackEnd: Send + Sync {
         DataPlane::scheduled(name, self.name(), topology)
     }
 
+    /// The name of the library's own allreduce, if there is a library.
+    fn library_allreduce(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Ranks can write into each other's buffers.
     fn puts(&self) -> bool {
         false

@@ -307,11 +307,17 @@ mod tests {
         let bytes = 4 * workload.elements();
         let config = Config {
             workload: "resnet50".into(),
-            step: Step { forward_ms: 10.0, backward_ms: 20.0, optimizer_ms: 0.0 },
+            step: Step {
+                forward_ms: 10.0,
+                backward_ms: 20.0,
+                optimizer_ms: 0.0,
+                scaling: Default::default(),
+            },
             host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(MPI, &topology, bytes, &pins).unwrap(),
+            also: Vec::new(),
             measure: Measure::default(),
         };
         let plan = || Plan::new(config.clone(), workload.clone());

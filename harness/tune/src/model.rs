@@ -164,6 +164,7 @@ fn free_but(cycle_us: f64) -> Control {
         cycle_us: parameter(cycle_us),
         launch_us: parameter(0.0),
         copy_us: None,
+        pack_gb_s: None,
         compute_cv: None,
         start_skew_us: None,
     }
@@ -175,6 +176,7 @@ mod tests {
 
     fn case(algorithm: &str, plane: &str) -> Case {
         Case {
+            scaling: Default::default(),
             transport: measure::back_ends::default(),
             topology: "1x2".parse().unwrap(),
             control_plane: plane.into(),

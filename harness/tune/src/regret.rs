@@ -233,6 +233,7 @@ impl Known {
             data: Default::default(),
             framework: Default::default(),
             sweep: axes,
+            also: Vec::new(),
             measure,
         };
         let plan = Plan::new(sweep, workload);

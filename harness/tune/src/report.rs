@@ -33,6 +33,9 @@ const NAMED: usize = 6;
 /// The report warns if a better setting was missed with more than this probability.
 const LIKELY: f64 = 0.2;
 
+/// The verdict without an answer.
+const NOTHING: &str = "Nothing is recommended: too few blocks were measured after a setting was chosen. Raise --budget.";
+
 /// The report of one world size.
 pub struct Report<'r> {
     /// The settings.
@@ -133,11 +136,7 @@ impl Report<'_> {
         match &self.tuned.answer {
             Some(answer) => self.conclude(answer, &mut text),
             None => {
-                let _ = writeln!(
-                    text,
-                    "\nNothing is recommended: too few blocks were measured after a setting was \
-                     chosen. Raise --budget."
-                );
+                let _ = writeln!(text, "\n{NOTHING}");
             }
         }
         if let Some(Run { settings, regret, default_regret, .. }) = &self.tuned.lost {
@@ -156,12 +155,8 @@ impl Report<'_> {
 
     fn conclude(&self, answer: &Answer, text: &mut String) {
         let _ = writeln!(text, "\n{}", self.verdict(answer));
-        if self.tuned.found.missed > LIKELY && answer.verdict != Verdict::Unknown {
-            let _ = writeln!(
-                text,
-                "A setting that was not measured may well be better: the budget was too small; raise \
-                 --budget."
-            );
+        if let Some(doubt) = self.doubt(answer) {
+            let _ = writeln!(text, "{doubt}");
         }
         self.compare(answer, text);
         if answer.verdict == Verdict::Unknown {
@@ -172,6 +167,14 @@ impl Report<'_> {
         if self.is_last {
             self.hand_over(answer, text);
         }
+    }
+
+    /// Why a better setting may exist.
+    fn doubt(&self, answer: &Answer) -> Option<&'static str> {
+        let is_likely = self.tuned.found.missed > LIKELY && answer.verdict != Verdict::Unknown;
+        is_likely.then_some(
+            "A setting that was not measured may well be better: the budget was too small; raise --budget.",
+        )
     }
 
     /// The ratio with the interval that holds for what its readers will see.

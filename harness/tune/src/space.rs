@@ -404,11 +404,17 @@ mod tests {
         };
         let config = Config {
             workload: "x".into(),
-            step: Step { forward_ms: 1.0, backward_ms: 2.0, optimizer_ms: 0.0 },
+            step: Step {
+                forward_ms: 1.0,
+                backward_ms: 2.0,
+                optimizer_ms: 0.0,
+                scaling: Default::default(),
+            },
             host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
             sweep: axes(transport, topology, 4 * elements as usize, pins).unwrap(),
+            also: Vec::new(),
             measure: Measure::default(),
         };
         config.check().unwrap();

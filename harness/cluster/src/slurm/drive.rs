@@ -71,6 +71,17 @@ impl Drive<'_> {
         ended
     }
 
+    /// Runs another program once as the ranks of all nodes that are up.
+    ///
+    /// # Errors
+    /// When the launcher cannot be started.
+    pub fn run_once(&self, program: &[String], stop: &Stop) -> io::Result<ExitStatus> {
+        let mut nodes = self.job.nodes.clone();
+        nodes.retain(usable(&nodes));
+        let mut command = self.command_of(program, &nodes);
+        step::run(&mut command, self.folder, stop, &self.timeout)
+    }
+
     fn steps(&self, stop: &Stop) -> io::Result<Ended> {
         let mut nodes = self.job.nodes.clone();
         let (first, mut fruitless, mut has_broken) = (Progress::of(self.folder), 0, false);
@@ -117,11 +128,18 @@ impl Drive<'_> {
     }
 
     fn command(&self, nodes: &[String], number: usize, has_broken: bool) -> Command {
+        let mut program = self.program.to_vec();
+        program.extend(has_broken.then(|| AFTER_BREAK.to_string()));
+        eprint!("step {number}: ");
+        self.command_of(&program, nodes)
+    }
+
+    /// The command that starts a program as ranks on these nodes, which is printed.
+    fn command_of(&self, program: &[String], nodes: &[String]) -> Command {
         let shape = Shape { nodes: nodes.len(), ranks_per_node: self.ranks_per_node };
         let named = if nodes.len() < self.job.nodes.len() { nodes } else { &[] };
-        let mut words = step_command(self.site, shape, named, self.program);
-        words.extend(has_broken.then(|| AFTER_BREAK.to_string()));
-        eprintln!("step {number}: {}", line(&words));
+        let words = step_command(self.site, shape, named, program);
+        eprintln!("{}", line(&words));
         let unset = |(name, _): &(String, String)| env::var_os(name).is_none();
         let variables: BTreeMap<_, _> = self.site.variables().into_iter().filter(unset).collect();
         let mut command = Command::new(&words[0]);

@@ -30,6 +30,8 @@ pub struct Submission<'a> {
     pub shape: Shape,
     /// Time limit as Slurm writes it.
     pub time: &'a str,
+    /// The job after whose end, however it ends, this one may start.
+    pub after: Option<&'a str>,
     /// The batch script.
     pub script: &'a Path,
     /// Its arguments.
@@ -38,7 +40,7 @@ pub struct Submission<'a> {
 
 /// The command that submits.
 pub fn sbatch(site: &Site, submission: &Submission<'_>) -> Vec<String> {
-    let Submission { name, shape, time, script, arguments } = submission;
+    let Submission { name, shape, time, after, script, arguments } = submission;
     let mut command = vec![
         "sbatch".to_string(),
         "--parsable".into(),
@@ -46,6 +48,7 @@ pub fn sbatch(site: &Site, submission: &Submission<'_>) -> Vec<String> {
         format!("--nodes={}", shape.nodes),
         format!("--time={time}"),
     ];
+    command.extend(after.map(|job| format!("--dependency=afterany:{job}")));
     // If ranks share CPUs, only the step's options have their number.
     if !site.overcommit {
         command.push(format!("--ntasks-per-node={}", shape.ranks_per_node));
@@ -196,6 +199,7 @@ mod tests {
             name: "kolo-nccl",
             shape: SHAPE,
             time: "10",
+            after: None,
             script: Path::new("slurm/sweep.sh"),
             arguments: &[],
         };
@@ -234,6 +238,7 @@ mod tests {
             name: "kolo-quick",
             shape: SHAPE,
             time: "00:30:00",
+            after: None,
             script: Path::new("slurm/sweep.sh"),
             arguments: &["configs/quick.toml".into()],
         };

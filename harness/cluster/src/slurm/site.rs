@@ -57,6 +57,7 @@ pub struct Site {
     pub interface: Option<String>,
     pub link_gbit_s: Option<f64>,
     pub sbatch: Vec<String>,
+    pub job_per_node_count: bool,
     pub environment: BTreeMap<String, String>,
     /// Its name, and the file that it was read from.
     #[serde(skip)]
@@ -161,6 +162,7 @@ impl Default for Site {
             interface: None,
             link_gbit_s: None,
             sbatch: Vec::new(),
+            job_per_node_count: false,
             environment: BTreeMap::new(),
             origin: Origin { name: GENERIC.into(), asked: GENERIC.into(), path: None },
         }

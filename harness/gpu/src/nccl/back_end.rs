@@ -48,6 +48,10 @@ impl BackEnd for NcclBackEnd {
         Ok(format!("ranks are processes, each with a GPU; {sweeps}"))
     }
 
+    fn library_allreduce(&self) -> Option<&'static str> {
+        Some(ALL_REDUCE)
+    }
+
     fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if let Some(native) = nccl::parse(name).expect("the name was checked") {
             return Ok(DataPlane::Nccl(native));

@@ -2,13 +2,16 @@
 
 use measure::back_ends;
 use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
 use training::back_end::RankKind;
 
 use anyhow::Result;
 
 use super::{Exit, sizes, usage};
+use measure::machine_calibration::host::Host;
 use measure::machine_calibration::runner::assemble;
-use measure::machine_calibration::{Effort, calibrate, jitter, write};
+use measure::machine_calibration::{Effort, calibrate, write};
 use results::error::RecordError;
 use results::files::check_writable;
 use results::files::write_whole;
@@ -16,7 +19,8 @@ use results::provenance::Machine;
 
 /// Measure a machine file for the simulator
 ///
-/// It holds the cost of messages and of combining by size, the control plane's work, and how unevenly ranks compute.
+/// It holds the cost of messages and of combining by size, the control plane's work, how unevenly ranks compute, and how
+/// much longer they compute beside messages.
 /// Over MPI all processes that mpirun or srun started take part.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -44,9 +48,15 @@ pub struct Arguments {
     /// Quantile of the samples to use; 0.1 if other programs also use the machine
     #[arg(long, default_value_t = 0.5, value_parser = share, help_heading = RUN)]
     quantile: f64,
+    /// Minutes for which ranks compute about once per second after that, since speeds change over minutes
+    #[arg(long, default_value_t = 0.0, value_parser = minutes, help_heading = RUN, hide_short_help = true)]
+    minutes: f64,
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
+    /// Name of the machine [default: that of the file]
+    #[arg(long, hide = true)]
+    name: Option<String>,
 }
 
 /// Heading of options.
@@ -77,18 +87,23 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|_| runner.leads()) {
         check_writable(path)?;
     }
-    let calibration = calibrate(&mut *runner, &effort)?;
-    let compute_cv = jitter::measure(&mut *runner)?;
+    let (calibration, mut computing) = calibrate(&mut *runner, &effort)?;
+    for _ in 0..(60.0 * arguments.minutes) as usize {
+        thread::sleep(Duration::from_secs(1));
+        computing.measure(&mut *runner)?;
+    }
+    let host = Host::measure(&mut *runner, computing)?;
     let starts = runner.starts()?;
     if !runner.leads() {
         return Ok(Exit::Right);
     }
     let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
-    let name = stem.unwrap_or("here");
+    let name = arguments.name.as_deref().or(stem).unwrap_or("here");
     let estimates = calibration.estimates();
     let file = calibration.machine_file(name, &Machine::this().host, &estimates);
-    let file = write::with_control(file, &estimates, compute_cv, &starts, quantile);
+    let file = write::with_processors(file, &estimates, &host, &starts, quantile);
     let mut measured = calibration.measured();
+    measured.extend(host.computing.measured());
     measured.push(starts.measured());
     let text = write::text(file, &measured);
     match &arguments.out {
@@ -100,6 +115,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         None => print!("{text}"),
     }
     Ok(Exit::Right)
+}
+
+/// A text that is no number of minutes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("\"{text}\" is not a number of minutes from 0 to 1440, such as 5")]
+pub struct MinutesError {
+    text: String,
+}
+
+/// A number of minutes, up to a day.
+fn minutes(text: &str) -> Result<f64, MinutesError> {
+    let minutes = text.parse::<f64>().ok().filter(|minutes| (0.0..=1440.0).contains(minutes));
+    minutes.ok_or_else(|| MinutesError { text: text.into() })
 }
 
 /// A text that is no quantile.

@@ -1,11 +1,11 @@
 //! `kolo compare`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::{Exit, usage};
-use results::compare::{Run, Verdict, compare};
+use results::compare::{Compared, Comparison, Run, Verdict, compare};
 
 /// Compare the times of two runs, case by case and all together
 ///
@@ -17,7 +17,7 @@ use results::compare::{Run, Verdict, compare};
 Exit status: 0 the same or faster, 1 slower, 3 cannot be said
 
 Examples:
-  kolo compare results/BEFORE results/AFTER
+  kolo compare results/BEFORE results/AFTER --figure figures
   kolo compare before.csv after.csv --threshold 5% --format markdown")]
 pub struct Arguments {
     /// A folder of results, or a CSV file of rows
@@ -30,6 +30,9 @@ pub struct Arguments {
     /// How to print
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     format: Format,
+    /// Draw the cases into this folder, as changes.svg and changes.png
+    #[arg(long, value_name = "DIR")]
+    figure: Option<PathBuf>,
     /// List all cases, not only the most different ones
     #[arg(long)]
     all: bool,
@@ -68,11 +71,39 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         Format::Markdown => print!("{}", comparison.markdown()),
         Format::Json => println!("{}", serde_json::to_string_pretty(&comparison)?),
     }
+    if let Some(folder) = &arguments.figure {
+        draw(&comparison, [&first, &second], folder)?;
+    }
     Ok(match comparison.verdict() {
         Verdict::Slower => Exit::Wrong,
         Verdict::Unknown => Exit::Inconclusive,
         Verdict::Same | Verdict::Faster => Exit::Right,
     })
+}
+
+/// Draws the cases.
+fn draw(comparison: &Comparison, runs: [&Run; 2], folder: &Path) -> Result<()> {
+    let case = |case: &Compared| plots::Ratio {
+        name: case.case.clone(),
+        value: case.ratio.map_or(case.second_us / case.first_us, |ratio| ratio.ratio),
+        interval: case.ratio.map(|ratio| (ratio.low, ratio.high)),
+    };
+    let mut rows = plots::Rows::default();
+    rows.add_changes(plots::Changes {
+        runs: runs.map(|run| {
+            let name = run.path.file_name().unwrap_or(run.path.as_os_str());
+            name.to_string_lossy().into_owned()
+        }),
+        threshold: comparison.threshold,
+        cases: comparison.cases.iter().map(case).collect(),
+        origin: plots::Origin {
+            is_doubtful: runs.iter().any(|run| run.is_doubtful),
+            words: String::new(),
+        },
+    });
+    plots::draw(&rows, folder, plots::Options::default(), |_| {}).map_err(usage)?;
+    eprintln!("figure {}", folder.join("changes.png").display());
+    Ok(())
 }
 
 /// A text that is no share.

@@ -1,11 +1,15 @@
 //! `kolo plot`.
 
+mod gains;
+mod step;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
 
-use super::{Exit, usage};
+use super::{Exit, report, usage};
 
 /// Draw figures from one or more folders of results or CSV files, as SVG and PNG
 ///
@@ -14,18 +18,36 @@ use super::{Exit, usage};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kolo plot results/RUN
-  kolo plot results/RUN1 results/RUN2 --out figures --verbose")]
+  kolo plot results/RUN1 results/RUN2 --out figures --verbose
+  kolo plot results/RUN --paper")]
 pub struct Arguments {
-    /// Folders that a run wrote, or CSV files with the same columns
+    /// Folders that a run wrote, CSV files with the same columns, or timelines (.json)
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
+    /// For papers: 3.33 and 7 inches wide, text of 8 points, no title, the caption in a .txt
+    #[arg(long, help_heading = "Output")]
+    paper: bool,
+    /// svg (for screens png, too), or pdf besides; pdf needs a build with `--features pdf`
+    #[arg(long, value_name = "FORMAT", default_value = "svg", help_heading = "Output")]
+    format: Format,
+    /// Efficiency relative to the same line on its fewest ranks, not to the fastest line
+    #[arg(long, help_heading = "Output")]
+    own_base: bool,
     /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
+}
+
+/// What figures are written as.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Format {
+    /// SVG, and PNG for screens
+    Svg,
+    /// PDF besides
+    Pdf,
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -33,7 +55,12 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let first = &results[0];
     let beside = if first.is_dir() { first.as_path() } else { first.parent().unwrap_or(first) };
     let folder = arguments.out.clone().unwrap_or_else(|| beside.join("figures"));
-    let figures = Figures::draw(results, &folder)?;
+    let options = plots::Options {
+        paper: arguments.paper,
+        pdf: arguments.format == Format::Pdf,
+        own_base: arguments.own_base,
+    };
+    let figures = Figures::draw(results, &folder, options)?;
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
     // Without any figure, the user needs the reasons.
@@ -44,11 +71,27 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Draws every figure for which the results have data; returns a line for each figure, or the reason why there is none.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
-    let figures = Figures::draw(results, folder)?;
+    let figures = Figures::draw(results, folder, plots::Options::default())?;
     if figures.drawn.is_empty() {
         eprint!("{}", figures.reasons());
     }
     Ok(figures.drawn)
+}
+
+/// The figures of a run, and its report; returns a line for each.
+pub fn figures_and_report(folder: &Path) -> Result<String> {
+    Ok(figures(&[folder.to_path_buf()], &folder.join("figures"))? + &report_of(folder))
+}
+
+/// Writes the report of a run that has ended; returns a line about it. A run without a report is complete, so an error is
+/// printed, and the run's status stays as it is.
+pub fn report_of(folder: &Path) -> String {
+    let written = report::report(&[folder.to_path_buf()], &folder.join(::report::FILE));
+    written.unwrap_or_else(|error| {
+        let folder = folder.display();
+        eprintln!("kolo: no report: {error:#}; the results are in {folder}, and `kolo report {folder}` tries again");
+        String::new()
+    })
 }
 
 /// The outcome of drawing some results, as lines of text.
@@ -64,16 +107,29 @@ struct Figures {
 }
 
 impl Figures {
-    fn draw(results: &[PathBuf], folder: &Path) -> Result<Figures> {
-        let files = files(results)?;
-        let rows = plots::Rows::read(&files).map_err(usage)?;
+    fn draw(results: &[PathBuf], folder: &Path, options: plots::Options) -> Result<Figures> {
+        let is_timeline = |path: &&PathBuf| path.extension().is_some_and(|end| end == "json");
+        let (timelines, others): (Vec<_>, Vec<_>) = results.iter().partition(is_timeline);
+        let files = if others.is_empty() { Vec::new() } else { files(&others)? };
+        let mut rows = plots::Rows::read(&files).map_err(usage)?;
+        for timeline in timelines {
+            rows.add_timeline(step::read(timeline)?);
+        }
+        for folder in others.iter().filter(|path| path.is_dir()) {
+            gains::read(folder)?.into_iter().for_each(|gains| rows.add_gains(gains));
+        }
+        rows.left_out().iter().for_each(|line| eprintln!("kolo: {line}"));
         let (mut drawn, mut names, mut not_drawn) = (String::new(), Vec::new(), Vec::new());
-        for figure in plots::draw(&rows, folder)? {
+        let bar = progress();
+        let outcomes = plots::draw(&rows, folder, options, |figure| {
+            bar.set_message(figure);
+            bar.inc(1);
+        });
+        bar.finish_and_clear();
+        for figure in outcomes.map_err(usage)? {
             match figure.outcome {
                 plots::Outcome::Files(files) => {
-                    let png = |file: &&PathBuf| file.extension().is_some_and(|end| end == "png");
-                    let file = files.iter().find(png).unwrap_or(&files[0]);
-                    drawn += &format!("figure {}\n", file.display());
+                    drawn += &lines(&files);
                     names.push(figure.figure);
                 }
                 plots::Outcome::Skipped(reason) => not_drawn.push((figure.figure, reason)),
@@ -101,21 +157,53 @@ impl Figures {
     }
 }
 
+/// Shows how many figures are done, on a terminal.
+fn progress() -> ProgressBar {
+    let style = ProgressStyle::with_template("{pos}/{len} figures, {msg}");
+    let style = style.expect("a template that indicatif accepts");
+    ProgressBar::new(plots::FIGURE_COUNT as u64).with_style(style)
+}
+
+/// A line with the first PNG of a figure; on paper a line for each SVG or PDF.
+fn lines(files: &[PathBuf]) -> String {
+    let of = |end: &str| -> Vec<&PathBuf> {
+        let has = |file: &&PathBuf| file.extension().is_some_and(|it| it == end);
+        files.iter().filter(has).collect()
+    };
+    let pictures = of("png");
+    let shown = match (pictures.first(), of("pdf")) {
+        (Some(first), _) => vec![*first],
+        (None, converted) if !converted.is_empty() => converted,
+        _ => of("svg"),
+    };
+    shown.iter().map(|file| format!("figure {}\n", file.display())).collect()
+}
+
 fn reason((figure, reason): &(&str, String)) -> String {
     format!("figure {figure} not drawn: {reason}\n")
 }
 
+/// The tables of a run that figures are drawn from.
+const TABLES: [&str; 7] = [
+    "rows.csv",
+    "bandwidth.csv",
+    "published.csv",
+    "validation.csv",
+    "comparison.csv",
+    "samples.csv",
+    "ranks.csv",
+];
+
 /// The tables of folders, and files as they are.
-fn files(results: &[PathBuf]) -> Result<Vec<PathBuf>> {
+fn files(results: &[&PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for result in results {
         if result.is_dir() {
-            let own =
-                ["rows.csv", "bandwidth.csv", "published.csv", "validation.csv", "comparison.csv"]
-                    .map(|name| result.join(name));
-            files.extend(own.into_iter().filter(|path| path.exists()));
+            files.extend(
+                TABLES.map(|name| result.join(name)).into_iter().filter(|path| path.exists()),
+            );
         } else {
-            files.push(result.clone());
+            files.push(result.to_path_buf());
         }
     }
     if files.is_empty() {
@@ -168,14 +256,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("b.csv");
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
-        let figures = Figures::draw(&[file], folder.path()).unwrap();
+        let figures = Figures::draw(&[file], folder.path(), plots::Options::default()).unwrap();
         assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
-        let short = "not drawn: surface, negotiation, control_planes, scaling, throughput, \
+        let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
                      efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
         let reasons = figures.reasons();
-        assert_eq!(reasons.lines().count(), 13, "{reasons}");
+        assert_eq!(reasons.lines().count(), 18, "{reasons}");
         assert!(
             reasons.starts_with("figure surface not drawn: no row of kind `step`"),
             "{reasons}"
@@ -196,6 +284,50 @@ mod tests {
     }
 
     #[test]
+    fn what_the_tuner_saves_and_a_step_are_drawn() {
+        let reference =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/tune/four-nodes");
+        let timeline =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../training/tests/all/golden/timeline.json");
+        let out = tempfile::tempdir().unwrap();
+        let results = [reference, timeline].map(PathBuf::from);
+        let figures = Figures::draw(&results, out.path(), plots::Options::default()).unwrap();
+        let names = ["surface", "negotiation", "distribution", "step", "gains", "breakdown"];
+        assert_eq!(figures.names, names);
+        let gains = fs::read_to_string(out.path().join("gains.svg")).unwrap();
+        for words in [
+            "1 MiB, 0.1 ms",
+            "MEASURED · emulated nodes, or ranks that share cores",
+            "128 MiB, 1 ms",
+        ] {
+            assert!(gains.contains(words), "{words}");
+        }
+    }
+
+    #[test]
+    fn an_answer_of_another_program_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("rows.csv"), bench(",2026-", ",2026-")).unwrap();
+        fs::write(folder.path().join("tune.json"), "{}").unwrap();
+        let results = [folder.path().to_path_buf()];
+        let why = Figures::draw(&results, folder.path(), plots::Options::default());
+        let why = why.err().expect("it is refused").to_string();
+        assert!(why.contains("tune.json: missing field `workload`"), "{why}");
+        assert!(why.ends_with("; run kolo tune again"), "{why}");
+    }
+
+    #[test]
+    fn an_answer_that_recommends_nothing_has_no_gains() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("rows.csv"), bench(",2026-", ",2026-")).unwrap();
+        let answer = r#"{"workload": "w", "transport": "mpi", "topology": "4x1", "recommended": null, "compared": []}"#;
+        fs::write(folder.path().join("tune.json"), answer).unwrap();
+        let results = [folder.path().to_path_buf()];
+        let figures = Figures::draw(&results, folder.path(), plots::Options::default()).unwrap();
+        assert!(!figures.names.contains(&"gains"), "{:?}", figures.names);
+    }
+
+    #[test]
     fn cases_of_two_runs_are_reported_with_the_run_that_is_drawn() {
         let folder = tempfile::tempdir().unwrap();
         let run = |name: &str, text: String| {
@@ -206,8 +338,12 @@ mod tests {
         };
         let later = run("a", bench(",2026-", ",2027-"));
         let earlier = run("b", bench(",2026-", ",2026-"));
-        let figures =
-            Figures::draw(&[later.clone(), earlier.clone()], &folder.path().join("out")).unwrap();
+        let figures = Figures::draw(
+            &[later.clone(), earlier.clone()],
+            &folder.path().join("out"),
+            plots::Options::default(),
+        )
+        .unwrap();
         let (earlier, later) = (earlier.display(), later.display());
         let expected = format!(
             "182 cases occur in {earlier} and {later}; those of {later}, the newer run, are drawn; \

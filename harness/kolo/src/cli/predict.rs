@@ -13,9 +13,9 @@ use results::files::create_folder;
 use results::files::write_whole;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::record::csv_bytes;
-use results::row::{Row, SimulatedStepRow, StepRow};
+use results::row::{Row, SimulatedStepRow, StepRow, Times};
 use simulator::machine_file::MachineFile;
-use simulator::predict::Prediction;
+use simulator::predict::{Coverage, PROBABILITY, Predicted, Prediction};
 
 /// Simulate the cases of a sweep on more ranks, or how far a model scales
 ///
@@ -42,6 +42,18 @@ pub struct Arguments {
     /// default: the whole machine.
     #[arg(long, value_name = "RANKS", value_parser = sizes::whole::<usize>, help_heading = RUN)]
     up_to: Option<usize>,
+    /// Largest number of ranks whose measured times set the bands [default: all]
+    ///
+    /// Measured times of more ranks are then compared with the bands, to see whether these hold.
+    #[arg(
+        long,
+        value_name = "RANKS",
+        value_parser = sizes::whole::<usize>,
+        conflicts_with = "workload",
+        help_heading = RUN,
+        hide_short_help = true
+    )]
+    known_ranks: Option<usize>,
     /// Folder of the workloads' gradient lists
     #[arg(
         long,
@@ -142,12 +154,70 @@ fn write_rows(out: &Path, rows: &[SimulatedStepRow]) -> Result<()> {
 
 fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
     let launch = Launch::now();
-    let machine = MachineFile::choose(&arguments.machine)?;
+    let request = Request {
+        results,
+        machine: &arguments.machine,
+        workloads: &arguments.workloads,
+        up_to: UpTo::asked(arguments.up_to),
+        known_ranks: arguments.known_ranks,
+        out: new_folder(arguments, &launch)?,
+        figures: !arguments.no_figures,
+    };
+    simulate(&request, launch)?;
+    Ok(Exit::Right)
+}
+
+/// The largest number of ranks to simulate.
+#[derive(Clone, Copy, Debug)]
+pub enum UpTo {
+    /// This.
+    Ranks(usize),
+    /// So many times the largest measured one.
+    Times(usize),
+}
+
+impl UpTo {
+    fn asked(ranks: Option<usize>) -> UpTo {
+        ranks.map_or(UpTo::Times(4), UpTo::Ranks)
+    }
+
+    fn ranks(self, largest: usize) -> usize {
+        match self {
+            UpTo::Ranks(ranks) => ranks,
+            UpTo::Times(times) => times * largest,
+        }
+    }
+}
+
+/// What to simulate.
+pub struct Request<'a> {
+    /// A folder of results with training steps.
+    pub results: &'a Path,
+    /// Machine file, or the name of an embedded one.
+    pub machine: &'a Path,
+    /// The folder of the workloads' gradient lists.
+    pub workloads: &'a Path,
+    /// How far to go beyond what was measured.
+    pub up_to: UpTo,
+    /// The largest number of ranks whose measured times set the bands; none: all.
+    pub known_ranks: Option<usize>,
+    /// A new folder for the predictions.
+    pub out: PathBuf,
+    /// Draw figures.
+    pub figures: bool,
+}
+
+/// Simulates measured settings; prints and writes the predictions.
+///
+/// # Errors
+/// When results or machine cannot be read, no row can be simulated, or predictions cannot be written.
+pub fn simulate(request: &Request<'_>, launch: Launch) -> Result<()> {
+    let Request { results, machine, workloads, up_to, known_ranks, out, figures } = request;
+    let machine = MachineFile::choose(machine)?;
     let rows = read(results)?;
     let largest = rows.iter().map(|row| row.key().ranks).max().unwrap_or(0);
-    let up_to = arguments.up_to.unwrap_or(4 * largest);
-    let out = new_folder(arguments, &launch)?;
-    let prediction = Prediction::new(&rows, &machine, &arguments.workloads, up_to)?;
+    let sizes = (up_to.ranks(largest), known_ranks.unwrap_or(usize::MAX));
+    let prediction = Prediction::new(&rows, &machine, workloads, sizes)?;
     for (count, why) in &prediction.left_out {
         eprintln!("kolo: {count} rows are left out: {why}");
     }
@@ -161,22 +231,22 @@ fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
             machine.node.ranks
         )));
     }
-    create_folder(&out)?;
+    create_folder(out)?;
     let mut provenance = Provenance::new(&prediction, launch);
     let progress = ProgressBar::new(prediction.cases() as u64);
-    let predicted = prediction.rows(|| progress.inc(1));
+    let predicted = prediction.predicted(|| progress.inc(1));
     progress.finish_and_clear();
-    write_rows(&out, &predicted)?;
+    write_rows(out, &predicted.rows)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.ended = Some(now());
     }
     provenance.write(&out.join(PROVENANCE))?;
-    print!("{}", text(&rows, &predicted));
-    if !arguments.no_figures {
+    print!("{}{}", text(&rows, &predicted.rows), bands(&predicted));
+    if *figures {
         print!("{}", plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?);
     }
     println!("predictions in {}", out.display());
-    Ok(Exit::Right)
+    Ok(())
 }
 
 fn read(folder: &Path) -> Result<Vec<Row>> {
@@ -205,30 +275,54 @@ fn read(folder: &Path) -> Result<Vec<Row>> {
 fn text(measured: &[Row], predicted: &[SimulatedStepRow]) -> String {
     let measured: Vec<Setting> = measured.iter().filter_map(Setting::measured).collect();
     let predicted: Vec<Setting> = predicted.iter().filter_map(Setting::predicted).collect();
-    let fastest = |settings: &[Setting], of: &Setting| {
+    fn fastest<'s, 'r>(settings: &'s [Setting<'r>], of: &Setting) -> Option<&'s Setting<'r>> {
         let alike = settings.iter().filter(|setting| setting.of == of.of);
-        alike.map(|setting| setting.time_us).min_by(f64::total_cmp)
-    };
+        alike.min_by(|a, b| a.time_us.total_cmp(&b.time_us))
+    }
     let mut text = String::from(
         "step time of each algorithm's fastest setting (ms)\n\
-         workload             transport algorithm               ranks   measured  predicted   error\n",
+         workload             transport algorithm               ranks   measured  predicted [band]                  error\n",
     );
     let mut reported = Vec::new();
     for setting in &predicted {
-        let Some(time_us) =
+        let Some(&Setting { time_us, band_us: (low, high), .. }) =
             fastest(&predicted, setting).filter(|_| !reported.contains(&setting.of))
         else {
             continue;
         };
         reported.push(setting.of);
         let (workload, transport, algorithm, ranks) = setting.of;
-        let beside = fastest(&measured, setting);
+        let beside = fastest(&measured, setting).map(|setting| setting.time_us);
+        let band = format!("[{:.2}, {:.2}]", low / 1e3, high / 1e3);
         let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));
         let error =
             beside.map_or("-".into(), |us| format!("{:+.1} %", 100.0 * (time_us / us - 1.0)));
         text += &format!(
-            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {:>10.2} {error:>8}\n",
+            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {:>10.2} {band:<20} {error:>8}\n",
             time_us / 1e3
+        );
+    }
+    text
+}
+
+/// What the bands consist of, and whether they hold.
+fn bands(Predicted { missed, coverage, .. }: &Predicted) -> String {
+    let mut text = match missed {
+        Some(missed) => {
+            let (typical, low, high) = missed.ratio();
+            format!(
+                "bands of {:.0} %: the ranges of the machine's parameters, and how far {} measured times are from \
+                 their predictions\n(measured / predicted {typical:.2}, one more within [{low:.2}, {high:.2}])\n",
+                100.0 * PROBABILITY,
+                missed.cases,
+            )
+        }
+        None => "bands: the ranges of the machine's parameters alone, since fewer than two times were measured\n".into(),
+    };
+    if let Some(Coverage { cases, within, width }) = coverage {
+        text += &format!(
+            "measured times of more ranks: {within} of {cases} within their bands, which are {:.0} % wide in the median\n",
+            100.0 * width
         );
     }
     text
@@ -239,6 +333,7 @@ struct Setting<'r> {
     /// Workload, transport, algorithm and ranks.
     of: (&'r str, &'r str, &'r str, usize),
     time_us: f64,
+    band_us: (f64, f64),
 }
 
 impl Setting<'_> {
@@ -246,12 +341,18 @@ impl Setting<'_> {
         let Row::Step(StepRow { setting, outcome, .. }) = row else { return None };
         let (training, transport) = (&setting.training, &setting.run.transport);
         let of = (&*training.workload, &**transport, &*training.algorithm, setting.key.ranks);
-        Some(Setting { of, time_us: outcome.right()?.times.time_us_p50 })
+        Some(Setting::of(of, &outcome.right()?.times))
     }
 
     fn predicted(row: &SimulatedStepRow) -> Option<Setting<'_>> {
         let SimulatedStepRow { key, training, transport, outcome, .. } = row;
         let of = (&*training.workload, &**transport, &*training.algorithm, key.ranks);
-        Some(Setting { of, time_us: outcome.right()?.times.time_us_p50 })
+        Some(Setting::of(of, &outcome.right()?.times))
+    }
+
+    fn of<'r>(of: (&'r str, &'r str, &'r str, usize), times: &Times) -> Setting<'r> {
+        let time_us = times.time_us_p50;
+        let end = |end: Option<f64>| end.unwrap_or(time_us);
+        Setting { of, time_us, band_us: (end(times.time_us_p50_low), end(times.time_us_p50_high)) }
     }
 }

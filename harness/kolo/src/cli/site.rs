@@ -136,8 +136,7 @@ fn list() -> Result<()> {
 fn in_job(site: Site) -> Result<()> {
     let job = Job::this().map_err(usage)?;
     let job = job.ok_or_else(|| usage("not inside a Slurm job: SLURM_JOB_ID is not set"))?;
-    let asked = env::var("SLURM_NTASKS_PER_NODE").ok().and_then(|count| count.parse().ok());
-    let ranks_per_node = asked.filter(|&count| count > 0).unwrap_or(site.ranks_per_node);
+    let ranks_per_node = ranks_per_node(&site);
     let site = match env::var_os("SLURM_GPUS_PER_NODE") {
         Some(_) => site.with_gpus(ranks_per_node),
         None => site,
@@ -145,6 +144,12 @@ fn in_job(site: Site) -> Result<()> {
     let shape = Shape { nodes: job.nodes.len(), ranks_per_node };
     println!("{}", line(&step(&site, shape, &[], &[])));
     Ok(())
+}
+
+/// Ranks on each node of a job: those that were requested, or those of the site.
+pub fn ranks_per_node(site: &Site) -> usize {
+    let asked = env::var("SLURM_NTASKS_PER_NODE").ok().and_then(|count| count.parse().ok());
+    asked.filter(|&count| count > 0).unwrap_or(site.ranks_per_node)
 }
 
 /// Variables that are already set, by the user or a module, take precedence.

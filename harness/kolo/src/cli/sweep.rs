@@ -2,6 +2,7 @@
 
 mod control;
 mod folder;
+mod nodes;
 mod simulated;
 mod slurm;
 
@@ -14,13 +15,14 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::folder::{finish, open};
+use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
 use measure::config::Config;
 use measure::environment::Environment;
 use measure::executor;
-use measure::plan::Plan;
+use measure::plan::{Plan, Planned};
 use measure::precedence::{self, Options, Precedence};
 use measure::summary;
 use measure::sweep::{Course, run as run_plan};
@@ -70,6 +72,9 @@ pub struct Arguments {
     /// Start no block that may end after this time, in seconds since 1970
     #[arg(long, value_name = "SECONDS", hide = true)]
     until: Option<u64>,
+    /// Start no block after this time, such as 90s, 10m, 1h, once every case has one
+    #[arg(long, value_name = "TIME", value_parser = duration, help_heading = RUN, hide_short_help = true)]
+    budget: Option<Duration>,
     /// Measure even if processes share cores or differ, and record it in rows and provenance
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
@@ -79,13 +84,25 @@ pub struct Arguments {
     /// Write a timeline of each case's last block, for Perfetto and `kolo timeline`
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     timeline: bool,
-    /// Draw no figures; `kolo plot` draws them later
+    /// Draw no figures and write no report; `kolo plot` and `kolo report` do so later
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     no_figures: bool,
+    #[command(flatten)]
+    nodes: nodes::NodeOptions,
     #[command(flatten)]
     slurm: slurm::Flags,
     #[command(flatten)]
     options: Options,
+}
+
+impl Arguments {
+    /// Options are given that are for measured training steps only.
+    fn has_options_of_steps(&self) -> bool {
+        self.options != Options::default()
+            || self.timeline
+            || self.budget.is_some()
+            || self.nodes != nodes::NodeOptions::default()
+    }
 }
 
 /// Headings of the options.
@@ -112,6 +129,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let mut launch = Launch::now();
     let environment = Environment::read(&launch.environment).map_err(usage)?;
     launch.overrides = override_config(&mut config, &arguments.options, &environment, say);
+    let earlier = folder::of_earlier(arguments)?;
+    nodes::settle(&mut config, arguments, earlier.as_deref(), nodes::here)?;
     let workload = Workload::read(&config.workload_path(&file.path))
         .map_err(|error| file.refuse(ConfigProblem::unusable(error)))?;
     workload.assumption().iter().for_each(|sentence| say(sentence));
@@ -127,7 +146,17 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         ));
     }
     let mut plan = Plan { timelines, ..Plan::new(config, workload) };
+    if plan.cases.is_empty() {
+        return Err(usage(format!(
+            "{}: there is no case: transport {} has no allreduce of a library; give another algorithm, or --transport \
+             mpi",
+            file.path.display(),
+            plan.config.sweep.transport.join(", "),
+        )));
+    }
     plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let short = short_budget(&plan, arguments.budget);
+    short.iter().for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
@@ -138,7 +167,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         )));
     }
     if arguments.dry_run {
-        dry_run(&plan);
+        dry_run(&plan, arguments.budget);
         return Ok(Exit::Right);
     }
     let Some(mut executor) =
@@ -170,6 +199,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
     let course = Course {
         until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
+        budget: arguments.budget,
         stop: Some(store.folder().join(STOP)),
         journal: may_break.then(journal).transpose()?,
     };
@@ -180,7 +210,11 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let report = report?;
     drop(executor);
     store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
-    finish(arguments, &store, provenance, &summary::text(&report.rows))?;
+    let drift = report.drift.map(|drift| drift.to_string());
+    let text = drift.iter().fold(summary::text(&report.rows), |text, drift| text + drift + "\n");
+    let mut conclusion = summary::conclusion(&report.rows);
+    conclusion.limits.extend(drift);
+    finish(arguments, &store, provenance, &text, &conclusion)?;
     if let Some(reason) = report.left {
         println!("cases remain ({reason}); continue with --resume");
         return Ok(Exit::Left);
@@ -204,6 +238,50 @@ fn override_config(
     overrides
 }
 
+/// A guess at the time of the fewest and of the most blocks in seconds, without network time; `weight` is that of a
+/// case.
+fn seconds(plan: &Plan, budget: Option<Duration>, weight: impl Fn(&Planned) -> f64) -> (f64, f64) {
+    let measure = &plan.config.measure;
+    let block = block_seconds(plan, |_| 1.0);
+    let (least, most) = (block * measure.blocks_min as f64, block * measure.blocks_max as f64);
+    let most = most.min(least.max(measure.budget_seconds));
+    let within = |seconds: f64| match budget {
+        Some(budget) => seconds.min(budget.as_secs_f64()).max(block),
+        None => seconds,
+    };
+    let mean = if block > 0.0 { block_seconds(plan, weight) / block } else { 0.0 };
+    (within(least) * mean, within(most) * mean)
+}
+
+/// A guess at the time of one block of every case in seconds.
+fn block_seconds(plan: &Plan, weight: impl Fn(&Planned) -> f64) -> f64 {
+    let runs = plan.cases.iter().filter(|planned| planned.data_plane.is_ok());
+    runs.map(|planned| plan.estimate(planned).as_secs_f64() * weight(planned)).sum()
+}
+
+/// The sentence on a budget that does not suffice for the fewest blocks.
+fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
+    let measure = &plan.config.measure;
+    let block = block_seconds(plan, |_| 1.0);
+    let least = block * measure.blocks_min as f64;
+    let given = budget.map_or(measure.budget_seconds, |budget| budget.as_secs_f64());
+    let consequence = match budget {
+        None => "they are measured all the same".into(),
+        Some(_) if block > given => {
+            format!("each case gets one block, which takes about {block:.0} s for all")
+        }
+        Some(_) => "some cases get fewer".into(),
+    };
+    (least > given).then(|| {
+        format!(
+            "a budget of {given} s is too small for measure.blocks_min = {} blocks of each of {} cases, about {least:.0} \
+             s: {consequence}",
+            measure.blocks_min,
+            plan.cases.len(),
+        )
+    })
+}
+
 /// The exit status from how each case ended, and whether its time has an interval.
 fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
     let bad = |status| matches!(status, Status::Wrong | Status::Failed);
@@ -223,14 +301,12 @@ fn progress(plan: &Plan) -> ProgressBar {
     ProgressBar::new(length as u64).with_style(style.progress_chars("=> "))
 }
 
-fn dry_run(plan: &Plan) {
+fn dry_run(plan: &Plan, budget: Option<Duration>) {
     let measure = &plan.config.measure;
-    let mut seconds = 0.0;
     for planned in &plan.cases {
         match &planned.data_plane {
             Ok(data_plane) => {
                 let block = plan.estimate(planned).as_secs_f64();
-                seconds += block;
                 let how = match data_plane.choices().and_then(<[_]>::last) {
                     Some(Choice { schedule, .. }) => {
                         format!("{} steps, {} chunks", schedule.steps(), schedule.chunks())
@@ -247,9 +323,7 @@ fn dry_run(plan: &Plan) {
     let kilobytes = |blocks: usize| {
         (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000).to_string()
     };
-    let least_seconds = seconds * measure.blocks_min as f64;
-    let most_seconds =
-        (seconds * measure.blocks_max as f64).min(least_seconds.max(measure.budget_seconds));
+    let (least_seconds, most_seconds) = seconds(plan, budget, |_| 1.0);
     println!(
         "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps, in random order from \
          seed {}",
@@ -268,6 +342,7 @@ fn dry_run(plan: &Plan) {
         plan.memory_bytes() / 1_000_000,
         range(kilobytes(measure.blocks_min), kilobytes(measure.blocks_max)),
     );
+    short_budget(plan, budget).iter().for_each(|sentence| println!("{sentence}"));
 }
 
 /// A range, or a single value if both ends are equal.

@@ -15,6 +15,7 @@ use measure::config::MOST_STEP_MS;
 use measure::environment::{Environment, ValueError, number};
 use measure::executor;
 use request::Request;
+use results::conclusion::{CONCLUSION, Conclusion};
 use results::config_kind::ConfigKind;
 use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
@@ -212,7 +213,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
     }
     provenance.write(&folder.join(PROVENANCE))?;
-    let figures = plot::figures(std::slice::from_ref(&folder), &folder.join("figures"))?;
+    let figures = plot::figures_and_report(&folder)?;
     print!("{text}{figures}");
     println!("results in {}", folder.display());
     let largest = tuned.last().and_then(|tuned| tuned.answer.as_ref());
@@ -224,7 +225,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Writes the results as text and as data; returns the text. The lines to copy are those of the last topology.
 fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Result<String> {
-    let (mut text, mut json) = (String::new(), Vec::new());
+    let (mut text, mut json, mut conclusion) = (String::new(), Vec::new(), Conclusion::default());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
         let is_last = json.len() + 1 == request.grids.len();
         let asked = request.machine.as_ref().filter(|_| is_last);
@@ -240,6 +241,7 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
         text += &report.text();
         text += &problem.unwrap_or_default();
         json.push(report.json());
+        conclusion.add(report.conclusion());
         if !is_last {
             text.push('\n');
             continue;
@@ -261,6 +263,7 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
     }
     store.write_whole("tune.json", (serde_json::to_string_pretty(&largest)? + "\n").as_bytes())?;
     store.write_whole("summary.txt", text.as_bytes())?;
+    store.write_whole(CONCLUSION, &conclusion.json())?;
     Ok(text)
 }
 
@@ -278,12 +281,12 @@ pub(super) fn step_ms(text: &str) -> Result<f64, ValueError> {
 /// A text that is no time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a time; write 90s, 10m or 1h")]
-struct DurationError {
+pub struct DurationError {
     text: String,
 }
 
 /// `90s`, `10m`, `1h`.
-fn duration(text: &str) -> Result<Duration, DurationError> {
+pub fn duration(text: &str) -> Result<Duration, DurationError> {
     let wrong = || DurationError { text: text.into() };
     let (number, unit) = text.split_at(text.len() - text.chars().last().map_or(0, char::len_utf8));
     let seconds = match unit {

@@ -81,7 +81,7 @@ fn a_name_that_does_not_exist_is_answered_with_those_that_do() {
     for (arguments, expected) in [
         (
             &["sweep", "qiuck"][..],
-            "kolo: qiuck: no such configuration; did you mean quick? There are ci, control-planes, cuda, ",
+            "kolo: qiuck: no such configuration; did you mean quick? There are ci, cluster, control-planes, cuda, ",
         ),
         (&["sweep", "qiuck.toml"], "did you mean quick.toml? In configs there are ci.toml, "),
         (&["tune", "regret"], "kolo: regret: no such configuration. There are ci, "),

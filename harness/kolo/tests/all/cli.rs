@@ -7,6 +7,8 @@ mod control;
 mod environment;
 mod examples;
 mod kill;
+mod nodes;
+mod report;
 pub mod sandbox;
 mod simulated;
 mod timeline;
@@ -139,7 +141,7 @@ fn invalid_command_lines_end_with_status_2_and_advice() {
     let configs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs");
     for missing in ["nowhere.toml", "."] {
         Ended::of(kolo(&["sweep", missing]).current_dir(configs))
-            .says(2, "in . there are ci.toml, control-planes.toml, ");
+            .says(2, "in . there are ci.toml, cluster.toml, control-planes.toml, ");
     }
     Ended::of(&mut kolo(&["verify", "--ranks", "0"]))
         .says(2, "\"0\" is not a range of ranks; write 1..64 or 8");

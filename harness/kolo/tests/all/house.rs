@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use algorithms::control::{DataType, ReduceOp};
-use measure::config::Config;
+use measure::config::{Allocation, Config};
 use measure::control_sweep;
 use measure::environment::variables::{Usage, VARIABLES};
 use measure::plan::{Plan, Planned};
+use results::conclusion::Conclusion;
 use results::config_kind::ConfigKind;
+use results::row::StepRow;
 use results::toml_file::{Checked, TomlFile};
 use workloads::framework::Framework;
 use workloads::workload::Workload;
@@ -81,6 +83,33 @@ fn the_quick_sweep_is_what_the_readme_says() {
     }
 }
 
+/// The scaling sweep as its header and slurm/README.md describe it, on 64 nodes.
+#[test]
+fn the_scaling_sweep_is_what_its_header_says() {
+    let mut config = Config::read(&root().join("configs/cluster.toml")).unwrap();
+    config.sweep.transport = vec!["mpi".into()];
+    config.sweep.settle(Allocation { nodes: 64, ranks_per_node: 4 });
+    let cases = config.cases();
+    assert_eq!(cases.len(), 147);
+    for nodes in [1, 2, 4, 8, 16, 32, 64] {
+        let own = || cases.iter().filter(move |case| case.topology.nodes() == nodes);
+        assert_eq!(own().count(), 21);
+        for name in ["ring", "tree", "hierarchical", "grouped", "mpi-allreduce"] {
+            let has = |plane: &str, mib: usize, ms: f64| {
+                own().any(|case| {
+                    let threshold = (case.fusion_threshold_bytes, case.cycle_time_ms());
+                    (&*case.control_plane, &*case.algorithm) == (plane, name)
+                        && threshold == (mib << 20, ms)
+                })
+            };
+            assert!(has("bitvector", 128, 1.0) && has("coordinator", 128, 1.0), "{name}");
+            assert!(has("bitvector", 64, 5.0), "{name}");
+        }
+    }
+    let measure = &config.measure;
+    assert!(measure.blocks_min * measure.steps_per_block >= 6 && measure.repeat_base);
+}
+
 /// Pages quote the outputs of the reference runs.
 #[test]
 fn pages_quote_the_reference_runs() {
@@ -97,6 +126,16 @@ fn pages_quote_the_reference_runs() {
     for line in answer.lines().filter(|line| *line != "...") {
         assert!(said.lines().any(|other| other == line), "{line}");
     }
+}
+
+/// The quick sweep's conclusion is that of its rows.
+#[test]
+fn the_conclusion_of_the_quick_sweep_is_that_of_its_rows() {
+    let folder = root().join("results/reference/quick");
+    let rows = csv::Reader::from_path(folder.join("rows.csv")).unwrap().into_deserialize();
+    let rows: Vec<StepRow> = rows.filter_map(|row| StepRow::of(row.unwrap())).collect();
+    let said = measure::summary::conclusion(&rows);
+    assert_eq!(Conclusion::read(&folder).unwrap(), Some(said));
 }
 
 /// Markdown files of the repository, from its root.

@@ -27,8 +27,13 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Clusters of different indices run side by side.
+    /// Four nodes. Clusters of different indices run side by side.
     pub fn up(index: u8) -> Result<Cluster, Failure> {
+        Cluster::of_nodes(4, index)
+    }
+
+    /// So many nodes.
+    pub fn of_nodes(nodes: usize, index: u8) -> Result<Cluster, Failure> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
         let scratch = tempfile::tempdir()?;
         // Nodes see mounts that were there before them.
@@ -47,7 +52,7 @@ impl Cluster {
             ("KOLO".into(), env!("CARGO_BIN_EXE_kolo").into()),
         ];
         let subnet = format!("10.213.{}", 80 + index);
-        cluster.virtual_cluster(&["up", "--nodes", "4", "--subnet", &subnet])?;
+        cluster.virtual_cluster(&["up", "--nodes", &nodes.to_string(), "--subnet", &subnet])?;
         let reported = cluster.virtual_cluster(&["env"])?;
         let assignments =
             reported.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
@@ -80,9 +85,21 @@ impl Cluster {
 
     /// Submits a sweep whose results go into a folder of that name.
     pub fn submit(&self, config: &str, name: &str, options: &[&str]) -> Result<Job<'_>, Failure> {
+        self.submit_with(config, name, options, &[])
+    }
+
+    /// Submits a sweep with more options of its own.
+    pub fn submit_with(
+        &self,
+        config: &str,
+        name: &str,
+        options: &[&str],
+        more: &[&str],
+    ) -> Result<Job<'_>, Failure> {
         let folder = self.path(name);
         let out = folder.display().to_string();
-        let id = self.sbatch(options, &[config, "--out", &out, "--timeout-seconds", "12"])?;
+        let arguments = [&[config, "--out", &out, "--timeout-seconds", "12"], more].concat();
+        let id = self.sbatch(options, &arguments)?;
         Ok(Job { cluster: self, id, folder })
     }
 
@@ -123,6 +140,26 @@ impl Cluster {
         let text = text.replace("[\"ring\", \"mpi-allreduce\"]", &format!("[{algorithm:?}]"));
         let path = self.path(&format!("{algorithm}-{topology}.toml"));
         fs::write(&path, text.replace("[\"2x1\"]", &format!("[{topology:?}]")))?;
+        Ok(path.display().to_string())
+    }
+
+    /// `configs/cluster.toml` with a small model and short passes: 1.2 MB instead of 102 MB, so that 84 cases take
+    /// seconds on shared cores.
+    pub fn small_scaling_sweep(&self) -> Result<String, Failure> {
+        let mut gradients = String::from("index,name,shape,elements\n");
+        gradients.extend((0..20).map(|index| format!("{index},g{index}.weight,15000,15000\n")));
+        fs::write(self.path("small.csv"), gradients)?;
+        let mut text = fs::read_to_string(self.root.join("configs/cluster.toml"))?;
+        for (from, to) in [
+            ("workload = \"resnet50\"", "workload = \"small.csv\""),
+            ("forward_ms = 30", "forward_ms = 1"),
+            ("backward_ms = 60", "backward_ms = 5"),
+        ] {
+            self.check(text.contains(from), || format!("configs/cluster.toml has no {from}"))?;
+            text = text.replace(from, to);
+        }
+        let path = self.path("cluster.toml");
+        fs::write(&path, text)?;
         Ok(path.display().to_string())
     }
 

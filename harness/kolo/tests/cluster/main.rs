@@ -28,9 +28,10 @@ type Outcome = Result<(), Failure>;
 type Scenario = fn(&Cluster) -> Outcome;
 
 /// Names and functions, the longest first.
-const SCENARIOS: [(&str, Scenario); 14] = [
+const SCENARIOS: [(&str, Scenario); 15] = [
     ("the time limit comes near", time_limit),
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
+    ("the scaling sweep over 1, 2, 4 and 8 nodes", scaling_sweep),
     ("the job is preempted", job_is_preempted),
     ("the disk is full", disk_is_full),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
@@ -123,6 +124,39 @@ fn whole_sweep(cluster: &Cluster) -> Outcome {
         cluster.check(provenance.contains(part), || format!("{part} is not in provenance.json"))?;
     }
     Ok(())
+}
+
+/// The default of the batch script: every number of nodes in one allocation, the base case at the beginning and at the
+/// end, a calibration of the nodes, and a prediction for all that can be simulated.
+fn scaling_sweep(_: &Cluster) -> Outcome {
+    // Any index but those of the clusters that are up.
+    let cluster = Cluster::of_nodes(8, CLUSTERS)?;
+    let config = cluster.small_scaling_sweep()?;
+    let nodes = ["--nodes=8", "--ntasks-per-node=1"];
+    let job = cluster.submit_with(&config, "scaling", &nodes, &["--budget", "0s"])?;
+    job.ends_with("COMPLETED", Duration::from_secs(240))?;
+    let results = Results::read(&job.folder)?;
+    results.all_right(4 * 21)?;
+    let worlds = ["1x1", "2x1", "4x1", "8x1"];
+    results.has_worlds(&worlds)?;
+    let summary = std::fs::read_to_string(job.folder.join("summary.txt"))?;
+    let drift = "drift: mpi/1x1/bitvector/ring/128MiB/1ms took ";
+    cluster.check(summary.contains(drift), || summary.clone())?;
+    let machine = std::fs::read_to_string(job.folder.join("machine.toml"))?;
+    cluster.check(machine.contains("about = \"8 x 1 ranks, mpi\""), || machine.clone())?;
+    for file in ["figures/scaling.png", "predicted/figures/scaling.png"] {
+        cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
+    }
+    // Three algorithms and all their settings; a library's own and groups cannot be simulated.
+    let path = job.folder.join("predicted/rows.csv");
+    let mut rows = csv::Reader::from_path(&path)?;
+    let rows: Vec<HashMap<String, String>> = rows.deserialize().collect::<Result<_, _>>()?;
+    let right = |row: &HashMap<String, String>| {
+        (&*row["source"], &*row["status"], &*row["machine"]) == ("simulated", "ok", "virtual")
+    };
+    cluster.check(rows.len() == 4 * 13 && rows.iter().all(right), || {
+        std::fs::read_to_string(&path).unwrap_or_default()
+    })
 }
 
 /// As many ranks on a node as the job was asked for, started according to the site file.

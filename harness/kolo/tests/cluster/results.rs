@@ -37,19 +37,8 @@ impl Results {
 
     /// Every case once, right, with all its steps; and no step of another.
     pub fn complete(&self, cases: usize, steps: usize) -> Result<(), Failure> {
-        let mut names: Vec<&str> = self.rows.iter().map(|row| &*row["case"]).collect();
-        names.sort_unstable();
-        names.dedup();
-        if names.len() != cases || self.rows.len() != cases {
-            return Err(
-                self.failure(&format!("{} rows, expected {cases} cases once", self.rows.len()))
-            );
-        }
+        self.all_right(cases)?;
         for row in &self.rows {
-            if (&*row["status"], &*row["wrong"]) != ("ok", "0") {
-                let (status, reason) = (&row["status"], &row["reason"]);
-                return Err(self.failure(&format!("{}: {status}: {reason}", row["case"])));
-            }
             let own = self.samples.iter().filter(|sample| sample["case"] == row["case"]);
             let mut keys: Vec<_> = own.map(|sample| (&sample["block"], &sample["step"])).collect();
             let count = keys.len();
@@ -62,6 +51,26 @@ impl Results {
             }
         }
         Ok(())
+    }
+
+    /// So many cases, each once and right.
+    pub fn all_right(&self, cases: usize) -> Result<(), Failure> {
+        let mut names: Vec<&str> = self.rows.iter().map(|row| &*row["case"]).collect();
+        names.sort_unstable();
+        names.dedup();
+        if (names.len(), self.rows.len()) != (cases, cases) {
+            let problem = format!("{} rows, expected {cases} cases once", self.rows.len());
+            return Err(self.failure(&problem));
+        }
+        self.rows.iter().try_for_each(|row| self.is_right(row))
+    }
+
+    fn is_right(&self, row: &BTreeMap<String, String>) -> Result<(), Failure> {
+        if (&*row["status"], &*row["wrong"]) == ("ok", "0") {
+            return Ok(());
+        }
+        let (status, reason) = (&row["status"], &row["reason"]);
+        Err(self.failure(&format!("{}: {status}: {reason}", row["case"])))
     }
 
     /// All lines could be read, so nothing is cut; and there is something.

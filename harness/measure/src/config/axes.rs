@@ -4,6 +4,7 @@ use algorithms::grouped::DEFAULT_GROUPS;
 use serde::{Deserialize, Serialize};
 
 use super::case::Varied;
+use super::nodes::Nodes;
 use crate::back_ends;
 use crate::environment::Environment;
 use results::units::MIB;
@@ -18,7 +19,14 @@ pub struct Axes {
     #[serde(default = "default_transports")]
     pub transport: Vec<String>,
     /// Nodes x ranks per node (`2x4`), or the ranks of each node (`3+1`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub topology: Vec<String>,
+    /// In place of topologies: numbers of nodes with as many ranks each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nodes: Option<Nodes>,
+    /// Ranks of each of `nodes`; none: as the allocation has them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks_per_node: Option<usize>,
     /// Control planes.
     pub control_plane: Vec<String>,
     /// Data planes.
@@ -78,6 +86,8 @@ impl Default for Axes {
         Axes {
             transport: default_transports(),
             topology: Vec::new(),
+            nodes: None,
+            ranks_per_node: None,
             control_plane: Vec::new(),
             algorithm: Vec::new(),
             fusion_threshold_mib: default_thresholds(),

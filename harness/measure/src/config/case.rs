@@ -1,14 +1,16 @@
 //! One setting of a sweep.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::time::Duration;
 
 use algorithms::control;
 use algorithms::topology::Topology;
 
-use super::Config;
+use super::{Axes, Config, LIBRARY, Scaling};
 use crate::back_ends;
 use crate::environment::cycle_time;
+use results::row::STRONG;
 use results::units::{MIB, mib};
 use training::back_end::BackEndRef;
 use transports::data_plane;
@@ -32,6 +34,8 @@ pub struct Case {
     pub cycle_time: Duration,
     /// Options above the core.
     pub varied: Varied,
+    /// What stays the same on more ranks.
+    pub scaling: Scaling,
 }
 
 /// Options of the framework that a sweep varies; none where it does not.
@@ -56,7 +60,8 @@ impl Varied {
 }
 
 impl fmt::Display for Case {
-    /// The case's name in all files: `threads/2x2/bitvector/ring/64MiB/5ms`.
+    /// The case's name in all files: `threads/2x2/bitvector/ring/64MiB/5ms`; with strong scaling it ends with
+    /// `/strong`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -71,9 +76,12 @@ impl fmt::Display for Case {
         if let Some(compression) = self.varied.compression {
             write!(f, "/{}", compression.name())?;
         }
-        match self.varied.num_groups {
-            Some(count) => write!(f, "/{count}groups"),
-            None => Ok(()),
+        if let Some(count) = self.varied.num_groups {
+            write!(f, "/{count}groups")?;
+        }
+        match self.scaling {
+            Scaling::Weak => Ok(()),
+            Scaling::Strong => write!(f, "/{STRONG}"),
         }
     }
 }
@@ -86,31 +94,44 @@ impl Case {
 }
 
 impl Config {
-    /// Every case, in the order of the configuration.
+    /// Every case once, in the order of the configuration: those of `[sweep]`, then those of each `[[also]]`.
     pub fn cases(&self) -> Vec<Case> {
-        let axes = &self.sweep;
+        let mut names = HashSet::new();
+        let parts = self.parts().into_iter();
+        let all = parts.flat_map(|axes| self.combinations(&axes));
+        all.filter(|case| names.insert(case.to_string())).collect()
+    }
+
+    /// The axes of `[sweep]` and of each `[[also]]`.
+    pub(super) fn parts(&self) -> Vec<Axes> {
+        let also = self.also.iter().map(|also| also.beside(&self.sweep));
+        [self.sweep.clone()].into_iter().chain(also).collect()
+    }
+
+    /// Every combination. A library's own allreduce is left out on transports that have none.
+    pub(super) fn combinations(&self, axes: &Axes) -> Vec<Case> {
         let mut cases = Vec::new();
-        let varied = axes.varied();
-        for transport in &axes.transport {
-            for topology in &axes.topology {
+        let (varied, topologies) = (axes.varied(), axes.topologies());
+        for name in &axes.transport {
+            let transport = back_ends::find(name).expect("the configuration was checked");
+            let planes = axes.algorithm.iter().filter_map(|name| data_plane_on(transport, name));
+            let planes: Vec<String> = planes.collect();
+            for topology in &topologies {
                 for control_plane in &axes.control_plane {
-                    for algorithm in &axes.algorithm {
+                    for algorithm in &planes {
                         for &threshold in &axes.fusion_threshold_mib {
                             for &ms in &axes.cycle_time_ms {
                                 cases.extend(varied.iter().map(|&varied| {
                                     Case {
-                                        transport: back_ends::find(transport)
-                                            .expect("the configuration was checked"),
-                                        topology: topology
-                                            .parse()
-                                            .expect("the configuration was checked"),
+                                        transport,
+                                        topology: topology.clone(),
                                         control_plane: control::spelling(control_plane)
                                             .expect("the configuration was checked"),
-                                        algorithm: data_plane::spelling(algorithm)
-                                            .expect("the configuration was checked"),
+                                        algorithm: algorithm.clone(),
                                         fusion_threshold_bytes: (threshold * MIB).round() as usize,
                                         cycle_time: cycle_time(ms),
                                         varied,
+                                        scaling: self.step.scaling,
                                     }
                                 }));
                             }
@@ -120,5 +141,13 @@ impl Config {
             }
         }
         cases
+    }
+}
+
+/// The one spelling of a data plane; none for a library's own where the transport has no library.
+fn data_plane_on(transport: BackEndRef, name: &str) -> Option<String> {
+    match name {
+        LIBRARY => transport.library_allreduce().map(str::to_string),
+        _ => Some(data_plane::spelling(name).expect("the configuration was checked")),
     }
 }

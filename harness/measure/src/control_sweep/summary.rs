@@ -8,6 +8,7 @@ use algorithms::control::{bitvector, coordinator};
 use super::Plan;
 use super::config::{Case, ReadyOrder};
 use super::transport::Transport;
+use results::conclusion::Conclusion;
 use results::row::{ControlResult, ControlRow};
 
 /// World sizes in Romero et al., at which the summary compares.
@@ -23,6 +24,14 @@ pub fn text(plan: &Plan, rows: &[ControlRow]) -> String {
     }
     summary.sentences(&mut text);
     text
+}
+
+/// The conclusion of the same rows: the last sentences of the summary.
+pub fn conclusion(plan: &Plan, rows: &[ControlRow]) -> Conclusion {
+    let mut text = String::new();
+    Summary::new(plan, rows).sentences(&mut text);
+    let verdicts = text.lines().filter(|line| !line.is_empty()).map(String::from).collect();
+    Conclusion { verdicts, ..Conclusion::default() }
 }
 
 /// A world size or another condition, and its change of the base.

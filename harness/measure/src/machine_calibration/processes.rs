@@ -9,8 +9,9 @@ use algorithms::topology::{Rank, Topology};
 use crate::executor::preflight;
 use crate::executor::reports::Reports;
 
-use super::runner::{Program, Runner, RunnerError, computation};
+use super::runner::{Program, Runner, RunnerError, beside};
 use super::skew::{Ahead, Starts, TIMES, ahead, leave};
+use super::work::Work;
 use cluster::launch::Launched;
 use cluster::nodes::place;
 use cluster::preflight::Severity;
@@ -143,15 +144,21 @@ impl Runner for Processes {
         Ok(times.unwrap_or_else(|error| give_up(&error)))
     }
 
-    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
         let mut own = Vec::new();
         for _ in 0..times {
             // All begin together.
             self.world.comm().all_gather([0; 8])?;
-            own.push(computation());
+            own.push(work.time());
         }
         let all = self.all(&own, times)?;
         Ok(self.members.iter().map(|&rank| all[rank].clone()).collect())
+    }
+
+    fn compute_beside(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
+        let (ran, own) = beside(1, || self.own(program));
+        let all = ran.and_then(|_| self.all(&own, 1)).unwrap_or_else(|error| give_up(&error));
+        Ok(self.members.iter().map(|&rank| all[rank][0]).collect())
     }
 
     fn starts(&mut self) -> Result<Starts, TransportError> {

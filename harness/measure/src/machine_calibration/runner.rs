@@ -2,6 +2,7 @@
 
 use crate::back_ends;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use training::back_end::BackEndRef;
@@ -11,6 +12,7 @@ use algorithms::topology::Topology;
 
 pub use super::runner_error::RunnerError;
 use super::skew::{self, Starts};
+use super::work::Work;
 use cluster::launch::Launched;
 use results::provenance::cores;
 use transports::allreduce::Sizes;
@@ -44,31 +46,24 @@ pub trait Runner {
     /// When a rank does not answer.
     fn time(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
 
-    /// Seconds that each rank takes for the same [`computation`], all at the same time, `times` times; the same in
-    /// all processes.
+    /// Seconds that each rank takes for the same work, all at the same time, `times` times; the same in all processes.
     ///
     /// # Errors
     /// When a rank does not answer.
-    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError>;
+
+    /// Seconds, in the median, that each rank's second thread takes for [`Work::Compute`] while the first one runs a
+    /// program; the same in all processes.
+    ///
+    /// # Errors
+    /// When a rank does not answer.
+    fn compute_beside(&mut self, program: &Program) -> Result<Vec<f64>, TransportError>;
 
     /// How far apart ranks leave barriers; the same in all processes.
     ///
     /// # Errors
     /// When a rank does not answer.
     fn starts(&mut self) -> Result<Starts, TransportError>;
-}
-
-/// Times a fixed compute-only loop of some milliseconds.
-pub fn computation() -> Duration {
-    const STEPS: usize = 2 << 20;
-    let start = Instant::now();
-    let mut value = std::hint::black_box(0.5f64);
-    for _ in 0..STEPS {
-        // Each needs the one before.
-        value = value * 0.999 + 0.001;
-    }
-    std::hint::black_box(value);
-    start.elapsed()
 }
 
 /// The program to run.
@@ -139,19 +134,25 @@ impl Runner for Threads {
         Ok(timed.times.iter().map(|time| time.as_secs_f64()).collect())
     }
 
-    fn compute(&mut self, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
+    fn work(&mut self, work: Work, times: usize) -> Result<Vec<Vec<f64>>, TransportError> {
         let barrier = Barrier::new(self.0.ranks());
         let rank = || {
             let one = |_| {
                 barrier.wait();
-                computation().as_secs_f64()
+                work.time().as_secs_f64()
             };
             (0..times).map(one).collect()
         };
         Ok(thread::scope(|scope| {
             let ranks: Vec<_> = (0..self.0.ranks()).map(|_| scope.spawn(rank)).collect();
-            ranks.into_iter().map(|rank| rank.join().expect("computing does not fail")).collect()
+            ranks.into_iter().map(|rank| rank.join().expect("work does not fail")).collect()
         }))
+    }
+
+    fn compute_beside(&mut self, program: &Program) -> Result<Vec<f64>, TransportError> {
+        let ranks = self.0.ranks();
+        let (result, times) = beside(ranks, || self.time(program));
+        result.map(|_| times.iter().map(Duration::as_secs_f64).collect())
     }
 
     fn starts(&mut self) -> Result<Starts, TransportError> {
@@ -161,6 +162,27 @@ impl Runner for Threads {
         })?;
         Ok(Starts::of(&left_s, 0.0))
     }
+}
+
+/// Runs `program` here, and [`Work::Compute`] on `threads` further threads until it has ended: its result, and the median
+/// time of each thread.
+pub(super) fn beside<T>(threads: usize, program: impl FnOnce() -> T) -> (T, Vec<Duration>) {
+    let has_ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let compute = || {
+            let mut times = vec![Work::Compute.time()];
+            while !has_ended.load(Ordering::Relaxed) {
+                times.push(Work::Compute.time());
+            }
+            times.sort_unstable();
+            times[times.len() / 2]
+        };
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(compute)).collect();
+        let result = program();
+        has_ended.store(true, Ordering::Relaxed);
+        let times = threads.into_iter().map(|one| one.join().expect("computing does not fail"));
+        (result, times.collect())
+    })
 }
 
 /// The runner of a back end with all ranks, or with `ranks` of them.

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::estimate::{BY_BUFFER, Estimate, Estimates, LAUNCH_US, UNLIMITED_GB_S};
+use super::host::Host;
 use super::skew::Starts;
 use super::{Calibration, control};
 use results::provenance::{Build, now};
 use simulator::machine_file::{
-    Control, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction, SharedFile,
+    Control, Interference, MachineFile, Node, Parameter, ProtocolFile, RatesFile, Reduction,
+    SharedFile,
 };
 
 /// The receiver does the work of a link.
@@ -61,15 +63,15 @@ impl Calibration {
     }
 }
 
-/// With the cost of control planes, measured on the state machines on this processor, the variation of computation
-/// between ranks, and the skew of their starts.
+/// With the cost of control planes, measured on the state machines on this processor, what processors do besides, and
+/// the skew of ranks' starts.
 ///
 /// # Panics
 /// When the file is not from a calibration, which always has a link.
-pub fn with_control(
+pub fn with_processors(
     mut file: MachineFile,
     estimates: &Estimates,
-    compute_cv: Estimate,
+    host: &Host,
     starts: &Starts,
     share: f64,
 ) -> MachineFile {
@@ -86,8 +88,19 @@ pub fn with_control(
         cycle_us: own("control.cycle_us", control::cycle_us(share)),
         launch_us: own(LAUNCH_US, estimates[LAUNCH_US]),
         copy_us: None,
-        compute_cv: Some(own("control.compute_cv", compute_cv)),
+        pack_gb_s: Some(own("control.pack_gb_s", host.pack_gb_s)),
+        compute_cv: None,
         start_skew_us: Some(own("control.start_skew_us", starts.beyond(small.alpha_us.value))),
+    });
+    file.variability = Some(host.computing.variability(&source));
+    file.interference = Some(Interference {
+        multiprocessors: own("interference.multiprocessors", host.beside),
+        memory_per_gb_s: Parameter {
+            value: 0.0,
+            low: Some(0.0),
+            high: Some(0.0),
+            source: "by design: the other parameter has all of it".into(),
+        },
     });
     file
 }
@@ -158,12 +171,18 @@ pub fn text(mut file: MachineFile, measured: &[String]) -> String {
         text,
         "\n[node]\nranks = {ranks}\nranks_per_socket = {ranks_per_socket}\nnodes = {nodes}"
     );
+    let gpus = file.variability.as_ref().map(|it| (it.gpu_factors.clone(), it.gpu_source.clone()));
     let mut section = String::new();
     for (key, parameter) in file.parameters() {
         let (table, field) = key.rsplit_once('.').expect("keys have a table");
         if table != section {
             let _ = writeln!(text, "\n[{table}]");
             section = table.to_string();
+        }
+        if table == "variability"
+            && let Some((factors, source)) = &gpus
+        {
+            let _ = writeln!(text, "gpu_factors = {factors:?}\ngpu_source = {}", quoted(source));
         }
         let Parameter { value, low, high, source } = parameter;
         let (low, high, source) = (low.unwrap_or(*value), high.unwrap_or(*value), quoted(source));
@@ -191,7 +210,12 @@ const HEADER: &str = "\
 # silent_*         the same rates at a rank that sends nothing meanwhile
 # by_buffer.BYTES  the same rates for buffers of BYTES
 # launch_us        time of a call that does not depend on the number of its steps
+# pack_gb_s        rate of copying tensors into a fusion buffer, all ranks at once
 # start_skew_us    how much later the last rank leaves a barrier than the first, beyond alpha_us per level of its tree
+# gpu_factors      computation times of ranks in parts of their mean: quantiles at 0, 1, 5, 10, 25, 50, 75, 90, 95, 97,
+#                  99 and 100 % of the ranks; ranks that take part in a calibration count as GPUs
+# step_cv          deviation of a rank's computation from one time to the next, in parts of its mean
+# multiprocessors  how much longer computation takes while messages are exchanged, in parts of its time
 #
 # Times of a step:
 #
@@ -199,7 +223,7 @@ const HEADER: &str = "\
 
 #[cfg(test)]
 mod tests {
-    use super::super::runner::Threads;
+    use super::super::runner::{Runner, Threads};
     use super::super::{Effort, calibrate};
     use super::*;
     use results::toml_file::Checked;
@@ -214,8 +238,12 @@ mod tests {
             budget_s: 0.0,
             quantile: 0.5,
         };
-        let calibration = calibrate(&mut Threads::new(2), &effort).unwrap();
-        let file = calibration.machine_file("here", "a \"host\"", &calibration.estimates());
+        let mut threads = Threads::new(2);
+        let (calibration, computing) = calibrate(&mut threads, &effort).unwrap();
+        let host = Host::measure(&mut threads, computing).unwrap();
+        let estimates = calibration.estimates();
+        let file = calibration.machine_file("here", "a \"host\"", &estimates);
+        let file = with_processors(file, &estimates, &host, &threads.starts().unwrap(), 0.5);
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("here.toml");
         std::fs::write(&path, text(file.clone(), &calibration.measured())).unwrap();
@@ -224,5 +252,6 @@ mod tests {
         assert_eq!((read.node.ranks, read.node.nodes), (2, 1));
         assert_eq!(read.socket["large"].bandwidth_gb_s.value, UNLIMITED_GB_S);
         assert!(read.reduction.rates.copy_gb_s.is_some() && read.network.is_none());
+        assert!(read.leaves_out().is_none(), "{:?}", read.leaves_out());
     }
 }

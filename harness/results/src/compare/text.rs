@@ -58,7 +58,7 @@ impl Comparison {
     }
 
     /// The tally, what is said of all together, and what was left out.
-    fn conclusion(&self) -> String {
+    pub fn conclusion(&self) -> String {
         let count = |verdict| self.cases.iter().filter(|case| case.verdict == verdict).count();
         let mut text = format!(
             "{} cases: {} slower, {} faster, {} the same within {:.1} %, {} cannot be said\n",
@@ -87,7 +87,8 @@ impl Comparison {
 }
 
 impl Compared {
-    fn ratio_in_words(&self) -> String {
+    /// The ratio with its interval.
+    pub fn ratio_in_words(&self) -> String {
         let few = || format!("{:.3} [too few blocks]", self.second_us / self.first_us);
         self.ratio.map_or_else(few, in_words)
     }

@@ -1,5 +1,6 @@
 //! Groups of columns that several kinds of rows share.
 
+use super::STRONG;
 use super::flat::{Columns, Empty, Field, Flat};
 use crate::statistics::Summary;
 use crate::units::bus_factor;
@@ -54,6 +55,13 @@ columns! {
             in_place: bool,
             size_bytes: usize,
         }
+    }
+}
+
+impl Key {
+    /// With strong scaling: on more ranks each rank has less work.
+    pub fn is_strong(&self) -> bool {
+        self.case.rsplit('/').next() == Some(STRONG)
     }
 }
 

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use super::{Answer, Question, Reach, World};
+use crate::published::Group;
 
 impl Answer {
     /// For people.
     pub fn text(&self, question: &Question) -> String {
-        let Question { machine, workload, policy, .. } = question;
+        let Question { machine, workload, policy, residuals, .. } = question;
         let mut text = String::new();
         let _ = writeln!(
             text,
@@ -22,8 +23,13 @@ impl Answer {
         );
         let _ = writeln!(
             text,
-            "efficiency: throughput / (GPUs x that of one); range: seeds, and each parameter's range"
+            "efficiency: throughput / (GPUs x that of one); range: seeds, each parameter's range, and how far published \
+             points are from their simulation"
         );
+        let groups = [Group::OneNode, Group::Rdma];
+        for line in groups.into_iter().filter_map(|group| residuals.in_words(group)) {
+            let _ = writeln!(text, "  {line}");
+        }
         let _ = writeln!(text, "{:>7}  {:>10}  range", "GPUs", "efficiency");
         for World { ranks, efficiency, range: (low, high) } in &self.worlds {
             let _ = writeln!(text, "{ranks:>7}  {efficiency:>10.3}  [{low:.3}, {high:.3}]");

@@ -208,6 +208,10 @@ pub struct Control {
     /// one kernel for all tensors of a message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub copy_us: Option<Parameter>,
+    /// Rate at which the background thread copies tensors into a fusion buffer in host memory, and the same again out
+    /// of it, in 10^9 bytes per second. Default: without cost, as where a GPU copies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pack_gb_s: Option<Parameter>,
     /// Standard deviation of a rank's computation relative to its mean, if measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compute_cv: Option<Parameter>,
@@ -227,6 +231,15 @@ impl Control {
         }
     }
 
+    /// Seconds in which the background thread copies the tensors of a message into the fusion buffer in host memory, and
+    /// out of it.
+    pub fn packing_s(&self, tensors: usize, size_bytes: f64) -> f64 {
+        match &self.pack_gb_s {
+            Some(pack_gb_s) if tensors > 1 => 2.0 * size_bytes * 1e-9 / pack_gb_s.value,
+            _ => 0.0,
+        }
+    }
+
     /// Seconds from the end of an agreement until the last rank starts its messages.
     pub fn begin_s(&self) -> f64 {
         self.start_skew_us.as_ref().map_or(0.0, |skew| skew.value * 1e-6)
@@ -241,6 +254,7 @@ impl Control {
             ("cycle_us", Some(&mut self.cycle_us)),
             ("launch_us", Some(&mut self.launch_us)),
             ("copy_us", self.copy_us.as_mut()),
+            ("pack_gb_s", self.pack_gb_s.as_mut()),
             ("compute_cv", self.compute_cv.as_mut()),
             ("start_skew_us", self.start_skew_us.as_mut()),
         ];

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Serialize, Serializer};
 
-use super::{AllReduce, Network, Part, PointCause, PointError, Training, UsedFor};
+use super::{AllReduce, Network, Part, PointCause, PointError, Residuals, Training, UsedFor};
 use crate::config::{Config, Model, Simulate};
 use crate::data_plane::{DataPlane, Engine};
 use crate::machine_file::MachineFile;
@@ -50,6 +50,9 @@ pub enum Group {
 }
 
 impl Group {
+    /// Those of training points.
+    pub const TRAINING: [Group; 4] = [Group::OneNode, Group::Rdma, Group::Tcp, Group::Servers];
+
     /// As in text and CSV.
     pub fn name(self) -> &'static str {
         match self {
@@ -116,6 +119,16 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// Widens its range, for training only.
+    pub(super) fn widen(&mut self, residuals: &Residuals) {
+        let of = |value| self.efficiency(value);
+        let (Some(perfect), Some(efficiency)) = (self.perfect, of(self.simulated)) else { return };
+        let ends = [self.simulated_low, self.simulated_high].map(|end| end / perfect);
+        let (low, high) = residuals.widened(self.group, efficiency, (ends[0], ends[1]));
+        (self.simulated_low, self.simulated_high) =
+            (rounded(low * perfect), rounded(high * perfect));
+    }
+
     /// A value in parts of perfect scaling; for training only.
     pub fn efficiency(&self, value: f64) -> Option<f64> {
         self.perfect.map(|perfect| value / perfect)

@@ -10,7 +10,7 @@ pub enum Part {
     GpuDifferences,
     /// Noise from step to step.
     StepNoise,
-    /// Copies of single tensors into and out of the fusion buffer.
+    /// Copies into and out of the fusion buffer.
     Copies,
     /// The framework runs ahead of the GPU.
     RunningAhead,
@@ -33,7 +33,7 @@ impl Part {
         match self {
             Part::GpuDifferences => "lasting differences between GPUs",
             Part::StepNoise => "noise from step to step",
-            Part::Copies => "copies of single tensors",
+            Part::Copies => "copies into and out of the fusion buffer",
             Part::RunningAhead => "frameworks that run ahead of the GPU",
             Part::Interference => "slower computation beside messages",
         }
@@ -47,7 +47,7 @@ impl Part {
                 let noise = &mut variability.step_cv;
                 (noise.value, noise.low, noise.high) = (0.0, None, None);
             }
-            (Part::Copies, _, Some(control)) => control.copy_us = None,
+            (Part::Copies, _, Some(control)) => (control.copy_us, control.pack_gb_s) = (None, None),
             (Part::RunningAhead, ..) => point.ahead_ms = 0.0,
             (Part::Interference, ..) => machine.interference = None,
             _ => {}

@@ -164,12 +164,17 @@ pub fn groups<'c>(points: impl Iterator<Item = &'c Compared>) -> Vec<Group> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::published::Verdict;
 
     /// A point with these efficiencies: published, simulated with its range, bandwidth-bound.
-    fn point(published: f64, simulated: f64, range: (f64, f64), bandwidth_bound: f64) -> Compared {
+    pub fn point(
+        published: f64,
+        simulated: f64,
+        range: (f64, f64),
+        bandwidth_bound: f64,
+    ) -> Compared {
         Compared {
             point: "a".into(),
             series: String::new(),

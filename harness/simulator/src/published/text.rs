@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::score::{AllReduceScore, Score, groups};
-use super::{Compared, Fitted, Group, LARGE, Points, SMALL, UsedFor, Verdict};
+use super::{Compared, Fitted, Group, LARGE, Points, Residuals, SMALL, UsedFor, Verdict};
 
 /// The comparison of all points.
 pub fn text(points: &Points, compared: &[Compared]) -> String {
@@ -16,6 +16,14 @@ pub fn text(points: &Points, compared: &[Compared]) -> String {
     ] {
         let of: Vec<&Compared> = compared.iter().filter(|point| point.fitted == fitted).collect();
         scores(&mut text, heading, &of);
+    }
+    let residuals = Residuals::of(compared.iter());
+    let _ = writeln!(
+        text,
+        "\nranges: seeds, parameters, and how far points for calibration are from their simulation"
+    );
+    for line in Group::TRAINING.into_iter().filter_map(|group| residuals.in_words(group)) {
+        let _ = writeln!(text, "  {line}");
     }
     let _ = writeln!(
         text,

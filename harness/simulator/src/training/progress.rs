@@ -143,7 +143,8 @@ impl Progress {
         self.step.messages += 1;
         let pieces = (bytes as f64 / job.partition_bytes).ceil().max(1.0);
         let piece_bytes = job.imbalance * bytes as f64 / pieces;
-        let next = job.data.next(piece_bytes, job.overlap);
+        let packing_s = job.control.packing_s(tensors.len(), bytes as f64) / pieces;
+        let next = packed(job.data.next(piece_bytes, job.overlap), packing_s);
         let begin_s = self.stream_free_s.max(ready_s);
         let occupied_s = pieces * next.at_s;
         self.stream_free_s = begin_s + occupied_s;
@@ -157,7 +158,7 @@ impl Progress {
             begin_s,
             pieces: pieces as usize,
             slowdown,
-            once: job.data.time(piece_bytes),
+            once: packed(job.data.time(piece_bytes), packing_s),
             next,
         });
     }
@@ -185,6 +186,12 @@ impl Progress {
         self.step.expose((compute_end_s, end_s), sent, &self.negotiations);
         self.step
     }
+}
+
+/// A message with the copies into and out of its fusion buffer, which count as work on its bytes.
+fn packed(moment: Moment, packing_s: f64) -> Moment {
+    let Moment { at_s, reduction_s, .. } = moment;
+    Moment { at_s: at_s + packing_s, reduction_s: reduction_s + packing_s, ..moment }
 }
 
 /// What a rank without jitter computes before its last backward pass.

@@ -55,6 +55,10 @@ impl BackEnd for Mpi {
         Err(BackEndError::new(MPI, BuiltWithoutMpi))
     }
 
+    fn library_allreduce(&self) -> Option<&'static str> {
+        Some(MPI_ALLREDUCE)
+    }
+
     fn data_plane(&self, name: &str, topology: &Topology) -> Result<DataPlane, DataPlaneError> {
         if name == MPI_ALLREDUCE {
             Ok(DataPlane::MpiAllreduce)

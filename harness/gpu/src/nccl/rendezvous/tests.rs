@@ -62,6 +62,26 @@ fn neighbours_get_neighbouring_ranks_and_exchange_data() {
     }
 }
 
+/// As where all refuse after they have shared what they found, and one is faster.
+#[test]
+fn the_last_data_of_a_process_that_has_ended_are_received() {
+    let ended = together(&["n1", "n2"], TIMEOUT, |control| {
+        let mut control = control.unwrap();
+        if control.rank == 0 {
+            return control.broadcast(vec![7, 8]);
+        }
+        let start = Instant::now();
+        while control.check().is_ok() {
+            assert!(start.elapsed() < TIMEOUT, "rank 0 is not missed");
+            thread::sleep(Duration::from_millis(1));
+        }
+        control.broadcast(Vec::new())
+    });
+    for received in ended {
+        assert_eq!(received.unwrap(), [7, 8]);
+    }
+}
+
 #[test]
 fn a_missing_process_is_named_with_its_node_and_the_secret_removed() {
     let address = address();

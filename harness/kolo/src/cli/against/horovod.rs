@@ -10,6 +10,7 @@ use against::plan::Turn;
 use against::report;
 use against::run::Run;
 use anyhow::Result;
+use results::conclusion::CONCLUSION;
 use results::files::write_whole;
 use results::provenance::PROVENANCE;
 use results::record::csv_bytes;
@@ -60,7 +61,11 @@ pub fn run(Arguments { common, dry_run }: &Arguments) -> Result<Exit> {
     write_whole(&folder.join("comparison.csv"), &csv_bytes(&lines, true))?;
     let text = report::text(&plan, &comparison);
     write_whole(&folder.join("summary.txt"), text.as_bytes())?;
-    let figures = plot::figures(std::slice::from_ref(&folder), &folder.join("figures"))?;
+    let conclusion = report::conclusion(&comparison);
+    if !conclusion.verdicts.is_empty() {
+        write_whole(&folder.join(CONCLUSION), &conclusion.json())?;
+    }
+    let figures = plot::figures_and_report(&folder)?;
     print!("{text}{figures}");
     println!("results in {}", folder.display());
     let is_whole = comparison.cases.iter().all(|case| case.failed.is_empty());

@@ -6,15 +6,16 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 
 use super::{Arguments, new_folder, write_rows};
-use crate::cli::{Exit, plot, usage};
+use crate::cli::{Exit, configuration, plot, usage};
 use results::files::create_folder;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::row::CaseOutcome;
-use results::toml_file::{control_plane, within};
+use results::toml_file::{Checked, control_plane, within};
 use simulator::config::Model;
 use simulator::limit::Question;
 use simulator::machine_file::MachineFile;
 use simulator::policy::Policy;
+use simulator::published::Points;
 use simulator::tabulate;
 use workloads::framework::Compression;
 use workloads::workload::{Workload, workload_path};
@@ -81,5 +82,7 @@ fn question(arguments: &Arguments, workload: &str) -> Result<Question> {
     };
     policy.check().map_err(usage)?;
     let up_to = arguments.up_to;
-    Ok(Question { machine, workload, model, policy, target, up_to })
+    let points = configuration(Path::new("published"))?;
+    let residuals = Points::of(&points)?.residuals(&points.path).map_err(usage)?;
+    Ok(Question { machine, workload, model, policy, target, up_to, residuals })
 }

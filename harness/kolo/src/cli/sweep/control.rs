@@ -10,17 +10,16 @@ use measure::control_sweep::config::{Case, Config};
 use measure::control_sweep::transport::Transport;
 use measure::control_sweep::{Plan, run as run_plan, summary};
 use measure::environment::Environment;
-use measure::precedence::Options;
 use results::provenance::{Launch, memory_bytes};
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
     let refuse = |problem: String| file.refuse(ConfigProblem::unusable(problem));
-    if arguments.options != Options::default() || arguments.timeline {
+    if arguments.has_options_of_steps() {
         return Err(refuse(
-            "a sweep of control planes takes no --timeline, --fusion-threshold-mb, \
-             --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
+            "a sweep of control planes takes no --timeline, --budget, --nodes, --ranks-per-node, \
+             --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or set control.base in the \
              configuration"
                 .into(),
         )
@@ -56,7 +55,8 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let rows = run_plan(&plan, &mut store, earlier.rows, &provenance.launches, &progress);
     progress.finish_and_clear();
     let rows = rows?;
-    finish(arguments, &store, provenance, &summary::text(&plan, &rows))?;
+    let (text, conclusion) = (summary::text(&plan, &rows), summary::conclusion(&plan, &rows));
+    finish(arguments, &store, provenance, &text, &conclusion)?;
     Ok(exit(rows.iter().map(|row| {
         let has_interval = row.outcome.measured().is_some_and(|result| result.clock.has_interval());
         (row.outcome.status(), has_interval)

@@ -7,6 +7,7 @@ use anyhow::Result;
 
 use super::Arguments;
 use crate::cli::{plot, usage};
+use results::conclusion::{CONCLUSION, Conclusion};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
 use results::record::{Earlier, Store};
 
@@ -19,12 +20,7 @@ pub fn open(
     steps_per_block: usize,
 ) -> Result<(Store, Earlier, Provenance)> {
     let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
-    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
-    if arguments.resume || (arguments.go_on && arguments.out.as_ref().is_some_and(is_there)) {
-        let folder = match &arguments.out {
-            Some(folder) => folder.clone(),
-            None => newest(Path::new("results"), &name)?,
-        };
+    if let Some(folder) = of_earlier(arguments)? {
         if !folder.join(PROVENANCE).exists() {
             return Err(usage(format!(
                 "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",
@@ -46,12 +42,28 @@ pub fn open(
     Ok((store, Earlier::default(), provenance))
 }
 
-/// Ends the launch, writes provenance, summary and figures, and prints the summary.
+/// The folder of the run to continue, if one is to be continued.
+///
+/// # Errors
+/// When there is none in `results`.
+pub fn of_earlier(arguments: &Arguments) -> Result<Option<PathBuf>> {
+    let name = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
+    let is_there = |folder: &PathBuf| folder.join(PROVENANCE).exists();
+    let goes_on = arguments.go_on && arguments.out.as_ref().is_some_and(is_there);
+    match &arguments.out {
+        _ if !arguments.resume && !goes_on => Ok(None),
+        Some(folder) => Ok(Some(folder.clone())),
+        None => newest(Path::new("results"), &name).map(Some),
+    }
+}
+
+/// Ends the launch, writes provenance, summary, conclusion, figures and report, and prints the summary.
 pub fn finish(
     arguments: &Arguments,
     store: &Store,
     mut provenance: Provenance,
     summary: &str,
+    conclusion: &Conclusion,
 ) -> Result<()> {
     let folder = store.folder();
     if let Some(launch) = provenance.launches.last_mut() {
@@ -59,11 +71,11 @@ pub fn finish(
     }
     provenance.write(&folder.join(PROVENANCE))?;
     store.write_whole("summary.txt", summary.as_bytes())?;
-    let figures = if arguments.no_figures {
-        String::new()
-    } else {
-        plot::figures(&[folder.to_path_buf()], &folder.join("figures"))?
-    };
+    if !conclusion.verdicts.is_empty() {
+        store.write_whole(CONCLUSION, &conclusion.json())?;
+    }
+    let figures =
+        if arguments.no_figures { String::new() } else { plot::figures_and_report(folder)? };
     print!("{summary}{figures}");
     println!("results in {}", folder.display());
     Ok(())

@@ -6,7 +6,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::folder::{finish, open};
 use super::{Arguments, exit};
 use crate::cli::Exit;
-use measure::precedence::Options;
+use results::conclusion::Conclusion;
 use results::provenance::Launch;
 use results::record::csv_bytes;
 use results::row::{Row, SimulatedCollectiveRow, SimulatedStepRow, Status};
@@ -17,9 +17,9 @@ use simulator::{claims, crossover, summary, tabulate};
 
 pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let config = Config::of(file)?;
-    if arguments.options != Options::default() || arguments.timeline {
-        let problem = "a simulated sweep takes no --timeline, --fusion-threshold-mb, --cycle-time-ms or \
-                       --cache-capacity; leave it out, or change its policies";
+    if arguments.has_options_of_steps() {
+        let problem = "a simulated sweep takes no --timeline, --budget, --nodes, --ranks-per-node, \
+                       --fusion-threshold-mb, --cycle-time-ms or --cache-capacity; leave it out, or change its policies";
         return Err(file.refuse(ConfigProblem::unusable(problem)).into());
     }
     let launch = Launch::now();
@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         text.push('\n');
         text.push_str(&claims::text(&compared));
     }
-    finish(arguments, &store, provenance, &text)?;
+    finish(arguments, &store, provenance, &text, &Conclusion::default())?;
     Ok(exit(ended.into_iter()))
 }
 

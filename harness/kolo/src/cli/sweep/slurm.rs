@@ -1,6 +1,8 @@
 //! `kolo sweep --slurm`: outside of a job it submits one, inside it drives the sweep.
 
+mod array;
 mod batch_script;
+mod prediction;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -9,8 +11,8 @@ use std::time::Duration;
 use anyhow::Result;
 use chrono::{DateTime, Utc};
 
-use super::{Arguments, dry_run, override_config, range};
-use crate::cli::site::described;
+use super::{Arguments, dry_run, nodes, override_config, range, seconds};
+use crate::cli::site::{described, ranks_per_node as ranks_of};
 use crate::cli::{Exit, configuration, not_for, usage};
 use batch_script::BatchScript;
 use cluster::slurm::accounting;
@@ -25,7 +27,7 @@ use cluster::slurm::{submit, time_limit};
 use gpu::cuda::NAME as CUDA;
 use gpu::nccl::NAME as NCCL;
 use measure::back_ends::{self, has_processes};
-use measure::config::Config;
+use measure::config::{Allocation, Config};
 use measure::environment::Environment;
 use measure::plan::{Plan, Planned};
 use measure::precedence::Options;
@@ -38,6 +40,9 @@ use workloads::workload::Workload;
 /// Cases end this long before the job, or a tenth of its remaining time: Slurm may
 /// send USR1 up to a minute before the two that the script asks for.
 const MARGIN_SECONDS: i64 = 180;
+
+/// Nodes to request where nothing says how many, as the batch script does.
+const USUAL_NODES: usize = 4;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Slurm")]
@@ -52,14 +57,11 @@ pub struct Flags {
     /// Default: the variable KOLO_SITE, or generic.
     #[arg(long, requires = "slurm", value_name = "NAME|FILE")]
     site: Option<String>,
-    /// Nodes to request [default: as many as the largest topology has]
-    #[arg(
-        long,
-        requires = "slurm",
-        value_parser = clap::value_parser!(u32).range(1..),
-        hide_short_help = true
-    )]
-    nodes: Option<u32>,
+    /// One job for each number of nodes, one after the other, with one folder of results
+    ///
+    /// For sites that bill nodes while a case uses fewer. The key job_per_node_count of a site file does the same.
+    #[arg(long, requires = "slurm", hide_short_help = true)]
+    array: bool,
     /// Time limit to request, as Slurm writes it: minutes, H:MM:SS, D-HH:MM:SS
     #[arg(
         long,
@@ -110,8 +112,20 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     override_config(&mut config, &arguments.options, &environment, |sentence| {
         eprintln!("{sentence}")
     });
-    let workload = Workload::read(&config.workload_path(&file.path))
-        .map_err(|error| usage(format!("{shown}: {error}")))?;
+    let job = Job::this().map_err(usage)?;
+    let folder = job.as_ref().map(|job| folder_of(arguments, &job.id));
+    nodes::settle(&mut config, arguments, folder.as_deref(), || match &job {
+        Some(job) => Allocation { nodes: job.nodes.len(), ranks_per_node: ranks_of(&site) },
+        None => Allocation { nodes: USUAL_NODES, ranks_per_node: site.ranks_per_node },
+    })?;
+    // Threads cannot span nodes.
+    let over_mpi = config.sweep.transport.iter().all(|name| is_of(name, RankKind::Thread));
+    if over_mpi {
+        config.sweep.transport = vec![back_ends::default_of_processes().name().into()];
+    }
+    let workload_path = config.workload_path(&file.path);
+    let workload =
+        Workload::read(&workload_path).map_err(|error| usage(format!("{shown}: {error}")))?;
     let plan = Plan::new(config, workload);
     if plan.cases.iter().any(|planned| planned.case.transport.rank_kind() == RankKind::Stream) {
         return Err(usage(format!(
@@ -120,13 +134,29 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         )));
     }
     let site = if needs_gpus(&plan) { site.with_gpus(ranks_per_node(&plan)) } else { site };
-    let sweep = Sweep { arguments, site: &site, plan: &plan };
-    match (Job::this().map_err(usage)?, arguments.dry_run) {
+    let workloads = workload_path.parent().unwrap_or(Path::new("")).to_path_buf();
+    let sweep = Sweep { arguments, site: &site, plan: &plan, over_mpi, workloads };
+    let is_array = arguments.slurm.array || site.job_per_node_count;
+    match (job, arguments.dry_run) {
+        (None, true) if is_array => sweep.show_array(),
         (None, true) => sweep.show(),
+        (None, false) if is_array => sweep.submit_array(),
         (None, false) => sweep.submit(),
         (Some(job), true) => sweep.show_in(&job),
         (Some(job), false) => sweep.drive(&job, &stop),
     }
+}
+
+/// The folder of a job's results.
+fn folder_of(arguments: &Arguments, job: &str) -> PathBuf {
+    let stem = arguments.config.file_stem().unwrap_or_default().to_string_lossy();
+    let default = || Path::new("results").join(format!("slurm-{job}-{stem}"));
+    arguments.out.clone().unwrap_or_else(default)
+}
+
+/// A transport has ranks of this kind.
+fn is_of(transport: &str, kind: RankKind) -> bool {
+    back_ends::named(transport).rank_kind() == kind
 }
 
 /// Its ranks are processes, each with a GPU.
@@ -146,11 +176,26 @@ fn ranks_per_node(plan: &Plan) -> usize {
     sizes.max().unwrap_or(1)
 }
 
+/// The place of a job among those of one sweep.
+#[derive(Clone, Copy, Debug, Default)]
+struct Link<'a> {
+    /// The job whose end it waits for.
+    after: Option<&'a str>,
+    /// The folder of the results, unless it is named after the job.
+    folder: Option<&'a Path>,
+    /// The most nodes of any job of the sweep.
+    end: Option<usize>,
+}
+
 /// The sweep, and its place.
 struct Sweep<'a> {
     arguments: &'a Arguments,
     site: &'a Site,
     plan: &'a Plan,
+    /// The configuration's transport has threads, and the job's are processes.
+    over_mpi: bool,
+    /// The folder of the gradient list.
+    workloads: PathBuf,
 }
 
 impl Sweep<'_> {
@@ -159,11 +204,16 @@ impl Sweep<'_> {
         stem.to_string_lossy().into_owned()
     }
 
+    /// Nodes of the largest topology.
+    fn most_nodes(&self) -> usize {
+        let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
+        worlds.map(|world| world.nodes()).max().unwrap_or(1)
+    }
+
     /// Ranks on each node: the most of any topology; nodes: the most, or those requested.
     fn shape(&self) -> Shape {
-        let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
-        let most = worlds.map(|world| world.nodes()).max().unwrap_or(1);
-        let nodes = self.arguments.slurm.nodes.map_or(most, |nodes| nodes as usize);
+        let requested = self.arguments.nodes.nodes;
+        let nodes = requested.map_or_else(|| self.most_nodes(), |nodes| nodes as usize);
         Shape { nodes, ranks_per_node: ranks_per_node(self.plan) }
     }
 
@@ -208,30 +258,38 @@ impl Sweep<'_> {
     }
 
     fn folder(&self, job: &str) -> PathBuf {
-        let default = || Path::new("results").join(format!("slurm-{job}-{}", self.name()));
-        self.arguments.out.clone().unwrap_or_else(default)
+        folder_of(self.arguments, job)
     }
 
     fn script(&self) -> BatchScript {
         BatchScript::find(&format!("{}-{}", now().replace(':', ""), self.name()))
     }
 
-    /// The command that submits.
-    fn sbatch(&self, shape: Shape, script: &BatchScript) -> Vec<String> {
+    /// The command that submits a job of these nodes.
+    fn sbatch(&self, shape: Shape, script: &BatchScript, link: &Link<'_>) -> Vec<String> {
         let mut words = vec![self.arguments.config.display().to_string()];
-        words.extend(["--site".into(), self.site.origin.asked.clone()]);
-        if let Some(folder) = &self.arguments.out {
-            words.extend(["--out".into(), folder.display().to_string()]);
-        }
+        let mut option = |name: &str, value: Option<String>| {
+            words.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
+        };
+        option("--site", Some(self.site.origin.asked.clone()));
+        option("--out", link.folder.map(|folder| folder.display().to_string()));
+        option("--nodes", link.end.map(|end| end.to_string()));
+        option("--ranks-per-node", self.arguments.nodes.ranks_per_node.map(|it| it.to_string()));
         words.extend(self.passed_on());
         let submission = Submission {
             name: &format!("kolo-{}", self.name()),
             shape,
             time: &self.arguments.slurm.time,
+            after: link.after,
             script: script.path(),
             arguments: &words,
         };
         sbatch(self.site, &submission)
+    }
+
+    /// A single job, which measures on as many nodes as it is given.
+    fn alone(&self) -> Link<'_> {
+        Link { folder: self.arguments.out.as_deref(), ..Link::default() }
     }
 
     /// The command of every rank.
@@ -240,12 +298,15 @@ impl Sweep<'_> {
         words.push(self.arguments.config.display().to_string());
         words.extend(["--out".into(), folder.display().to_string()]);
         words.push("--go-on".into());
-        // If no case runs in several processes, all run over MPI.
-        let in_processes = |planned: &Planned| has_processes(planned.case.transport);
-        if !self.plan.cases.iter().any(in_processes) {
+        if self.over_mpi {
             words.extend(
                 ["--transport", back_ends::default_of_processes().name()].map(str::to_string),
             );
+        }
+        let sweep = &self.plan.config.sweep;
+        if let (Some(nodes), Some(ranks)) = (&sweep.nodes, sweep.ranks_per_node) {
+            let end = nodes.most().to_string();
+            words.extend(["--nodes".into(), end, "--ranks-per-node".into(), ranks.to_string()]);
         }
         words.extend(until.into_iter().flat_map(|until| ["--until".into(), until]));
         words.extend(self.passed_on());
@@ -260,19 +321,23 @@ impl Sweep<'_> {
         let mut option = |name: &str, value: Option<String>| {
             words.extend(value.into_iter().flat_map(|value| [name.to_string(), value]));
         };
-        option("--transport", transport.clone());
+        option("--transport", transport.clone().filter(|_| !self.over_mpi));
         option("--fusion-threshold-mb", fusion_threshold_mb.map(|value| value.to_string()));
         option("--cycle-time-ms", cycle_time_ms.map(|value| value.to_string()));
         option("--cache-capacity", cache_capacity.map(|value| value.to_string()));
-        let force = self.arguments.force || self.site.overcommit;
+        option("--budget", self.arguments.budget.map(|time| format!("{}s", time.as_secs_f64())));
         for (flag, is_set) in [
             ("--timeline", self.arguments.timeline),
             ("--no-figures", self.arguments.no_figures),
-            ("--force", force),
+            ("--force", self.is_forced()),
         ] {
             words.extend(is_set.then(|| flag.to_string()));
         }
         words
+    }
+
+    fn is_forced(&self) -> bool {
+        self.arguments.force || self.site.overcommit
     }
 
     fn show(&self) -> Result<Exit> {
@@ -287,36 +352,34 @@ impl Sweep<'_> {
             shape.ranks_per_node,
             described(self.site)
         );
-        println!("{}", self.node_hours(shape));
-        println!("\ncommand to submit (not run):\n{}", line(&self.sbatch(shape, &script)));
+        println!("{}", self.node_hours(|_| shape.nodes, shape.nodes));
+        let command = self.sbatch(shape, &script, &self.alone());
+        println!("\ncommand to submit (not run):\n{}", line(&command));
         println!(
             "\ncommand in the job (JOBID: its number; SECONDS: its end minus a margin):\n\
              {}",
             line(&step(self.site, shape, &[], &program))
         );
         println!("\nwhat it measures:");
-        dry_run(self.plan);
+        dry_run(self.plan, self.arguments.budget);
         Ok(Exit::Right)
     }
 
-    fn node_hours(&self, shape: Shape) -> String {
-        let measure = &self.plan.config.measure;
-        let runs = self.plan.cases.iter().filter(|planned| planned.data_plane.is_ok());
-        let block: f64 = runs.map(|planned| self.plan.estimate(planned).as_secs_f64()).sum();
-        let hours = |blocks: usize| block * blocks as f64 * shape.nodes as f64 / 3600.0;
+    /// A guess at the node-hours, and what the time limit allows; `nodes` are those that are busy with a case, and
+    /// `limited` those of all jobs.
+    fn node_hours(&self, nodes: impl Fn(&Planned) -> usize, limited: usize) -> String {
+        let (least, most) =
+            seconds(self.plan, self.arguments.budget, |planned| nodes(planned) as f64);
         let time = &self.arguments.slurm.time;
-        let most = match time_limit::parse(time) {
+        let limit = match time_limit::parse(time) {
             Ok(Some(seconds)) => {
-                format!("at most {:.2}", (seconds * shape.nodes as u64) as f64 / 3600.0)
+                format!("at most {:.2}", (seconds * limited as u64) as f64 / 3600.0)
             }
             _ => "without limit".into(),
         };
         format!(
-            "about {} node-hours without network time; {most} by the time limit {time}",
-            range(
-                format!("{:.2}", hours(measure.blocks_min)),
-                format!("{:.2}", hours(measure.blocks_max))
-            ),
+            "about {} node-hours without network time; {limit} by the time limit {time}",
+            range(format!("{:.2}", least / 3600.0), format!("{:.2}", most / 3600.0)),
         )
     }
 
@@ -325,10 +388,21 @@ impl Sweep<'_> {
         self.warn(shape);
         let script = self.script();
         script.write(self.site)?;
-        let command = self.sbatch(shape, &script);
-        eprintln!("{}", line(&command));
+        let id = self.hand_over(&self.sbatch(shape, &script, &self.alone()))?;
+        println!(
+            "job {id} is submitted: {} nodes for {}; its output is kolo-{id}.out, its results {}",
+            shape.nodes,
+            self.arguments.slurm.time,
+            self.folder(&id).display()
+        );
+        Ok(Exit::Right)
+    }
+
+    /// Submits, and returns the number of the job.
+    fn hand_over(&self, command: &[String]) -> Result<String> {
+        eprintln!("{}", line(command));
         let name = format!("kolo-{}", self.name());
-        let submitted = submit::submit(&command).map_err(|error| {
+        let submitted = submit::submit(command).map_err(|error| {
             anyhow::Error::new(error).context(format!(
                 "it is unknown whether a job was submitted; check with `squeue --me --name={name}` \
                  before submitting again"
@@ -337,14 +411,7 @@ impl Sweep<'_> {
         for variable in &submitted.ignored {
             eprintln!("{variable} is ignored: the site file describes the job");
         }
-        let id = &submitted.id;
-        println!(
-            "job {id} is submitted: {} nodes for {}; its output is kolo-{id}.out, its results {}",
-            shape.nodes,
-            self.arguments.slurm.time,
-            self.folder(id).display()
-        );
-        Ok(Exit::Right)
+        Ok(submitted.id)
     }
 
     /// The nodes of the job, which may differ from the request.
@@ -368,12 +435,26 @@ impl Sweep<'_> {
         self.warn(shape);
         let (_, program) = self.program_in(job)?;
         println!("in job {}:\n{}\n", job.id, line(&step(self.site, shape, &[], &program)));
-        dry_run(self.plan);
+        dry_run(self.plan, self.arguments.budget);
         Ok(Exit::Right)
+    }
+
+    /// Some case is small enough for the job.
+    fn check_that_some_fits(&self, job: &Job, shape: Shape) -> Result<()> {
+        let worlds = self.plan.cases.iter().map(|planned| &planned.case.topology);
+        match worlds.min_by_key(|world| world.ranks()) {
+            Some(smallest) if smallest.ranks() > shape.ranks() => Err(usage(format!(
+                "no case fits: job {} has {} nodes of {} ranks, and the smallest topology is {smallest}; request \
+                 more nodes, or measure on fewer",
+                job.id, shape.nodes, shape.ranks_per_node
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn drive(&self, job: &Job, stop: &Stop) -> Result<Exit> {
         let shape = self.shape_in(job);
+        self.check_that_some_fits(job, shape)?;
         let (folder, program) = self.program_in(job)?;
         self.tell(job, &folder);
         self.warn(shape);
@@ -386,6 +467,9 @@ impl Sweep<'_> {
             timeout: Timeouts::of(Duration::from_secs_f64(self.arguments.slurm.timeout_seconds)),
         };
         let ended = drive.run(stop)?;
+        if matches!(ended, Ended::Over(status) if status != Exit::Usage as u8) {
+            self.predict(&drive, stop);
+        }
         if let Err(error) = accounting::of_job(&job.id, job.restarts + 1).keep(&folder) {
             eprintln!("the job's accounting is not saved: {error}");
         }

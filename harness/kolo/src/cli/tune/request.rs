@@ -9,7 +9,7 @@ use super::super::usage;
 use super::{Arguments, duration};
 use cluster::launch::Launched;
 use measure::back_ends::{self, has_processes};
-use measure::config::{Axes, Config, Data, Host, Measure, Step};
+use measure::config::{Axes, Config, Data, Host, Measure, Scaling, Step};
 use measure::environment::Environment;
 use measure::plan::Plan;
 use measure::summary::HOROVOD_DEFAULTS;
@@ -128,8 +128,16 @@ impl Request {
         let pins = arguments.pins.or(&tune.pins);
         let measure =
             Measure { warmup_steps: WARMUP_STEPS, steps_per_block: STEPS, ..Measure::default() };
-        let base =
-            Config { workload: name, step, host, data, framework, sweep: Axes::default(), measure };
+        let base = Config {
+            workload: name,
+            step,
+            host,
+            data,
+            framework,
+            sweep: Axes::default(),
+            also: Vec::new(),
+            measure,
+        };
         let present = arguments.check.then(|| present(environment));
         let bytes = workload.elements() * base.wire().size_bytes();
         let config = |topology: &String| -> Result<Config> {
@@ -203,6 +211,11 @@ fn workload(
 
 /// Lengths of the parts of a step; a timeline may provide that of the backward pass.
 fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> {
+    if step.is_some_and(|step| step.scaling == Scaling::Strong) {
+        return Err(usage(
+            "step.scaling is \"strong\", expected \"weak\": one world is tuned at a time",
+        ));
+    }
     let is_timeline = path.extension().is_some_and(|ending| ending == "json");
     let timed = || from_timeline::read(path).ok().map(|seen| seen.backward_ms);
     let backward_ms = arguments
@@ -221,6 +234,7 @@ fn step(arguments: &Arguments, step: Option<Step>, path: &Path) -> Result<Step> 
         backward_ms,
         forward_ms: forward_ms.unwrap_or(backward_ms / 2.0),
         optimizer_ms: optimizer_ms.unwrap_or(0.0),
+        scaling: Scaling::Weak,
     })
 }
 

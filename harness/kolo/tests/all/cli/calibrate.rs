@@ -22,11 +22,16 @@ fn a_calibration_is_a_machine_file() {
     let mut file = MachineFile::read(&folder.path().join("two-threads.toml")).unwrap();
     assert_eq!((file.name.as_str(), file.node.ranks, file.node.nodes), ("two-threads", 2, 1));
     for (key, parameter) in file.parameters() {
-        let by_design = key.ends_with("large.bandwidth_gb_s") || key == "control.bandwidth_gb_s";
+        let by_design = key.ends_with("large.bandwidth_gb_s")
+            || ["control.bandwidth_gb_s", "interference.memory_per_gb_s"].contains(&key.as_str());
         let source = if by_design { "by design: " } else { "measured: " };
         assert!(parameter.source.starts_with(source), "{key}: {}", parameter.source);
     }
+    assert_eq!(file.leaves_out(), None);
+    assert!(file.control.unwrap().pack_gb_s.is_some());
     calibrate().says(2, "two-threads.toml exists; results are never overwritten");
+    Ended::of(&mut kolo(&["calibrate", "--minutes", "-1"]))
+        .says(2, "\"-1\" is not a number of minutes from 0 to 1440");
     // Refused before anything is measured.
     let nowhere = ["calibrate", "--ranks", "2", "--out", "nowhere/here.toml"];
     Ended::of(kolo(&nowhere).current_dir(folder.path()))

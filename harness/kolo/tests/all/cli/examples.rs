@@ -7,12 +7,13 @@ use std::path::Path;
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Pages and their commands whose outputs depend only on the repository.
-const EXAMPLES: [(&str, &str); 9] = [
+const EXAMPLES: [(&str, &str); 10] = [
     (
         "harness/kolo/README.md",
         "compare results/reference/tune/four-nodes results/reference/tune/four-nodes-busy",
     ),
     ("harness/kolo/README.md", "plot results/reference/quick --verbose --out f1"),
+    ("harness/kolo/README.md", "report results/reference/quick --out r3.html"),
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
     ("harness/kolo/README.md", "site list"),
@@ -20,15 +21,16 @@ const EXAMPLES: [(&str, &str); 9] = [
     ("harness/kolo/README.md", "site check generic"),
     (
         "harness/kolo/README.md",
-        "predict results/reference/scaling/measured --machine results/reference/scaling/machine.toml --up-to 64 \
+        "predict results/reference/scaling/measured --machine results/reference/scaling/machine.toml --known-ranks 2 \
          --no-figures",
     ),
     ("slurm/README.md", "sweep --slurm configs/ci.toml --site virtual --dry-run"),
 ];
 
 /// Pages and their commands whose numbers are measured, or depend on the machine.
-const MEASURED: [(&str, &str); 2] = [
+const MEASURED: [(&str, &str); 3] = [
     ("harness/kolo/README.md", "sweep configs/quick.toml --dry-run"),
+    ("slurm/README.md", "sweep --slurm configs/cluster.toml --site virtual --nodes 8 --dry-run"),
     ("harness/kolo/README.md", "bench --algorithm ring --ranks 2 -b 1K -e 1M -f 32"),
 ];
 

@@ -103,10 +103,40 @@ fn a_node_that_is_down_is_left_out() {
 
 #[test]
 fn without_nodes_there_is_no_step() {
-    let fakes = Fakes::new("exit 137").in_job("n1");
-    fs::write(fakes.path("nodes"), "n1 down\n").unwrap();
+    let fakes = Fakes::new("exit 137").in_job("n[1-2]");
+    fs::write(fakes.path("nodes"), "n1 down\nn2 down\n").unwrap();
     fakes.drive().says(4, "no node of the job is up. Results so far are in ");
     assert_eq!(fakes.steps().len(), 1);
+}
+
+#[test]
+fn a_job_that_is_too_small_for_any_case_is_refused() {
+    let fakes = Fakes::new("exit 0").in_job("n1");
+    fakes.drive().says(
+        2,
+        "no case fits: job 12 has 1 nodes of 2 ranks, and the smallest topology is 2x2; request more nodes, or \
+         measure on fewer",
+    );
+    assert!(fakes.steps().is_empty());
+}
+
+/// After the sweep, the ranks calibrate. Without a machine file there is no prediction, and the status is the sweep's.
+#[test]
+fn a_job_ends_with_a_calibration_if_the_sweep_asks_for_it() {
+    let fakes = Fakes::new("case \"$*\" in *' calibrate '*) exit 5 ;; esac; add 1; exit 0");
+    let fakes = fakes.in_job("n[1-2]");
+    let out = fakes.path("out").display().to_string();
+    let sweep = ["sweep", "--slurm", "configs/cluster.toml", "--out", &out];
+    let ended = fakes.kolo(&sweep);
+    ended.says(0, "no prediction: the calibration ended with status 5");
+    ended.says(0, &format!("calibrate --transport mpi --out {out}/machine.toml --name generic\n"));
+    assert_eq!(fakes.steps().len(), 2);
+    // The small jobs of an array leave it to the largest.
+    fakes
+        .kolo(&[&sweep[..], &["--nodes", "4"]].concat())
+        .says(0, "no prediction: a job with 4 nodes calibrates them, and this one has 2");
+    let nccl = fakes.kolo(&[&sweep[..], &["--transport", "nccl"]].concat());
+    nccl.says(0, "no prediction: only transport mpi is calibrated, and the sweep is over nccl");
 }
 
 #[test]

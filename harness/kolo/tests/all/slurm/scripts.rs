@@ -19,7 +19,9 @@ fn repository(fakes: &Fakes) {
         copy(name);
     }
     fs::create_dir_all(fakes.path("repo/configs/workloads")).unwrap();
-    for name in ["quick.toml", "workloads/resnet50.csv", "workloads/resnet50.ready.csv"] {
+    for name in
+        ["quick.toml", "cluster.toml", "workloads/resnet50.csv", "workloads/resnet50.ready.csv"]
+    {
         copy(&format!("configs/{name}"));
     }
     symlink(env!("CARGO_BIN_EXE_kolo"), fakes.path("repo/target/release/kolo")).unwrap();
@@ -50,14 +52,17 @@ fn the_batch_script_finds_the_repository_and_runs_the_sweep() {
     assert!(!environment.contains("SBATCH_") && environment.contains("SLURM_NTASKS=2"));
 }
 
-/// Whatever the submission folder, without arguments the quick sweep is run, and its results are below
+/// Whatever the submission folder, without a configuration the scaling sweep is run, and its results are below
 /// the folder of submission.
 #[test]
 fn the_batch_script_has_defaults() {
     let fakes = Fakes::new("add 1; exit 0").in_job("n[1-2]");
     repository(&fakes);
-    run_script(&fakes, &[]).says(0, "the sweep has ended (status 0): results/slurm-12-quick");
-    assert!(fakes.path("results/slurm-12-quick/rows.csv").exists());
+    run_script(&fakes, &[]).says(0, "the sweep has ended (status 0): results/slurm-12-cluster");
+    assert!(fakes.path("results/slurm-12-cluster/rows.csv").exists());
+    let words = "configs/cluster.toml --out results/slurm-12-cluster --go-on --transport mpi --nodes 2 \
+                 --ranks-per-node 1 --budget 10s";
+    run_script(&fakes, &["--budget", "10s"]).says(0, words);
     // Without an answer of scontrol, the folder of submission is used.
     let repo = fakes.path("repo").display().to_string();
     let fakes = fakes.set("SLURM_SUBMIT_DIR", &repo);
@@ -122,6 +127,13 @@ fn the_batch_script_reports_missing_files() {
     let fakes = Fakes::new("exit 0");
     repository(&fakes);
     run_script(&fakes, &[]).says(2, "this is a batch script; submit it: sbatch slurm/sweep.sh");
+    let mut command = fakes.command("bash");
+    command.arg(fakes.path("repo/slurm/sweep.sh")).args(["--array", "--nodes", "2", "--dry-run"]);
+    let ended = Ended::of(command.env_remove("CARGO_TARGET_DIR").output().unwrap());
+    ended.says(
+        0,
+        "/configs/cluster.toml --site generic --out results/slurm-JOBID1-cluster --nodes 2\n",
+    );
     let fakes = fakes.in_job("n[1-2]");
     run_script(&fakes, &["a.toml", "--site", "no"])
         .says(2, "configs/sites/no.toml: no such site file");

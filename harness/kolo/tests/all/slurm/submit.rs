@@ -9,7 +9,7 @@ const SUBMIT: &str = "sbatch --parsable --job-name=kolo-quick --nodes=2 --time=0
 fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
     let fakes = Fakes::new("exit 0");
     let ended = fakes.kolo(&["sweep", "--slurm", "--dry-run", "configs/quick.toml"]);
-    ended.says(0, "threads/2x2/bitvector/hierarchical/64MiB/5ms  4 steps");
+    ended.says(0, "mpi/2x2/bitvector/hierarchical/64MiB/5ms  4 steps");
     ended.says(0, "48 cases of resnet50 (161 gradients, 102.2 MB)");
     ended.says(0, "2 nodes of 2 ranks; site generic (configs/sites/generic.toml)");
     ended.says(0, "at most 2.00 by the time limit 01:00:00");
@@ -28,7 +28,7 @@ fn a_dry_run_prints_cases_node_hours_and_the_very_lines() {
     assert_eq!(ended.stderr.contains(without_mpi), cfg!(not(feature = "mpi")));
     let said = |text: &str| ended.stdout.find(text).unwrap();
     assert!(said("\nsbatch ") < said("\nwhat it measures:\n"), "what is to be typed comes first");
-    assert!(said("\nwhat it measures:\n") < said("threads/2x2/"));
+    assert!(said("\nwhat it measures:\n") < said("\nmpi/2x2/"));
     assert_eq!(fakes.read("log"), "", "nothing of Slurm was called");
 }
 
@@ -133,4 +133,87 @@ fn mistakes_end_with_status_2() {
         .says(0, "--transport nccl");
     fakes.kolo(&["sweep", "configs/quick.toml", "--site", "virtual"]).says(2, "--slurm");
     assert_eq!(fakes.read("log"), "");
+}
+
+/// The nodes of the dry run are those of a request without a number; ranks are the site's.
+#[test]
+fn the_scaling_sweep_doubles_the_nodes() {
+    let fakes = Fakes::new("exit 0");
+    let cluster = ["sweep", "--slurm", "--dry-run", "configs/cluster.toml", "--site", "virtual"];
+    let ended = fakes.kolo(&cluster);
+    ended.says(0, "4 nodes of 2 ranks; site virtual");
+    ended.says(
+        0,
+        "\nsbatch --parsable --job-name=kolo-cluster --nodes=4 --time=01:00:00 slurm/sweep.sh configs/cluster.toml \
+         --site virtual --force\n",
+    );
+    ended
+        .says(0, " --go-on --transport mpi --nodes 4 --ranks-per-node 2 --until SECONDS --force\n");
+    for nodes in [1, 2, 4] {
+        ended.says(
+            0,
+            &format!("\nmpi/{nodes}x2/coordinator/mpi-allreduce/128MiB/1ms  the library's own"),
+        );
+        ended.says(0, &format!("\nmpi/{nodes}x2/bitvector/tree/64MiB/5ms  "));
+    }
+    ended.says(0, "63 cases of resnet50");
+    ended.says(0, "node-hours without network time; at most 4.00 by the time limit 01:00:00");
+    let more = ["--nodes", "70", "--ranks-per-node", "3", "--budget", "10s"];
+    let ended = fakes.kolo(&[&cluster[..], &more].concat());
+    ended.says(0, "70 nodes of 3 ranks");
+    ended.says(0, "configs/cluster.toml --site virtual --ranks-per-node 3 --budget 10s --force\n");
+    ended.says(0, "\nmpi/64x3/bitvector/hierarchical/4MiB/1ms  ");
+    ended.says(0, "147 cases of resnet50");
+    ended.says(0, "a budget of 10 s is too small for measure.blocks_min = 2 blocks of each of 147 cases, about ");
+    ended.says(0, " s: each case gets one block, which takes about ");
+}
+
+/// Each job has the nodes of its cases, waits for the one before, and has the folder of the first.
+#[test]
+fn an_array_is_a_chain_of_jobs_with_one_folder() {
+    let fakes = Fakes::new("exit 0");
+    let jobs = "n=$(grep -c ^sbatch \"$fake/log\"); echo $((4710 + n))";
+    fakes.script("sbatch", jobs);
+    let ended =
+        fakes.kolo(&["sweep", "--slurm", "--array", "configs/cluster.toml", "--nodes", "5"]);
+    ended.says(
+        0,
+        "3 jobs are submitted, one after the other: 4711, 4712, 4713; their results are \
+         results/slurm-4711-cluster",
+    );
+    let call = |nodes: usize, after: &str, out: &str| {
+        format!(
+            "--parsable --job-name=kolo-cluster --nodes={nodes} --time=01:00:00 {after}--ntasks-per-node=1 \
+             --cpus-per-task=1 slurm/sweep.sh configs/cluster.toml --site generic {out}--nodes 4"
+        )
+    };
+    let out = "--out results/slurm-4711-cluster ";
+    let expected = [
+        call(1, "", ""),
+        call(2, "--dependency=afterany:4711 ", out),
+        call(4, "--dependency=afterany:4712 ", out),
+    ];
+    assert_eq!(fakes.calls("sbatch"), expected);
+    // A site that bills by the size of jobs asks for it.
+    std::fs::write(fakes.path("site.toml"), "job_per_node_count = true").unwrap();
+    let site = fakes.path("site.toml").display().to_string();
+    let dry = ["sweep", "--slurm", "--dry-run", "configs/cluster.toml", "--site", &site];
+    let ended = fakes.kolo(&dry);
+    ended.says(0, "--dependency=afterany:JOBID2 --ntasks-per-node=1");
+    ended.says(0, "--out results/slurm-JOBID1-cluster --nodes 4\n");
+    ended.says(0, "at most 7.00 by the time limit 01:00:00");
+}
+
+#[test]
+fn nodes_are_for_configurations_that_depend_on_them() {
+    let fakes = Fakes::new("exit 0");
+    fakes.kolo(&["sweep", "configs/quick.toml", "--nodes", "2"]).says(
+        2,
+        "--nodes is for a configuration with sweep.nodes, and configs/quick.toml has sweep.topology",
+    );
+    let ranks = ["sweep", "--slurm", "configs/quick.toml", "--ranks-per-node", "2"];
+    fakes.kolo(&ranks).says(2, "--ranks-per-node is for a configuration with sweep.nodes");
+    fakes.kolo(&["sweep", "configs/quick.toml", "--array"]).says(2, "--slurm");
+    fakes.kolo(&["sweep", "configs/cluster.toml", "--budget", "5"]).says(2, "write 90s, 10m or 1h");
+    fakes.kolo(&["sweep", "configs/cluster.toml", "--nodes", "0"]).says(2, "0 is not in 1..=4096");
 }

@@ -1,7 +1,8 @@
-//! Simulated training steps on one machine: the policies of each workload over ranks.
+//! Training steps over ranks, a line per policy and a panel per workload.
 //!
-//! A policy has the same colour and marker in every panel, picture and figure. If a policy was
-//! simulated with several settings, the fastest one counts for each number of ranks.
+//! Simulated steps name their policy. For measured steps a policy is a control plane, or an algorithm if there is one
+//! control plane only. A policy has the same colour and marker in every panel, picture and figure. If it has several
+//! settings, the fastest one counts for each number of ranks.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +17,20 @@ use crate::policies::Policies;
 use crate::rows::{Estimate, Row, Rows};
 use crate::selection::{Selection, ranks_of};
 use crate::series::{Series, Value};
-use crate::{Sheet, theme, work};
+use crate::view::View;
+use crate::{Sheet, steps, theme, work};
 
 const KIND: &str = "step";
 
 /// The rows of one picture.
-pub(crate) struct Simulation<'a> {
+pub(crate) struct Training<'a> {
+    pub view: View,
     pub selection: Selection<'a>,
     pub panels: Vec<Panel<'a>>,
     /// Whether a policy had several settings.
     chosen: bool,
+    /// What a line stands for.
+    noun: &'static str,
 }
 
 /// The lines of one workload.
@@ -47,7 +52,7 @@ pub(crate) struct Line<'a> {
 pub(crate) const POINTS: &str =
     "At the right, numbers and names on most ranks. Lines only join the points.";
 
-/// What a figure requires of a simulation.
+/// What a figure requires of the steps.
 pub(crate) struct Wanted {
     /// Whether a row has the values that the figure draws.
     pub complete: fn(&Row) -> bool,
@@ -57,37 +62,48 @@ pub(crate) struct Wanted {
     pub ranks_min: usize,
 }
 
-impl<'a> Simulation<'a> {
-    /// A picture of each simulation that has what the figure requires, unless `draw` returns `None`.
+impl<'a> Training<'a> {
+    /// A picture for each combination of conditions that has what the figure requires, unless `draw` returns `None`.
     pub fn sheets(
         rows: &'a Rows,
+        view: View,
         wanted: &Wanted,
-        draw: impl Fn(&Simulation) -> Option<Drawing>,
+        draw: impl Fn(&Training) -> Option<Drawing>,
     ) -> Vec<Sheet> {
-        let simulated = || rows.of_kind(KIND).filter(|row| row.source == "simulated");
-        let policies = Policies::of(simulated());
-        let works = work::in_order(simulated());
-        let selections = Selection::simulated(rows, KIND, apart, case).into_iter();
-        let simulations =
-            selections.filter_map(|selection| Self::of(selection, &policies, &works, wanted));
-        let drawn = simulations.filter_map(|it| Some((it.selection.suffix.clone(), draw(&it)?)));
-        Sheet::all(drawn.collect(), || {
-            let several = if wanted.ranks_min > 1 { " for several numbers of ranks" } else { "" };
-            let columns = wanted.columns;
-            format!(
-                "no simulated rows of kind `{KIND}` with status ok have a policy and \
-                 {columns}{several}"
-            )
-        })
+        let draw = |selections: Vec<Selection<'a>>, policies: &Policies, works: &[Vec<String>]| {
+            let of = |selection| Self::of(selection, view, policies, works, wanted);
+            let trainings = selections.into_iter().filter_map(of);
+            let drawn = trainings.filter_map(|it| Some((it.selection.suffix.clone(), draw(&it)?)));
+            drawn.collect::<Vec<_>>()
+        };
+        let simulated = || rows.of_kind(KIND).filter(|row| row.is_simulated());
+        let mut selections = Selection::simulated(rows, KIND, apart, case);
+        selections.iter_mut().for_each(|it| it.restrict(|row| !row.policy.is_empty()));
+        let simulated =
+            draw(selections, &Policies::simulated(simulated()), &work::in_order(simulated()));
+        let measured = || rows.of_kind(KIND).filter(|row| !row.is_simulated());
+        let mut selections = Selection::over_layouts(rows, KIND, steps::settings);
+        selections.iter_mut().for_each(|it| it.restrict(|row| !row.is_simulated()));
+        let measured =
+            draw(selections, &Policies::measured(measured()), &work::in_order(measured()));
+        let sheets = |drawn| {
+            Sheet::all(drawn, || {
+                let several =
+                    if wanted.ranks_min > 1 { " for several numbers of ranks" } else { "" };
+                let columns = wanted.columns;
+                format!("no rows of kind `{KIND}` with status ok have {columns}{several}")
+            })
+        };
+        Sheet::either(sheets(simulated), sheets(measured), "measured")
     }
 
     fn of(
         mut selection: Selection<'a>,
+        view: View,
         policies: &Policies,
         works: &[Vec<String>],
         wanted: &Wanted,
-    ) -> Option<Simulation<'a>> {
-        selection.restrict(|row| !row.policy.is_empty());
+    ) -> Option<Training<'a>> {
         selection.require(|row| row.ranks > Some(0.0) && (wanted.complete)(row));
         selection.prefer_most_nodes();
         let all = selection.rows.len();
@@ -107,7 +123,12 @@ impl<'a> Simulation<'a> {
         selection.rows = lines.flat_map(|line| line.rows.iter().copied()).collect();
         let chosen = selection.rows.len() < all;
         let enough = selection.ranks().len() >= wanted.ranks_min.max(1);
-        enough.then_some(Simulation { selection, panels, chosen })
+        enough.then_some(Training { view, selection, panels, chosen, noun: policies.noun() })
+    }
+
+    /// Whether the steps were simulated; otherwise they were measured.
+    pub fn is_simulated(&self) -> bool {
+        self.selection.rows.iter().any(|row| row.is_simulated())
     }
 
     pub fn lines(&self) -> impl Iterator<Item = &Line<'a>> {
@@ -118,9 +139,9 @@ impl<'a> Simulation<'a> {
         self.panels.iter().map(|panel| panel.title.clone()).collect()
     }
 
-    /// The room that [`Simulation::draw_ends`] needs right of a frame, in pixels.
+    /// The room that [`Training::draw_ends`] needs right of a frame, in pixels.
     pub fn ends_room(&self) -> f64 {
-        ends::room(self.lines().map(|line| line.policy.as_str()))
+        ends::room(self.view, self.lines().map(|line| line.policy.as_str()))
     }
 
     /// Draws the horizontal axis over ranks, which all panels have.
@@ -169,15 +190,15 @@ impl<'a> Simulation<'a> {
         drawing: &mut Drawing,
         frame: Frame,
         y: &Axis,
-        value: impl Fn(&Row) -> Option<f64>,
+        value: impl Fn(&Line, &Row) -> Option<f64>,
     ) {
         let Some(most) = self.selection.ranks().pop() else { return };
         let end = |line: &Line| {
-            let value = value(line.at(most)?)?;
+            let value = value(line, line.at(most)?)?;
             let (words, name) = (theme::significant(value, 3), line.policy.clone());
             Some(End { y: y.at(value), style: line.style, words, name })
         };
-        ends::draw(drawing, frame, lines.filter_map(end).collect());
+        ends::draw(self.view, drawing, frame, lines.filter_map(end).collect());
     }
 
     /// The caption, with the notes of the figure.
@@ -193,7 +214,8 @@ impl<'a> Simulation<'a> {
         mut notes: Vec<String>,
     ) -> Caption {
         if self.chosen {
-            notes.push("Each policy with its fastest setting for that many ranks.".to_string());
+            let noun = self.noun;
+            notes.push(format!("Each {noun} with its fastest setting for that many ranks."));
         }
         let mut selection = self.selection.clone();
         selection.rows.retain(|row| ranks.contains(&ranks_of(row)));
@@ -272,11 +294,11 @@ mod tests {
     const WANTED: Wanted =
         Wanted { complete: |row| row.time_us.value.is_some(), columns: "a time", ranks_min: 2 };
 
-    /// What a figure would see of each simulation, in words.
+    /// What a figure would see of each training, in words.
     fn seen(rows: &[synthetic::Row]) -> Vec<String> {
         let rows = Rows::of(&synthetic::table(rows));
         let seen = std::cell::RefCell::new(Vec::new());
-        Simulation::sheets(&rows, &WANTED, |simulation| {
+        Training::sheets(&rows, View::default(), &WANTED, |training| {
             let of = |panel: &Panel| {
                 let line = |line: &Line| {
                     let times = line.rows.iter().filter_map(|row| row.time_us.value);
@@ -286,7 +308,7 @@ mod tests {
                 let lines: Vec<String> = panel.lines.iter().map(line).collect();
                 format!("{}: {}", panel.title, lines.join(", "))
             };
-            let panels: Vec<String> = simulation.panels.iter().map(of).collect();
+            let panels: Vec<String> = training.panels.iter().map(of).collect();
             seen.borrow_mut().push(panels.join("; "));
             None
         });

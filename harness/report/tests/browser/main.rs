@@ -1,0 +1,260 @@
+//! Reports in a real browser: nothing fails, nothing is asked for, and everything answers to mouse and keyboard.
+//!
+//! `KOLO_SCREENSHOTS=DIR` keeps pictures of every report in both colour schemes and two widths, and its print.
+
+mod chromium;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use chromium::Chromium;
+use report::Report;
+use serde_json::{Value, json};
+
+/// Folders of reference runs, one of each kind.
+const RUNS: [&[&str]; 8] = [
+    &["quick"],
+    &["tune/four-nodes"],
+    &["tune/four-nodes", "tune/four-nodes-busy"],
+    &["control-planes"],
+    &["summit-scaling"],
+    &["horovod/one-node"],
+    &["validation"],
+    &["autotune"],
+];
+
+/// Of these thousands of rows it takes a minute to print each, and to look at the colours of each.
+const LARGE: &str = "summit-scaling";
+
+/// A phone, and a laptop.
+const WIDTHS: [u32; 2] = [400, 1280];
+
+fn reference(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference").join(name)
+}
+
+/// Writes the report of some folders, and opens it.
+fn open(browser: &mut Chromium, results: &[PathBuf], folder: &Path) {
+    let file = folder.join("report.html");
+    fs::write(&file, Report::read(results, |_| {}).unwrap().html()).unwrap();
+    browser.open(&file);
+}
+
+/// Errors and warnings of the console, and requests for anything but the file.
+fn complaints(browser: &Chromium) -> Vec<String> {
+    let complaint = |(method, params): &(String, Value)| match method.as_str() {
+        "Runtime.exceptionThrown" | "Log.entryAdded" | "Runtime.consoleAPICalled" => {
+            Some(format!("{method}: {params}"))
+        }
+        "Network.requestWillBeSent" => {
+            let url = params["request"]["url"].as_str().unwrap();
+            let is_own = url.ends_with("/report.html") || url.starts_with("data:");
+            (!is_own).then(|| format!("asked for {url}"))
+        }
+        _ => None,
+    };
+    browser.events.iter().filter_map(complaint).collect()
+}
+
+/// Keeps a picture or a print, if that is asked for: it takes a second.
+fn keep(name: &str, end: &str, make: impl FnOnce() -> Vec<u8>) {
+    if let Some(folder) = std::env::var_os("KOLO_SCREENSHOTS") {
+        let folder = PathBuf::from(folder);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join(format!("{}{end}", name.replace('/', "-"))), make()).unwrap();
+    }
+}
+
+/// What a reader who sees no pictures and has no mouse needs, as a list of what is missing.
+const ACCESSIBLE: &str = include_str!("accessible.js");
+
+/// Texts whose contrast with their ground is below 4.5 (WCAG 2, AA).
+const FAINT: &str = include_str!("faint.js");
+
+#[test]
+fn reports_of_all_kinds_are_whole_in_both_schemes_and_at_any_width() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut browser = Chromium::start();
+    for names in RUNS {
+        let name = names.join("+");
+        let results: Vec<PathBuf> = names.iter().map(|name| reference(name)).collect();
+        browser.show(WIDTHS[1], "light");
+        open(&mut browser, &results, folder.path());
+        assert_eq!(browser.value(ACCESSIBLE), json!([]), "{name}");
+        for scheme in ["light", "dark"] {
+            for width in WIDTHS {
+                browser.show(width, scheme);
+                let wide = browser.value("document.documentElement.scrollWidth");
+                assert!(
+                    wide.as_u64().unwrap() <= u64::from(width),
+                    "{name}: {wide} px at {width} px"
+                );
+                if width == WIDTHS[1] && name != LARGE {
+                    assert_eq!(browser.value(FAINT), json!([]), "{name}, {scheme}");
+                }
+                keep(&name, &format!("-{scheme}-{width}.png"), || browser.picture());
+            }
+        }
+        let grounds: Vec<Value> = ["light", "dark"]
+            .map(|scheme| {
+                browser.show(WIDTHS[1], scheme);
+                browser.value("getComputedStyle(document.body).backgroundColor")
+            })
+            .into();
+        assert_ne!(grounds[0], grounds[1], "{name}");
+        if name != LARGE {
+            let printed = browser.print();
+            assert!(printed.starts_with(b"%PDF"), "{name}");
+            keep(&name, ".pdf", || printed);
+        }
+        assert_eq!(complaints(&browser), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[test]
+fn tables_sort_and_filter_by_mouse_and_keyboard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut browser = Chromium::start();
+    browser.show(WIDTHS[1], "light");
+    open(&mut browser, &[reference("quick")], folder.path());
+    let column = |at: usize| {
+        format!(
+            "[...document.querySelectorAll('#table-1 tbody tr:not([hidden])')].map((row) => row.cells[{at}].textContent)"
+        )
+    };
+    let header = |name: &str| {
+        format!(
+            "[...document.querySelectorAll('#table-1 th')].findIndex((th) => th.textContent === '{name}')"
+        )
+    };
+    let time = browser.value(&header("step time (ms)")).as_u64().unwrap() as usize;
+    let numbers = |cells: &Value| -> Vec<f64> {
+        cells
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|cell| cell.as_str().unwrap().parse().unwrap())
+            .collect()
+    };
+    let sorted = |browser: &mut Chromium| {
+        browser.value(&format!(
+            "document.querySelectorAll('#table-1 th')[{time}].getAttribute('aria-sort')"
+        ))
+    };
+    // At first by step time.
+    let before = numbers(&browser.value(&column(time)));
+    assert_eq!(before.len(), 48);
+    assert!(before.is_sorted());
+    assert_eq!(sorted(&mut browser), json!("ascending"));
+    // A click turns the order.
+    browser.value(&format!("document.querySelectorAll('#table-1 th button')[{time}].click()"));
+    assert!(numbers(&browser.value(&column(time))).is_sorted_by(|a, b| a >= b));
+    assert_eq!(sorted(&mut browser), json!("descending"));
+    // So does Enter, on another column.
+    let algorithm = browser.value(&header("algorithm")).as_u64().unwrap() as usize;
+    browser.value(&format!("document.querySelectorAll('#table-1 th button')[{algorithm}].focus()"));
+    browser.press("Enter");
+    let names = browser.value(&column(algorithm));
+    let names: Vec<&str> = names.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(names.is_sorted() && names[0] == "grouped" && names[47] == "tree", "{names:?}");
+    assert_eq!(sorted(&mut browser), json!(null));
+    // The filter takes several words, in any case.
+    let filter = "const input = document.querySelector('.tools input'); input.value = 'TREE bitvector'; \
+                  input.dispatchEvent(new Event('input')); new Promise((done) => setTimeout(done, 300))";
+    browser.value(filter);
+    assert_eq!(numbers(&browser.value(&column(time))).len(), 6);
+    let count = browser.value("document.querySelector('.tools [role=status]').textContent");
+    assert_eq!(count, json!("6 of 48 rows"));
+    assert_eq!(complaints(&browser), Vec::<String>::new());
+}
+
+#[test]
+fn of_thousands_of_rows_the_first_are_shown_until_all_are_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut browser = Chromium::start();
+    browser.show(WIDTHS[1], "light");
+    open(&mut browser, &[reference("summit-scaling")], folder.path());
+    let shown = "document.querySelectorAll('#table-1 tbody tr:not([hidden])').length";
+    assert_eq!(browser.value(shown), json!(200));
+    browser
+        .value("[...document.querySelectorAll('.tools button')].find((it) => !it.hidden).click()");
+    let all = browser.value("document.querySelectorAll('#table-1 tbody tr').length");
+    assert_eq!(browser.value(shown), all);
+    assert!(all.as_u64().unwrap() > 300, "{all}");
+}
+
+#[test]
+fn settings_are_read_out_and_figures_are_enlarged_by_keyboard() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut browser = Chromium::start();
+    browser.show(WIDTHS[1], "light");
+    open(&mut browser, &[reference("quick")], folder.path());
+    let reading = "document.querySelector('#surface .reading').textContent";
+    let first = browser.value(reading);
+    assert!(
+        first
+            .as_str()
+            .unwrap()
+            .starts_with("38.2 ms [35.5, 40.8]; 4 MiB, 1 ms; hierarchical, coordinator"),
+        "{first}"
+    );
+    browser.value("document.querySelector('.map .best').focus()");
+    browser.press("ArrowDown");
+    let below = browser.value(reading);
+    assert!(below.as_str().unwrap().contains("4 MiB, 5 ms; hierarchical, coordinator"), "{below}");
+    browser.press("ArrowRight");
+    let right = browser.value(reading);
+    assert!(right.as_str().unwrap().contains("64 MiB, 5 ms; hierarchical, coordinator"), "{right}");
+    browser.value("document.querySelector('.card button').focus()");
+    browser.press("Enter");
+    let large =
+        browser.value("document.querySelector('dialog[open] svg').getBoundingClientRect().width");
+    assert!(large.as_f64().unwrap() > 1200.0, "{large}");
+    browser.value("document.querySelector('dialog button').click()");
+    let open =
+        "new Promise((done) => setTimeout(() => done(document.querySelector('dialog')), 100))";
+    assert_eq!(browser.value(open), json!(null));
+}
+
+#[test]
+fn a_timeline_zooms() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run");
+    fs::create_dir_all(run.join("timelines")).unwrap();
+    for name in ["rows.csv", "provenance.json"] {
+        fs::copy(reference("quick").join(name), run.join(name)).unwrap();
+    }
+    let name = "timelines/threads_2x2_coordinator_hierarchical_4MiB_1ms.json";
+    fs::write(run.join(name), include_str!("../timeline.json")).unwrap();
+    let mut browser = Chromium::start();
+    browser.show(WIDTHS[1], "light");
+    open(&mut browser, &[run], folder.path());
+    assert_eq!(browser.value(ACCESSIBLE), json!([]));
+    let width = "document.querySelector('.timeline .sheet').getBoundingClientRect().width";
+    let before = browser.value(width).as_f64().unwrap();
+    browser.value("document.querySelector('[aria-label=\"Zoom in\"]').click()");
+    assert!((browser.value(width).as_f64().unwrap() / before - 2.0).abs() < 0.01);
+    assert!(
+        browser.value("document.querySelectorAll('.timeline rect').length").as_u64().unwrap() > 5
+    );
+    keep("timeline", "-light-1280.png", || browser.picture());
+    assert_eq!(complaints(&browser), Vec::<String>::new());
+}
+
+/// Without the script the page has the same text.
+#[test]
+fn the_page_is_complete_without_its_script() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut browser = Chromium::start();
+    browser.call("Emulation.setScriptExecutionDisabled", json!({"value": true}));
+    browser.show(WIDTHS[1], "light");
+    open(&mut browser, &[reference("quick")], folder.path());
+    keep("quick", "-without-script.png", || browser.picture());
+    let text = browser.value("document.body.innerText");
+    let text = text.as_str().unwrap();
+    for words in ["38.2", "[35.5, 40.8]", "Settings", "Oversubscribed", "git checkout"] {
+        assert!(text.contains(words), "{words}");
+    }
+    assert_eq!(browser.value("document.querySelectorAll('#table-1 tbody tr').length"), json!(48));
+    assert_eq!(browser.value("document.querySelectorAll('button, input').length"), json!(0));
+}
