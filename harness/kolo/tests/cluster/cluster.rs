@@ -51,8 +51,7 @@ impl Cluster {
             ("KOLO_VIRTUAL_CLUSTER".into(), cluster.path("cluster").display().to_string()),
             ("KOLO".into(), env!("CARGO_BIN_EXE_kolo").into()),
         ];
-        let subnet = format!("10.213.{}", 80 + index);
-        cluster.virtual_cluster(&["up", "--nodes", &nodes.to_string(), "--subnet", &subnet])?;
+        cluster.start(nodes, index)?;
         let reported = cluster.virtual_cluster(&["env"])?;
         let assignments =
             reported.lines().filter_map(|line| line.strip_prefix("export ")?.split_once('='));
@@ -60,6 +59,22 @@ impl Cluster {
         let assignments = assignments.map(|(name, value)| (name.to_string(), plain(value)));
         cluster.variables.extend(assignments.collect::<Vec<_>>());
         Ok(cluster)
+    }
+
+    /// Starts the nodes on the first free subnet of sixteen: another run of these tests may hold some.
+    fn start(&self, nodes: usize, index: u8) -> Result<(), Failure> {
+        let nodes = nodes.to_string();
+        let mut last = Ok(());
+        for third in (80 + index..=255).step_by(11) {
+            let subnet = format!("10.213.{third}");
+            let up = self.virtual_cluster(&["up", "--nodes", &nodes, "--subnet", &subnet]);
+            last = up.map(|_| ());
+            match &last {
+                Err(failure) if failure.to_string().contains("is in use here") => {}
+                _ => break,
+            }
+        }
+        last
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
