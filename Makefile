@@ -10,7 +10,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
 .PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-horovod soak bench quick man peers horovod dist vendor \
-	typst paper test-paper
+	typst paper test-paper reference test-reference
 
 help:
 	@echo "make test      formatting and tests; needs Rust and a C linker only"
@@ -23,6 +23,7 @@ help:
 	@echo "make horovod   real Horovod with PyTorch in target/horovod, for kolo against horovod; as root on Debian"
 	@echo "make dist      a build with LTO, for publishing"
 	@echo "make man       manual pages of all commands in target/man"
+	@echo "make reference measures what the paper shows on this machine again, into results/reference-here, and compares"
 	@echo "make paper     paper/kolo.pdf and paper/kolo.html from results/reference, or from RESULTS=FOLDER; needs Python"
 	@echo "make vendor    the repository and all crates as an archive, for a cluster without network"
 
@@ -46,6 +47,8 @@ test-all: test
 	$(CARGO) run --locked --release -- sweep configs/quick.toml --out $(TARGET)/quick-$$(date -u +%Y-%m-%dT%H%M%SZ)
 	@for part in mpi mpich cluster browser; do \
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
+	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
+		else echo "reference runs: their script needs Python 3.11" >>$(KOLO_NOT_TESTED); fi
 	@if $(MAKE) --silent typst; then $(MAKE) test-paper; \
 		else echo "the paper was not tested: Typst comes from the Python package index"; fi
 	@.ci/tools.sh not-tested
@@ -118,6 +121,14 @@ $(TYPST)/installed:
 
 paper: $(TYPST)/installed
 	$(TYPST)/bin/python paper/build.py --kolo $(TARGET)/release/kolo $(if $(RESULTS),--results $(RESULTS))
+
+# Some 20 minutes; an interrupted one goes on. ACCEPT=1 replaces the runs in results/reference, RUN="quick losses" chooses.
+reference:
+	$(CARGO) build --release --locked -p kolo
+	python3 paper/reference.py --kolo $(TARGET)/release/kolo $(RUN) $(if $(ACCEPT),--accept)
+
+test-reference:
+	python3 paper/test_reference.py
 
 test-paper: $(TYPST)/installed
 	$(TYPST)/bin/python paper/test.py

@@ -228,6 +228,16 @@ impl Launch {
         Launch { inputs: inputs::used(), ..self }
     }
 
+    /// Writes the launch alone, with the files read so far, for runs without a configuration.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    pub fn write(&self, path: &Path) -> Result<(), RecordError> {
+        let launch = self.clone().with_inputs();
+        let text = serde_json::to_string_pretty(&launch).expect("provenance is plain data");
+        write_whole(path, (text + "\n").as_bytes())
+    }
+
     /// Records the end. `ask_again` queries the GPUs again, if they were used; returns failed queries, and
     /// conditions that make times unreliable.
     pub fn end(&mut self, ask_again: impl FnOnce(&mut Inventory)) -> Vec<String> {

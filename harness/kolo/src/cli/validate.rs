@@ -14,6 +14,7 @@ use measure::validate::local::{GOAL, Validation, validate};
 use results::config_kind::ConfigKind;
 use results::files::write_whole;
 use results::names::{AlgorithmError, algorithm};
+use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
 use results::toml_file::Checked;
 use simulator::published::{Points, text};
@@ -95,7 +96,8 @@ pub struct Arguments {
     quantile: f64,
     /// Folder for the results
     ///
-    /// published.csv and summary.txt; with --local, in a new folder, validation.csv and the machine file.
+    /// published.csv and summary.txt; with --local, in a new folder, validation.csv and the machine file. Both with
+    /// provenance.json.
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     out: Option<PathBuf>,
 }
@@ -112,6 +114,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 }
 
 fn published(arguments: &Arguments) -> Result<Exit> {
+    let launch = Launch::now();
     let file = configuration(&arguments.points)?;
     let kind = ConfigKind::of_file(&file)?;
     if kind != ConfigKind::PublishedPoints {
@@ -129,12 +132,14 @@ fn published(arguments: &Arguments) -> Result<Exit> {
         let path = folder.join("published.csv");
         write_whole(&path, &csv_bytes(&compared, true))?;
         write_whole(&folder.join("summary.txt"), text.as_bytes())?;
+        ended(launch).write(&folder.join(PROVENANCE))?;
         println!("{}", path.display());
     }
     Ok(Exit::Right)
 }
 
 fn local(arguments: &Arguments) -> Result<Exit> {
+    let launch = Launch::now();
     let names = names(&arguments.algorithm).map_err(usage)?;
     if let Some(folder) = arguments.out.as_ref().filter(|folder| folder.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", folder.display())));
@@ -157,16 +162,17 @@ fn local(arguments: &Arguments) -> Result<Exit> {
     if !runner.leads() {
         return Ok(Exit::Right);
     }
-    report(&validation, arguments.out.as_deref())
+    report(&validation, launch, arguments.out.as_deref())
 }
 
-fn report(validation: &Validation, out: Option<&Path>) -> Result<Exit> {
+fn report(validation: &Validation, launch: Launch, out: Option<&Path>) -> Result<Exit> {
     print!("{}", validation.table());
     for (name, why) in &validation.left_out {
         println!("left out: {name}: {why}");
     }
     if let Some(folder) = out {
         validation.write(folder)?;
+        ended(launch).write(&folder.join(PROVENANCE))?;
     }
     if validation.rows.iter().all(|row| !row.scored) {
         println!("nothing is scored: more ranks than cores, or no size from 64 KiB on");
@@ -180,6 +186,11 @@ fn report(validation: &Validation, out: Option<&Path>) -> Result<Exit> {
         println!("not within {goal} %: {}", missed.join(", "))
     }
     Ok(if missed.is_empty() { Exit::Right } else { Exit::Wrong })
+}
+
+/// The launch with its end.
+fn ended(launch: Launch) -> Launch {
+    Launch { ended: Some(now()), ..launch }
 }
 
 fn names(list: &[String]) -> Result<Vec<String>, AlgorithmError> {

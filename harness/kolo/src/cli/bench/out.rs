@@ -5,7 +5,6 @@ use std::path::Path;
 use anyhow::Result;
 
 use results::error::RecordError;
-use results::files::write_whole;
 use results::provenance::Launch;
 use results::record::Appended;
 use results::row::CollectiveRow;
@@ -23,9 +22,7 @@ impl Out {
 
 /// Writes where rows come from beside them, in place of what was said before.
 pub fn write_provenance(rows: &Path, launch: &Launch) -> Result<()> {
-    let text = serde_json::to_string_pretty(&launch.clone().with_inputs())?;
-    write_whole(&rows.with_extension("provenance.json"), (text + "\n").as_bytes())?;
-    Ok(())
+    Ok(launch.write(&rows.with_extension("provenance.json"))?)
 }
 
 pub fn append(out: &mut Option<Out>, row: &CollectiveRow) -> Result<()> {

@@ -158,6 +158,10 @@ fn published_points_need_no_machine_at_hand() {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
     assert!(folder.path().join("out/published.csv").exists());
+    let provenance = std::fs::read_to_string(folder.path().join("out/provenance.json")).unwrap();
+    for words in ["\"validate\"", "published.toml", "\"ended\": \"20"] {
+        assert!(provenance.contains(words), "{words}: {provenance}");
+    }
     let summary = std::fs::read_to_string(folder.path().join("out/summary.txt")).unwrap();
     assert!(ended.stdout.starts_with(&summary));
     Ended::of(&mut kolo(&["validate", "--points", "nowhere.toml"])).says(2, "nowhere.toml");
