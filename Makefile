@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-horovod soak bench quick man peers horovod dist vendor \
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -105,6 +105,11 @@ peers:
 # Some minutes; nothing is done if it is up to date.
 horovod:
 	harness/against/install.sh $(TARGET)/horovod
+
+# For the recordings of tf.distribute; TensorFlow 2.15 has wheels up to Python 3.11.
+tensorflow:
+	python3 -m venv $(TARGET)/tensorflow
+	$(TARGET)/tensorflow/bin/pip install --quiet --requirement harness/against/tf_distribute/requirements.txt
 
 dist:
 	$(CARGO) build --locked --profile dist

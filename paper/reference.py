@@ -12,8 +12,10 @@ import argparse
 import csv
 import datetime
 import os
+import shlex
 import shutil
 import statistics
+import string
 import subprocess
 import sys
 import tomllib
@@ -52,9 +54,11 @@ def complete(out):
 
 def make(name, run, out, kolo):
     """Runs the commands of a run; its files are below `out`."""
-    environment = {**os.environ, "KOLO": str(kolo), "OUT": str(out.relative_to(ROOT) / name)}
+    # Provenance keeps these variables.
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("KOLO")}
+    names = {"KOLO": shlex.quote(str(kolo)), "OUT": shlex.quote(str(out.relative_to(ROOT) / name))}
     begun = datetime.datetime.now()
-    for command in run["remake"]:
+    for command in (string.Template(text).substitute(names) for text in run["remake"]):
         print(f"{name}: {command}", flush=True)
         with (out / "log.txt").open("a") as log:
             print(f"# {name}: {command}", file=log, flush=True)

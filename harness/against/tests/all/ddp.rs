@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use algorithms::control::{
-    self, ControlPlane, DataType, Effect, Event, ReduceOp, Settings, TensorId, Tensors,
-};
+use algorithms::control::{self, DataType, ReduceOp, Settings, TensorId, Tensors};
 use serde::Deserialize;
 use workloads::workload::Workload;
+
+use crate::messages::step;
 
 /// A line of the recorded file.
 #[derive(Deserialize)]
@@ -19,21 +18,6 @@ struct Recorded {
     bucket_cap_mb: Option<f64>,
     /// For each step, the gradients of each message.
     steps: Vec<Vec<Vec<TensorId>>>,
-}
-
-/// The messages of one step on a rank that is alone.
-fn step(plane: &mut dyn ControlPlane, ready: &[TensorId]) -> Vec<Vec<TensorId>> {
-    let mut effects = Vec::new();
-    // One at a time, as the backward pass computes them.
-    for &id in ready {
-        plane.on(Event::Ready(&[id]), &mut effects).unwrap();
-        plane.on(Event::Cycle(Duration::ZERO), &mut effects).unwrap();
-    }
-    let messages = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Execute(response) => Some(response.tensors.to_vec()),
-        _ => None,
-    });
-    messages.collect()
 }
 
 #[test]

@@ -2,6 +2,8 @@
 
 mod autotune;
 mod ddp;
+mod messages;
+mod packs;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
