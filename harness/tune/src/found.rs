@@ -179,7 +179,7 @@ impl Found {
     }
 
     /// Standard deviation of the logarithm of a block, from settings with several.
-    fn noise(&self) -> f64 {
+    pub(super) fn noise(&self) -> f64 {
         let (mut squares, mut freedom) = (0.0, 0);
         for blocks in self.blocks.values().filter(|blocks| blocks.len() > 1) {
             let logs = || blocks.iter().map(|block| block.step_s.ln());
@@ -188,6 +188,13 @@ impl Found {
             freedom += blocks.len() - 1;
         }
         if freedom == 0 { NOISE } else { (squares / freedom as f64).sqrt() }
+    }
+
+    /// Settings with the cache that were not measured, while the same without it is one of the best.
+    pub(super) fn cached_twins(&self, task: &Task) -> Vec<usize> {
+        let best = self.best.iter().take(FINALISTS);
+        let twins = best.filter_map(|&without| task.cached[without]);
+        twins.filter(|twin| !self.blocks.contains_key(twin)).collect()
     }
 
     /// Puts the finalists first: of the settings as good as the best, those with the fewest changes from the
@@ -218,6 +225,18 @@ impl Found {
             if !good.contains(fast) {
                 good.truncate(FINALISTS - 1);
                 good.insert(0, *fast);
+            }
+        }
+        // Nobody gives up the cache unless it was compared with the cache on.
+        for without in good.clone() {
+            let is_good = |twin: &usize| {
+                self.blocks.contains_key(twin) && self.expected_s[*twin] <= enough * (1.0 + MARGIN)
+            };
+            let twin = task.cached[without].filter(is_good);
+            if let Some(twin) = twin.filter(|twin| !good.contains(twin)) {
+                let place = good.iter().position(|&at| at == without).map_or(0, |at| at + 1);
+                good.insert(place, twin);
+                good.truncate(FINALISTS);
             }
         }
         good.into_iter().rev().for_each(|finalist| self.put_first(finalist));

@@ -20,6 +20,7 @@ use rand_chacha::ChaCha8Rng;
 use super::answer::{Ratio, paired};
 use super::calm::Calm;
 use super::found::{Blocks, Found, MARGIN, Point};
+use super::space::DOES_NOT_SCALE;
 use super::surface::Surface;
 use results::error::RecordError;
 
@@ -64,6 +65,8 @@ pub struct Task<'t> {
     pub defaults: &'t [usize],
     /// Of settings that tie, that with the fewest is chosen.
     pub changes: &'t [u32],
+    /// For each setting without the cache, the same with it.
+    pub cached: &'t [Option<usize>],
     /// The model.
     pub predict: &'t Predict<'t>,
 }
@@ -107,6 +110,12 @@ pub fn search(
         found.round(&round, surface, random)?;
         found.expect(task);
         survivors = (survivors / 2).min(found.best.len());
+    }
+    let mut twins = found.cached_twins(task);
+    if !twins.is_empty() {
+        twins.push(found.best[0]);
+        found.round(&twins, surface, random)?;
+        found.expect(task);
     }
     found.name_finalists(task);
     found.decide(task, surface, random)?;
@@ -187,14 +196,20 @@ impl Found {
         let total = |setting: usize| -> f64 {
             rounds.iter().map(|round| round.get(&setting).map_or(f64::INFINITY, |s| s.ln())).sum()
         };
+        let noise = self.noise();
         let count = self.best.len().min(FINALISTS);
         let finalists = &mut self.best[..count];
         // The sort is stable: of finalists that were not measured the first stays the first.
         finalists.sort_by(|&a, &b| total(a).total_cmp(&total(b)));
         let Some(&fastest) = finalists.first() else { return };
+        // Of the mean over these rounds of a ratio's logarithm.
+        let deviation = noise * (2.0 / rounds.len().max(1) as f64).sqrt();
         let ties = |&&setting: &&usize| {
             let pairs = paired(rounds, setting, fastest);
-            let enough = rounds.len() as f64 * TIE.ln_1p();
+            // To give up the cache or fusion, a gain must matter, and be more than noise.
+            let scales_better = task.changes[setting] + DOES_NOT_SCALE <= task.changes[fastest];
+            let margin = if scales_better { MARGIN.max(2.0 * deviation) } else { TIE };
+            let enough = rounds.len() as f64 * margin.ln_1p();
             setting == fastest
                 || total(setting) <= total(fastest) + enough
                 || Ratio::of(&pairs).is_some_and(|it| it.is_tie() && it.ratio <= 1.0 + MARGIN)

@@ -30,6 +30,10 @@ const CYCLES_MS: [f64; 9] = [0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0];
 /// The first points of Horovod's own autotune: MiB and ms.
 const SEEDS: [(f64, f64); 4] = [(4.0, 5.0), (32.0, 50.0), (16.0, 25.0), (8.0, 10.0)];
 
+/// Without fusion, at this cycle time in ms, the cost of a message of every gradient is measured: the model cannot know
+/// it from larger messages.
+const UNFUSED_CYCLE_MS: f64 = 1.0;
+
 /// No fusion is placed this many factors of two below the smallest threshold.
 const WITHOUT_FUSION_OCTAVES: f64 = 2.0;
 
@@ -221,16 +225,18 @@ pub struct Space {
     pub points: Vec<Point>,
     /// Horovod's two pairs of defaults, the newer first: the nearest that pins allow.
     pub defaults: Vec<usize>,
-    /// Always measured: the defaults, Horovod's first points, and the default of every control plane and
-    /// algorithm.
+    /// Always measured: the defaults, Horovod's first points, a setting without fusion, and the default of every control
+    /// plane and algorithm.
     pub always: Vec<usize>,
     /// For each case, how much it asks of a user: variables that differ from the first default.
     pub changes: Vec<u32>,
+    /// For each case without the cache, the same with it.
+    pub cached: Vec<Option<usize>>,
 }
 
 /// What a setting without the cache, or without fusion, counts as. Both negotiate more with every rank, so they are
 /// never chosen where another setting is as good.
-const DOES_NOT_SCALE: u32 = 100;
+pub(super) const DOES_NOT_SCALE: u32 = 100;
 
 /// Changes from a default to another setting: one for each variable that differs.
 fn changes(default: &Case, case: &Case) -> u32 {
@@ -286,6 +292,7 @@ impl Space {
                 .min_by(|&a, &b| distance(&points[a]).total_cmp(&distance(&points[b])))
         };
         let [new, old] = HOROVOD_DEFAULTS.map(|(mib, ms, _)| (mib as f64, ms));
+        let unfused_mib = octaves(0.0).exp2();
         let unique = |wanted: &[(usize, f64, f64)]| {
             let mut settings: Vec<usize> = Vec::new();
             for &(category, mib, ms) in wanted {
@@ -297,18 +304,33 @@ impl Space {
         let defaults = unique(&[(0, new.0, new.1), (0, old.0, old.1)]);
         let mut wanted = vec![(0, new.0, new.1), (0, old.0, old.1)];
         wanted.extend(SEEDS.map(|(mib, ms)| (0, mib, ms)));
+        wanted.push((0, unfused_mib, UNFUSED_CYCLE_MS));
         // Two sizes of message at least of every algorithm.
         let others = 1..categories.len();
         wanted.extend(others.flat_map(|category| [(category, new.0, new.1), (category, 4.0, 5.0)]));
-        let mut space = Space { always: unique(&wanted), points, defaults, changes: Vec::new() };
+        let is_twin = |one: &Case, other: &Case| {
+            one.control_plane == UNCACHED
+                && other.control_plane == CACHED
+                && (one.fusion_threshold_bytes, one.cycle_time, &one.algorithm, one.varied)
+                    == (
+                        other.fusion_threshold_bytes,
+                        other.cycle_time,
+                        &other.algorithm,
+                        other.varied,
+                    )
+        };
+        let twin = |one: &&Case| cases.iter().position(|other| is_twin(one, other));
+        let cached = cases.iter().map(twin).collect();
+        let always = unique(&wanted);
+        let mut space = Space { always, points, defaults, changes: Vec::new(), cached };
         space.count_changes(plan);
         space
     }
 
     /// The search of these settings, with a model's expectation.
     pub fn task<'t>(&'t self, predict: &'t Predict<'t>) -> Task<'t> {
-        let Space { points, always, defaults, changes } = self;
-        Task { points, always, defaults, changes, predict }
+        let Space { points, always, defaults, changes, cached } = self;
+        Task { points, always, defaults, changes, cached, predict }
     }
 
     fn count_changes(&mut self, plan: &Plan) {
@@ -456,6 +478,7 @@ mod tests {
         let other = ["128MiB/1ms", "4MiB/5ms"];
         let always = [
             settings(CACHED, "ring", &first),
+            settings(CACHED, "ring", &["0MiB/1ms"]),
             settings(CACHED, "hierarchical", &other),
             settings(UNCACHED, "ring", &other),
             settings(UNCACHED, "hierarchical", &other),

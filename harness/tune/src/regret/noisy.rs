@@ -40,7 +40,8 @@ impl Surface for Noisy<'_> {
         if self.random.random_bool(disturbed) {
             factor *= self.random.random_range(1.0..disturbance);
         }
-        // A block shows what its messages cost: as large as the threshold lets them be, and smaller ones.
+        // A block shows what its messages cost: as large as the threshold lets them be, and smaller ones; without
+        // fusion those of every gradient.
         let known = self.known;
         let case = &known.plan.cases[setting].case;
         let sizes = known.plan.workload.gradients.iter();
@@ -48,8 +49,9 @@ impl Surface for Noisy<'_> {
         let (all, largest): (f64, f64) =
             (sizes.iter().sum(), sizes.iter().copied().fold(0.0, f64::max));
         let full = (case.fusion_threshold_bytes as f64).clamp(largest, all.max(largest));
+        let fused = vec![full, full / 2.0, largest];
         let mut messages = Vec::new();
-        for size in [full, full / 2.0, largest] {
+        for size in if case.fusion_threshold_bytes == 0 { sizes } else { fused } {
             let noise = self.normal(cost).exp();
             messages.push((size, known.data.time(size).at_s * noise));
         }
