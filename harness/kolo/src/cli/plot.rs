@@ -326,7 +326,7 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../training/tests/all/golden/timeline.json");
         let out = tempfile::tempdir().unwrap();
         let results = [reference, timeline].map(PathBuf::from);
-        let figures = Figures::draw(&results, out.path(), plots::Options::default()).unwrap();
+        let figures = Figures::draw(&results, None, out.path(), plots::Options::default()).unwrap();
         let names = ["surface", "negotiation", "distribution", "step", "gains", "breakdown"];
         assert_eq!(figures.names, names);
         let gains = fs::read_to_string(out.path().join("gains.svg")).unwrap();
@@ -345,7 +345,7 @@ mod tests {
         fs::write(folder.path().join("rows.csv"), bench(",2026-", ",2026-")).unwrap();
         fs::write(folder.path().join("tune.json"), "{}").unwrap();
         let results = [folder.path().to_path_buf()];
-        let why = Figures::draw(&results, folder.path(), plots::Options::default());
+        let why = Figures::draw(&results, None, folder.path(), plots::Options::default());
         let why = why.err().expect("it is refused").to_string();
         assert!(why.contains("tune.json: missing field `workload`"), "{why}");
         assert!(why.ends_with("; run kolo tune again"), "{why}");
@@ -358,7 +358,8 @@ mod tests {
         let answer = r#"{"workload": "w", "transport": "mpi", "topology": "4x1", "recommended": null, "compared": []}"#;
         fs::write(folder.path().join("tune.json"), answer).unwrap();
         let results = [folder.path().to_path_buf()];
-        let figures = Figures::draw(&results, folder.path(), plots::Options::default()).unwrap();
+        let figures =
+            Figures::draw(&results, None, folder.path(), plots::Options::default()).unwrap();
         assert!(!figures.names.contains(&"gains"), "{:?}", figures.names);
     }
 
@@ -375,6 +376,7 @@ mod tests {
         let earlier = run("b", bench(",2026-", ",2026-"));
         let figures = Figures::draw(
             &[later.clone(), earlier.clone()],
+            None,
             &folder.path().join("out"),
             plots::Options::default(),
         )
