@@ -9,7 +9,7 @@
 //! launch of kernels. What the logs cannot determine is left out, and listed.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use algorithms::topology::Topology;
 
@@ -124,6 +124,16 @@ impl Hops {
             Hops::Ring | Hops::AssumedRing => [2.0 * (ranks - nodes), 2.0 * (nodes - 1.0)],
             Hops::Tree => [2.0 * (ranks / nodes - 1.0), 2.0 * nodes.log2().ceil()],
         }
+    }
+}
+
+impl fmt::Display for Hops {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Hops::Ring => "Ring",
+            Hops::AssumedRing => "an assumed ring",
+            Hops::Tree => "Tree",
+        })
     }
 }
 
@@ -344,7 +354,7 @@ fn hops(all: &[Series], links: &mut BTreeMap<Level, Protocols>, made: &mut FromL
             match (alpha, bandwidth) {
                 (Some(alpha), Some(bandwidth)) => {
                     made.fits.push(format!(
-                        "{what} by {hops:?}: alpha {:.3} us [{:.3}, {:.3}], bandwidth {:.3} GB/s [{:.3}, {:.3}]",
+                        "{what} by {hops}: alpha {:.3} us [{:.3}, {:.3}], bandwidth {:.3} GB/s [{:.3}, {:.3}]",
                         alpha[0], alpha[1], alpha[2], bandwidth[0], bandwidth[1], bandwidth[2]
                     ));
                     let protocols = links.entry(level).or_default();
@@ -355,12 +365,12 @@ fn hops(all: &[Series], links: &mut BTreeMap<Level, Protocols>, made: &mut FromL
                     });
                 }
                 (None, Some(_)) => made.left_out.push(format!(
-                    "{what}.alpha_us by {hops:?}: these numbers of nodes do not tell hops on nodes from hops between them \
+                    "{what}.alpha_us by {hops}: these numbers of nodes do not tell hops on nodes from hops between them \
                      (add a log of one node), or the smallest sizes are too large"
                 )),
                 (Some(_), None) if group.iter().any(|(it, _)| Level::of(&it.topology) == level) => made
                     .left_out
-                    .push(format!("{what}.bandwidth_gb_s by {hops:?}: the time does not grow with the size")),
+                    .push(format!("{what}.bandwidth_gb_s by {hops}: the time does not grow with the size")),
                 _ => {}
             }
         }

@@ -92,10 +92,8 @@ impl Run {
     /// When rows cannot be read, or have no times.
     pub fn read(path: &Path) -> Result<Run, ReadError> {
         let is_folder = path.is_dir();
-        if !is_folder {
-            if let Some(log) = Log::find(path)? {
-                return Run::of_log(&log);
-            }
+        if !is_folder && let Some(log) = Log::find(path)? {
+            return Run::of_log(&log);
         }
         let rows = if is_folder { path.join("rows.csv") } else { path.to_path_buf() };
         let lines: Vec<Line> = csv(&rows)?;

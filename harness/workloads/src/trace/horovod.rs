@@ -120,8 +120,8 @@ impl Tensor<'_> {
         spans.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
         ticks.sort_by(|a, b| a.0.total_cmp(&b.0));
         let mut ticks = ticks.into_iter().peekable();
-        let (mut events, mut open): (Vec<(f64, Value)>, Vec<(f64, &str)>) =
-            (Vec::new(), Vec::new());
+        let mut events: Vec<(f64, Value)> = Vec::new();
+        let mut open: Vec<(f64, &str)> = Vec::new();
         for (begin_us, end_us, name) in spans {
             self.close(pid, begin_us, &mut open, &mut events);
             // Activities lie within their allreduce.
