@@ -19,6 +19,7 @@ use results::files::check_writable;
 use results::files::write_whole;
 use results::logs::Log;
 use results::provenance::Machine;
+use simulator::machine_file::MachineFile;
 
 /// Measure a machine file for the simulator
 ///
@@ -76,6 +77,9 @@ pub struct Arguments {
     /// Nodes x ranks per node of logs that do not say (OSU)
     #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS)]
     topology: Option<Topology>,
+    /// Take [control], [variability] and [interference] from this machine file: no log has them
+    #[arg(long, value_name = "NAME|FILE", requires = "logs", help_heading = LOGS)]
+    complete: Option<PathBuf>,
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
@@ -162,7 +166,10 @@ fn fit_logs(arguments: &Arguments) -> Result<Exit> {
     };
     let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
     let name = arguments.name.as_deref().or(stem).unwrap_or("logs");
-    let made = from_logs(name, &logs, &said);
+    let mut made = from_logs(name, &logs, &said);
+    if let Some(other) = &arguments.complete {
+        made.complete(&MachineFile::choose(other).map_err(usage)?);
+    }
     let text = made.text();
     // The text has both in its header.
     if text.is_none() || arguments.out.is_some() {

@@ -46,7 +46,38 @@ pub struct FromLogs {
     pub left_out: Vec<String>,
 }
 
+/// The tables of a machine file that no log determines, and that simulations of training use.
+const OTHER_TABLES: [&str; 3] = ["control", "variability", "interference"];
+
 impl FromLogs {
+    /// Takes `[control]`, `[variability]` and `[interference]` from another machine; their sources become `assumed`.
+    pub fn complete(&mut self, other: &MachineFile) {
+        let Some(file) = &mut self.file else { return };
+        file.control.clone_from(&other.control);
+        file.variability.clone_from(&other.variability);
+        file.interference.clone_from(&other.interference);
+        let assumed = |source: &str| {
+            let source = source.strip_prefix("assumed: ").unwrap_or(source);
+            format!("assumed: as on {}: {source}", other.name)
+        };
+        if let Some(variability) = &mut file.variability {
+            variability.gpu_source = assumed(&variability.gpu_source);
+        }
+        let mut taken: Vec<&str> = Vec::new();
+        for (key, parameter) in file.parameters() {
+            let table = OTHER_TABLES.into_iter().find(|table| key.split('.').next() == Some(table));
+            if let Some(table) = table {
+                parameter.source = assumed(&parameter.source);
+                parameter.low.get_or_insert(parameter.value);
+                parameter.high.get_or_insert(parameter.value);
+                taken.push(table);
+            }
+        }
+        let is_taken =
+            |what: &String| taken.iter().any(|table| what.starts_with(&format!("[{table}]")));
+        self.left_out.retain(|what| !is_taken(what));
+    }
+
     /// The text of the machine file, with all fits in its header.
     pub fn text(&self) -> Option<String> {
         let file = self.file.clone()?;
@@ -194,9 +225,11 @@ pub fn from_logs(name: &str, logs: &[Log], said: &Said) -> FromLogs {
         None => {}
         Some(socket) => made.file = Some(machine(name, largest, (socket, network), has_all_reduces)),
     }
-    for what in ["[control]: costs of control planes", "[nccl]", "[variability]", "[interference]"]
-    {
-        made.left_out.push(format!("{what}: no log has them"));
+    made.left_out.push("[nccl]: no log has its channels".into());
+    for table in OTHER_TABLES {
+        made.left_out.push(format!(
+            "[{table}]: no log has it; --complete takes it from another machine file"
+        ));
     }
     made
 }
@@ -569,7 +602,23 @@ mod tests {
         let made = from_logs("a", &logs(&[table(1, 4, "")]), &Said::default());
         let file = made.file.clone().unwrap();
         assert!(file.socket["auto"].alpha_us.is_assumed() && file.network.is_none());
-        says(&made, "[nccl]: no log has them");
+        says(&made, "[control]: no log has it; --complete takes");
+        let other = "../../configs/machines/dgx-a100.toml";
+        let other = MachineFile::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(other)).unwrap();
+        let mut complete = made.clone();
+        complete.complete(&other);
+        let control = complete.file.clone().unwrap().control.unwrap();
+        assert_eq!(control.alpha_us.value, other.control.unwrap().alpha_us.value);
+        assert!(control.alpha_us.source.starts_with("assumed: as on dgx-a100: "), "{control:?}");
+        assert!(
+            !complete.left_out.iter().any(|it| it.contains("[control]")),
+            "{:?}",
+            complete.left_out
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("complete.toml");
+        std::fs::write(&path, complete.text().unwrap()).unwrap();
+        assert_eq!(Some(MachineFile::read(&path).unwrap()), complete.file);
         // An algorithm whose hops are not known, and a log that does not say its ranks.
         let made = from_logs("a", &logs(&[table(1, 4, "NCCL_ALGO=NVLS")]), &Said::default());
         assert!(made.file.is_none());

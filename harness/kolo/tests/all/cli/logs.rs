@@ -54,9 +54,12 @@ fn a_machine_file_is_fitted_to_logs_and_can_be_simulated() {
     let calibrate = ["calibrate", "--logs", "one.log", "--proto", "Simple", "--out", "gpus.toml"];
     let ended = Ended::of(kolo(&calibrate).current_dir(folder.path()));
     assert_eq!(ended.status, Some(0), "{}", ended.stderr);
-    for words in
-        ["ring, Simple, 1x4: ", "residual ", "8 points 1024:", "left out: [nccl]: no log has them"]
-    {
+    for words in [
+        "ring, Simple, 1x4: ",
+        "residual ",
+        "8 points 1024:",
+        "left out: [nccl]: no log has its channels",
+    ] {
         assert!(ended.stdout.contains(words), "{words}: {}", ended.stdout);
     }
     let file = fs::read_to_string(folder.path().join("gpus.toml")).unwrap();
@@ -65,10 +68,18 @@ fn a_machine_file_is_fitted_to_logs_and_can_be_simulated() {
             && file.contains("measured: kolo calibrate --logs one.log"),
         "{file}"
     );
-    let predict =
-        ["predict", "--workload", "resnet50", "--backward-ms", "100", "--machine", "gpus.toml"];
-    let ended = Ended::of(kolo(&predict).args(["--ranks", "4"]).current_dir(folder.path()));
-    assert_ne!(ended.status, Some(101), "{}", ended.stderr);
+    let predict = |machine: &str| {
+        let words =
+            ["predict", "--workload", "resnet50", "--backward-ms", "100", "--data-plane", "ring"];
+        Ended::of(kolo(&words).args(["--machine", machine]).current_dir(folder.path()))
+    };
+    predict("gpus.toml").says(2, "machine gpus has no [control]");
+    let complete = ["--complete", "dgx-a100", "--out", "whole.toml"];
+    let ended = Ended::of(kolo(&calibrate[..3]).args(complete).current_dir(folder.path()));
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let ended = predict("whole.toml");
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    assert!(ended.stdout.contains("resnet50"), "{}", ended.stdout);
     // The file is there now, and no log of one kind of links is a machine.
     Ended::of(kolo(&calibrate).current_dir(folder.path())).says(2, "gpus.toml exists");
     let ended = Ended::of(&mut kolo(&["calibrate", "--logs", &data("kolo-bench.log")]));
