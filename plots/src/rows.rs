@@ -56,6 +56,15 @@ impl Rows {
         Ok(rows)
     }
 
+    /// Adds the rows of a CSV text; `path` is for errors and captions.
+    ///
+    /// # Errors
+    ///
+    /// As [`Rows::read`].
+    pub fn add_table(&mut self, path: &Path, text: &[u8]) -> Result<(), PlotError> {
+        read_table(path, text, self)
+    }
+
     /// The number of rows read, including those that no figure draws.
     pub fn len(&self) -> usize {
         let compared = self.published.len() + self.predictions.len() + self.compared.len();

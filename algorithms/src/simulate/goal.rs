@@ -3,7 +3,7 @@
 //!
 //! The sends of a step depend on the receives and reductions of the step before, as in [`super::rounds`]. A
 //! reduction is a `calc` in nanoseconds. Chunks have the lengths that they have in a real buffer, and empty
-//! ones are left out.
+//! ones are left out. Lines are not indented: LogGOPSim's `txt2bin` refuses a blank before a label.
 
 use std::fmt;
 
@@ -47,9 +47,9 @@ impl Goal<'_> {
             let mut after = Vec::new();
             let mut line = |f: &mut fmt::Formatter<'_>, text: String, requires: &[usize]| {
                 label += 1;
-                writeln!(f, "  l{label}: {text}")?;
+                writeln!(f, "l{label}: {text}")?;
                 for other in requires {
-                    writeln!(f, "  l{label} requires l{other}")?;
+                    writeln!(f, "l{label} requires l{other}")?;
                 }
                 Ok(label)
             };
@@ -89,9 +89,72 @@ mod tests {
         assert!(text.starts_with("num_ranks 2\n"));
         assert_eq!(
             rank_0,
-            "0 {\n  l1: send 4b to 1 tag 0\n  l2: recv 8b from 1 tag 0\n  l3: calc 4\n  l3 requires l2\n\
-             \x20 l4: send 8b to 1 tag 1\n  l4 requires l3\n  l5: recv 4b from 1 tag 1\n  l5 requires l3\n}\n"
+            "0 {\nl1: send 4b to 1 tag 0\nl2: recv 8b from 1 tag 0\nl3: calc 4\nl3 requires l2\n\
+             l4: send 8b to 1 tag 1\nl4 requires l3\nl5: recv 4b from 1 tag 1\nl5 requires l3\n}\n"
         );
+    }
+
+    /// Takes a whole number that fits into the type that `txt2bin` has for it.
+    fn whole<T: std::str::FromStr>(word: &str) -> bool {
+        word.bytes().all(|byte| byte.is_ascii_digit()) && word.parse::<T>().is_ok()
+    }
+
+    /// `[a-zA-Z][a-zA-Z0-9_]*`, and no keyword at the beginning of a line.
+    fn label(word: &str) -> bool {
+        let first = word.starts_with(|c: char| c.is_ascii_alphabetic());
+        let keywords = ["send", "recv", "calc", "rank", "num_ranks"];
+        let rest = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        first && rest && !keywords.contains(&word)
+    }
+
+    /// Whether a line is one of `txt2bin`'s: the grammar of `txt2bin.re` without its comments and without `nic` and `cpu`,
+    /// which are not written here.
+    fn is_line(line: &str) -> bool {
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            [""] | ["}"] => true,
+            ["num_ranks", ranks] => whole::<u32>(ranks),
+            ["rank", rank, "{"] => whole::<u32>(rank),
+            [own, "requires", other] => label(own) && label(other),
+            [own, "calc", ns] => own.strip_suffix(':').is_some_and(label) && whole::<u64>(ns),
+            [own, verb, size, towards, peer, "tag", tag] => {
+                own.strip_suffix(':').is_some_and(label)
+                    && matches!((verb, towards), ("send", "to") | ("recv", "from"))
+                    && size.strip_suffix('b').is_some_and(whole::<u64>)
+                    && whole::<u32>(peer)
+                    && whole::<u32>(tag)
+            }
+            _ => false,
+        }
+    }
+
+    #[test]
+    fn every_export_is_in_the_grammar_of_txt2bin() {
+        for line in [
+            "  l1: calc 3",
+            "l1 : calc 3",
+            "l1: calc 3.5",
+            "l1: send 4 to 1 tag 0",
+            "rank 0",
+            "1: calc 3",
+        ] {
+            assert!(!is_line(line), "{line} is not in the grammar");
+        }
+        for entry in registry::ALL {
+            let Ok(algorithm) = registry::find(entry.name) else { continue };
+            for topology in [Topology::flat(2), Topology::flat(7), Topology::uniform(2, 4)] {
+                let Ok(schedule) = algorithm.schedule(&topology) else { continue };
+                for gamma_ns in [0.0, 0.3] {
+                    let (schedule, element_bytes) = (&*schedule, 4);
+                    for elements in [3, 1 << 20] {
+                        let text = Goal { schedule, elements, element_bytes, gamma_ns }.to_string();
+                        let wrong = text.lines().find(|line| !is_line(line));
+                        assert_eq!(wrong, None, "{} on {topology}", entry.name);
+                        assert!(text.ends_with("}\n"));
+                    }
+                }
+            }
+        }
     }
 
     #[test]

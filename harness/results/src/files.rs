@@ -32,7 +32,11 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordError> {
     write_streamed(path, |out| out.write_all(bytes))
 }
 
-pub(crate) fn write_streamed(
+/// The same without the whole file in memory.
+///
+/// # Errors
+/// When a system call fails.
+pub fn write_streamed(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), RecordError> {

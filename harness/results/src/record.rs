@@ -12,6 +12,8 @@
 //! All data are appended, a block with one write, and flushed to the disk. After a kill the last line may be cut,
 //! or a block may have messages but no samples; [`Store::resume`] drops incomplete data and reports them.
 
+mod latency_log;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -21,13 +23,12 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
-
 use crate::block::{Block, Histogram, Message, RankBlock, Sample};
 use crate::error::{Difference, MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
 use crate::row::{self, Row};
+use latency_log::LatencyLog;
 
 /// How long a child process that is being started may still hold a lock.
 const HELD_BY_CHILDREN: Duration = Duration::from_millis(200);
@@ -47,6 +48,7 @@ pub struct Store {
     messages: Appended,
     ranks: Appended,
     latencies: Appended,
+    latency_log: LatencyLog,
     /// Held while the program runs; the system releases it after a kill.
     _lock: File,
 }
@@ -145,6 +147,7 @@ impl Store {
             messages: Appended::open(folder.join(MESSAGES))?,
             ranks: Appended::open(folder.join(RANKS))?,
             latencies: Appended::open(folder.join(LATENCIES))?,
+            latency_log: LatencyLog::default(),
             _lock: lock,
         })
     }
@@ -177,8 +180,10 @@ impl Store {
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
         self.ranks.append(&block.ranks)?;
-        if let (Some(latencies), Some(sample)) = (&block.latencies, block.samples.first()) {
-            self.latencies.append_bytes(latency_line(sample, latencies).as_bytes())?;
+        if let Some(latencies) = &block.latencies {
+            let is_empty = self.latencies.is_empty()?;
+            let text = self.latency_log.append(is_empty, &block.samples, latencies);
+            self.latencies.append_bytes(text.as_bytes())?;
         }
         self.samples.append(&block.samples)
     }
@@ -213,14 +218,12 @@ impl Store {
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
         let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
-        let latencies = blocks().filter_map(|block| {
-            Some(latency_line(block.samples.first()?, block.latencies.as_ref()?))
-        });
+        let latencies = self.latency_log.of_blocks(earlier.blocks.keys());
         self.rows.replace(&csv_bytes(&earlier.rows, true))?;
         self.samples.replace(&csv_bytes(&samples, true))?;
         self.messages.replace(&csv_bytes(&messages, true))?;
         self.ranks.replace(&csv_bytes(&ranks, true))?;
-        self.latencies.replace(latencies.collect::<String>().as_bytes())
+        self.latencies.replace(latencies.as_bytes())
     }
 
     fn read_latencies(
@@ -228,16 +231,13 @@ impl Store {
         dropped: &mut Vec<String>,
     ) -> Result<HashMap<(String, usize), Histogram>, RecordError> {
         let text = self.latencies.complete_lines(dropped)?;
-        let lines = text.lines().enumerate();
-        lines
-            .map(|(index, line)| {
-                parse_latency_line(line).ok_or_else(|| RecordError::Malformed {
-                    path: self.latencies.path.clone(),
-                    line: index as u64 + 1,
-                    problem: MalformedLine::Interval,
-                })
-            })
-            .collect()
+        let (log, histograms) = LatencyLog::read(&text).map_err(|line| RecordError::Malformed {
+            path: self.latencies.path.clone(),
+            line,
+            problem: MalformedLine::Interval,
+        })?;
+        self.latency_log = log;
+        Ok(histograms)
     }
 }
 
@@ -251,26 +251,6 @@ fn is_stillborn(folder: &Path) -> bool {
         ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")
     };
     fs::read_dir(folder).is_ok_and(|mut entries| entries.all(ours))
-}
-
-/// `Tag=CASE#BLOCK,start,length,max,histogram`, as HdrHistogram's log readers expect.
-fn latency_line(sample: &Sample, latencies: &Histogram) -> String {
-    use hdrhistogram::serialization::{Serializer, V2DeflateSerializer};
-    let mut bytes = Vec::new();
-    let written = V2DeflateSerializer::new().serialize(latencies, &mut bytes);
-    written.expect("writing to memory does not fail");
-    let max_ms = latencies.max() as f64 / 1e6;
-    let tag = format!("{}#{}", sample.case, sample.block).replace(',', ";");
-    format!("Tag={tag},0.000,0.000,{max_ms:.3},{}\n", BASE64.encode(&bytes))
-}
-
-fn parse_latency_line(line: &str) -> Option<((String, usize), Histogram)> {
-    let mut fields = line.strip_prefix("Tag=")?.split(',');
-    let (case, block) = fields.next()?.rsplit_once('#')?;
-    let bytes = BASE64.decode(fields.nth(3)?).ok()?;
-    let histogram = hdrhistogram::serialization::Deserializer::new();
-    let histogram = { histogram }.deserialize(&mut bytes.as_slice()).ok()?;
-    Some(((case.to_string(), block.parse().ok()?), histogram))
 }
 
 /// The names of a line's columns, separated by commas.
@@ -309,8 +289,12 @@ impl Appended {
     /// # Errors
     /// When a system call fails.
     pub fn append<T: Serialize>(&mut self, lines: &[T]) -> Result<(), RecordError> {
-        let empty = self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0;
+        let empty = self.is_empty()?;
         self.append_bytes(&csv_bytes(lines, empty))
+    }
+
+    fn is_empty(&self) -> Result<bool, RecordError> {
+        Ok(self.file.metadata().map_err(RecordError::io(&self.path))?.len() == 0)
     }
 
     /// One write, then the disk. If it fails half-way the file is cut back.

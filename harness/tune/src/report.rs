@@ -21,7 +21,7 @@ use measure::config::Case;
 use measure::summary::HOROVOD_DEFAULTS;
 use results::row::{StepResult, StepRow};
 use results::units::mib;
-use transports::data_plane::MPI_ALLREDUCE;
+use transports::data_plane::{MPI_ALLREDUCE, nccl};
 use workloads::framework::Compression;
 
 /// What the script calls the setting that was chosen.
@@ -53,7 +53,8 @@ pub struct Report<'r> {
 impl Report<'_> {
     /// Recommendations for Horovod rest on its own data plane alone.
     pub(super) fn is_for_horovod(&self) -> bool {
-        self.grid.plan.cases.iter().all(|planned| planned.case.algorithm == MPI_ALLREDUCE)
+        let own = [MPI_ALLREDUCE, nccl::ALL_REDUCE, nccl::HIERARCHICAL];
+        self.grid.plan.cases.iter().all(|planned| own.contains(&&*planned.case.algorithm))
     }
 
     pub(super) fn case(&self, setting: usize) -> &Case {

@@ -1,6 +1,7 @@
 //! Reading timelines in Chrome's trace event format: Horovod's and ours.
 
 mod build;
+pub mod horovod;
 pub mod read;
 
 /// Names of spans in files; Horovod's where it has one.

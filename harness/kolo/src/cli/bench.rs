@@ -2,14 +2,17 @@
 
 mod arguments;
 mod gpus;
+mod json;
 mod line;
 mod lines;
 mod local;
 mod nccl;
+mod osu;
 mod out;
 #[cfg(feature = "mpi")]
 mod processes;
 mod request;
+mod sheet;
 mod table;
 mod turns;
 
@@ -36,7 +39,7 @@ const LOCAL: Runner = Runner { options: &["--bound"], run: local::run };
 /// Of back ends that have more to ask for, or whose ranks are processes.
 const SPECIAL: [(&str, Runner); 3] = [
     (transports::transport::MPI, Runner { options: &["--force"], run: processes::run }),
-    (gpu::cuda::NAME, Runner { options: &["--graph", "--kernels"], run: gpus::run }),
+    (gpu::cuda::NAME, Runner { options: &["--graph", "-G", "--kernels"], run: gpus::run }),
     (
         gpu::nccl::NAME,
         Runner { options: &["--force", "--nccl-algo", "--nccl-proto"], run: nccl::run },
@@ -64,6 +67,24 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             let known = choices(|(_, runner)| runner.options.contains(&option));
             return Err(usage(format!("{option} requires --transport {known}")));
         }
+    }
+    if arguments.agg_iters != 1 {
+        let found = arguments.agg_iters;
+        return Err(usage(format!(
+            "-m {found}: collectives are launched one by one, expected 1; leave -m out, or use --graph over cuda"
+        )));
+    }
+    if arguments.cycles == 0 {
+        return Err(usage("-N 0: a run without end is not offered, expected at least 1"));
+    }
+    if let Some(ranks) = arguments.threads_times_gpus()
+        && back_ends::has_processes(back_end)
+        && ranks != 1
+    {
+        return Err(usage(format!(
+            "-t and -g ask for {ranks} ranks per process, but over {back_end} a process has one, expected -t 1 -g 1; \
+             start more processes"
+        )));
     }
     let started = Launched::here().filter(|launched| launched.tasks > 1);
     if let Some(Launched { tasks, .. }) = started

@@ -6,27 +6,35 @@ use std::thread;
 use std::time::Duration;
 use training::back_end::RankKind;
 
+use algorithms::topology::Topology;
 use anyhow::Result;
 
 use super::{Exit, sizes, usage};
 use measure::machine_calibration::host::Host;
+use measure::machine_calibration::logs::{Said, from_logs};
 use measure::machine_calibration::runner::assemble;
 use measure::machine_calibration::{Effort, calibrate, write};
 use results::error::RecordError;
 use results::files::check_writable;
 use results::files::write_whole;
+use results::logs::Log;
 use results::provenance::Machine;
+use simulator::machine_file::MachineFile;
 
 /// Measure a machine file for the simulator
 ///
 /// It holds the cost of messages and of combining by size, the control plane's work, how unevenly ranks compute, and how
 /// much longer they compute beside messages.
 /// Over MPI all processes that mpirun or srun started take part.
+///
+/// With --logs nothing is measured: latency and bandwidth of links are fitted to logs of nccl-tests (table, or JSON of
+/// -J) and osu_latency. Every fit is listed with its points and its residual, and so is what the logs do not determine.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
   kolo calibrate --ranks 2 -e 64K --out here.toml
-  srun kolo calibrate --transport mpi --out here.toml")]
+  srun kolo calibrate --transport mpi --out here.toml
+  kolo calibrate --logs ring-*.log --out gpus.toml")]
 pub struct Arguments {
     /// Transport
     #[arg(
@@ -51,6 +59,27 @@ pub struct Arguments {
     /// Minutes for which ranks compute about once per second after that, since speeds change over minutes
     #[arg(long, default_value_t = 0.0, value_parser = minutes, help_heading = RUN, hide_short_help = true)]
     minutes: f64,
+    /// Logs of nccl-tests or osu_latency to fit, instead of measuring
+    #[arg(
+        long,
+        value_name = "FILE",
+        num_args = 1..,
+        conflicts_with_all = ["ranks", "force", "most_bytes"],
+        help_heading = LOGS
+    )]
+    logs: Vec<PathBuf>,
+    /// NCCL_ALGO of logs that do not name it, also in the file's name: Ring or Tree [default: a ring is assumed]
+    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS)]
+    algo: Option<String>,
+    /// NCCL_PROTO of logs that do not name it: LL, LL128 or Simple [default: one line for all sizes, as "auto"]
+    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS)]
+    proto: Option<String>,
+    /// Nodes x ranks per node of logs that do not say (OSU)
+    #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS)]
+    topology: Option<Topology>,
+    /// Take [control], [variability] and [interference] from this machine file: no log has them
+    #[arg(long, value_name = "NAME|FILE", requires = "logs", help_heading = LOGS)]
+    complete: Option<PathBuf>,
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
@@ -59,12 +88,16 @@ pub struct Arguments {
     name: Option<String>,
 }
 
-/// Heading of options.
+/// Headings of options.
 const RUN: &str = "What to measure";
+const LOGS: &str = "Logs of other programs";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(path) = arguments.out.as_ref().filter(|path| path.exists()) {
         return Err(usage(format!("{} exists; results are never overwritten", path.display())));
+    }
+    if !arguments.logs.is_empty() {
+        return fit_logs(arguments);
     }
     let mut runner =
         assemble(back_ends::named(&arguments.transport), arguments.ranks, arguments.force)
@@ -113,6 +146,45 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             RecordError::at_first(error)
         })?,
         None => print!("{text}"),
+    }
+    Ok(Exit::Right)
+}
+
+/// The machine file that logs determine.
+fn fit_logs(arguments: &Arguments) -> Result<Exit> {
+    let logs: Vec<Log> = arguments
+        .logs
+        .iter()
+        .map(|path| Log::read(path))
+        .collect::<Result<_, _>>()
+        .map_err(usage)?;
+    logs.iter().flat_map(Log::notes).for_each(|note| eprintln!("kolo: {note}"));
+    let said = Said {
+        algorithm: arguments.algo.clone(),
+        protocol: arguments.proto.clone(),
+        topology: arguments.topology.clone(),
+    };
+    let stem = arguments.out.as_ref().and_then(|path| path.file_stem()?.to_str());
+    let name = arguments.name.as_deref().or(stem).unwrap_or("logs");
+    let mut made = from_logs(name, &logs, &said);
+    if let Some(other) = &arguments.complete {
+        made.complete(&MachineFile::choose(other).map_err(usage)?);
+    }
+    let text = made.text();
+    // The text has both in its header.
+    if text.is_none() || arguments.out.is_some() {
+        made.fits.iter().for_each(|fit| println!("{fit}"));
+        made.left_out.iter().for_each(|what| println!("left out: {what}"));
+    }
+    match (text, &arguments.out) {
+        (None, _) => {
+            eprintln!("kolo: no machine file: the logs determine no kind of links");
+            return Ok(Exit::Inconclusive);
+        }
+        (Some(text), None) => print!("{text}"),
+        (Some(text), Some(path)) => {
+            write_whole(path, text.as_bytes()).map_err(RecordError::at_first)?;
+        }
     }
     Ok(Exit::Right)
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::{Exit, usage};
 use results::compare::{Compared, Comparison, Run, Verdict, compare};
+use results::logs::Log;
 
 /// Compare the times of two runs, case by case and all together
 ///
@@ -18,9 +19,10 @@ Exit status: 0 the same or faster, 1 slower, 3 cannot be said
 
 Examples:
   kolo compare results/BEFORE results/AFTER --figure figures
-  kolo compare before.csv after.csv --threshold 5% --format markdown")]
+  kolo compare before.csv after.csv --threshold 5% --format markdown
+  kolo compare nccl-before.log nccl-after.log")]
 pub struct Arguments {
-    /// A folder of results, or a CSV file of rows
+    /// A folder of results, a CSV file of rows, or a log of nccl-tests, osu_allreduce or Horovod's autotuner
     first: PathBuf,
     /// Another, which is said to be slower or faster
     second: PathBuf,
@@ -51,6 +53,9 @@ enum Format {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let read = |path: &PathBuf| -> Result<Run> {
+        if let Some(log) = if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
+            log.notes().for_each(|note| eprintln!("kolo: {note}"));
+        }
         let run = Run::read(path).map_err(usage)?;
         if run.left_out > 0 {
             eprintln!(

@@ -6,10 +6,13 @@ mod step;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use algorithms::topology::Topology;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::{Exit, report, usage};
+use results::logs::Log;
+use results::record::csv_bytes;
 
 /// Draw figures from one or more folders of results or CSV files, as SVG and PNG
 ///
@@ -21,7 +24,7 @@ Examples:
   kolo plot results/RUN1 results/RUN2 --out figures --verbose
   kolo plot results/RUN --paper")]
 pub struct Arguments {
-    /// Folders that a run wrote, CSV files with the same columns, or timelines (.json)
+    /// Folders that a run wrote, CSV files with the same columns, timelines, or logs of nccl-tests or osu_allreduce
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]
@@ -36,6 +39,9 @@ pub struct Arguments {
     /// Efficiency relative to the same line on its fewest ranks, not to the fastest line
     #[arg(long, help_heading = "Output")]
     own_base: bool,
+    /// Nodes x ranks per node of logs that do not say (osu_allreduce)
+    #[arg(long, value_name = "TOPOLOGY")]
+    topology: Option<Topology>,
     /// Print why a figure is not drawn
     #[arg(long, help_heading = "Output")]
     verbose: bool,
@@ -60,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         pdf: arguments.format == Format::Pdf,
         own_base: arguments.own_base,
     };
-    let figures = Figures::draw(results, &folder, options)?;
+    let figures = Figures::draw(results, arguments.topology.as_ref(), &folder, options)?;
     print!("{}", figures.drawn);
     eprint!("{}", figures.repeated);
     // Without any figure, the user needs the reasons.
@@ -71,7 +77,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
 
 /// Draws every figure for which the results have data; returns a line for each figure, or the reason why there is none.
 pub fn figures(results: &[PathBuf], folder: &Path) -> Result<String> {
-    let figures = Figures::draw(results, folder, plots::Options::default())?;
+    let figures = Figures::draw(results, None, folder, plots::Options::default())?;
     if figures.drawn.is_empty() {
         eprint!("{}", figures.reasons());
     }
@@ -107,11 +113,23 @@ struct Figures {
 }
 
 impl Figures {
-    fn draw(results: &[PathBuf], folder: &Path, options: plots::Options) -> Result<Figures> {
+    fn draw(
+        results: &[PathBuf],
+        topology: Option<&Topology>,
+        folder: &Path,
+        options: plots::Options,
+    ) -> Result<Figures> {
+        let (logs, others) = logs(results)?;
         let is_timeline = |path: &&PathBuf| path.extension().is_some_and(|end| end == "json");
-        let (timelines, others): (Vec<_>, Vec<_>) = results.iter().partition(is_timeline);
+        let (timelines, others): (Vec<_>, Vec<_>) = others.into_iter().partition(is_timeline);
         let files = if others.is_empty() { Vec::new() } else { files(&others)? };
         let mut rows = plots::Rows::read(&files).map_err(usage)?;
+        for log in &logs {
+            log.notes().for_each(|note| eprintln!("kolo: {note}"));
+            log.others().iter().for_each(|other| eprintln!("kolo: {other}"));
+            let table = csv_bytes(&log.rows(topology), true);
+            rows.add_table(&log.path, &table).map_err(usage)?;
+        }
         for timeline in timelines {
             rows.add_timeline(step::read(timeline)?);
         }
@@ -162,6 +180,22 @@ fn progress() -> ProgressBar {
     let style = ProgressStyle::with_template("{pos}/{len} figures, {msg}");
     let style = style.expect("a template that indicatif accepts");
     ProgressBar::new(plots::FIGURE_COUNT as u64).with_style(style)
+}
+
+/// Logs of other programs among the results, and what is none.
+fn logs(results: &[PathBuf]) -> Result<(Vec<Log>, Vec<&PathBuf>)> {
+    let (mut logs, mut others) = (Vec::new(), Vec::new());
+    for path in results {
+        match if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
+            Some(log) if log.tables.is_empty() => {
+                let why = "scores of Horovod's autotuner are in no figure; `kolo compare` compares two of its logs";
+                return Err(usage(format!("{}: {why}", path.display())));
+            }
+            Some(log) => logs.push(log),
+            None => others.push(path),
+        }
+    }
+    Ok((logs, others))
 }
 
 /// A line with the first PNG of a figure; on paper a line for each SVG or PDF.
@@ -256,7 +290,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("b.csv");
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
-        let figures = Figures::draw(&[file], folder.path(), plots::Options::default()).unwrap();
+        let figures =
+            Figures::draw(&[file], None, folder.path(), plots::Options::default()).unwrap();
         assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
         assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
@@ -291,7 +326,7 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../training/tests/all/golden/timeline.json");
         let out = tempfile::tempdir().unwrap();
         let results = [reference, timeline].map(PathBuf::from);
-        let figures = Figures::draw(&results, out.path(), plots::Options::default()).unwrap();
+        let figures = Figures::draw(&results, None, out.path(), plots::Options::default()).unwrap();
         let names = ["surface", "negotiation", "distribution", "step", "gains", "breakdown"];
         assert_eq!(figures.names, names);
         let gains = fs::read_to_string(out.path().join("gains.svg")).unwrap();
@@ -310,7 +345,7 @@ mod tests {
         fs::write(folder.path().join("rows.csv"), bench(",2026-", ",2026-")).unwrap();
         fs::write(folder.path().join("tune.json"), "{}").unwrap();
         let results = [folder.path().to_path_buf()];
-        let why = Figures::draw(&results, folder.path(), plots::Options::default());
+        let why = Figures::draw(&results, None, folder.path(), plots::Options::default());
         let why = why.err().expect("it is refused").to_string();
         assert!(why.contains("tune.json: missing field `workload`"), "{why}");
         assert!(why.ends_with("; run kolo tune again"), "{why}");
@@ -323,7 +358,8 @@ mod tests {
         let answer = r#"{"workload": "w", "transport": "mpi", "topology": "4x1", "recommended": null, "compared": []}"#;
         fs::write(folder.path().join("tune.json"), answer).unwrap();
         let results = [folder.path().to_path_buf()];
-        let figures = Figures::draw(&results, folder.path(), plots::Options::default()).unwrap();
+        let figures =
+            Figures::draw(&results, None, folder.path(), plots::Options::default()).unwrap();
         assert!(!figures.names.contains(&"gains"), "{:?}", figures.names);
     }
 
@@ -340,6 +376,7 @@ mod tests {
         let earlier = run("b", bench(",2026-", ",2026-"));
         let figures = Figures::draw(
             &[later.clone(), earlier.clone()],
+            None,
             &folder.path().join("out"),
             plots::Options::default(),
         )

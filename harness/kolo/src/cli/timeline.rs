@@ -1,13 +1,17 @@
 //! `kolo timeline`.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::sizes::whole;
 use super::{Exit, usage};
+use results::error::RecordError;
+use results::files::{check_writable, write_streamed};
 use training::timeline::analyse::{Analysis, Negotiation, Share, Tensor, analyse};
+use workloads::trace::horovod;
 use workloads::trace::read::{Flaws, Trace};
 
 /// Show where the time of a job went, from a timeline of kolo or Horovod
@@ -18,9 +22,11 @@ use workloads::trace::read::{Flaws, Trace};
 #[command(after_help = "\
 Examples:
   kolo timeline results/RUN/timelines/CASE.json --skip 1
-  kolo timeline horovod.json --tensors 20")]
+  kolo timeline horovod.json --tensors 20
+  kolo timeline results/RUN/timelines/CASE.json --horovod rank0.json")]
 pub struct Arguments {
-    /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE)
+    /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE); also an object with
+    /// traceEvents
     file: PathBuf,
     /// Number of tensors to list, slowest negotiation first
     #[arg(
@@ -40,9 +46,22 @@ pub struct Arguments {
         help_heading = SHOWN
     )]
     skip: usize,
+    /// Write one rank's part of a timeline of kolo in Horovod's layout into this file, and show nothing
+    #[arg(long, value_name = "OUT", help_heading = LAYOUT)]
+    horovod: Option<PathBuf>,
+    /// The rank of --horovod
+    #[arg(
+        long,
+        default_value_t = 0,
+        value_parser = whole::<usize>,
+        requires = "horovod",
+        help_heading = LAYOUT
+    )]
+    rank: usize,
 }
 
-/// Heading of the options.
+/// Headings of the options.
+const LAYOUT: &str = "Horovod's layout";
 const SHOWN: &str = "What to show";
 
 const UNKNOWN: &str = "not in this file";
@@ -55,6 +74,9 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
             usage(format!("{file}: it has {there} steps; --skip must leave at least one"))
         })?;
     }
+    if let Some(out) = &arguments.horovod {
+        return write_horovod(arguments, &trace, out);
+    }
     let analysis = analyse(&trace);
     let origin = match &trace.case {
         Some(case) => format!("kolo, {case}"),
@@ -63,6 +85,30 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     println!("{}: {origin}", arguments.file.display());
     flaws(trace.flaws).iter().for_each(|flaw| println!("  note: {flaw}"));
     print!("{}", text(&analysis, arguments.tensors));
+    Ok(Exit::Right)
+}
+
+/// A process for each tensor, as Horovod writes it.
+fn write_horovod(arguments: &Arguments, trace: &Trace, out: &Path) -> Result<Exit> {
+    let file = arguments.file.display();
+    if trace.case.is_none() {
+        return Err(usage(format!(
+            "{file}: not written by kolo; expected a timeline of `kolo sweep --timeline`"
+        )));
+    }
+    let ranks: BTreeSet<usize> = trace.tracks.iter().filter_map(|track| track.rank).collect();
+    if !ranks.contains(&arguments.rank) {
+        let (rank, count) = (arguments.rank, ranks.len());
+        return Err(usage(format!(
+            "{file}: --rank is {rank}, expected one of its {count} ranks, from 0"
+        )));
+    }
+    if out.exists() {
+        return Err(usage(format!("{} exists; results are never overwritten", out.display())));
+    }
+    check_writable(out)?;
+    write_streamed(out, |to| horovod::write(to, trace, arguments.rank))
+        .map_err(RecordError::at_first)?;
     Ok(Exit::Right)
 }
 

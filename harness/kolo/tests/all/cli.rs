@@ -7,6 +7,7 @@ mod control;
 mod environment;
 mod examples;
 mod kill;
+mod logs;
 mod nodes;
 mod report;
 pub mod sandbox;

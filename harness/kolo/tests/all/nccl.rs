@@ -40,7 +40,7 @@ fn every_algorithm_type_and_reduction_is_right_in_worlds_of_one_to_four() {
         assert_eq!(judged, ALL.len() + 2, "{topology}: {said}");
         assert!(said.contains("# NCCL 2.27.6, ") && said.contains("libnccl.so.2"), "{said}");
         assert!(said.contains(&format!("# nThread 1 nGpus {ranks} ")), "{said}");
-        assert!(said.contains("process  0 [node 0] GPU 0 (0000:01:00.0): a processor"), "{said}");
+        assert!(said.contains("device  0 [node 0] GPU 0 (0000:01:00.0): a processor"), "{said}");
         assert!(said.contains("which transport nccl does not support yet"), "{said}");
         assert_eq!(said.contains("# emulated: 2 nodes on one machine"), ranks > 2, "{said}");
         assert!(ended[1..].iter().all(|ended| ended.said.is_empty()), "only rank 0 prints");

@@ -161,9 +161,14 @@ fn rounded(value: f64) -> f64 {
 }
 
 /// The file's text: a line for each parameter.
-pub fn text(mut file: MachineFile, measured: &[String]) -> String {
+pub fn text(file: MachineFile, measured: &[String]) -> String {
+    with_header(HEADER, file, measured)
+}
+
+/// The file's text, below a header and lines that it announces.
+pub(super) fn with_header(header: &str, mut file: MachineFile, measured: &[String]) -> String {
     let Node { ranks, ranks_per_socket, nodes, .. } = file.node;
-    let mut text = HEADER.to_string();
+    let mut text = header.to_string();
     measured.iter().for_each(|line| text.extend(["# ", line, "\n"]));
     let quoted = |text: &str| toml::Value::from(text).to_string();
     let _ = writeln!(text, "\nname = {}\nabout = {}", quoted(&file.name), quoted(&file.about));

@@ -8,7 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Difference, Times};
+use crate::logs::{Log, LogError};
 use crate::provenance::PROVENANCE;
+use crate::statistics::median;
 
 /// What a comparison needs of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,12 +31,18 @@ pub struct Run {
 
 /// A run that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{path}: {why}")]
-pub struct ReadError {
-    /// The file.
-    pub path: String,
-    /// Why not, and what is expected.
-    pub why: String,
+pub enum ReadError {
+    /// A file of rows or samples.
+    #[error("{path}: {why}")]
+    Rows {
+        /// The file.
+        path: String,
+        /// Why not, and what is expected.
+        why: String,
+    },
+    /// A log of another program.
+    #[error(transparent)]
+    Log(#[from] LogError),
 }
 
 /// The columns of `rows.csv` that count.
@@ -78,12 +86,15 @@ const FACTS: [(&str, &str); 8] = [
 const OF_JOBS: &str = "SLURM_";
 
 impl Run {
-    /// Reads a folder of results, or a CSV file of rows.
+    /// Reads a folder of results, a CSV file of rows, or a log of another program.
     ///
     /// # Errors
     /// When rows cannot be read, or have no times.
     pub fn read(path: &Path) -> Result<Run, ReadError> {
         let is_folder = path.is_dir();
+        if !is_folder && let Some(log) = Log::find(path)? {
+            return Run::of_log(&log);
+        }
         let rows = if is_folder { path.join("rows.csv") } else { path.to_path_buf() };
         let lines: Vec<Line> = csv(&rows)?;
         let mut run = Run { path: path.into(), ..Run::default() };
@@ -101,7 +112,7 @@ impl Run {
         }
         if run.cases.is_empty() {
             let why = "no row is measured, right and has time_us_p50; expected results of kolo sweep, tune or bench";
-            return Err(ReadError { path: rows.display().to_string(), why: why.into() });
+            return Err(ReadError::Rows { path: rows.display().to_string(), why: why.into() });
         }
         let samples = path.join("samples.csv");
         if is_folder && samples.exists() {
@@ -110,6 +121,41 @@ impl Run {
         let provenance =
             if is_folder { path.join(PROVENANCE) } else { path.with_extension("provenance.json") };
         run.launch = launch(&provenance);
+        Ok(run)
+    }
+
+    /// The allreduces of a log, or the scores of an autotuner as times for a million bytes. A case that occurs several
+    /// times has as many blocks.
+    fn of_log(log: &Log) -> Result<Run, ReadError> {
+        let mut run = Run { path: log.path.clone(), ..Run::default() };
+        let mut times_us: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+        for row in log.rows(None) {
+            match row.outcome.right().and_then(|result| result.times.as_ref()) {
+                Some(times) => {
+                    times_us
+                        .entry(format!("allreduce {}", row.key.case))
+                        .or_default()
+                        .push(times.time_us_p50);
+                }
+                None => run.left_out += 1,
+            }
+            run.is_doubtful |= row.run.emulated || row.run.oversubscribed;
+        }
+        for trial in &log.trials {
+            let case = format!("autotune, a million bytes with {}", trial.setting());
+            times_us.entry(case).or_default().push(trial.us_per_mb());
+        }
+        if times_us.is_empty() {
+            let path = log.path.display().to_string();
+            let why = "the log has no allreduce; expected one of all_reduce_perf, osu_allreduce or Horovod's autotuner";
+            return Err(ReadError::Rows { path, why: why.into() });
+        }
+        run.workloads.insert(String::new());
+        let times = |(case, blocks_us): (String, Vec<f64>)| {
+            let median_us = median(blocks_us.clone()).unwrap_or_default();
+            (case, Times { median_us, interval_us: None, blocks_us })
+        };
+        run.cases = times_us.into_iter().map(times).collect();
         Ok(run)
     }
 
@@ -187,7 +233,7 @@ fn launch(path: &Path) -> Option<Value> {
 }
 
 fn csv<Record: DeserializeOwned>(path: &Path) -> Result<Vec<Record>, ReadError> {
-    let refuse = |error: csv::Error| ReadError {
+    let refuse = |error: csv::Error| ReadError::Rows {
         path: path.display().to_string(),
         why: format!("{error}; expected a folder of results, or a CSV file of rows"),
     };

@@ -284,12 +284,64 @@ fn a_job_that_fails_anywhere_has_a_readable_timeline() {
     }
 }
 
+/// Of rank 0, written as Horovod would have: a process for each tensor, pairs of `B` and `E`.
+#[test]
+fn a_timeline_is_written_in_horovods_layout_and_read_as_one() {
+    let ours = read(&written(&two_ranks())).unwrap();
+    let mut text = Vec::new();
+    workloads::trace::horovod::write(&mut text, &ours, 0).unwrap();
+    let text = String::from_utf8(text).unwrap();
+    let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+    let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
+    assert_eq!(phases("B"), phases("E"));
+    assert!(events.iter().all(|event| event["tid"].is_null() && event["cat"].is_null()), "{text}");
+    let again = read(&text).unwrap();
+    assert_eq!((again.flaws, again.case.as_deref()), (Flaws::default(), None));
+    assert_eq!((again.ticks.len(), again.cycle_starts.len()), (ours.ticks.len(), 3));
+    let reductions = |trace: &Trace, rank: Option<usize>| {
+        let is_own =
+            |span: &&Span| &*span.name == names::ALLREDUCE && trace.tracks[span.track].rank == rank;
+        let mut times: Vec<(String, f64, f64)> = trace
+            .spans
+            .iter()
+            .filter(is_own)
+            .map(|span| (trace.tracks[span.track].name.clone(), span.begin_us, span.end_us))
+            .collect();
+        times.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        times
+    };
+    assert_eq!(reductions(&again, None), reductions(&ours, Some(0)));
+    assert_eq!(reductions(&again, None).len(), 4);
+    let negotiated = |trace: &Trace| analyse(trace).negotiation.map(|it| it.time.samples);
+    assert_eq!(negotiated(&again), negotiated(&ours));
+}
+
+/// As PyTorch's profiler and merged timelines of Horovod have them.
+#[test]
+fn events_may_be_in_an_object() {
+    let plain = read(HOROVOD).unwrap();
+    let text = format!(
+        r#"{{"schemaVersion": 1, "traceEvents": {}, "displayTimeUnit": "ms"}}"#,
+        HOROVOD.trim()
+    );
+    let wrapped = read(&text).unwrap();
+    assert_eq!((&wrapped.spans, &wrapped.ticks), (&plain.spans, &plain.ticks));
+    assert!(!wrapped.flaws.cut && !wrapped.spans.is_empty());
+    // Cut within the events.
+    let cut = read(&text[..text.len() / 2]).unwrap();
+    assert!(cut.flaws.cut && cut.spans.len() < plain.spans.len());
+}
+
 #[test]
 fn a_file_that_is_not_a_timeline_is_refused() {
     for (text, expected) in [
         ("", "t.json: EOF while parsing a value at line 1 column 0; expected an array of trace"),
         ("kolo", "t.json: expected value at line 1 column 1; expected an array of trace events"),
-        (r#"{"traceEvents": 3}"#, "t.json: invalid type: map, expected an array at line 1"),
+        (
+            r#"{"traceEvents": 3}"#,
+            "t.json: invalid type: integer `3`, expected an array of events, or an object with \"traceEvents\" at line 1",
+        ),
+        (r#"{"displayTimeUnit": "ms"}"#, "t.json: there is no \"traceEvents\" at line 1"),
         ("[]", "t.json: no events found; expected an array of trace events"),
         ("[3]", "t.json: event 0: found a number, expected an object with ph, name, ts and pid"),
         (r#"[{"pid": 1}]"#, "t.json: event 0: there is no ph; expected a phase such as \"B\""),

@@ -9,6 +9,7 @@ use super::{NOTHING, RECOMMENDED, Report};
 use measure::summary::SCOPE;
 use results::conclusion::{Conclusion, ToCopy};
 use results::units::mib;
+use transports::data_plane::nccl;
 use workloads::framework::Compression;
 
 /// Default number of blocks of each setting in the script.
@@ -49,14 +50,11 @@ impl Report<'_> {
         let all: Vec<String> =
             variables.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let exports = all.iter().map(|variable| format!("export {variable}")).collect();
-        let flags = self.flags(answer.choice).join(" ");
+        let flags = self.horovodrun(answer.choice);
         let mut to_copy = vec![
             for_a("for a job script", exports),
             for_a("for srun", vec![format!("srun --export=ALL,{} ...", all.join(","))]),
-            for_a(
-                "for horovodrun, or with --config-file horovod.yaml",
-                vec![format!("horovodrun {flags} ...")],
-            ),
+            for_a("for horovodrun, or with --config-file horovod.yaml", vec![flags]),
         ];
         let varied = self.case(answer.choice).varied;
         if let Some(Compression::Fp16) = varied.compression {
@@ -92,23 +90,52 @@ impl Report<'_> {
         }
     }
 
-    fn flags(&self, setting: usize) -> Vec<String> {
-        let pairs = self.parameters(setting);
-        pairs.iter().map(|(key, value)| format!("--{} {value}", key.replace('_', "-"))).collect()
+    /// The command line of `horovodrun`. Its threshold is a whole number of MiB; others are for the variable.
+    fn horovodrun(&self, setting: usize) -> String {
+        let mut line = String::new();
+        if self.whole_mib(setting).is_none() {
+            let _ = write!(
+                line,
+                "HOROVOD_FUSION_THRESHOLD={} ",
+                self.case(setting).fusion_threshold_bytes
+            );
+        }
+        line += "horovodrun";
+        for (key, value) in self.parameters(setting) {
+            let flag = key.replace('_', "-");
+            // A switch has no value.
+            let _ = match value.as_str() {
+                "true" => write!(line, " --{flag}"),
+                "false" => write!(line, " --no-{flag}"),
+                _ => write!(line, " --{flag} {value}"),
+            };
+        }
+        line + " ..."
     }
 
-    /// As horovodrun calls them.
+    /// The fusion threshold in MiB, if that is a whole number.
+    fn whole_mib(&self, setting: usize) -> Option<usize> {
+        let bytes = self.case(setting).fusion_threshold_bytes;
+        bytes.is_multiple_of(1 << 20).then_some(bytes >> 20)
+    }
+
+    /// As horovodrun calls them, in its file and on its command line.
     fn parameters(&self, setting: usize) -> Vec<(&'static str, String)> {
         let case = self.case(setting);
         let capacity = match case.control_plane.as_str() {
             CACHED => self.grid.plan.config.sweep.cache_capacity,
             _ => 0,
         };
-        vec![
-            ("fusion_threshold_mb", mib(case.fusion_threshold_bytes)),
-            ("cycle_time_ms", case.cycle_time_ms().to_string()),
-            ("cache_capacity", capacity.to_string()),
-        ]
+        let threshold = self.whole_mib(setting).map(|mib| ("fusion_threshold_mb", mib.to_string()));
+        let mut parameters: Vec<_> = threshold.into_iter().collect();
+        parameters.push(("cycle_time_ms", case.cycle_time_ms().to_string()));
+        parameters.push(("cache_capacity", capacity.to_string()));
+        // Only NCCL has it.
+        if case.algorithm.starts_with(nccl::ALL_REDUCE) || case.algorithm == nccl::HIERARCHICAL {
+            let is_on = case.algorithm == nccl::HIERARCHICAL;
+            parameters.push(("hierarchical_allreduce", is_on.to_string()));
+        }
+        parameters
     }
 
     /// A script that measures the recommended setting against the defaults in training jobs of Horovod.
@@ -134,7 +161,16 @@ impl Report<'_> {
     /// The file for `horovodrun --config-file`, if there is a recommendation for Horovod.
     pub fn yaml(&self) -> Option<String> {
         let answer = self.tuned.answer.as_ref().filter(|answer| answer.changes())?;
-        let mut text = String::from("params:\n");
+        let mut text = String::new();
+        if self.whole_mib(answer.choice).is_none() {
+            let bytes = self.case(answer.choice).fusion_threshold_bytes;
+            let _ = writeln!(
+                text,
+                "# horovodrun takes whole MiB; for {} MiB: export HOROVOD_FUSION_THRESHOLD={bytes}",
+                mib(bytes)
+            );
+        }
+        text += "params:\n";
         for (key, value) in self.parameters(answer.choice) {
             let _ = writeln!(text, "  {key}: {value}");
         }
@@ -158,6 +194,10 @@ mod tests {
     use workloads::workload::Workload;
 
     fn grid() -> Grid {
+        grid_over(MPI, "4x1")
+    }
+
+    fn grid_over(transport: &str, topology: &str) -> Grid {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../configs/workloads");
         let workload = Workload::read(&Path::new(folder).join("resnet50.csv")).unwrap();
         let bytes = 4 * workload.elements();
@@ -172,7 +212,7 @@ mod tests {
             host: Default::default(),
             data: Default::default(),
             framework: Default::default(),
-            sweep: axes(MPI, "4x1", bytes, &Pins::default()).unwrap(),
+            sweep: axes(transport, topology, bytes, &Pins::default()).unwrap(),
             also: Vec::new(),
             measure: Measure::default(),
         };
@@ -204,6 +244,47 @@ mod tests {
             seconds: 1.0,
             lost: None,
         }
+    }
+
+    /// What is copied for a threshold, by a recommendation of the first case with this algorithm.
+    fn for_horovodrun(
+        grid: &mut Grid,
+        algorithm: &str,
+        threshold_bytes: usize,
+    ) -> (String, String) {
+        let case = grid.plan.cases.iter().position(|it| it.case.algorithm == algorithm).unwrap();
+        grid.plan.cases[case].case.fusion_threshold_bytes = threshold_bytes;
+        let mut tuned = tuned(grid, Verdict::Change);
+        tuned.answer.as_mut().unwrap().choice = case;
+        let report =
+            Report { grid, tuned: &tuned, reference: "default", larger: None, is_last: true };
+        (report.yaml().unwrap(), report.horovodrun(case))
+    }
+
+    #[test]
+    fn thresholds_for_horovodrun_are_whole_and_others_are_variables() {
+        let (yaml, line) = for_horovodrun(&mut grid(), "mpi-allreduce", 4 << 20);
+        assert!(yaml.starts_with("params:\n  fusion_threshold_mb: 4\n  cycle_time_ms: "), "{yaml}");
+        assert!(line.starts_with("horovodrun --fusion-threshold-mb 4 --cycle-time-ms "), "{line}");
+        assert!(!yaml.contains("hierarchical"), "{yaml}");
+        let (yaml, line) = for_horovodrun(&mut grid(), "mpi-allreduce", 1 << 19);
+        let comment = "# horovodrun takes whole MiB; for 0.5 MiB: export HOROVOD_FUSION_THRESHOLD=524288\nparams:\n  cycle";
+        assert!(yaml.starts_with(comment), "{yaml}");
+        assert!(
+            line.starts_with("HOROVOD_FUSION_THRESHOLD=524288 horovodrun --cycle-time-ms "),
+            "{line}"
+        );
+    }
+
+    #[test]
+    fn a_recommendation_over_nccl_is_for_horovod_and_says_whether_it_is_hierarchical() {
+        let grid = || grid_over(transports::transport::NCCL, "2x2");
+        let (yaml, line) = for_horovodrun(&mut grid(), "nccl-hierarchical", 64 << 20);
+        assert!(yaml.ends_with("  hierarchical_allreduce: true\n"), "{yaml}");
+        assert!(line.ends_with(" --hierarchical-allreduce ..."), "{line}");
+        let (yaml, line) = for_horovodrun(&mut grid(), "nccl-allreduce", 64 << 20);
+        assert!(yaml.ends_with("  hierarchical_allreduce: false\n"), "{yaml}");
+        assert!(line.ends_with(" --no-hierarchical-allreduce ..."), "{line}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use algorithms::topology::Rank;
-use serde::de::{DeserializeSeed, Error as _, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Deserializer, Value};
 use thiserror::Error;
 
@@ -157,7 +157,7 @@ impl Trace {
     /// Reads a file.
     ///
     /// # Errors
-    /// When the file is missing, is not a JSON array, or an event in it is malformed.
+    /// When the file is missing, is neither a JSON array nor an object with `traceEvents`, or an event in it is malformed.
     pub fn read(path: &Path) -> Result<Trace, TimelineError> {
         let unreadable = |cause| TimelineError::Unreadable { path: path.into(), cause };
         let file = File::open(path).map_err(unreadable)?;
@@ -231,15 +231,35 @@ impl<'de> DeserializeSeed<'de> for Events<'_> {
     type Value = ();
 
     fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_seq(self)
+        deserializer.deserialize_any(self)
     }
 }
+
+/// The key of the events in a file whose whole is an object, as PyTorch's profiler and merged timelines have it.
+const TRACE_EVENTS: &str = "traceEvents";
 
 impl<'de> Visitor<'de> for Events<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("an array")
+        write!(f, "an array of events, or an object with {TRACE_EVENTS:?}")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut keys: A) -> Result<(), A::Error> {
+        let mut is_there = false;
+        while let Some(key) = keys.next_key::<String>()? {
+            if key == TRACE_EVENTS {
+                keys.next_value_seed(Events(self.0))?;
+                is_there = true;
+            } else {
+                keys.next_value::<IgnoredAny>()?;
+            }
+        }
+        if is_there {
+            Ok(())
+        } else {
+            Err(A::Error::custom(format!("there is no {TRACE_EVENTS:?}")))
+        }
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut events: A) -> Result<(), A::Error> {

@@ -15,6 +15,17 @@ const RUN: &str = "What to run";
 const SIZES: &str = "Sizes";
 const MEASURING: &str = "Measuring";
 const GPUS: &str = "GPUs";
+const NCCL_TESTS: &str = "Further options of nccl-tests";
+const OUTPUT: &str = "Output";
+
+/// The layout of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Layout {
+    /// As nccl-tests prints them
+    NcclTests,
+    /// As osu_allreduce prints them with -f
+    Osu,
+}
 
 /// Time an allreduce alone over a range of sizes, as nccl-tests does
 ///
@@ -52,6 +63,87 @@ pub struct Arguments {
     /// Default: 2x2; over MPI and nccl all processes, on the nodes where they are.
     #[arg(long, help_heading = RUN)]
     pub topology: Option<String>,
+    /// nccl-tests: threads per process; with -g the number of ranks, all on one node
+    #[arg(
+        short = 't',
+        long = "nthreads",
+        value_parser = parse_ranks,
+        conflicts_with_all = ["ranks", "topology"],
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub threads: Option<usize>,
+    /// nccl-tests: ranks per thread; over mpi and nccl a process has one rank (1)
+    #[arg(
+        short = 'g',
+        long = "ngpus",
+        value_parser = parse_ranks,
+        conflicts_with_all = ["ranks", "topology"],
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub gpus: Option<usize>,
+    /// nccl-tests: collectives that are launched together (1: each by itself)
+    #[arg(
+        short = 'm',
+        long = "agg-iters",
+        alias = "agg_iters",
+        default_value_t = 1,
+        value_parser = sizes::whole::<usize>,
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub agg_iters: usize,
+    /// nccl-tests: measure all sizes so many times, one after the other
+    #[arg(
+        short = 'N',
+        long = "run-cycles",
+        alias = "run_cycles",
+        value_name = "CYCLES",
+        default_value_t = 1,
+        value_parser = sizes::whole::<usize>,
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub cycles: usize,
+    /// nccl-tests: accepted; every repetition starts after a barrier, and the next when it has ended
+    #[arg(
+        short = 'z',
+        long = "blocking",
+        value_parser = clap::value_parser!(u8).range(0..=3),
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub blocking: Option<u8>,
+    /// nccl-tests: launch as a CUDA graph (over cuda), as --graph; 0: do not
+    #[arg(
+        short = 'G',
+        long = "cudagraph",
+        value_name = "LAUNCHES",
+        value_parser = sizes::whole::<usize>,
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub cuda_graph: Option<usize>,
+    /// nccl-tests: accepted; times are of the slowest rank (3)
+    #[arg(
+        short = 'a',
+        long = "average",
+        value_parser = clap::value_parser!(u8).range(0..=3),
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub average: Option<u8>,
+    /// nccl-tests: report the memory of buffers (1)
+    #[arg(
+        short = 'M',
+        long = "memory",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u8).range(0..=1),
+        help_heading = NCCL_TESTS,
+        hide_short_help = true
+    )]
+    pub memory: u8,
     /// Number of tensors into which algorithms with groups cut the buffer
     #[arg(
         long,
@@ -171,6 +263,7 @@ pub struct Arguments {
     #[arg(
         short = 'w',
         long = "warmup-iters",
+        alias = "warmup_iters",
         default_value_t = 5,
         value_parser = sizes::whole::<usize>,
         help_heading = MEASURING
@@ -204,8 +297,24 @@ pub struct Arguments {
     )]
     pub timeout: u64,
     /// Also write the rows as CSV
-    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     pub out: Option<PathBuf>,
+    /// Layout of the tables
+    #[arg(long, value_name = "LAYOUT", default_value = "nccl-tests", help_heading = OUTPUT)]
+    pub format: Layout,
+    /// Write each algorithm's table into a file of its own: PREFIX-ALGORITHM.txt
+    #[arg(long, value_name = "PREFIX", help_heading = OUTPUT, hide_short_help = true)]
+    pub out_prefix: Option<PathBuf>,
+    /// Also write nccl-tests' JSON; of several algorithms, or if FILE exists, to FILE.0, FILE.1, ...
+    #[arg(
+        short = 'J',
+        long = "output-file",
+        alias = "output_file",
+        value_name = "FILE",
+        help_heading = OUTPUT,
+        hide_short_help = true
+    )]
+    pub json: Option<PathBuf>,
     /// Over cuda: capture each collective once, and launch it as one CUDA graph
     #[arg(long, conflicts_with = "kernels", help_heading = GPUS, hide_short_help = true)]
     pub graph: bool,
@@ -248,11 +357,23 @@ impl Arguments {
             ("--bound", self.bound),
             ("--force", self.force),
             ("--graph", self.graph),
+            ("-G", self.cuda_graph.is_some_and(|launches| launches > 0)),
             ("--kernels", self.kernels.is_some()),
             ("--nccl-algo", !self.nccl_algo.is_empty()),
             ("--nccl-proto", !self.nccl_proto.is_empty()),
         ];
         options.into_iter().filter_map(|(option, is_given)| is_given.then_some(option))
+    }
+
+    /// Collectives are launched as graphs.
+    pub fn is_graph(&self) -> bool {
+        self.graph || self.cuda_graph.is_some_and(|launches| launches > 0)
+    }
+
+    /// The ranks that `-t` and `-g` ask for, if one of them is given.
+    pub fn threads_times_gpus(&self) -> Option<usize> {
+        (self.threads.is_some() || self.gpus.is_some())
+            .then(|| self.threads.unwrap_or(1) * self.gpus.unwrap_or(1))
     }
 
     pub fn cut(&self) -> transports::allreduce::Sizes {

@@ -51,7 +51,7 @@ fn on<S: Streams>(streams: S, arguments: &Arguments, driver: Option<String>) -> 
     let topology = topology(arguments, || Topology::uniform(1, devices.max(2)))?;
     let (ranks, nodes) = (topology.ranks(), topology.nodes());
     let mut ranks_on = Ranks::new(streams, ranks)?;
-    ranks_on.graphs = arguments.graph;
+    ranks_on.graphs = arguments.is_graph();
     let host = &launch.machine.host;
     let process =
         |device| Process { pid: std::process::id(), host: host.clone(), device: Some(device) };

@@ -20,6 +20,8 @@ pub struct Line {
     pub op: ReduceOp,
     pub elements: usize,
     pub in_place: bool,
+    /// From 0; see `-N`.
+    pub cycle: usize,
 }
 
 impl Line {

@@ -1,14 +1,17 @@
 //! The lines of the tables: measured, printed, and kept as rows.
 
 use std::error::Error;
+use std::io::Write;
 
 use anyhow::Result;
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, Layout};
+use super::json::Report;
 use super::line::{Line, outcome};
 use super::out::{Out, append};
-use super::request::Request;
-use super::table;
+use super::request::{Asked, Request};
+use super::sheet::Sheet;
+use super::{osu, table};
 use crate::cli::Exit;
 use measure::bound::bound;
 use measure::calibrate;
@@ -32,21 +35,46 @@ pub fn tables(
     measure: Measure,
 ) -> Result<Exit> {
     let mut out = arguments.out.as_ref().map(|path| Out::create(path, &launch)).transpose()?;
+    let sheets = request.names.iter().map(|name| Sheet::create(arguments, name));
+    let mut sheets = sheets.collect::<Result<Vec<_>>>()?;
     let mut status = Exit::Right;
-    launch.forced.iter().for_each(|why| println!("# warning: {why}"));
     for (index, name) in request.names.iter().enumerate() {
-        table::preamble(arguments, request, name, &launch);
+        let Sheet { to, json } = &mut sheets[index];
+        let is_first = index == 0 || arguments.out_prefix.is_some();
+        for why in launch.forced.iter().filter(|_| is_first) {
+            writeln!(to, "# warning: {why}")?;
+        }
+        match arguments.format {
+            Layout::NcclTests => table::preamble(to, arguments, request, name, &launch)?,
+            Layout::Osu => osu::preamble(to, arguments, request, name, &launch)?,
+        }
         if let Some(table) = launch.auto.get(&request.topology.to_string())
             && calibrate::chooses(name)
         {
-            println!("# {}\n#", calibrate::in_words(table));
+            writeln!(to, "# {}\n#", calibrate::in_words(table))?;
         }
-        let mut lines = Lines { arguments, request, launch: &launch, blocks, name, out: &mut out };
+        let mut report = Report::new(arguments, request, name, &launch);
+        let mut lines = Lines {
+            arguments,
+            request,
+            launch: &launch,
+            blocks,
+            name,
+            out: &mut out,
+            to,
+            report: &mut report,
+        };
         if lines.print(index, &planes[index], measure)? > 0 {
             status = Exit::Wrong;
         }
+        let is_last = index + 1 == request.names.len() || arguments.out_prefix.is_some();
+        if is_last && arguments.format == Layout::NcclTests {
+            writeln!(to, "# Collective test concluded: all_reduce")?;
+        }
+        if let Some(json) = json {
+            report.write(json)?;
+        }
     }
-    println!("# Collective test concluded: all_reduce");
     Ok(status)
 }
 
@@ -59,6 +87,8 @@ struct Lines<'a> {
     blocks: usize,
     name: &'a str,
     out: &'a mut Option<Out>,
+    to: &'a mut dyn Write,
+    report: &'a mut Report,
 }
 
 impl Lines<'_> {
@@ -70,11 +100,14 @@ impl Lines<'_> {
         measure: Measure,
     ) -> Result<usize> {
         let (arguments, request) = (self.arguments, self.request);
-        table::header(arguments.bound);
+        match arguments.format {
+            Layout::NcclTests => table::header(self.to)?,
+            Layout::Osu => osu::header(self.to)?,
+        }
         let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
-        let mut host = table::Host::default();
-        for (dtype, op, elements) in request.lines() {
-            let line = |in_place| Line { dtype, op, elements, in_place };
+        let (mut host, mut bounds) = (table::Host::default(), Vec::new());
+        for Asked { dtype, op, elements, cycle } in request.lines() {
+            let line = |in_place| Line { dtype, op, elements, in_place, cycle };
             let unchecked = request.unchecked(arguments, dtype, op);
             let data_plane = match (data_plane, unchecked) {
                 (Err(why), _) => {
@@ -87,9 +120,14 @@ impl Lines<'_> {
                 }
                 (Ok(data_plane), None) => data_plane,
             };
-            print!("{}", table::row_head(elements, dtype, op));
-            let mut bounds = String::new();
-            for in_place in [false, true] {
+            let is_nccl_tests = arguments.format == Layout::NcclTests;
+            if is_nccl_tests {
+                write!(self.to, "{}", table::row_head(elements, dtype, op))?;
+            }
+            let (mut bodies, mut halves) = (String::new(), Vec::new());
+            // osu_allreduce has different buffers for input and output.
+            let places: &[bool] = if is_nccl_tests { &[false, true] } else { &[false] };
+            for &in_place in places {
                 let tensors = line(in_place).tensors(arguments, data_plane);
                 let bench =
                     line(in_place).bench(arguments, &request.topology, data_plane, &tensors);
@@ -104,9 +142,12 @@ impl Lines<'_> {
                 append(self.out, &row)?;
                 let Some(result) = row.outcome.measured() else { continue };
                 if bound_us.is_some() {
-                    bounds += &table::bound_body(result);
+                    bodies += &table::bound_body(result);
                 }
-                print!("{}", table::row_body(result));
+                match arguments.format {
+                    Layout::NcclTests => write!(self.to, "{}", table::row_body(result))?,
+                    Layout::Osu => osu::row(self.to, row.key.size_bytes, result)?,
+                }
                 host.add(result);
                 busbw.push(result.bandwidths.as_ref().map_or(0.0, |of| of.busbw_gb_s));
                 wrong += result.effort.wrong.unwrap_or(0);
@@ -114,25 +155,46 @@ impl Lines<'_> {
                     firsts
                         .push(format!("# wrong: {}: {}", row.key.case, result.effort.first_wrong));
                 }
+                halves.push(result.clone());
             }
-            println!("{bounds}");
+            if is_nccl_tests {
+                writeln!(self.to)?;
+            }
+            if !bodies.is_empty() {
+                bounds.push(table::bound_line(elements * dtype.size_bytes(), &bodies));
+            }
+            self.report.add(line(false), &halves);
         }
-        firsts.iter().for_each(|line| println!("{line}"));
-        let verdict = match (arguments.check, wrong) {
-            (0, _) => "unchecked",
-            (_, 0) => "OK",
-            _ => "FAILED",
-        };
-        println!("# Out of bounds values : {wrong} {verdict}");
+        if !bounds.is_empty() {
+            // In lines of their own: readers of nccl-tests' table know 13 columns.
+            writeln!(
+                self.to,
+                "# bound: size (B), reference (us) and its share of the time, out of place, in place"
+            )?;
+        }
+        for line in bounds.iter().chain(&firsts) {
+            writeln!(self.to, "{line}")?;
+        }
         let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
-        println!("# Avg bus bandwidth    : {average:.3} ");
-        host.sentence().iter().for_each(|sentence| println!("# {sentence}"));
-        println!("#");
+        if arguments.format == Layout::NcclTests {
+            let verdict = match (arguments.check, wrong) {
+                (0, _) => "unchecked",
+                (_, 0) => "OK",
+                _ => "FAILED",
+            };
+            writeln!(self.to, "# Out of bounds values : {wrong} {verdict}")?;
+            writeln!(self.to, "# Avg bus bandwidth    : {average:.3} ")?;
+        }
+        self.report.conclude(wrong, average);
+        if let Some(sentence) = host.sentence() {
+            writeln!(self.to, "# {sentence}")?;
+        }
+        writeln!(self.to, "#")?;
         Ok(wrong)
     }
 
     fn unsupported(&mut self, line: Line, reason: &dyn Error) -> Result<()> {
-        println!("# unsupported: {reason}");
+        writeln!(self.to, "# unsupported: {reason}")?;
         let row = self.row(line, false, CaseOutcome::Unsupported(reason.to_string()));
         append(self.out, &row)
     }
@@ -145,17 +207,18 @@ impl Lines<'_> {
         outcome: CaseOutcome<CollectiveResult>,
     ) -> CollectiveRow {
         let Lines { arguments, request, launch, name, .. } = self;
-        let Line { dtype, op, elements, in_place } = line;
+        let Line { dtype, op, elements, in_place, cycle } = line;
         let (topology, back_end) = (&request.topology, request.back_end);
         let size_bytes = elements * dtype.size_bytes();
         let place = if in_place { "in-place" } else { "out-of-place" };
-        let graph = if arguments.graph { "/graph" } else { "" };
+        let graph = if arguments.is_graph() { "/graph" } else { "" };
+        let cycle = if cycle > 0 { format!("/cycle{cycle}") } else { String::new() };
         let (dtype, op) = (dtype.name(), op.name());
         let groups = if is_grouped { arguments.groups } else { 0 };
         let row = CollectiveRow {
             key: Key {
                 case: format!(
-                    "{back_end}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}"
+                    "{back_end}/{topology}/{name}/{dtype}/{op}/{size_bytes}B/{place}{graph}{cycle}"
                 ),
                 nodes: topology.nodes(),
                 local_size: topology.local_size(),

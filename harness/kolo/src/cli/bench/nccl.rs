@@ -11,7 +11,7 @@ use anyhow::Result;
 use super::arguments::Arguments;
 use super::line::Line;
 use super::lines::tables;
-use super::request::{Process, Request, request, topology};
+use super::request::{Asked, Process, Request, request, topology};
 use super::turns::{Measured, blocks, measure};
 use crate::cli::{Exit, usage};
 use cluster::nodes::Node;
@@ -190,12 +190,12 @@ impl Job<'_> {
         bench_rank: &mut BenchRank<Driver>,
         all: &mut BTreeMap<usize, DeviceAllReduce>,
     ) -> Result<(), NcclError> {
-        let Some((dtype, op, elements)) =
-            request.lines().max_by_key(|line| line.2 * line.0.size_bytes())
+        let Some(Asked { dtype, op, elements, .. }) =
+            request.lines().max_by_key(|line| line.elements * line.dtype.size_bytes())
         else {
             return Ok(());
         };
-        let line = Line { dtype, op, elements, in_place: false };
+        let line = Line { dtype, op, elements, in_place: false, cycle: 0 };
         for (at, all_reduce) in all {
             let Ok(plane) = &planes[*at] else { continue };
             let tensors = line.tensors(self.arguments, plane);

@@ -8,6 +8,7 @@ use anyhow::Result;
 use super::arguments::Arguments;
 use crate::cli::sizes::{Sizes, Stride};
 use crate::cli::usage;
+use measure::back_ends;
 use measure::plan::Placement;
 use results::names::{UnknownName, check_op, parse_dtype, parse_op};
 use results::provenance::memory_bytes;
@@ -29,11 +30,33 @@ pub struct Request {
     pub sizes: Sizes,
     pub types: Vec<DataType>,
     pub ops: Vec<ReduceOp>,
+    /// How often all lines are measured.
+    pub cycles: usize,
+    /// Bytes of all buffers of the ranks on this machine, at most.
+    pub buffers_bytes: u64,
+}
+
+/// What a line of a table is about.
+#[derive(Clone, Copy)]
+pub struct Asked {
+    pub dtype: DataType,
+    pub op: ReduceOp,
+    pub elements: usize,
+    /// From 0.
+    pub cycle: usize,
 }
 
 impl Request {
     /// What each line of a table is about, for data planes that are there and those that are not.
-    pub fn lines(&self) -> impl Iterator<Item = (DataType, ReduceOp, usize)> {
+    /// As often as there are cycles.
+    pub fn lines(&self) -> impl Iterator<Item = Asked> {
+        (0..self.cycles).flat_map(move |cycle| {
+            let asked = move |(dtype, op, elements)| Asked { dtype, op, elements, cycle };
+            self.cycle().map(asked)
+        })
+    }
+
+    fn cycle(&self) -> impl Iterator<Item = (DataType, ReduceOp, usize)> {
         let kinds =
             self.types.iter().flat_map(|&dtype| self.ops.iter().map(move |&op| (dtype, op)));
         let kinds = kinds.filter(|&(dtype, op)| check_op(dtype, op).is_ok());
@@ -66,7 +89,12 @@ pub struct Process {
 
 /// The ranks that were asked for.
 pub fn topology(arguments: &Arguments, otherwise: impl FnOnce() -> Topology) -> Result<Topology> {
+    let together = arguments.threads_times_gpus();
     match (&arguments.topology, arguments.ranks) {
+        // As in nccl-tests, threads and GPUs of a process are on one node.
+        (None, None) if !back_ends::has_processes(arguments.back_end()) && together.is_some() => {
+            Ok(Topology::uniform(1, together.unwrap_or(1)))
+        }
         (Some(text), _) => text.parse().map_err(|error| usage(format!("--topology: {error}"))),
         (None, Some(ranks)) => Ok(Topology::flat(ranks)),
         (None, None) => Ok(otherwise()),
@@ -142,7 +170,19 @@ pub fn request(
     }
     let (sizes, back_end) = (sizes.checked().map_err(usage)?, arguments.back_end());
     types.iter().try_for_each(|&dtype| at_least_one(sizes, dtype))?;
-    Ok(Request { names, back_end, topology, placement, processes, sizes, types, ops })
+    let (cycles, buffers_bytes) = (arguments.cycles, need);
+    Ok(Request {
+        names,
+        back_end,
+        topology,
+        placement,
+        processes,
+        sizes,
+        types,
+        ops,
+        cycles,
+        buffers_bytes,
+    })
 }
 
 /// Refuses sizes that hold no whole element.

@@ -1,6 +1,8 @@
 //! nccl-tests' table.
 
 use std::collections::BTreeSet;
+use std::io::{self, Write};
+
 use training::back_end::{MemoryKind, RankKind};
 
 use algorithms::control::{DataType, ReduceOp};
@@ -12,9 +14,27 @@ use results::provenance::Launch;
 use results::row::CollectiveResult;
 use results::units::bus_factor;
 
+/// nccl-tests' `-a` for the time of the slowest rank.
+const OF_SLOWEST: u8 = 3;
+
+/// What ranks are.
+pub fn rank_kind(request: &Request) -> &'static str {
+    match request.back_end.rank_kind() {
+        RankKind::Process => "process",
+        RankKind::Stream => "stream",
+        RankKind::Thread => "thread",
+    }
+}
+
 /// What is measured, by whom.
-pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &Launch) {
-    let Sizes { from, to, stride } = request.sizes;
+pub fn preamble(
+    to: &mut dyn Write,
+    arguments: &Arguments,
+    request: &Request,
+    name: &str,
+    launch: &Launch,
+) -> io::Result<()> {
+    let Sizes { from, to: most, stride } = request.sizes;
     let (step, unit) = match stride {
         Stride::Factor(factor) => (factor, "factor"),
         Stride::Bytes(bytes) => (bytes, "bytes"),
@@ -23,16 +43,17 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
     let device = |process: &'_ Process| Some((process.host.clone(), process.device.clone()?));
     let devices: BTreeSet<_> = request.processes.iter().filter_map(device).collect();
     let (gpus, threads) = (devices.len(), if devices.is_empty() { ranks } else { 1 });
-    println!("# {} commit {}", launch.version, launch.commit);
-    println!("# Collective test starting: all_reduce, algorithm {name}");
-    println!(
-        "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {to} step: {step}({unit}) warmup \
+    writeln!(to, "# {} commit {}", launch.version, launch.commit)?;
+    writeln!(to, "# Collective test starting: all_reduce, algorithm {name}")?;
+    writeln!(
+        to,
+        "# nThread {threads} nGpus {gpus} minBytes {from} maxBytes {most} step: {step}({unit}) warmup \
          iters: {} iters: {} agg iters: 1 validation: {} graph: {} unalign: 0",
         arguments.warmup_iters,
         arguments.iters,
         arguments.check,
-        u8::from(arguments.graph)
-    );
+        u8::from(arguments.is_graph())
+    )?;
     let of_what = match (gpus, request.back_end.rank_kind()) {
         (0, _) => "of the maximum over ranks, after a barrier",
         (_, RankKind::Process) => {
@@ -40,73 +61,92 @@ pub fn preamble(arguments: &Arguments, request: &Request, name: &str, launch: &L
         }
         _ => "from the first launch until all streams have finished, by the host's clock",
     };
-    println!(
+    writeln!(
+        to,
         "# time: median over {} iterations {of_what}; busbw = algbw x {:.3}",
         arguments.iters,
         bus_factor(ranks)
-    );
-    if arguments.graph {
-        println!("# graph: each collective is captured once, and launched as one CUDA graph");
+    )?;
+    if arguments.is_graph() {
+        writeln!(to, "# graph: each collective is captured once, and launched as one CUDA graph")?;
     }
-    println!("#\n# Using devices");
-    let kind = match request.back_end.rank_kind() {
-        RankKind::Process => "process",
-        RankKind::Stream => "stream",
-        RankKind::Thread => "thread",
-    };
+    if let Some(mode) = arguments.blocking {
+        writeln!(
+            to,
+            "# -z {mode}: every repetition starts after a barrier, and the next when it has ended"
+        )?;
+    }
+    if let Some(rank) = arguments.average.filter(|&rank| rank != OF_SLOWEST) {
+        writeln!(to, "# -a {rank}: times are of the slowest rank ({OF_SLOWEST})")?;
+    }
+    if arguments.memory > 0 {
+        let mb = request.buffers_bytes as f64 / 1e6;
+        writeln!(to, "# memory: buffers of the ranks here take up to {mb:.1} MB")?;
+    }
+    writeln!(to, "#\n# Using devices")?;
+    let kind = rank_kind(request);
     for (rank, Process { pid, host, device }) in request.processes.iter().enumerate() {
-        println!(
-            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} {kind} {rank:2} [node {}] {}",
+        writeln!(
+            to,
+            "#  Rank {rank:2} Group  0 Pid {pid:6} on {host:>10} device {rank:2} [node {}] {} ({kind})",
             request.topology.node_of(rank),
             device.as_ref().unwrap_or(&launch.machine.cpu)
-        );
+        )?;
     }
     if request.placement.emulated && request.topology.nodes() > 1 {
-        println!("# emulated: {} nodes on one machine", request.topology.nodes());
+        writeln!(to, "# emulated: {} nodes on one machine", request.topology.nodes())?;
     }
     if request.placement.oversubscribed {
         let on_gpus = request.back_end.memory() == MemoryKind::Device;
         let fewer = if on_gpus { "GPUs" } else { "cores" };
-        println!("# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}");
+        writeln!(to, "# oversubscribed: {ranks} ranks, on nodes with fewer {fewer}")?;
     }
-    println!("#");
+    writeln!(to, "#")
 }
 
-pub fn header(with_bound: bool) {
-    if with_bound {
-        println!(
-            "# the last four columns: reference (us) and its share of the time, out of place, in place"
-        );
-    }
-    println!(
+pub fn header(to: &mut dyn Write) -> io::Result<()> {
+    writeln!(
+        to,
         "# {:>10}  {:>12}  {:>8}  {:>6}  {:>6}           out-of-place                       \
          in-place          ",
         "", "", "", "", ""
-    );
-    let line = |head: [&str; 5], body: [&str; 4]| {
+    )?;
+    let mut line = |head: [&str; 5], body: [&str; 4]| {
         let [size, count, kind, op, root] = head;
         let [time, algbw, busbw, wrong] = body;
         let columns = format!("{time:>7}  {algbw:>6}  {busbw:>6}  {wrong:>6}");
-        println!("# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} ");
+        writeln!(
+            to,
+            "# {size:>10}  {count:>12}  {kind:>8}  {op:>6}  {root:>6}  {columns}  {columns} "
+        )
     };
-    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"]);
-    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""]);
+    line(["size", "count", "type", "redop", "root"], ["time", "algbw", "busbw", "#wrong"])?;
+    line(["(B)", "(elements)", "", "", ""], ["(us)", "(GB/s)", "(GB/s)", ""])
 }
 
-pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
-    let dtype_name = match dtype {
+/// The name of an element type in nccl-tests.
+pub fn dtype_name(dtype: DataType) -> &'static str {
+    match dtype {
         DataType::F32 => "float",
         DataType::F64 => "double",
         DataType::F16 => "half",
         DataType::BF16 => "bfloat16",
         DataType::I32 => "int32",
         DataType::I64 => "int64",
-    };
-    let op = match op {
+    }
+}
+
+/// The name of a reduction in nccl-tests.
+pub fn op_name(op: ReduceOp) -> &'static str {
+    match op {
         ReduceOp::Average => "avg",
         ReduceOp::Product => "prod",
         other => other.name(),
-    };
+    }
+}
+
+pub fn row_head(elements: usize, dtype: DataType, op: ReduceOp) -> String {
+    let (dtype_name, op) = (dtype_name(dtype), op_name(op));
     let size = elements * dtype.size_bytes();
     format!("{size:>12}  {elements:>12}  {dtype_name:>8}  {op:>6}  {:>6}", -1)
 }
@@ -127,6 +167,11 @@ pub fn row_body(result: &CollectiveResult) -> String {
 
 fn time_us(result: &CollectiveResult) -> Option<f64> {
     result.times.as_ref().map(|times| times.time_us_p50)
+}
+
+/// A comment line about the reference of a row, of the halves that have one: `--bound`.
+pub fn bound_line(size_bytes: usize, bodies: &str) -> String {
+    format!("# bound {size_bytes:>12}{bodies}")
 }
 
 /// The reference, and its share of the time.

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::arguments::Arguments;
 use super::line::Line;
-use super::request::Request;
+use super::request::{Asked, Request};
 use transports::bench::{Bench, Timed};
 use transports::data_plane::{DataPlane, DataPlaneError};
 
@@ -33,12 +33,12 @@ pub fn measure(
     let mut measured = Measured::new();
     let there =
         || planes.iter().enumerate().filter_map(|(at, plane)| Some((at, plane.as_ref().ok()?)));
-    for (dtype, op, elements) in request.lines() {
+    for Asked { dtype, op, elements, cycle } in request.lines() {
         if request.unchecked(arguments, dtype, op).is_some() {
             continue;
         }
         for in_place in [false, true] {
-            let line = Line { dtype, op, elements, in_place };
+            let line = Line { dtype, op, elements, in_place, cycle };
             for (block, part) in split(arguments.iters, blocks(arguments)).into_iter().enumerate() {
                 let first = block % there().count().max(1);
                 for (at, plane) in there().skip(first).chain(there().take(first)) {

@@ -7,12 +7,13 @@ use std::path::Path;
 use crate::cli::sandbox::{Ended, kolo};
 
 /// Pages and their commands whose outputs depend only on the repository.
-const EXAMPLES: [(&str, &str); 10] = [
+const EXAMPLES: [(&str, &str); 11] = [
     (
         "harness/kolo/README.md",
         "compare results/reference/tune/four-nodes results/reference/tune/four-nodes-busy",
     ),
     ("harness/kolo/README.md", "plot results/reference/quick --verbose --out f1"),
+    ("harness/kolo/README.md", "calibrate --logs harness/results/tests/data/logs/ring-simple.log"),
     ("harness/kolo/README.md", "report results/reference/quick --out r3.html"),
     ("harness/kolo/README.md", "verify --algorithm ring,hierarchical --ranks 1..4"),
     ("harness/kolo/README.md", "schedule --algorithm ring --ranks 4"),
@@ -80,7 +81,7 @@ fn example_outputs_are_what_the_program_prints() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     // As in the root of the repository, but for what is written.
     let folder = tempfile::tempdir().unwrap();
-    for name in ["configs", "results", "slurm"] {
+    for name in ["configs", "harness", "results", "slurm"] {
         symlink(root.join(name).canonicalize().unwrap(), folder.path().join(name)).unwrap();
     }
     for ((name, command), compared) in all {

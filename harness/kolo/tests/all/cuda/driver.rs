@@ -38,7 +38,7 @@ fn every_algorithm_type_and_reduction_is_right_through_the_drivers_functions() {
         let (status, stdout, stderr) = bench(&folder, posing, &more);
         assert_eq!(status, Some(0), "{stdout}{stderr}");
         assert!(stdout.contains("# CUDA 12.2, ") && stdout.contains("libcuda.so.1"), "{stdout}");
-        assert!(stdout.contains("stream  0 [node 0] GPU 0: a processor that poses"), "{stdout}");
+        assert!(stdout.contains("device  0 [node 0] GPU 0: a processor that poses"), "{stdout}");
         assert!(stdout.contains("# nThread 1 nGpus 2 "), "{stdout}");
         let judged = stdout.matches("# Out of bounds values : 0 OK").count();
         assert_eq!(judged, algorithms::registry::ALL.len(), "{stdout}");
