@@ -63,7 +63,9 @@ struct Sample {
 }
 
 /// Where a run's launch says what may make it faster or slower.
-const FACTS: [(&str, &str); 8] = [
+const FACTS: [(&str, &str); 10] = [
+    ("program", "/interleaved/program"),
+    ("with", "/interleaved/environment"),
     ("commit", "/commit"),
     ("version", "/version"),
     ("build", "/build"),
@@ -130,6 +132,15 @@ impl Run {
         }
     }
 
+    /// The runs took turns, block by block, as their provenance says.
+    pub fn took_turns_with(&self, other: &Run) -> bool {
+        let session = |run: &Run| {
+            let session = run.launch.as_ref()?.pointer("/interleaved/session")?.as_str()?;
+            Some(session.to_string())
+        };
+        session(self).is_some_and(|own| Some(own) == session(other))
+    }
+
     /// Facts in which the runs' launches differ; those that one of them does not have are left out.
     pub fn differences(&self, other: &Run) -> Vec<Difference> {
         let Some((first, second)) = self.launch.as_ref().zip(other.launch.as_ref()) else {
@@ -173,7 +184,11 @@ fn environment(first: &Value, second: &Value) -> Vec<Difference> {
 }
 
 fn in_words(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+    match value.as_str() {
+        Some("") => "none".into(),
+        Some(text) => text.into(),
+        None => value.to_string(),
+    }
 }
 
 /// The last launch in a file of provenance; of rows of `kolo bench` it is the whole file.
