@@ -16,8 +16,8 @@ use rand::seq::SliceRandom;
 use results::conclusion::CONCLUSION;
 use results::error::RecordError;
 use results::provenance::{Interleaved, Launch};
-use results::record::csv_bytes;
-use results::row::Status;
+use results::record::table;
+use results::row::{Status, columns};
 use results::statistics::median;
 use thiserror::Error;
 
@@ -320,7 +320,7 @@ impl Session<'_> {
             Some(Messages { case: &planned.case, setting, messages: folder.messages(&name) })
         });
         let bandwidth = bandwidth::rows(&cases.collect::<Vec<_>>());
-        folder.store.write_whole("bandwidth.csv", &csv_bytes(&bandwidth, true))?;
+        folder.store.write_whole("bandwidth.csv", &table(&bandwidth, &columns()))?;
         folder.store.write_whole("summary.txt", summary::text(&rows).as_bytes())?;
         let conclusion = summary::conclusion(&rows);
         if !conclusion.verdicts.is_empty() {

@@ -9,8 +9,9 @@ use anyhow::Result;
 use super::{Exit, usage};
 use results::compare::{Compared, Comparison, Comparisons, Run, Verdict};
 
-/// Heading of options.
-const INTERLEAVED: &str = "Measure";
+/// Headings of the options.
+const OUTPUT: &str = "Output";
+const INTERLEAVED: &str = "Measure first";
 
 /// Compare the times of runs, case by case and all together: each with the first
 ///
@@ -20,36 +21,36 @@ const INTERLEAVED: &str = "Measure";
 ///
 /// With --interleaved it measures the runs first: two binaries, or two environments, take turns block by block, so that
 /// a change of the machine is in both.
+///
+/// Exit status: 0, the same or faster; 1, slower, or a case was given up; 3, cannot be said. Of several runs it is that
+/// of the worst.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit status: 0 the same or faster, 1 slower, or a case was given up, 3 cannot be said; of several the worst
-
 Examples:
   kolo compare results/BEFORE results/AFTER --figure figures
-  kolo compare results/A results/B results/C --format markdown
-  kolo compare before.csv after.csv --threshold 5% --json
-  kolo compare --interleaved old/kolo target/release/kolo quick --out results/compared
-  kolo compare --interleaved --with NCCL_ALGO=Ring --with NCCL_ALGO=Tree gpus")]
+  kolo compare --interleaved old/kolo target/release/kolo quick --out results/compared")]
 pub struct Arguments {
-    /// Folders of results, or CSV files of rows; the first is what the others are compared with
+    /// Folders of results, or CSV files of rows: each is compared with the first
     ///
     /// With --interleaved: binaries of kolo, then a configuration.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<PathBuf>,
     /// Difference that does not matter
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%", help_heading = OUTPUT)]
     threshold: f64,
     /// How to print
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = OUTPUT)]
     format: Format,
-    /// Print for programs, as --format json; `kolo schema compare` describes it
-    #[arg(long, conflicts_with = "format")]
+    /// Print for programs; `kolo schema compare` describes it
+    #[arg(long, conflicts_with = "format", help_heading = OUTPUT)]
     json: bool,
-    /// Draw the cases into this folder, as changes.svg and changes.png; of several runs one for each
-    #[arg(long, value_name = "DIR")]
+    /// Draw the cases into this folder, as changes.svg and changes.png
+    ///
+    /// Of several runs one for each against the first: changes_b.svg, changes_c.svg, ...
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     figure: Option<PathBuf>,
     /// List all cases, not only the most different ones
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     all: bool,
     #[command(flatten)]
     interleaved: interleaved::Options,

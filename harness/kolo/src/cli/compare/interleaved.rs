@@ -27,30 +27,30 @@ const MOST_VARIANTS: usize = 26;
 #[derive(Clone, Debug, clap::Args)]
 #[command(next_help_heading = INTERLEAVED)]
 pub struct Options {
-    /// Measure binaries of kolo on a configuration, block by block in one random order, and compare that
+    /// Measure binaries of kolo on a configuration, in turns, and compare that
     ///
     /// The last argument is a configuration of training steps, or the name of an embedded one; those before it are
-    /// binaries. Without any, and with --with, it is this program.
+    /// binaries. Without any, and with --with, it is this program. They take turns block by block, in one random order.
     #[arg(long)]
     interleaved: bool,
-    /// Variables of the environment, as "NCCL_ALGO=Ring"; each --with is compared
+    /// Variables, as "NCCL_ALGO=Ring"; each --with is compared
     ///
     /// Several variables are separated by spaces. A single --with is compared with the environment as it is.
     #[arg(long, value_name = "NAME=VALUE", requires = "interleaved")]
     with: Vec<String>,
     /// Blocks of each case [default: those of the configuration, and at least 6]
-    #[arg(long, value_name = "COUNT", requires = "interleaved", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "COUNT", requires = "interleaved", hide_short_help = true, value_parser = clap::value_parser!(u32).range(1..=1000))]
     blocks: Option<u32>,
     /// Command that starts ranks: "srun --ntasks={ranks} --mpi=pmix" [default: mpirun on this machine]
     #[arg(long, value_name = "COMMAND", requires = "interleaved", hide_short_help = true)]
     launcher: Option<String>,
     /// Print the order of blocks without measuring
-    #[arg(long, requires = "interleaved")]
+    #[arg(long, requires = "interleaved", hide_short_help = true)]
     dry_run: bool,
     /// Continue the run in --out: blocks that it has are not measured again
     #[arg(long, requires_all = ["interleaved", "out"], hide_short_help = true)]
     resume: bool,
-    /// Folder for the results: DIR/a, DIR/b, ... [default: results/DATE-compare-CONFIG]
+    /// Folder for DIR/a, DIR/b, ... [default: results/DATE-compare-CONFIG]
     #[arg(long, value_name = "DIR", requires = "interleaved")]
     out: Option<PathBuf>,
 }
