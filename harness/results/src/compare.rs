@@ -10,6 +10,7 @@ mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::rank_tests::{Estimate, rank_sum, signed_rank};
@@ -30,7 +31,7 @@ pub struct Times {
 }
 
 /// What a comparison says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The second takes longer.
@@ -56,7 +57,7 @@ impl Verdict {
 }
 
 /// Time of the second run over that of the first, with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ratio {
     pub ratio: f64,
@@ -88,7 +89,7 @@ impl Ratio {
 }
 
 /// One case in both runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Compared {
     /// Its name.
     pub case: String,
@@ -103,7 +104,7 @@ pub struct Compared {
 }
 
 /// A field of the provenance that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Difference {
     pub what: String,
@@ -112,7 +113,7 @@ pub struct Difference {
 }
 
 /// Two runs compared.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
     /// Where the second run is.
     pub second: String,

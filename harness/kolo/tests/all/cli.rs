@@ -10,6 +10,7 @@ mod kill;
 mod nodes;
 mod report;
 pub mod sandbox;
+mod schema;
 mod simulated;
 mod timeline;
 mod tune;

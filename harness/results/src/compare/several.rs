@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::text::{LISTED, turns};
@@ -12,7 +13,7 @@ use super::{CompareError, Compared, Comparison, Difference, Run, Verdict, compar
 const SCHEMA: u32 = 2;
 
 /// Several runs, each compared with the first.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparisons {
     /// Version of this structure.
     pub schema: u32,
