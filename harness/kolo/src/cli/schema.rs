@@ -20,8 +20,10 @@ pub struct Arguments {
     command: String,
 }
 
+type Generate = fn() -> Schema;
+
 /// Commands with --json, and the schema of what they print.
-const SCHEMAS: [(&str, fn() -> Schema); 4] = [
+const SCHEMAS: [(&str, Generate); 4] = [
     ("compare", || schema_for!(Comparisons)),
     ("info", || schema_for!(info::Info)),
     ("validate", || schema_for!(validate::Published)),

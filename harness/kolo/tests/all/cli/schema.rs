@@ -24,7 +24,10 @@ fn outputs_are_what_their_schemas_say() {
         ("compare", &["compare", four, four, busy, "--json"]),
         ("info", &["info", "--json"]),
         ("validate", &["validate", "--json"]),
-        ("verify", &["verify", "--algorithm", "ring,halving-doubling", "--ranks", "1..6", "--json"]),
+        (
+            "verify",
+            &["verify", "--algorithm", "ring,halving-doubling", "--ranks", "1..6", "--json"],
+        ),
         ("verify", &["verify", "--control-planes", "20", "--json"]),
     ] {
         let schema = printed(&["schema", name]);
