@@ -89,6 +89,21 @@ pub enum SessionError {
         /// What it was told to.
         expected: String,
     },
+    /// A variant measures other gradients.
+    #[error(
+        "{variant} has another workload {name}: its gradients are {found}, expected {expected}; give the configuration a \
+         workload on disk, as \"{name}.csv\""
+    )]
+    Workload {
+        /// The variant.
+        variant: String,
+        /// The workload.
+        name: String,
+        /// The fingerprint of its gradients.
+        found: String,
+        /// That of this kolo's.
+        expected: String,
+    },
     /// The folder belongs to other variants.
     #[error("{}: it was measured by {found}, not by {expected}; name another folder with --out", folder.display())]
     Variants {
@@ -273,6 +288,11 @@ impl Session<'_> {
         if expected != found {
             let variant = variant.to_string();
             return Err(SessionError::Case { variant, found, expected });
+        }
+        let (expected, found) = (self.plan.workload.digest(), measured.workload_digest.clone());
+        if expected != found {
+            let (variant, name) = (variant.to_string(), self.plan.workload.name.clone());
+            return Err(SessionError::Workload { variant, name, found, expected });
         }
         folder.identify(&measured.launch)?;
         let mut setting = measured.row.setting.clone();

@@ -80,10 +80,12 @@ impl OneBlock<'_> {
     /// The configuration of the block. Strong scaling is in the times of its passes.
     fn config(&self) -> Config {
         let OneBlock { config, case, .. } = self;
-        let workload = self.workload.canonicalize().unwrap_or_else(|_| self.workload.into());
+        // A workload that is not on disk is embedded in the binary, under the name that the configuration gives.
+        let workload = self.workload.canonicalize().map(|path| path.display().to_string());
+        let workload = workload.unwrap_or_else(|_| config.workload.clone());
         let share = config.share_of_passes(&case.topology);
         Config {
-            workload: workload.display().to_string(),
+            workload,
             step: Step {
                 forward_ms: config.step.forward_ms * share,
                 backward_ms: config.step.backward_ms * share,

@@ -39,6 +39,8 @@ pub struct Measured {
     pub block: Block,
     /// Who measured it.
     pub launch: Launch,
+    /// Fingerprint of the gradients.
+    pub workload_digest: String,
 }
 
 impl Measured {
@@ -47,12 +49,13 @@ impl Measured {
         let provenance = Provenance::read(&folder.join(PROVENANCE))?;
         let (_, earlier) = Store::resume(folder, steps)?;
         let Some(row) = earlier.rows.into_iter().find_map(StepRow::of) else { return Ok(None) };
+        let workload_digest = provenance.workload_digest;
         let launch = provenance.launches.into_iter().next_back().unwrap_or_default();
         let block = earlier.blocks.into_values().next();
         if block.is_none() && row.outcome.status() == Status::Ok {
             return Ok(None);
         }
-        Ok(Some(Measured { row, block: block.unwrap_or_default(), launch }))
+        Ok(Some(Measured { row, block: block.unwrap_or_default(), launch, workload_digest }))
     }
 }
 

@@ -168,6 +168,29 @@ fn environments_of_one_binary_take_turns() {
     ended.says(2, "measured threads/1x2/bitvector/ring/64MiB/3ms in place of threads/1x2/bitvector/ring/64MiB/0.5ms");
 }
 
+/// Binaries may embed different lists under the same name.
+#[test]
+fn a_workload_may_be_embedded_and_is_the_same_for_all() {
+    let sweep = one_case();
+    sweep.configure(&[
+        ("tiny.csv", "densenet121"),
+        ("\"2x2\"", "\"1x2\""),
+        ("[\"coordinator\", \"bitvector\"]", "[\"bitvector\"]"),
+        ("[\"ring\", \"grouped\"]", "[\"ring\"]"),
+        ("[0.01, 64]", "[64]"),
+        ("warmup_steps = 1\nsteps_per_block = 3", "warmup_steps = 0\nsteps_per_block = 1"),
+    ]);
+    let me = env!("CARGO_BIN_EXE_kolo");
+    let ended = interleaved(&sweep, &[me, me, "test.toml", "--blocks", "1", "--out", "out"]);
+    // One block says nothing.
+    assert_eq!(ended.status, Some(3), "{}{}", ended.stdout, ended.stderr);
+    assert!(ended.stdout.contains("[too few blocks]"), "{}", ended.stdout);
+    let other = "case $1 in sweep) sed -i 's/^workload = .*/workload = \"resnet50\"/' $2; esac; exec $KOLO \"$@\"";
+    script(&sweep, "other", other);
+    interleaved(&sweep, &[me, "other", "test.toml", "--blocks", "1", "--out", "other-out"])
+        .says(2, "other) has another workload densenet121: its gradients are ");
+}
+
 #[test]
 fn a_binary_that_fails_is_named_and_what_was_measured_stays() {
     let sweep = one_case();
