@@ -76,8 +76,8 @@ const FACTS: [(&str, &str); 10] = [
     ("frequency governor", "/machine/frequency_governor"),
 ];
 
-/// Variables that differ from job to job.
-const OF_JOBS: &str = "SLURM_";
+/// Variables that differ from job to job: Slurm's, and those that Open MPI's launcher sets.
+const OF_JOBS: [&str; 3] = ["SLURM_", "OMPI_MCA_ess_", "OMPI_MCA_orte_"];
 
 impl Run {
     /// Reads a folder of results, or a CSV file of rows.
@@ -169,7 +169,8 @@ fn environment(first: &Value, second: &Value) -> Vec<Difference> {
     let variables = |launch: &Value| -> BTreeMap<String, String> {
         let pairs = launch.pointer("/environment").cloned().unwrap_or_default();
         let pairs: Vec<(String, String)> = serde_json::from_value(pairs).unwrap_or_default();
-        pairs.into_iter().filter(|(name, _)| !name.starts_with(OF_JOBS)).collect()
+        let is_of_job = |name: &str| OF_JOBS.iter().any(|prefix| name.starts_with(prefix));
+        pairs.into_iter().filter(|(name, _)| !is_of_job(name)).collect()
     };
     let (first, second) = (variables(first), variables(second));
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();

@@ -110,14 +110,18 @@ fn a_folder_is_read_with_its_blocks_and_its_origin() {
     assert!(bench.cases.keys().all(|case| case.starts_with("allreduce ")));
     let mut moved = quick.clone();
     moved.launch.as_mut().unwrap()["machine"]["kernel"] = "6.99".into();
-    moved.launch.as_mut().unwrap()["environment"] =
-        serde_json::json!([["OMPI_MCA_pml", "ob1"], ["SLURM_JOB_ID", "7"]]);
+    moved.launch.as_mut().unwrap()["environment"] = serde_json::json!([
+        ["OMPI_MCA_pml", "ob1"],
+        ["SLURM_JOB_ID", "7"],
+        ["OMPI_MCA_orte_hnp_uri", "1.0;tcp"]
+    ]);
     let differences = compare(&quick, &moved, 0.02).unwrap().differences;
     let kernel = differences.iter().find(|it| it.what == "kernel").unwrap();
     assert_eq!(kernel.second, "6.99");
     let variable = differences.iter().find(|it| it.what == "OMPI_MCA_pml").unwrap();
     assert_eq!((variable.first.as_str(), variable.second.as_str()), ("not set", "ob1"));
-    assert!(differences.iter().all(|it| it.what != "SLURM_JOB_ID"), "{differences:?}");
+    let of_jobs = ["SLURM_JOB_ID", "OMPI_MCA_orte_hnp_uri"];
+    assert!(differences.iter().all(|it| !of_jobs.contains(&&*it.what)), "{differences:?}");
 }
 
 #[test]
