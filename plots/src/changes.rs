@@ -20,7 +20,8 @@ const SHOWN: usize = 40;
 
 fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     let drawn = rows.changes.iter().filter(|changes| !changes.cases.is_empty());
-    let drawn = drawn.map(|changes| (String::new(), draw(view, changes)));
+    // The second runs are b, c, ..., as in the table of `kolo compare`.
+    let drawn = ('b'..).zip(drawn).map(|(letter, it)| (letter.to_string(), draw(view, it)));
     Sheet::all(drawn.collect(), || {
         "no two runs are compared; `kolo compare --figure` does it".to_string()
     })
@@ -104,9 +105,13 @@ fn draw(view: View, changes: &Changes) -> Drawing {
     panels::lay(&mut page, &[String::new()], shape, |drawing, _, frame| {
         draw_cases(changes, &cases, drawing, frame);
     });
-    let mut note = "Time in the second run over that in the first, with 95 % intervals. They do not know how the machine \
-                    changed from one run to the other."
-        .to_string();
+    let turns = if changes.interleaved {
+        "The runs took turns, block by block."
+    } else {
+        "They do not know how the machine changed from one run to the other."
+    };
+    let mut note =
+        format!("Time in the second run over that in the first, with 95 % intervals. {turns}");
     if cases.len() < changes.cases.len() {
         note += &format!(
             " The {} of {} cases that differ most are shown.",
@@ -173,7 +178,7 @@ mod tests {
 
     fn changes(cases: Vec<Ratio>) -> Changes {
         let runs = ["before".to_string(), "after".to_string()];
-        Changes { runs, threshold: 0.02, cases, origin: Origin::default() }
+        Changes { runs, threshold: 0.02, cases, interleaved: false, origin: Origin::default() }
     }
 
     fn case(name: &str, value: f64, interval: Option<(f64, f64)>) -> Ratio {

@@ -49,6 +49,8 @@ pub struct Changes {
     pub threshold: f64,
     /// Time in the second run over that in the first, a case each.
     pub cases: Vec<Ratio>,
+    /// The runs took turns, block by block.
+    pub interleaved: bool,
     /// Where the times come from.
     pub origin: Origin,
 }

@@ -6,6 +6,8 @@
 //! the values along the sides. Horovod's defaults have a corner, as they are what applies without
 //! tuning.
 
+use std::collections::HashMap;
+
 use crate::caption::Caption;
 use crate::cell::{CELL_GAP, Cell, Shape};
 use crate::color_bar::Colors;
@@ -84,13 +86,10 @@ impl Surface {
         best.filter(|_| self.stars == Stars::Each).unwrap_or_else(|| self.best())
     }
 
-    fn cell(&self, algorithm: &str, plane: &str, threshold: f64, cycle: f64) -> Option<&Cell> {
-        self.cells.iter().find(|cell| {
-            cell.algorithm == algorithm
-                && cell.plane == plane
-                && cell.threshold == threshold
-                && cell.cycle == cycle
-        })
+    /// The cells of one heat map, by the bits of threshold and cycle time; of equal settings the first.
+    fn cells_of(&self, algorithm: &str, plane: &str) -> HashMap<(u64, u64), &Cell> {
+        let own = self.cells.iter().filter(|it| it.algorithm == algorithm && it.plane == plane);
+        own.rev().map(|cell| ((cell.threshold.to_bits(), cell.cycle.to_bits()), cell)).collect()
     }
 
     /// The finding of the picture in a sentence.
@@ -194,12 +193,13 @@ impl Surface {
         let Panel { algorithm, plane, left, top } = *panel;
         let best = self.best_for(algorithm, plane);
         let mut star = None;
+        let cells = self.cells_of(algorithm, plane);
         for (column, threshold) in self.thresholds.iter().enumerate() {
             for (row, cycle) in self.cycles.iter().enumerate() {
                 let x = left + column as f64 * shape.cell_width + CELL_GAP / 2.0;
                 let y = shape.cell_top(top, row) + CELL_GAP / 2.0;
                 let (width, height) = (shape.cell_width - CELL_GAP, shape.cell_height - CELL_GAP);
-                let cell = self.cell(algorithm, plane, *threshold, *cycle);
+                let cell = cells.get(&(threshold.to_bits(), cycle.to_bits())).copied();
                 let ink = match cell {
                     Some(cell) => {
                         let fill = colors.of(cell);

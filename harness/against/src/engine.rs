@@ -65,8 +65,7 @@ impl BlockError {
 }
 
 /// The most time that a block may take.
-pub(crate) fn limit(plan: &Plan, case: &Compared) -> Duration {
-    let config = &plan.origin(case).config;
+pub(crate) fn limit(config: &Config) -> Duration {
     let steps = (config.measure.warmup_steps + config.measure.steps_per_block) as u32;
     START + 20 * own_time(config) * steps + Duration::from_secs_f64(config.measure.timeout_seconds)
 }

@@ -234,7 +234,7 @@ impl Horovod {
         let [script, log] = [&script, &log].map(|path| path.display().to_string());
         let words = [script, log, most_steps.to_string(), dtype.into()];
         let ranks = like.case.topology.ranks();
-        let limit = limit(plan, like) + 10 * own_time(config) * most_steps as u32;
+        let limit = limit(&plan.origin(like).config) + 10 * own_time(config) * most_steps as u32;
         let text = self.python("autotune.py", AUTOTUNE_SCRIPT, &words, ranks, limit)?;
         the_report(&text)
     }
@@ -277,7 +277,7 @@ impl Horovod {
         let ranks = case.case.topology.ranks();
         let command = self.launcher.command(ranks, &words);
         let log = self.scratch.join("horovod-output");
-        let text = output(&command, &[], &log, limit(plan, case))?;
+        let text = output(&command, &[], &log, limit(&plan.origin(case).config))?;
         reported(&text, ranks)
     }
 }

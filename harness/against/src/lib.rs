@@ -1,11 +1,15 @@
-//! The engine beside real Horovod: the same cases, block by block on the same processors.
+//! The engine beside real Horovod, and builds of the engine beside each other: the same cases, block by block on the
+//! same processors.
 //!
 //! | part | does |
 //! |---|---|
 //! | [`plan`] | cases that both can run, and the random order of their blocks |
 //! | [`engine`] | the interface of both: one block of one case, in processes of its own |
+//! | [`one_block`] | one block of one case by a binary of kolo |
 //! | [`kolo`] | this program's engine, as `kolo sweep` runs it |
 //! | [`horovod`] | Horovod with PyTorch, as the script of `kolo tune --confirm-script` runs it |
+//! | [`variant`] | a binary of kolo with variables, which is compared with others |
+//! | [`interleaved`] | the blocks of several variants in one random order |
 //! | [`host_times`] | how long Horovod's threads are busy with each gradient and message |
 //! | [`tuners`] | what Horovod's autotune and `kolo tune` choose |
 //! | [`regret`] | what their answers cost where Horovod runs them |
@@ -21,11 +25,14 @@ pub mod comparison;
 pub mod engine;
 pub mod horovod;
 pub mod host_times;
+pub mod interleaved;
 pub mod kolo;
 pub mod launcher;
+pub mod one_block;
 pub mod plan;
 pub mod process;
 pub mod regret;
 pub mod report;
 pub mod run;
 pub mod tuners;
+pub mod variant;

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use results::error::RecordError;
-use results::record::{Appended, csv_bytes, header};
+use results::record::{Appended, header, table};
 use results::statistics::Summary;
 
 use crate::block::{BlockRow, Runner};
@@ -33,8 +33,9 @@ impl<'p> Run<'p> {
         let rows: Vec<BlockRow> = file.read(&header::<BlockRow>(), &mut dropped)?;
         // A block whose line was cut off by a kill runs again.
         if !dropped.is_empty() {
-            file.replace(&csv_bytes(&rows, true))?;
+            file.replace(&table(&rows, &header::<BlockRow>()))?;
         }
+        file.begin(&header::<BlockRow>())?;
         Ok(Run { plan, file, rows })
     }
 

@@ -12,6 +12,7 @@ mod plot;
 mod predict;
 mod report;
 mod schedule;
+mod schema;
 mod site;
 mod sizes;
 mod sweep;
@@ -95,6 +96,7 @@ enum Command {
     Report(report::Arguments),
     Timeline(timeline::Arguments),
     Schedule(schedule::Arguments),
+    Schema(schema::Arguments),
     Site(site::Arguments),
     Info(info::Arguments),
     Completions(completions::Arguments),
@@ -133,6 +135,7 @@ pub fn main() -> ExitCode {
         Command::Report(arguments) => report::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
         Command::Schedule(arguments) => schedule::run(&arguments),
+        Command::Schema(arguments) => schema::run(&arguments),
         Command::Site(arguments) => site::run(&arguments),
         Command::Info(arguments) => info::run(&arguments),
         Command::Completions(arguments) => completions::run(&arguments),

@@ -66,7 +66,7 @@ fn times(first: &Run, second: &Run) -> Result<Times, String> {
         |run: &Run| results::compare::Run::read(&run.path).map_err(|error| error.to_string());
     let compared = compare(&read(first)?, &read(second)?, THRESHOLD);
     let comparison: Comparison = compared.map_err(|error| error.to_string())?;
-    let verdict = comparison.verdict().name();
+    let verdict = comparison.verdict.name();
     let said = format!("{} against {}: {verdict}.", second.path.display(), first.path.display());
     let case = |case: &results::compare::Compared| {
         let ms = |us: f64| format!("{:.3}", us / 1e3);

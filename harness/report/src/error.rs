@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use results::conclusion::ConclusionError;
-use results::row::SCHEMA;
+use results::row::{OLDEST_SCHEMA, SCHEMA};
 use thiserror::Error;
 
 /// Why no report can be made. The text says what to do.
@@ -41,7 +41,7 @@ pub enum ReportError {
     },
     /// A file is of another version.
     #[error(
-        "{}: schema {found}, this kolo reads {SCHEMA}; make the report with the kolo that wrote the file \
+        "{}: schema {found}, this kolo reads {OLDEST_SCHEMA} to {SCHEMA}; make the report with the kolo that wrote the file \
          (provenance.json names its commit)", path.display()
     )]
     Schema {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use results::conclusion::{CONCLUSION, Conclusion};
 use results::provenance::{Launch, PROVENANCE, Provenance};
-use results::row::SCHEMA;
+use results::row::is_readable;
 use serde::Deserialize;
 
 use crate::ReportError;
@@ -207,7 +207,7 @@ fn provenance(path: &Path) -> Result<(Vec<Launch>, String, String), ReportError>
     let malformed = |cause| ReportError::Provenance { path: path.into(), cause };
     let Version { schema } = serde_json::from_str(&text).map_err(malformed)?;
     match schema {
-        Some(SCHEMA) => {
+        Some(schema) if is_readable(schema) => {
             let whole: Provenance = serde_json::from_str(&text).map_err(malformed)?;
             let config = serde_json::to_string_pretty(&whole.config).expect("JSON was read");
             Ok((whole.launches, config, whole.workload_digest))

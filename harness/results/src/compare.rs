@@ -1,20 +1,23 @@
-//! Compares two runs of the same cases.
+//! Compares runs of the same cases: each with the first.
 //!
 //! A case's times of both runs are its medians by block. Their ratio has a 95 % interval by the rank-sum test on
 //! logarithms, which holds where blocks are independent; rows without samples are compared by the intervals of their
 //! medians, which is wider. Neither interval knows how the machine changed from one run to the other.
 
 mod read;
+mod several;
 mod text;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use crate::rank_tests::{Estimate, rank_sum, signed_rank};
 use crate::statistics::{Summary, median};
 
 pub use read::{ReadError, Run};
+pub use several::Comparisons;
 
 /// The times of one case in one run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,7 +31,7 @@ pub struct Times {
 }
 
 /// What a comparison says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// The second takes longer.
@@ -54,7 +57,7 @@ impl Verdict {
 }
 
 /// Time of the second run over that of the first, with its 95 % interval.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Ratio {
     pub ratio: f64,
@@ -86,7 +89,7 @@ impl Ratio {
 }
 
 /// One case in both runs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Compared {
     /// Its name.
     pub case: String,
@@ -101,7 +104,7 @@ pub struct Compared {
 }
 
 /// A field of the provenance that differs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Difference {
     pub what: String,
@@ -110,12 +113,17 @@ pub struct Difference {
 }
 
 /// Two runs compared.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Comparison {
-    /// Version of this structure.
-    pub schema: u32,
+    /// Where the second run is.
+    pub second: String,
     /// The share that does not matter.
     pub threshold: f64,
+    /// What is said of both runs: slower if any case is, or all together are; else what is said of all together, or, of
+    /// few cases, of each.
+    pub verdict: Verdict,
+    /// The runs took turns, block by block.
+    pub interleaved: bool,
     /// What may be the reason.
     pub differences: Vec<Difference>,
     /// Cases in both, those that differ most first.
@@ -130,9 +138,6 @@ pub struct Comparison {
 
 /// Of more cases, all together are not compared pair by pair.
 const MOST_PAIRED: usize = 1000;
-
-/// See [`Comparison::schema`].
-const SCHEMA: u32 = 1;
 
 /// Runs that cannot be compared.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -181,12 +186,15 @@ pub fn compare(first: &Run, second: &Run, threshold: f64) -> Result<Comparison, 
         cases.iter().map(|case| (case.second_us / case.first_us).ln()).collect();
     let away = |case: &Compared| (case.second_us / case.first_us).ln().abs();
     cases.sort_by(|a, b| a.verdict.cmp(&b.verdict).then(away(b).total_cmp(&away(a))));
+    let overall = middle(&logarithms).map(Ratio::of_logarithms);
     Ok(Comparison {
-        schema: SCHEMA,
+        second: second.path.display().to_string(),
         threshold,
+        verdict: conclude(&cases, overall.map(|ratio| ratio.verdict(threshold))),
+        interleaved: first.took_turns_with(second),
         differences: first.differences(second),
         cases,
-        overall: middle(&logarithms).map(Ratio::of_logarithms),
+        overall,
         only_first: only(a, b),
         only_second: only(b, a),
     })
@@ -225,19 +233,15 @@ fn ratio(first: &Times, second: &Times) -> Option<Ratio> {
     })
 }
 
-impl Comparison {
-    /// What is said of both runs: slower if any case is, or all together are; else what is said of all together, or, of
-    /// few cases, of each.
-    pub fn verdict(&self) -> Verdict {
-        let any = |verdict| self.cases.iter().any(|case| case.verdict == verdict);
-        let together = self.overall.map(|ratio| ratio.verdict(self.threshold));
-        match together {
-            _ if any(Verdict::Slower) => Verdict::Slower,
-            Some(verdict) => verdict,
-            None if any(Verdict::Unknown) => Verdict::Unknown,
-            None if any(Verdict::Faster) => Verdict::Faster,
-            None => Verdict::Same,
-        }
+/// What is said of both runs, see [`Comparison::verdict`]; `together` is of all cases.
+fn conclude(cases: &[Compared], together: Option<Verdict>) -> Verdict {
+    let any = |verdict| cases.iter().any(|case| case.verdict == verdict);
+    match together {
+        _ if any(Verdict::Slower) => Verdict::Slower,
+        Some(verdict) => verdict,
+        None if any(Verdict::Unknown) => Verdict::Unknown,
+        None if any(Verdict::Faster) => Verdict::Faster,
+        None => Verdict::Same,
     }
 }
 

@@ -6,15 +6,16 @@ use std::{fs, io};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::row::SCHEMA;
-
 /// The file's name in a folder of results.
 pub const CONCLUSION: &str = "conclusion.json";
+
+/// See [`Conclusion::schema`].
+const SCHEMA: u32 = 1;
 
 /// A run's conclusion, in words.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conclusion {
-    /// Version of the files of a run.
+    /// Version of this structure.
     pub schema: u32,
     /// What the run says, a sentence or two for each thing that it was asked.
     pub verdicts: Vec<String>,

@@ -72,6 +72,7 @@ impl Journal {
         }
         let mut file = Appended::open(path)?;
         let attempts: Vec<Attempt> = file.read(&header::<Attempt>(), &mut Vec::new())?;
+        file.begin(&header::<Attempt>())?;
         let mut entries = Entries { file, running: None, reasons: HashMap::new() };
         let is_there = |one: &Attempt| {
             earlier.blocks.contains_key(&(one.case.clone(), one.block))

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use chrono::Utc;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -136,10 +137,26 @@ pub struct Launch {
     /// Overridden values of the configuration's file.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub overrides: Vec<Override>,
+    /// With which other runs it took turns, if it did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interleaved: Option<Interleaved>,
     /// Start of the launch, UTC.
     pub started: String,
     /// Its end, UTC; none if it was killed.
     pub ended: Option<String>,
+}
+
+/// The place of a run among those with which it took turns, block by block.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Interleaved {
+    /// The same in all of these runs, and in no other.
+    pub session: String,
+    /// This one: `a`, `b`, ...
+    pub name: String,
+    /// The program that measured it.
+    pub program: String,
+    /// The variables that it was given, `NAME=VALUE` separated by spaces.
+    pub environment: String,
 }
 
 /// An overridden value of the configuration.
@@ -163,7 +180,7 @@ impl Display for Override {
 }
 
 /// A machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Machine {
     /// Host name.
     pub host: String,
@@ -217,6 +234,7 @@ impl Launch {
             environment,
             inputs: Vec::new(),
             overrides: Vec::new(),
+            interleaved: None,
             started: now(),
             ended: None,
         }

@@ -9,7 +9,8 @@
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
 //! | `attempts.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
-//! All data are appended, a block with one write, and flushed to the disk. After a kill the last line may be cut,
+//! Each table has its header from the beginning. All data are appended, a block with one write, and flushed to the
+//! disk. After a kill the last line may be cut,
 //! or a block may have messages but no samples; [`Store::resume`] drops incomplete data and reports them.
 
 mod latency_log;
@@ -75,8 +76,9 @@ impl Store {
             return Err(RecordError::Exists { folder: folder.into() });
         }
         create_folder(folder)?;
-        let store = Store::open(folder).map_err(RecordError::at_first)?;
+        let mut store = Store::open(folder).map_err(RecordError::at_first)?;
         provenance.write(&folder.join(PROVENANCE)).map_err(RecordError::at_first)?;
+        store.begin()?;
         Ok(store)
     }
 
@@ -120,7 +122,16 @@ impl Store {
             let sentence = format!("{incomplete} incomplete block(s) are dropped");
             earlier.dropped.push(sentence);
         }
+        store.begin()?;
         Ok((store, earlier))
+    }
+
+    /// Tables that are empty get their header.
+    fn begin(&mut self) -> Result<(), RecordError> {
+        self.rows.begin(&row::columns())?;
+        self.samples.begin(&header::<Sample>())?;
+        self.messages.begin(&header::<Message>())?;
+        self.ranks.begin(&header::<RankBlock>())
     }
 
     fn open(folder: &Path) -> Result<Store, RecordError> {
@@ -219,10 +230,10 @@ impl Store {
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
         let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
         let latencies = self.latency_log.of_blocks(earlier.blocks.keys());
-        self.rows.replace(&csv_bytes(&earlier.rows, true))?;
-        self.samples.replace(&csv_bytes(&samples, true))?;
-        self.messages.replace(&csv_bytes(&messages, true))?;
-        self.ranks.replace(&csv_bytes(&ranks, true))?;
+        self.rows.replace(&table(&earlier.rows, &row::columns()))?;
+        self.samples.replace(&table(&samples, &header::<Sample>()))?;
+        self.messages.replace(&table(&messages, &header::<Message>()))?;
+        self.ranks.replace(&table(&ranks, &header::<RankBlock>()))?;
         self.latencies.replace(latencies.as_bytes())
     }
 
@@ -259,7 +270,12 @@ pub fn header<T: Serialize + Default>() -> String {
     text.lines().next().unwrap_or_default().into()
 }
 
-/// CSV lines, with or without the header.
+/// A whole table, which has its header also without a line.
+pub fn table<T: Serialize>(lines: &[T], header: &str) -> Vec<u8> {
+    [header.as_bytes(), b"\n", &csv_bytes(lines, false)].concat()
+}
+
+/// CSV lines, with or without the header; without lines there is no header.
 pub fn csv_bytes<T: Serialize>(lines: &[T], header: bool) -> Vec<u8> {
     let mut writer = csv::WriterBuilder::new().has_headers(header).from_writer(Vec::new());
     for line in lines {
@@ -282,6 +298,17 @@ impl Appended {
     pub fn open(path: PathBuf) -> Result<Appended, RecordError> {
         let file = OpenOptions::new().read(true).append(true).create(true).open(&path);
         Ok(Appended { file: file.map_err(RecordError::io(&path))?, path })
+    }
+
+    /// Writes the header of a table that is empty.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    pub fn begin(&mut self, header: &str) -> Result<(), RecordError> {
+        match self.file.metadata().map_err(RecordError::io(&self.path))?.len() {
+            0 => self.append_bytes(format!("{header}\n").as_bytes()),
+            _ => Ok(()),
+        }
     }
 
     /// Appends lines of CSV, below a header if the file is empty.

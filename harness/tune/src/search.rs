@@ -208,7 +208,8 @@ impl Found {
             let pairs = paired(rounds, setting, fastest);
             // To give up the cache or fusion, a gain must matter, and be more than noise.
             let scales_better = task.changes[setting] + DOES_NOT_SCALE <= task.changes[fastest];
-            let margin = if scales_better { MARGIN.max(2.0 * deviation) } else { TIE };
+            let noise = (2.0 * deviation).clamp(MARGIN, 2.0 * MARGIN);
+            let margin = if scales_better { noise } else { TIE };
             let enough = rounds.len() as f64 * margin.ln_1p();
             setting == fastest
                 || total(setting) <= total(fastest) + enough

@@ -1,43 +1,62 @@
 //! `kolo compare`.
 
+mod interleaved;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
 use super::{Exit, usage};
-use results::compare::{Compared, Comparison, Run, Verdict, compare};
+use results::compare::{Compared, Comparison, Comparisons, Run, Verdict};
 use results::logs::Log;
 
-/// Compare the times of two runs, case by case and all together
+/// Headings of the options.
+const OUTPUT: &str = "Output";
+const INTERLEAVED: &str = "Measure first";
+
+/// Compare the times of runs, case by case and all together: each with the first
 ///
 /// Cases are matched by name. First come the facts in which the runs differ, such as commit, kernel and environment. A
 /// case is slower or faster if the 95 % interval of the ratio says so, and the same if the interval is within the
 /// threshold. Four blocks of a case in each run are the fewest for an interval.
+///
+/// With --interleaved it measures the runs first: two binaries, or two environments, take turns block by block, so that
+/// a change of the machine is in both.
+///
+/// Exit status: 0, the same or faster; 1, slower, or a case was given up; 3, cannot be said. Of several runs it is that
+/// of the worst.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Exit status: 0 the same or faster, 1 slower, 3 cannot be said
-
 Examples:
   kolo compare results/BEFORE results/AFTER --figure figures
-  kolo compare before.csv after.csv --threshold 5% --format markdown
-  kolo compare nccl-before.log nccl-after.log")]
+  kolo compare nccl-before.log nccl-after.log
+  kolo compare --interleaved old/kolo target/release/kolo quick --out results/compared")]
 pub struct Arguments {
-    /// A folder of results, a CSV file of rows, or a log of nccl-tests, osu_allreduce or Horovod's autotuner
-    first: PathBuf,
-    /// Another, which is said to be slower or faster
-    second: PathBuf,
+    /// Folders of results, CSV files of rows, or logs of nccl-tests, osu_allreduce or Horovod's autotuner: each is
+    /// compared with the first
+    ///
+    /// With --interleaved: binaries of kolo, then a configuration.
+    #[arg(required = true, value_name = "RUN")]
+    runs: Vec<PathBuf>,
     /// Difference that does not matter
-    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%")]
+    #[arg(long, value_name = "PERCENT", value_parser = percent, default_value = "2%", help_heading = OUTPUT)]
     threshold: f64,
     /// How to print
-    #[arg(long, value_name = "FORMAT", default_value = "text")]
+    #[arg(long, value_name = "FORMAT", default_value = "text", help_heading = OUTPUT)]
     format: Format,
+    /// Print for programs; `kolo schema compare` describes it
+    #[arg(long, conflicts_with = "format", help_heading = OUTPUT)]
+    json: bool,
     /// Draw the cases into this folder, as changes.svg and changes.png
-    #[arg(long, value_name = "DIR")]
+    ///
+    /// Of several runs one for each against the first: changes_b.svg, changes_c.svg, ...
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     figure: Option<PathBuf>,
     /// List all cases, not only the most different ones
-    #[arg(long)]
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     all: bool,
+    #[command(flatten)]
+    interleaved: interleaved::Options,
 }
 
 /// How a comparison is printed.
@@ -52,63 +71,95 @@ enum Format {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let read = |path: &PathBuf| -> Result<Run> {
-        if let Some(log) = if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
-            log.notes().for_each(|note| eprintln!("kolo: {note}"));
-        }
-        let run = Run::read(path).map_err(usage)?;
-        if run.left_out > 0 {
-            eprintln!(
-                "kolo: {}: {} rows are left out: not measured, not right, or without time_us_p50",
-                path.display(),
-                run.left_out
-            );
-        }
-        if run.is_doubtful {
-            eprintln!("kolo: {}: nodes are emulated, or ranks share cores", path.display());
-        }
-        Ok(run)
+    if !arguments.interleaved.is_set() {
+        return compare(arguments, &arguments.runs);
+    }
+    let (folders, is_partial) = interleaved::measure(&arguments.interleaved, &arguments.runs)?;
+    if folders.is_empty() {
+        return Ok(Exit::Right);
+    }
+    let exit = compare(arguments, &folders)?;
+    Ok(if is_partial { Exit::Wrong } else { exit })
+}
+
+fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
+    let runs = paths.iter().map(|path| read(path)).collect::<Result<Vec<Run>>>()?;
+    let (first, others) = match &runs[..] {
+        [first, others @ ..] if !others.is_empty() => (first, others),
+        _ => return Err(usage("one run; expected two or more, as results/BEFORE results/AFTER")),
     };
-    let (first, second) = (read(&arguments.first)?, read(&arguments.second)?);
-    let comparison = compare(&first, &second, arguments.threshold).map_err(usage)?;
+    let compared = Comparisons::of(first, others, arguments.threshold).map_err(usage)?;
     match arguments.format {
-        Format::Text => print!("{}", comparison.text(arguments.all)),
-        Format::Markdown => print!("{}", comparison.markdown()),
-        Format::Json => println!("{}", serde_json::to_string_pretty(&comparison)?),
+        _ if arguments.json => println!("{}", serde_json::to_string_pretty(&compared)?),
+        Format::Json => println!("{}", serde_json::to_string_pretty(&compared)?),
+        Format::Text => print!("{}", compared.text(arguments.all)),
+        Format::Markdown => print!("{}", compared.markdown()),
     }
     if let Some(folder) = &arguments.figure {
-        draw(&comparison, [&first, &second], folder)?;
+        draw(&compared, first, others, folder)?;
     }
-    Ok(match comparison.verdict() {
+    Ok(match compared.verdict {
         Verdict::Slower => Exit::Wrong,
         Verdict::Unknown => Exit::Inconclusive,
         Verdict::Same | Verdict::Faster => Exit::Right,
     })
 }
 
-/// Draws the cases.
-fn draw(comparison: &Comparison, runs: [&Run; 2], folder: &Path) -> Result<()> {
+fn read(path: &Path) -> Result<Run> {
+    if let Some(log) = if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
+        log.notes().for_each(|note| eprintln!("kolo: {note}"));
+    }
+    let run = Run::read(path).map_err(usage)?;
+    if run.left_out > 0 {
+        eprintln!(
+            "kolo: {}: {} rows are left out: not measured, not right, or without time_us_p50",
+            path.display(),
+            run.left_out
+        );
+    }
+    if run.is_doubtful {
+        eprintln!("kolo: {}: nodes are emulated, or ranks share cores", path.display());
+    }
+    Ok(run)
+}
+
+/// Draws the cases of each pair.
+fn draw(compared: &Comparisons, first: &Run, others: &[Run], folder: &Path) -> Result<()> {
+    let mut rows = plots::Rows::default();
+    for (pair, second) in compared.pairs.iter().zip(others) {
+        rows.add_changes(changes(pair, [first, second]));
+    }
+    let drawn = plots::draw(&rows, folder, plots::Options::default(), |_| {}).map_err(usage)?;
+    let files = drawn.into_iter().filter_map(|figure| match figure.outcome {
+        plots::Outcome::Files(files) => Some(files),
+        plots::Outcome::Skipped(_) => None,
+    });
+    let is_png = |path: &PathBuf| path.extension().is_some_and(|end| end == "png");
+    for path in files.flatten().filter(is_png) {
+        eprintln!("figure {}", path.display());
+    }
+    Ok(())
+}
+
+fn changes(comparison: &Comparison, runs: [&Run; 2]) -> plots::Changes {
     let case = |case: &Compared| plots::Ratio {
         name: case.case.clone(),
         value: case.ratio.map_or(case.second_us / case.first_us, |ratio| ratio.ratio),
         interval: case.ratio.map(|ratio| (ratio.low, ratio.high)),
     };
-    let mut rows = plots::Rows::default();
-    rows.add_changes(plots::Changes {
+    plots::Changes {
         runs: runs.map(|run| {
             let name = run.path.file_name().unwrap_or(run.path.as_os_str());
             name.to_string_lossy().into_owned()
         }),
         threshold: comparison.threshold,
         cases: comparison.cases.iter().map(case).collect(),
+        interleaved: comparison.interleaved,
         origin: plots::Origin {
             is_doubtful: runs.iter().any(|run| run.is_doubtful),
             words: String::new(),
         },
-    });
-    plots::draw(&rows, folder, plots::Options::default(), |_| {}).map_err(usage)?;
-    eprintln!("figure {}", folder.join("changes.png").display());
-    Ok(())
+    }
 }
 
 /// A text that is no share.

@@ -12,8 +12,8 @@ use super::{Exit, plot, sizes, usage};
 use results::files::create_folder;
 use results::files::write_whole;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
-use results::record::csv_bytes;
-use results::row::{Row, SimulatedStepRow, StepRow, Times};
+use results::record::table;
+use results::row::{Row, SimulatedStepRow, StepRow, Times, columns};
 use simulator::machine_file::MachineFile;
 use simulator::predict::{Coverage, PROBABILITY, Predicted, Prediction};
 
@@ -149,7 +149,7 @@ fn new_folder(arguments: &Arguments, launch: &Launch) -> Result<PathBuf> {
 }
 
 fn write_rows(out: &Path, rows: &[SimulatedStepRow]) -> Result<()> {
-    Ok(write_whole(&out.join("rows.csv"), &csv_bytes(rows, true))?)
+    Ok(write_whole(&out.join("rows.csv"), &table(rows, &columns()))?)
 }
 
 fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {

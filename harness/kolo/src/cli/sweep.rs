@@ -30,8 +30,8 @@ use results::config_kind::ConfigKind;
 use results::journal::Journal;
 use results::provenance::Override;
 use results::provenance::{Launch, memory_bytes};
-use results::record::csv_bytes;
-use results::row::Status;
+use results::record::table;
+use results::row::{Status, columns};
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use workloads::workload::Workload;
 
@@ -209,7 +209,7 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     progress.finish_and_clear();
     let report = report?;
     drop(executor);
-    store.write_whole("bandwidth.csv", &csv_bytes(&report.bandwidth, true))?;
+    store.write_whole("bandwidth.csv", &table(&report.bandwidth, &columns()))?;
     let drift = report.drift.map(|drift| drift.to_string());
     let text = drift.iter().fold(summary::text(&report.rows), |text, drift| text + drift + "\n");
     let mut conclusion = summary::conclusion(&report.rows);

@@ -17,7 +17,9 @@ use results::names::{AlgorithmError, algorithm};
 use results::provenance::{Launch, PROVENANCE, now};
 use results::record::csv_bytes;
 use results::toml_file::Checked;
-use simulator::published::{Points, text};
+use schemars::JsonSchema;
+use serde::Serialize;
+use simulator::published::{Compared, Points, text};
 
 /// Compare simulations with published measurements, or with measurements on this machine
 ///
@@ -94,6 +96,9 @@ pub struct Arguments {
         hide_short_help = true
     )]
     quantile: f64,
+    /// Print for programs; `kolo schema validate` describes it
+    #[arg(long, conflicts_with_all = ["local", "ablation"], help_heading = "Output", hide_short_help = true)]
+    json: bool,
     /// Folder for the results
     ///
     /// published.csv and summary.txt; with --local, in a new folder, validation.csv and the machine file. Both with
@@ -108,6 +113,18 @@ const MEASURING: &str = "Measuring";
 
 /// For calibration and validation together: both take longer than a calibration alone.
 const BUDGET_S: f64 = 90.0;
+
+/// Version of [`Published`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// Published measurements, simulated.
+#[derive(Serialize, JsonSchema)]
+pub struct Published {
+    /// Version of this structure.
+    schema: u32,
+    /// Every point, in the order of the file; the fields are the columns of published.csv.
+    points: Vec<Compared>,
+}
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     if arguments.local { local(arguments) } else { published(arguments) }
@@ -126,14 +143,22 @@ fn published(arguments: &Arguments) -> Result<Exit> {
     if arguments.ablation {
         text += &text::ablation(&points.ablation(&file.path).map_err(usage)?);
     }
-    print!("{text}");
+    if !arguments.json {
+        print!("{text}");
+    }
     if let Some(folder) = &arguments.out {
         std::fs::create_dir_all(folder)?;
         let path = folder.join("published.csv");
         write_whole(&path, &csv_bytes(&compared, true))?;
         write_whole(&folder.join("summary.txt"), text.as_bytes())?;
         ended(launch).write(&folder.join(PROVENANCE))?;
-        println!("{}", path.display());
+        if !arguments.json {
+            println!("{}", path.display());
+        }
+    }
+    if arguments.json {
+        let published = Published { schema: SCHEMA, points: compared };
+        println!("{}", serde_json::to_string_pretty(&published)?);
     }
     Ok(Exit::Right)
 }

@@ -14,6 +14,8 @@ use rayon::prelude::*;
 
 use super::{Exit, sizes, usage};
 use results::names;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// The most ranks for which the pipelined form, in three segments, is proved, too.
 const PIPELINED_RANKS: usize = 16;
@@ -56,26 +58,97 @@ pub struct Arguments {
         help_heading = CONTROL_PLANES
     )]
     first_seed: u64,
+    /// Print for programs; `kolo schema verify` describes it
+    #[arg(long, help_heading = OUTPUT)]
+    json: bool,
 }
 
 /// Headings of the options.
 const SCHEDULES: &str = "Schedules";
 const CONTROL_PLANES: &str = "Control planes";
+const OUTPUT: &str = "Output";
+
+/// Version of [`Verified`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// What was proved and simulated.
+#[derive(Serialize, JsonSchema)]
+pub struct Verified {
+    /// Version of this structure.
+    schema: u32,
+    /// Nothing failed.
+    right: bool,
+    /// Algorithms, in the order in which they were asked for.
+    schedules: Vec<Proved>,
+    /// Control planes in random worlds; null if they were not simulated.
+    control_planes: Option<Simulated>,
+}
+
+/// The schedules of an algorithm.
+#[derive(Serialize, JsonSchema)]
+struct Proved {
+    algorithm: String,
+    /// Topologies on which it is proved to be an allreduce.
+    topologies: usize,
+    /// Transfers between two ranks, over all steps and topologies.
+    transfers: usize,
+    /// Topologies for which it does not exist.
+    unsupported: usize,
+    /// Topologies on which the proof failed, and why.
+    failures: Vec<String>,
+    /// How long the proofs took, in seconds.
+    seconds: f64,
+}
+
+/// Control planes in random worlds.
+#[derive(Serialize, JsonSchema)]
+struct Simulated {
+    worlds: u64,
+    events: usize,
+    messages: usize,
+    /// The first failure, and its seed; null: none.
+    failure: Option<Failed>,
+    /// How long it took, in seconds.
+    seconds: f64,
+}
+
+/// A world in which control planes failed.
+#[derive(Serialize, JsonSchema)]
+struct Failed {
+    seed: u64,
+    why: String,
+}
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let say = !arguments.json;
+    let (mut schedules, mut control_planes) = (Vec::new(), None);
     if let Some(worlds) = arguments.control_planes {
-        return Ok(simulate_worlds(arguments.first_seed, worlds));
-    }
-    let proved = prove(arguments)?;
-    if arguments.algorithm.is_empty() && proved == Exit::Right {
-        Ok(simulate_worlds(0, WORLDS))
+        control_planes = Some(simulate_worlds(arguments.first_seed, worlds));
     } else {
-        Ok(proved)
+        schedules = prove(arguments, say)?;
+        if arguments.algorithm.is_empty() && schedules.iter().all(Proved::is_right) {
+            control_planes = Some(simulate_worlds(0, WORLDS));
+        }
+    }
+    let failed = control_planes.as_ref().is_some_and(|simulated| simulated.failure.is_some());
+    let right = !failed && schedules.iter().all(Proved::is_right);
+    if say {
+        control_planes.iter().for_each(print_simulated);
+    } else {
+        let verified = Verified { schema: SCHEMA, right, schedules, control_planes };
+        println!("{}", serde_json::to_string_pretty(&verified)?);
+    }
+    Ok(if right { Exit::Right } else { Exit::Wrong })
+}
+
+impl Proved {
+    fn is_right(&self) -> bool {
+        self.failures.is_empty()
     }
 }
 
 /// Simulates control planes in the worlds of these seeds.
-fn simulate_worlds(first: u64, worlds: u64) -> Exit {
+fn simulate_worlds(first: u64, worlds: u64) -> Simulated {
     let start = Instant::now();
     let simulated = |seed| run_world(seed, |_| Mutations::default());
     let sum = |a: WorldSummary, b: WorldSummary| WorldSummary {
@@ -88,23 +161,28 @@ fn simulate_worlds(first: u64, worlds: u64) -> Exit {
         .map(simulated)
         .try_reduce(WorldSummary::default, |a, b| Ok(sum(a, b)));
     let seconds = start.elapsed().as_secs_f64();
-    match all {
-        Ok(WorldSummary { events, messages }) => {
-            println!(
-                "control planes         simulated in {worlds} worlds, {events} events, {messages} \
-                 messages, {seconds:.2} s"
-            );
-            Exit::Right
-        }
-        Err(failure) => {
-            println!("control planes         FAILED: {failure}");
-            println!("repeat: kolo verify --control-planes 1 --first-seed {}", failure.seed);
-            Exit::Wrong
+    let failure = all.as_ref().err();
+    let failure = failure.map(|failure| Failed { seed: failure.seed, why: failure.to_string() });
+    let WorldSummary { events, messages } = all.unwrap_or_default();
+    Simulated { worlds, events, messages, failure, seconds }
+}
+
+fn print_simulated(simulated: &Simulated) {
+    let Simulated { worlds, events, messages, failure, seconds } = simulated;
+    match failure {
+        None => println!(
+            "control planes         simulated in {worlds} worlds, {events} events, {messages} \
+             messages, {seconds:.2} s"
+        ),
+        Some(Failed { seed, why }) => {
+            println!("control planes         FAILED: {why}");
+            println!("repeat: kolo verify --control-planes 1 --first-seed {seed}");
         }
     }
 }
 
-fn prove(arguments: &Arguments) -> Result<Exit> {
+/// Proves schedules; with `say` it prints each algorithm as it is done.
+fn prove(arguments: &Arguments, say: bool) -> Result<Vec<Proved>> {
     let mut names = arguments.algorithm.clone();
     if names.is_empty() {
         // Algorithms that choose have no schedules of their own.
@@ -114,46 +192,60 @@ fn prove(arguments: &Arguments) -> Result<Exit> {
         let inner = plain.filter(|inner| inner.name != DEFAULT_INNER);
         names.extend(inner.map(|inner| format!("hierarchical:{}", inner.name)));
     }
-    let mut status = Exit::Right;
+    let mut all = Vec::new();
     for name in &names {
-        let algorithm = names::algorithm(name, &[]).map_err(usage)?;
-        let start = Instant::now();
-        let proofs: Vec<_> = worlds(arguments.ranks.clone())
-            .into_par_iter()
-            .map(|world| {
-                let proof = verify::algorithm(&*algorithm, &world).and_then(|proof| {
-                    if world.ranks() <= PIPELINED_RANKS {
-                        verify::pipelined(&*algorithm, &world, 3, 1)?;
-                    }
-                    Ok(proof)
-                });
-                (proof, world)
-            })
-            .collect();
-        let (mut proved, mut transfers, mut unsupported) = (0, 0, 0);
-        for (proof, world) in proofs {
-            match proof {
-                Ok(proof) => {
-                    proved += 1;
-                    transfers += proof.transfers;
-                }
-                Err(Violation::Unsupported(_)) => unsupported += 1,
-                Err(why) => {
-                    println!("{name:<22} FAILED on {world}: {why}");
-                    status = Exit::Wrong;
-                }
-            }
+        let proved = prove_one(name, arguments.ranks.clone())?;
+        if say {
+            print_proved(&proved);
         }
-        let seconds = start.elapsed().as_secs_f64();
-        println!(
-            "{name:<22} proved on {proved} topologies, {transfers} transfers, {seconds:.2} s{}",
-            match unsupported {
-                0 => String::new(),
-                count => format!("; unsupported on {count}"),
-            }
-        );
+        all.push(proved);
     }
-    Ok(status)
+    Ok(all)
+}
+
+fn prove_one(name: &str, ranks: RangeInclusive<usize>) -> Result<Proved> {
+    let algorithm = names::algorithm(name, &[]).map_err(usage)?;
+    let start = Instant::now();
+    let proofs: Vec<_> = worlds(ranks)
+        .into_par_iter()
+        .map(|world| {
+            let proof = verify::algorithm(&*algorithm, &world).and_then(|proof| {
+                if world.ranks() <= PIPELINED_RANKS {
+                    verify::pipelined(&*algorithm, &world, 3, 1)?;
+                }
+                Ok(proof)
+            });
+            (proof, world)
+        })
+        .collect();
+    let (mut topologies, mut transfers, mut unsupported) = (0, 0, 0);
+    let mut failures = Vec::new();
+    for (proof, world) in proofs {
+        match proof {
+            Ok(proof) => {
+                topologies += 1;
+                transfers += proof.transfers;
+            }
+            Err(Violation::Unsupported(_)) => unsupported += 1,
+            Err(why) => failures.push(format!("{world}: {why}")),
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    Ok(Proved { algorithm: name.into(), topologies, transfers, unsupported, failures, seconds })
+}
+
+fn print_proved(proved: &Proved) {
+    let Proved { algorithm, topologies, transfers, unsupported, failures, seconds } = proved;
+    for failure in failures {
+        println!("{algorithm:<22} FAILED on {failure}");
+    }
+    println!(
+        "{algorithm:<22} proved on {topologies} topologies, {transfers} transfers, {seconds:.2} s{}",
+        match unsupported {
+            0 => String::new(),
+            count => format!("; unsupported on {count}"),
+        }
+    );
 }
 
 /// Every world size on nodes of every size that divides it.

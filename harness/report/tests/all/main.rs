@@ -281,15 +281,17 @@ fn bad_results_are_refused_with_the_reason() {
     assert_eq!(
         why,
         format!(
-            "{}: schema 7, this kolo reads 1; make the report with the kolo that wrote the file (provenance.json names \
+            "{}: schema 7, this kolo reads 1 to 2; make the report with the kolo that wrote the file (provenance.json names \
              its commit)",
             other.join("provenance.json").display()
         )
     );
 
     let rows = copy("quick", &at("rows"));
-    replace(&rows.join("rows.csv"), "\n1,step", "\n2,step");
-    assert!(refused(std::slice::from_ref(&rows)).contains("rows.csv: schema 2, this kolo reads 1"));
+    replace(&rows.join("rows.csv"), "\n1,step", "\n7,step");
+    assert!(
+        refused(std::slice::from_ref(&rows)).contains("rows.csv: schema 7, this kolo reads 1 to 2")
+    );
 
     let columns = copy("quick", &at("columns"));
     replace(&columns.join("rows.csv"), "schema,kind,case,", "schema,sort,name,");

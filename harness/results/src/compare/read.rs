@@ -71,7 +71,9 @@ struct Sample {
 }
 
 /// Where a run's launch says what may make it faster or slower.
-const FACTS: [(&str, &str); 8] = [
+const FACTS: [(&str, &str); 10] = [
+    ("program", "/interleaved/program"),
+    ("with", "/interleaved/environment"),
     ("commit", "/commit"),
     ("version", "/version"),
     ("build", "/build"),
@@ -82,8 +84,8 @@ const FACTS: [(&str, &str); 8] = [
     ("frequency governor", "/machine/frequency_governor"),
 ];
 
-/// Variables that differ from job to job.
-const OF_JOBS: &str = "SLURM_";
+/// Variables that differ from job to job: Slurm's, and those that Open MPI's launcher sets.
+const OF_JOBS: [&str; 3] = ["SLURM_", "OMPI_MCA_ess_", "OMPI_MCA_orte_"];
 
 impl Run {
     /// Reads a folder of results, a CSV file of rows, or a log of another program.
@@ -176,6 +178,15 @@ impl Run {
         }
     }
 
+    /// The runs took turns, block by block, as their provenance says.
+    pub fn took_turns_with(&self, other: &Run) -> bool {
+        let session = |run: &Run| {
+            let session = run.launch.as_ref()?.pointer("/interleaved/session")?.as_str()?;
+            Some(session.to_string())
+        };
+        session(self).is_some_and(|own| Some(own) == session(other))
+    }
+
     /// Facts in which the runs' launches differ; those that one of them does not have are left out.
     pub fn differences(&self, other: &Run) -> Vec<Difference> {
         let Some((first, second)) = self.launch.as_ref().zip(other.launch.as_ref()) else {
@@ -204,7 +215,8 @@ fn environment(first: &Value, second: &Value) -> Vec<Difference> {
     let variables = |launch: &Value| -> BTreeMap<String, String> {
         let pairs = launch.pointer("/environment").cloned().unwrap_or_default();
         let pairs: Vec<(String, String)> = serde_json::from_value(pairs).unwrap_or_default();
-        pairs.into_iter().filter(|(name, _)| !name.starts_with(OF_JOBS)).collect()
+        let is_of_job = |name: &str| OF_JOBS.iter().any(|prefix| name.starts_with(prefix));
+        pairs.into_iter().filter(|(name, _)| !is_of_job(name)).collect()
     };
     let (first, second) = (variables(first), variables(second));
     let names: BTreeSet<&String> = first.keys().chain(second.keys()).collect();
@@ -219,7 +231,11 @@ fn environment(first: &Value, second: &Value) -> Vec<Difference> {
 }
 
 fn in_words(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_string)
+    match value.as_str() {
+        Some("") => "none".into(),
+        Some(text) => text.into(),
+        None => value.to_string(),
+    }
 }
 
 /// The last launch in a file of provenance; of rows of `kolo bench` it is the whole file.

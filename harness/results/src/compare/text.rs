@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::{Compared, Comparison, Difference, Ratio, Verdict};
 
 /// As many cases are listed without `all`.
-const LISTED: usize = 20;
+pub(super) const LISTED: usize = 20;
 
 impl Comparison {
     /// For a terminal; the most different cases, or all.
@@ -57,8 +57,13 @@ impl Comparison {
         text + &self.conclusion()
     }
 
-    /// The tally, what is said of all together, and what was left out.
+    /// The tally, what is said of all together, what was left out, and whether the runs took turns.
     pub fn conclusion(&self) -> String {
+        self.tally() + turns(self.interleaved)
+    }
+
+    /// The tally, what is said of all together, and what was left out.
+    pub(super) fn tally(&self) -> String {
         let count = |verdict| self.cases.iter().filter(|case| case.verdict == verdict).count();
         let mut text = format!(
             "{} cases: {} slower, {} faster, {} the same within {:.1} %, {} cannot be said\n",
@@ -82,7 +87,16 @@ impl Comparison {
                 );
             }
         }
-        text + "the runs did not take turns: a change of the machine between them counts as a difference\n"
+        text
+    }
+}
+
+/// Whether the runs took turns, in a sentence.
+pub(super) fn turns(interleaved: bool) -> &'static str {
+    if interleaved {
+        "the runs took turns, block by block: a change of the machine is in all of them\n"
+    } else {
+        "the runs did not take turns: a change of the machine between them counts as a difference\n"
     }
 }
 

@@ -134,3 +134,28 @@ fn a_folder_that_a_kill_left_empty_counts_as_new() {
     fs::write(other.join("mine.txt"), "").unwrap();
     assert!(Store::create(&other, &provenance()).is_err(), "somebody's folder");
 }
+
+#[test]
+fn tables_have_their_header_from_the_beginning() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    drop(Store::create(&folder, &provenance()).unwrap());
+    let expected = [
+        (ROWS, row::columns()),
+        (SAMPLES, header::<Sample>()),
+        (MESSAGES, header::<Message>()),
+        (RANKS, header::<RankBlock>()),
+    ];
+    for (name, header) in &expected {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), format!("{header}\n"));
+    }
+    // Folders of older versions have tables without a header, and a kill may cut one.
+    fs::write(folder.join(SAMPLES), "").unwrap();
+    fs::write(folder.join(ROWS), &expected[0].1[..20]).unwrap();
+    let (store, earlier) = Store::resume(&folder, 1).unwrap();
+    assert_eq!(earlier.dropped, ["the last line of rows.csv was cut off and is dropped"]);
+    drop(store);
+    for (name, header) in &expected {
+        assert_eq!(fs::read_to_string(folder.join(name)).unwrap(), format!("{header}\n"));
+    }
+}

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{Row, SCHEMA, Status};
+use super::{OLDEST_SCHEMA, Row, SCHEMA, Status, is_readable};
 use crate::record::header;
 
 /// A line with the columns of all kinds. An empty field is unknown, and so is a column that a file of an older
@@ -184,7 +184,7 @@ pub(super) enum Source {
 #[non_exhaustive]
 pub enum RowError {
     /// Another version wrote it.
-    #[error("its rows are of schema {found}, this kolo reads {SCHEMA}")]
+    #[error("its rows are of schema {found}, this kolo reads {OLDEST_SCHEMA} to {SCHEMA}")]
     Schema {
         /// The schema of the line.
         found: u32,
@@ -284,7 +284,7 @@ impl TryFrom<Flat> for Row {
     type Error = RowError;
 
     fn try_from(flat: Flat) -> Result<Row, RowError> {
-        if flat.schema != SCHEMA {
+        if !is_readable(flat.schema) {
             return Err(RowError::Schema { found: flat.schema });
         }
         let kind = || format!("{:?}", flat.kind).to_lowercase();

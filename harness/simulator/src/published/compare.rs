@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 
 use super::{AllReduce, Network, Part, PointCause, PointError, Residuals, Training, UsedFor};
@@ -84,7 +85,7 @@ impl Serialize for Group {
 }
 
 /// Whether the simulated value is within the tolerance.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// It is.
@@ -94,11 +95,12 @@ pub enum Verdict {
 }
 
 /// A point with its simulated value; a line of `published.csv`.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "results/README.md explains each column")]
 pub struct Compared {
     pub point: String,
     pub series: String,
+    #[schemars(with = "String")]
     pub group: Group,
     pub like: Option<String>,
     pub machine: String,

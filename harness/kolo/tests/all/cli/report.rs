@@ -94,3 +94,21 @@ fn rows_of_a_bench_are_a_run_too() {
     assert!(page.contains("Allreduces alone <small>"));
     assert!(page.contains("bus bandwidth (GB&#x2f;s)"));
 }
+
+/// A sweep that is stopped before its first row leaves a header; that of an older version left nothing.
+#[test]
+fn runs_without_rows_are_read_with_a_header_and_without() {
+    let sweep = Sweep::new(&[]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    let header = sweep.read("out/rows.csv").lines().next().unwrap().to_string() + "\n";
+    for rows in [header.as_str(), ""] {
+        fs::write(sweep.path("out/rows.csv"), rows).unwrap();
+        let command = |words: &[&str]| Ended::of(kolo(words).current_dir(sweep.folder.path()));
+        let report = command(&["report", "out"]);
+        assert_eq!(report.status, Some(0), "{}", report.stderr);
+        assert!(sweep.read("out/report.html").contains("<html"));
+        let plot = command(&["plot", "out", "--out", "figures"]);
+        assert_eq!(plot.status, Some(0), "{}", plot.stderr);
+        command(&["compare", "out", "out"]).says(2, "out/rows.csv: no row is measured");
+    }
+}

@@ -1,0 +1,76 @@
+//! `--json`, and `kolo schema`, which describes it.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cli::sandbox::{Ended, kolo};
+
+fn printed(words: &[&str]) -> Value {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let ended = Ended::of(kolo(words).current_dir(root));
+    serde_json::from_str(&ended.stdout)
+        .unwrap_or_else(|why| panic!("{words:?}: {why}: {}", ended.stderr))
+}
+
+/// Outputs of each command with `--json` satisfy the schema, and the schema refuses others.
+#[test]
+fn outputs_are_what_their_schemas_say() {
+    let quick = "results/reference/quick";
+    let four = "results/reference/tune/four-nodes";
+    let busy = "results/reference/tune/four-nodes-busy";
+    for (name, words) in [
+        ("compare", &["compare", quick, quick, "--json"][..]),
+        ("compare", &["compare", four, four, busy, "--json"]),
+        ("info", &["info", "--json"]),
+        ("validate", &["validate", "--json"]),
+        (
+            "verify",
+            &["verify", "--algorithm", "ring,halving-doubling", "--ranks", "1..6", "--json"],
+        ),
+        ("verify", &["verify", "--control-planes", "20", "--json"]),
+    ] {
+        let schema = printed(&["schema", name]);
+        let validator = jsonschema::validator_for(&schema).unwrap();
+        let output = printed(words);
+        let errors: Vec<String> =
+            validator.iter_errors(&output).map(|why| why.to_string()).collect();
+        assert_eq!(errors, [""; 0], "{words:?}");
+        assert!(output["schema"].as_u64() >= Some(1), "{words:?}");
+        // The schema is strict enough to notice a field that is missing, or of another type.
+        let fields = output.as_object().unwrap();
+        for field in fields.keys() {
+            let described = &schema["properties"][field];
+            assert!(
+                described["description"].is_string() || described["$ref"].is_string(),
+                "{name}: {field}"
+            );
+            let mut wrong = output.clone();
+            wrong[field] = Value::from(vec![Value::Null]);
+            assert!(!validator.is_valid(&wrong), "{name}: {field} may be a list of nothing");
+        }
+        let mut less = output.clone();
+        less.as_object_mut().unwrap().remove("schema");
+        assert!(!validator.is_valid(&less), "{name}");
+    }
+}
+
+#[test]
+fn what_is_printed_for_programs_is_what_is_printed_for_people() {
+    let verified = printed(&["verify", "--algorithm", "ring", "--ranks", "1..4", "--json"]);
+    let ring = &verified["schedules"][0];
+    assert_eq!((&ring["topologies"], &ring["transfers"]), (&8.into(), &104.into()));
+    assert_eq!(verified["right"], true);
+    let info = printed(&["info", "--json"]);
+    let names: Vec<&str> = info["algorithms"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|it| it["name"].as_str())
+        .collect();
+    assert_eq!(names, algorithms::registry::ALL.iter().map(|entry| entry.name).collect::<Vec<_>>());
+    let points = printed(&["validate", "--json"]);
+    assert!(points["points"].as_array().unwrap().len() > 20);
+    Ended::of(&mut kolo(&["schema", "nowhere"]))
+        .says(2, "possible values: compare, info, validate, verify");
+}
