@@ -32,7 +32,6 @@ use simulator::machine_file::MachineFile;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kolo calibrate --ranks 2 -e 64K --out here.toml
   srun kolo calibrate --transport mpi --out here.toml
   kolo calibrate --logs ring-*.log --out gpus.toml")]
 pub struct Arguments {
@@ -48,13 +47,13 @@ pub struct Arguments {
     #[arg(long, help_heading = RUN)]
     ranks: Option<usize>,
     /// Measure although the checks before a job refuse it (over MPI)
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
     /// Longest message in bytes [default: 8M; over MPI 512K, the length of a segment]
     #[arg(short = 'e', long = "maxbytes", value_parser = sizes::size, help_heading = RUN)]
     most_bytes: Option<usize>,
     /// Quantile of the samples to use; 0.1 if other programs also use the machine
-    #[arg(long, default_value_t = 0.5, value_parser = share, help_heading = RUN)]
+    #[arg(long, default_value_t = 0.5, value_parser = share, help_heading = RUN, hide_short_help = true)]
     quantile: f64,
     /// Minutes for which ranks compute about once per second after that, since speeds change over minutes
     #[arg(long, default_value_t = 0.0, value_parser = minutes, help_heading = RUN, hide_short_help = true)]
@@ -69,16 +68,16 @@ pub struct Arguments {
     )]
     logs: Vec<PathBuf>,
     /// NCCL_ALGO of logs that do not name it, also in the file's name: Ring or Tree [default: a ring is assumed]
-    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS)]
+    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     algo: Option<String>,
     /// NCCL_PROTO of logs that do not name it: LL, LL128 or Simple [default: one line for all sizes, as "auto"]
-    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS)]
+    #[arg(long, value_name = "NAME", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     proto: Option<String>,
     /// Nodes x ranks per node of logs that do not say (OSU)
-    #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS)]
+    #[arg(long, value_name = "TOPOLOGY", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     topology: Option<Topology>,
     /// Take [control], [variability] and [interference] from this machine file: no log has them
-    #[arg(long, value_name = "NAME|FILE", requires = "logs", help_heading = LOGS)]
+    #[arg(long, value_name = "NAME|FILE", requires = "logs", help_heading = LOGS, hide_short_help = true)]
     complete: Option<PathBuf>,
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]

@@ -29,11 +29,11 @@ const INTERLEAVED: &str = "Measure first";
 #[command(after_help = "\
 Examples:
   kolo compare results/BEFORE results/AFTER --figure figures
-  kolo compare nccl-before.log nccl-after.log
   kolo compare --interleaved old/kolo target/release/kolo quick --out results/compared")]
 pub struct Arguments {
-    /// Folders of results, CSV files of rows, or logs of nccl-tests, osu_allreduce or Horovod's autotuner: each is
-    /// compared with the first
+    /// Folders of results, CSV files of rows or logs: each is compared with the first
+    ///
+    /// Logs are those of nccl-tests, osu_allreduce and Horovod's autotuner.
     ///
     /// With --interleaved: binaries of kolo, then a configuration.
     #[arg(required = true, value_name = "RUN")]

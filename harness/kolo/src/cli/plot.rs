@@ -24,7 +24,9 @@ Examples:
   kolo plot results/RUN1 results/RUN2 --out figures --verbose
   kolo plot results/RUN --paper")]
 pub struct Arguments {
-    /// Folders that a run wrote, CSV files with the same columns, timelines, or logs of nccl-tests or osu_allreduce
+    /// Folders that a run wrote, CSV files with the same columns, timelines or logs
+    ///
+    /// Logs are those of nccl-tests and osu_allreduce.
     #[arg(required = true)]
     results: Vec<PathBuf>,
     /// Folder for the figures [default: figures in the first folder]

@@ -22,7 +22,6 @@ use workloads::trace::read::{Flaws, Trace};
 #[command(after_help = "\
 Examples:
   kolo timeline results/RUN/timelines/CASE.json --skip 1
-  kolo timeline horovod.json --tensors 20
   kolo timeline results/RUN/timelines/CASE.json --horovod rank0.json")]
 pub struct Arguments {
     /// A timeline of `kolo sweep --timeline`, or one that Horovod wrote (HOROVOD_TIMELINE); also an object with
