@@ -29,6 +29,7 @@
 //! | `ratios.rs`         | the ratios that these two are drawn from                      |
 //! | `predicted.rs`      | simulated steps beside measured ones                          |
 //! | `bus_bandwidth.rs`  | bus bandwidth over message size, per algorithm                |
+//! | `over_fastest.rs`   | time over the shortest at the same size, per algorithm        |
 //! | `roofline.rs`       | share of the reference over message size, per algorithm       |
 //! | `negotiation.rs`    | negotiation time and messages per step over cycle time        |
 //! | `steps.rs`          | training steps that ran, distinguished by their settings      |
@@ -103,6 +104,7 @@ mod logs;
 mod look;
 mod losses;
 mod negotiation;
+mod over_fastest;
 mod page;
 mod panels;
 #[cfg(feature = "pdf")]
@@ -151,9 +153,10 @@ use drawing::Drawing;
 use view::{Medium, View};
 
 /// The registry: every figure, in the order in which they are drawn.
-const FIGURES: [Figure; 20] = [
+const FIGURES: [Figure; 21] = [
     surface::FIGURE,
     bus_bandwidth::FIGURE,
+    over_fastest::FIGURE,
     roofline::FIGURE,
     negotiation::FIGURE,
     control_planes::FIGURE,

@@ -18,7 +18,7 @@ pub(crate) struct Point {
 
 impl Point {
     /// The point of a row, or `None` if its size or the value that `shown` picks is not known.
-    pub fn of(row: &Row, shown: fn(&Row) -> Estimate) -> Option<Point> {
+    pub fn of(row: &Row, shown: impl Fn(&Row) -> Estimate) -> Option<Point> {
         let Estimate { value, interval } = shown(row);
         Some(Point { size: row.size_bytes.filter(|size| *size > 0.0)?, value: value?, interval })
     }
@@ -44,10 +44,14 @@ pub(crate) struct Line {
 
 impl Line {
     /// One line per algorithm, ordered by name, through some rows of a selection.
-    pub fn all(selection: &Selection, rows: &[&Row], shown: fn(&Row) -> Estimate) -> Vec<Line> {
+    pub fn all(
+        selection: &Selection,
+        rows: &[&Row],
+        shown: impl Fn(&Row) -> Estimate,
+    ) -> Vec<Line> {
         let mut lines: BTreeMap<String, Vec<Point>> = BTreeMap::new();
         for row in rows {
-            lines.entry(selection.algorithm(row)).or_default().extend(Point::of(row, shown));
+            lines.entry(selection.algorithm(row)).or_default().extend(Point::of(row, &shown));
         }
         let line = |(algorithm, mut points): (String, Vec<Point>)| {
             points.sort_by(|a, b| a.size.total_cmp(&b.size));

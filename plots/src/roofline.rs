@@ -1,10 +1,10 @@
-//! The share of its reference that an allreduce reaches, over message size, one line per algorithm.
+//! The share of a reference that an allreduce reaches, over message size, one line per algorithm.
 //!
-//! The reference of a row is measured with it: the time of a kernel with the reads and writes of an
+//! A reference is measured with each row: the time of a kernel with the reads and writes of an
 //! allreduce, on the same threads without synchronisation, or the time in which cores pass each
-//! other a cache line, whichever is longer. It is not a bound: an allreduce can be faster. Shares can
-//! be compared across sizes, while times and bandwidths differ by orders of magnitude. Each number
-//! of ranks is a panel, and all panels have the same axes.
+//! other a cache line, whichever is longer. All rows of a size share the shortest of theirs, so that a
+//! higher share is a shorter time. It is not a bound: an allreduce can be faster. Each number of ranks is
+//! a panel, and all panels have the same axes.
 
 use std::collections::BTreeMap;
 
@@ -38,14 +38,46 @@ fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
     pictures.into_iter().map(|picture| picture.sheet(view)).collect()
 }
 
-/// The share of its reference that a row reaches, in percent. Its interval is that of the time.
-fn share(row: &Row) -> Estimate {
-    let reference = row.bound_us.filter(|reference| *reference > 0.0);
+/// The reference of a row alone.
+fn reference_us(row: &Row) -> Option<f64> {
+    row.bound_us.filter(|reference| *reference > 0.0)
+}
+
+/// The shortest reference of each layout and size, in microseconds.
+struct References(BTreeMap<(Layout, u64), f64>);
+
+impl References {
+    fn of(rows: &[&Row]) -> References {
+        let mut shortest: BTreeMap<(Layout, u64), f64> = BTreeMap::new();
+        for row in rows {
+            let (Some(key), Some(reference)) = (key(row), reference_us(row)) else { continue };
+            let shortest = shortest.entry(key).or_insert(reference);
+            *shortest = shortest.min(reference);
+        }
+        References(shortest)
+    }
+
+    fn share(&self, row: &Row) -> Estimate {
+        share(row, key(row).and_then(|key| self.0.get(&key).copied()))
+    }
+}
+
+fn key(row: &Row) -> Option<(Layout, u64)> {
+    Some((Layout::of(row), row.size_bytes? as u64))
+}
+
+/// The share of a reference that a row reaches, in percent. Its interval is that of the time.
+fn share(row: &Row, reference: Option<f64>) -> Estimate {
     let share = |time: f64| Some(100.0 * reference? / Some(time).filter(|time| *time > 0.0)?);
     Estimate {
         value: row.time_us.value.and_then(share),
         interval: row.time_us.interval.and_then(|(low, high)| share(high).zip(share(low))),
     }
+}
+
+/// The share of the row's own reference.
+fn own_share(row: &Row) -> Estimate {
+    share(row, reference_us(row))
 }
 
 /// The content of one sheet.
@@ -62,14 +94,15 @@ struct Panel {
 
 impl<'a> Picture<'a> {
     fn of(mut selection: Selection<'a>) -> Picture<'a> {
-        selection.require(|row| Point::of(row, share).is_some());
+        selection.require(|row| Point::of(row, own_share).is_some());
         selection.prefer_in_place();
+        let references = References::of(&selection.rows);
         let mut layouts: BTreeMap<Layout, Vec<&Row>> = BTreeMap::new();
         for row in &selection.rows {
             layouts.entry(Layout::of(row)).or_default().push(row);
         }
         let panel = |(layout, rows): (Layout, Vec<&Row>)| {
-            let lines = Line::all(&selection, &rows, share);
+            let lines = Line::all(&selection, &rows, |row| references.share(row));
             Panel { layout, lines }
         };
         let panels = layouts.into_iter().map(panel).collect();
@@ -90,7 +123,7 @@ impl<'a> Picture<'a> {
     }
 
     fn draw(&self, view: View) -> Drawing {
-        let title = "Share of its reference that an allreduce reaches, by message size";
+        let title = "Share of the reference that an allreduce reaches, by message size";
         let mut page = Page::new(view, title, &self.finding());
         Line::legend(&mut page, self.lines());
 
@@ -112,7 +145,7 @@ impl<'a> Picture<'a> {
             },
         );
         let notes = vec![REFERENCE.to_string(), line::note(&self.selection)];
-        page.finish(&Caption::of(&self.selection, share, notes))
+        page.finish(&Caption::of(&self.selection, own_share, notes))
     }
 
     /// The finding of the picture in a sentence.
@@ -137,9 +170,8 @@ const RIGHT: f64 = 160.0;
 
 const REFERENCE: &str = "Reference: a kernel with the memory reads and writes of an allreduce, on \
                          the same threads without synchronisation, or the time in which cores \
-                         pass each other a cache line, whichever is longer. It is not a bound. \
-                         Each point is relative to the reference of its own row, so a higher \
-                         share need not be a shorter time. Intervals are those of the time.";
+                         pass each other a cache line, whichever is longer: the shortest of all rows of a size. It is \
+                         not a bound. Intervals are those of the time.";
 
 impl Panel {
     fn draw(&self, drawing: &mut Drawing, frame: Frame, x: &Axis, y: &Axis) {
@@ -185,7 +217,15 @@ mod tests {
             .with("time_us_p50_high", "50");
         let rows = Rows::of(&synthetic::table(&[timed]));
         let row = rows.of_kind(KIND).next().expect("there is one");
-        assert_eq!(share(row), Estimate { value: Some(25.0), interval: Some((20.0, 50.0)) });
+        assert_eq!(own_share(row), Estimate { value: Some(25.0), interval: Some((20.0, 50.0)) });
+    }
+
+    /// The reference beside `tree` is shorter, and holds for both.
+    #[test]
+    fn rows_of_a_size_share_a_reference() {
+        let words =
+            FIGURE.words(&[row("ring", 1024.0, "30", "40"), row("tree", 1024.0, "10", "50")]);
+        assert!(words.contains("Highest: 25 % of the reference with ring at 1 KiB."), "{words}");
     }
 
     #[test]
