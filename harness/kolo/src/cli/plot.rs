@@ -294,8 +294,8 @@ mod tests {
         fs::write(&file, bench(",2026-", ",2026-")).unwrap();
         let figures =
             Figures::draw(&[file], None, folder.path(), plots::Options::default()).unwrap();
-        assert_eq!(figures.names, ["bus_bandwidth", "roofline"]);
-        assert_eq!(figures.drawn.lines().count(), 2, "{}", figures.drawn);
+        assert_eq!(figures.names, ["bus_bandwidth", "over_fastest", "roofline"]);
+        assert_eq!(figures.drawn.lines().count(), 3, "{}", figures.drawn);
         let short = "not drawn: surface, negotiation, control_planes, scaling, distribution, ranks, step, gains, changes, throughput, \
                      efficiency, speedup, breakdown, losses, crossover, validation, against, against_surface (--verbose says why)\n";
         assert_eq!(figures.in_short(), short);
