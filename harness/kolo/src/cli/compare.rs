@@ -106,7 +106,8 @@ fn compare(arguments: &Arguments, paths: &[PathBuf]) -> Result<Exit> {
 }
 
 fn read(path: &Path) -> Result<Run> {
-    if let Some(log) = if path.is_dir() { None } else { Log::find(path).map_err(usage)? } {
+    let log = if path.is_dir() { None } else { Log::find(path).map_err(usage)? };
+    if let Some(log) = log {
         log.notes().for_each(|note| eprintln!("kolo: {note}"));
     }
     let run = Run::read(path).map_err(usage)?;
