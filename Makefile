@@ -127,7 +127,7 @@ $(TYPST)/installed:
 paper: $(TYPST)/installed
 	$(TYPST)/bin/python paper/build.py --kolo $(TARGET)/release/kolo $(if $(RESULTS),--results $(RESULTS))
 
-# Some 20 minutes; an interrupted one goes on. ACCEPT=1 replaces the runs in results/reference, RUN="quick losses" chooses.
+# A quarter of an hour on two cores; an interrupted one goes on. ACCEPT=1 replaces the runs in results/reference, RUN="quick losses" chooses.
 reference:
 	$(CARGO) build --release --locked -p kolo
 	python3 paper/reference.py --kolo $(TARGET)/release/kolo $(RUN) $(if $(ACCEPT),--accept)
