@@ -52,6 +52,7 @@
 //! | `policies.rs`       | the names of policies, and their order                        |
 //! | `ends.rs`           | numbers at the right ends of lines                            |
 //! | `series.rs`         | points with a line, markers and intervals                     |
+//! | `relative.rs`       | allreduces relative to the least of their size                |
 //! | `line.rs`           | the values of an algorithm over message size                  |
 //! | `engines.rs`        | the engines that predicted simulated allreduces, in words     |
 //! | `layout.rs`         | the distribution of ranks over nodes                          |
@@ -116,6 +117,7 @@ mod prediction;
 mod published;
 mod published_efficiency;
 mod ratios;
+mod relative;
 mod repeated;
 mod roofline;
 mod rows;

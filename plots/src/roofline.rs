@@ -6,187 +6,58 @@
 //! higher share is a shorter time. It is not a bound: an allreduce can be faster. Each number of ranks is
 //! a panel, and all panels have the same axes.
 
-use std::collections::BTreeMap;
-
 use crate::axis::Axis;
-use crate::caption::Caption;
-use crate::drawing::{Align, Drawing, Text};
-use crate::frame::Frame;
-use crate::layout::Layout;
-use crate::line::{self, Line, Point};
-use crate::page::Page;
-use crate::panels::{self, Shape};
+use crate::line::Line;
+use crate::relative::{Panel, Relative};
 use crate::rows::{Estimate, Row, Rows};
-use crate::selection::{self, Selection};
 use crate::view::View;
 use crate::{Figure, Sheet, theme};
 
 pub(crate) const FIGURE: Figure = Figure { name: "roofline", sheets };
 
-/// Rows of steps have a lower bound in the same column.
-const KIND: &str = "allreduce";
-
 fn sheets(rows: &Rows, view: View) -> Vec<Sheet> {
-    let mut pictures: Vec<Picture> =
-        Selection::over_layouts(rows, KIND, line::case).into_iter().map(Picture::of).collect();
-    if pictures.is_empty() {
-        let reason = selection::none(rows, &[KIND], "`kolo bench --out FILE` writes them");
-        return vec![Sheet::Skipped { reason }];
-    }
-    let panels = pictures.iter_mut().flat_map(|picture| &mut picture.panels);
-    Line::style(panels.flat_map(|panel| &mut panel.lines));
-    pictures.into_iter().map(|picture| picture.sheet(view)).collect()
+    SHARE.sheets(rows, view)
 }
 
-/// The reference of a row alone.
+static SHARE: Relative = Relative {
+    title: "Share of the reference that an allreduce reaches, by message size",
+    of: reference_us,
+    shown: share,
+    needed: "size_bytes, time_us_p50 and bound_us",
+    least_lines: 1,
+    axis: |shares, from, to| Axis::shares(100.0, shares, from, to),
+    axis_title: "share of the reference (%)",
+    mark: (100.0, "reference", 160.0),
+    finding,
+    note: "Reference: a kernel with the memory reads and writes of an allreduce, on the same threads without \
+           synchronisation, or the time in which cores pass each other a cache line, whichever is longer: the shortest of \
+           all rows of a size. It is not a bound. Intervals are those of the time.",
+};
+
+/// The reference of a row alone, in microseconds.
 fn reference_us(row: &Row) -> Option<f64> {
     row.bound_us.filter(|reference| *reference > 0.0)
 }
 
-/// The shortest reference of each layout and size, in microseconds.
-struct References(BTreeMap<(Layout, u64), f64>);
-
-impl References {
-    fn of(rows: &[&Row]) -> References {
-        let mut shortest: BTreeMap<(Layout, u64), f64> = BTreeMap::new();
-        for row in rows {
-            let (Some(key), Some(reference)) = (key(row), reference_us(row)) else { continue };
-            let shortest = shortest.entry(key).or_insert(reference);
-            *shortest = shortest.min(reference);
-        }
-        References(shortest)
-    }
-
-    fn share(&self, row: &Row) -> Estimate {
-        share(row, key(row).and_then(|key| self.0.get(&key).copied()))
-    }
-}
-
-fn key(row: &Row) -> Option<(Layout, u64)> {
-    Some((Layout::of(row), row.size_bytes? as u64))
-}
-
 /// The share of a reference that a row reaches, in percent. Its interval is that of the time.
-fn share(row: &Row, reference: Option<f64>) -> Estimate {
-    let share = |time: f64| Some(100.0 * reference? / Some(time).filter(|time| *time > 0.0)?);
+fn share(row: &Row, reference_us: f64) -> Estimate {
+    let share = |time: f64| Some(100.0 * reference_us / Some(time).filter(|time| *time > 0.0)?);
     Estimate {
         value: row.time_us.value.and_then(share),
         interval: row.time_us.interval.and_then(|(low, high)| share(high).zip(share(low))),
     }
 }
 
-/// The share of the row's own reference.
-fn own_share(row: &Row) -> Estimate {
-    share(row, reference_us(row))
-}
-
-/// The content of one sheet.
-struct Picture<'a> {
-    selection: Selection<'a>,
-    panels: Vec<Panel>,
-}
-
-/// The lines of one layout of ranks.
-struct Panel {
-    layout: Layout,
-    lines: Vec<Line>,
-}
-
-impl<'a> Picture<'a> {
-    fn of(mut selection: Selection<'a>) -> Picture<'a> {
-        selection.require(|row| Point::of(row, own_share).is_some());
-        selection.prefer_in_place();
-        let references = References::of(&selection.rows);
-        let mut layouts: BTreeMap<Layout, Vec<&Row>> = BTreeMap::new();
-        for row in &selection.rows {
-            layouts.entry(Layout::of(row)).or_default().push(row);
-        }
-        let panel = |(layout, rows): (Layout, Vec<&Row>)| {
-            let lines = Line::all(&selection, &rows, |row| references.share(row));
-            Panel { layout, lines }
-        };
-        let panels = layouts.into_iter().map(panel).collect();
-        Picture { selection, panels }
-    }
-
-    fn sheet(self, view: View) -> Sheet {
-        if self.panels.is_empty() {
-            let needed = "size_bytes, time_us_p50 and bound_us";
-            return Sheet::Skipped { reason: self.selection.nothing_to_draw(KIND, needed) };
-        }
-        let drawing = self.draw(view);
-        Sheet::Drawn { suffix: self.selection.suffix, drawing }
-    }
-
-    fn lines(&self) -> impl Iterator<Item = &Line> {
-        self.panels.iter().flat_map(|panel| &panel.lines)
-    }
-
-    fn draw(&self, view: View) -> Drawing {
-        let title = "Share of the reference that an allreduce reaches, by message size";
-        let mut page = Page::new(view, title, &self.finding());
-        Line::legend(&mut page, self.lines());
-
-        let points = || self.lines().flat_map(|line| &line.points);
-        let sizes: Vec<f64> = points().map(|point| point.size).collect();
-        let shares: Vec<f64> = points().flat_map(Point::span).collect();
-        let titles: Vec<String> = match self.panels.as_slice() {
-            [_] => vec![String::new()],
-            panels => panels.iter().map(|panel| panel.layout.to_string()).collect(),
-        };
-        panels::lay(
-            &mut page,
-            &titles,
-            Shape::usual(LEFT, RIGHT, titles.len()),
-            |drawing, index, frame| {
-                let x = Axis::bytes(&sizes, frame.left, frame.right);
-                let y = Axis::shares(100.0, &shares, frame.bottom, frame.top);
-                self.panels[index].draw(drawing, frame, &x, &y);
-            },
-        );
-        let notes = vec![REFERENCE.to_string(), line::note(&self.selection)];
-        page.finish(&Caption::of(&self.selection, own_share, notes))
-    }
-
-    /// The finding of the picture in a sentence.
-    fn finding(&self) -> String {
-        let each =
-            self.panels.iter().filter_map(|panel| Some((panel, Line::highest(&panel.lines)?)));
-        let highest = each.max_by(|(_, (_, a)), (_, (_, b))| a.value.total_cmp(&b.value));
-        highest.map_or(String::new(), |(panel, (line, point))| {
-            let share = theme::significant(point.value, 2);
-            let (algorithm, size) = (&line.algorithm, theme::bytes(point.size));
-            let layout =
-                if self.panels.len() == 1 { String::new() } else { format!(" ({})", panel.layout) };
-            format!("Highest: {share} % of the reference with {algorithm} at {size}{layout}.")
-        })
-    }
-}
-
-/// Room for the labels of the shares, in pixels.
-const LEFT: f64 = 140.0;
-/// Room for the word at the reference, in pixels.
-const RIGHT: f64 = 160.0;
-
-const REFERENCE: &str = "Reference: a kernel with the memory reads and writes of an allreduce, on \
-                         the same threads without synchronisation, or the time in which cores \
-                         pass each other a cache line, whichever is longer: the shortest of all rows of a size. It is \
-                         not a bound. Intervals are those of the time.";
-
-impl Panel {
-    fn draw(&self, drawing: &mut Drawing, frame: Frame, x: &Axis, y: &Axis) {
-        let Frame { left, right, .. } = frame;
-        x.draw_below(drawing, frame, "message size");
-        y.draw_left(drawing, frame, "share of the reference (%)");
-        let whole = y.at(100.0);
-        drawing.dashes((left, whole), (right, whole), theme::INK, 3.0);
-        let word = Text::new("reference", (0.0, whole), theme::TICK).centered();
-        drawing.text(Text { align: Align::Left, at: (right + 14.0, word.at.1), ..word });
-        for line in &self.lines {
-            line.draw(drawing, x, y);
-        }
-        frame.draw(drawing);
-    }
+/// The finding of the picture in a sentence.
+fn finding(panels: &[Panel]) -> String {
+    let each = panels.iter().filter_map(|panel| Some((panel, Line::highest(&panel.lines)?)));
+    let highest = each.max_by(|(_, (_, a)), (_, (_, b))| a.value.total_cmp(&b.value));
+    highest.map_or(String::new(), |(panel, (line, point))| {
+        let share = theme::significant(point.value, 2);
+        let (algorithm, size) = (&line.algorithm, theme::bytes(point.size));
+        let layout = if panels.len() == 1 { String::new() } else { format!(" ({})", panel.layout) };
+        format!("Highest: {share} % of the reference with {algorithm} at {size}{layout}.")
+    })
 }
 
 #[cfg(test)]
@@ -216,8 +87,8 @@ mod tests {
             .with("time_us_p50_low", "20")
             .with("time_us_p50_high", "50");
         let rows = Rows::of(&synthetic::table(&[timed]));
-        let row = rows.of_kind(KIND).next().expect("there is one");
-        assert_eq!(own_share(row), Estimate { value: Some(25.0), interval: Some((20.0, 50.0)) });
+        let row = rows.of_kind("allreduce").next().expect("there is one");
+        assert_eq!(share(row, 10.0), Estimate { value: Some(25.0), interval: Some((20.0, 50.0)) });
     }
 
     /// The reference beside `tree` is shorter, and holds for both.
