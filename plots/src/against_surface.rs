@@ -58,6 +58,7 @@ fn cells(case: &Compared) -> Vec<Cell> {
             cycle: case.cycle_time_ms?,
             time: of.value?,
             interval: of.interval,
+            over_best: None,
         })
     };
     let both: Option<Vec<Cell>> = ENGINES.into_iter().map(cell).collect();

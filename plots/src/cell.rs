@@ -27,6 +27,17 @@ pub(crate) struct Cell {
     pub cycle: f64,
     pub time: f64,
     pub interval: Option<(f64, f64)>,
+    /// The comparison with the fastest of its run, if there was one.
+    pub over_best: Option<OverBest>,
+}
+
+/// A setting over the fastest of a run, by blocks that ran side by side.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct OverBest {
+    /// When the run started.
+    pub run: String,
+    pub ratio: f64,
+    pub low: f64,
 }
 
 impl Cell {
@@ -38,6 +49,11 @@ impl Cell {
             cycle: row.cycle_time_ms?,
             time: row.time_us.value? / 1e3,
             interval: row.time_us.interval.map(|(low, high)| (low / 1e3, high / 1e3)),
+            over_best: row.over_best.zip(row.over_best_low).map(|(ratio, low)| OverBest {
+                run: row.started.clone(),
+                ratio,
+                low,
+            }),
         })
     }
 
@@ -45,8 +61,15 @@ impl Cell {
         self.interval.unwrap_or((self.time, self.time))
     }
 
-    /// Whether the intervals overlap, so that the samples do not tell which of the two is faster.
+    /// Whether the samples do not tell which of the two is faster: by their comparison if the other is the fastest of
+    /// the run, else because the intervals overlap.
     pub fn ties_with(&self, other: &Cell) -> bool {
+        if let Some((own, best)) = self.over_best.as_ref().zip(other.over_best.as_ref())
+            && own.run == best.run
+            && best.ratio == 1.0
+        {
+            return own.low <= 1.0;
+        }
         let ((low, high), (other_low, other_high)) = (self.span(), other.span());
         low <= other_high && other_low <= high
     }
@@ -201,6 +224,7 @@ mod tests {
                 cycle: 1.0,
                 time,
                 interval: Some((low, high)),
+                over_best: None,
             };
             cell.spread().expect("it has an interval")
         };

@@ -135,6 +135,7 @@ mod tests {
             cycle: 1.0,
             time,
             interval: None,
+            over_best: None,
         };
         let colors = Colors::over(&[cell(300.0), cell(303.0)]);
         assert!(colors.part(303.0) > 0.85, "1 % is a small part of the scale");
@@ -153,6 +154,7 @@ mod tests {
                 cycle: 1.0,
                 time: time(index),
                 interval: None,
+                over_best: None,
             };
             Colors::over(&(0..20).map(cell).collect::<Vec<_>>())
         };

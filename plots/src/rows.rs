@@ -145,6 +145,9 @@ pub(crate) struct Row {
     pub optimizer_ms: Option<f64>,
     pub samples: Option<f64>,
     pub time_us: Estimate,
+    /// Its time over that of the fastest with the same work in the same run, and the lower end of that.
+    pub over_best: Option<f64>,
+    pub over_best_low: Option<f64>,
     pub bound_us: Option<f64>,
     /// Time in allreduces per step, packing included.
     pub data_us: Option<f64>,
@@ -361,6 +364,8 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         optimizer_ms: fields.number("optimizer_ms")?,
         samples: fields.number("samples")?,
         time_us: fields.estimate("time_us_p50", "time_us_p50_low", "time_us_p50_high")?,
+        over_best: fields.number("over_best")?,
+        over_best_low: fields.number("over_best_low")?,
         bound_us: fields.number("bound_us")?,
         data_us: fields.number("data_us_p50")?,
         packing_us: fields.number("packing_us_p50")?,

@@ -1,8 +1,8 @@
 //! Step time over fusion threshold and cycle time: the fastest setting, and those that tie with it.
 //!
 //! The figure has a heat map for each algorithm (rows) and control plane (columns), all with the
-//! same colour scale. Every setting whose interval overlaps that of the fastest one is outlined,
-//! because the samples do not tell which of them is faster. All cells have the same size, whatever
+//! same colour scale. Every setting that ties with the fastest one is outlined, because the samples do not tell which of
+//! them is faster: by the comparison of their blocks, or where there was none, because their intervals overlap. All cells have the same size, whatever
 //! the values along the sides. Horovod's defaults have a corner, as they are what applies without
 //! tuning.
 
@@ -336,6 +336,25 @@ mod tests {
         assert_eq!(outlined(&drawing), 4);
         assert!(drawing.words().contains("Fastest: 100 ms with ring, coordinator, 64 MiB, 1 ms."));
         assert!(drawing.words().contains("3 of 5 other settings tie with it."));
+    }
+
+    /// Intervals overlap, and blocks side by side tell the settings apart; and the other way round.
+    #[test]
+    fn a_comparison_with_the_fastest_counts_more_than_intervals() {
+        let interval = Some((90.0, 120.0));
+        let rows = column(&[(100.0, interval), (103.0, interval), (130.0, Some((128.0, 132.0)))]);
+        let compared = |(row, [ratio, low]): (synthetic::Row, [&str; 2])| {
+            row.with("over_best", ratio).with("over_best_low", low)
+        };
+        let with =
+            |ends: [[&str; 2]; 3]| rows.iter().cloned().zip(ends).map(compared).collect::<Vec<_>>();
+        let drawing = FIGURE.drawing(&with([["1", "1"], ["1.03", "1.01"], ["1.3", "0.9"]]));
+        assert_eq!(outlined(&drawing), 2);
+        assert!(drawing.words().contains("1 of 2 other settings ties with it."));
+        // What was compared with a setting that is not in the picture says nothing.
+        let drawing = FIGURE.drawing(&with([["1.1", "1.05"], ["1.13", "1.1"], ["1.4", "0.9"]]));
+        assert!(drawing.words().contains("1 of 2 other settings ties with it."));
+        assert_eq!(outlined(&drawing), 2);
     }
 
     #[test]

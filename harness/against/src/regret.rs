@@ -12,7 +12,7 @@ use tune::answer::Ratio;
 
 use crate::block::{BlockRow, Runner};
 use crate::plan::{Compared, Plan};
-use crate::tuners::{Answers, Chosen};
+use crate::tuners::{Answers, Autotuned, Chosen};
 
 /// Whose answer a setting is.
 const AUTOTUNE: &str = "autotune";
@@ -71,9 +71,9 @@ pub fn with_answers(plan: &mut Plan, answers: &BTreeMap<String, Answers>) -> Vec
             continue;
         };
         let Answers { autotune, kolo } = answers;
-        for (tuner, chosen) in
-            [(AUTOTUNE, autotune.chosen), (KOLO, kolo.chosen), (DEFAULT, Chosen::default())]
-        {
+        let autotune = autotune.map(|autotune| (AUTOTUNE, autotune.chosen));
+        let others = [(KOLO, kolo.chosen), (DEFAULT, Chosen::default())];
+        for (tuner, chosen) in autotune.into_iter().chain(others) {
             let case = chosen.case(&like, &name);
             named.push(Answer { origin: index, tuner, chosen, case: case.name.clone() });
             if plan.cases.iter().all(|other| other.name != case.name) {
@@ -105,10 +105,12 @@ pub fn rows(
         let Answer { origin, tuner, chosen, ref case } = *answer;
         let name = &plan.origins[origin].name;
         let Answers { autotune, kolo } = &answers[name];
-        let (conclusion, steps, seconds) = match tuner {
-            AUTOTUNE if autotune.finished => ("finished".into(), autotune.steps, autotune.seconds),
-            AUTOTUNE => ("not finished".into(), autotune.steps, autotune.seconds),
-            KOLO => (kolo.verdict.clone(), kolo.steps, kolo.seconds),
+        let (conclusion, steps, seconds) = match (tuner, autotune) {
+            (AUTOTUNE, &Some(Autotuned { finished, steps, seconds, .. })) => {
+                let conclusion = if finished { "finished" } else { "not finished" };
+                (conclusion.into(), steps, seconds)
+            }
+            (KOLO, _) => (kolo.verdict.clone(), kolo.steps, kolo.seconds),
             _ => (String::new(), 0, 0.0),
         };
         let step = step(case, blocks);
@@ -204,9 +206,15 @@ pub fn text(plan: &Plan, rows: &[RegretRow], blocks: &[BlockRow]) -> String {
     }
     let promises = || rows.iter().filter_map(RegretRow::is_kept);
     let kept = promises().filter(|&kept| kept).count();
+    let points = |row: &RegretRow| Some(100.0 * (row.promised_high? - row.promised_low?));
+    let promised = rows.iter().filter(|row| row.is_kept().is_some());
+    let width = median(promised.filter_map(points).collect());
     line(format!(
-        "promised gains: {kept} of {} intervals contain what was measured",
-        promises().count()
+        "promised gains: {kept} of {} intervals contain what was measured{}",
+        promises().count(),
+        width.map_or(String::new(), |width| format!(
+            "; they are {width:.1} points wide in the median"
+        )),
     ));
     text
 }

@@ -96,13 +96,15 @@ pub struct Tuned {
 /// Both answers for a configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Answers {
-    /// Horovod's.
-    pub autotune: Autotuned,
+    /// Horovod's, if it was asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub autotune: Option<Autotuned>,
     /// This program's.
     pub kolo: Tuned,
 }
 
-/// The answers for each configuration, by its name; those that the folder has are not asked for again.
+/// The answers for each configuration, by its name; those that the folder has are not asked for again. With `steps`
+/// Horovod is not asked, and `kolo tune` gets so many.
 ///
 /// # Errors
 /// When a tuner fails, or a file cannot be read or written.
@@ -110,6 +112,7 @@ pub fn answers(
     plan: &Plan,
     horovod: &mut Horovod,
     kolo: &KoloTune,
+    steps: Option<usize>,
     folder: &Path,
     report: impl Fn(String),
 ) -> Result<BTreeMap<String, Answers>, BlockError> {
@@ -123,12 +126,15 @@ pub fn answers(
     for (index, origin) in plan.origins.iter().enumerate() {
         let first = plan.cases.iter().find(|case| case.origin == index);
         let Some(first) = first.filter(|_| !answers.contains_key(&origin.name)) else { continue };
-        let autotune = horovod.autotune(plan, first, MOST_STEPS)?;
-        report(format!(
-            "{}: autotune: {} steps, {:.0} s",
-            origin.name, autotune.steps, autotune.seconds
-        ));
-        let tuned = kolo.tune(plan, first, autotune.steps / PART)?;
+        let autotune = match steps {
+            None => Some(horovod.autotune(plan, first, MOST_STEPS)?),
+            Some(_) => None,
+        };
+        if let Some(Autotuned { steps, seconds, .. }) = autotune {
+            report(format!("{}: autotune: {steps} steps, {seconds:.0} s", origin.name));
+        }
+        let part = autotune.map(|autotune| autotune.steps / PART);
+        let tuned = kolo.tune(plan, first, steps.or(part).expect("one of them is known"))?;
         report(format!(
             "{}: kolo tune: {} steps, {:.0} s",
             origin.name, tuned.steps, tuned.seconds

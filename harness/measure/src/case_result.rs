@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use results::block::{Block, Histogram, Sample, histogram, summary};
+use results::block::{Block, Histogram, Sample, histogram, nested, p50, summary};
 use results::row::{
-    CaseOutcome, Effort, Negotiation, StepResult, StepRow, StepSetting, Times, ends,
+    CaseOutcome, Confidence, Effort, Negotiation, StepResult, StepRow, StepSetting, Times, ends,
 };
 
 /// Cycles from which their 99th percentile has an interval.
@@ -22,11 +22,13 @@ pub fn row_of(
     counts_bytes: bool,
 ) -> StepRow {
     let of = |value: fn(&Sample) -> f64| summary(blocks, value).expect("a block has a sample");
-    let p50 = |value: fn(&Sample) -> f64| of(value).p50;
+    let p50 = |value: fn(&Sample) -> f64| p50(blocks, value).expect("a block has a sample");
     let samples = || blocks.iter().flat_map(|block| &block.samples);
     let aggregation_us_p50 = p50(|sample| sample.aggregation_us);
     let bound_us = setting.training.compute_us() + aggregation_us_p50;
-    let (time, negotiation) = (of(|sample| sample.time_us), of(|sample| sample.negotiation_us));
+    let times_us = nested(blocks, |sample| sample.time_us);
+    let time = times_us.summary().expect("a block has a sample");
+    let negotiation = of(|sample| sample.negotiation_us);
     let messages = of(|sample| sample.messages as f64);
     let (negotiation_us_p50_low, negotiation_us_p50_high) = ends(&negotiation);
     let (messages_p50_low, messages_p50_high) = ends(&messages);
@@ -35,6 +37,11 @@ pub fn row_of(
     let result = StepResult {
         effort: effort(blocks, stop_reason),
         times: Times::of(&time),
+        confidence: Confidence {
+            interval_over: time.p50_interval.map_or("", |_| times_us.level().plural()).into(),
+            samples_effective: times_us.components().map(|components| components.effective_samples),
+            ..Confidence::default()
+        },
         negotiation: self::negotiation(blocks),
         device_us_p50: Some(p50(|sample| sample.device_us.unwrap_or_default()))
             .filter(|_| samples().all(|sample| sample.device_us.is_some())),
@@ -94,8 +101,7 @@ fn effort(blocks: &[&Block], stop_reason: &str) -> Effort {
 }
 
 fn negotiation(blocks: &[&Block]) -> Negotiation {
-    let p50 =
-        |value: fn(&Sample) -> usize| Some(summary(blocks, |sample| value(sample) as f64)?.p50);
+    let p50 = |value: fn(&Sample) -> usize| p50(blocks, |sample| value(sample) as f64);
     Negotiation {
         slow_cycles_p50: p50(|sample| sample.slow_cycles),
         hits_p50: p50(|sample| sample.hits),

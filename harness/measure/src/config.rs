@@ -132,9 +132,12 @@ pub struct Measure {
     pub warmup_steps: usize,
     /// Measured steps of each block.
     pub steps_per_block: usize,
-    /// The fewest blocks of a case.
+    /// Starts of the program. Blocks of one start share its processes and their placement.
+    #[serde(skip_serializing_if = "is_1")]
+    pub launches: usize,
+    /// The fewest blocks of a case in each launch.
     pub blocks_min: usize,
-    /// The most blocks of a case.
+    /// The most blocks of a case in each launch.
     pub blocks_max: usize,
     /// A case is done when half its interval is at most this share of its median.
     pub interval_percent: f64,
@@ -159,6 +162,11 @@ pub struct Measure {
     pub seed: u64,
 }
 
+/// A number that older folders of results do not have.
+fn is_1(number: &usize) -> bool {
+    *number == 1
+}
+
 /// A switch that older folders of results do not have.
 fn is_off(switch: &bool) -> bool {
     !switch
@@ -181,6 +189,7 @@ impl Default for Measure {
         Measure {
             warmup_steps: 2,
             steps_per_block: 5,
+            launches: 1,
             blocks_min: 2,
             blocks_max: 10,
             interval_percent: 2.0,
@@ -311,6 +320,7 @@ impl Checked for Config {
         for (key, value) in [
             ("sweep.groups", axes.groups),
             ("measure.steps_per_block", self.measure.steps_per_block),
+            ("measure.launches", self.measure.launches),
             ("measure.blocks_min", self.measure.blocks_min),
         ] {
             at_least_1(key, value)?;

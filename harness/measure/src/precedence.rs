@@ -33,6 +33,9 @@ pub struct Options {
     /// One cycle time in ms
     #[arg(long, hide_short_help = true, value_name = "MS", allow_negative_numbers = true, value_parser = cycle_time_ms)]
     pub cycle_time_ms: Option<f64>,
+    /// Starts of the program, each with all blocks
+    #[arg(long, hide_short_help = true, value_name = "COUNT", value_parser = launches)]
+    pub launches: Option<usize>,
     /// Entries of the response cache; with 0, `bitvector` uses rank 0 in every cycle
     #[arg(long, hide_short_help = true, value_name = "COUNT", allow_negative_numbers = true, value_parser = cache_capacity)]
     pub cache_capacity: Option<usize>,
@@ -49,6 +52,16 @@ fn cycle_time_ms(text: &str) -> Result<f64, ValueError> {
 fn cache_capacity(text: &str) -> Result<usize, ValueError> {
     whole_number(text, MOST_CACHE_CAPACITY)
 }
+
+fn launches(text: &str) -> Result<usize, String> {
+    match whole_number(text, MOST_LAUNCHES) {
+        Ok(0) => Err("expected at least 1".into()),
+        found => found.map_err(|error| error.to_string()),
+    }
+}
+
+/// More launches than that are a mistake.
+const MOST_LAUNCHES: usize = 1000;
 
 /// A configuration after overrides.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -89,6 +102,10 @@ pub fn apply(config: &mut Config, options: &Options, environment: &Environment) 
         variable(&environment.cache_capacity, environment.cache_capacity.value),
     );
     axes.cache_capacity = capacity[0];
+    let mut launches = vec![config.measure.launches];
+    let set = option("--launches", options.launches);
+    precedence.fix("measure.launches", &mut launches, set, None);
+    config.measure.launches = launches[0];
     let mut set = |key, value: &mut f64, setting: &Setting<Duration>| {
         let mut axis = vec![*value];
         precedence.fix(key, &mut axis, None, variable(setting, setting.value.as_secs_f64()));

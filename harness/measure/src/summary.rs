@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::fastest;
 use results::conclusion::Conclusion;
 use results::row::{StepRow, StepSetting, Tuning};
 use results::statistics::Summary;
@@ -32,15 +33,8 @@ pub fn conclusion(rows: &[StepRow]) -> Conclusion {
 
 /// Rows of the same workload and topology.
 fn groups(rows: &[StepRow]) -> Vec<Vec<&StepRow>> {
-    let mut groups: Vec<Vec<&StepRow>> = Vec::new();
-    for row in rows {
-        let same = |group: &&mut Vec<&StepRow>| key(group[0]) == key(row);
-        match groups.iter_mut().find(same) {
-            Some(group) => group.push(row),
-            None => groups.push(vec![row]),
-        }
-    }
-    groups
+    let of = |group: Vec<usize>| group.into_iter().map(|at| &rows[at]).collect();
+    fastest::groups(rows).into_iter().map(of).collect()
 }
 
 fn verdict(rows: &[&StepRow]) -> String {
@@ -87,7 +81,8 @@ fn sentence(words: &str) -> String {
     format!("{}{rest}.", first.to_uppercase())
 }
 
-/// The best rows and those tied with it, with their median times: intervals overlap. Best first.
+/// The best row and those tied with it, with their median times, best first: what blocks side by side do not tell
+/// apart, or, where they were not compared, rows whose intervals overlap.
 fn best_and_tied<'r>(rows: &[&'r StepRow]) -> Vec<(Summary, &'r StepRow)> {
     let mut ranked: Vec<(Summary, &StepRow)> =
         rows.iter().filter_map(|&row| Some((row.outcome.right()?.times.median(), row))).collect();
@@ -95,13 +90,13 @@ fn best_and_tied<'r>(rows: &[&'r StepRow]) -> Vec<(Summary, &'r StepRow)> {
     let Some((best, _)) = ranked.first().cloned() else {
         return Vec::new();
     };
-    ranked.retain(|(time, _)| time.tied_with(&best));
+    let is_tied = |(time, row): &(Summary, &StepRow)| {
+        let confidence = row.outcome.right().map(|result| &result.confidence);
+        let low = confidence.and_then(|confidence| confidence.over_best_low);
+        low.map_or_else(|| time.tied_with(&best), |low| low <= 1.0)
+    };
+    ranked.retain(is_tied);
     ranked
-}
-
-fn key(row: &StepRow) -> (&str, &str, usize, Option<usize>, usize) {
-    let StepSetting { key, run, training, .. } = &row.setting;
-    (&training.workload, &run.transport, key.nodes, key.local_size, key.ranks)
 }
 
 fn part(rows: &[&StepRow], text: &mut String) {
@@ -122,7 +117,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
     let _ = writeln!(
         text,
         "{}: {} gradients, {:.1} MB, {} rank{} on {} node{} over {}{}{}; step time, median with \
-         exact 95 % interval",
+         95 % interval{}",
         training.workload,
         tuning.tensors,
         key.size_bytes as f64 / 1e6,
@@ -133,6 +128,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
         run.transport,
         if notes.is_empty() { "" } else { "; " },
         notes.join(", "),
+        over(rows),
     );
     let tied = best_and_tied(rows);
     let Some(((time, best), others)) = tied.split_first() else {
@@ -156,6 +152,18 @@ fn part(rows: &[&StepRow], text: &mut String) {
     }
     defaults(rows, best, text);
     let _ = writeln!(text, "  ({SCOPE})");
+}
+
+/// What intervals take as independent, if all take the same.
+fn over(rows: &[&StepRow]) -> String {
+    let of = |row: &&StepRow| Some(row.outcome.right()?.confidence.interval_over.clone());
+    let mut levels: Vec<String> = rows.iter().filter_map(of).collect();
+    levels.sort();
+    levels.dedup();
+    match &levels[..] {
+        [level] if !level.is_empty() => format!(" over {level}"),
+        _ => String::new(),
+    }
 }
 
 /// Horovod's defaults with the control plane and algorithm of the best.

@@ -2,6 +2,7 @@
 //! machine affects all cases alike.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,13 +15,15 @@ use crate::case_result::row_of;
 use crate::config::Measure;
 use crate::drift::Drift;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
+use crate::fastest;
 use crate::plan::{Plan, Planned};
-use results::block::{Block, summary};
+use crate::spread::Spread;
+use results::block::{Block, nested};
 use results::error::RecordError;
 use results::journal::Journal;
 use results::provenance::Launch;
-use results::record::{Earlier, Store};
-use results::row::{MessageRow, StepRow, StepSetting};
+use results::record::{Earlier, Output};
+use results::row::{MessageRow, Row, StepRow, StepSetting};
 use training::timeline::record::Record;
 use training::timeline::write::{Shown, file_name, write};
 
@@ -51,6 +54,10 @@ pub struct Report {
     pub bandwidth: Vec<MessageRow>,
     /// How the base case's time changed, if it is repeated.
     pub drift: Option<Drift>,
+    /// Where the spread of the times comes from.
+    pub spread: Option<Spread>,
+    /// This launch is done, and the configuration wants another one.
+    pub wants_launch: bool,
 }
 
 /// Runs a plan until every case is done. Blocks and rows are stored as soon as they are known.
@@ -59,7 +66,7 @@ pub struct Report {
 /// When results cannot be written. A case that fails is a row, not an error.
 pub fn run(
     plan: &Plan,
-    store: &mut Store,
+    store: &mut dyn Output,
     earlier: Earlier,
     launches: &[Launch],
     course: &Course,
@@ -67,33 +74,37 @@ pub fn run(
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
     let launch = launches.last().expect("this run of the program");
-    let rows = earlier.rows.into_iter().filter_map(StepRow::of);
+    let rows: Vec<StepRow> = earlier.rows.into_iter().filter_map(StepRow::of).collect();
     let mut sweep = Sweep {
         plan,
         store,
         launch: launches.len(),
         settings: plan.cases.iter().map(|planned| plan.setting(planned, launch)).collect(),
         start: Instant::now(),
-        rows: rows.map(|row| (row.case().to_string(), row)).collect(),
+        done: rows.iter().map(|row| row.case().to_string()).collect(),
+        rows: rows.into_iter().map(|row| (row.case().to_string(), row)).collect(),
         blocks: earlier.blocks,
         journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
         base: plan.base(),
         budget: course.budget,
+        rounds: 0..0,
         executor,
     };
+    sweep.rounds = sweep.rounds_to_measure();
     for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
             sweep.give_up(index, reason.to_string(), StepRow::unsupported)?;
         }
     }
     let mut left: Option<String> = None;
-    for block in 0..plan.config.measure.blocks_max {
+    for block in sweep.rounds.clone() {
         if sweep.base.is_some() && sweep.only_base_remains() {
             break;
         }
         for (order, index) in plan.order(block).into_iter().enumerate() {
-            progress.set_position((block * plan.cases.len() + order) as u64);
+            let before = (block - sweep.rounds.start) * plan.cases.len();
+            progress.set_position((before + order) as u64);
             progress.set_message(plan.cases[index].case.to_string());
             left = left.or_else(|| sweep.is_to_stop(course, index));
             if left.is_none() || !sweep.is_to_measure(index, block) {
@@ -101,7 +112,12 @@ pub fn run(
             }
         }
     }
-    if let Some(base) = sweep.base {
+    let wants_launch = left.is_none() && !sweep.is_last_launch();
+    if wants_launch {
+        let Measure { launches, blocks_max, .. } = plan.config.measure;
+        let done = sweep.rounds.end / blocks_max;
+        left = Some(format!("launch {done} of {launches} is done"));
+    } else if let Some(base) = sweep.base {
         left = left.or_else(|| sweep.is_to_stop(course, base));
         if left.is_none() {
             progress.set_message(plan.cases[base].case.to_string());
@@ -114,16 +130,26 @@ pub fn run(
         Drift::of(&name, &sweep.own(&name, usize::MAX))
     });
     let bandwidth = bandwidth::rows(&sweep.messages());
-    let mut rows = sweep.rows;
-    let rows =
-        plan.cases.iter().filter_map(|planned| rows.remove(&planned.case.to_string())).collect();
-    Ok(Report { left, rows, bandwidth, drift })
+    let times_us = |case: &str| nested(&sweep.own(case, usize::MAX), |sample| sample.time_us);
+    let rows: Vec<StepRow> = plan
+        .cases
+        .iter()
+        .filter_map(|planned| sweep.rows.get(&planned.case.to_string()).cloned())
+        .collect();
+    let rows = fastest::compared(rows, |case| times_us(case).rounds());
+    let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
+    let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
+    let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
+    let lines: Vec<Row> = sweep.done.iter().filter_map(of).collect();
+    sweep.store.replace_rows(&lines)?;
+    let wants_launch = wants_launch && left.is_some();
+    Ok(Report { left, rows, bandwidth, drift, spread, wants_launch })
 }
 
 /// A sweep that is running.
 struct Sweep<'a> {
     plan: &'a Plan,
-    store: &'a mut Store,
+    store: &'a mut dyn Output,
     /// Runs of the program that have worked on the store, this one included.
     launch: usize,
     /// The settings of each case of the plan.
@@ -131,6 +157,8 @@ struct Sweep<'a> {
     start: Instant,
     /// Cases that are done, by name.
     rows: HashMap<String, StepRow>,
+    /// Their names, in the order of the file.
+    done: Vec<String>,
     /// The journal of blocks that may end the processes.
     journal: Option<&'a Journal>,
     /// The longest block of each case so far, in this launch.
@@ -141,6 +169,8 @@ struct Sweep<'a> {
     base: Option<usize>,
     /// See [`Course::budget`].
     budget: Option<Duration>,
+    /// The blocks of this launch.
+    rounds: Range<usize>,
     executor: &'a mut dyn BlockExecutor,
 }
 
@@ -152,13 +182,16 @@ impl Sweep<'_> {
             return Ok(());
         }
         let is_base = self.base == Some(index);
+        let is_last_launch = self.is_last_launch();
         if self.is_out_of_time(block) && self.is_to_measure(index, block) {
-            return if is_base { Ok(()) } else { self.finish(index, block, "budget") };
+            let is_done = !is_base && is_last_launch;
+            return if is_done { self.finish(index, block, "budget") } else { Ok(()) };
         }
-        if !self.take(index, block, order)? || is_base {
+        if !self.take(index, block, order)? || is_base || !is_last_launch {
             return Ok(());
         }
-        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1)) {
+        let in_launch = block + 1 - self.rounds.start;
+        match stop_reason(&self.plan.config.measure, &self.own(&name, block + 1), in_launch) {
             Some(reason) => self.finish(index, block + 1, reason),
             None => Ok(()),
         }
@@ -167,11 +200,33 @@ impl Sweep<'_> {
     /// The base case's last block, and its row.
     fn end(&mut self, base: usize) -> Result<(), RecordError> {
         let name = self.plan.cases[base].case.to_string();
-        let block = self.own(&name, usize::MAX).len();
+        let block = self.own(&name, usize::MAX).last().map_or(0, |last| last.samples[0].block + 1);
         if !self.rows.contains_key(&name) && self.take(base, block, 0)? {
             self.finish(base, block + 1, "end")?;
         }
         Ok(())
+    }
+
+    /// The blocks of the first launch that has not measured every case as often as it should at least.
+    fn rounds_to_measure(&self) -> Range<usize> {
+        let Measure { launches, blocks_min, blocks_max, .. } = self.plan.config.measure;
+        let rounds = |launch: usize| launch * blocks_max..(launch + 1) * blocks_max;
+        let is_measured = |launch: &usize| {
+            self.plan.order(0).into_iter().all(|index| {
+                let name = self.plan.cases[index].case.to_string();
+                let is_there = |block: &usize| self.blocks.contains_key(&(name.clone(), *block));
+                self.rows.contains_key(&name)
+                    || rounds(*launch).filter(is_there).count() >= blocks_min
+            })
+        };
+        let launch = (0..launches).find(|launch| !is_measured(launch));
+        rounds(launch.unwrap_or(launches - 1))
+    }
+
+    /// No launch follows this one.
+    fn is_last_launch(&self) -> bool {
+        let Measure { launches, blocks_max, .. } = self.plan.config.measure;
+        self.rounds.end == launches * blocks_max
     }
 
     /// All cases that can be run here are done, but for the base case.
@@ -255,15 +310,16 @@ impl Sweep<'_> {
             times: self.plan.config.times_on(&planned.case.topology),
         };
         let name = format!("{TIMELINES}/{}", file_name(&case));
-        self.store.write_streamed(&name, |out| write(out, &shown, records))
+        self.store.write_timeline(&name, &mut |out| write(out, &shown, records))
     }
 
     /// Every case has its minimum of blocks, and the time is over.
     fn is_out_of_time(&self, block: usize) -> bool {
         let (measure, elapsed) = (&self.plan.config.measure, self.start.elapsed());
         let is_spent = self.budget.is_some_and(|budget| elapsed > budget);
-        let is_over = elapsed.as_secs_f64() > measure.budget_seconds;
-        block >= 1 && is_spent || block >= measure.blocks_min && is_over
+        let is_over = elapsed.as_secs_f64() > measure.budget_seconds / measure.launches as f64;
+        let in_launch = block - self.rounds.start;
+        in_launch >= 1 && is_spent || in_launch >= measure.blocks_min && is_over
     }
 
     /// A case's first `count` blocks.
@@ -309,6 +365,7 @@ impl Sweep<'_> {
 
     fn keep(&mut self, row: StepRow) -> Result<(), RecordError> {
         self.store.append_row(row.clone())?;
+        self.done.push(row.case().to_string());
         self.rows.insert(row.case().to_string(), row);
         Ok(())
     }
@@ -320,16 +377,23 @@ fn rows_are_missing(plan: &Plan, rows: &HashMap<String, StepRow>) -> bool {
     here.any(|planned| !rows.contains_key(&planned.case.to_string()))
 }
 
-/// Why a case is done after these blocks, if it is.
-fn stop_reason(measure: &Measure, own: &[&Block]) -> Option<&'static str> {
-    if own.len() < measure.blocks_min {
+/// No case is done for its narrow interval before it has so many blocks.
+pub const BLOCKS_TO_STOP: usize = 5;
+
+/// Why a case is done after these blocks, if it is; as many of them are of this launch.
+fn stop_reason(measure: &Measure, own: &[&Block], in_launch: usize) -> Option<&'static str> {
+    if in_launch < measure.blocks_min {
         return None;
     }
-    let width = summary(own, |sample| sample.time_us).and_then(|all| all.relative_half_width());
+    let times_us = nested(own, |sample| sample.time_us);
+    // Few blocks are alike by chance too often.
+    let is_known = measure.interval_percent > 0.0 && own.len() >= BLOCKS_TO_STOP;
+    let width =
+        is_known.then(|| times_us.summary()).flatten().and_then(|all| all.relative_half_width());
     if width.is_some_and(|width| width <= measure.interval_percent / 100.0) {
         return Some("interval");
     }
-    (own.len() == measure.blocks_max).then_some("count")
+    (in_launch == measure.blocks_max).then_some("count")
 }
 
 #[cfg(test)]
@@ -339,16 +403,23 @@ mod tests {
 
     #[test]
     fn a_case_stops_when_its_interval_is_narrow_or_its_blocks_are_used_up() {
-        let measure = Measure { blocks_max: 4, interval_percent: 5.0, ..Measure::default() };
-        let block = |times: [f64; 5]| Block {
-            samples: times.map(|time_us| Sample { time_us, ..Sample::default() }).to_vec(),
+        let measure = Measure { blocks_max: 6, interval_percent: 5.0, ..Measure::default() };
+        let block = |(block, times): (usize, [f64; 5])| Block {
+            samples: times.map(|time_us| Sample { time_us, block, ..Sample::default() }).to_vec(),
             ..Block::default()
         };
-        let narrow = block([100.0, 101.0, 99.0, 100.0, 102.0]);
-        let wide = block([100.0, 300.0, 80.0, 200.0, 102.0]);
-        assert_eq!(stop_reason(&measure, &[&narrow]), None, "below the minimum of blocks");
-        assert_eq!(stop_reason(&measure, &[&narrow, &narrow]), Some("interval"));
-        assert_eq!(stop_reason(&measure, &[&wide, &wide]), None);
-        assert_eq!(stop_reason(&measure, &[&wide; 4]), Some("count"));
+        let narrow = [100.0, 101.0, 99.0, 100.0, 102.0];
+        let wide = [100.0, 300.0, 80.0, 200.0, 102.0];
+        let reason = |blocks: &[[f64; 5]]| {
+            let blocks: Vec<Block> = blocks.iter().copied().enumerate().map(block).collect();
+            stop_reason(&measure, &blocks.iter().collect::<Vec<_>>(), blocks.len())
+        };
+        assert_eq!(reason(&[narrow]), None, "below the minimum of blocks");
+        assert_eq!(reason(&[narrow; 4]), None, "few blocks may be alike by chance");
+        assert_eq!(reason(&[narrow; 5]), Some("interval"));
+        assert_eq!(reason(&[wide; 2]), None);
+        let differ = [1.0, 1.4, 0.8, 1.2, 1.1, 0.9].map(|level| narrow.map(|time| level * time));
+        assert_eq!(reason(&differ[..5]), None);
+        assert_eq!(reason(&differ), Some("count"));
     }
 }

@@ -53,7 +53,7 @@ pub struct Cell {
     pub heat: u8,
     /// It is the fastest.
     pub is_best: bool,
-    /// Its interval overlaps that of the fastest.
+    /// The fastest may be no faster.
     pub is_tied: bool,
 }
 
@@ -140,6 +140,11 @@ impl<'r> Point<'r> {
     }
 
     fn ties_with(&self, best: &Point) -> bool {
+        let is_of_run = self.record.text("started") == best.record.text("started");
+        let is_best = best.record.number("over_best") == Some(1.0);
+        if let Some(low) = self.record.number("over_best_low").filter(|_| is_of_run && is_best) {
+            return low <= 1.0;
+        }
         match self.ends_us.zip(best.ends_us) {
             Some(((low, high), (best_low, best_high))) => low <= best_high && best_low <= high,
             None => self.time_us == best.time_us,

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::statistics::Summary;
+use crate::nested::Nested;
+use crate::statistics::{Summary, median};
 
 /// The measurements of one block of one case.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,10 +26,20 @@ pub fn histogram() -> Histogram {
     Histogram::new_with_bounds(1, 600_000_000_000, 3).expect("bounds that hdrhistogram accepts")
 }
 
+/// Values of samples by launch and block.
+pub fn nested(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Nested {
+    let samples = blocks.iter().flat_map(|block| &block.samples);
+    samples.map(|sample| (sample.launch, sample.block, value(sample))).collect()
+}
+
 /// Summarises one value over all samples of some blocks; `None` if there is no sample.
 pub fn summary(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<Summary> {
-    let values: Vec<f64> = blocks.iter().flat_map(|block| &block.samples).map(value).collect();
-    Summary::of(&values)
+    nested(blocks, value).summary()
+}
+
+/// The median of one value over all samples of some blocks; `None` if there is no sample.
+pub fn p50(blocks: &[&Block], value: impl Fn(&Sample) -> f64) -> Option<f64> {
+    median(blocks.iter().flat_map(|block| &block.samples).map(value).collect())
 }
 
 /// One rank in one block.

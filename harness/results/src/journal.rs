@@ -17,6 +17,9 @@ const ATTEMPTS: &str = "attempts.csv";
 /// Its name in folders of older versions.
 const ATTEMPTS_BEFORE: &str = "tries.csv";
 
+/// In the place of a reason: the case's earlier failures no longer count.
+const FORGIVEN: &str = "measured again";
+
 /// A case that has broken the processes so often is given up.
 pub const MOST_ATTEMPTS: usize = 2;
 
@@ -83,7 +86,11 @@ impl Journal {
         for Attempt { case, broken, .. } in
             attempts.into_iter().filter(|one| !one.broken.is_empty())
         {
-            entries.reasons.entry(case).or_default().push(broken);
+            if broken == FORGIVEN {
+                entries.reasons.remove(&case);
+            } else {
+                entries.reasons.entry(case).or_default().push(broken);
+            }
         }
         let journal = Journal(Arc::new(Mutex::new(entries)));
         journal.broke("its processes ended without a message")?;
@@ -124,6 +131,20 @@ impl Journal {
         Ok(())
     }
 
+    /// Earlier failures of a case no longer count.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn forgive(&self, case: &str) -> Result<(), RecordError> {
+        let mut entries = self.entries();
+        if entries.reasons.remove(case).is_some() {
+            let attempt =
+                Attempt { case: case.into(), broken: FORGIVEN.into(), ..Attempt::default() };
+            entries.file.append(std::slice::from_ref(&attempt))?;
+        }
+        Ok(())
+    }
+
     /// Why a case is not attempted again, if it has broken its processes often enough.
     pub fn verdict(&self, case: &str) -> Option<String> {
         let entries = self.entries();
@@ -153,6 +174,26 @@ mod tests {
         journal.begin("ring", 1, 4).unwrap();
         journal.broke("rank 1 is gone").unwrap();
         assert!(journal.verdict("ring").is_some(), "the older attempt counts");
+    }
+
+    #[test]
+    fn forgiven_failures_do_not_count() {
+        let folder = tempdir().unwrap();
+        let open = || Journal::open(folder.path(), &Earlier::default(), false).unwrap();
+        let fail = |journal: &Journal| {
+            journal.begin("ring", 0, 1).unwrap();
+            journal.broke("rank 1 is gone").unwrap();
+        };
+        let journal = open();
+        (0..2).for_each(|_| fail(&journal));
+        assert!(journal.verdict("ring").is_some());
+        journal.forgive("ring").unwrap();
+        journal.forgive("tree").unwrap();
+        assert_eq!((journal.verdict("ring"), open().verdict("ring")), (None, None));
+        fail(&journal);
+        assert!(open().verdict("ring").is_none(), "once since then");
+        fail(&journal);
+        assert!(open().verdict("ring").is_some());
     }
 
     #[test]

@@ -12,6 +12,8 @@ pub mod inputs;
 pub mod journal;
 pub mod logs;
 pub mod names;
+pub mod nested;
+pub mod over_best;
 pub mod provenance;
 pub mod rank_tests;
 pub mod record;

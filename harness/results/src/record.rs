@@ -28,7 +28,7 @@ use crate::block::{Block, Histogram, Message, RankBlock, Sample};
 use crate::error::{Difference, MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
-use crate::row::{self, Row};
+use crate::row::{self, Row, StepRow};
 use latency_log::LatencyLog;
 
 /// How long a child process that is being started may still hold a lock.
@@ -40,6 +40,37 @@ const SAMPLES: &str = "samples.csv";
 const MESSAGES: &str = "messages.csv";
 const RANKS: &str = "ranks.csv";
 const LATENCIES: &str = "latencies.hlog";
+
+/// Where a sweep puts its results.
+pub trait Output {
+    /// A finished block.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    fn append_block(&mut self, block: &Block) -> Result<(), RecordError>;
+
+    /// A finished case.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    fn append_row(&mut self, row: StepRow) -> Result<(), RecordError>;
+
+    /// All rows, in the place of those that were appended.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError>;
+
+    /// A timeline, as `write` gives it.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    fn write_timeline(
+        &self,
+        name: &str,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), RecordError>;
+}
 
 /// The growing files of one run.
 pub struct Store {
@@ -249,6 +280,28 @@ impl Store {
         })?;
         self.latency_log = log;
         Ok(histograms)
+    }
+}
+
+impl Output for Store {
+    fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
+        Store::append_block(self, block)
+    }
+
+    fn append_row(&mut self, row: StepRow) -> Result<(), RecordError> {
+        Store::append_row(self, row)
+    }
+
+    fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
+        self.rows.replace(&table(rows, &row::columns()))
+    }
+
+    fn write_timeline(
+        &self,
+        name: &str,
+        write: &mut dyn FnMut(&mut dyn Write) -> io::Result<()>,
+    ) -> Result<(), RecordError> {
+        self.write_streamed(name, write)
     }
 }
 

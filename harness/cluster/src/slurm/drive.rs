@@ -28,6 +28,9 @@ pub const MOST_REQUEUES: u32 = 3;
 /// Option for a sweep whose previous step failed.
 const AFTER_BREAK: &str = "--after-break";
 
+/// Option of a sweep that measures cases again that have failed; the first step of a job does so.
+pub const RETRY: &str = "--retry-failed";
+
 /// The sweep's exit status when cases are left.
 pub const CASES_LEFT: i32 = 4;
 
@@ -129,6 +132,7 @@ impl Drive<'_> {
 
     fn command(&self, nodes: &[String], number: usize, has_broken: bool) -> Command {
         let mut program = self.program.to_vec();
+        program.retain(|word| number == 1 || word != RETRY);
         program.extend(has_broken.then(|| AFTER_BREAK.to_string()));
         eprint!("step {number}: ");
         self.command_of(&program, nodes)

@@ -14,7 +14,7 @@ use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::folder::{finish, open};
+use self::folder::{end_launch, finish, forget_failed, launch_again, open};
 use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
@@ -66,6 +66,9 @@ pub struct Arguments {
         hide_short_help = true
     )]
     go_on: bool,
+    /// Measure cases again that have failed
+    #[arg(long, requires = "out", help_heading = RUN, hide_short_help = true)]
+    retry_failed: bool,
     /// The last processes of this sweep failed: count their last block as a failure
     #[arg(long, requires = "go_on", hide = true)]
     after_break: bool,
@@ -183,7 +186,9 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         eprintln!("{topology}: {}", calibrate::in_words(table));
     }
     let steps = plan.config.measure.steps_per_block;
-    let (mut store, earlier, provenance) = open(arguments, &plan, launch, steps)?;
+    let (mut store, mut earlier, mut provenance) = open(arguments, &plan, launch, steps)?;
+    let retried =
+        if arguments.retry_failed { forget_failed(&mut store, &mut earlier)? } else { Vec::new() };
     if !earlier.rows.is_empty() || !earlier.blocks.is_empty() {
         eprintln!(
             "resuming {}: {} of {} cases and {} blocks are there",
@@ -196,7 +201,10 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     // Removes the request of an earlier launch to stop.
     let _ = fs::remove_file(store.folder().join(STOP));
     let may_break = plan.cases.iter().any(|planned| has_processes(planned.case.transport));
-    let journal = || Journal::open(store.folder(), &earlier, arguments.after_break);
+    let journal = || {
+        let journal = Journal::open(store.folder(), &earlier, arguments.after_break)?;
+        retried.iter().try_for_each(|case| journal.forgive(case)).map(|()| journal)
+    };
     let course = Course {
         until: arguments.until.map(|seconds| UNIX_EPOCH + Duration::from_secs(seconds)),
         budget: arguments.budget,
@@ -209,11 +217,24 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     progress.finish_and_clear();
     let report = report?;
     drop(executor);
+    if let Some(reason) = report.left.as_ref().filter(|_| report.wants_launch) {
+        end_launch(&store, &mut provenance)?;
+        if may_break {
+            println!("{reason}; start the same command again with --resume, for the next launch");
+            return Ok(Exit::Left);
+        }
+        eprintln!("{reason}");
+        let folder = store.folder().to_path_buf();
+        drop(store);
+        return launch_again(&folder);
+    }
     store.write_whole("bandwidth.csv", &table(&report.bandwidth, &columns()))?;
+    let spread = report.spread.map(|spread| spread.to_string());
     let drift = report.drift.map(|drift| drift.to_string());
-    let text = drift.iter().fold(summary::text(&report.rows), |text, drift| text + drift + "\n");
+    let limits: Vec<String> = spread.into_iter().chain(drift).collect();
+    let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
-    conclusion.limits.extend(drift);
+    conclusion.limits.extend(limits);
     finish(arguments, &store, provenance, &text, &conclusion)?;
     if let Some(reason) = report.left {
         println!("cases remain ({reason}); continue with --resume");
@@ -242,14 +263,15 @@ fn override_config(
 /// case.
 fn seconds(plan: &Plan, budget: Option<Duration>, weight: impl Fn(&Planned) -> f64) -> (f64, f64) {
     let measure = &plan.config.measure;
-    let block = block_seconds(plan, |_| 1.0);
+    let block = block_seconds(plan, |_| 1.0) * measure.launches as f64;
     let (least, most) = (block * measure.blocks_min as f64, block * measure.blocks_max as f64);
     let most = most.min(least.max(measure.budget_seconds));
     let within = |seconds: f64| match budget {
         Some(budget) => seconds.min(budget.as_secs_f64()).max(block),
         None => seconds,
     };
-    let mean = if block > 0.0 { block_seconds(plan, weight) / block } else { 0.0 };
+    let all = block_seconds(plan, |_| 1.0);
+    let mean = if all > 0.0 { block_seconds(plan, weight) / all } else { 0.0 };
     (within(least) * mean, within(most) * mean)
 }
 
@@ -262,7 +284,7 @@ fn block_seconds(plan: &Plan, weight: impl Fn(&Planned) -> f64) -> f64 {
 /// The sentence on a budget that does not suffice for the fewest blocks.
 fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     let measure = &plan.config.measure;
-    let block = block_seconds(plan, |_| 1.0);
+    let block = block_seconds(plan, |_| 1.0) * measure.launches as f64;
     let least = block * measure.blocks_min as f64;
     let given = budget.map_or(measure.budget_seconds, |budget| budget.as_secs_f64());
     let consequence = match budget {
@@ -318,14 +340,14 @@ fn dry_run(plan: &Plan, budget: Option<Duration>) {
             Err(reason) => println!("{}  unsupported: {reason}", planned.case),
         }
     }
-    let steps = plan.cases.len() * measure.steps_per_block;
+    let steps = plan.cases.len() * measure.steps_per_block * measure.launches;
     let gradients = plan.workload.gradients.len();
     let kilobytes = |blocks: usize| {
         (blocks * steps * (130 + 65 * gradients.min(12))).div_ceil(1000).to_string()
     };
     let (least_seconds, most_seconds) = seconds(plan, budget, |_| 1.0);
     println!(
-        "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps, in random order from \
+        "{} cases of {} ({} gradients, {:.1} MB); each {} blocks of {} + {} steps{}, in random order from \
          seed {}",
         plan.cases.len(),
         plan.workload.name,
@@ -334,6 +356,10 @@ fn dry_run(plan: &Plan, budget: Option<Duration>) {
         range(measure.blocks_min.to_string(), measure.blocks_max.to_string()),
         measure.warmup_steps,
         measure.steps_per_block,
+        match measure.launches {
+            1 => String::new(),
+            launches => format!(" in each of {launches} launches"),
+        },
         measure.seed,
     );
     println!(

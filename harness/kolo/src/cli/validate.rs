@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use super::calibrate::share;
 use super::{Exit, configuration, not_for, sizes, usage};
+use measure::laboratory::{DESIGNS, MACHINES, Score, in_words, score};
 use measure::machine_calibration::Effort;
 use measure::machine_calibration::runner::assemble;
 use measure::validate::local::{GOAL, Validation, validate};
@@ -42,6 +43,12 @@ pub struct Arguments {
     /// Also score the test points without each part of the model
     #[arg(long, conflicts_with = "local", help_heading = RUN)]
     ablation: bool,
+    /// Count how often intervals of sweeps contain the truth, on synthetic machines
+    #[arg(long, conflicts_with_all = ["local", "ablation", "points", "json"], help_heading = RUN)]
+    intervals: bool,
+    /// Sweeps of each machine and design
+    #[arg(long, default_value_t = 1000, requires = "intervals", value_parser = clap::value_parser!(u64).range(10..), help_heading = RUN, hide_short_help = true)]
+    sweeps: u64,
     /// Measure on this machine, calibration and algorithms alternately
     #[arg(long, help_heading = RUN)]
     local: bool,
@@ -72,7 +79,8 @@ pub struct Arguments {
         long = "maxbytes",
         value_parser = sizes::size,
         default_value = "16M",
-        help_heading = MEASURING
+        help_heading = MEASURING,
+        hide_short_help = true
     )]
     most_bytes: usize,
     /// Over MPI: pipeline large buffers in segments of about this size; 0: no pipelining
@@ -127,7 +135,36 @@ pub struct Published {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    if arguments.local { local(arguments) } else { published(arguments) }
+    match () {
+        () if arguments.local => local(arguments),
+        () if arguments.intervals => intervals(arguments),
+        () => published(arguments),
+    }
+}
+
+fn intervals(arguments: &Arguments) -> Result<Exit> {
+    let launch = Launch::now();
+    let tried = || MACHINES.iter().flat_map(|machine| DESIGNS.map(|design| (machine, design)));
+    let mut text = Score::header() + "\n";
+    print!("{text}");
+    let mut scores = Vec::new();
+    for (machine, design) in tried() {
+        let score = score(machine, design, arguments.sweeps)?;
+        println!("{}", score.line());
+        text += &(score.line() + "\n");
+        scores.push(score);
+    }
+    let said = in_words(&scores);
+    print!("{said}");
+    if let Some(folder) = &arguments.out {
+        std::fs::create_dir_all(folder)?;
+        let path = folder.join("intervals.csv");
+        write_whole(&path, &csv_bytes(&scores, true))?;
+        write_whole(&folder.join("summary.txt"), (text + &said).as_bytes())?;
+        ended(launch).write(&folder.join(PROVENANCE))?;
+        println!("{}", path.display());
+    }
+    Ok(Exit::Right)
 }
 
 fn published(arguments: &Arguments) -> Result<Exit> {

@@ -132,11 +132,21 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     let failed = control_planes.as_ref().is_some_and(|simulated| simulated.failure.is_some());
     let right = !failed && schedules.iter().all(Proved::is_right);
+    let is_unproved = |one: &&Proved| one.topologies == 0;
+    let unproved: Vec<String> =
+        schedules.iter().filter(is_unproved).map(|one| one.algorithm.clone()).collect();
     if say {
         control_planes.iter().for_each(print_simulated);
     } else {
         let verified = Verified { schema: SCHEMA, right, schedules, control_planes };
         println!("{}", serde_json::to_string_pretty(&verified)?);
+    }
+    if right && !unproved.is_empty() {
+        eprintln!(
+            "kolo: nothing is proved of {}: unsupported on every topology; give other --ranks",
+            unproved.join(", ")
+        );
+        return Ok(Exit::Inconclusive);
     }
     Ok(if right { Exit::Right } else { Exit::Wrong })
 }

@@ -16,11 +16,13 @@ mod simulated;
 mod timeline;
 mod tune;
 
+use std::collections::HashMap;
 use std::fs;
 use std::process::Command;
 
 use self::sandbox::{Ended, Sweep, kolo};
 use algorithms::registry::ALL;
+use serde_json::Value;
 
 #[test]
 fn a_sweep_leaves_rows_samples_and_provenance() {
@@ -216,11 +218,11 @@ fn results_are_never_overwritten() {
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
     sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
-    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 2", "\"schema\": 0");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 3", "\"schema\": 0");
     fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
     sweep
         .run(&["--resume"])
-        .says(2, "the folder is of schema 0, this kolo writes 2; resume it with");
+        .says(2, "the folder is of schema 0, this kolo writes 3; resume it with");
     assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");
@@ -234,6 +236,65 @@ fn a_budget_ends_a_sweep_after_the_minimum() {
     for row in sweep.rows() {
         assert_eq!((row["stop_reason"].as_str(), row["blocks"].as_str()), ("budget", "2"));
     }
+}
+
+/// Each launch is a process of its own, and measures all its blocks.
+#[test]
+fn launches_follow_each_other() {
+    let sweep = Sweep::new(&[]);
+    let ended = sweep.run(&["--launches", "3"]);
+    ended.says(0, "launch 1 of 3 is done");
+    ended.says(0, "launch 2 of 3 is done");
+    assert!(ended.stdout.contains("% is between launches"), "{}", ended.stdout);
+    assert_eq!(ended.stdout.matches("results in").count(), 1);
+    for row in sweep.rows() {
+        let of = |column: &str| row[column].as_str();
+        assert_eq!((of("blocks"), of("launches"), of("samples")), ("6", "3", "18"));
+        assert_eq!((of("interval_over"), of("stop_reason")), ("launches", "count"));
+    }
+    let provenance: Value = serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
+    let launches = provenance["launches"].as_array().unwrap();
+    assert_eq!(launches.len(), 3);
+    assert!(launches.iter().all(|launch| launch["ended"].is_string()));
+    let mut samples = csv::Reader::from_path(sweep.path("out/samples.csv")).unwrap();
+    let samples: Vec<HashMap<String, String>> = samples.deserialize().map(Result::unwrap).collect();
+    for (launch, blocks) in [("1", ["0", "1"]), ("2", ["2", "3"]), ("3", ["4", "5"])] {
+        let of_launch = samples.iter().filter(|sample| sample["launch"] == launch);
+        assert!(of_launch.clone().all(|sample| blocks.contains(&sample["block"].as_str())));
+        assert_eq!(of_launch.count(), 8 * 2 * 3);
+    }
+    let zero = sweep.run(&["--launches", "0"]);
+    zero.says(2, "invalid value '0' for '--launches <COUNT>': expected at least 1");
+}
+
+/// A killed launch is continued by the next one, and the number of launches that follow stays.
+#[test]
+fn a_killed_launch_is_continued() {
+    let sweep = Sweep::new(&[("steps_per_block = 3", "steps_per_block = 3\nlaunches = 2")]);
+    sweep.killed_at_file_size(8);
+    let before = sweep.read("out/samples.csv").lines().count();
+    assert!(before < 1 + 8 * 2 * 3, "in the first launch: {before}");
+    assert_eq!(sweep.run(&["--resume"]).status, Some(0));
+    let rows = sweep.rows();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|row| row["blocks"] == "4" && row["samples"] == "12"));
+}
+
+/// A row that has failed is measured again when that is asked for; blocks that are there count.
+#[test]
+fn cases_that_failed_are_measured_again_on_request() {
+    let sweep = Sweep::new(&[]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    let rows = sweep.read("out/rows.csv");
+    fs::write(sweep.path("out/rows.csv"), rows.replacen(",ok,,", ",failed,a node is gone,", 1))
+        .unwrap();
+    let ended = sweep.run(&["--resume"]);
+    assert!(ended.status == Some(1) && ended.stdout.contains("a node is gone"), "{}", ended.stdout);
+    let ended = sweep.run(&["--resume", "--retry-failed"]);
+    ended.says(0, "cases that have failed and are measured again: 1");
+    let rows = sweep.rows();
+    assert_eq!(rows.len(), 8);
+    assert!(rows.iter().all(|row| row["status"] == "ok" && row["blocks"] == "2"));
 }
 
 #[test]

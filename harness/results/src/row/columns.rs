@@ -115,6 +115,19 @@ columns! {
 }
 
 columns! {
+    /// What the interval of a step's median rests on, and the step over the fastest of the same run.
+    #[derive(Default)]
+    Confidence {
+        columns {
+            interval_over: String,
+            samples_effective: Option<f64>,
+            over_best: Option<f64>,
+            over_best_low: Option<f64>,
+        }
+    }
+}
+
+columns! {
     /// Bandwidths of an allreduce, as nccl-tests defines them.
     #[derive(Default)]
     Bandwidths {

@@ -73,6 +73,10 @@ pub(super) struct Flat {
     pub time_us_min: Option<f64>,
     pub time_us_max: Option<f64>,
     pub time_us_p99: Option<f64>,
+    pub interval_over: String,
+    pub samples_effective: Option<f64>,
+    pub over_best: Option<f64>,
+    pub over_best_low: Option<f64>,
     pub context_switches_mean: Option<f64>,
     pub device_us_p50: Option<f64>,
     pub enqueue_us_p50: Option<f64>,
@@ -328,6 +332,7 @@ fn round(flat: &mut Flat) {
         &mut flat.time_us_min,
         &mut flat.time_us_max,
         &mut flat.time_us_p99,
+        &mut flat.samples_effective,
         &mut flat.context_switches_mean,
         &mut flat.bound_us,
         &mut flat.exposed_us_p50,
@@ -370,8 +375,13 @@ fn round(flat: &mut Flat) {
     {
         *value = (*value * 1e3).round() / 1e3;
     }
-    let ratios =
-        [&mut flat.efficiency_p50, &mut flat.efficiency_p50_low, &mut flat.efficiency_p50_high];
+    let ratios = [
+        &mut flat.efficiency_p50,
+        &mut flat.efficiency_p50_low,
+        &mut flat.efficiency_p50_high,
+        &mut flat.over_best,
+        &mut flat.over_best_low,
+    ];
     for value in ratios.into_iter().flatten() {
         *value = (*value * 1e5).round() / 1e5;
     }

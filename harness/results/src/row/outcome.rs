@@ -71,6 +71,14 @@ impl<R> CaseOutcome<R> {
         }
     }
 
+    /// The same, to be changed.
+    pub fn right_mut(&mut self) -> Option<&mut R> {
+        match self {
+            CaseOutcome::Ok(result) => Some(result),
+            _ => None,
+        }
+    }
+
     /// The line of a summary about a case that is not right.
     pub fn complaint(&self, case: &str) -> Option<String> {
         let status = match self {

@@ -1,6 +1,6 @@
 //! Rows of measured training steps, and of their messages.
 
-use super::columns::{Bandwidths, Effort, Key, Negotiation, Run, Times, columns};
+use super::columns::{Bandwidths, Confidence, Effort, Key, Negotiation, Run, Times, columns};
 use super::flat::{Columns, Empty, Field, Flat};
 use super::outcome::CaseOutcome;
 
@@ -71,7 +71,7 @@ columns! {
     /// The result of measured training steps: medians over steps, unless the name states otherwise.
     #[derive(Default)]
     StepResult {
-        parts { effort: Effort, times: Times, negotiation: Negotiation }
+        parts { effort: Effort, times: Times, confidence: Confidence, negotiation: Negotiation }
         columns {
             device_us_p50: Option<f64>,
             exposed_us_p50: f64,

@@ -25,14 +25,17 @@ use crate::cli::{Exit, usage};
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  kolo against autotune horovod                 # the embedded configuration
-  kolo against autotune configs/horovod.toml configs/horovod-burst.toml --out results/autotune")]
+  kolo against autotune horovod                                  # the embedded configuration
+  kolo against autotune configs/tuners-burst.toml --steps 440    # kolo tune alone: does its promise hold?")]
 pub struct Arguments {
+    /// Leave out Horovod's autotune, and give kolo tune so many steps
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..), help_heading = "What to run")]
+    steps: Option<u64>,
     #[command(flatten)]
     common: Common,
 }
 
-pub fn run(Arguments { common }: &Arguments) -> Result<Exit> {
+pub fn run(Arguments { steps, common }: &Arguments) -> Result<Exit> {
     let launcher = common.launcher()?;
     let mut plan = common.plan("kolo against autotune")?;
     let scratch = Scratch::new()?;
@@ -44,7 +47,9 @@ pub fn run(Arguments { common }: &Arguments) -> Result<Exit> {
     let report = |line: String| eprintln!("{line}");
     host_times::measure(&mut plan, &mut horovod, &folder, report).map_err(usage)?;
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
-    let answers = tuners::answers(&plan, &mut horovod, &tune, &folder, report).map_err(usage)?;
+    let steps = steps.map(|steps| steps as usize);
+    let answers =
+        tuners::answers(&plan, &mut horovod, &tune, steps, &folder, report).map_err(usage)?;
     let named = regret::with_answers(&mut plan, &answers);
     horovod.forget_scripts();
     let blocks = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;

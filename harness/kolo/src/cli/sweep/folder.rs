@@ -1,15 +1,18 @@
 //! The folder of a sweep's results: opened before the first case, and finished after the last.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use super::Arguments;
-use crate::cli::{plot, usage};
+use crate::cli::{Exit, plot, usage};
 use results::conclusion::{CONCLUSION, Conclusion};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
-use results::record::{Earlier, Store};
+use results::record::{Earlier, Output, Store};
+use results::row::{Row, Status};
 
 /// A new folder, or one to resume, with its provenance written. Nothing in it is changed before it is known to
 /// hold this very sweep.
@@ -42,6 +45,20 @@ pub fn open(
     Ok((store, Earlier::default(), provenance))
 }
 
+/// Removes rows of cases that have failed, so that they are measured again; returns the cases.
+pub fn forget_failed(store: &mut Store, earlier: &mut Earlier) -> Result<Vec<String>> {
+    let has_failed = |row: &Row| match row {
+        Row::Step(row) => row.outcome.status() == Status::Failed,
+        _ => false,
+    };
+    let (failed, rows): (Vec<Row>, Vec<Row>) =
+        std::mem::take(&mut earlier.rows).into_iter().partition(has_failed);
+    store.replace_rows(&rows)?;
+    earlier.rows = rows;
+    eprintln!("cases that have failed and are measured again: {}", failed.len());
+    Ok(failed.iter().map(|row| row.key().case.clone()).collect())
+}
+
 /// The folder of the run to continue, if one is to be continued.
 ///
 /// # Errors
@@ -57,6 +74,14 @@ pub fn of_earlier(arguments: &Arguments) -> Result<Option<PathBuf>> {
     }
 }
 
+/// Ends a launch that another one follows.
+pub fn end_launch(store: &Store, provenance: &mut Provenance) -> Result<()> {
+    if let Some(launch) = provenance.launches.last_mut() {
+        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
+    }
+    Ok(provenance.write(&store.folder().join(PROVENANCE))?)
+}
+
 /// Ends the launch, writes provenance, summary, conclusion, figures and report, and prints the summary.
 pub fn finish(
     arguments: &Arguments,
@@ -66,10 +91,7 @@ pub fn finish(
     conclusion: &Conclusion,
 ) -> Result<()> {
     let folder = store.folder();
-    if let Some(launch) = provenance.launches.last_mut() {
-        launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
-    }
-    provenance.write(&folder.join(PROVENANCE))?;
+    end_launch(store, &mut provenance)?;
     store.write_whole("summary.txt", summary.as_bytes())?;
     if !conclusion.verdicts.is_empty() {
         store.write_whole(CONCLUSION, &conclusion.json())?;
@@ -79,6 +101,26 @@ pub fn finish(
     print!("{summary}{figures}");
     println!("results in {}", folder.display());
     Ok(())
+}
+
+/// Replaces this program by its next launch, which continues the run in `folder`. Returns only if that fails.
+pub fn launch_again(folder: &Path) -> Result<Exit> {
+    let mut words = std::env::args_os().skip(1);
+    let mut kept = Vec::new();
+    while let Some(word) = words.next() {
+        match word.to_str() {
+            Some("--out") => {
+                words.next();
+            }
+            Some("--resume" | "--go-on") => {}
+            Some(text) if text.starts_with("--out=") => {}
+            _ => kept.push(word),
+        }
+    }
+    let program = std::env::current_exe()?;
+    let mut command = Command::new(&program);
+    command.args(kept).args(["--go-on", "--out"]).arg(folder);
+    Err(anyhow!("{}: {}", program.display(), command.exec()))
 }
 
 /// The newest run of a configuration.

@@ -16,7 +16,7 @@ use crate::cli::site::{described, ranks_per_node as ranks_of};
 use crate::cli::{Exit, configuration, not_for, usage};
 use batch_script::BatchScript;
 use cluster::slurm::accounting;
-use cluster::slurm::drive::{Drive, Ended};
+use cluster::slurm::drive::{Drive, Ended, RETRY};
 use cluster::slurm::job::Job;
 use cluster::slurm::launch::{Shape, Submission, line, sbatch, step};
 use cluster::slurm::site::Site;
@@ -315,7 +315,7 @@ impl Sweep<'_> {
 
     /// Options of the user's that the sweep itself takes.
     fn passed_on(&self) -> Vec<String> {
-        let Options { transport, fusion_threshold_mb, cycle_time_ms, cache_capacity } =
+        let Options { transport, fusion_threshold_mb, cycle_time_ms, launches, cache_capacity } =
             &self.arguments.options;
         let mut words = Vec::new();
         let mut option = |name: &str, value: Option<String>| {
@@ -324,12 +324,14 @@ impl Sweep<'_> {
         option("--transport", transport.clone().filter(|_| !self.over_mpi));
         option("--fusion-threshold-mb", fusion_threshold_mb.map(|value| value.to_string()));
         option("--cycle-time-ms", cycle_time_ms.map(|value| value.to_string()));
+        option("--launches", launches.map(|value| value.to_string()));
         option("--cache-capacity", cache_capacity.map(|value| value.to_string()));
         option("--budget", self.arguments.budget.map(|time| format!("{}s", time.as_secs_f64())));
         for (flag, is_set) in [
             ("--timeline", self.arguments.timeline),
             ("--no-figures", self.arguments.no_figures),
             ("--force", self.is_forced()),
+            (RETRY, self.arguments.retry_failed),
         ] {
             words.extend(is_set.then(|| flag.to_string()));
         }

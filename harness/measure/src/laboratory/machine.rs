@@ -1,0 +1,244 @@
+//! Synthetic machines: how launches, rounds, blocks and steps differ on them.
+
+use std::time::Duration;
+
+use rand::Rng;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1, StandardNormal};
+use serde::Serialize;
+
+use super::STEP_S;
+use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
+use crate::plan::Plan;
+use training::outcome::{Outcome, RankLog, RankStep};
+use transports::pattern::Wrong;
+
+/// How the steps of a block are distributed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shape {
+    /// A normal logarithm.
+    Normal,
+    /// No step is much faster than most, some are much slower: an exponential logarithm.
+    Skewed,
+    /// One step in three is as much slower as four deviations.
+    Bimodal,
+}
+
+/// A machine. Deviations are those of logarithms, in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Machine {
+    /// Its name.
+    pub name: &'static str,
+    /// Between launches, for all settings alike.
+    pub launch_percent: f64,
+    /// Between rounds, for all settings alike.
+    pub round_percent: f64,
+    /// The share of a round's deviation that remains in the next.
+    pub round_memory: f64,
+    /// Between blocks of one setting.
+    pub block_percent: f64,
+    /// Between steps of a block.
+    pub step_percent: f64,
+    /// The share of a step's deviation that remains in the next.
+    pub step_memory: f64,
+    /// How steps are distributed.
+    pub shape: Shape,
+    /// The share of blocks that a disturbance makes half as slow again.
+    pub disturbed: f64,
+    /// What the intervals assume holds: units of the level that they name are independent, and alike.
+    pub holds: bool,
+}
+
+const QUIET: Machine = Machine {
+    name: "independent steps",
+    launch_percent: 0.0,
+    round_percent: 0.0,
+    round_memory: 0.0,
+    block_percent: 0.0,
+    step_percent: 4.0,
+    step_memory: 0.0,
+    shape: Shape::Normal,
+    disturbed: 0.0,
+    holds: true,
+};
+
+/// The machines that are tried.
+pub const MACHINES: [Machine; 10] = [
+    QUIET,
+    Machine { name: "skewed steps", shape: Shape::Skewed, ..QUIET },
+    Machine { name: "bimodal steps", shape: Shape::Bimodal, ..QUIET },
+    Machine { name: "steps that follow each other", step_memory: 0.7, ..QUIET },
+    Machine { name: "blocks differ", block_percent: 4.0, ..QUIET },
+    Machine { name: "launches differ", launch_percent: 5.0, block_percent: 2.0, ..QUIET },
+    Machine { name: "rounds differ", round_percent: 10.0, block_percent: 1.0, ..QUIET },
+    Machine { name: "drift", round_percent: 10.0, round_memory: 0.8, holds: false, ..QUIET },
+    Machine {
+        name: "one block in ten disturbed",
+        disturbed: 0.1,
+        block_percent: 2.0,
+        holds: false,
+        ..QUIET
+    },
+    Machine {
+        name: "one block in four disturbed",
+        disturbed: 0.25,
+        block_percent: 2.0,
+        holds: false,
+        ..QUIET
+    },
+];
+
+/// A disturbed block takes this much longer.
+const DISTURBANCE: f64 = 1.5;
+
+/// How many values describe a distribution.
+const DRAWN: usize = 40_000;
+
+/// Sorted draws of logarithms, which stand for distributions.
+pub struct Drawn {
+    /// Steps of a block.
+    steps: Vec<f64>,
+    /// Of all blocks of a launch.
+    launch: f64,
+    /// Of all launches.
+    machine: f64,
+}
+
+impl Drawn {
+    pub fn of(machine: &Machine) -> Drawn {
+        let mut random = ChaCha8Rng::seed_from_u64(0);
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let steps = sorted((0..DRAWN).map(|_| machine.step(&mut random)).collect());
+        let of_block = |random: &mut ChaCha8Rng| {
+            let round = machine.round_percent / 100.0 * normal(random);
+            round + machine.block(random) + machine.step(random)
+        };
+        let in_launch = sorted((0..DRAWN).map(|_| of_block(&mut random)).collect());
+        let launch = |random: &mut ChaCha8Rng| machine.launch_percent / 100.0 * normal(random);
+        let on_machine = (0..DRAWN).map(|_| launch(&mut random) + of_block(&mut random));
+        let on_machine = sorted(on_machine.collect());
+        Drawn { steps, launch: in_launch[DRAWN / 2], machine: on_machine[DRAWN / 2] }
+    }
+
+    /// The median of steps in blocks with these logarithms, all alike often.
+    fn median_of(&self, blocks: &[f64]) -> f64 {
+        let share_below = |value: f64| {
+            let below = |block: &f64| self.steps.partition_point(|step| step + block < value);
+            blocks.iter().map(below).sum::<usize>() as f64 / (DRAWN * blocks.len()) as f64
+        };
+        let (mut low, mut high) = (-10.0, 10.0);
+        for _ in 0..40 {
+            let middle = (low + high) / 2.0;
+            if share_below(middle) < 0.5 { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+fn normal(random: &mut ChaCha8Rng) -> f64 {
+    StandardNormal.sample(random)
+}
+
+impl Machine {
+    /// The logarithm of a step in its block.
+    fn step(&self, random: &mut ChaCha8Rng) -> f64 {
+        let deviation = self.step_percent / 100.0;
+        match self.shape {
+            Shape::Normal => deviation * normal(random),
+            Shape::Skewed => deviation * random.sample::<f64, _>(Exp1),
+            Shape::Bimodal => {
+                let slower = if random.random_bool(1.0 / 3.0) { 4.0 } else { 0.0 };
+                deviation * (normal(random) + slower)
+            }
+        }
+    }
+
+    /// The logarithm of a block of one setting.
+    fn block(&self, random: &mut ChaCha8Rng) -> f64 {
+        let disturbed = self.disturbed > 0.0 && random.random_bool(self.disturbed);
+        self.block_percent / 100.0 * normal(random) + if disturbed { DISTURBANCE.ln() } else { 0.0 }
+    }
+}
+
+/// Executes blocks of a synthetic machine.
+pub struct Synthetic<'m> {
+    machine: &'m Machine,
+    drawn: &'m Drawn,
+    /// Each setting's time over the first one's.
+    settings: Vec<f64>,
+    random: ChaCha8Rng,
+    /// Logarithm of the launch that is running.
+    launch: f64,
+    /// Logarithms of rounds.
+    rounds: Vec<f64>,
+    /// Logarithms of the blocks of each setting.
+    blocks: Vec<Vec<f64>>,
+}
+
+impl<'m> Synthetic<'m> {
+    pub fn new(
+        machine: &'m Machine,
+        drawn: &'m Drawn,
+        settings: Vec<f64>,
+        random: ChaCha8Rng,
+    ) -> Synthetic<'m> {
+        let blocks = vec![Vec::new(); settings.len()];
+        Synthetic { machine, drawn, settings, random, launch: 0.0, rounds: Vec::new(), blocks }
+    }
+
+    /// Begins the next launch.
+    pub fn launch(&mut self) {
+        self.launch = self.machine.launch_percent / 100.0 * normal(&mut self.random);
+    }
+
+    fn round(&mut self, round: usize) -> f64 {
+        let Machine { round_percent, round_memory, .. } = *self.machine;
+        while self.rounds.len() <= round {
+            let fresh = round_percent / 100.0 * normal(&mut self.random);
+            let next = self.rounds.last().map_or(fresh, |last| {
+                round_memory * last + (1.0 - round_memory * round_memory).sqrt() * fresh
+            });
+            self.rounds.push(next);
+        }
+        self.rounds[round]
+    }
+
+    /// A setting's true median in microseconds: of the blocks that were measured, of its launch, and of the machine.
+    pub fn truth_us(&self, setting: usize) -> [f64; 3] {
+        let base_us = 1e6 * STEP_S * self.settings[setting];
+        let blocks = self.drawn.median_of(&self.blocks[setting]);
+        [blocks, self.launch + self.drawn.launch, self.drawn.machine].map(|log| base_us * log.exp())
+    }
+
+    /// The setting with the shortest steps.
+    pub fn best(&self) -> usize {
+        let least =
+            |one: &usize, other: &usize| self.settings[*one].total_cmp(&self.settings[*other]);
+        (0..self.settings.len()).min_by(least).expect("there are settings")
+    }
+}
+
+impl BlockExecutor for Synthetic<'_> {
+    fn run(&mut self, plan: &Plan, BlockRequest { index, .. }: BlockRequest) -> BlockResult {
+        let round = self.round(self.blocks[index].len());
+        let block = self.launch + round + self.machine.block(&mut self.random);
+        self.blocks[index].push(block);
+        let memory = self.machine.step_memory;
+        let mut deviation = self.machine.step(&mut self.random);
+        let step = |_| {
+            let time_s = STEP_S * self.settings[index] * (block + deviation).exp();
+            let fresh = self.machine.step(&mut self.random);
+            deviation = memory * deviation + (1.0 - memory * memory).sqrt() * fresh;
+            RankStep { time: Duration::from_secs_f64(time_s), ..RankStep::default() }
+        };
+        let steps = (0..plan.config.measure.steps_per_block).map(step).collect();
+        let ranks = vec![RankLog { steps, ..RankLog::default() }];
+        let outcome = Outcome { ranks, negotiated: true, wrong: Wrong::default() };
+        BlockResult { outcome: Ok(outcome), records: None }
+    }
+}

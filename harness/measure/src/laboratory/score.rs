@@ -1,0 +1,150 @@
+//! How often the intervals of synthetic sweeps contain the truth.
+
+use results::block::Block;
+use results::nested::{CORRELATED_MIN, UNITS_MIN};
+use results::row::StepRow;
+use results::statistics::median;
+use serde::Serialize;
+
+use super::machine::{Machine, Synthetic};
+use super::{Design, SETTINGS};
+
+/// One sweep.
+pub struct Scored {
+    /// What the first interval takes as independent.
+    over: String,
+    /// Rows with an interval, and those whose interval contains the truth.
+    intervals: usize,
+    covering: usize,
+    /// The width of each in percent of the median.
+    widths: Vec<f64>,
+    /// Settings that tie with the fastest.
+    tied: usize,
+    /// The truly fastest is among them.
+    has_best: bool,
+    /// Blocks of a setting.
+    blocks: f64,
+}
+
+impl Scored {
+    /// Against the truth of the level that each row names.
+    pub fn of(rows: &[StepRow], blocks: &[Block], machine: &Synthetic) -> Scored {
+        let mut scored = Scored {
+            over: String::new(),
+            intervals: 0,
+            covering: 0,
+            widths: Vec::new(),
+            tied: 0,
+            has_best: false,
+            blocks: blocks.len() as f64 / rows.len() as f64,
+        };
+        for (setting, row) in rows.iter().enumerate() {
+            let result = row.outcome.right().expect("synthetic data are right");
+            let [of_blocks, of_launch, of_machine] = machine.truth_us(setting);
+            let over = &result.confidence.interval_over;
+            let truth_us = match over.as_str() {
+                "launches" => of_machine,
+                "blocks" => of_launch,
+                _ => of_blocks,
+            };
+            let median_us = result.times.median();
+            if let Some((low, high)) = median_us.p50_interval {
+                scored.over = over.clone();
+                scored.intervals += 1;
+                scored.covering += usize::from((low..=high).contains(&truth_us));
+                scored.widths.push(100.0 * (high - low) / median_us.p50);
+            }
+            let is_tied = result.confidence.over_best_low.is_none_or(|low| low <= 1.0);
+            scored.tied += usize::from(is_tied);
+            scored.has_best |= is_tied && setting == machine.best();
+        }
+        scored
+    }
+}
+
+/// Intervals take steps as independent, and blocks are too short to show that they are not.
+fn has_blocks_alone(Design { launches, blocks, steps, .. }: Design) -> bool {
+    launches * blocks < UNITS_MIN && steps < CORRELATED_MIN
+}
+
+/// A design on a machine: a line of the table.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Score {
+    /// The machine.
+    pub machine: &'static str,
+    /// What its intervals assume holds there.
+    pub holds: bool,
+    /// See [`Design`].
+    pub launches: usize,
+    /// Of each launch.
+    pub blocks: usize,
+    /// Of each block.
+    pub steps: usize,
+    /// A case ends at this half width, in percent; 0: after all blocks.
+    pub stop_percent: f64,
+    /// Sweeps.
+    pub sweeps: usize,
+    /// What intervals take as independent.
+    pub interval_over: String,
+    /// The share of intervals that contain the true median, in percent.
+    pub covered_percent: f64,
+    /// The median of their widths, in percent of the median.
+    pub width_percent: f64,
+    /// The share of sweeps in which the truly fastest setting ties with the fastest, in percent.
+    pub best_is_tied_percent: f64,
+    /// Settings that tie, of twelve: the mean.
+    pub tied_mean: f64,
+    /// Blocks that a case took: the mean.
+    pub blocks_mean: f64,
+}
+
+impl Score {
+    /// From sweeps with different seeds.
+    pub fn of(machine: &Machine, design: Design, sweeps: &[Scored]) -> Score {
+        let count = sweeps.len() as f64;
+        let sum = |of: fn(&Scored) -> usize| sweeps.iter().map(of).sum::<usize>() as f64;
+        let widths: Vec<f64> = sweeps.iter().flat_map(|sweep| &sweep.widths).copied().collect();
+        let two = |value: f64| (value * 100.0).round() / 100.0;
+        Score {
+            machine: machine.name,
+            holds: machine.holds && !(has_blocks_alone(design) && machine.step_memory > 0.0),
+            launches: design.launches,
+            blocks: design.blocks,
+            steps: design.steps,
+            stop_percent: design.interval_percent,
+            sweeps: sweeps.len(),
+            interval_over: sweeps.first().map_or(String::new(), |sweep| sweep.over.clone()),
+            covered_percent: two(100.0 * sum(|sweep| sweep.covering) / sum(|sweep| sweep.intervals)),
+            width_percent: two(median(widths).unwrap_or(f64::NAN)),
+            best_is_tied_percent: two(100.0 * sum(|sweep| usize::from(sweep.has_best)) / count),
+            tied_mean: two(sum(|sweep| sweep.tied) / count),
+            blocks_mean: two(sweeps.iter().map(|sweep| sweep.blocks).sum::<f64>() / count),
+        }
+    }
+
+    /// The header of the table in words.
+    pub fn header() -> String {
+        format!(
+            "{:<30} {:>24} {:>9} {:>8} {:>7} {:>9} {:>8}",
+            "machine", "launches x blocks x steps", "over", "covered", "width", "best tied", "tied"
+        )
+    }
+
+    /// A line of it.
+    pub fn line(&self) -> String {
+        let stop = match self.stop_percent {
+            0.0 => String::new(),
+            percent => format!(", stop at {percent} %"),
+        };
+        let design = format!("{} x {} x {}{stop}", self.launches, self.blocks, self.steps);
+        format!(
+            "{:<30} {design:>24} {:>9} {:>6.1} % {:>5.1} % {:>7.1} % {:>4.1} of {SETTINGS}",
+            self.machine,
+            self.interval_over,
+            self.covered_percent,
+            self.width_percent,
+            self.best_is_tied_percent,
+            self.tied_mean,
+        )
+    }
+}

@@ -1,0 +1,43 @@
+use super::*;
+
+fn scored(machine: &str, design: usize, sweeps: u64) -> Score {
+    let machine = MACHINES.iter().find(|known| known.name == machine).unwrap();
+    score(machine, DESIGNS[design], sweeps).unwrap()
+}
+
+/// A part of what `kolo validate --intervals` runs.
+#[test]
+fn intervals_contain_the_truth_where_their_assumptions_hold() {
+    for machine in MACHINES.iter().filter(|machine| machine.holds) {
+        for design in [DESIGNS[2], DESIGNS[6]] {
+            let score = score(machine, design, 20).unwrap();
+            assert!(score.covered_percent >= 90.0, "{}", score.line());
+            assert!(score.best_is_tied_percent >= 90.0, "{}", score.line());
+        }
+    }
+}
+
+/// The table can show a miss: steps of one block that differs from others tell nothing about those.
+#[test]
+fn blocks_that_differ_show_in_the_width() {
+    let (same, differ) = (scored("independent steps", 2, 15), scored("blocks differ", 2, 15));
+    assert!(differ.width_percent > 2.0 * same.width_percent, "{same:?} {differ:?}");
+    assert_eq!((same.interval_over.as_str(), same.blocks_mean), ("blocks", 6.0));
+    let launches = scored("launches differ", 6, 10);
+    assert_eq!((launches.interval_over.as_str(), launches.blocks_mean), ("launches", 10.0));
+}
+
+/// Rounds that differ widen intervals, and not the comparison with the fastest.
+#[test]
+fn a_comparison_of_rounds_does_not_see_what_they_share() {
+    let (same, differ) = (scored("independent steps", 2, 15), scored("rounds differ", 2, 15));
+    assert!(differ.width_percent > 3.0 * same.width_percent, "{same:?} {differ:?}");
+    assert!(differ.tied_mean < same.tied_mean + 1.0, "{same:?} {differ:?}");
+}
+
+#[test]
+fn the_same_seeds_give_the_same_score() {
+    assert_eq!(scored("blocks differ", 1, 5), scored("blocks differ", 1, 5));
+    let stopped = scored("independent steps", 7, 10);
+    assert!(stopped.blocks_mean < 10.0 && stopped.blocks_mean >= 3.0, "{stopped:?}");
+}
