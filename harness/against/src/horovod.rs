@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use measure::config::Host;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use thiserror::Error;
@@ -11,7 +10,7 @@ use tune::confirm::{REPORT, Setting, script};
 use tune::space::variables;
 
 use crate::engine::{BlockError, Engine, Steps, limit, own_time};
-use crate::host_times::{self, FrameworkTimes, LoopTimes};
+use crate::host_times::{FrameworkTimes, LoopTimes, WorkTimes};
 use crate::launcher::Launcher;
 use crate::plan::{Compared, Origin, Plan, dtype_name};
 use crate::process::{ProcessError, output};
@@ -28,11 +27,13 @@ print('PROBE ' + json.dumps({'horovod': horovod.__version__, 'torch': torch.__ve
 
 /// Times its loop.
 const LOOP_SCRIPT: &str = include_str!("loop_times.py");
+/// Times what it does with gradients besides.
+const WORK_SCRIPT: &str = include_str!("work_times.py");
 /// Runs steps until its autotune has finished.
 const AUTOTUNE_SCRIPT: &str = include_str!("autotune.py");
 
 /// A threshold that fuses all gradients of one element.
-const FUSED_BYTES: usize = 128 << 20;
+pub const FUSED_BYTES: usize = 128 << 20;
 
 /// Why Horovod cannot be used.
 #[derive(Debug, Error)]
@@ -186,9 +187,13 @@ impl Horovod {
     ///
     /// # Errors
     /// When the block or the rank fails.
-    pub fn host_times(&mut self, plan: &Plan, origin: usize) -> Result<Host, BlockError> {
+    pub fn thread_times(
+        &mut self,
+        plan: &Plan,
+        origin: usize,
+    ) -> Result<(FrameworkTimes, LoopTimes), BlockError> {
         let of_origin = || plan.cases.iter().filter(|case| case.origin == origin);
-        let Some(first) = of_origin().next() else { return Ok(Host::default()) };
+        let first = of_origin().next().expect("a configuration has a case");
         let Reported { busy_us, hand_over_us, take_back_us, .. } =
             self.block(plan, first, of_origin().count())?;
         let gradients = plan.origins[origin].workload.gradients.len();
@@ -196,7 +201,31 @@ impl Horovod {
             fused_us: self.loop_us(gradients, FUSED_BYTES)?,
             alone_us: self.loop_us(gradients, 0)?,
         };
-        Ok(host_times::host(FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
+        Ok((FrameworkTimes { busy_us, hand_over_us, take_back_us }, of_loop))
+    }
+
+    /// How long the framework takes for a megabyte of a configuration's gradients, on as many ranks as its first case has;
+    /// nothing if it neither adds nor casts them.
+    ///
+    /// # Errors
+    /// When the ranks fail.
+    pub fn work_times(&self, plan: &Plan, origin: usize) -> Result<WorkTimes, BlockError> {
+        const LIMIT: Duration = Duration::from_secs(120);
+        let Origin { config, workload, .. } = &plan.origins[origin];
+        let is_of_origin = |case: &&Compared| case.origin == origin;
+        let mut cases = plan.cases.iter().filter(is_of_origin);
+        let first = cases.clone().next().expect("a configuration has a case");
+        let wire = |case: &Compared| case.framework(&plan.origins[origin]).wire(config.dtype());
+        let adds = config.framework.backward_passes_per_step > 1;
+        if !adds && cases.all(|case| wire(case) == config.dtype()) {
+            return Ok(WorkTimes::default());
+        }
+        let elements = workload.gradients.iter().map(|gradient| gradient.elements().to_string());
+        let elements = elements.collect::<Vec<_>>().join(",");
+        let dtype = dtype_name(config).expect("other types are left out");
+        let ranks = first.case.topology.ranks();
+        let words = [elements, dtype.to_string()];
+        the_report(&self.python("work_times.py", WORK_SCRIPT, &words, ranks, LIMIT)?)
     }
 
     /// Time on a core of the loop for each of so many gradients, at a fusion threshold.

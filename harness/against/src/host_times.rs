@@ -2,14 +2,16 @@
 //!
 //! Handing over a gradient and fetching its result are work of the framework's thread: Python, the binding, the lock of
 //! Horovod's queue. Where ranks have few cores it takes time from the background loop. The loop has work of its own:
-//! names, hash tables, callbacks. The engine has threads that are as busy. How busy, is measured before the comparison
-//! as time on a core; it is not fitted to step times.
+//! names, hash tables, callbacks; so has the engine's, and the difference is what it does besides. PyTorch adds and casts
+//! gradients on the framework's thread, and takes longer for that than the engine. All this is measured before the
+//! comparison, apart from steps, and not fitted to step times.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use measure::config::Host;
 use results::files::write_whole;
+use serde::Deserialize;
 
 use crate::engine::BlockError;
 use crate::horovod::Horovod;
@@ -20,6 +22,9 @@ const FILE: &str = "host_times.json";
 
 const WHAT: &str = "times of Horovod's threads";
 
+/// Measures the engine's own loop for a configuration, given what its other thread does; see [`crate::kolo::Kolo`].
+pub type OwnLoop<'o> = &'o mut dyn FnMut(&Plan, usize, Host) -> Result<LoopTimes, BlockError>;
+
 /// Measures the times for each configuration that does not state them, or reads what an earlier launch has measured.
 /// `report` gets a line for each measurement.
 ///
@@ -28,6 +33,7 @@ const WHAT: &str = "times of Horovod's threads";
 pub fn measure(
     plan: &mut Plan,
     horovod: &mut Horovod,
+    own: OwnLoop,
     folder: &Path,
     report: impl Fn(String),
 ) -> Result<(), BlockError> {
@@ -46,7 +52,10 @@ pub fn measure(
             None if *host != Host::default() => *host,
             None => {
                 report(format!("{name}: measuring how long Horovod's threads are busy"));
-                horovod.host_times(plan, index)?
+                let (framework, of_loop) = horovod.thread_times(plan, index)?;
+                let idle = besides(framework, LoopTimes::default(), WorkTimes::default());
+                let own = own(plan, index, idle)?;
+                besides(framework, of_loop.beyond(own), horovod.work_times(plan, index)?)
             }
         };
         times.insert(name.clone(), of_origin);
@@ -68,7 +77,7 @@ pub struct FrameworkTimes {
 }
 
 /// Times on a core of the background loop, for each gradient of one element.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LoopTimes {
     /// All in one message.
     pub fused_us: f64,
@@ -76,8 +85,29 @@ pub struct LoopTimes {
     pub alone_us: f64,
 }
 
-/// What the engine's threads do besides.
-pub(crate) fn host(framework: FrameworkTimes, of_loop: LoopTimes) -> Host {
+impl LoopTimes {
+    /// What this loop takes more than another.
+    fn beyond(self, other: LoopTimes) -> LoopTimes {
+        LoopTimes {
+            fused_us: self.fused_us - other.fused_us,
+            alone_us: self.alone_us - other.alone_us,
+        }
+    }
+}
+
+/// Times of the framework for a megabyte of gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+pub struct WorkTimes {
+    /// Adding them to others.
+    pub add_us: f64,
+    /// Casting them to fp16.
+    pub cast_us: f64,
+    /// Casting results back.
+    pub cast_back_us: f64,
+}
+
+/// What the engine's threads do besides: `of_loop` is what Horovod's takes more than the engine's own.
+fn besides(framework: FrameworkTimes, of_loop: LoopTimes, work: WorkTimes) -> Host {
     let FrameworkTimes { busy_us, hand_over_us, take_back_us } = framework;
     let LoopTimes { fused_us, alone_us } = of_loop;
     let rounded = |us: f64| (10.0 * us.max(0.0)).round() / 10.0;
@@ -86,7 +116,10 @@ pub(crate) fn host(framework: FrameworkTimes, of_loop: LoopTimes) -> Host {
         hand_over_us: rounded(hand_over_us),
         take_back_us: rounded(take_back_us),
         loop_gradient_us: rounded(fused_us),
-        loop_message_us: rounded(alone_us - fused_us),
+        loop_message_us: rounded(alone_us - fused_us.max(0.0)),
+        add_mb_us: rounded(work.add_us),
+        cast_mb_us: rounded(work.cast_us),
+        cast_back_mb_us: rounded(work.cast_back_us),
     }
 }
 
@@ -97,13 +130,20 @@ mod tests {
     #[test]
     fn waking_up_is_the_rest_of_being_busy() {
         let framework = FrameworkTimes { busy_us: 51.26, hand_over_us: 10.0, take_back_us: 1.32 };
-        let host = host(framework, LoopTimes { fused_us: 15.0, alone_us: 25.06 });
-        let Host { wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us } = host;
+        let host = besides(
+            framework,
+            LoopTimes { fused_us: 18.0, alone_us: 29.06 }
+                .beyond(LoopTimes { fused_us: 3.0, alone_us: 4.0 }),
+            WorkTimes { add_us: 70.02, cast_us: 0.0, cast_back_us: 1.0 },
+        );
+        let Host { wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us, .. } =
+            host;
+        assert_eq!((host.add_mb_us, host.cast_mb_us, host.cast_back_mb_us), (70.0, 0.0, 1.0));
         assert_eq!((wake_us, hand_over_us, take_back_us), (41.3, 10.0, 1.3));
         assert_eq!((loop_gradient_us, loop_message_us), (15.0, 10.1));
         let framework = FrameworkTimes { busy_us: 1.0, hand_over_us: 2.0, take_back_us: 0.0 };
         assert_eq!(
-            super::host(framework, LoopTimes { fused_us: -1.0, alone_us: -2.0 }),
+            besides(framework, LoopTimes { fused_us: -1.0, alone_us: -2.0 }, WorkTimes::default()),
             Host { hand_over_us: 2.0, ..Host::default() }
         );
     }

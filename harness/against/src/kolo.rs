@@ -3,15 +3,22 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use algorithms::control::bitvector;
+use algorithms::topology::Topology;
 use measure::back_ends;
-use measure::config::Config;
+use measure::config::{Case, Config, Host, Measure, Step, Varied};
+use measure::environment::cycle_time;
 use results::provenance::Build;
+use results::statistics::median;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use training::back_end::Shares;
 use training::outcome::BackEndError;
+use workloads::framework::Framework;
 
 use crate::engine::{BlockError, Engine, Steps, limit};
+use crate::horovod::FUSED_BYTES;
+use crate::host_times::LoopTimes;
 use crate::launcher::Launcher;
 use crate::one_block::OneBlock;
 use crate::plan::{Compared, Plan};
@@ -29,6 +36,7 @@ pub struct Kolo {
 #[derive(Deserialize)]
 struct Sample {
     time_us: f64,
+    cpu_share: Option<f64>,
 }
 
 #[derive(Deserialize)]
@@ -48,6 +56,95 @@ impl Kolo {
         let library = back_ends::default_of_processes().availability()?;
         let library = library.split(';').next().unwrap_or_default().to_string();
         Ok(Kolo { program, launcher, scratch: scratch.into(), library, blocks: 0 })
+    }
+}
+
+/// Cycle time and forward pass of the steps in which the loop is timed, in ms: the loop is idle before all gradients are
+/// ready at once.
+const TIMED_CYCLE_MS: f64 = 1.0;
+const TIMED_FORWARD_MS: f64 = 20.0;
+const TIMED_BACKWARD_MS: f64 = 0.1;
+const TIMED_STEPS: usize = 30;
+
+impl Kolo {
+    /// How long the engine's loop is on a core for each gradient of one element, in a group of one rank: as many gradients as a
+    /// configuration has, less what one gradient takes.
+    ///
+    /// # Errors
+    /// When the rank fails.
+    pub fn loop_times(
+        &mut self,
+        plan: &Plan,
+        origin: usize,
+        host: Host,
+    ) -> Result<LoopTimes, BlockError> {
+        let gradients = plan.origins[origin].workload.gradients.len();
+        if gradients < 2 {
+            return Ok(LoopTimes::default());
+        }
+        let mut each_us = |threshold_bytes: usize| -> Result<f64, BlockError> {
+            let all = self.loop_us(plan, origin, host, (gradients, threshold_bytes))?;
+            let one = self.loop_us(plan, origin, host, (1, threshold_bytes))?;
+            Ok((all - one) / (gradients - 1) as f64)
+        };
+        Ok(LoopTimes { fused_us: each_us(FUSED_BYTES)?, alone_us: each_us(0)? })
+    }
+
+    /// Time on a core of the loop in a step with so many gradients of one element.
+    fn loop_us(
+        &mut self,
+        plan: &Plan,
+        origin: usize,
+        host: Host,
+        (gradients, fusion_threshold_bytes): (usize, usize),
+    ) -> Result<f64, BlockError> {
+        const WHAT: &str = "gradients of one element";
+        self.blocks += 1;
+        let folder = self.scratch.join(format!("kolo-{}", self.blocks));
+        let workload = self.scratch.join(format!("elements-{gradients}.csv"));
+        let lines = (0..gradients).map(|index| format!("{index},gradient.{index},1,1\n"));
+        let text = format!("index,name,shape,elements\n{}", lines.collect::<String>());
+        fs::write(&workload, text).map_err(BlockError::file(WHAT))?;
+        let like = plan.cases.iter().find(|case| case.origin == origin);
+        let case = Case {
+            topology: Topology::uniform(1, 1),
+            control_plane: bitvector::NAME.into(),
+            fusion_threshold_bytes,
+            cycle_time: cycle_time(TIMED_CYCLE_MS),
+            varied: Varied::default(),
+            ..like.expect("a configuration has a case").case.clone()
+        };
+        let config = &plan.origins[origin].config;
+        let config = Config {
+            host,
+            step: Step {
+                forward_ms: TIMED_FORWARD_MS,
+                backward_ms: TIMED_BACKWARD_MS,
+                optimizer_ms: 0.0,
+                ..config.step
+            },
+            framework: Framework::default(),
+            measure: Measure { steps_per_block: TIMED_STEPS, ..config.measure.clone() },
+            ..config.clone()
+        };
+        let block = OneBlock {
+            program: &self.program,
+            environment: &[],
+            launcher: &self.launcher,
+            config: &config,
+            workload: &workload,
+            case: &case,
+            seed: config.measure.seed,
+            limit: limit(&config),
+        };
+        let results = block.run(&folder)?;
+        let samples: Vec<Sample> = table(&results.join("samples.csv"))?;
+        let _ = fs::remove_dir_all(&folder);
+        let on_core_us = |sample: &Sample| Some(sample.time_us * sample.cpu_share?);
+        let times_us: Option<Vec<f64>> = samples.iter().map(on_core_us).collect();
+        times_us.and_then(median).ok_or_else(|| {
+            BlockError::Result("the system does not tell how long a thread was on a core".into())
+        })
     }
 }
 

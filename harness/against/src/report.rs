@@ -22,12 +22,21 @@ pub fn text(plan: &Plan, comparison: &Comparison) -> String {
     }
     for origin in &plan.origins {
         let Origin { name, host, .. } = origin;
-        let &Host { wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us } = host;
+        let &Host {
+            wake_us, hand_over_us, take_back_us, loop_gradient_us, loop_message_us, ..
+        } = host;
         line(format!(
             "# {name}: the framework's thread wakes up for a gradient for {wake_us} us, hands it over for \
              {hand_over_us} us, and fetches its result for {take_back_us} us; the loop is busy for \
-             {loop_gradient_us} us with each gradient, and {loop_message_us} us with each message"
+             {loop_gradient_us} us more than the engine's with each gradient, and {loop_message_us} us with each message"
         ));
+        let &Host { add_mb_us, cast_mb_us, cast_back_mb_us, .. } = host;
+        if (add_mb_us, cast_mb_us) != (0.0, 0.0) {
+            line(format!(
+                "# {name}: PyTorch adds a megabyte of gradients in {add_mb_us} us, casts it to fp16 in {cast_mb_us} us, and \
+                 back in {cast_back_mb_us} us"
+            ));
+        }
     }
     line("# step: median over blocks in ms, with exact 95 % interval from 6 blocks on".into());
     line("# ratio: kolo / Horovod, paired by block, with 95 % interval from 4 blocks on".into());

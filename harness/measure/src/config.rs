@@ -89,6 +89,12 @@ pub struct Host {
     pub take_back_us: f64,
     pub loop_gradient_us: f64,
     pub loop_message_us: f64,
+    #[serde(skip_serializing_if = "is_0")]
+    pub add_mb_us: f64,
+    #[serde(skip_serializing_if = "is_0")]
+    pub cast_mb_us: f64,
+    #[serde(skip_serializing_if = "is_0")]
+    pub cast_back_mb_us: f64,
 }
 
 impl Host {
@@ -104,6 +110,9 @@ impl Host {
             take_back: time(self.take_back_us),
             loop_gradient: time(self.loop_gradient_us),
             loop_message: time(self.loop_message_us),
+            add_mb: time(self.add_mb_us),
+            cast_mb: time(self.cast_mb_us),
+            cast_back_mb: time(self.cast_back_mb_us),
         }
     }
 }
@@ -160,6 +169,11 @@ pub struct Measure {
     pub stall_shutdown_seconds: f64,
     /// Seed of the order and of the data.
     pub seed: u64,
+}
+
+/// A time that older folders of results do not have.
+fn is_0(time: &f64) -> bool {
+    *time == 0.0
 }
 
 /// A number that older folders of results do not have.

@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender};
-use std::thread::sleep;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::thread::{sleep, yield_now};
 use std::time::{Duration, Instant};
 
 use algorithms::control::TensorId;
@@ -158,7 +158,7 @@ impl<'a> FrameworkThread<'a> {
     fn synchronize(&mut self) -> Result<(), LoopEnded> {
         let mut left = self.job.workload.gradients.len();
         while left > 0 {
-            let Command::TakeBack(results) = self.commands.recv().map_err(|_| LoopEnded)? else {
+            let Command::TakeBack(results) = self.next_results()? else {
                 unreachable!("the step runs");
             };
             left -= results.len();
@@ -169,6 +169,20 @@ impl<'a> FrameworkThread<'a> {
             }
         }
         Ok(())
+    }
+}
+
+impl FrameworkThread<'_> {
+    /// The results of the next message. As Horovod's `WaitAndClear`, this offers its core to others in a loop: a sleeping
+    /// thread would have to be woken up by the background loop, once for each message.
+    fn next_results(&self) -> Result<Command, LoopEnded> {
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => return Ok(command),
+                Err(TryRecvError::Empty) => yield_now(),
+                Err(TryRecvError::Disconnected) => return Err(LoopEnded),
+            }
+        }
     }
 }
 

@@ -7,8 +7,11 @@ use algorithms::control::{DataType, TensorId};
 
 use serde::{Deserialize, Serialize};
 
+use workloads::replay::HostTimes;
+
 use crate::gradients::Gradients;
 use crate::job::Job;
+use crate::occupy::Occupied;
 
 /// Horovod's optimizer on one rank.
 pub struct Optimizer {
@@ -16,6 +19,9 @@ pub struct Optimizer {
     average_passes: bool,
     dtype: DataType,
     wire: DataType,
+    /// Megabytes of each gradient.
+    megabytes: Vec<f64>,
+    host: HostTimes,
     work: Work,
 }
 
@@ -36,6 +42,13 @@ impl Optimizer {
             average_passes: job.framework.average_aggregated_gradients,
             dtype: job.dtype,
             wire: job.wire(),
+            megabytes: job
+                .workload
+                .gradients
+                .iter()
+                .map(|gradient| (gradient.elements() * job.dtype.size_bytes()) as f64 / 1e6)
+                .collect(),
+            host: job.times.host,
             work: Work::default(),
         }
     }
@@ -44,11 +57,15 @@ impl Optimizer {
     /// last pass. Returns the time taken.
     pub fn take(&mut self, pass: usize, gradient: TensorId, gradients: &mut Gradients) -> Duration {
         let (dtype, wire, before) = (self.dtype, self.wire, self.work);
+        let HostTimes { add_mb, cast_mb, .. } = self.host;
+        let megabytes = self.megabytes[gradient];
         if pass > 0 {
-            self.work.aggregation += timed(|| gradients.add(gradient, pass, dtype));
+            let least = add_mb.mul_f64(megabytes);
+            self.work.aggregation += timed(least, || gradients.add(gradient, pass, dtype));
         }
         if pass + 1 == self.passes && wire != dtype {
-            self.work.compression += timed(|| gradients.compress(gradient, dtype, wire));
+            let least = cast_mb.mul_f64(megabytes);
+            self.work.compression += timed(least, || gradients.compress(gradient, dtype, wire));
         }
         let Work { aggregation, compression } = self.work;
         aggregation + compression - before.aggregation - before.compression
@@ -58,10 +75,12 @@ impl Optimizer {
     pub fn give_back(&mut self, result: TensorId, gradients: &mut Gradients) {
         let (dtype, wire) = (self.dtype, self.wire);
         if wire != dtype {
-            self.work.compression += timed(|| gradients.decompress(result, dtype, wire));
+            let least = self.host.cast_back_mb.mul_f64(self.megabytes[result]);
+            self.work.compression += timed(least, || gradients.decompress(result, dtype, wire));
         }
         if self.average_passes && self.passes > 1 {
-            self.work.aggregation += timed(|| gradients.divide(result, self.passes, dtype));
+            let least = Duration::ZERO;
+            self.work.aggregation += timed(least, || gradients.divide(result, self.passes, dtype));
         }
     }
 
@@ -71,9 +90,15 @@ impl Optimizer {
     }
 }
 
-/// How long something takes.
-fn timed(work: impl FnOnce()) -> Duration {
+/// How long work takes. Its thread is busy for no less than `least`.
+fn timed(least: Duration, work: impl FnOnce()) -> Duration {
     let start = Instant::now();
-    work();
+    if least.is_zero() {
+        work();
+    } else {
+        let occupied = Occupied::begin();
+        work();
+        occupied.until(least);
+    }
     start.elapsed()
 }

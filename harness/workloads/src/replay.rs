@@ -36,6 +36,12 @@ pub struct HostTimes {
     pub loop_gradient: Duration,
     /// The same, with each message.
     pub loop_message: Duration,
+    /// Adding a megabyte of gradients to those of earlier passes takes at least this long.
+    pub add_mb: Duration,
+    /// The same, casting a megabyte of gradients.
+    pub cast_mb: Duration,
+    /// The same, casting results back to a megabyte of gradients.
+    pub cast_back_mb: Duration,
 }
 
 impl HostTimes {

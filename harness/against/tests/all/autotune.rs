@@ -5,7 +5,7 @@ use std::path::Path;
 
 use against::block::{BlockRow, Runner};
 use against::horovod::Horovod;
-use against::host_times;
+use against::host_times::{self, LoopTimes};
 use against::launcher::Launcher;
 use against::regret;
 use against::tuners::{self, Chosen, KoloTune};
@@ -52,16 +52,21 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     let launcher = || Launcher::parse("env RANKS={ranks}").unwrap();
     let mut horovod = Horovod::find(&python(folder.path()), launcher(), folder.path()).unwrap();
     let mut plan = plan(&[CONFIG]);
-    host_times::measure(&mut plan, &mut horovod, folder.path(), |_| {}).unwrap();
+    let own = &mut |_: &_, _, _| Ok(LoopTimes { fused_us: 1.0, alone_us: 2.0 });
+    host_times::measure(&mut plan, &mut horovod, own, folder.path(), |_| {}).unwrap();
     let host = plan.origins[0].host;
     assert_eq!((host.wake_us, host.hand_over_us, host.take_back_us), (22.0, 8.0, 0.5));
-    assert_eq!((host.loop_gradient_us, host.loop_message_us), (3.5, 6.0));
+    assert_eq!(
+        (host.loop_gradient_us, host.loop_message_us),
+        (2.5, 5.0),
+        "beyond the engine's own"
+    );
     let tune = KoloTune {
         program: kolo(folder.path()),
         launcher: launcher(),
         scratch: folder.path().into(),
     };
-    let answers = tuners::answers(&plan, &mut horovod, &tune, folder.path(), |_| {}).unwrap();
+    let answers = tuners::answers(&plan, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
     let asked = fs::read_to_string(folder.path().join("asked.toml")).unwrap();
     for line in ["steps = 125", "topology = \"1x2\"", "wake_us = 22.0", "backward_ms = 1.0"] {
         assert!(asked.contains(line), "{line}:\n{asked}");
@@ -69,7 +74,7 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
     // Nothing is asked again: the programs are gone.
     fs::remove_file(folder.path().join("kolo")).unwrap();
     fs::remove_file(folder.path().join("python")).unwrap();
-    let again = tuners::answers(&plan, &mut horovod, &tune, folder.path(), |_| {}).unwrap();
+    let again = tuners::answers(&plan, &mut horovod, &tune, None, folder.path(), |_| {}).unwrap();
     assert_eq!(answers, again);
 
     let named = regret::with_answers(&mut plan, &answers);
@@ -96,10 +101,20 @@ fn answers_are_asked_for_once_and_each_has_its_regret() {
         "finished: 1250 steps, 100 s",
         "change: 125 steps, 8 s; gain 1.50 [1.40, 1.60], measured 1.50",
         "kolo tune: regret 3.3 % in the median, 3.3 % at most",
-        "promised gains: 1 of 1 intervals contain what was measured",
+        "promised gains: 1 of 1 intervals contain what was measured; they are 20.0 points wide in the median",
     ] {
         assert!(text.contains(line), "{line}:\n{text}");
     }
+    // Without autotune kolo tune gets the steps that are asked for.
+    let alone = folder.path().join("alone");
+    fs::create_dir(&alone).unwrap();
+    let asks = KoloTune { program: kolo(folder.path()), launcher: launcher(), ..tune };
+    let mut plan = self::plan(&[CONFIG]);
+    let answers = tuners::answers(&plan, &mut horovod, &asks, Some(77), &alone, |_| {}).unwrap();
+    assert!(fs::read_to_string(folder.path().join("asked.toml")).unwrap().contains("steps = 77"));
+    let named = regret::with_answers(&mut plan, &answers);
+    let found = regret::rows(&plan, &named, &answers, &blocks);
+    assert_eq!(found.iter().map(|row| row.tuner).collect::<Vec<_>>(), ["kolo tune", "default"]);
     let failed: Vec<BlockRow> =
         blocks.into_iter().map(|row| BlockRow { step_ms: None, ..row }).collect();
     assert!(regret::rows(&plan, &named, &answers, &failed)[0].step_ms.is_none());

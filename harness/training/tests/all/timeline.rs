@@ -421,6 +421,9 @@ const TIMES: StepTimes = StepTimes {
         take_back: Duration::ZERO,
         loop_gradient: Duration::ZERO,
         loop_message: Duration::ZERO,
+        add_mb: Duration::ZERO,
+        cast_mb: Duration::ZERO,
+        cast_back_mb: Duration::ZERO,
     },
 };
 
@@ -483,6 +486,7 @@ fn a_framework_that_is_busy_hands_gradients_over_one_after_the_other() {
         take_back: ms(1),
         loop_gradient: ms(3),
         loop_message: ms(1),
+        ..HostTimes::default()
     };
     let times = StepTimes { host, ..TIMES };
     for plane in control::NAMES {

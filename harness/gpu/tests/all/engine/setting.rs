@@ -99,6 +99,9 @@ pub const BUSY: HostTimes = HostTimes {
     take_back: Duration::from_micros(2),
     loop_gradient: Duration::from_micros(3),
     loop_message: Duration::from_micros(4),
+    add_mb: Duration::ZERO,
+    cast_mb: Duration::ZERO,
+    cast_back_mb: Duration::ZERO,
 };
 
 /// The forward part of a pass.

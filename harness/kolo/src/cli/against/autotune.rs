@@ -45,7 +45,8 @@ pub fn run(Arguments { steps, common }: &Arguments) -> Result<Exit> {
     plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
     let (folder, mut provenance) = common.folder(&plan, "autotune")?;
     let report = |line: String| eprintln!("{line}");
-    host_times::measure(&mut plan, &mut horovod, &folder, report).map_err(usage)?;
+    let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
+    host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
     let tune = KoloTune { program, launcher, scratch: scratch.0.clone() };
     let steps = steps.map(|steps| steps as usize);
     let answers =

@@ -50,7 +50,8 @@ pub fn run(Arguments { common, dry_run }: &Arguments) -> Result<Exit> {
     plan.conditions = vec![kolo.about(), horovod.about(), format!("ranks started by: {launcher}")];
     let (folder, mut provenance) = common.folder(&plan, "horovod")?;
     let report = |line: String| eprintln!("{line}");
-    host_times::measure(&mut plan, &mut horovod, &folder, report).map_err(usage)?;
+    let own = &mut |plan: &_, origin, host| kolo.loop_times(plan, origin, host);
+    host_times::measure(&mut plan, &mut horovod, own, &folder, report).map_err(usage)?;
     let rows = Run::open(&plan, &folder)?.finish(&mut kolo, &mut horovod, report)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(|_| {});
