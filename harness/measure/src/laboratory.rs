@@ -119,7 +119,7 @@ fn sweep(
         let course = Course::default();
         let report = run(&plan, &mut kept, earlier, &launches, &course, &mut executor, &hidden)?;
         if !report.wants_launch {
-            return Ok(Scored::of(&report.rows, &kept.blocks, &executor));
+            return Ok(Scored::of(&report, &kept.blocks, &executor));
         }
     }
 }

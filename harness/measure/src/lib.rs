@@ -17,6 +17,7 @@ pub mod machine_calibration;
 pub mod plan;
 pub mod precedence;
 pub mod spread;
+pub mod steadiness;
 pub mod summary;
 pub mod sweep;
 pub mod validate;

@@ -18,6 +18,7 @@ use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
 use crate::plan::{Plan, Planned};
 use crate::spread::Spread;
+use crate::steadiness::Unsteady;
 use results::block::{Block, nested};
 use results::error::RecordError;
 use results::journal::Journal;
@@ -56,6 +57,8 @@ pub struct Report {
     pub drift: Option<Drift>,
     /// Where the spread of the times comes from.
     pub spread: Option<Spread>,
+    /// Whether the machine changed its speed.
+    pub unsteady: Option<Unsteady>,
     /// This launch is done, and the configuration wants another one.
     pub wants_launch: bool,
 }
@@ -143,7 +146,10 @@ pub fn run(
     let lines: Vec<Row> = sweep.done.iter().filter_map(of).collect();
     sweep.store.replace_rows(&lines)?;
     let wants_launch = wants_launch && left.is_some();
-    Ok(Report { left, rows, bandwidth, drift, spread, wants_launch })
+    let blocks: Vec<Vec<&Block>> =
+        rows.iter().map(|row| sweep.own(row.case(), usize::MAX)).collect();
+    let unsteady = Unsteady::of(&blocks);
+    Ok(Report { left, rows, bandwidth, drift, spread, unsteady, wants_launch })
 }
 
 /// A sweep that is running.

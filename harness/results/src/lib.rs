@@ -10,6 +10,7 @@ pub mod files;
 pub mod gpus;
 pub mod inputs;
 pub mod journal;
+pub mod levels;
 pub mod logs;
 pub mod names;
 pub mod nested;

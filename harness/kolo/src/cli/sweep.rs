@@ -231,7 +231,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     store.write_whole("bandwidth.csv", &table(&report.bandwidth, &columns()))?;
     let spread = report.spread.map(|spread| spread.to_string());
     let drift = report.drift.map(|drift| drift.to_string());
-    let limits: Vec<String> = spread.into_iter().chain(drift).collect();
+    let unsteady = report.unsteady.map(|unsteady| unsteady.to_string());
+    let limits: Vec<String> = spread.into_iter().chain(drift).chain(unsteady).collect();
     let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);

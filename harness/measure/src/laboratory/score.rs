@@ -2,12 +2,12 @@
 
 use results::block::Block;
 use results::nested::{CORRELATED_MIN, UNITS_MIN};
-use results::row::StepRow;
 use results::statistics::median;
 use serde::Serialize;
 
 use super::machine::{Machine, Synthetic};
 use super::{Design, SETTINGS};
+use crate::sweep::Report;
 
 /// One sweep.
 pub struct Scored {
@@ -24,11 +24,14 @@ pub struct Scored {
     has_best: bool,
     /// Blocks of a setting.
     blocks: f64,
+    /// The sweep says that the machine changed its speed.
+    is_unsteady: bool,
 }
 
 impl Scored {
     /// Against the truth of the level that each row names.
-    pub fn of(rows: &[StepRow], blocks: &[Block], machine: &Synthetic) -> Scored {
+    pub fn of(report: &Report, blocks: &[Block], machine: &Synthetic) -> Scored {
+        let rows = &report.rows;
         let mut scored = Scored {
             over: String::new(),
             intervals: 0,
@@ -37,6 +40,7 @@ impl Scored {
             tied: 0,
             has_best: false,
             blocks: blocks.len() as f64 / rows.len() as f64,
+            is_unsteady: report.unsteady.is_some(),
         };
         for (setting, row) in rows.iter().enumerate() {
             let result = row.outcome.right().expect("synthetic data are right");
@@ -96,6 +100,8 @@ pub struct Score {
     pub tied_mean: f64,
     /// Blocks that a case took: the mean.
     pub blocks_mean: f64,
+    /// The share of sweeps that say that the machine changed its speed, in percent.
+    pub unsteady_percent: f64,
 }
 
 impl Score {
@@ -118,6 +124,7 @@ impl Score {
             width_percent: two(median(widths).unwrap_or(f64::NAN)),
             best_is_tied_percent: two(100.0 * sum(|sweep| usize::from(sweep.has_best)) / count),
             tied_mean: two(sum(|sweep| sweep.tied) / count),
+            unsteady_percent: two(100.0 * sum(|sweep| usize::from(sweep.is_unsteady)) / count),
             blocks_mean: two(sweeps.iter().map(|sweep| sweep.blocks).sum::<f64>() / count),
         }
     }
@@ -125,8 +132,15 @@ impl Score {
     /// The header of the table in words.
     pub fn header() -> String {
         format!(
-            "{:<30} {:>24} {:>9} {:>8} {:>7} {:>9} {:>8}",
-            "machine", "launches x blocks x steps", "over", "covered", "width", "best tied", "tied"
+            "{:<30} {:>24} {:>9} {:>8} {:>7} {:>9} {:>8} {:>9}",
+            "machine",
+            "launches x blocks x steps",
+            "over",
+            "covered",
+            "width",
+            "best tied",
+            "tied",
+            "unsteady"
         )
     }
 
@@ -138,13 +152,14 @@ impl Score {
         };
         let design = format!("{} x {} x {}{stop}", self.launches, self.blocks, self.steps);
         format!(
-            "{:<30} {design:>24} {:>9} {:>6.1} % {:>5.1} % {:>7.1} % {:>4.1} of {SETTINGS}",
+            "{:<30} {design:>24} {:>9} {:>6.1} % {:>5.1} % {:>7.1} % {:>4.1} of {SETTINGS} {:>7.1} %",
             self.machine,
             self.interval_over,
             self.covered_percent,
             self.width_percent,
             self.best_is_tied_percent,
             self.tied_mean,
+            self.unsteady_percent,
         )
     }
 }

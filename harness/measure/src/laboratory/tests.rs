@@ -41,3 +41,11 @@ fn the_same_seeds_give_the_same_score() {
     let stopped = scored("independent steps", 7, 10);
     assert!(stopped.blocks_mean < 10.0 && stopped.blocks_mean >= 3.0, "{stopped:?}");
 }
+
+/// A machine that drifts is reported, a steady one is not.
+#[test]
+fn sweeps_of_a_machine_that_drifts_say_so() {
+    let (steady, drift) = (scored("independent steps", 3, 15), scored("drift", 3, 15));
+    assert!(steady.unsteady_percent <= 7.0, "{steady:?}");
+    assert!(drift.unsteady_percent >= 90.0, "{drift:?}");
+}
