@@ -176,7 +176,11 @@ impl Surface {
 
     pub(crate) fn note(&self, view: View) -> String {
         let any_interval = self.cells.iter().any(|cell| cell.interval.is_some());
-        let tie = if any_interval {
+        let is_compared = |cell: &Cell| cell.over_best.is_some();
+        let tie = if self.cells.iter().all(is_compared) {
+            "Settings tie with the fastest of their run unless their ratio, round by round, says otherwise; the truly \
+             fastest is among them in 95 % of runs."
+        } else if any_interval {
             "Two settings tie when their intervals overlap, without correction for their number."
         } else {
             "Without intervals, settings tie only when their times are equal."
@@ -351,6 +355,7 @@ mod tests {
         let drawing = FIGURE.drawing(&with([["1", "1"], ["1.03", "1.01"], ["1.3", "0.9"]]));
         assert_eq!(outlined(&drawing), 2);
         assert!(drawing.words().contains("1 of 2 other settings ties with it."));
+        assert!(drawing.words().contains("unless their ratio, round by round, says otherwise"));
         // What was compared with a setting that is not in the picture says nothing.
         let drawing = FIGURE.drawing(&with([["1.1", "1.05"], ["1.13", "1.1"], ["1.4", "0.9"]]));
         assert!(drawing.words().contains("1 of 2 other settings ties with it."));

@@ -322,8 +322,10 @@ impl Sweep<'_> {
     /// Every case has its minimum of blocks, and the time is over.
     fn is_out_of_time(&self, block: usize) -> bool {
         let (measure, elapsed) = (&self.plan.config.measure, self.start.elapsed());
-        let is_spent = self.budget.is_some_and(|budget| elapsed > budget);
-        let is_over = elapsed.as_secs_f64() > measure.budget_seconds / measure.launches as f64;
+        // Launches share the time.
+        let share = elapsed * measure.launches as u32;
+        let is_spent = self.budget.is_some_and(|budget| share > budget);
+        let is_over = share.as_secs_f64() > measure.budget_seconds;
         let in_launch = block - self.rounds.start;
         in_launch >= 1 && is_spent || in_launch >= measure.blocks_min && is_over
     }
