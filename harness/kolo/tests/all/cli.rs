@@ -52,8 +52,7 @@ fn a_sweep_leaves_rows_samples_and_provenance() {
     assert!(ended.stdout.contains("best") || ended.stdout.contains("fewer than 6"));
     assert!(ended.stdout.contains("best for this engine on this machine, not for a cluster"));
     assert_eq!(sweep.read("out/summary.txt") + "results in out\n", ended.stdout);
-    let provenance: serde_json::Value =
-        serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
+    let provenance: Value = serde_json::from_str(&sweep.read("out/provenance.json")).unwrap();
     assert_eq!(provenance["seed"], 7);
     assert_eq!(provenance["config"]["sweep"]["groups"], 2);
     assert!(provenance["launches"][0]["ended"].is_string());
