@@ -156,7 +156,7 @@ fn statistics(rows: &[&Row], drawn: fn(&Row) -> Estimate) -> Vec<String> {
     if bare == points {
         return vec!["median without interval".to_string(), samples];
     }
-    let interval = if over_seeds { "95 % interval over seeds" } else { "exact 95 % interval" };
+    let interval = if over_seeds { "95 % interval over seeds" } else { "95 % interval" };
     let mut parts = vec![format!("median with {interval}"), samples];
     if bare > 0 {
         parts.push(format!("{bare} of {points} points have no interval"));
@@ -251,7 +251,7 @@ mod tests {
             "MEASURED · emulated nodes (of one machine) · oversubscribed: 4 ranks on \
              fewer cores\n\
              Workload resnet50; transport threads; 4 ranks = 2 nodes × 2; float32 average. \
-             Median with exact 95 % interval; 30 samples per point. \
+             Median with 95 % interval; 30 samples per point. \
              Host saturn; 2026-03-02; commit 0123456789.\n\
              A note."
         );

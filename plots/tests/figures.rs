@@ -86,7 +86,7 @@ fn a_sweep_becomes_every_figure() {
             &[
                 "MEASURED · emulated nodes (of one machine) · oversubscribed: 4 ranks",
                 "Workload resnet50; transport threads; 4 ranks = 2 nodes × 2;",
-                "Median with exact 95 % interval; 30 samples per point.",
+                "Median with 95 % interval; 30 samples per point.",
                 "commit 0123456789.",
                 "font-family=\"DejaVu Sans, Verdana, sans-serif\"",
             ],
