@@ -1,8 +1,9 @@
 //! Step time over fusion threshold and cycle time: the fastest setting, and those that tie with it.
 //!
 //! The figure has a heat map for each algorithm (rows) and control plane (columns), all with the
-//! same colour scale. Every setting that ties with the fastest one is outlined, because the samples do not tell which of
-//! them is faster: by the comparison of their blocks, or where there was none, because their intervals overlap. All cells have the same size, whatever
+//! same colour scale. Every setting that ties with the fastest one is outlined, because the samples
+//! do not tell which of them is faster: by the comparison of their blocks, or where there was none,
+//! because their intervals overlap. All cells have the same size, whatever
 //! the values along the sides. Horovod's defaults have a corner, as they are what applies without
 //! tuning.
 

@@ -386,7 +386,7 @@ fn rows_are_missing(plan: &Plan, rows: &HashMap<String, StepRow>) -> bool {
 }
 
 /// No case is done for its narrow interval before it has so many blocks.
-pub const BLOCKS_TO_STOP: usize = 5;
+const BLOCKS_TO_STOP: usize = 5;
 
 /// Why a case is done after these blocks, if it is; as many of them are of this launch.
 fn stop_reason(measure: &Measure, own: &[&Block], in_launch: usize) -> Option<&'static str> {

@@ -375,6 +375,14 @@ fn bench_writes_rows_that_can_be_drawn() {
     assert!(rows.contains("unsupported,\"hierarchical needs nodes of one size"), "{rows}");
 }
 
+/// Eight servers need eight ranks.
+#[test]
+fn verify_that_proves_nothing_says_so() {
+    let verify = ["verify", "--algorithm", "parameter-server:8", "--ranks", "1..2"];
+    let expected = "nothing is proved of parameter-server:8: unsupported on every topology; give other --ranks";
+    Ended::of(&mut kolo(&verify)).says(3, expected);
+}
+
 #[test]
 fn verify_and_info_list_algorithms_and_control_planes() {
     let ended = Ended::of(&mut kolo(&["verify", "--ranks", "1..12"]));

@@ -67,7 +67,7 @@ impl Scored {
 }
 
 /// Intervals take steps as independent, and blocks are too short to show that they are not.
-fn has_blocks_alone(Design { launches, blocks, steps, .. }: Design) -> bool {
+fn has_few_steps_alone(Design { launches, blocks, steps, .. }: Design) -> bool {
     launches * blocks < UNITS_MIN && steps < CORRELATED_MIN
 }
 
@@ -113,7 +113,7 @@ impl Score {
         let two = |value: f64| (value * 100.0).round() / 100.0;
         Score {
             machine: machine.name,
-            holds: machine.holds && !(has_blocks_alone(design) && machine.step_memory > 0.0),
+            holds: machine.holds && !(has_few_steps_alone(design) && machine.step_memory > 0.0),
             launches: design.launches,
             blocks: design.blocks,
             steps: design.steps,
