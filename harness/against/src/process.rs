@@ -110,7 +110,8 @@ pub fn output(
 /// The line that tells why, as launchers write it, or the last one.
 fn said(output: &str) -> String {
     const TELLING: [&str; 4] = ["noticed that process rank", "kolo: ", "Error: ", "error: "];
-    let lines = || output.lines().map(str::trim).filter(|line| !line.is_empty());
+    let is_rule = |line: &&str| line.chars().all(|c| c == '-');
+    let lines = || output.lines().map(str::trim).filter(|line| !is_rule(line));
     let telling = TELLING.iter().find_map(|part| lines().find(|line| line.contains(part)));
     let line = telling.or_else(|| lines().next_back()).unwrap_or("no output");
     line.chars().take(300).collect()
@@ -139,6 +140,9 @@ mod tests {
             "echo 'mpirun noticed that process rank 1 with PID 7 exited'; echo bye; exit 3";
         let error = run(script, Duration::from_secs(60)).unwrap_err().to_string();
         assert!(error.contains("exit status: 3; mpirun noticed that process rank 1"), "{error}");
+        let script = "echo '-----'; echo 'one process returned 3'; echo '-----'; exit 3";
+        let error = run(script, Duration::from_secs(60)).unwrap_err().to_string();
+        assert_eq!(error, "exit status: 3; one process returned 3");
     }
 
     #[test]
