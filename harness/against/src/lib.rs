@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`plan`] | cases that both can run, and the random order of their blocks |
 //! | [`engine`] | the interface of both: one block of one case, in processes of its own |
+//! | [`commit`] | the binary of a commit, built in a work tree of its own |
 //! | [`one_block`] | one block of one case by a binary of kolo |
 //! | [`kolo`] | this program's engine, as `kolo sweep` runs it |
 //! | [`horovod`] | Horovod with PyTorch, as the script of `kolo tune --confirm-script` runs it |
@@ -21,6 +22,7 @@
 //! | [`report`] | the same as text |
 
 pub mod block;
+pub mod commit;
 pub mod comparison;
 pub mod engine;
 pub mod horovod;

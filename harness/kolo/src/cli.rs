@@ -11,6 +11,7 @@ mod man;
 mod plot;
 mod predict;
 mod report;
+mod reproduce;
 mod schedule;
 mod schema;
 mod site;
@@ -22,6 +23,7 @@ mod validate;
 mod verify;
 
 use std::error::Error;
+use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -92,6 +94,7 @@ enum Command {
     Tune(Box<tune::Arguments>),
     Against(against::Arguments),
     Compare(compare::Arguments),
+    Reproduce(reproduce::Arguments),
     Plot(plot::Arguments),
     Report(report::Arguments),
     Timeline(timeline::Arguments),
@@ -131,6 +134,7 @@ pub fn main() -> ExitCode {
         Command::Tune(arguments) => tune::run(&arguments),
         Command::Against(arguments) => against::run(&arguments),
         Command::Compare(arguments) => compare::run(&arguments),
+        Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Plot(arguments) => plot::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Timeline(arguments) => timeline::run(&arguments),
@@ -167,6 +171,27 @@ fn voice() -> fn(&str) {
         Some(Launched { rank: 1.., .. }) => |_| {},
         _ => |sentence| eprintln!("{sentence}"),
     }
+}
+
+/// The words of a command without options that take a value, and without flags.
+fn without<'o, W: AsRef<OsStr>>(
+    mut words: impl Iterator<Item = W>,
+    options: &'o [&str],
+    flags: &'o [&str],
+) -> impl Iterator<Item = W> {
+    std::iter::from_fn(move || {
+        loop {
+            let word = words.next()?;
+            let text = word.as_ref().to_string_lossy();
+            let is_joined = text.split_once('=').is_some_and(|(name, _)| options.contains(&name));
+            if options.contains(&&*text) {
+                words.next();
+            } else if !is_joined && !flags.contains(&&*text) {
+                drop(text);
+                return Some(word);
+            }
+        }
+    })
 }
 
 /// Finds the configuration that the user requests, by path or name, on disk or embedded.

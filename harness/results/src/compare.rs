@@ -5,6 +5,7 @@
 //! medians, which is wider. Neither interval knows how the machine changed from one run to the other.
 
 mod read;
+mod repeated;
 mod several;
 mod text;
 
@@ -17,6 +18,7 @@ use crate::rank_tests::{Estimate, rank_sum, signed_rank};
 use crate::statistics::{Summary, median};
 
 pub use read::{ReadError, Run};
+pub use repeated::Repeated;
 pub use several::Comparisons;
 
 /// The times of one case in one run.

@@ -91,19 +91,30 @@ pub fn read(path: &Path) -> io::Result<(Cow<'static, str>, Origin)> {
 /// # Errors
 /// When it cannot be read.
 pub fn note(path: &Path) -> io::Result<()> {
+    record(path, Origin::Disk, fingerprint_of(path)?);
+    Ok(())
+}
+
+/// The fingerprint of a file on disk, as in [`Input::fnv1a`].
+///
+/// # Errors
+/// When it cannot be read.
+pub fn fingerprint(path: &Path) -> io::Result<String> {
+    fingerprint_of(path).map(hexadecimal)
+}
+
+fn fingerprint_of(path: &Path) -> io::Result<u64> {
     let mut file = BufReader::new(File::open(path)?);
     let mut hash = FNV_START;
     loop {
         let bytes = file.fill_buf()?;
         if bytes.is_empty() {
-            break;
+            return Ok(hash);
         }
         hash = fnv1a_from(hash, bytes);
         let length = bytes.len();
         file.consume(length);
     }
-    record(path, Origin::Disk, hash);
-    Ok(())
 }
 
 /// Whether a file exists at `path`, on disk or embedded.
@@ -230,13 +241,17 @@ fn normal(path: &Path) -> PathBuf {
 
 /// Adds a file to the list; false if it is there.
 fn record(path: &Path, origin: Origin, hash: u64) -> bool {
-    let input = Input { path: path.into(), origin, fnv1a: format!("{hash:016x}") };
+    let input = Input { path: path.into(), origin, fnv1a: hexadecimal(hash) };
     let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
     let is_new = !read.contains(&input);
     if is_new {
         read.push(input);
     }
     is_new
+}
+
+fn hexadecimal(hash: u64) -> String {
+    format!("{hash:016x}")
 }
 
 const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
@@ -280,6 +295,7 @@ mod tests {
         let (text, origin) = read(&own).unwrap();
         assert_eq!((&*text, origin), ("runs = 2\n", Origin::Disk));
         let fnv1a = format!("{:016x}", fnv1a(b"runs = 2\n"));
+        assert_eq!(fingerprint(&own).unwrap(), fnv1a);
         assert!(used().contains(&Input { path: own.clone(), origin: Origin::Disk, fnv1a }));
         note(&own).unwrap();
         assert_eq!(used().iter().filter(|input| input.path == own).count(), 1);

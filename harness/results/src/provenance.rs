@@ -340,15 +340,20 @@ impl Provenance {
         if provenance.schema != SCHEMA {
             return Err(differs(Difference::Schema { found: provenance.schema }));
         }
-        let other = difference(&provenance.config, &subject.config()).or_else(|| {
-            let (there, now) = (provenance.workload_digest.clone(), subject.workload_digest());
-            (there != now).then_some(Difference::Workload { there, now })
-        });
-        if let Some(other) = other {
+        let now = (&subject.config(), &*subject.workload_digest());
+        if let Some(other) = provenance.difference(now) {
             return Err(differs(other));
         }
         provenance.launches.push(launch.with_inputs());
         Ok(provenance)
+    }
+
+    /// In what this differs from the subject of another run: the first key of the configuration, or the gradients.
+    pub fn difference(&self, (config, workload): (&Value, &str)) -> Option<Difference> {
+        difference(&self.config, config).or_else(|| {
+            let (there, now) = (self.workload_digest.clone(), workload.to_string());
+            (there != now).then_some(Difference::Workload { there, now })
+        })
     }
 
     /// Writes the file.

@@ -10,6 +10,7 @@ mod kill;
 mod logs;
 mod nodes;
 mod report;
+mod reproduce;
 pub mod sandbox;
 mod schema;
 mod simulated;

@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Result, anyhow};
 
 use super::Arguments;
-use crate::cli::{Exit, plot, usage};
+use crate::cli::{Exit, plot, usage, without};
 use results::conclusion::{CONCLUSION, Conclusion};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
 use results::record::{Earlier, Output, Store};
@@ -105,21 +105,10 @@ pub fn finish(
 
 /// Replaces this program by its next launch, which continues the run in `folder`. Returns only if that fails.
 pub fn launch_again(folder: &Path) -> Result<Exit> {
-    let mut words = std::env::args_os().skip(1);
-    let mut kept = Vec::new();
-    while let Some(word) = words.next() {
-        match word.to_str() {
-            Some("--out") => {
-                words.next();
-            }
-            Some("--resume" | "--go-on") => {}
-            Some(text) if text.starts_with("--out=") => {}
-            _ => kept.push(word),
-        }
-    }
+    let words = without(std::env::args_os().skip(1), &["--out"], &["--resume", "--go-on"]);
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
-    command.args(kept).args(["--go-on", "--out"]).arg(folder);
+    command.args(words).args(["--go-on", "--out"]).arg(folder);
     Err(anyhow!("{}: {}", program.display(), command.exec()))
 }
 

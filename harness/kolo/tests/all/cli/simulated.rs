@@ -154,6 +154,25 @@ fn a_killed_run_resumes_with_the_same_rows() {
     let again = sweep.run(&["--resume"]);
     assert_eq!(again.status, Some(0), "{}", again.stderr);
     assert_eq!(sweep.read("out/rows.csv"), whole);
+    let reproduce = |into: &str| {
+        let words = ["reproduce", "out", "--out", into];
+        Ended::of(kolo(&words).current_dir(sweep.folder.path()))
+    };
+    let same = reproduce("again");
+    assert!(
+        same.stdout.starts_with("reproduced: rows.csv is the same, byte for byte ("),
+        "{}",
+        same.stdout
+    );
+    assert_eq!((same.status, sweep.read("again/rows.csv")), (Some(0), whole.clone()));
+    fs::write(sweep.path("out/rows.csv"), whole.replacen("cached", "cashed", 1)).unwrap();
+    let other = reproduce("once-more");
+    assert!(
+        other.stdout.starts_with("not reproduced: rows.csv differs from line "),
+        "{}",
+        other.stdout
+    );
+    assert_eq!(other.status, Some(1));
 }
 
 #[test]

@@ -1,0 +1,296 @@
+//! `kolo reproduce`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use against::commit::{Built, build};
+use against::launcher::Launcher;
+use anyhow::Result;
+use results::compare::{Comparisons, Repeated, Run};
+use results::inputs::{Input, Origin, fingerprint};
+use results::provenance::{Build, Launch, PROVENANCE, Provenance, now};
+
+use super::{Exit, usage, without};
+
+const RUN: &str = "What to run";
+const OUTPUT: &str = "Output";
+
+/// Differences in times that do not matter in the comparison, as `kolo compare` has it.
+const THRESHOLD: f64 = 0.02;
+
+/// Run a sweep again, and tell whether its results are reproduced
+///
+/// It runs the command that provenance.json names, with the same configuration, seed, commit and variables of Horovod,
+/// NCCL and the allocator. If this program is of another commit, that commit is built in a work tree below
+/// target/reproduce. Then it says in what the runs differ, compares their times, and counts the medians that are within
+/// the first run's intervals. A simulated sweep must give the same bytes.
+///
+/// Exit status: 0, reproduced; 1, not reproduced; 3, no case has an interval.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  kolo reproduce results/reference/quick
+  kolo reproduce results/reference/quick --binary target/release/kolo   # another build of it")]
+pub struct Arguments {
+    /// Folder of a sweep's results
+    results: PathBuf,
+    /// Run this binary, of whatever commit
+    #[arg(long, value_name = "FILE", help_heading = RUN)]
+    binary: Option<PathBuf>,
+    /// Command that starts ranks: "srun --ntasks={ranks} --mpi=pmix" [default: mpirun on this machine]
+    #[arg(long, value_name = "COMMAND", help_heading = RUN)]
+    launcher: Option<String>,
+    /// Print the command without running it
+    #[arg(long, help_heading = RUN)]
+    dry_run: bool,
+    /// List all cases of the comparison, not only the most different ones
+    #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
+    all: bool,
+    /// Folder for the results [default: results/DATE-again-NAME]
+    #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
+    out: Option<PathBuf>,
+}
+
+/// Variables that change what a sweep does or how fast; others belong to a job or a terminal.
+const VARIABLES: [&str; 4] = ["HOROVOD_", "MALLOC_", "NCCL_", "RAYON_"];
+
+/// Options for the folder of a sweep, or for one launch of it.
+const OF_A_FOLDER: [&str; 2] = ["--out", "--until"];
+const OF_A_LAUNCH: [&str; 4] = ["--resume", "--go-on", "--after-break", "--retry-failed"];
+
+/// Results of a sweep.
+const ROWS: &str = "rows.csv";
+
+pub fn run(arguments: &Arguments) -> Result<Exit> {
+    let first = &arguments.results;
+    let provenance = Provenance::read(&first.join(PROVENANCE)).map_err(usage)?;
+    let launch = provenance.launches.first().ok_or_else(|| {
+        usage(format!("{}: no launch is recorded", first.join(PROVENANCE).display()))
+    })?;
+    let words = swept(launch).map_err(|found| {
+        usage(format!(
+            "{}: it was written by `kolo {found}`; expected results of `kolo sweep`",
+            first.display()
+        ))
+    })?;
+    let launcher = launcher(arguments, launch)?;
+    let program = program(arguments, launch, &provenance)?;
+    let folder = place(&launch.inputs, &program).map_err(usage)?;
+    let out = arguments.out.clone().unwrap_or_else(|| {
+        let name = first.canonicalize().unwrap_or_else(|_| first.clone());
+        let name = name.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Path::new("results").join(format!("{}-again-{name}", now().replace(':', "")))
+    });
+    let out = std::path::absolute(&out)?;
+    let mut command = vec![program.program.display().to_string()];
+    command.extend(words);
+    command.extend(["--out".into(), out.display().to_string()]);
+    if let Some((launcher, ranks)) = launcher {
+        command = launcher.command(ranks, &command);
+    }
+    let variables = variables(launch, std::env::vars());
+    for (name, value) in &variables {
+        match value {
+            Some(value) => eprintln!("{name}={value} is set, as it was"),
+            None => eprintln!("{name} is not set, as it was not"),
+        }
+    }
+    eprintln!("in {}: {}", folder.display(), command.join(" "));
+    if arguments.dry_run {
+        return Ok(Exit::Right);
+    }
+    let mut process = Command::new(&command[0]);
+    process.args(&command[1..]).current_dir(&folder);
+    for (name, value) in variables {
+        match value {
+            Some(value) => process.env(name, value),
+            None => process.env_remove(name),
+        };
+    }
+    // The summary and figures of a sweep are on stdout; here they are progress.
+    process.stdout(std::io::stderr());
+    let status = process.status().map_err(|error| usage(format!("{}: {error}", command[0])))?;
+    if !out.join(ROWS).is_file() {
+        return Err(usage(format!("{}: {status}, and no {ROWS}", command.join(" "))));
+    }
+    tell(&provenance, first, &out, arguments.all)
+}
+
+/// The words after the program's name in the command of a sweep, without those for its folder.
+fn swept(launch: &Launch) -> Result<Vec<String>, String> {
+    let words = launch.command.iter().skip(1);
+    match launch.command.get(1).map(String::as_str) {
+        Some("sweep") => Ok(without(words.cloned(), &OF_A_FOLDER, &OF_A_LAUNCH).collect()),
+        other => Err(other.unwrap_or("...").into()),
+    }
+}
+
+/// What starts the ranks, and how many; none if they are threads.
+fn launcher(arguments: &Arguments, launch: &Launch) -> Result<Option<(Launcher, usize)>> {
+    let ranks: usize = launch.nodes.iter().map(|node| node.ranks.len()).sum();
+    let nodes = launch.nodes.len();
+    Ok(match &arguments.launcher {
+        _ if ranks == 0 => None,
+        Some(text) => Some((Launcher::parse(text).map_err(usage)?, ranks)),
+        None if nodes > 1 => {
+            return Err(usage(format!(
+                "the run had {ranks} processes on {nodes} nodes; give --launcher the command that starts them, such as \
+                 \"srun --nodes={nodes} --ntasks={{ranks}} --mpi=pmix\""
+            )));
+        }
+        None => Some((Launcher::mpirun(), ranks)),
+    })
+}
+
+/// The binary that measures, and the folder of its commit's files.
+fn program(arguments: &Arguments, launch: &Launch, provenance: &Provenance) -> Result<Built> {
+    let here = std::env::current_dir()?;
+    if let Some(binary) = &arguments.binary {
+        if !binary.is_file() {
+            return Err(usage(format!("{}: no such binary", binary.display())));
+        }
+        return Ok(Built { program: std::path::absolute(binary)?, tree: here });
+    }
+    let commit = launch.commit.trim_end_matches("-dirty");
+    if commit != launch.commit {
+        eprintln!(
+            "warning: files had been changed since commit {commit}, which is run without them"
+        );
+    }
+    if commit == "unknown" {
+        eprintln!("warning: the run does not know its commit; this program runs it again");
+    }
+    if launch.commit == Build::this().commit || commit == "unknown" {
+        return Ok(Built { program: std::env::current_exe()?, tree: here });
+    }
+    let transports = provenance.config.pointer("/sweep/transport");
+    let is_mpi = transports.is_some_and(|names| names.to_string().contains("mpi"));
+    let features: &[&str] = if is_mpi || !launch.nodes.is_empty() { &["mpi"] } else { &[] };
+    build(&here, commit, features, |line| eprintln!("{line}")).map_err(usage)
+}
+
+/// The folder in which every file that the run read from disk is what it was: the working folder, or that of the commit.
+///
+/// # Errors
+/// The first file that is another, in words.
+fn place(inputs: &[Input], built: &Built) -> Result<PathBuf, String> {
+    let here = std::env::current_dir().map_err(|error| error.to_string())?;
+    let other = |folder: &Path| {
+        let on_disk = inputs.iter().filter(|input| input.origin == Origin::Disk);
+        let is_other = |input: &&Input| {
+            fingerprint(&folder.join(&input.path)).ok() != Some(input.fnv1a.clone())
+        };
+        { on_disk }.find(is_other).map(|input| folder.join(&input.path))
+    };
+    match (other(&here), other(&built.tree)) {
+        (None, _) => Ok(here),
+        (_, None) => Ok(built.tree.clone()),
+        (Some(path), Some(_)) => Err(format!(
+            "{} is missing, or not the file that the run read (its fingerprint in {PROVENANCE} is another); run this in \
+             the folder in which the run was started, with its files",
+            path.display()
+        )),
+    }
+}
+
+/// The variables of the run that are set otherwise now, with the value that they had.
+fn variables(
+    launch: &Launch,
+    set: impl Iterator<Item = (String, String)>,
+) -> Vec<(String, Option<String>)> {
+    let counts = |name: &str| VARIABLES.iter().any(|prefix| name.starts_with(prefix));
+    let set: Vec<(String, String)> = set.filter(|(name, _)| counts(name)).collect();
+    let had = |name: &str| launch.environment.iter().any(|(other, _)| other == name);
+    let before = launch.environment.iter().filter(|pair| counts(&pair.0) && !set.contains(pair));
+    let given = before.map(|(name, value)| (name.clone(), Some(value.clone())));
+    let removed = set.iter().filter(|(name, _)| !had(name)).map(|(name, _)| (name.clone(), None));
+    given.chain(removed).collect()
+}
+
+/// Says in what the runs differ, and whether the second one falls into the intervals of the first.
+fn tell(provenance: &Provenance, first: &Path, second: &Path, all: bool) -> Result<Exit> {
+    let again = Provenance::read(&second.join(PROVENANCE)).map_err(usage)?;
+    if let Some(difference) = provenance.difference((&again.config, &again.workload_digest)) {
+        println!("differs: {difference}");
+    }
+    if provenance.config.get("simulate").is_some() {
+        return simulated(first, second);
+    }
+    let runs = [first, second].map(|folder| Run::read(folder).map_err(usage));
+    let [first, second] = runs;
+    let (first, second) = (first?, second?);
+    let compared = Comparisons::of(&first, std::slice::from_ref(&second), THRESHOLD);
+    print!("{}", compared.map_err(usage)?.text(all));
+    let repeated = Repeated::of(&first, &second);
+    println!("{repeated}");
+    Ok(match repeated.agrees() {
+        None => Exit::Inconclusive,
+        Some(true) => Exit::Right,
+        Some(false) => Exit::Wrong,
+    })
+}
+
+/// Virtual time does not differ from run to run.
+fn simulated(first: &Path, second: &Path) -> Result<Exit> {
+    let read = |folder: &Path| fs::read_to_string(folder.join(ROWS));
+    let (before, after) = (read(first)?, read(second)?);
+    if before == after {
+        println!(
+            "reproduced: {ROWS} is the same, byte for byte ({} lines)",
+            before.lines().count()
+        );
+        return Ok(Exit::Right);
+    }
+    let lines = before.lines().zip(after.lines());
+    let same = lines.take_while(|(before, after)| before == after).count();
+    println!(
+        "not reproduced: {ROWS} differs from line {}; before it had {} lines, now {}",
+        same + 1,
+        before.lines().count(),
+        after.lines().count()
+    );
+    Ok(Exit::Wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn launch(command: &[&str], environment: &[(&str, &str)]) -> Launch {
+        let text = |text: &&str| text.to_string();
+        let pair = |&(name, value): &(&str, &str)| (name.to_string(), value.to_string());
+        Launch {
+            command: command.iter().map(text).collect(),
+            environment: environment.iter().map(pair).collect(),
+            ..Launch::default()
+        }
+    }
+
+    #[test]
+    fn the_command_loses_its_folder_and_what_resumes_it() {
+        let command = "kolo sweep quick --out a/b --blocks 3 --go-on --until 17 --retry-failed";
+        let words: Vec<&str> = command.split(' ').collect();
+        assert_eq!(swept(&launch(&words, &[])).unwrap().join(" "), "sweep quick --blocks 3");
+        let words = ["kolo", "sweep", "--out=a", "quick", "--resume", "--timeline"];
+        assert_eq!(swept(&launch(&words, &[])).unwrap().join(" "), "sweep quick --timeline");
+        assert_eq!(swept(&launch(&["kolo", "tune"], &[])), Err("tune".into()));
+    }
+
+    #[test]
+    fn variables_are_what_they_were() {
+        let before = launch(
+            &[],
+            &[("HOROVOD_CYCLE_TIME", "5"), ("SLURM_JOB_ID", "7"), ("NCCL_ALGO", "Ring")],
+        );
+        let now = [("HOROVOD_FUSION_THRESHOLD", "0"), ("NCCL_ALGO", "Ring"), ("HOME", "/")];
+        let now = now.map(|(name, value)| (name.to_string(), value.to_string()));
+        assert_eq!(
+            variables(&before, now.into_iter()),
+            [
+                ("HOROVOD_CYCLE_TIME".to_string(), Some("5".to_string())),
+                ("HOROVOD_FUSION_THRESHOLD".to_string(), None),
+            ]
+        );
+    }
+}
