@@ -59,6 +59,7 @@ pub fn block_of(context: &Context, position: Position, outcome: &Outcome) -> Blo
         messages: messages(context, position.block, outcome),
         ranks: ranks(context, position, outcome),
         latencies: Some(latencies(context.warmup_steps, &cycles)),
+        conditions: None,
     }
 }
 

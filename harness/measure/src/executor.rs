@@ -17,6 +17,7 @@ pub use local::Local;
 use crate::back_ends::has_processes;
 use crate::plan::Plan;
 use cluster::launch::Launched;
+use results::conditions::Counters;
 use results::journal::Journal;
 use results::provenance::Launch;
 use training::back_end::{BackEndRef, RankKind};
@@ -49,6 +50,11 @@ pub trait BlockExecutor {
     /// begins.
     fn keeps(&mut self, _: &Journal) -> bool {
         false
+    }
+
+    /// What the system has counted so far; none if blocks do not run on it.
+    fn counters(&self) -> Option<Counters> {
+        Some(Counters::now())
     }
 }
 

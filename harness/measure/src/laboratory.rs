@@ -6,6 +6,8 @@
 mod machine;
 mod score;
 
+use std::collections::BTreeMap;
+
 use indicatif::ProgressBar;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -158,7 +160,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn earlier(&self) -> std::collections::BTreeMap<(String, usize), Block> {
+    fn earlier(&self) -> BTreeMap<(String, usize), Block> {
         let key = |block: &Block| (block.samples[0].case.clone(), block.samples[0].block);
         self.blocks.iter().map(|block| (key(block), block.clone())).collect()
     }
@@ -171,6 +173,16 @@ impl Output for Kept {
     }
 
     fn append_row(&mut self, _: StepRow) -> Result<(), RecordError> {
+        Ok(())
+    }
+
+    fn set_aside(
+        &mut self,
+        _: &[Block],
+        _: &[Row],
+        kept: &BTreeMap<(String, usize), Block>,
+    ) -> Result<(), RecordError> {
+        self.blocks = kept.values().cloned().collect();
         Ok(())
     }
 

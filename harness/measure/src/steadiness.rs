@@ -6,6 +6,7 @@
 use std::fmt;
 
 use results::block::Block;
+use results::conditions::Conditions;
 use results::levels::{Segment, segments};
 use results::statistics::median;
 
@@ -19,32 +20,159 @@ pub struct Unsteady {
     pub segments: Vec<Segment>,
     /// All blocks.
     pub blocks: usize,
+    /// Cases and blocks at another speed than most of them, if the machine has come back to that.
+    pub disturbed: Vec<(String, usize)>,
+    /// In what the system differed then, in words; none if it did not tell.
+    pub reasons: Option<Vec<String>>,
 }
 
 impl Unsteady {
     /// From all blocks of each case; none if the speed did not change by more than 3 %.
     pub fn of(cases: &[Vec<&Block>]) -> Option<Unsteady> {
-        let mut series: Vec<((usize, usize), f64)> = Vec::new();
+        let mut series: Vec<Placed> = Vec::new();
         for blocks in cases {
-            let times: Vec<((usize, usize), f64)> =
-                blocks.iter().filter_map(|block| time(block)).collect();
-            let usual = median(times.iter().map(|&(_, time)| time).collect());
-            series.extend(times.into_iter().map(|(at, time)| (at, time - usual.unwrap_or(time))));
+            let placed: Vec<Placed> =
+                blocks.iter().filter_map(|&block| Placed::of(block)).collect();
+            let usual = median(placed.iter().map(|it| it.value).collect()).unwrap_or_default();
+            series.extend(placed.into_iter().map(|it| Placed { value: it.value - usual, ..it }));
         }
-        series.sort_by_key(|&(at, _)| at);
-        let values: Vec<f64> = series.into_iter().map(|(_, value)| value).collect();
+        let has_moments = series.iter().all(|it| it.block.conditions.is_some());
+        series.sort_by(|a, b| {
+            if has_moments { a.moment().total_cmp(&b.moment()) } else { a.at.cmp(&b.at) }
+        });
+        let values: Vec<f64> = series.iter().map(|it| it.value).collect();
         let segments = segments(&values);
         let levels = || segments.iter().map(|segment| segment.level);
         let (least, most) = (levels().fold(f64::MAX, f64::min), levels().fold(f64::MIN, f64::max));
-        (most - least > MATTERS.ln_1p()).then_some(Unsteady { segments, blocks: values.len() })
+        if most - least <= MATTERS.ln_1p() {
+            return None;
+        }
+        let disturbed = disturbed(&segments).map(|at| {
+            let first = &series[at].block.samples[0];
+            (first.case.clone(), first.block)
+        });
+        let disturbed = disturbed.collect();
+        let conditions: Option<Vec<&Conditions>> =
+            series.iter().map(|it| it.block.conditions.as_ref()).collect();
+        let reasons = conditions.map(|conditions| reasons(&segments, &conditions));
+        Some(Unsteady { segments, blocks: values.len(), disturbed, reasons })
     }
 }
 
-/// When a block was measured, and the logarithm of its median.
-fn time(block: &Block) -> Option<((usize, usize), f64)> {
-    let first = block.samples.first()?;
-    let times = block.samples.iter().map(|sample| sample.time_us).collect();
-    Some(((first.block, first.order), median(times)?.ln()))
+/// A block in the order of time.
+struct Placed<'b> {
+    block: &'b Block,
+    /// Its round, and its place in it.
+    at: (usize, usize),
+    /// The logarithm of its median.
+    value: f64,
+}
+
+impl Placed<'_> {
+    fn of(block: &Block) -> Option<Placed<'_>> {
+        let first = block.samples.first()?;
+        let times = block.samples.iter().map(|sample| sample.time_us).collect();
+        Some(Placed { block, at: (first.block, first.order), value: median(times)?.ln() })
+    }
+
+    fn moment(&self) -> f64 {
+        self.block.conditions.as_ref().map_or(0.0, |conditions| conditions.began_s)
+    }
+}
+
+/// The level of the longest segment.
+fn usual(segments: &[Segment]) -> f64 {
+    segments.iter().max_by_key(|segment| segment.at.len()).map_or(0.0, |segment| segment.level)
+}
+
+/// So many of the blocks must be at the usual level for the others to count as disturbed.
+const MOST: f64 = 2.0 / 3.0;
+
+/// Positions at another level than the usual one, if that is the level of most and of the last.
+fn disturbed(segments: &[Segment]) -> impl Iterator<Item = usize> {
+    let usual = usual(segments);
+    let (same, other): (Vec<&Segment>, Vec<&Segment>) =
+        segments.iter().partition(|it| (it.level - usual).abs() <= MATTERS.ln_1p());
+    let count = |some: &[&Segment]| some.iter().map(|segment| segment.at.len()).sum::<usize>();
+    let is_most = count(&same) as f64 >= MOST * (count(&same) + count(&other)) as f64;
+    let is_back = same.last().zip(segments.last()).is_some_and(|(same, last)| *same == last);
+    let positions = other.into_iter().flat_map(|segment| segment.at.clone());
+    positions.filter(move |_| is_most && is_back).collect::<Vec<_>>().into_iter()
+}
+
+/// In what the system differed, at the level furthest from that of most blocks.
+fn reasons(segments: &[Segment], conditions: &[&Conditions]) -> Vec<String> {
+    let usual = usual(segments);
+    let away = |segment: &&Segment| (segment.level - usual).abs();
+    let furthest = segments.iter().max_by(|a, b| away(a).total_cmp(&away(b)));
+    let then = furthest.map_or(&[][..], |segment| &conditions[segment.at.clone()]);
+    let is_usual = |segment: &&Segment| away(segment) <= MATTERS.ln_1p();
+    let usually: Vec<&Conditions> = segments
+        .iter()
+        .filter(is_usual)
+        .flat_map(|it| conditions[it.at.clone()].to_vec())
+        .collect();
+    let means = |value: &dyn Fn(&Conditions) -> Option<f64>| -> Option<(f64, f64)> {
+        let mean = |some: &[&Conditions]| {
+            let values: Vec<f64> = some.iter().filter_map(|one| value(one)).collect();
+            (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+        };
+        Some((mean(then)?, mean(&usually)?))
+    };
+    let count = |value: Option<u64>| value.map(|count| count as f64);
+    let mut found = Vec::new();
+    if let Some((then, usually)) = means(&|it| it.others_share)
+        && (then - usually).abs() > 0.05
+    {
+        found.push(format!(
+            "other programs had {:.0} % of the processors, and {:.0} % otherwise",
+            100.0 * then,
+            100.0 * usually
+        ));
+    }
+    if let Some((then, usually)) = means(&|it| it.steal_share)
+        && (then - usually).abs() > 0.01
+    {
+        found.push(format!(
+            "the hypervisor gave {:.1} % of the processors to other machines, and {:.1} % otherwise",
+            100.0 * then,
+            100.0 * usually
+        ));
+    }
+    if let Some((then, usually)) = means(&|it| it.frequency_mhz)
+        && (then / usually).ln().abs() > MATTERS
+    {
+        found.push(format!("processors ran at {then:.0} MHz, and at {usually:.0} MHz otherwise"));
+    }
+    if let Some((then, usually)) = means(&|it| count(it.throttled))
+        && then > usually
+    {
+        found.push(format!(
+            "processors were slowed down because of heat {then:.1} times a block, and {usually:.1} otherwise"
+        ));
+    }
+    if let Some((then, usually)) = means(&|it| count(it.major_faults))
+        && then > 2.0 * usually + 1.0
+    {
+        found.push(format!(
+            "{then:.0} page faults a block were served from a disk, and {usually:.0} otherwise"
+        ));
+    }
+    if let Some((then, usually)) = means(&|it| count(it.numa_misses))
+        && then > 2.0 * usually + 1000.0
+    {
+        found.push(format!(
+            "{then:.0} pages a block came from another node of the memory, and {usually:.0} otherwise"
+        ));
+    }
+    if let Some((then, usually)) = means(&|it| it.preempted_per_s)
+        && then > 2.0 * usually + 20.0
+    {
+        found.push(format!(
+            "threads had to leave their cores {then:.0} times a second, and {usually:.0} otherwise"
+        ));
+    }
+    found
 }
 
 /// More segments are not listed.
@@ -63,7 +191,15 @@ impl fmt::Display for Unsteady {
         if left > 0 {
             write!(f, ", and {left} more levels")?;
         }
-        write!(f, " of the usual time; ratios of cases are by round, and hardly affected")
+        write!(f, " of the usual time; ")?;
+        match &self.reasons {
+            Some(reasons) if reasons.is_empty() => {
+                write!(f, "the system's counters do not tell why (conditions.csv); ")?;
+            }
+            Some(reasons) => write!(f, "then {}; ", reasons.join(", "))?,
+            None => {}
+        }
+        write!(f, "ratios of cases are by round, and hardly affected")
     }
 }
 
@@ -100,6 +236,57 @@ mod tests {
         assert!(
             said.contains("21 to 32 took +20 %") || said.contains("21 to 32 took +19 %"),
             "{said}"
+        );
+    }
+
+    #[test]
+    fn blocks_are_disturbed_if_the_machine_comes_back() {
+        let disturbed = |levels: &[f64]| unsteady(levels).unwrap().disturbed;
+        let passing = disturbed(&[1.0, 1.0, 1.2, 1.2, 1.0, 1.0, 1.0]);
+        assert!(passing.iter().all(|(_, block)| (2..4).contains(block)), "{passing:?}");
+        assert_eq!(passing.len(), 8);
+        assert_eq!(disturbed(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.2, 1.2]), [], "it stays");
+        assert_eq!(disturbed(&[1.0, 1.2, 1.4, 1.6, 1.8, 1.0]), [], "no level is usual");
+    }
+
+    #[test]
+    fn what_the_system_counted_then_is_told() {
+        let mut all = sweep(&[1.0, 1.0, 1.0, 1.0, 1.2, 1.2, 1.0, 1.0]);
+        let told = |all: &[Vec<Block>]| {
+            let all: Vec<Vec<&Block>> = all.iter().map(|blocks| blocks.iter().collect()).collect();
+            Unsteady::of(&all).unwrap().to_string()
+        };
+        assert!(
+            told(&all)
+                .ends_with("of the usual time; ratios of cases are by round, and hardly affected")
+        );
+        for block in all.iter_mut().flatten() {
+            let Sample { block: round, order, .. } = block.samples[0];
+            let began_s = (10 * round + order) as f64;
+            let steal_share = Some(0.002);
+            block.conditions = Some(Conditions { began_s, steal_share, ..Conditions::default() });
+        }
+        let why = told(&all);
+        assert!(
+            why.contains("; the system's counters do not tell why (conditions.csv); "),
+            "{why}"
+        );
+        for block in all.iter_mut().flatten().filter(|it| (4..6).contains(&it.samples[0].block)) {
+            let conditions = block.conditions.as_mut().unwrap();
+            (conditions.others_share, conditions.steal_share) = (Some(0.5), Some(0.25));
+        }
+        let why = told(&all);
+        let expected = "; then the hypervisor gave 25.0 % of the processors to other machines, and 0.2 % otherwise; ";
+        assert!(why.contains(expected), "{why}");
+        for block in all.iter_mut().flatten() {
+            block.conditions.as_mut().unwrap().others_share.get_or_insert(0.01);
+        }
+        let why = told(&all);
+        assert!(
+            why.contains(
+                "then other programs had 50 % of the processors, and 1 % otherwise, the hyp"
+            ),
+            "{why}"
         );
     }
 

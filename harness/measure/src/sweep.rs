@@ -1,6 +1,8 @@
 //! Runs every case of a plan in blocks: each case once per block, in random order, so that slow drift of the
 //! machine affects all cases alike.
 
+mod again;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -9,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use indicatif::ProgressBar;
 use rand::RngCore;
 
+pub use self::again::Again;
 use crate::bandwidth::{self, Messages};
 use crate::block::{Position, block_of};
 use crate::case_result::row_of;
@@ -20,6 +23,7 @@ use crate::plan::{Plan, Planned};
 use crate::spread::Spread;
 use crate::steadiness::Unsteady;
 use results::block::{Block, nested};
+use results::conditions::Conditions;
 use results::error::RecordError;
 use results::journal::Journal;
 use results::provenance::Launch;
@@ -57,7 +61,9 @@ pub struct Report {
     pub drift: Option<Drift>,
     /// Where the spread of the times comes from.
     pub spread: Option<Spread>,
-    /// Whether the machine changed its speed.
+    /// Blocks at another speed than most, which this launch has measured again.
+    pub again: Option<Again>,
+    /// Whether the machine changed its speed over the blocks that count.
     pub unsteady: Option<Unsteady>,
     /// This launch is done, and the configuration wants another one.
     pub wants_launch: bool,
@@ -115,6 +121,10 @@ pub fn run(
             }
         }
     }
+    let mut again = None;
+    if left.is_none() {
+        (again, left) = sweep.measure_again(course)?;
+    }
     let wants_launch = left.is_none() && !sweep.is_last_launch();
     if wants_launch {
         let Measure { launches, blocks_max, .. } = plan.config.measure;
@@ -149,7 +159,7 @@ pub fn run(
     let blocks: Vec<Vec<&Block>> =
         rows.iter().map(|row| sweep.own(row.case(), usize::MAX)).collect();
     let unsteady = Unsteady::of(&blocks);
-    Ok(Report { left, rows, bandwidth, drift, spread, unsteady, wants_launch })
+    Ok(Report { left, rows, bandwidth, drift, spread, again, unsteady, wants_launch })
 }
 
 /// A sweep that is running.
@@ -257,11 +267,18 @@ impl Sweep<'_> {
                 }
                 journal.begin(&name, block, self.launch)?;
             }
+            let counters = self.executor.counters();
             let begun = Instant::now();
             let BlockResult { outcome, records } =
                 self.executor.run(self.plan, BlockRequest { index, seed });
             let longest = self.longest.entry(index).or_default();
             *longest = begun.elapsed().max(*longest);
+            let conditions = counters.map(|before| Conditions {
+                case: name.clone(),
+                block,
+                launch: self.launch,
+                ..before.until_now()
+            });
             self.journal.iter().for_each(|journal| journal.end());
             if let Some(records) = records {
                 self.write_timeline(planned, &records)?;
@@ -275,6 +292,7 @@ impl Sweep<'_> {
             };
             let position = Position { block, order, launch: self.launch };
             let measured = block_of(&self.plan.context(planned), position, &outcome);
+            let measured = Block { conditions, ..measured };
             self.store.append_block(&measured)?;
             self.blocks.insert(key, measured);
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::conditions::Conditions;
 use crate::nested::Nested;
 use crate::statistics::{Summary, median};
 
@@ -16,6 +17,8 @@ pub struct Block {
     pub ranks: Vec<RankBlock>,
     /// The negotiation of each cycle, in nanoseconds; see [`Sample::negotiation_us`].
     pub latencies: Option<Histogram>,
+    /// What the system did besides.
+    pub conditions: Option<Conditions>,
 }
 
 /// Latencies in nanoseconds, to three digits.

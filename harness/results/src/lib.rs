@@ -4,6 +4,7 @@ pub mod accounting;
 pub mod block;
 pub mod compare;
 pub mod conclusion;
+pub mod conditions;
 pub mod config_kind;
 pub mod error;
 pub mod files;

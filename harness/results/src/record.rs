@@ -6,6 +6,8 @@
 //! | `samples.csv` | one training step; a case's block is complete when all its steps are there |
 //! | `messages.csv` | one allreduce within a step |
 //! | `ranks.csv` | one rank in a block |
+//! | `conditions.csv` | what the system did besides during a block; see [`Conditions`] |
+//! | `aside.csv` | steps of blocks that the machine measured at another speed, and that were measured again |
 //! | `latencies.hlog` | one block's control-plane latencies, an HdrHistogram interval log |
 //! | `attempts.csv` | over MPI: a block that was begun, or that broke its processes; see [`crate::journal`] |
 //!
@@ -25,6 +27,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::block::{Block, Histogram, Message, RankBlock, Sample};
+use crate::conditions::Conditions;
 use crate::error::{Difference, MalformedLine, RecordError};
 use crate::files::{create_folder, write_streamed, write_whole};
 use crate::provenance::{PROVENANCE, Provenance};
@@ -39,6 +42,8 @@ const ROWS: &str = "rows.csv";
 const SAMPLES: &str = "samples.csv";
 const MESSAGES: &str = "messages.csv";
 const RANKS: &str = "ranks.csv";
+const ASIDE: &str = "aside.csv";
+const CONDITIONS: &str = "conditions.csv";
 const LATENCIES: &str = "latencies.hlog";
 
 /// Where a sweep puts its results.
@@ -54,6 +59,17 @@ pub trait Output {
     /// # Errors
     /// When a system call fails.
     fn append_row(&mut self, row: StepRow) -> Result<(), RecordError>;
+
+    /// Moves blocks away from the others: `kept` are those that remain, with these rows.
+    ///
+    /// # Errors
+    /// When a system call fails.
+    fn set_aside(
+        &mut self,
+        aside: &[Block],
+        rows: &[Row],
+        kept: &BTreeMap<(String, usize), Block>,
+    ) -> Result<(), RecordError>;
 
     /// All rows, in the place of those that were appended.
     ///
@@ -79,6 +95,7 @@ pub struct Store {
     samples: Appended,
     messages: Appended,
     ranks: Appended,
+    conditions: Appended,
     latencies: Appended,
     latency_log: LatencyLog,
     /// Held while the program runs; the system releases it after a kill.
@@ -137,6 +154,12 @@ impl Store {
             let key = (rank.case.clone(), rank.block);
             earlier.blocks.entry(key).or_default().ranks.push(rank);
         }
+        let of_blocks =
+            store.conditions.read::<Conditions>(&header::<Conditions>(), &mut earlier.dropped);
+        for conditions in of_blocks? {
+            let key = (conditions.case.clone(), conditions.block);
+            earlier.blocks.entry(key).or_default().conditions = Some(conditions);
+        }
         let before = earlier.blocks.len();
         earlier.blocks.retain(|_, block| {
             let messages: usize = block.samples.iter().map(|sample| sample.messages).sum();
@@ -147,7 +170,7 @@ impl Store {
         });
         let incomplete = before - earlier.blocks.len();
         if incomplete > 0 || !earlier.dropped.is_empty() {
-            store.rewrite(&earlier)?;
+            store.rewrite(&earlier.rows, &earlier.blocks)?;
         }
         if incomplete > 0 {
             let sentence = format!("{incomplete} incomplete block(s) are dropped");
@@ -162,7 +185,8 @@ impl Store {
         self.rows.begin(&row::columns())?;
         self.samples.begin(&header::<Sample>())?;
         self.messages.begin(&header::<Message>())?;
-        self.ranks.begin(&header::<RankBlock>())
+        self.ranks.begin(&header::<RankBlock>())?;
+        self.conditions.begin(&header::<Conditions>())
     }
 
     fn open(folder: &Path) -> Result<Store, RecordError> {
@@ -188,6 +212,7 @@ impl Store {
             samples: Appended::open(folder.join(SAMPLES))?,
             messages: Appended::open(folder.join(MESSAGES))?,
             ranks: Appended::open(folder.join(RANKS))?,
+            conditions: Appended::open(folder.join(CONDITIONS))?,
             latencies: Appended::open(folder.join(LATENCIES))?,
             latency_log: LatencyLog::default(),
             _lock: lock,
@@ -222,6 +247,7 @@ impl Store {
     pub fn append_block(&mut self, block: &Block) -> Result<(), RecordError> {
         self.messages.append(&block.messages)?;
         self.ranks.append(&block.ranks)?;
+        self.conditions.append(block.conditions.as_slice())?;
         if let Some(latencies) = &block.latencies {
             let is_empty = self.latencies.is_empty()?;
             let text = self.latency_log.append(is_empty, &block.samples, latencies);
@@ -254,17 +280,24 @@ impl Store {
         write_streamed(&path, write)
     }
 
-    /// Rewrites all files with the complete data only.
-    fn rewrite(&mut self, earlier: &Earlier) -> Result<(), RecordError> {
-        let blocks = || earlier.blocks.values();
+    /// Rewrites all files with these rows and blocks only.
+    fn rewrite(
+        &mut self,
+        rows: &[Row],
+        blocks: &BTreeMap<(String, usize), Block>,
+    ) -> Result<(), RecordError> {
+        let latencies = self.latency_log.of_blocks(blocks.keys());
+        let blocks = || blocks.values();
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
         let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
-        let latencies = self.latency_log.of_blocks(earlier.blocks.keys());
-        self.rows.replace(&table(&earlier.rows, &row::columns()))?;
+        let conditions: Vec<&Conditions> =
+            blocks().filter_map(|block| block.conditions.as_ref()).collect();
+        self.rows.replace(&table(rows, &row::columns()))?;
         self.samples.replace(&table(&samples, &header::<Sample>()))?;
         self.messages.replace(&table(&messages, &header::<Message>()))?;
         self.ranks.replace(&table(&ranks, &header::<RankBlock>()))?;
+        self.conditions.replace(&table(&conditions, &header::<Conditions>()))?;
         self.latencies.replace(latencies.as_bytes())
     }
 
@@ -292,6 +325,18 @@ impl Output for Store {
         Store::append_row(self, row)
     }
 
+    /// The steps of blocks that are set aside go to a file of their own before they leave the others.
+    fn set_aside(
+        &mut self,
+        aside: &[Block],
+        rows: &[Row],
+        kept: &BTreeMap<(String, usize), Block>,
+    ) -> Result<(), RecordError> {
+        let samples: Vec<&Sample> = aside.iter().flat_map(|block| &block.samples).collect();
+        Appended::open(self.folder.join(ASIDE))?.append(&samples)?;
+        self.rewrite(rows, kept)
+    }
+
     fn replace_rows(&mut self, rows: &[Row]) -> Result<(), RecordError> {
         self.rows.replace(&table(rows, &row::columns()))
     }
@@ -309,7 +354,7 @@ impl Output for Store {
 fn is_stillborn(folder: &Path) -> bool {
     let ours = |entry: io::Result<fs::DirEntry>| {
         let Ok(entry) = entry else { return false };
-        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, RANKS, LATENCIES, "provenance.new"];
+        let ours = [LOCK, ROWS, SAMPLES, MESSAGES, RANKS, CONDITIONS, LATENCIES, "provenance.new"];
         let empty = entry.metadata().is_ok_and(|metadata| metadata.len() == 0);
         let name = entry.file_name();
         ours.iter().any(|own| name == *own) && (empty || name == "provenance.new")

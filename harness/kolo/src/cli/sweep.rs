@@ -232,7 +232,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let spread = report.spread.map(|spread| spread.to_string());
     let drift = report.drift.map(|drift| drift.to_string());
     let unsteady = report.unsteady.map(|unsteady| unsteady.to_string());
-    let limits: Vec<String> = spread.into_iter().chain(drift).chain(unsteady).collect();
+    let again = report.again.map(|again| again.to_string());
+    let limits: Vec<String> = [spread, drift, again, unsteady].into_iter().flatten().collect();
     let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);

@@ -11,6 +11,7 @@ use serde::Serialize;
 use super::STEP_S;
 use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::plan::Plan;
+use results::conditions::Counters;
 use training::outcome::{Outcome, RankLog, RankStep};
 use transports::pattern::Wrong;
 
@@ -47,6 +48,8 @@ pub struct Machine {
     pub shape: Shape,
     /// The share of blocks that a disturbance makes half as slow again.
     pub disturbed: f64,
+    /// Rounds of each launch, the first and the one after the last, that other work makes half as slow again.
+    pub slow_rounds: [usize; 2],
     /// What the intervals assume holds: units of the level that they name are independent, and alike.
     pub holds: bool,
 }
@@ -61,11 +64,12 @@ const QUIET: Machine = Machine {
     step_memory: 0.0,
     shape: Shape::Normal,
     disturbed: 0.0,
+    slow_rounds: [0, 0],
     holds: true,
 };
 
 /// The machines that are tried.
-pub const MACHINES: [Machine; 10] = [
+pub const MACHINES: [Machine; 11] = [
     QUIET,
     Machine { name: "skewed steps", shape: Shape::Skewed, ..QUIET },
     Machine { name: "bimodal steps", shape: Shape::Bimodal, ..QUIET },
@@ -84,6 +88,13 @@ pub const MACHINES: [Machine; 10] = [
     Machine {
         name: "one block in four disturbed",
         disturbed: 0.25,
+        block_percent: 2.0,
+        holds: false,
+        ..QUIET
+    },
+    Machine {
+        name: "one round disturbed",
+        slow_rounds: [1, 2],
         block_percent: 2.0,
         holds: false,
         ..QUIET
@@ -174,6 +185,8 @@ pub struct Synthetic<'m> {
     random: ChaCha8Rng,
     /// Logarithm of the launch that is running.
     launch: f64,
+    /// Blocks of a setting before this launch.
+    begun: usize,
     /// Logarithms of rounds.
     rounds: Vec<f64>,
     /// Logarithms of the blocks of each setting.
@@ -188,11 +201,21 @@ impl<'m> Synthetic<'m> {
         random: ChaCha8Rng,
     ) -> Synthetic<'m> {
         let blocks = vec![Vec::new(); settings.len()];
-        Synthetic { machine, drawn, settings, random, launch: 0.0, rounds: Vec::new(), blocks }
+        Synthetic {
+            machine,
+            drawn,
+            settings,
+            random,
+            launch: 0.0,
+            begun: 0,
+            rounds: Vec::new(),
+            blocks,
+        }
     }
 
     /// Begins the next launch.
     pub fn launch(&mut self) {
+        self.begun = self.blocks.iter().map(Vec::len).max().unwrap_or(0);
         self.launch = self.machine.launch_percent / 100.0 * normal(&mut self.random);
     }
 
@@ -225,8 +248,12 @@ impl<'m> Synthetic<'m> {
 
 impl BlockExecutor for Synthetic<'_> {
     fn run(&mut self, plan: &Plan, BlockRequest { index, .. }: BlockRequest) -> BlockResult {
-        let round = self.round(self.blocks[index].len());
-        let block = self.launch + round + self.machine.block(&mut self.random);
+        let count = self.blocks[index].len();
+        let [first, end] = self.machine.slow_rounds;
+        let is_slow = (self.begun + first..self.begun + end).contains(&count);
+        let other_work = if is_slow { DISTURBANCE.ln() } else { 0.0 };
+        let block =
+            self.launch + self.round(count) + other_work + self.machine.block(&mut self.random);
         self.blocks[index].push(block);
         let memory = self.machine.step_memory;
         let mut deviation = self.machine.step(&mut self.random);
@@ -240,5 +267,9 @@ impl BlockExecutor for Synthetic<'_> {
         let ranks = vec![RankLog { steps, ..RankLog::default() }];
         let outcome = Outcome { ranks, negotiated: true, wrong: Wrong::default() };
         BlockResult { outcome: Ok(outcome), records: None }
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        None
     }
 }

@@ -40,7 +40,7 @@ impl Scored {
             tied: 0,
             has_best: false,
             blocks: blocks.len() as f64 / rows.len() as f64,
-            is_unsteady: report.unsteady.is_some(),
+            is_unsteady: report.unsteady.is_some() || report.again.is_some(),
         };
         for (setting, row) in rows.iter().enumerate() {
             let result = row.outcome.right().expect("synthetic data are right");

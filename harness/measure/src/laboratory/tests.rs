@@ -49,3 +49,14 @@ fn sweeps_of_a_machine_that_drifts_say_so() {
     assert!(steady.unsteady_percent <= 7.0, "{steady:?}");
     assert!(drift.unsteady_percent >= 90.0, "{drift:?}");
 }
+
+/// Without that, a fifth of the blocks would be half as slow again, and the intervals as wide.
+#[test]
+fn a_round_at_another_speed_is_measured_again() {
+    let (steady, disturbed) =
+        (scored("blocks differ", 2, 15), scored("one round disturbed", 2, 15));
+    assert!(disturbed.unsteady_percent >= 95.0, "{disturbed:?}");
+    assert!(disturbed.covered_percent >= 90.0, "{disturbed:?}");
+    assert_eq!(disturbed.blocks_mean, 6.0, "each block once: {disturbed:?}");
+    assert!(disturbed.width_percent < steady.width_percent, "{steady:?} {disturbed:?}");
+}

@@ -19,6 +19,12 @@ fn block(case: &str, block: usize, steps: usize) -> Block {
         messages: vec![Message { case: case.into(), block, ..Message::default() }; 3],
         ranks: vec![RankBlock { case: case.into(), block, ranks: 2, ..RankBlock::default() }; 2],
         latencies: Some(latencies),
+        conditions: Some(Conditions {
+            case: case.into(),
+            block,
+            steal_share: Some(0.25),
+            ..Conditions::default()
+        }),
     }
 }
 
@@ -72,6 +78,31 @@ fn other_columns_are_refused() {
     assert_eq!(fs::read_to_string(&path).unwrap(), text);
 }
 
+/// The files of a run but for its provenance.
+const FILES: [&str; 6] =
+    ["rows.csv", "samples.csv", "messages.csv", "ranks.csv", "conditions.csv", "latencies.hlog"];
+
+#[test]
+fn blocks_that_are_set_aside_can_be_measured_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    let blocks = written(&folder);
+    let (mut store, mut earlier) = Store::resume(&folder, 2).unwrap();
+    let key = ("a".to_string(), 0);
+    let aside = earlier.blocks.remove(&key).unwrap();
+    store.set_aside(&[aside], &[], &earlier.blocks).unwrap();
+    drop(store);
+    let text = fs::read_to_string(folder.join("aside.csv")).unwrap();
+    assert_eq!(text.lines().filter(|line| line.starts_with("a,0,")).count(), 2, "{text}");
+    let (mut store, left) = Store::resume(&folder, 2).unwrap();
+    assert!(left.rows.is_empty() && left.dropped.is_empty());
+    assert_eq!(left.blocks, earlier.blocks);
+    store.append_block(&blocks[0]).unwrap();
+    drop(store);
+    let (_, again) = Store::resume(&folder, 2).unwrap();
+    assert_eq!((again.blocks.len(), &again.blocks[&key]), (3, &blocks[0]));
+}
+
 /// Wherever the files are cut, complete data are kept, and the rest can be appended again.
 #[test]
 fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
@@ -84,7 +115,7 @@ fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
         for cut in (0..bytes.len()).step_by(if all { 7 } else { 31 }).chain([bytes.len() - 1]) {
             let copy = folder.path().join(format!("{name}-{cut}"));
             fs::create_dir(&copy).unwrap();
-            for file in ["rows.csv", "samples.csv", "messages.csv", "ranks.csv", "latencies.hlog"] {
+            for file in FILES {
                 fs::copy(whole.join(file), copy.join(file)).unwrap();
             }
             fs::write(copy.join(name), &bytes[..cut]).unwrap();
@@ -106,6 +137,18 @@ fn a_cut_at_any_byte_loses_at_most_the_blocks_concerned() {
             fs::remove_dir_all(&copy).unwrap();
         }
     }
+}
+
+/// Folders of earlier versions have no conditions.
+#[test]
+fn blocks_without_conditions_are_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path().join("run");
+    let blocks = written(&folder);
+    fs::remove_file(folder.join("conditions.csv")).unwrap();
+    let (_, earlier) = Store::resume(&folder, 2).unwrap();
+    assert_eq!((earlier.blocks.len(), earlier.dropped.len()), (blocks.len(), 0));
+    assert!(earlier.blocks.values().all(|block| block.conditions.is_none()));
 }
 
 #[test]
