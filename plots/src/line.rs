@@ -95,7 +95,7 @@ impl Line {
 /// What a picture of lines distinguishes.
 pub(crate) fn case(row: &Row) -> Vec<String> {
     let place_and_size = format!("{:?} {:?}", row.in_place, row.size_bytes);
-    vec![row.algorithm.clone(), row.groups.clone(), place_and_size]
+    vec![row.algorithm.clone(), row.groups.clone(), row.sync.clone(), place_and_size]
 }
 
 /// The caption's note on lines through the rows of a selection.

@@ -120,6 +120,15 @@ mod tests {
     }
 
     #[test]
+    fn starts_are_lines_of_their_own() {
+        let of = |sync: &str, time: &str| row("ring", 1024.0, time).with("sync", sync);
+        let words = FIGURE.words(&[of("barrier", "8"), of("round-time", "10")]);
+        for word in ["ring, barrier", "ring, round-time"] {
+            assert!(words.contains(word), "{word} in {words}");
+        }
+    }
+
+    #[test]
     fn one_algorithm_and_training_steps_are_refused_with_a_reason() {
         let reason = FIGURE.refusal(&[row("ring", 8.0, "1"), row("ring", 16.0, "2")]);
         assert!(reason.contains("size_bytes and time_us_p50 for several algorithms"), "{reason}");

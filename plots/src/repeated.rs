@@ -25,7 +25,8 @@ impl Rows {
         let mut pairs: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let counted = |row: &&Row| row.status == "ok" && row.kind != "message";
         for row in self.all().filter(counted).filter(|row| !row.case.is_empty()) {
-            let names = [&row.kind, &row.case, &row.machine, &row.policy].map(String::clone);
+            let names =
+                [&row.kind, &row.case, &row.machine, &row.policy, &row.sync].map(String::clone);
             let key = [names.to_vec(), selection::values(row)].concat();
             let Some(other) = latest.get(&key).copied() else {
                 latest.insert(key, row);

@@ -128,6 +128,8 @@ pub(crate) struct Row {
     pub control_plane: String,
     pub algorithm: String,
     pub groups: String,
+    /// How ranks start an allreduce together.
+    pub sync: String,
     pub nodes: Option<f64>,
     pub local_size: Option<f64>,
     pub ranks: Option<f64>,
@@ -347,6 +349,7 @@ fn row(fields: &Fields) -> Result<Row, PlotError> {
         control_plane: fields.text("control_plane")?,
         algorithm: fields.text("algorithm")?,
         groups: fields.text("groups")?,
+        sync: fields.text("sync")?,
         nodes: fields.number("nodes")?,
         local_size: fields.number("local_size")?,
         ranks: fields.number("ranks")?,

@@ -196,17 +196,20 @@ impl<'a> Selection<'a> {
         planes
     }
 
-    /// The name of a row's algorithm, with its number of groups if that varies.
+    /// The name of a row's algorithm, with its number of groups and how ranks start together, if these vary.
     pub fn algorithm(&self, row: &Row) -> String {
-        let varies = self
-            .rows
-            .iter()
-            .any(|other| other.algorithm == row.algorithm && other.groups != row.groups);
-        if varies && !row.groups.is_empty() {
-            format!("{}, groups {}", row.algorithm, row.groups)
-        } else {
-            row.algorithm.clone()
+        let varies = |of: fn(&Row) -> &str| {
+            let alike = || self.rows.iter().filter(|other| other.algorithm == row.algorithm);
+            !of(row).is_empty() && alike().any(|other| of(other) != of(row))
+        };
+        let mut name = row.algorithm.clone();
+        if varies(|row| &row.groups) {
+            name += &format!(", groups {}", row.groups);
         }
+        if varies(|row| &row.sync) {
+            name += &format!(", {}", row.sync);
+        }
+        name
     }
 }
 

@@ -151,6 +151,7 @@ mod tests {
     use algorithms::control::{DataType, ReduceOp};
     use algorithms::registry::find;
     use algorithms::topology::Topology;
+    use transports::bench::Start;
     use transports::data_plane::DataPlane;
 
     /// Its reads and writes are those of an allreduce: its result is one.
@@ -171,6 +172,7 @@ mod tests {
                         in_place,
                         warmup: 0,
                         repetitions: 3,
+                        start: Start::Barrier,
                         check: true,
                         seed: 5,
                     };

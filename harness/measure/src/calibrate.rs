@@ -10,7 +10,7 @@ use algorithms::topology::Topology;
 
 use results::statistics::median;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, run};
+use transports::bench::{Bench, Start, run};
 use transports::data_plane::{DataPlane, DataPlaneError, Schedules};
 use transports::transport::TransportError;
 
@@ -91,6 +91,7 @@ fn time_s(
         in_place: true,
         warmup: repetitions.min(10),
         repetitions,
+        start: Start::Barrier,
         check: false,
         seed: 0,
     })?;

@@ -1,5 +1,7 @@
 //! The benchmark of a single allreduce: repeats it, measures it, and checks its data.
 
+mod start;
+
 use std::time::{Duration, Instant};
 
 use algorithms::algorithm::Algorithm;
@@ -7,8 +9,12 @@ use algorithms::control::{DataType, ReduceOp};
 use algorithms::program::Program;
 use algorithms::topology::{Rank, Topology};
 use algorithms::tree::Tree;
+use serde::{Deserialize, Serialize};
 
+use self::start::Moments;
+pub use self::start::Start;
 use crate::allreduce::{AllReduce, Sizes};
+use crate::clock::Clock;
 use crate::data_plane::DataPlane;
 use crate::execute::execute;
 use crate::for_dtype;
@@ -16,6 +22,8 @@ use crate::memory::{Buffer, Memory};
 use crate::pattern::{Pattern, Wrong};
 use crate::threads::{self, BITS, Endpoint, Links, run_ranks};
 use crate::transport::{Transport, TransportError};
+use results::nested::Nested;
+use results::units::micros;
 use results::usage::context_switches;
 
 /// The timeout for waiting on another rank.
@@ -43,6 +51,8 @@ pub struct Bench<'a> {
     pub warmup: usize,
     /// Measured repetitions.
     pub repetitions: usize,
+    /// How ranks start a repetition together.
+    pub start: Start,
     /// Check the data of the last repetition.
     pub check: bool,
     /// Seed of the data.
@@ -57,10 +67,16 @@ impl Bench<'_> {
 }
 
 /// What a benchmark measured.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timed {
-    /// Per repetition: the longest time of any rank, from the barrier before it.
+    /// Per repetition: the longest time of any rank, from its start.
     pub times: Vec<Duration>,
+    /// How many of these times each block has, if there are several.
+    pub blocks: Vec<usize>,
+    /// Repetitions that a rank began late. They are not among the times, unless they are more than half.
+    pub late: usize,
+    /// The bound of the errors of the ranks' clocks; zero with [`Start::Barrier`].
+    pub clock_error: Duration,
     /// The same by the GPU's clock, in microseconds; empty without a GPU.
     pub device_us: Vec<f64>,
     /// Host work on the GPUs' streams, if any.
@@ -86,12 +102,27 @@ pub struct Enqueued {
 }
 
 impl Timed {
+    /// The times in microseconds, by block.
+    pub fn by_block(&self) -> Nested {
+        let all = [self.times.len()];
+        let blocks = if self.blocks.is_empty() { &all[..] } else { &self.blocks };
+        let numbers = blocks.iter().enumerate().flat_map(|(block, &times)| vec![block; times]);
+        numbers.zip(&self.times).map(|(block, &time)| (0, block, micros(time))).collect()
+    }
+
     /// Combines two results.
     pub fn and(mut self, other: Timed) -> Timed {
         let (mine, others) = (self.times.len() as f64, other.times.len() as f64);
         let mean = |(a, b)| (a * mine + b * others) / (mine + others).max(1.0);
         self.context_switches = self.context_switches.zip(other.context_switches).map(mean);
+        let blocks_of = |timed: &Timed| match &timed.blocks[..] {
+            [] => vec![timed.times.len()],
+            blocks => blocks.to_vec(),
+        };
+        self.blocks = [blocks_of(&self), blocks_of(&other)].concat();
         self.wrong = self.wrong.zip(other.wrong).map(|(a, b)| a.and(b));
+        self.late += other.late;
+        self.clock_error = self.clock_error.max(other.clock_error);
         self.times.extend(other.times);
         self.device_us.extend(other.device_us);
         if let (Some(mine), Some(others)) = (&mut self.enqueued, other.enqueued) {
@@ -115,36 +146,53 @@ pub fn run(bench: &Bench) -> Result<Timed, TransportError> {
     let bits = Links::new(ranks, TIMEOUT);
     let ended = run_ranks(&[&data, &bits], |rank| {
         let all_reduce = schedules.on(data.join(rank), bench.sizes, Memory::default());
-        run_rank(bench, rank, all_reduce, bits.join(rank))
+        // Threads have one clock.
+        run_rank(bench, rank, all_reduce, (bits.join(rank), &Clock::default()))
     })?;
     let results = ended.iter().map(|ended| &ended.result).enumerate().collect::<Vec<_>>();
     let wrong = bench.check.then(|| check(bench, &results));
-    Ok(timed(bench, ended.iter().map(|ended| (&ended.times, ended.context_switches)), wrong))
+    Ok(timed(bench, ended.iter().map(|ended| &ended.times), wrong))
 }
 
-/// Combines the times and context switches of all ranks.
+/// Combines the times of all ranks. Repetitions that a rank began late are left out, unless they are more than half.
 pub fn timed<'t>(
     bench: &Bench,
-    ranks: impl Iterator<Item = (&'t Vec<Duration>, Option<u64>)> + Clone,
+    ranks: impl Iterator<Item = &'t RankTimes> + Clone,
     wrong: Option<Wrong>,
 ) -> Timed {
-    let longest = |repetition: usize| ranks.clone().map(|(times, _)| times[repetition]).max();
-    let switches: Option<u64> = ranks.clone().map(|(_, switches)| switches).sum();
+    let longest = |repetition: &usize| ranks.clone().map(|rank| rank.times[*repetition]).max();
+    let is_late = |repetition: &usize| ranks.clone().any(|rank| rank.late[*repetition]);
+    let (late, begun): (Vec<usize>, Vec<usize>) = (0..bench.repetitions).partition(is_late);
+    let all: Vec<usize> = (0..bench.repetitions).collect();
+    let counted = if late.len() > begun.len() { &all } else { &begun };
+    let switches: Option<u64> = ranks.clone().map(|rank| rank.context_switches).sum();
     Timed {
-        times: (0..bench.repetitions).filter_map(longest).collect(),
-        device_us: Vec::new(),
-        enqueued: None,
+        times: counted.iter().filter_map(longest).collect(),
+        late: late.len(),
+        clock_error: ranks.map(|rank| rank.clock_error).max().unwrap_or_default(),
         context_switches: switches.map(|all| all as f64 / bench.repetitions as f64),
         wrong,
+        ..Timed::default()
     }
+}
+
+/// One rank's repetitions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RankTimes {
+    /// Per repetition: this rank's own time.
+    pub times: Vec<Duration>,
+    /// Whether it began each later than the others.
+    pub late: Vec<bool>,
+    /// The bound of its clock's error.
+    pub clock_error: Duration,
+    /// Over all measured repetitions.
+    pub context_switches: Option<u64>,
 }
 
 /// The result of one rank.
 pub struct Ended {
-    /// Per repetition: this rank's own time.
-    pub times: Vec<Duration>,
-    /// Over all measured repetitions.
-    pub context_switches: Option<u64>,
+    /// Its repetitions.
+    pub times: RankTimes,
     /// The data of the last repetition.
     pub result: Tensors,
 }
@@ -271,6 +319,7 @@ struct Host<'b, B> {
     rank: Rank,
     all_reduce: Box<dyn AllReduce + 'b>,
     barrier: Barrier<B>,
+    moments: Option<Moments<'b>>,
     input: Tensors,
     output: Tensors,
     is_filled: bool,
@@ -299,11 +348,14 @@ impl<B: Transport> Repeated for Host<'_, B> {
     }
 
     fn meet(&mut self) -> Result<(), TransportError> {
-        self.barrier.wait()
+        match &mut self.moments {
+            Some(moments) => moments.wait(self.rank, &mut self.barrier),
+            None => self.barrier.wait(),
+        }
     }
 
     fn once(&mut self) -> Result<Duration, TransportError> {
-        let Host { bench, all_reduce, input, output, .. } = self;
+        let Host { bench, all_reduce, moments, input, output, .. } = self;
         let in_place = bench.in_place;
         let (tensors, copy_from) = if in_place { (input, None) } else { (output, Some(&*input)) };
         let mut buffer = tensors.buffer(bench.dtype);
@@ -312,11 +364,14 @@ impl<B: Transport> Repeated for Host<'_, B> {
             input.copy_to(&mut buffer);
         }
         all_reduce.all_reduce(&mut buffer, bench.op.into())?;
-        Ok(start.elapsed())
+        Ok(match moments {
+            Some(moments) => moments.elapsed(),
+            None => start.elapsed(),
+        })
     }
 }
 
-/// One rank's repetitions, with its data in host memory; barriers use `bits`.
+/// One rank's repetitions, with its data in host memory; barriers use `bits`, and starts without a barrier the clock.
 ///
 /// # Errors
 /// When a rank does not answer.
@@ -324,7 +379,7 @@ pub fn run_rank<'b, B: Transport>(
     bench: &'b Bench<'b>,
     rank: Rank,
     mut all_reduce: Box<dyn AllReduce + 'b>,
-    bits: B,
+    (bits, clock): (B, &'b Clock),
 ) -> Result<Ended, TransportError> {
     let bytes = |elements: usize| elements * bench.dtype.size_bytes();
     let fused_bytes = if bench.tensors.len() > 1 { bytes(bench.elements()) } else { 0 };
@@ -334,6 +389,7 @@ pub fn run_rank<'b, B: Transport>(
         rank,
         all_reduce,
         barrier: Barrier::new(bits),
+        moments: Moments::new(bench.start, clock),
         input: Tensors::new(bench),
         output: if bench.in_place { Tensors::none() } else { Tensors::new(bench) },
         is_filled: false,
@@ -341,8 +397,12 @@ pub fn run_rank<'b, B: Transport>(
     };
     let times = repeat(bench, &mut host)?;
     let switches = context_switches().zip(host.switches_before).map(|(now, then)| now - then);
+    let (late, clock_error) = match host.moments {
+        Some(moments) => (moments.late(bench.warmup), Duration::from_secs_f64(clock.error_s())),
+        None => (vec![false; times.len()], Duration::ZERO),
+    };
     let result = if bench.in_place { host.input } else { host.output };
-    Ok(Ended { times, context_switches: switches, result })
+    Ok(Ended { times: RankTimes { times, late, clock_error, context_switches: switches }, result })
 }
 
 /// A barrier of all ranks: an allreduce of one word over a tree, on links of its own.
@@ -365,7 +425,17 @@ impl<T: Transport> Barrier<T> {
     /// # Errors
     /// When a rank does not arrive.
     pub fn wait(&mut self) -> Result<(), TransportError> {
+        self.agree(0).map(drop)
+    }
+
+    /// The same, and returns the bits that are set in every rank's word.
+    ///
+    /// # Errors
+    /// When a rank does not arrive.
+    pub fn agree(&mut self, word: u64) -> Result<u64, TransportError> {
         let (dtype, and) = BITS;
-        execute(&mut self.endpoint, &self.program, &mut Buffer::of(dtype, &mut self.word), and)
+        self.word.elements_mut::<u64>()[0] = word;
+        execute(&mut self.endpoint, &self.program, &mut Buffer::of(dtype, &mut self.word), and)?;
+        Ok(self.word.elements::<u64>()[0])
     }
 }

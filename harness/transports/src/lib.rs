@@ -3,6 +3,7 @@
 pub mod allreduce;
 pub mod bench;
 pub mod cast;
+pub mod clock;
 pub mod data_plane;
 pub mod element;
 pub mod execute;

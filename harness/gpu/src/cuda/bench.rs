@@ -99,7 +99,7 @@ impl<S: Streams> Ranks<S> {
         }
         let wrong = if bench.check { Some(line.check(&mut self.streams)?) } else { None };
         let enqueued = Some(enqueued);
-        Ok(Timed { times, device_us, context_switches: None, enqueued, wrong })
+        Ok(Timed { times, device_us, enqueued, wrong, ..Timed::default() })
     }
 
     /// One allreduce.

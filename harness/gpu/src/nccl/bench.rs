@@ -200,13 +200,7 @@ impl<S: Streams> Repeated for Repetitions<'_, '_, '_, S> {
 
 /// The longest of every repetition, and everything that is wrong.
 fn together(reported: Vec<Reported>) -> Timed {
-    let mut all = Timed {
-        times: Vec::new(),
-        device_us: Vec::new(),
-        enqueued: None,
-        context_switches: None,
-        wrong: None,
-    };
+    let mut all = Timed::default();
     for Reported { times, device_us, wrong } in reported {
         all.times.resize(all.times.len().max(times.len()), Duration::ZERO);
         all.times.iter_mut().zip(times).for_each(|(longest, time)| *longest = time.max(*longest));

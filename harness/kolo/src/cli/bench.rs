@@ -34,11 +34,11 @@ struct Runner {
 }
 
 /// Of back ends whose ranks are in this process.
-const LOCAL: Runner = Runner { options: &["--bound"], run: local::run };
+const LOCAL: Runner = Runner { options: &["--bound", "--sync"], run: local::run };
 
 /// Of back ends that have more to ask for, or whose ranks are processes.
 const SPECIAL: [(&str, Runner); 3] = [
-    (transports::transport::MPI, Runner { options: &["--force"], run: processes::run }),
+    (transports::transport::MPI, Runner { options: &["--force", "--sync"], run: processes::run }),
     (gpu::cuda::NAME, Runner { options: &["--graph", "-G", "--kernels"], run: gpus::run }),
     (
         gpu::nccl::NAME,
@@ -168,10 +168,8 @@ mod tests {
         fn bench(&mut self, bench: &Bench) -> Result<Timed, EngineError> {
             Ok(Timed {
                 times: vec![Duration::from_micros(250); bench.repetitions],
-                device_us: Vec::new(),
-                enqueued: None,
-                context_switches: None,
                 wrong: Some(Wrong::default()),
+                ..Timed::default()
             })
         }
     }

@@ -4,9 +4,10 @@ use anyhow::Result;
 use results::compare::Comparisons;
 use schemars::{Schema, schema_for};
 
-use super::{Exit, info, validate, verify};
+use super::{Exit, info, predict, schedule, sweep, timeline, validate, verify};
+use tune::report::Tuning;
 
-/// Print the JSON Schema of what a command prints with --json
+/// Print the JSON Schema of what a command prints with --json, or of a line of rows.csv
 ///
 /// Its field `schema` is the version of the output: it changes when a field is removed, or changes its meaning.
 #[derive(clap::Args)]
@@ -15,17 +16,23 @@ Examples:
   kolo schema compare
   kolo schema verify > verify.schema.json")]
 pub struct Arguments {
-    /// A command that has --json
+    /// A command that has --json, or `rows`
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(names()))]
     command: String,
 }
 
 type Generate = fn() -> Schema;
 
-/// Commands with --json, and the schema of what they print.
-const SCHEMAS: [(&str, Generate); 4] = [
+/// Commands with --json, and the schema of what they print; and rows of results.
+const SCHEMAS: [(&str, Generate); 10] = [
     ("compare", || schema_for!(Comparisons)),
     ("info", || schema_for!(info::Info)),
+    ("predict", || schema_for!(predict::Forecast)),
+    ("rows", results::row::schema),
+    ("schedule", || schema_for!(schedule::Listed)),
+    ("sweep", || schema_for!(sweep::Concluded)),
+    ("timeline", || schema_for!(timeline::Analysed)),
+    ("tune", || schema_for!(Tuning)),
     ("validate", || schema_for!(validate::Published)),
     ("verify", || schema_for!(verify::Verified)),
 ];

@@ -65,6 +65,16 @@ fn benches(library: &str) -> usize {
         ),
         (table, true, ["all_reduce, algorithm ring", "all_reduce, algorithm grouped", "iters: 4"]),
         (
+            "--transport mpi --sync window --sizes 64:4K:x64 -n 30 -w 1",
+            true,
+            ["from a moment that is named for ten at a time", right, ""],
+        ),
+        (
+            "--transport mpi --sync round-time --sizes 64:4K:x64 -n 4 -w 1",
+            true,
+            ["from a moment that is named for each to the end of the last rank", right, ""],
+        ),
+        (
             "--transport mpi --ranks 3",
             false,
             ["3x1 needs 3 processes", "the job has 2", "start more"],

@@ -19,7 +19,7 @@ use measure::bound::{best_kernel, hand_over};
 use measure::calibrate;
 use transports::allreduce;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, run};
+use transports::bench::{Bench, Start, run};
 use transports::data_plane::DataPlane;
 use transports::execute::execute;
 use transports::kernel::{ElementOp, kernel};
@@ -100,6 +100,7 @@ impl Case {
             in_place: true,
             warmup: repetitions.min(20),
             repetitions,
+            start: Start::Barrier,
             check: true,
             seed: 1,
         })

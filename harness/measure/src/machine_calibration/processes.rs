@@ -10,13 +10,14 @@ use crate::executor::preflight;
 use crate::executor::reports::Reports;
 
 use super::runner::{Program, Runner, RunnerError, beside};
-use super::skew::{Ahead, Starts, TIMES, ahead, leave};
+use super::skew::{Starts, TIMES, leave};
 use super::work::Work;
 use cluster::launch::Launched;
 use cluster::nodes::place;
 use cluster::preflight::Severity;
 use results::provenance::Launch;
-use transports::bench::{Ended, TIMEOUT, run_rank};
+use transports::bench::{TIMEOUT, run_rank};
+use transports::clock::{Ahead, Clock, ahead};
 use transports::memory::Memory;
 use transports::mpi::{MpiPlane, World, give_up};
 use transports::transport::{Connections, TransportError};
@@ -68,12 +69,12 @@ impl Processes {
             return Ok(Vec::new());
         };
         let Connections { data, bits, .. } = connections;
-        let Ended { times, .. } = program.bench(&self.topology, |bench| {
+        let ended = program.bench(&self.topology, |bench| {
             let plane = MpiPlane::of(bench.data_plane).expect("a pattern is a schedule of ours");
             let own = plane.all_reduce(data, bench.sizes, Memory::default());
-            run_rank(bench, rank, own, bits)
+            run_rank(bench, rank, own, (bits, &Clock::default()))
         })?;
-        Ok(times)
+        Ok(ended.times.times)
     }
 
     /// When this process leaves barriers by rank 0's clock, followed by the largest error of that clock; empty if
@@ -85,7 +86,8 @@ impl Processes {
         let Connections { bits, mut control, .. } = connections;
         let start = Instant::now();
         let clock_s = || start.elapsed().as_secs_f64();
-        let Ahead { by_s, error_s } = ahead(&mut control, (rank, self.members.len()), clock_s)?;
+        let of_members = (rank, self.members.len());
+        let Ahead { by_s, error_s } = ahead(&mut control, of_members, None, clock_s)?;
         let left_s = leave(bits, clock_s)?;
         let shared_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
         // Rank 0 asked after it had started its clock, so that no time is negative.

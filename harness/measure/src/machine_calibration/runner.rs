@@ -16,7 +16,7 @@ use super::work::Work;
 use cluster::launch::Launched;
 use results::provenance::cores;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, TIMEOUT, run};
+use transports::bench::{Bench, Start, TIMEOUT, run};
 use transports::data_plane::DataPlane;
 use transports::threads::{Links, run_ranks};
 use transports::transport::TransportError;
@@ -96,6 +96,7 @@ impl Program<'_> {
             in_place: true,
             warmup: self.warmup,
             repetitions: self.repetitions,
+            start: Start::Barrier,
             check: false,
             seed: 0,
         })

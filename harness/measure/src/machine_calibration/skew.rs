@@ -1,22 +1,13 @@
-//! How far apart ranks start after a barrier, on one clock.
-//!
-//! Threads have one clock. Processes do not: rank 0 asks every other rank for the time repeatedly, and the
-//! shortest round trip is used. The answer was read at some point within it, so that half of the round trip bounds
-//! the error of the difference.
-
-use algorithms::topology::Rank;
+//! How far apart ranks start after a barrier, on one clock: threads share theirs, and processes compare theirs.
 
 use super::estimate::Estimate;
 use results::statistics::Summary;
 use transports::bench::Barrier;
-use transports::transport::{MessageChannel, Transport, TransportError};
+use transports::transport::{Transport, TransportError};
 
 /// Measured barriers, and those of the warm-up.
 pub(super) const TIMES: usize = 200;
 const WARMUP: usize = 20;
-
-/// Number of requests to a rank.
-const QUESTIONS: usize = 50;
 
 /// How ranks left barriers.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,15 +18,6 @@ pub struct Starts {
     pub clock_error_s: f64,
     /// The number of ranks.
     pub ranks: usize,
-}
-
-/// How far a rank's clock is ahead of rank 0's, and by how much that may be wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ahead {
-    /// Seconds.
-    pub by_s: f64,
-    /// Seconds.
-    pub error_s: f64,
 }
 
 impl Starts {
@@ -93,56 +75,10 @@ pub fn leave<T: Transport>(
     Ok(left_s.split_off(WARMUP))
 }
 
-/// How far this rank's clock is ahead of rank 0's. All ranks must call it, and send nothing else meanwhile.
-///
-/// # Errors
-/// When a rank does not answer.
-pub fn ahead(
-    post: &mut impl MessageChannel,
-    (rank, ranks): (Rank, usize),
-    clock_s: impl Fn() -> f64,
-) -> Result<Ahead, TransportError> {
-    let mut reported = Vec::new();
-    if rank > 0 {
-        for _ in 0..QUESTIONS {
-            post.receive(0, &mut reported)?;
-            post.send(0, clock_s().to_ne_bytes().to_vec().into())?;
-        }
-        post.receive(0, &mut reported)?;
-        post.flush()?;
-        let (by_s, error_s) = reported.split_at(size_of::<f64>());
-        return Ok(Ahead { by_s: seconds(by_s), error_s: seconds(error_s) });
-    }
-    for other in 1..ranks {
-        let (mut shortest_s, mut by_s) = (f64::INFINITY, 0.0);
-        for _ in 0..QUESTIONS {
-            let asked_s = clock_s();
-            post.send(other, vec![0].into())?;
-            post.receive(other, &mut reported)?;
-            let answered_s = clock_s();
-            if answered_s - asked_s < shortest_s {
-                shortest_s = answered_s - asked_s;
-                by_s = seconds(&reported) - (asked_s + answered_s) / 2.0;
-            }
-        }
-        let found = [by_s, shortest_s / 2.0].map(f64::to_ne_bytes).concat();
-        post.send(other, found.into())?;
-    }
-    post.flush()?;
-    Ok(Ahead::default())
-}
-
-fn seconds(bytes: &[u8]) -> f64 {
-    f64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use super::super::runner::{Runner, Threads};
     use super::*;
-    use transports::threads::{ControlChannel, Links, run_ranks};
 
     #[test]
     fn skew_is_that_of_the_last_rank_without_the_time_of_messages() {
@@ -161,23 +97,6 @@ mod tests {
         assert!(
             starts.measured().contains("9.500 us after the first (20 times; clocks may be 2.000")
         );
-    }
-
-    /// Clock offsets of some milliseconds are found within the stated error.
-    #[test]
-    fn the_shortest_round_trip_gives_the_clock_offset() {
-        let links = Links::new(3, Duration::from_secs(20));
-        let start = Instant::now();
-        let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;
-        let found = run_ranks(&[&links], |rank| {
-            let clock_s = || start.elapsed().as_secs_f64() + true_s(rank);
-            ahead(&mut ControlChannel::new(links.join(rank)), (rank, 3), clock_s)
-        });
-        for (rank, Ahead { by_s, error_s }) in found.unwrap().into_iter().enumerate() {
-            let off_s = (by_s - (true_s(rank) - true_s(0))).abs();
-            assert!(off_s <= error_s + 1e-9, "rank {rank} is {off_s} s off, promised {error_s}");
-            assert!(rank == 0 || error_s > 0.0);
-        }
     }
 
     #[test]

@@ -281,7 +281,7 @@ fn bad_results_are_refused_with_the_reason() {
     assert_eq!(
         why,
         format!(
-            "{}: schema 7, this kolo reads 1 to 3; make the report with the kolo that wrote the file (provenance.json names \
+            "{}: schema 7, this kolo reads 1 to 4; make the report with the kolo that wrote the file (provenance.json names \
              its commit)",
             other.join("provenance.json").display()
         )
@@ -290,7 +290,7 @@ fn bad_results_are_refused_with_the_reason() {
     let rows = copy("quick", &at("rows"));
     replace(&rows.join("rows.csv"), "\n1,step", "\n7,step");
     assert!(
-        refused(std::slice::from_ref(&rows)).contains("rows.csv: schema 7, this kolo reads 1 to 3")
+        refused(std::slice::from_ref(&rows)).contains("rows.csv: schema 7, this kolo reads 1 to 4")
     );
 
     let columns = copy("quick", &at("columns"));

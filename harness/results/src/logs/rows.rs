@@ -111,6 +111,7 @@ fn row(format: Format, table: &Table, topology: Option<&Topology>, point: &Point
         segment_bytes: 0,
         packing_bytes: 0,
         warmup: table.warmup,
+        sync: String::new(),
     };
     row.rounded()
 }

@@ -1,6 +1,6 @@
 //! Rows of an allreduce alone.
 
-use super::columns::{Bandwidths, Effort, Key, Run, Times, Transfer, columns};
+use super::columns::{Bandwidths, Confidence, Effort, Key, Run, Times, Transfer, columns};
 use super::flat::{Columns, Empty, Field, Flat};
 use super::outcome::CaseOutcome;
 
@@ -15,6 +15,7 @@ columns! {
             segment_bytes: usize,
             packing_bytes: usize,
             warmup: usize,
+            sync: String,
         }
     }
 }
@@ -26,10 +27,13 @@ columns! {
         parts {
             effort: Effort,
             times: Option<Times>,
+            confidence: Confidence,
             bandwidths: Option<Bandwidths>,
             enqueued: Option<Enqueued>,
         }
         columns {
+            late: Option<usize>,
+            clock_error_us: Option<f64>,
             context_switches_mean: Option<f64>,
             device_us_p50: Option<f64>,
             bound_us: Option<f64>,

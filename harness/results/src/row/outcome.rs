@@ -1,5 +1,6 @@
 //! How a case ended.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::flat::{Columns, Empty, Flat};
@@ -23,7 +24,7 @@ pub enum CaseOutcome<R> {
 }
 
 /// How a case ended, in a word.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 #[allow(missing_docs, reason = "as in `CaseOutcome`")]
 pub enum Status {

@@ -13,7 +13,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use results::names::check_op;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, run};
+use transports::bench::{Bench, Start, run};
 use transports::data_plane::DataPlane;
 
 /// One allreduce chosen by a seed; false if the chosen combination is not supported.
@@ -59,6 +59,7 @@ fn one(seed: u64) -> bool {
         in_place: random.random(),
         warmup: random.random_range(0..3),
         repetitions: random.random_range(1..4),
+        start: Start::Barrier,
         check: true,
         seed,
     };

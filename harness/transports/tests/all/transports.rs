@@ -10,7 +10,7 @@ use algorithms::program::Program;
 use algorithms::registry::{ALL, find};
 use algorithms::topology::Topology;
 use transports::allreduce::Sizes;
-use transports::bench::{Bench, run};
+use transports::bench::{Bench, Start, run};
 use transports::data_plane::DataPlane;
 use transports::execute::execute;
 use transports::kernel::ElementOp;
@@ -44,6 +44,7 @@ fn check(
         in_place,
         warmup: 1,
         repetitions: 2,
+        start: Start::Barrier,
         check: true,
         seed: 42 + elements as u64,
     })

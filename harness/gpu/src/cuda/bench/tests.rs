@@ -8,6 +8,7 @@ use algorithms::topology::Topology;
 use super::*;
 use crate::cuda::emulated::{Emulated, Turns};
 use transports::allreduce::Sizes;
+use transports::bench::Start;
 use transports::data_plane::DataPlane;
 
 fn bench<'b>(plane: &'b DataPlane, topology: &'b Topology, tensors: &'b [usize]) -> Bench<'b> {
@@ -21,6 +22,7 @@ fn bench<'b>(plane: &'b DataPlane, topology: &'b Topology, tensors: &'b [usize])
         in_place: false,
         warmup: 1,
         repetitions: 2,
+        start: Start::Barrier,
         check: true,
         seed: 5,
     }

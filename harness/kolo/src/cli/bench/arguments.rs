@@ -3,12 +3,14 @@
 use std::path::PathBuf;
 
 use algorithms::grouped::DEFAULT_GROUPS;
+use clap::builder::TypedValueParser as _;
 
 use crate::cli::sizes::{self, Sizes};
 use measure::back_ends;
+use measure::plan::Placement;
 use results::names::parse_ranks;
 use training::back_end::BackEndRef;
-use transports::bench::TIMEOUT;
+use transports::bench::{Start, TIMEOUT};
 
 /// Headings of the options.
 const RUN: &str = "What to run";
@@ -106,7 +108,7 @@ pub struct Arguments {
         hide_short_help = true
     )]
     pub cycles: usize,
-    /// nccl-tests: accepted; every repetition starts after a barrier, and the next when it has ended
+    /// nccl-tests: accepted; ranks start each repetition together, as --sync says
     #[arg(
         short = 'z',
         long = "blocking",
@@ -269,6 +271,21 @@ pub struct Arguments {
         help_heading = MEASURING
     )]
     pub warmup_iters: usize,
+    /// How ranks start a repetition together: barrier, window or round-time
+    ///
+    /// barrier: after a barrier, and each rank takes its own time; the ranks that leave it last are not waited for.
+    /// window, round-time: at a moment that rank 0 names, for ten repetitions at a time or for each; times are from that
+    /// moment to the end of the last rank. Repetitions that a rank begins late do not count, and are told. Default:
+    /// round-time over mpi if every rank has a core of its own, else barrier.
+    #[arg(
+        long,
+        value_parser = clap::builder::PossibleValuesParser::new(Start::ALL.map(Start::name))
+            .map(|name| Start::ALL.into_iter().find(|start| start.name() == name).expect("a name of these")),
+        value_name = "START",
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
+    pub sync: Option<Start>,
     /// Check the data of the last repetition (1), or do not (0)
     #[arg(
         short = 'c',
@@ -351,6 +368,13 @@ impl Arguments {
         back_ends::named(&self.transport)
     }
 
+    /// How these ranks start together.
+    pub fn start(&self, placement: &Placement) -> Start {
+        // A rank that waits for a moment keeps its core busy, on which another one may have to run.
+        let can_wait = self.transport == transports::transport::MPI && !placement.oversubscribed;
+        self.sync.unwrap_or(if can_wait { Start::RoundTime } else { Start::Barrier })
+    }
+
     /// Options given that only some back ends have.
     pub fn special_options(&self) -> impl Iterator<Item = &'static str> {
         let options = [
@@ -361,6 +385,7 @@ impl Arguments {
             ("--kernels", self.kernels.is_some()),
             ("--nccl-algo", !self.nccl_algo.is_empty()),
             ("--nccl-proto", !self.nccl_proto.is_empty()),
+            ("--sync", self.sync.is_some()),
         ];
         options.into_iter().filter_map(|(option, is_given)| is_given.then_some(option))
     }

@@ -106,6 +106,7 @@ impl Lines<'_> {
         }
         let (mut busbw, mut wrong, mut firsts) = (Vec::new(), 0, Vec::new());
         let (mut host, mut bounds) = (table::Host::default(), Vec::new());
+        let mut starts = table::Starts::default();
         for Asked { dtype, op, elements, cycle } in request.lines() {
             let line = |in_place| Line { dtype, op, elements, in_place, cycle };
             let unchecked = request.unchecked(arguments, dtype, op);
@@ -129,18 +130,17 @@ impl Lines<'_> {
             let places: &[bool] = if is_nccl_tests { &[false, true] } else { &[false] };
             for &in_place in places {
                 let tensors = line(in_place).tensors(arguments, data_plane);
-                let bench =
-                    line(in_place).bench(arguments, &request.topology, data_plane, &tensors);
+                let bench = line(in_place).bench(arguments, request, data_plane, &tensors);
                 // Before and after, as the machine may change.
                 let before = arguments.bound.then(|| bound(&bench)).transpose()?;
                 let timed = measure(index, &bench, line(in_place))?;
                 let after = arguments.bound.then(|| bound(&bench)).transpose()?;
                 let bound_us = before.into_iter().chain(after).min().map(micros);
-                let outcome =
-                    outcome(line(in_place), &request.topology, &timed, self.blocks, bound_us);
+                let outcome = outcome(line(in_place), &bench, &timed, self.blocks, bound_us);
                 let row = self.row(line(in_place), data_plane.grouping().is_some(), outcome);
                 append(self.out, &row)?;
                 let Some(result) = row.outcome.measured() else { continue };
+                starts.add(row.key.size_bytes, result);
                 if bound_us.is_some() {
                     bodies += &table::bound_body(result);
                 }
@@ -172,7 +172,7 @@ impl Lines<'_> {
                 "# bound: size (B), reference (us) and its share of the time, out of place, in place"
             )?;
         }
-        for line in bounds.iter().chain(&firsts) {
+        for line in bounds.iter().chain(&firsts).chain(&starts.lines()) {
             writeln!(self.to, "{line}")?;
         }
         let average = busbw.iter().sum::<f64>() / busbw.len().max(1) as f64;
@@ -245,6 +245,7 @@ impl Lines<'_> {
             segment_bytes: arguments.cut().segment_bytes,
             packing_bytes: arguments.packing,
             warmup: arguments.warmup_iters,
+            sync: arguments.start(&request.placement).name().into(),
         };
         row.rounded()
     }

@@ -199,10 +199,7 @@ impl Job<'_> {
         for (at, all_reduce) in all {
             let Ok(plane) = &planes[*at] else { continue };
             let tensors = line.tensors(self.arguments, plane);
-            bench_rank.room(
-                &line.bench(self.arguments, &request.topology, plane, &tensors),
-                all_reduce,
-            )?;
+            bench_rank.room(&line.bench(self.arguments, request, plane, &tensors), all_reduce)?;
         }
         Ok(())
     }

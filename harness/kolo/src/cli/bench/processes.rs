@@ -1,7 +1,6 @@
 //! Ranks that are the processes of a job, over MPI; rank 0 prints.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use algorithms::topology::{Rank, Topology};
 use anyhow::Result;
@@ -18,7 +17,8 @@ use measure::executor::preflight;
 use measure::executor::reports::Reports;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::bench::{Bench, Ended, TIMEOUT, Timed, check, run_rank, timed};
+use transports::bench::{Bench, Ended, RankTimes, Start, TIMEOUT, Timed, check, run_rank, timed};
+use transports::clock::Clock;
 use transports::memory::Memory;
 use transports::mpi::{MpiPlane, World, give_up};
 use transports::pattern::Wrong;
@@ -27,8 +27,7 @@ use transports::transport::{Connections, MessageChannel, TransportError};
 /// What a rank tells rank 0 of its part in a block.
 #[derive(Serialize, Deserialize)]
 struct Reported {
-    times: Vec<Duration>,
-    context_switches: Option<u64>,
+    times: RankTimes,
     wrong: Wrong,
 }
 
@@ -60,9 +59,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let find = |name: &String| request.back_end.data_plane(name, &request.topology);
     let planes: Vec<_> = request.names.iter().map(find).collect();
     let members = &request.placement.members;
+    let mut clock = Clock::default();
     let mut measured = if members.contains(&world.rank()) {
         measure(arguments, &request, &planes, &mut |_, bench| {
-            Ok(together(bench, &mut world, members).unwrap_or_else(|error| give_up(&error)))
+            let timed = together(bench, &mut world, members, &mut clock);
+            Ok(timed.unwrap_or_else(|error| give_up(&error)))
         })?
     } else {
         Measured::new()
@@ -82,15 +83,23 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(exit)
 }
 
-/// One block of one data plane; at rank 0 with what all ranks saw.
-fn together(bench: &Bench, world: &mut World, members: &[Rank]) -> Result<Timed, TransportError> {
+/// One block of one data plane; at rank 0 with what all ranks saw. Ranks compare their clocks before it.
+fn together(
+    bench: &Bench,
+    world: &mut World,
+    members: &[Rank],
+    clock: &mut Clock,
+) -> Result<Timed, TransportError> {
     let connected = world.connect(members, TIMEOUT)?;
     let (rank, Connections { data, bits, mut control, .. }) = connected.expect("a member");
     let plane = MpiPlane::of(bench.data_plane).expect("this back end made it");
     let all_reduce = plane.all_reduce(data, bench.sizes, Memory::default());
-    let Ended { times, context_switches, result } = run_rank(bench, rank, all_reduce, bits)?;
+    if bench.start != Start::Barrier {
+        clock.compare(&mut control, (rank, members.len()))?;
+    }
+    let Ended { times, result } = run_rank(bench, rank, all_reduce, (bits, clock))?;
     let wrong = if bench.check { check(bench, &[(rank, &result)]) } else { Wrong::default() };
-    let mut reported = vec![Reported { times, context_switches, wrong }];
+    let mut reported = vec![Reported { times, wrong }];
     if rank > 0 {
         let own = postcard::to_stdvec(&reported[0]).expect("plain data");
         control.send(0, Arc::from(own))?;
@@ -104,6 +113,6 @@ fn together(bench: &Bench, world: &mut World, members: &[Rank]) -> Result<Timed,
     }
     let wrong =
         reported.iter().map(|reported| reported.wrong.clone()).fold(Wrong::default(), Wrong::and);
-    let ranks = reported.iter().map(|reported| (&reported.times, reported.context_switches));
+    let ranks = reported.iter().map(|reported| &reported.times);
     Ok(timed(bench, ranks, bench.check.then_some(wrong)))
 }

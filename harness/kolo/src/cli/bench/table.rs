@@ -13,6 +13,7 @@ use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::Launch;
 use results::row::CollectiveResult;
 use results::units::bus_factor;
+use transports::bench::Start;
 
 /// nccl-tests' `-a` for the time of the slowest rank.
 const OF_SLOWEST: u8 = 3;
@@ -55,7 +56,13 @@ pub fn preamble(
         u8::from(arguments.is_graph())
     )?;
     let of_what = match (gpus, request.back_end.rank_kind()) {
-        (0, _) => "of the maximum over ranks, after a barrier",
+        (0, _) => match arguments.start(&request.placement) {
+            Start::Barrier => "of the maximum over ranks, after a barrier",
+            Start::Window => {
+                "from a moment that is named for ten at a time to the end of the last rank"
+            }
+            Start::RoundTime => "from a moment that is named for each to the end of the last rank",
+        },
         (_, RankKind::Process) => {
             "of the maximum over ranks, after a barrier on the GPUs, by the hosts' clocks"
         }
@@ -71,10 +78,7 @@ pub fn preamble(
         writeln!(to, "# graph: each collective is captured once, and launched as one CUDA graph")?;
     }
     if let Some(mode) = arguments.blocking {
-        writeln!(
-            to,
-            "# -z {mode}: every repetition starts after a barrier, and the next when it has ended"
-        )?;
+        writeln!(to, "# -z {mode}: ranks start each repetition together, as --sync says")?;
     }
     if let Some(rank) = arguments.average.filter(|&rank| rank != OF_SLOWEST) {
         writeln!(to, "# -a {rank}: times are of the slowest rank ({OF_SLOWEST})")?;
@@ -181,6 +185,50 @@ pub fn bound_body(result: &CollectiveResult) -> String {
     format!("  {}  {share:>5.2}", number(bound_us.unwrap_or(0.0), 7))
 }
 
+/// How ranks started the repetitions of a table, where that was not after a barrier.
+#[derive(Default)]
+pub struct Starts {
+    late: usize,
+    repetitions: usize,
+    /// Sizes whose times are short for these clocks, and the largest error in microseconds.
+    unsure: BTreeSet<usize>,
+    error_us: f64,
+}
+
+/// Clocks may be off by this share of a time.
+const CLOCK_SHARE: f64 = 0.05;
+
+impl Starts {
+    pub fn add(&mut self, size_bytes: usize, result: &CollectiveResult) {
+        let Some((late, error_us)) = result.late.zip(result.clock_error_us) else { return };
+        self.late += late;
+        self.repetitions += late + result.effort.samples;
+        if time_us(result).is_some_and(|time_us| error_us > CLOCK_SHARE * time_us) {
+            self.unsure.insert(size_bytes);
+            self.error_us = self.error_us.max(error_us);
+        }
+    }
+
+    /// Comment lines, if there is something to say.
+    pub fn lines(&self) -> Vec<String> {
+        let late = (self.late > 0).then(|| {
+            format!(
+                "# late: a rank began {} of {} repetitions too late; they do not count, unless they are more than half of a \
+                 line's",
+                self.late, self.repetitions
+            )
+        });
+        let unsure = self.unsure.last().map(|largest| {
+            format!(
+                "# clocks may be {:.1} us off, more than {:.0} % of times up to {largest} B; --sync barrier needs no clocks",
+                self.error_us,
+                100.0 * CLOCK_SHARE
+            )
+        });
+        late.into_iter().chain(unsure).collect()
+    }
+}
+
 /// What the host does for the rows of a table, where it puts work on GPUs' streams.
 #[derive(Default)]
 pub struct Host {
@@ -227,6 +275,28 @@ fn number(value: f64, width: usize) -> String {
 mod tests {
     use super::*;
     use results::row::{Bandwidths, Effort, Times};
+
+    #[test]
+    fn late_starts_and_clocks_that_are_off_are_told() {
+        let result = |late, clock_error_us| CollectiveResult {
+            effort: Effort { samples: 20 - late, ..Effort::default() },
+            times: Some(Times { time_us_p50: 100.0, ..Times::default() }),
+            late: Some(late),
+            clock_error_us: Some(clock_error_us),
+            ..CollectiveResult::default()
+        };
+        let mut starts = Starts::default();
+        starts.add(8, &CollectiveResult::default());
+        starts.add(8, &result(0, 4.0));
+        assert!(starts.lines().is_empty());
+        starts.add(64, &result(5, 6.0));
+        let [late, clocks] = &starts.lines()[..] else { panic!("two lines") };
+        assert!(late.starts_with("# late: a rank began 5 of 40 repetitions too late"), "{late}");
+        assert!(
+            clocks.starts_with("# clocks may be 6.0 us off, more than 5 % of times up to 64 B"),
+            "{clocks}"
+        );
+    }
 
     /// nccl-tests' sample line, made from the same formats.
     #[test]

@@ -43,7 +43,7 @@ pub fn measure(
                 let first = block % there().count().max(1);
                 for (at, plane) in there().skip(first).chain(there().take(first)) {
                     let tensors = line.tensors(arguments, plane);
-                    let bench = line.bench(arguments, &request.topology, plane, &tensors);
+                    let bench = line.bench(arguments, request, plane, &tensors);
                     let timed = together(at, &Bench { repetitions: part.len(), ..bench })?;
                     let before = measured.remove(&(at, line));
                     let all = before.map_or(timed.clone(), |before: Timed| before.and(timed));

@@ -1,6 +1,7 @@
 //! Logs of other programs, read by `kolo plot`, `kolo compare` and `kolo calibrate`, and the layouts that `kolo bench`
 //! shares with them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -94,6 +95,52 @@ fn a_machine_file_is_fitted_to_logs_and_can_be_simulated() {
 }
 
 #[test]
+fn bench_starts_ranks_as_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = |options: &[&str]| {
+        let sizes = ["bench", "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "25", "-w", "2"];
+        let out = format!("{}.csv", options.last().unwrap_or(&"default"));
+        let mut command = kolo(&sizes);
+        let ended =
+            Ended::of(command.args(options).args(["--out", &out]).current_dir(folder.path()));
+        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        let mut reader = csv::Reader::from_path(folder.path().join(out)).unwrap();
+        let head = reader.headers().unwrap().clone();
+        let named = |record: csv::StringRecord| {
+            let pairs = head.iter().zip(&record);
+            pairs.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+        };
+        let rows: Vec<BTreeMap<String, String>> =
+            reader.records().map(|record| named(record.unwrap())).collect();
+        (ended.stdout, rows)
+    };
+    let (said, barrier) = rows(&[]);
+    assert!(said.contains("of the maximum over ranks, after a barrier;"), "{said}");
+    for row in barrier {
+        assert_eq!((&*row["sync"], &*row["late"], &*row["clock_error_us"]), ("barrier", "", ""));
+        assert_eq!((&*row["samples"], &*row["interval_over"]), ("25", "repetitions"));
+    }
+    for (start, words) in
+        [("round-time", "named for each to the end"), ("window", "named for ten at a time to")]
+    {
+        let (said, rows) = rows(&["--sync", start]);
+        assert!(said.contains(words), "{said}");
+        assert_eq!(rows.len(), 2);
+        for row in rows {
+            assert_eq!((&*row["sync"], &*row["clock_error_us"]), (start, "0.0"));
+            let [late, samples] =
+                ["late", "samples"].map(|name| row[name].parse::<usize>().unwrap());
+            assert!(samples == 25 || (samples + late == 25 && late <= 12), "{late} of {samples}");
+            assert_eq!(row["wrong"], "0");
+        }
+    }
+    Ended::of(&mut kolo(&["bench", "--sync", "sometimes"]))
+        .says(2, "[possible values: barrier, window, round-time]");
+    Ended::of(&mut kolo(&["bench", "--transport", "cuda", "--sync", "window"]))
+        .says(2, "--sync requires --transport threads or mpi");
+}
+
+#[test]
 fn bench_takes_the_options_of_nccl_tests_and_writes_its_json() {
     let folder = tempfile::tempdir().unwrap();
     let run = |options: &[&str]| {
@@ -108,7 +155,7 @@ fn bench_takes_the_options_of_nccl_tests_and_writes_its_json() {
     assert_eq!(lines, 4, "two sizes in two cycles");
     for words in [
         "# nThread 4 nGpus 0",
-        "# -z 1: every repetition starts after a barrier",
+        "# -z 1: ranks start each repetition together",
         "# -a 1: times are of the slowest rank (3)",
         "# memory: buffers of the ranks here take up to 0.0 MB",
         " device  3 [node 0] ",
