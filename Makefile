@@ -9,7 +9,7 @@ TEST_THREADS := $(shell n=$$(nproc 2>/dev/null || echo 1); [ $$n -gt 4 ] && echo
 # Tests add a line to this file for what they could not test on this machine.
 export KOLO_NOT_TESTED := $(TARGET)/not-tested
 
-.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-horovod soak bench quick man peers horovod tensorflow dist vendor \
+.PHONY: help test test-all lint test-mpi test-mpich test-cluster test-browser test-hlog test-horovod soak bench quick man peers horovod tensorflow dist vendor \
 	typst paper test-paper reference test-reference
 
 help:
@@ -49,6 +49,9 @@ test-all: test
 		if .ci/tools.sh parts | grep -qx $$part; then $(MAKE) test-$$part || exit 1; fi; done
 	@if python3 -c "import tomllib" 2>/dev/null; then $(MAKE) test-reference; \
 		else echo "reference runs: their script needs Python 3.11" >>$(KOLO_NOT_TESTED); fi
+	@if .ci/tools.sh parts | grep -qx hlog && $(MAKE) --silent $(HDRHISTOGRAM)/installed; then $(MAKE) test-hlog; \
+		else echo "logs of latencies: HdrHistogram's readers need Java with libhdrhistogram-java, and the Python package \
+		index" >>$(KOLO_NOT_TESTED); fi
 	@if $(MAKE) --silent typst; then $(MAKE) test-paper; \
 		else echo "the paper was not tested: Typst comes from the Python package index"; fi
 	@.ci/tools.sh not-tested
@@ -85,6 +88,17 @@ test-cluster:
 # Reports in Chromium, driven over a pipe.
 test-browser:
 	$(CARGO) test --locked -p report --features browser --test browser -- --test-threads 2
+
+# HdrHistogram's readers in Python and Java, on a log of a sweep.
+HDRHISTOGRAM := $(TARGET)/hdrhistogram-0.10.8
+
+$(HDRHISTOGRAM)/installed:
+	@python3 -m venv $(HDRHISTOGRAM) && $(HDRHISTOGRAM)/bin/pip install --quiet hdrhistogram==0.10.8 && touch $@ || { \
+		rm -rf $(HDRHISTOGRAM); exit 1; }
+
+test-hlog: $(HDRHISTOGRAM)/installed
+	KOLO_HDRHISTOGRAM_PYTHON=$(HDRHISTOGRAM)/bin/python $(CARGO) test --locked -p kolo --test all -- \
+		--ignored other_readers
 
 soak:
 	KOLO_SOAK_SECONDS=600 $(CARGO) test --locked --release -p transports --test all soak -- --nocapture

@@ -3,11 +3,12 @@
 # what is missing.
 #   tools.sh install     installs packages, on Debian as root or with passwordless sudo
 #   tools.sh parts       prints the parts that can run here, one a line: mpi mpich cluster kernels
-#                        python browser
+#                        python browser hlog
 #   tools.sh missing     prints a line for each part that cannot run here
 #   tools.sh not-tested  prints the list that the tests wrote to $KOLO_NOT_TESTED
 set -eu
-packages="g++ libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2 python3 python3-venv chromium"
+packages="g++ libclang-dev libopenmpi-dev openmpi-bin libmpich-dev mpich slurm-wlm munge iproute2 python3 python3-venv chromium \
+    libhdrhistogram-java default-jre-headless"
 PATH=$PATH:/usr/sbin:/sbin
 
 has() { command -v "$1" >/dev/null 2>&1; }
@@ -29,6 +30,9 @@ can_run() {
     kernels) has "${CXX:-g++}" ;;
     # The script of `kolo tune --confirm-script`.
     python) has python3 ;;
+    # HdrHistogram's readers: that for Python comes from the package index.
+    hlog) has python3 && python3 -c "import ensurepip, venv" 2>/dev/null && has java &&
+        [ -e /usr/share/java/hdrhistogram.jar ] ;;
     # What tests of reports start.
     browser) [ -n "${KOLO_CHROMIUM:-}" ] || has chromium || has chromium-browser || has google-chrome || has chrome ;;
     esac
@@ -46,7 +50,7 @@ needs() {
 }
 
 parts() {
-    for part in mpi mpich cluster kernels python browser; do
+    for part in mpi mpich cluster kernels python browser hlog; do
         if can_run $part; then echo $part; fi
     done
 }
@@ -64,9 +68,9 @@ install() {
             can_run $part || rustup component add "$(echo $part | sed s/^fmt/rustfmt/)" || true
         done
     fi
-    [ "$(parts | wc -l)" -lt 6 ] || return 0
+    [ "$(parts | wc -l)" -lt 7 ] || return 0
     if ! has apt-get; then
-        echo "to test everything, install: MPI, MPICH, libclang, Slurm, munge, iproute2, g++, python3, Chromium" >&2
+        echo "to test everything, install: MPI, MPICH, libclang, Slurm, munge, iproute2, g++, python3, Chromium, Java, HdrHistogram" >&2
     elif [ "$(id -u)" = 0 ]; then
         apt-get install -y --no-install-recommends $packages >/dev/null 2>&1 ||
             { apt-get update >/dev/null && apt-get install -y --no-install-recommends $packages >/dev/null; }

@@ -82,7 +82,8 @@ pub fn run(
     executor: &mut dyn BlockExecutor,
     progress: &ProgressBar,
 ) -> Result<Report, RecordError> {
-    let launch = launches.last().expect("this run of the program");
+    // A case may have blocks of each.
+    let launch = &Launch::of_all(launches);
     let rows: Vec<StepRow> = earlier.rows.into_iter().filter_map(StepRow::of).collect();
     let mut sweep = Sweep {
         plan,

@@ -104,6 +104,17 @@ pub enum Difference {
         /// The folder's.
         found: u32,
     },
+    /// Another commit has measured it.
+    #[error(
+        "the folder was measured by commit {there}, this kolo is of commit {now}; resume it with the kolo that began it, name \
+         another folder with --out, or mix both in a sweep with --force, which writes both commits into its rows"
+    )]
+    Commit {
+        /// That of the folder's last launch.
+        there: String,
+        /// This program's.
+        now: String,
+    },
     /// A value of the configuration is another.
     #[error(
         "the folder holds another sweep: {key}: the folder has {there}, now it is {now}; resume it with its own \

@@ -210,6 +210,21 @@ pub struct NodeFacts {
 }
 
 impl Launch {
+    /// The last of some launches, with the commits of all, separated by `+`.
+    ///
+    /// # Panics
+    /// Without a launch.
+    pub fn of_all(launches: &[Launch]) -> Launch {
+        let mut commits: Vec<&str> = Vec::new();
+        for Launch { commit, .. } in launches {
+            if !commits.contains(&&**commit) {
+                commits.push(commit);
+            }
+        }
+        let commit = commits.join("+");
+        Launch { commit, ..launches.last().expect("this run of the program").clone() }
+    }
+
     /// This run of the program.
     pub fn now() -> Launch {
         let build = Build::this();
@@ -326,14 +341,16 @@ impl Provenance {
         })
     }
 
-    /// Reads a folder's provenance, and refuses to continue another sweep.
+    /// Reads a folder's provenance, and refuses to continue another sweep, or that of another commit unless they may be
+    /// mixed.
     ///
     /// # Errors
-    /// As [`Self::read`], or when the folder holds the results of another sweep.
+    /// As [`Self::read`], or when the folder holds the results of another sweep or commit.
     pub fn resume(
         path: &Path,
         subject: &impl Subject,
         launch: Launch,
+        mixes_commits: bool,
     ) -> Result<Provenance, RecordError> {
         let differs = |problem| RecordError::Differs { path: path.into(), problem };
         let mut provenance = Provenance::read(path)?;
@@ -343,6 +360,10 @@ impl Provenance {
         let now = (&subject.config(), &*subject.workload_digest());
         if let Some(other) = provenance.difference(now) {
             return Err(differs(other));
+        }
+        let there = provenance.launches.last().map(|last| last.commit.clone());
+        if let Some(there) = there.filter(|there| *there != launch.commit && !mixes_commits) {
+            return Err(differs(Difference::Commit { there, now: launch.commit }));
         }
         provenance.launches.push(launch.with_inputs());
         Ok(provenance)

@@ -4,13 +4,15 @@
 //! and for any quantile, without an assumption on how samples are distributed (Hoefler and Belli,
 //! "Scientific Benchmarking of Parallel Computing Systems", SC 2015, after Le Boudec).
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 
 /// Confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
 /// A sample in a few numbers.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Summary {
     /// How many samples.
     pub samples: usize,

@@ -8,6 +8,8 @@ mod change;
 mod text;
 
 use rayon::prelude::*;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use crate::config::{Config, Model, Simulate};
 use crate::machine_file::MachineFile;
@@ -39,7 +41,7 @@ pub struct Question {
 }
 
 /// One world size.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct World {
     /// Its ranks.
     pub ranks: usize,
@@ -51,7 +53,8 @@ pub struct World {
 }
 
 /// How far an efficiency is reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum Reach {
     /// Not by the smallest world.
     Nowhere,
@@ -62,7 +65,7 @@ pub enum Reach {
 }
 
 /// Part of a step without computation.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Loss {
     /// What it is.
     pub what: &'static str,
@@ -71,7 +74,7 @@ pub struct Loss {
 }
 
 /// One thing that is otherwise.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Changed {
     /// What it is.
     pub what: String,
@@ -80,7 +83,7 @@ pub struct Changed {
 }
 
 /// The answer.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Answer {
     /// The efficiency that is wanted.
     pub target: f64,

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::path::Path;
 
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::Value;
 
 use super::config::{Config, Model, Simulate};
@@ -44,7 +46,7 @@ impl Variant {
 }
 
 /// How many measured medians lie within the bands of their predictions, on numbers of ranks that did not set the bands.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Coverage {
     /// Measured medians.
     pub cases: usize,

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use schemars::JsonSchema;
 use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
@@ -24,7 +25,7 @@ const LEAST_RANKED: usize = 6;
 const TOO_WIDE: f64 = 0.15;
 
 /// How long one setting takes, in parts of another.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Ratio {
     /// Over rounds: the geometric mean, or, with an interval by ranks, the Hodges-Lehmann estimate.
     pub ratio: f64,
@@ -77,7 +78,7 @@ pub fn paired(rounds: &[BTreeMap<usize, f64>], of: usize, to: usize) -> Vec<f64>
 }
 
 /// The verdict.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The choice is faster than the defaults, by more than the practical margin.

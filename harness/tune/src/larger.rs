@@ -6,6 +6,7 @@
 
 use algorithms::topology::Topology;
 use rayon::prelude::*;
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::grid::Grid;
@@ -30,7 +31,7 @@ const LARGEST_LOG2: u32 = 30;
 const SIZES_PER_OCTAVE: f64 = 4.0;
 
 /// The predictions.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Larger {
     /// Name of the machine file.
     pub machine: String,
@@ -45,7 +46,7 @@ pub struct Larger {
 }
 
 /// The measurement that the first prediction can be compared with.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Here {
     /// Step time of the recommended setting.
     pub measured_ms: f64,
@@ -57,7 +58,7 @@ pub struct Here {
 }
 
 /// An algorithm on a machine file whose times match the measured ones up to a factor.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct StandIn {
     /// The algorithm.
     pub algorithm: &'static str,
@@ -68,7 +69,7 @@ pub struct StandIn {
 }
 
 /// One world size.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Size {
     pub ranks: usize,
@@ -85,7 +86,7 @@ pub struct Size {
 }
 
 /// A value, and between which ends it may be.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Band {
     pub value: f64,

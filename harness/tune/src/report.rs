@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use algorithms::fusion::effective_threshold_bytes;
 
+pub use self::json::Tuning;
 use super::answer::{Answer, Ratio, Verdict};
 use super::fidelity::{self, PAIR_ERROR, PAIRS};
 use super::found::MARGIN;

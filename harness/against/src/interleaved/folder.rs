@@ -102,7 +102,7 @@ impl Folder {
         }
         let command = launch.command.clone();
         let again = Launch { command, started: launch.started.clone(), ended: None, ..before };
-        let provenance = Provenance::resume(&file, plan, again)?;
+        let provenance = Provenance::resume(&file, plan, again, false)?;
         let (store, earlier) = Store::resume(&path, plan.config.measure.steps_per_block)?;
         provenance.write(&file)?;
         let rows = earlier.rows.into_iter().filter_map(StepRow::of);

@@ -116,7 +116,7 @@ impl Common {
         let folder = folder.unwrap_or_else(|| folder_name(&launch.started, program, &plan.origins));
         let path = folder.join(PROVENANCE);
         let provenance = match (self.resume, path.exists()) {
-            (true, true) => Provenance::resume(&path, plan, launch)?,
+            (true, true) => Provenance::resume(&path, plan, launch, false)?,
             (true, false) => {
                 return Err(usage(format!(
                     "{}: no {PROVENANCE}, so there is no run to resume; leave out --resume",

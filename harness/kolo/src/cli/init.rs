@@ -67,13 +67,16 @@ fn usage_of(name: &str, text: &str) -> &'static str {
         Ok(ConfigKind::Training) if name.starts_with("tuners-") => {
             "change it, then run it: kolo against autotune FILE"
         }
+        Ok(ConfigKind::Training) if name.starts_with("promises/") => {
+            "change it, then run it: kolo against autotune FILE --steps 440"
+        }
         Ok(ConfigKind::Training | ConfigKind::ControlPlanes | ConfigKind::Simulated) => {
             "change it, then run it: kolo sweep FILE"
         }
     }
 }
 
-/// All TOML files that are embedded, without `configs/` and ending: those to run first, then machines and sites.
+/// All TOML files that are embedded, without `configs/` and ending: those of folders last.
 fn configurations() -> Vec<(String, &'static str)> {
     let inside = format!("{CONFIGS}/");
     let files = shipped::configs().into_iter().filter_map(|(path, text)| {

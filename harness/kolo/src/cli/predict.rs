@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use indicatif::ProgressBar;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::tune::step_ms;
 use super::{Exit, plot, sizes, usage};
@@ -14,8 +16,9 @@ use results::files::write_whole;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
 use results::record::table;
 use results::row::{Row, SimulatedStepRow, StepRow, Times, columns};
+use simulator::limit::Answer;
 use simulator::machine_file::MachineFile;
-use simulator::predict::{Coverage, PROBABILITY, Predicted, Prediction};
+use simulator::predict::{Coverage, Missed, PROBABILITY, Predicted, Prediction};
 
 /// Simulate the cases of a sweep on more ranks, or how far a model scales
 ///
@@ -101,6 +104,9 @@ pub struct Arguments {
     /// A new folder for the predictions [default: results/DATE-predicted]
     #[arg(long, value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
+    /// Print for programs; `kolo schema predict` describes it
+    #[arg(long, help_heading = RUN, hide_short_help = true)]
+    json: bool,
     /// Draw no figures; `kolo plot` with both folders draws them later
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     no_figures: bool,
@@ -163,8 +169,58 @@ fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
         out: new_folder(arguments, &launch)?,
         figures: !arguments.no_figures,
     };
-    simulate(&request, launch)?;
+    let forecast = simulate(&request, launch)?;
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&forecast)?);
+    } else {
+        print!("{}", forecast.text);
+    }
     Ok(Exit::Right)
+}
+
+/// Version of [`Forecast`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// What is predicted.
+#[derive(Serialize, JsonSchema)]
+pub struct Forecast {
+    /// Version of this structure.
+    schema: u32,
+    /// The folder of the predictions: `rows.csv` has a line for each setting and size.
+    predictions: String,
+    /// The fastest setting of each algorithm, by size; none of a model without results.
+    algorithms: Vec<Fastest>,
+    /// How far known times are from their predictions; null for fewer than two of them.
+    missed: Option<Missed>,
+    /// Whether other measured times lie within their bands; null if there are none.
+    coverage: Option<Coverage>,
+    /// Up to how many ranks a model reaches an efficiency; null of results.
+    limit: Option<Answer>,
+    /// The same for people.
+    #[serde(skip)]
+    text: String,
+}
+
+impl Forecast {
+    /// For people.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}
+
+/// The step time of an algorithm's fastest setting, measured and predicted.
+#[derive(Serialize, JsonSchema)]
+struct Fastest {
+    workload: String,
+    transport: String,
+    algorithm: String,
+    ranks: usize,
+    /// Null where it was not measured.
+    measured_ms: Option<f64>,
+    predicted_ms: f64,
+    /// The ends of its band.
+    low_ms: f64,
+    high_ms: f64,
 }
 
 /// The largest number of ranks to simulate.
@@ -207,11 +263,11 @@ pub struct Request<'a> {
     pub figures: bool,
 }
 
-/// Simulates measured settings; prints and writes the predictions.
+/// Simulates measured settings, and writes the predictions.
 ///
 /// # Errors
 /// When results or machine cannot be read, no row can be simulated, or predictions cannot be written.
-pub fn simulate(request: &Request<'_>, launch: Launch) -> Result<()> {
+pub fn simulate(request: &Request<'_>, launch: Launch) -> Result<Forecast> {
     let Request { results, machine, workloads, up_to, known_ranks, out, figures } = request;
     let machine = MachineFile::choose(machine)?;
     let rows = read(results)?;
@@ -241,12 +297,15 @@ pub fn simulate(request: &Request<'_>, launch: Launch) -> Result<()> {
         launch.ended = Some(now());
     }
     provenance.write(&out.join(PROVENANCE))?;
-    print!("{}{}", text(&rows, &predicted.rows), bands(&predicted));
+    let algorithms = fastest(&rows, &predicted.rows);
+    let mut text = table_of(&algorithms) + &bands(&predicted);
     if *figures {
-        print!("{}", plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?);
+        text += &plot::figures(&[results.to_path_buf(), out.clone()], &out.join("figures"))?;
     }
-    println!("predictions in {}", out.display());
-    Ok(())
+    text += &format!("predictions in {}\n", out.display());
+    let Predicted { missed, coverage, .. } = predicted;
+    let predictions = out.display().to_string();
+    Ok(Forecast { schema: SCHEMA, predictions, algorithms, missed, coverage, limit: None, text })
 }
 
 fn read(folder: &Path) -> Result<Vec<Row>> {
@@ -272,34 +331,59 @@ fn read(folder: &Path) -> Result<Vec<Row>> {
 }
 
 /// The fastest setting of each algorithm, measured and predicted.
-fn text(measured: &[Row], predicted: &[SimulatedStepRow]) -> String {
+fn fastest(measured: &[Row], predicted: &[SimulatedStepRow]) -> Vec<Fastest> {
     let measured: Vec<Setting> = measured.iter().filter_map(Setting::measured).collect();
     let predicted: Vec<Setting> = predicted.iter().filter_map(Setting::predicted).collect();
-    fn fastest<'s, 'r>(settings: &'s [Setting<'r>], of: &Setting) -> Option<&'s Setting<'r>> {
+    fn of<'s, 'r>(settings: &'s [Setting<'r>], of: &Setting) -> Option<&'s Setting<'r>> {
         let alike = settings.iter().filter(|setting| setting.of == of.of);
         alike.min_by(|a, b| a.time_us.total_cmp(&b.time_us))
     }
+    let mut listed = Vec::new();
+    let mut all = Vec::new();
+    for setting in predicted.iter().filter_map(|setting| of(&predicted, setting)) {
+        if listed.contains(&setting.of) {
+            continue;
+        }
+        listed.push(setting.of);
+        let (workload, transport, algorithm, ranks) = setting.of;
+        let (low_us, high_us) = setting.band_us;
+        all.push(Fastest {
+            workload: workload.into(),
+            transport: transport.into(),
+            algorithm: algorithm.into(),
+            ranks,
+            measured_ms: of(&measured, setting).map(|measured| measured.time_us / 1e3),
+            predicted_ms: setting.time_us / 1e3,
+            low_ms: low_us / 1e3,
+            high_ms: high_us / 1e3,
+        });
+    }
+    all
+}
+
+fn table_of(algorithms: &[Fastest]) -> String {
     let mut text = String::from(
         "step time of each algorithm's fastest setting (ms)\n\
          workload             transport algorithm               ranks   measured  predicted [band]                  error\n",
     );
-    let mut reported = Vec::new();
-    for setting in &predicted {
-        let Some(&Setting { time_us, band_us: (low, high), .. }) =
-            fastest(&predicted, setting).filter(|_| !reported.contains(&setting.of))
-        else {
-            continue;
-        };
-        reported.push(setting.of);
-        let (workload, transport, algorithm, ranks) = setting.of;
-        let beside = fastest(&measured, setting).map(|setting| setting.time_us);
-        let band = format!("[{:.2}, {:.2}]", low / 1e3, high / 1e3);
-        let shown = beside.map_or("-".into(), |us| format!("{:.2}", us / 1e3));
-        let error =
-            beside.map_or("-".into(), |us| format!("{:+.1} %", 100.0 * (time_us / us - 1.0)));
+    for Fastest {
+        workload,
+        transport,
+        algorithm,
+        ranks,
+        measured_ms,
+        predicted_ms,
+        low_ms,
+        high_ms,
+    } in algorithms
+    {
+        let band = format!("[{low_ms:.2}, {high_ms:.2}]");
+        let shown = measured_ms.map_or("-".into(), |ms| format!("{ms:.2}"));
+        let error = measured_ms
+            .map_or("-".into(), |ms| format!("{:+.1} %", 100.0 * (predicted_ms / ms - 1.0)));
         text += &format!(
-            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {:>10.2} {band:<20} {error:>8}\n",
-            time_us / 1e3
+            "{workload:<20} {transport:<9} {algorithm:<22} {ranks:>8} {shown:>10} {predicted_ms:>10.2} {band:<20} \
+             {error:>8}\n"
         );
     }
     text

@@ -1,10 +1,12 @@
 //! `kolo schedule`.
 
 use algorithms::combinators::Pipelined;
-use algorithms::schedule::Drawing;
+use algorithms::schedule::{Action, Drawing, Part, Schedule};
 use algorithms::simulate::goal::Goal;
 use algorithms::topology::Topology;
 use anyhow::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Exit, sizes, usage};
 use results::names::algorithm;
@@ -35,6 +37,9 @@ pub struct Arguments {
         help_heading = SCHEDULE
     )]
     segments: u32,
+    /// Print for programs; `kolo schema schedule` describes it
+    #[arg(long, conflicts_with = "goal", help_heading = SCHEDULE)]
+    json: bool,
     /// Write GOAL, the language of LogGOPSim, for a buffer of this size in f32
     #[arg(long, value_name = "SIZE", value_parser = sizes::size, help_heading = GOAL)]
     goal: Option<usize>,
@@ -50,6 +55,57 @@ const GOAL: &str = "GOAL";
 /// The most ranks to print; a larger number is probably a mistake.
 const MOST_RANKS: usize = 4096;
 
+/// Version of [`Listed`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// A schedule.
+#[derive(Serialize, JsonSchema)]
+pub struct Listed {
+    /// Version of this structure.
+    schema: u32,
+    /// The algorithm.
+    algorithm: String,
+    /// World size.
+    ranks: usize,
+    /// The buffer is cut into so many chunks.
+    chunks: usize,
+    /// The transfers of each step.
+    steps: Vec<Vec<Transfer>>,
+}
+
+/// A transfer between two ranks.
+#[derive(Serialize, JsonSchema)]
+struct Transfer {
+    from: usize,
+    to: usize,
+    /// The first chunk.
+    chunk: usize,
+    /// How many chunks.
+    chunks: usize,
+    /// The receiver adds the chunks to its own; otherwise it overwrites them.
+    reduces: bool,
+}
+
+fn transfers(schedule: &dyn Schedule) -> Vec<Vec<Transfer>> {
+    let mut part = Part::default();
+    let mut of_step = |step: usize| {
+        let mut all = Vec::new();
+        for from in 0..schedule.ranks() {
+            part.clear();
+            schedule.part(from, step, &mut part);
+            all.extend(part.sends.iter().map(|send| Transfer {
+                from,
+                to: send.peer(),
+                chunk: send.chunks().start,
+                chunks: send.chunks().len(),
+                reduces: send.action == Action::Reduce,
+            }));
+        }
+        all
+    };
+    (0..schedule.steps()).map(&mut of_step).collect()
+}
+
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let flat = || arguments.ranks.filter(|&ranks| ranks > 0).map(Topology::flat);
     let Some(topology) = arguments.nodes.clone().or_else(flat) else {
@@ -63,6 +119,17 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let schedule = algorithm.schedule(&topology).map_err(usage)?;
     let schedule = Pipelined::new(schedule, arguments.segments as usize);
     match arguments.goal {
+        None if arguments.json => {
+            let transfers = transfers(&schedule);
+            let listed = Listed {
+                schema: SCHEMA,
+                algorithm: arguments.algorithm.clone(),
+                ranks: schedule.ranks(),
+                chunks: schedule.chunks(),
+                steps: transfers,
+            };
+            println!("{}", serde_json::to_string_pretty(&listed)?);
+        }
         None => print!("{}", Drawing(&schedule)),
         Some(bytes) => {
             let gamma_ns = arguments.gamma_ns;

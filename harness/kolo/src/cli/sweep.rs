@@ -14,6 +14,7 @@ use algorithms::algorithm::Choice;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
+pub use self::folder::Concluded;
 use self::folder::{end_launch, finish, forget_failed, launch_again, open};
 use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
@@ -78,7 +79,7 @@ pub struct Arguments {
     /// Start no block after this time, such as 90s, 10m, 1h, once every case has one
     #[arg(long, value_name = "TIME", value_parser = duration, help_heading = RUN, hide_short_help = true)]
     budget: Option<Duration>,
-    /// Measure even if processes share cores or differ, and record it in rows and provenance
+    /// Measure even if processes share cores or differ, or resume what another commit began; rows and provenance say so
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     force: bool,
     /// Folder for the results [default: results/DATE-CONFIG]
@@ -90,6 +91,9 @@ pub struct Arguments {
     /// Draw no figures and write no report; `kolo plot` and `kolo report` do so later
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     no_figures: bool,
+    /// Print the conclusion for programs; `kolo schema sweep` describes it
+    #[arg(long, conflicts_with = "dry_run", help_heading = OUTPUT, hide_short_help = true)]
+    json: bool,
     #[command(flatten)]
     nodes: nodes::NodeOptions,
     #[command(flatten)]
@@ -239,7 +243,12 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     conclusion.limits.extend(limits);
     finish(arguments, &store, provenance, &text, &conclusion)?;
     if let Some(reason) = report.left {
-        println!("cases remain ({reason}); continue with --resume");
+        let remain = format!("cases remain ({reason}); continue with --resume");
+        if arguments.json {
+            eprintln!("{remain}")
+        } else {
+            println!("{remain}")
+        }
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {

@@ -5,6 +5,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::sizes::whole;
 use super::{Exit, usage};
@@ -45,6 +47,9 @@ pub struct Arguments {
         help_heading = SHOWN
     )]
     skip: usize,
+    /// Print for programs; `kolo schema timeline` describes it
+    #[arg(long, conflicts_with = "horovod", help_heading = SHOWN, hide_short_help = true)]
+    json: bool,
     /// Write one rank's part of a timeline of kolo in Horovod's layout into this file, and show nothing
     #[arg(long, value_name = "OUT", help_heading = LAYOUT)]
     horovod: Option<PathBuf>,
@@ -63,6 +68,22 @@ pub struct Arguments {
 const LAYOUT: &str = "Horovod's layout";
 const SHOWN: &str = "What to show";
 
+/// Version of [`Analysed`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// Where the time of a job went.
+#[derive(Serialize, JsonSchema)]
+pub struct Analysed {
+    /// Version of this structure.
+    schema: u32,
+    /// The case of kolo's timeline; null of a timeline that another program wrote.
+    case: Option<String>,
+    /// What the file lacks.
+    notes: Vec<String>,
+    /// The breakdown of time.
+    analysis: Analysis,
+}
+
 const UNKNOWN: &str = "not in this file";
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
@@ -76,7 +97,14 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if let Some(out) = &arguments.horovod {
         return write_horovod(arguments, &trace, out);
     }
-    let analysis = analyse(&trace);
+    let mut analysis = analyse(&trace);
+    if arguments.json {
+        analysis.tensors.truncate(arguments.tensors);
+        let notes = flaws(trace.flaws);
+        let analysed = Analysed { schema: SCHEMA, case: trace.case, notes, analysis };
+        println!("{}", serde_json::to_string_pretty(&analysed)?);
+        return Ok(Exit::Right);
+    }
     let origin = match &trace.case {
         Some(case) => format!("kolo, {case}"),
         None => "not written by kolo; read as a Horovod timeline".into(),

@@ -21,7 +21,7 @@ use results::provenance::{Launch, PROVENANCE, Provenance};
 use results::record::{Store, csv_bytes};
 use tune::answer::Verdict;
 use tune::larger::Larger;
-use tune::report::Report;
+use tune::report::{Report, Tuning};
 use tune::space::Pins;
 use tune::surface::Site;
 use tune::tuned::Tuned;
@@ -132,6 +132,9 @@ pub struct Arguments {
     /// Also write confirm.py, which compares recommendation and defaults where Horovod runs
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     confirm_script: bool,
+    /// Print tune.json; `kolo schema tune` describes it
+    #[arg(long, conflicts_with_all = ["check", "confirm"], help_heading = OUTPUT, hide_short_help = true)]
+    json: bool,
     /// Compare the output of confirm.py with tune.json
     ///
     /// tune.json is beside the file, or in the folder given by --out.
@@ -208,14 +211,18 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     progress.finish_and_clear();
     drop(executor);
-    let text = write(&request, &tuned, &store, arguments.confirm_script)?;
+    let (text, tuning) = write(&request, &tuned, &store, arguments.confirm_script)?;
     if let Some(launch) = provenance.launches.last_mut() {
         launch.end(gpu::cuda::inventory::after).iter().for_each(|sentence| eprintln!("{sentence}"));
     }
     provenance.write(&folder.join(PROVENANCE))?;
     let figures = plot::figures_and_report(&folder)?;
-    print!("{text}{figures}");
-    println!("results in {}", folder.display());
+    if arguments.json {
+        print!("{tuning}");
+    } else {
+        print!("{text}{figures}");
+        println!("results in {}", folder.display());
+    }
     let largest = tuned.last().and_then(|tuned| tuned.answer.as_ref());
     Ok(match largest.map(|answer| answer.verdict) {
         None | Some(Verdict::Unknown) => Exit::Inconclusive,
@@ -223,8 +230,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
-/// Writes the results as text and as data; returns the text. The lines to copy are those of the last topology.
-fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Result<String> {
+/// Writes the results as text and as data; returns text and JSON. The lines to copy are those of the last topology.
+fn write(
+    request: &Request,
+    tuned: &[Tuned],
+    store: &Store,
+    script: bool,
+) -> Result<(String, String)> {
     let (mut text, mut json, mut conclusion) = (String::new(), Vec::new(), Conclusion::default());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
         let is_last = json.len() + 1 == request.grids.len();
@@ -257,14 +269,13 @@ fn write(request: &Request, tuned: &[Tuned], store: &Store, script: bool) -> Res
     if !lost.is_empty() {
         store.write_whole("regret.csv", &csv_bytes(&lost, true))?;
     }
-    let mut largest = json.pop().unwrap_or_default();
-    if let (Some(fields), false) = (largest.as_object_mut(), json.is_empty()) {
-        fields.insert("smaller".into(), json.into());
-    }
-    store.write_whole("tune.json", (serde_json::to_string_pretty(&largest)? + "\n").as_bytes())?;
+    let mut tuning: Tuning = json.pop().expect("there is a topology");
+    tuning.smaller = json;
+    let tuning = serde_json::to_string_pretty(&tuning)? + "\n";
+    store.write_whole("tune.json", tuning.as_bytes())?;
     store.write_whole("summary.txt", text.as_bytes())?;
     store.write_whole(CONCLUSION, &conclusion.json())?;
-    Ok(text)
+    Ok((text, tuning))
 }
 
 fn progress() -> ProgressBar {

@@ -202,6 +202,7 @@ fn init_writes_every_configuration_as_it_is() {
     for (name, next) in [
         ("horovod-burst", "kolo against horovod FILE"),
         ("tuners-burst", "kolo against autotune FILE"),
+        ("promises/resnet101", "kolo against autotune FILE --steps 440"),
         ("sites/generic", "kolo site check FILE"),
         ("paper-claims", "kolo sweep FILE"),
     ] {

@@ -6,6 +6,7 @@ mod compare;
 mod control;
 mod environment;
 mod examples;
+mod hlog;
 mod kill;
 mod logs;
 mod nodes;
@@ -64,6 +65,18 @@ fn a_sweep_leaves_rows_samples_and_provenance() {
     for figure in ["surface", "negotiation"] {
         assert!(sweep.path(&format!("out/figures/{figure}.svg")).exists(), "{}", drawn.stderr);
     }
+}
+
+#[test]
+fn a_sweep_concludes_for_programs() {
+    let sweep = Sweep::new(&[("\"coordinator\", ", "")]);
+    let ended = sweep.run(&["--json"]);
+    assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+    let concluded: Value = serde_json::from_str(&ended.stdout).unwrap();
+    schema::is_as_described("sweep", &concluded);
+    assert_eq!(concluded["results"], "out");
+    let written: Value = serde_json::from_str(&sweep.read("out/conclusion.json")).unwrap();
+    assert_eq!(concluded["verdicts"], written["verdicts"]);
 }
 
 #[test]
@@ -218,11 +231,11 @@ fn results_are_never_overwritten() {
     let gradients = sweep.read("tiny.csv").replace("300x7", "7x300");
     fs::write(sweep.path("tiny.csv"), gradients).unwrap();
     sweep.run(&["--resume"]).says(2, "another sweep: workload: the folder has gradients ");
-    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 3", "\"schema\": 0");
+    let provenance = sweep.read("out/provenance.json").replace("\"schema\": 4", "\"schema\": 0");
     fs::write(sweep.path("out/provenance.json"), provenance).unwrap();
     sweep
         .run(&["--resume"])
-        .says(2, "the folder is of schema 0, this kolo writes 3; resume it with");
+        .says(2, "the folder is of schema 0, this kolo writes 4; resume it with");
     assert_eq!(sweep.read("out/samples.csv"), samples);
     let nothing = Sweep::new(&[]);
     nothing.run(&["--resume"]).says(2, "out: no provenance.json, so there is no run to resume");
@@ -295,6 +308,27 @@ fn cases_that_failed_are_measured_again_on_request() {
     let rows = sweep.rows();
     assert_eq!(rows.len(), 8);
     assert!(rows.iter().all(|row| row["status"] == "ok" && row["blocks"] == "2"));
+}
+
+#[test]
+fn what_another_commit_began_is_resumed_on_request() {
+    let sweep = Sweep::new(&[("\"coordinator\", ", "")]);
+    assert_eq!(sweep.run(&[]).status, Some(0));
+    let rows = sweep.read("out/rows.csv");
+    let first: Vec<&str> = rows.lines().take(2).collect();
+    fs::write(sweep.path("out/rows.csv"), first.join("\n") + "\n").unwrap();
+    let text = sweep.read("out/provenance.json");
+    let mut provenance: Value = serde_json::from_str(&text).unwrap();
+    let own = provenance["launches"][0]["commit"].as_str().unwrap().to_string();
+    provenance["launches"][0]["commit"] = "0123456789".into();
+    fs::write(sweep.path("out/provenance.json"), provenance.to_string()).unwrap();
+    sweep.run(&["--resume"]).says(2, "was measured by commit 0123456789, this kolo is of commit ");
+    assert_eq!(sweep.run(&["--resume", "--force"]).status, Some(0));
+    let mut commits: Vec<String> =
+        sweep.rows().into_iter().map(|row| row["commit"].clone()).collect();
+    commits.sort();
+    commits.dedup();
+    assert!(commits.contains(&format!("0123456789+{own}")), "{commits:?}");
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! How far predictions are from what was measured, on the numbers of ranks that are known.
 
 use results::statistics::one_more;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// A band holds the median of one more setting with this probability, as far as settings and sizes differ like those that
 /// are known.
 pub const PROBABILITY: f64 = 0.9;
 
 /// Measured over predicted times of several settings: their mean and their spread, as logarithms.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Missed {
     /// The number of settings and sizes.
     pub cases: usize,

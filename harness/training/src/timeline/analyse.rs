@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use algorithms::topology::Rank;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::intervals::Intervals;
 use results::statistics::Summary;
@@ -10,7 +12,7 @@ use workloads::trace::read::{Span, Trace};
 use workloads::trace::{Category, names};
 
 /// The breakdown of time in microseconds; `None` if the file does not contain it.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Analysis {
     /// From the first event to the last.
     pub covered_us: f64,
@@ -27,7 +29,7 @@ pub struct Analysis {
 }
 
 /// The breakdown of one rank's time.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Share {
     /// The rank, if known.
     pub rank: Option<Rank>,
@@ -46,7 +48,7 @@ pub struct Share {
 }
 
 /// Cycles of a background loop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct Cycles {
     /// All.
     pub count: usize,
@@ -55,7 +57,7 @@ pub struct Cycles {
 }
 
 /// All negotiations of tensors.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Negotiation {
     /// Negotiations of single tensors, from the first ready rank to the response.
     pub time: Summary,
@@ -70,7 +72,7 @@ pub struct Negotiation {
 }
 
 /// A rank that others waited for.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Last {
     /// The rank.
     pub rank: Rank,
@@ -81,7 +83,7 @@ pub struct Last {
 }
 
 /// Allreduces of one or several tensors.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Messages {
     /// How many.
     pub count: usize,
@@ -97,7 +99,7 @@ pub struct Messages {
 }
 
 /// A tensor's negotiations.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct Tensor {
     /// Its name.
     pub name: String,

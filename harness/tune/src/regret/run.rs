@@ -49,6 +49,11 @@ pub struct Run {
 }
 
 impl Run {
+    /// Whether another setting than the default is recommended.
+    pub fn is_change(&self) -> bool {
+        [Verdict::Change, Verdict::Lean].map(name).contains(&self.verdict)
+    }
+
     /// A search, blocks and steps of each and blocks of every setting of a grid, beside the truth: seconds of
     /// each setting, and which is the fastest. None if the truth of a setting in question is not known.
     pub fn of(
@@ -85,7 +90,7 @@ impl Run {
             steps,
             share_of_grid: blocks as f64 / (grid_blocks * plan.cases.len()) as f64,
             share_of_horovod_steps: steps as f64 / HOROVOD_STEPS as f64,
-            verdict: format!("{verdict:?}").to_lowercase(),
+            verdict: name(verdict),
             chosen_mib: mib(chosen),
             chosen_cycle_ms: case(chosen).cycle_time_ms(),
             chosen_plane: case(chosen).control_plane.clone(),
@@ -103,4 +108,8 @@ impl Run {
                 .map(|(gain, truth)| (gain.low..=gain.high).contains(&truth)),
         })
     }
+}
+
+fn name(verdict: Verdict) -> String {
+    format!("{verdict:?}").to_lowercase()
 }

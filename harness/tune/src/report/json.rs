@@ -1,39 +1,88 @@
 //! The same for programs.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::answer::{Answer, Ratio, Verdict};
 use super::super::found::MARGIN;
-use super::super::larger::Larger;
+use super::super::larger::{Here, Larger, Size, StandIn};
 use super::super::tuned::Tuned;
 use super::Report;
 
-#[derive(Debug, Serialize)]
-struct Json {
+/// Version of [`Tuning`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// What `kolo tune` found for a topology.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct Tuning {
+    /// Version of this structure.
+    schema: u32,
+    /// The model whose gradients were reduced.
     workload: String,
+    /// What moved the bytes.
     transport: String,
+    /// Nodes x ranks per node, or the ranks of each node.
     topology: String,
+    /// Whether to change Horovod's settings.
     verdict: Verdict,
     /// Rests on the data plane that Horovod would use.
     for_horovod: bool,
+    /// The setting to use; null if the verdict is `unknown`.
     recommended: Option<Setting>,
+    /// Other settings that were measured in the same rounds, Horovod's defaults among them.
     compared: Vec<Compared>,
+    /// Settings that are expected within the margin of the best one.
     expected_within_margin: Vec<Setting>,
+    /// Smaller differences do not matter.
     margin: f64,
+    /// That a setting outside those measured is better by more than the margin, as the model of the settings has it.
     chance_that_a_better_one_was_missed: f64,
+    /// Blocks that were measured.
     blocks: usize,
+    /// Steps that were measured.
     steps: usize,
+    /// Rounds of the comparison, which chose nothing.
     fresh_rounds: usize,
     /// Rounds that do not count: how long steps took in them, in parts of the others.
     disturbed_rounds: Vec<f64>,
+    /// How long it took.
     seconds: f64,
+    /// Settings that could be chosen.
     settings: usize,
+    /// Those of them that were measured.
     settings_measured: usize,
+    /// Simulated, on more ranks.
     #[serde(skip_serializing_if = "Option::is_none")]
-    larger: Option<Larger>,
+    larger: Option<LargerSizes>,
+    /// The same for smaller topologies, if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub smaller: Vec<Tuning>,
 }
 
-#[derive(Debug, Serialize)]
+/// Simulated step times on more ranks.
+#[derive(Debug, Serialize, JsonSchema)]
+struct LargerSizes {
+    /// Name of the machine file.
+    machine: String,
+    /// Ranks on each node.
+    local_size: usize,
+    /// How messages are timed.
+    messages: StandIn,
+    /// What was measured at the job's own size.
+    here: Here,
+    /// World sizes, ascending; the first is that of the job.
+    sizes: Vec<LargerSize>,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
+struct LargerSize {
+    #[serde(flatten)]
+    size: Size,
+    /// The best setting of the grid there.
+    best: Setting,
+}
+
+#[derive(Debug, Serialize, JsonSchema)]
 struct Setting {
     control_plane: String,
     algorithm: String,
@@ -44,7 +93,7 @@ struct Setting {
     step_ms: f64,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct Compared {
     setting: Setting,
     /// As confirm.py calls it.
@@ -58,7 +107,7 @@ struct Compared {
 
 impl Report<'_> {
     /// For programs.
-    pub fn json(&self) -> serde_json::Value {
+    pub fn json(&self) -> Tuning {
         let setting = |setting: usize| {
             let case = self.case(setting);
             Setting {
@@ -91,7 +140,16 @@ impl Report<'_> {
             .map(|answer| Setting { step_ms: 1e3 * answer.step_s, ..setting(answer.choice) });
         let near =
             |answer: &Answer| answer.expected_tied.iter().map(|&other| setting(other)).collect();
-        let json = Json {
+        let larger = self.larger.map(|larger| {
+            let Larger { machine, local_size, messages, here, sizes } = larger.clone();
+            let sizes = sizes.into_iter().map(|size| {
+                let step_ms = size.recommended_ms.value * size.best_ratio;
+                LargerSize { best: Setting { step_ms, ..setting(size.best) }, size }
+            });
+            LargerSizes { machine, local_size, messages, here, sizes: sizes.collect() }
+        });
+        Tuning {
+            schema: SCHEMA,
             workload: self.grid.plan.workload.name.clone(),
             transport: first.transport.name().into(),
             topology: first.topology.to_string(),
@@ -109,16 +167,8 @@ impl Report<'_> {
             seconds,
             settings: self.grid.plan.cases.len(),
             settings_measured: self.tuned.found.blocks.len(),
-            larger: self.larger.cloned(),
-        };
-        let mut json = serde_json::to_value(json).expect("plain data");
-        for (at, size) in self.larger.iter().flat_map(|larger| larger.sizes.iter().enumerate()) {
-            let best = Setting {
-                step_ms: size.recommended_ms.value * size.best_ratio,
-                ..setting(size.best)
-            };
-            json["larger"]["sizes"][at]["best"] = serde_json::to_value(best).expect("plain data");
+            larger,
+            smaller: Vec::new(),
         }
-        json
     }
 }

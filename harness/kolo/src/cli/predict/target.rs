@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::Result;
 use indicatif::ProgressBar;
 
-use super::{Arguments, new_folder, write_rows};
+use super::{Arguments, Forecast, SCHEMA, new_folder, write_rows};
 use crate::cli::{Exit, configuration, plot, usage};
 use results::files::create_folder;
 use results::provenance::{Launch, PROVENANCE, Provenance, now};
@@ -49,10 +49,25 @@ pub fn run(arguments: &Arguments, workload: &str) -> Result<Exit> {
         launch.ended = Some(now());
     }
     provenance.write(&out.join(PROVENANCE))?;
-    print!("{}", answer.text(&question));
-    if !arguments.no_figures {
-        print!("{}", plot::figures(std::slice::from_ref(&out), &out.join("figures"))?);
+    let figures = if arguments.no_figures {
+        String::new()
+    } else {
+        plot::figures(std::slice::from_ref(&out), &out.join("figures"))?
+    };
+    if arguments.json {
+        let forecast = Forecast {
+            schema: SCHEMA,
+            predictions: out.display().to_string(),
+            algorithms: Vec::new(),
+            missed: None,
+            coverage: None,
+            limit: Some(answer),
+            text: String::new(),
+        };
+        println!("{}", serde_json::to_string_pretty(&forecast)?);
+        return Ok(Exit::Right);
     }
+    print!("{}{figures}", answer.text(&question));
     println!("predictions in {}", out.display());
     Ok(Exit::Right)
 }

@@ -6,10 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, anyhow};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::Arguments;
 use crate::cli::{Exit, plot, usage, without};
-use results::conclusion::{CONCLUSION, Conclusion};
+use results::conclusion::{CONCLUSION, Conclusion, ToCopy};
 use results::provenance::{Launch, PROVENANCE, Provenance, Subject};
 use results::record::{Earlier, Output, Store};
 use results::row::{Row, Status};
@@ -30,7 +32,8 @@ pub fn open(
                 folder.display()
             )));
         }
-        let provenance = Provenance::resume(&folder.join(PROVENANCE), plan, launch)?;
+        let provenance =
+            Provenance::resume(&folder.join(PROVENANCE), plan, launch, arguments.force)?;
         let (store, earlier) = Store::resume(&folder, steps_per_block)?;
         provenance.write(&folder.join(PROVENANCE))?;
         earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
@@ -98,9 +101,39 @@ pub fn finish(
     }
     let figures =
         if arguments.no_figures { String::new() } else { plot::figures_and_report(folder)? };
+    if arguments.json {
+        println!("{}", serde_json::to_string_pretty(&Concluded::of(folder, conclusion))?);
+        return Ok(());
+    }
     print!("{summary}{figures}");
     println!("results in {}", folder.display());
     Ok(())
+}
+
+/// Version of [`Concluded`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// What a sweep concludes.
+#[derive(Serialize, JsonSchema)]
+pub struct Concluded {
+    /// Version of this structure.
+    schema: u32,
+    /// The folder of the results: `rows.csv` has a line for each case.
+    results: String,
+    /// What the run says, a sentence or two for each thing that it was asked. A simulated sweep says nothing here.
+    verdicts: Vec<String>,
+    /// What limits the verdicts.
+    limits: Vec<String>,
+    /// What to copy to follow them.
+    to_copy: Vec<ToCopy>,
+}
+
+impl Concluded {
+    fn of(folder: &Path, conclusion: &Conclusion) -> Concluded {
+        let Conclusion { verdicts, limits, to_copy, .. } = conclusion.clone();
+        let results = folder.display().to_string();
+        Concluded { schema: SCHEMA, results, verdicts, limits, to_copy }
+    }
 }
 
 /// Replaces this program by its next launch, which continues the run in `folder`. Returns only if that fails.

@@ -50,7 +50,15 @@ fn text(runs: &[Run], each: usize) -> String {
         );
         text += &format!("  {name:<50} {}\n", line(runs));
     }
-    text + &format!("  {:<50} {}\n", "all", line(runs))
+    text += &format!("  {:<50} {}\n", "all", line(runs));
+    let is_slower = |run: &&Run| run.regret > run.default_regret;
+    let changes = || runs.iter().filter(|run| run.is_change());
+    text + &format!(
+        "recommended changes: {}; {} of them are to a setting that is slower than the default ({:.1} % of all searches)\n",
+        changes().count(),
+        changes().filter(is_slower).count(),
+        100.0 * changes().filter(is_slower).count() as f64 / runs.len() as f64,
+    )
 }
 
 fn line(runs: &[Run]) -> String {

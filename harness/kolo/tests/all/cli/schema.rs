@@ -19,6 +19,26 @@ fn outputs_are_what_their_schemas_say() {
     let quick = "results/reference/quick";
     let four = "results/reference/tune/four-nodes";
     let busy = "results/reference/tune/four-nodes-busy";
+    let folder = tempfile::tempdir().unwrap();
+    let [limit, few] = ["limit", "few"].map(|name| folder.path().join(name).display().to_string());
+    let model =
+        ["predict", "--workload", "alexnet", "--backward-ms", "50", "--machine", "dgx-a100"];
+    let limit = [&model[..], &["--up-to", "8", "--no-figures", "--json", "--out", &limit]].concat();
+    let scaling = "results/reference/scaling/";
+    let (measured, machine) =
+        (scaling.to_string() + "measured", scaling.to_string() + "machine.toml");
+    let few = [
+        "predict",
+        &measured,
+        "--machine",
+        &machine,
+        "--up-to",
+        "8",
+        "--no-figures",
+        "--json",
+        "--out",
+        &few,
+    ];
     for (name, words) in [
         ("compare", &["compare", quick, quick, "--json"][..]),
         ("compare", &["compare", four, four, busy, "--json"]),
@@ -29,30 +49,35 @@ fn outputs_are_what_their_schemas_say() {
             &["verify", "--algorithm", "ring,halving-doubling", "--ranks", "1..6", "--json"],
         ),
         ("verify", &["verify", "--control-planes", "20", "--json"]),
+        ("schedule", &["schedule", "--algorithm", "tree", "--nodes", "2x3", "--json"]),
+        ("predict", &limit),
+        ("predict", &few),
     ] {
-        let schema = printed(&["schema", name]);
-        let validator = jsonschema::validator_for(&schema).unwrap();
-        let output = printed(words);
-        let errors: Vec<String> =
-            validator.iter_errors(&output).map(|why| why.to_string()).collect();
-        assert_eq!(errors, [""; 0], "{words:?}");
-        assert!(output["schema"].as_u64() >= Some(1), "{words:?}");
-        // The schema is strict enough to notice a field that is missing, or of another type.
-        let fields = output.as_object().unwrap();
-        for field in fields.keys() {
-            let described = &schema["properties"][field];
-            assert!(
-                described["description"].is_string() || described["$ref"].is_string(),
-                "{name}: {field}"
-            );
-            let mut wrong = output.clone();
-            wrong[field] = Value::from(vec![Value::Null]);
-            assert!(!validator.is_valid(&wrong), "{name}: {field} may be a list of nothing");
-        }
-        let mut less = output.clone();
-        less.as_object_mut().unwrap().remove("schema");
-        assert!(!validator.is_valid(&less), "{name}");
+        is_as_described(name, &printed(words));
     }
+}
+
+/// An output of a command satisfies its schema, which is strict enough to notice a field that is missing, or of another
+/// type.
+#[track_caller]
+pub fn is_as_described(name: &str, output: &Value) {
+    let schema = printed(&["schema", name]);
+    let validator = jsonschema::validator_for(&schema).unwrap();
+    let errors: Vec<String> = validator.iter_errors(output).map(|why| why.to_string()).collect();
+    assert_eq!(errors, [""; 0], "{name}: {output}");
+    assert!(output["schema"].as_u64() >= Some(1), "{name}");
+    let fields = output.as_object().unwrap();
+    for field in fields.keys() {
+        let described = &schema["properties"][field];
+        let is_described = described["description"].is_string() || described["$ref"].is_string();
+        assert!(is_described, "{name}: {field}");
+        let mut wrong = output.clone();
+        wrong[field] = Value::from(vec![Value::Null]);
+        assert!(!validator.is_valid(&wrong), "{name}: {field} may be a list of nothing");
+    }
+    let mut less = output.clone();
+    less.as_object_mut().unwrap().remove("schema");
+    assert!(!validator.is_valid(&less), "{name}");
 }
 
 #[test]
@@ -72,5 +97,5 @@ fn what_is_printed_for_programs_is_what_is_printed_for_people() {
     let points = printed(&["validate", "--json"]);
     assert!(points["points"].as_array().unwrap().len() > 20);
     Ended::of(&mut kolo(&["schema", "nowhere"]))
-        .says(2, "possible values: compare, info, validate, verify");
+        .says(2, "possible values: compare, info, predict, rows, schedule, sweep, timeline, tune, validate, verify");
 }

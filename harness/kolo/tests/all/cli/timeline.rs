@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::cli::sandbox::{Ended, Sweep, kolo};
+use crate::cli::schema::is_as_described;
 
 #[test]
 fn a_sweep_writes_a_timeline_of_each_case_if_asked() {
@@ -37,6 +38,12 @@ fn a_sweep_writes_a_timeline_of_each_case_if_asked() {
     let ended = say(&["--skip", "1", "--tensors", "0"]);
     assert!(ended.stdout.contains("steps             3, median"), "{}", ended.stdout);
     assert!(!ended.stdout.contains("b.weight"), "{}", ended.stdout);
+    let ended = say(&["--json", "--tensors", "2"]);
+    let analysed: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    is_as_described("timeline", &analysed);
+    assert_eq!(analysed["case"], "threads/2x2/bitvector/ring/0.01MiB/0.5ms");
+    assert_eq!(analysed["analysis"]["tensors"].as_array().unwrap().len(), 2);
+    assert_eq!(analysed["analysis"]["steps"]["samples"], 4);
     say(&["--skip", "4"]).says(2, "it has 4 steps; --skip must leave at least one");
 }
 

@@ -3,6 +3,7 @@
 use std::fs;
 
 use crate::cli::sandbox::{Ended, Sweep, kolo};
+use crate::cli::schema::is_as_described;
 
 fn tune(sandbox: &Sweep, arguments: &[&str]) -> Ended {
     Ended::of(kolo(&[&["tune"], arguments].concat()).current_dir(sandbox.folder.path()))
@@ -58,13 +59,18 @@ fn one_gradient_and_a_backward_pass_shorter_than_a_cycle_are_remarked_on() {
 fn several_world_sizes_have_an_answer_each() {
     let sandbox = Sweep::new(&[]);
     let more = ["--topology", "1x1,1x2", "--cycle-time-ms", "1", "--cache", "on"];
-    let ended =
-        tune(&sandbox, &[&TINY[..], &more[..], &["--budget", "8s", "--out", "out"]].concat());
+    let ended = tune(
+        &sandbox,
+        &[&TINY[..], &more[..], &["--budget", "8s", "--out", "out", "--json"]].concat(),
+    );
     assert_status_says_the_verdict(&sandbox, &ended);
+    let summary = sandbox.read("out/summary.txt");
     for size in ["1 rank on 1 node over threads", "2 ranks on 1 node over threads"] {
-        assert!(ended.stdout.contains(size), "{}", ended.stdout);
+        assert!(summary.contains(size), "{summary}");
     }
-    let json: serde_json::Value = serde_json::from_str(&sandbox.read("out/tune.json")).unwrap();
+    assert_eq!(ended.stdout, sandbox.read("out/tune.json"));
+    let json: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    is_as_described("tune", &json);
     assert_eq!(
         (&json["topology"], &json["smaller"][0]["topology"]),
         (&"1x2".into(), &"1x1".into())

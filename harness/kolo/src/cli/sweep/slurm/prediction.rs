@@ -62,7 +62,7 @@ impl Sweep<'_> {
             out,
             figures: !self.arguments.no_figures,
         };
-        simulate(&request, Launch::now())?;
+        print!("{}", simulate(&request, Launch::now())?.text());
         if request.figures {
             // It was written at the end of the sweep, without the predictions.
             print!("{}", plot::report_of(drive.folder));
