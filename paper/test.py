@@ -4,6 +4,7 @@
 Results are copied into target/paper/test, because Typst reads only files inside the repository.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -151,8 +152,10 @@ class Paper(unittest.TestCase):
         page, reason = build(results=RESULTS / "quick", strict=False)
         self.assertIsNotNone(page, reason)
         words = text(page)
-        self.assertIn("quick: AMD EPYC, 2 cores.", words)
-        self.assertIn("Medians range from 38.2 ms", words)
+        provenance = json.loads((RESULTS / "quick/provenance.json").read_text())
+        machine = provenance["launches"][0]["machine"]
+        self.assertIn(f"quick: {machine['cpu']}, {machine['cores']} cores.", words)
+        self.assertIn("Medians range from 54.7 ms", words)
         self.assertIn("coordinator takes [not measured] of rank 0’s processor per step", words)
 
     def test_a_run_that_is_not_quoted_is_refused(self):
