@@ -286,8 +286,13 @@ impl Store {
         rows: &[Row],
         blocks: &BTreeMap<(String, usize), Block>,
     ) -> Result<(), RecordError> {
-        let latencies = self.latency_log.of_blocks(blocks.keys());
-        let blocks = || blocks.values();
+        // In the order in which rounds measure them.
+        let mut ordered: Vec<_> = blocks.iter().collect();
+        let place =
+            |block: &Block| block.samples.first().map(|sample| (sample.block, sample.order));
+        ordered.sort_by_key(|(_, block)| place(block));
+        let latencies = self.latency_log.of_blocks(ordered.iter().map(|(key, _)| *key));
+        let blocks = || ordered.iter().map(|(_, block)| *block);
         let samples: Vec<&Sample> = blocks().flat_map(|block| &block.samples).collect();
         let messages: Vec<&Message> = blocks().flat_map(|block| &block.messages).collect();
         let ranks: Vec<&RankBlock> = blocks().flat_map(|block| &block.ranks).collect();
