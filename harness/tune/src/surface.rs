@@ -13,6 +13,7 @@ use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
 use results::block::{Block, summary};
+use results::conditions::Conditions;
 use results::error::RecordError;
 use results::provenance::Launch;
 use results::record::Store;
@@ -171,6 +172,7 @@ impl Surface for Measured<'_, '_> {
         progress.set_message(planned.case.to_string());
         let number = self.blocks.get(&setting).map_or(0, Vec::len);
         let seed = plan.random(number, setting as u64 + 1).next_u64();
+        let counters = executor.counters();
         let BlockResult { outcome, .. } =
             executor.run(all, BlockRequest { index: self.grid.index(setting), seed });
         let outcome = match outcome {
@@ -179,7 +181,13 @@ impl Surface for Measured<'_, '_> {
         };
         let context = plan.context(planned);
         let position = Position { block: number, order: *blocks, launch: launches.len() };
-        let block = block_of(&context, position, &outcome);
+        let conditions = counters.map(|before| Conditions {
+            case: planned.case.to_string(),
+            block: number,
+            launch: launches.len(),
+            ..before.until_now()
+        });
+        let block = Block { conditions, ..block_of(&context, position, &outcome) };
         store.append_block(&block)?;
         *blocks += 1;
         self.measured += 1;

@@ -33,6 +33,8 @@ fn a_run_ends_with_an_answer_and_never_with_exports_on_threads() {
     assert!(!ended.stdout.contains("export "), "{}", ended.stdout);
     let json: serde_json::Value = serde_json::from_str(&sandbox.read("out/tune.json")).unwrap();
     assert_eq!(json["for_horovod"], false);
+    let conditions = sandbox.read("out/conditions.csv").lines().count() as u64;
+    assert_eq!(conditions, 1 + json["blocks"].as_u64().unwrap(), "a line for each block");
     assert!(json["settings_measured"].as_u64().unwrap() >= 8);
     let rows = sandbox.rows();
     assert!(rows.iter().all(|row| row["status"] == "ok" && row["wrong"] == "0"));
