@@ -68,7 +68,10 @@ impl LatencyLog {
             Some(start) => (began.saturating_sub(start).as_secs_f64(), length_s),
             None => (0.0, 0.0),
         };
-        text + &line(sample, (start_s, length_s), latencies)
+        let line = line(sample, (start_s, length_s), latencies);
+        text += &line;
+        self.lines.insert((sample.case.clone(), sample.block), line);
+        text
     }
 
     /// The whole file with the lines of these blocks alone.
