@@ -88,13 +88,17 @@ fn usual(segments: &[Segment]) -> f64 {
 /// So many of the blocks must be at the usual level for the others to count as disturbed.
 const MOST: f64 = 2.0 / 3.0;
 
+/// Of fewer blocks nobody can say which level is usual.
+const ENOUGH: usize = 20;
+
 /// Positions at another level than the usual one, if that is the level of most and of the last.
 fn disturbed(segments: &[Segment]) -> impl Iterator<Item = usize> {
     let usual = usual(segments);
     let (same, other): (Vec<&Segment>, Vec<&Segment>) =
         segments.iter().partition(|it| (it.level - usual).abs() <= MATTERS.ln_1p());
     let count = |some: &[&Segment]| some.iter().map(|segment| segment.at.len()).sum::<usize>();
-    let is_most = count(&same) as f64 >= MOST * (count(&same) + count(&other)) as f64;
+    let all = count(&same) + count(&other);
+    let is_most = all >= ENOUGH && count(&same) as f64 >= MOST * all as f64;
     let is_back = same.last().zip(segments.last()).is_some_and(|(same, last)| *same == last);
     let positions = other.into_iter().flat_map(|segment| segment.at.clone());
     positions.filter(move |_| is_most && is_back).collect::<Vec<_>>().into_iter()
