@@ -7,6 +7,7 @@ use report::Report;
 use results::conclusion::Conclusion;
 use results::gpus::{Gpu, Inventory, State};
 use results::provenance::{PROVENANCE, Provenance};
+use results::row::SCHEMA;
 
 fn reference(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../results/reference").join(name)
@@ -84,17 +85,23 @@ fn the_same_results_give_the_same_bytes() {
 
 #[test]
 fn the_quick_sweep_is_told_from_the_verdict_to_its_command() {
-    let page = html(&[reference("quick")]);
+    let quick = reference("quick");
+    let page = html(std::slice::from_ref(&quick));
+    let conclusion = Conclusion::read(&quick).unwrap().unwrap();
+    let verdict = &conclusion.verdicts[0];
+    let time = between(verdict, "a step takes ", " ms [");
+    let interval = between(verdict, " ms [", "]");
+    let provenance = Provenance::read(&quick.join(PROVENANCE)).unwrap();
     let order = [
-        "a step takes 38.2 ms [35.5, 40.8] with coordinator, hierarchical, 4 MiB and 1 ms.",
+        verdict.split_once(". ").unwrap().0,
         "Best for this engine on this machine, not for a cluster.",
         "Emulated: ",
         "Oversubscribed: ",
-        "★ 38.2<small>[35.5, 40.8]",
+        &format!("★ {time}<small>[{interval}]"),
         "Step time by fusion threshold and cycle time</title>",
         "Training steps <small>48 rows",
         "aria-sort=\"ascending\">step time (ms)",
-        "git checkout 236ed1b9f5ab3293a1c622d1032f7ac22ec83872",
+        &format!("git checkout {}", provenance.launches[0].commit),
         "target/release/kolo sweep configs/quick.toml --out results/reference/quick",
         "The run wrote no timelines; kolo sweep --timeline writes them",
     ];
@@ -276,21 +283,22 @@ fn bad_results_are_refused_with_the_reason() {
     assert!(refused(&[at("empty")]).contains("no table of results there; expected a folder"));
 
     let other = copy("quick", &at("other"));
-    replace(&other.join("provenance.json"), "\"schema\": 1", "\"schema\": 7");
+    replace(&other.join("provenance.json"), &format!("\"schema\": {SCHEMA}"), "\"schema\": 7");
     let why = refused(std::slice::from_ref(&other));
     assert_eq!(
         why,
         format!(
-            "{}: schema 7, this kolo reads 1 to 4; make the report with the kolo that wrote the file (provenance.json names \
+            "{}: schema 7, this kolo reads 1 to {SCHEMA}; make the report with the kolo that wrote the file (provenance.json names \
              its commit)",
             other.join("provenance.json").display()
         )
     );
 
     let rows = copy("quick", &at("rows"));
-    replace(&rows.join("rows.csv"), "\n1,step", "\n7,step");
+    replace(&rows.join("rows.csv"), &format!("\n{SCHEMA},step"), "\n7,step");
     assert!(
-        refused(std::slice::from_ref(&rows)).contains("rows.csv: schema 7, this kolo reads 1 to 4")
+        refused(std::slice::from_ref(&rows))
+            .contains(&format!("rows.csv: schema 7, this kolo reads 1 to {SCHEMA}"))
     );
 
     let columns = copy("quick", &at("columns"));
