@@ -119,6 +119,7 @@ fn samples(
             launch,
             order,
             step: step - warmup_steps,
+            warmup: *warmup_steps,
             time_us: max(|step| step.time),
             device_us: device_us(outcome, step),
             negotiation_us: micros(cycles().map(|cycle| cycle.negotiation).sum()),

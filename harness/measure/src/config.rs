@@ -137,8 +137,11 @@ impl Default for Data {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Measure {
-    /// Steps of the warm-up at the beginning of each block.
+    /// Steps of the warm-up at the beginning of each block, at least.
     pub warmup_steps: usize,
+    /// The most that the warm-up grows to where the first steps that count are slower than the others.
+    #[serde(skip_serializing_if = "is_most_warmup")]
+    pub warmup_steps_max: usize,
     /// Measured steps of each block.
     pub steps_per_block: usize,
     /// Starts of the program. Blocks of one start share its processes and their placement.
@@ -176,6 +179,14 @@ fn is_0(time: &f64) -> bool {
     *time == 0.0
 }
 
+/// The most steps of a warm-up, unless the configuration says otherwise.
+const WARMUP_STEPS_MAX: usize = 16;
+
+/// A number that older folders of results do not have.
+fn is_most_warmup(number: &usize) -> bool {
+    *number == WARMUP_STEPS_MAX
+}
+
 /// A number that older folders of results do not have.
 fn is_1(number: &usize) -> bool {
     *number == 1
@@ -202,6 +213,7 @@ impl Default for Measure {
     fn default() -> Measure {
         Measure {
             warmup_steps: 2,
+            warmup_steps_max: WARMUP_STEPS_MAX,
             steps_per_block: 5,
             launches: 1,
             blocks_min: 2,

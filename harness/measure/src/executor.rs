@@ -31,6 +31,8 @@ pub struct BlockRequest {
     pub index: usize,
     /// Seed of the data.
     pub seed: u64,
+    /// Steps before those that count.
+    pub warmup_steps: usize,
 }
 
 /// How a block ended.

@@ -75,7 +75,7 @@ pub fn score(machine: &Machine, design: Design, sweeps: u64) -> Result<Score, Re
 /// What the scores say: the least of them.
 pub fn in_words(scores: &[Score]) -> String {
     let least = |of: fn(&Score) -> f64, holds: bool| {
-        let some = scores.iter().filter(|score| score.holds == holds);
+        let some = scores.iter().filter(|score| score.holds == holds && !of(score).is_nan());
         some.min_by(|one, other| of(one).total_cmp(&of(other))).map(|score| (of(score), score))
     };
     let mut text = String::new();

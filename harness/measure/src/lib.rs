@@ -21,3 +21,4 @@ pub mod steadiness;
 pub mod summary;
 pub mod sweep;
 pub mod validate;
+pub mod warmup;

@@ -18,8 +18,8 @@ use rand_chacha::ChaCha8Rng;
 use crate::back_ends::has_processes;
 use crate::block::{Context, Schedules};
 use crate::calibrate;
-use crate::config::{Case, Config, Measure};
-use crate::executor::BuiltWithoutMpi;
+use crate::config::{Case, Config};
+use crate::executor::{BlockRequest, BuiltWithoutMpi};
 use cluster::nodes::{EMULATED, Node, TooFewProcesses, place};
 use results::provenance::{Launch, Subject, cores};
 use results::row::{self, Key, Run, StepSetting, Training, Tuning};
@@ -207,13 +207,14 @@ impl Plan {
         (forward + backward) * passes + optimizer
     }
 
+    /// The first block of a case, with the warm-up of the configuration.
+    pub fn first_block(&self, index: usize) -> BlockRequest {
+        BlockRequest { index, seed: 0, warmup_steps: self.config.measure.warmup_steps }
+    }
+
     /// One block of a case that has a data plane.
-    pub fn job<'p>(
-        &'p self,
-        planned: &'p Planned,
-        seed: u64,
-        recorder: Option<&'p Recorder>,
-    ) -> Job<'p> {
+    pub fn job<'p>(&'p self, request: BlockRequest, recorder: Option<&'p Recorder>) -> Job<'p> {
+        let planned = &self.cases[request.index];
         let (case, measure) = (&planned.case, &self.config.measure);
         let data_plane = planned.data_plane.as_ref().expect("cases without one are not run");
         Job {
@@ -235,9 +236,9 @@ impl Plan {
             cycle_time: case.cycle_time,
             cache_capacity: self.config.sweep.cache_capacity,
             sizes: self.config.sizes(),
-            steps: measure.warmup_steps + measure.steps_per_block,
+            steps: request.warmup_steps + measure.steps_per_block,
             timeout: self.timeout(),
-            seed,
+            seed: request.seed,
             recorder,
             fault: None,
         }
@@ -321,8 +322,8 @@ impl Plan {
 
     /// The recorder of a block's events, if a timeline is requested, with room for steps that take twice their
     /// bound.
-    pub fn recorder(&self, planned: &Planned) -> Option<Recorder> {
-        let Measure { warmup_steps, steps_per_block, .. } = self.config.measure;
+    pub fn recorder(&self, request: BlockRequest) -> Option<Recorder> {
+        let planned = &self.cases[request.index];
         let StepTimes { forward, backward, optimizer, .. } =
             self.config.times_on(&planned.case.topology);
         // No cycle is shorter than some microseconds.
@@ -330,7 +331,8 @@ impl Plan {
         let cycles = 2 * (forward + backward + optimizer).as_nanos() / cycle_time.as_nanos();
         // A tensor becomes ready, and is at most a message of its own, with a beginning and an end.
         let of_step = 2 + 3 * cycles as usize + 4 * self.workload.gradients.len();
-        let records = (warmup_steps + steps_per_block) * of_step;
+        let steps = request.warmup_steps + self.config.measure.steps_per_block;
+        let records = steps * of_step;
         self.timelines.then(|| Recorder::new(planned.case.topology.ranks(), records))
     }
 

@@ -35,7 +35,7 @@ impl Spread {
 
 impl fmt::Display for Spread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Components { launch, block, step, .. } = self.shares;
+        let Components { launch, block, step, effective_samples } = self.shares;
         let percent = |share: f64| (100.0 * share).round();
         let cases = if self.cases == 1 { "case" } else { "cases" };
         write!(f, "spread: of the variance of a median, ")?;
@@ -56,7 +56,8 @@ impl fmt::Display for Spread {
             _ if block >= MOST => write!(f, "; more steps in a block hardly help, more blocks do"),
             None => write!(f, "; another launch may differ by more"),
             Some(_) => Ok(()),
-        }
+        }?;
+        write!(f, "; the steps of a case tell as much as {effective_samples:.1} independent ones")
     }
 }
 
@@ -83,14 +84,21 @@ mod tests {
         assert_eq!(
             blocks,
             "spread: of the variance of a median, 100 % between blocks, 0 % between steps (mean of 1 case); more steps in a \
-             block hardly help, more blocks do"
+             block hardly help, more blocks do; the steps of a case tell as much as 2.0 independent ones"
         );
         let launches = said(&[[1.0, 1.01], [1.2, 1.21], [1.4, 1.41]]);
         assert!(launches.contains("% is between launches, 0 % between blocks"), "{launches}");
-        assert!(launches.ends_with("; more blocks in one launch hardly help, more launches do"));
+        assert!(
+            launches.contains(
+                "; more blocks in one launch hardly help, more launches do; the steps of"
+            )
+        );
         let steps = said(&[[1.0, 1.0]]);
         assert!(steps.contains("0 % between blocks, 100 % between steps"), "{steps}");
-        assert!(steps.ends_with("another launch may differ by more"), "{steps}");
+        assert!(
+            steps.contains("another launch may differ by more; the steps of a case"),
+            "{steps}"
+        );
     }
 
     #[test]

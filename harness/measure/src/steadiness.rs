@@ -3,11 +3,15 @@
 //! Blocks follow each other in time. Each is compared with the usual block of its case, so that cases do not matter, and
 //! the series is divided where its level changes.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use results::block::Block;
 use results::conditions::Conditions;
 use results::levels::{Segment, segments};
+use results::nested::Level;
+use results::provenance::time_of_day;
+use results::row::StepRow;
 use results::statistics::median;
 
 /// Levels that differ by less do not matter.
@@ -22,6 +26,9 @@ pub struct Unsteady {
     pub blocks: usize,
     /// Cases and blocks at another speed than most of them, if the machine has come back to that.
     pub disturbed: Vec<(String, usize)>,
+    /// When the level furthest from that of most blocks began and ended, in seconds since 1970 UTC; none if blocks do not
+    /// say when they ran.
+    pub moment_s: Option<[f64; 2]>,
     /// In what the system differed then, in words; none if it did not tell.
     pub reasons: Option<Vec<String>>,
 }
@@ -29,12 +36,27 @@ pub struct Unsteady {
 impl Unsteady {
     /// From all blocks of each case; none if the speed did not change by more than 3 %.
     pub fn of(cases: &[Vec<&Block>]) -> Option<Unsteady> {
+        Unsteady::relative_to(cases, |_| 0)
+    }
+
+    /// The same of each launch by itself: a speed that differs between launches only is none of its business.
+    pub fn within_launches(cases: &[Vec<&Block>]) -> Option<Unsteady> {
+        Unsteady::relative_to(cases, |block| block.samples[0].launch)
+    }
+
+    /// Each block is compared with the usual one of its case and `part`.
+    fn relative_to(cases: &[Vec<&Block>], part: fn(&Block) -> usize) -> Option<Unsteady> {
         let mut series: Vec<Placed> = Vec::new();
         for blocks in cases {
-            let placed: Vec<Placed> =
-                blocks.iter().filter_map(|&block| Placed::of(block)).collect();
-            let usual = median(placed.iter().map(|it| it.value).collect()).unwrap_or_default();
-            series.extend(placed.into_iter().map(|it| Placed { value: it.value - usual, ..it }));
+            let mut parts: BTreeMap<usize, Vec<Placed>> = BTreeMap::new();
+            for placed in blocks.iter().filter_map(|&block| Placed::of(block)) {
+                parts.entry(part(placed.block)).or_default().push(placed);
+            }
+            for placed in parts.into_values() {
+                let usual = median(placed.iter().map(|it| it.value).collect()).unwrap_or_default();
+                series
+                    .extend(placed.into_iter().map(|it| Placed { value: it.value - usual, ..it }));
+            }
         }
         let has_moments = series.iter().all(|it| it.block.conditions.is_some());
         series.sort_by(|a, b| {
@@ -54,9 +76,40 @@ impl Unsteady {
         let disturbed = disturbed.collect();
         let conditions: Option<Vec<&Conditions>> =
             series.iter().map(|it| it.block.conditions.as_ref()).collect();
+        let moment_s = conditions.as_ref().and_then(|conditions| {
+            let then = &conditions[furthest(&segments)?.at.clone()];
+            let last = then.last()?;
+            Some([then.first()?.began_s, last.began_s + last.elapsed_s])
+        });
         let reasons = conditions.map(|conditions| reasons(&segments, &conditions));
-        Some(Unsteady { segments, blocks: values.len(), disturbed, reasons })
+        Some(Unsteady { segments, blocks: values.len(), disturbed, moment_s, reasons })
     }
+
+    /// How much slower the slowest level was than the fastest, in percent.
+    pub fn change_percent(&self) -> f64 {
+        let levels = || self.segments.iter().map(|segment| segment.level);
+        let (least, most) = (levels().fold(f64::MAX, f64::min), levels().fold(f64::MIN, f64::max));
+        100.0 * (most - least).exp_m1()
+    }
+}
+
+/// Rows of a machine that changed its speed lose the interval of their median: blocks at different speeds are not alike,
+/// and a machine that drifts may be elsewhere next. An interval over launches stays if the speed changed between launches
+/// only. `blocks` are those of each row.
+pub fn withhold_intervals(mut rows: Vec<StepRow>, blocks: &[Vec<&Block>]) -> Vec<StepRow> {
+    let change = |unsteady: Option<Unsteady>| unsteady.map(|unsteady| unsteady.change_percent());
+    let (change, within) =
+        (change(Unsteady::of(blocks)), change(Unsteady::within_launches(blocks)));
+    for row in &mut rows {
+        let Some(result) = row.outcome.right_mut() else { continue };
+        let over_launches = result.confidence.interval_over == Level::Launch.plural();
+        let Some(percent) = (if over_launches { within } else { change }) else { continue };
+        result.times = result.times.clone().without_interval();
+        result.confidence.interval_over = String::new();
+        result.confidence.speed_change_percent = Some(percent);
+        *row = row.clone().rounded();
+    }
+    rows
 }
 
 /// A block in the order of time.
@@ -104,13 +157,18 @@ fn disturbed(segments: &[Segment]) -> impl Iterator<Item = usize> {
     positions.filter(move |_| is_most && is_back).collect::<Vec<_>>().into_iter()
 }
 
+/// The segment whose level is furthest from that of most blocks.
+fn furthest(segments: &[Segment]) -> Option<&Segment> {
+    let usual = usual(segments);
+    let away = |segment: &&Segment| (segment.level - usual).abs();
+    segments.iter().max_by(|a, b| away(a).total_cmp(&away(b)))
+}
+
 /// In what the system differed, at the level furthest from that of most blocks.
 fn reasons(segments: &[Segment], conditions: &[&Conditions]) -> Vec<String> {
     let usual = usual(segments);
-    let away = |segment: &&Segment| (segment.level - usual).abs();
-    let furthest = segments.iter().max_by(|a, b| away(a).total_cmp(&away(b)));
-    let then = furthest.map_or(&[][..], |segment| &conditions[segment.at.clone()]);
-    let is_usual = |segment: &&Segment| away(segment) <= MATTERS.ln_1p();
+    let then = furthest(segments).map_or(&[][..], |segment| &conditions[segment.at.clone()]);
+    let is_usual = |segment: &&Segment| (segment.level - usual).abs() <= MATTERS.ln_1p();
     let usually: Vec<&Conditions> = segments
         .iter()
         .filter(is_usual)
@@ -195,7 +253,12 @@ impl fmt::Display for Unsteady {
         if left > 0 {
             write!(f, ", and {left} more levels")?;
         }
-        write!(f, " of the usual time; ")?;
+        write!(f, " of the usual time")?;
+        if let Some(moment) = self.moment_s {
+            let [began, ended] = moment.map(time_of_day);
+            write!(f, ", furthest from {began} to {ended} UTC")?;
+        }
+        write!(f, "; ")?;
         match &self.reasons {
             Some(reasons) if reasons.is_empty() => {
                 write!(f, "the system's counters do not tell why (conditions.csv); ")?;
@@ -273,6 +336,10 @@ mod tests {
         let why = told(&all);
         assert!(
             why.contains("; the system's counters do not tell why (conditions.csv); "),
+            "{why}"
+        );
+        assert!(
+            why.contains(" of the usual time, furthest from 00:00:40 to 00:00:53 UTC; "),
             "{why}"
         );
         for block in all.iter_mut().flatten().filter(|it| (4..6).contains(&it.samples[0].block)) {

@@ -1,6 +1,6 @@
 //! The summary of a sweep.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 use crate::fastest;
 use results::conclusion::Conclusion;
@@ -46,7 +46,7 @@ fn verdict(rows: &[&StepRow]) -> String {
     let Some(((time, best), others)) = tied.split_first() else {
         return format!("{of}: no case was measured correctly.");
     };
-    if time.p50_interval.is_none() {
+    if !is_ranked(rows, time) {
         return format!("{of}: fewer than 6 steps per case, so nothing can be ranked.");
     }
     let StepSetting { training, tuning, .. } = &best.setting;
@@ -59,14 +59,25 @@ fn verdict(rows: &[&StepRow]) -> String {
         .iter()
         .filter_map(|&(mib, ms, since)| Some((default_row(rows, best, mib, ms)?, since)));
     let against = defaults.next().and_then(|(row, since)| {
-        let time = row.outcome.measured()?.times.median();
+        let result = row.outcome.measured()?;
+        let confidence = &result.confidence;
+        let ratio = confidence.over_best.zip(confidence.over_best_low);
+        let ratio = ratio.map(|(ratio, low)| {
+            format!(", {ratio:.2} times as long (compared round by round; at least {low:.2})")
+        });
         Some(format!(
-            " With {since} and the same control plane and algorithm a step takes {}.",
-            ms_of(&time)
+            " With {since} and the same control plane and algorithm a step takes {}{}.",
+            ms_of(&result.times.median()),
+            ratio.unwrap_or_default(),
         ))
     });
+    let change = Change::of(rows, best);
+    let nothing = change.filter(Change::is_more_than_the_effect);
+    let nothing =
+        nothing.map(|change| format!("nothing is recommended, because {change}. The fastest: "));
     format!(
-        "{of}: a step takes {} with {}, {}, {} MiB and {} ms. {tie}{}",
+        "{of}: {}a step takes {} with {}, {}, {} MiB and {} ms. {tie}{}",
+        nothing.unwrap_or_default(),
         ms_of(time),
         tuning.control_plane,
         training.algorithm,
@@ -91,8 +102,7 @@ fn best_and_tied<'r>(rows: &[&'r StepRow]) -> Vec<(Summary, &'r StepRow)> {
         return Vec::new();
     };
     let is_tied = |(time, row): &(Summary, &StepRow)| {
-        let confidence = row.outcome.right().map(|result| &result.confidence);
-        let low = confidence.and_then(|confidence| confidence.over_best_low);
+        let low = over_best_low(row);
         low.map_or_else(|| time.tied_with(&best), |low| low <= 1.0)
     };
     ranked.retain(is_tied);
@@ -135,7 +145,7 @@ fn part(rows: &[&StepRow], text: &mut String) {
         let _ = writeln!(text, "  no case was measured correctly");
         return;
     };
-    if time.p50_interval.is_none() {
+    if !is_ranked(rows, time) {
         let _ = writeln!(
             text,
             "  fewer than 6 steps per case: no interval, so nothing can be ranked; the shortest was"
@@ -150,8 +160,76 @@ fn part(rows: &[&StepRow], text: &mut String) {
     if others.len() > 8 {
         let _ = writeln!(text, "  tied  and {} more, see rows.csv", others.len() - 8);
     }
+    if others.iter().any(|(_, row)| over_best_low(row).is_some()) {
+        let _ = writeln!(
+            text,
+            "  (of {} settings, those named best or tied contain the truly fastest in 95 % of runs)",
+            rows.len()
+        );
+    }
     defaults(rows, best, text);
+    if let Some(change) = Change::of(rows, best) {
+        let _ = writeln!(text, "  (times have no interval: {change})");
+        if change.is_more_than_the_effect() {
+            let _ = writeln!(text, "  (nothing is recommended)");
+        }
+    }
     let _ = writeln!(text, "  ({SCOPE})");
+}
+
+/// Settings can be told apart: times have intervals, or were compared with the fastest round by round.
+fn is_ranked(rows: &[&StepRow], best: &Summary) -> bool {
+    best.p50_interval.is_some() || rows.iter().any(|row| over_best_low(row).is_some())
+}
+
+/// The lower end of a row's time over that of the fastest, if they were compared round by round.
+fn over_best_low(row: &StepRow) -> Option<f64> {
+    row.outcome.right()?.confidence.over_best_low
+}
+
+/// A machine that changed its speed, and what its fastest setting gains.
+#[derive(Clone, Copy)]
+struct Change {
+    /// The slowest level over the fastest, minus 1, in percent.
+    percent: f64,
+    /// By how much Horovod's default, or where it is not among the cases the slowest setting, is slower than the fastest.
+    effect_percent: f64,
+    is_default: bool,
+}
+
+impl Change {
+    /// If the rows say that the machine changed its speed.
+    fn of(rows: &[&StepRow], best: &StepRow) -> Option<Change> {
+        let confidence = |row: &StepRow| row.outcome.right().map(|it| it.confidence.clone());
+        let percents = rows.iter().filter_map(|row| confidence(row)?.speed_change_percent);
+        let percent = percents.max_by(f64::total_cmp)?;
+        let over_best = |row: &StepRow| confidence(row)?.over_best;
+        let (mib, ms, _) = HOROVOD_DEFAULTS[0];
+        let default = default_row(rows, best, mib, ms).and_then(over_best);
+        let slowest = || rows.iter().filter_map(|row| over_best(row)).max_by(f64::total_cmp);
+        let ratio = default.or_else(slowest).unwrap_or(1.0);
+        Some(Change {
+            percent,
+            effect_percent: 100.0 * (ratio - 1.0),
+            is_default: default.is_some(),
+        })
+    }
+
+    /// No recommendation can rest on such a run.
+    fn is_more_than_the_effect(&self) -> bool {
+        self.percent > self.effect_percent
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Change { percent, effect_percent, is_default } = self;
+        let other = if *is_default { "Horovod's default" } else { "the slowest setting" };
+        write!(
+            f,
+            "the machine changed its speed by {percent:.0} %, and {other} is {effect_percent:.0} % slower than the fastest"
+        )
+    }
 }
 
 /// What intervals take as independent, if all take the same.
@@ -297,6 +375,43 @@ mod tests {
         assert!(text.contains("nothing can be ranked") && !text.contains("best "), "{text}");
         let conclusion = conclusion(&[row("ring", 2, 1.0, None)]);
         assert!(conclusion.verdicts[0].contains("nothing can be ranked"), "{conclusion:?}");
+    }
+
+    /// Without intervals of times, settings are still compared round by round.
+    #[test]
+    fn a_machine_that_changed_its_speed_by_more_than_the_effect_recommends_nothing() {
+        let measured = |mib, ms, p50: f64, over_best: f64, percent| {
+            let mut row = row("ring", mib, ms, None);
+            let result = row.outcome.right_mut().unwrap();
+            result.times = Times::of(&Summary { p50, ..Summary::default() });
+            result.confidence.speed_change_percent = Some(percent);
+            result.confidence.over_best = Some(over_best);
+            result.confidence.over_best_low = Some(over_best - 0.02);
+            row
+        };
+        let rows = |percent| {
+            [measured(4, 1.0, 20e3, 1.0, percent), measured(128, 1.0, 22e3, 1.1, percent)]
+        };
+        let little = text(&rows(5.0));
+        assert!(little.contains("best     20.0 ms  "), "{little}");
+        assert!(
+            little.contains(
+                "  (times have no interval: the machine changed its speed by 5 %, and Horovod's default is 10 % slower than \
+                 the fastest)\n"
+            ),
+            "{little}"
+        );
+        assert!(!little.contains("nothing is recommended"), "{little}");
+        assert!(text(&rows(25.0)).contains("  (nothing is recommended)\n"));
+        let verdict = |percent| conclusion(&rows(percent)).verdicts.remove(0);
+        assert!(verdict(5.0).starts_with("tiny on 4 ranks, 2 nodes: a step takes 20.0 ms with"));
+        assert!(verdict(25.0).starts_with(
+            "tiny on 4 ranks, 2 nodes: nothing is recommended, because the machine changed its speed by 25 %, and Horovod's \
+             default is 10 % slower than the fastest. The fastest: a step takes 20.0 ms with"
+        ));
+        assert!(verdict(5.0).ends_with(
+            "a step takes 22.0 ms, 1.10 times as long (compared round by round; at least 1.08)."
+        ));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use rand::RngCore;
 
 pub use self::again::Again;
 use crate::bandwidth::{self, Messages};
-use crate::block::{Position, block_of};
+use crate::block::{Context, Position, block_of};
 use crate::case_result::row_of;
 use crate::config::Measure;
 use crate::drift::Drift;
@@ -21,7 +21,8 @@ use crate::executor::{BlockExecutor, BlockRequest, BlockResult};
 use crate::fastest;
 use crate::plan::{Plan, Planned};
 use crate::spread::Spread;
-use crate::steadiness::Unsteady;
+use crate::steadiness::{self, Unsteady};
+use crate::warmup::Warmup;
 use results::block::{Block, nested};
 use results::conditions::Conditions;
 use results::error::RecordError;
@@ -65,6 +66,8 @@ pub struct Report {
     pub again: Option<Again>,
     /// Whether the machine changed its speed over the blocks that count.
     pub unsteady: Option<Unsteady>,
+    /// The warm-up, if it grew or was too short.
+    pub warmup: Option<Warmup>,
     /// This launch is done, and the configuration wants another one.
     pub wants_launch: bool,
 }
@@ -96,32 +99,23 @@ pub fn run(
         blocks: earlier.blocks,
         journal: course.journal.as_ref().filter(|journal| executor.keeps(journal)),
         longest: HashMap::new(),
+        took: HashMap::new(),
+        useless: Duration::ZERO,
+        warmup_steps: plan.config.measure.warmup_steps,
         base: plan.base(),
         budget: course.budget,
         rounds: 0..0,
         executor,
     };
     sweep.rounds = sweep.rounds_to_measure();
+    let warmups = sweep.blocks.values().flat_map(|block| block.samples.first());
+    sweep.warmup_steps = warmups.map(|first| first.warmup).fold(sweep.warmup_steps, usize::max);
     for (index, planned) in plan.cases.iter().enumerate() {
         if let Err(reason) = &planned.data_plane {
             sweep.give_up(index, reason.to_string(), StepRow::unsupported)?;
         }
     }
-    let mut left: Option<String> = None;
-    for block in sweep.rounds.clone() {
-        if sweep.base.is_some() && sweep.only_base_remains() {
-            break;
-        }
-        for (order, index) in plan.order(block).into_iter().enumerate() {
-            let before = (block - sweep.rounds.start) * plan.cases.len();
-            progress.set_position((before + order) as u64);
-            progress.set_message(plan.cases[index].case.to_string());
-            left = left.or_else(|| sweep.is_to_stop(course, index));
-            if left.is_none() || !sweep.is_to_measure(index, block) {
-                sweep.measure(index, block, order)?;
-            }
-        }
-    }
+    let mut left = sweep.measure_rounds(course, progress)?;
     let mut again = None;
     if left.is_none() {
         (again, left) = sweep.measure_again(course)?;
@@ -139,28 +133,7 @@ pub fn run(
         }
     }
     let left = left.filter(|_| rows_are_missing(plan, &sweep.rows));
-    let drift = sweep.base.and_then(|base| {
-        let name = plan.cases[base].case.to_string();
-        Drift::of(&name, &sweep.own(&name, usize::MAX))
-    });
-    let bandwidth = bandwidth::rows(&sweep.messages());
-    let times_us = |case: &str| nested(&sweep.own(case, usize::MAX), |sample| sample.time_us);
-    let rows: Vec<StepRow> = plan
-        .cases
-        .iter()
-        .filter_map(|planned| sweep.rows.get(&planned.case.to_string()).cloned())
-        .collect();
-    let rows = fastest::compared(rows, |case| times_us(case).rounds());
-    let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
-    let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
-    let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
-    let lines: Vec<Row> = sweep.done.iter().filter_map(of).collect();
-    sweep.store.replace_rows(&lines)?;
-    let wants_launch = wants_launch && left.is_some();
-    let blocks: Vec<Vec<&Block>> =
-        rows.iter().map(|row| sweep.own(row.case(), usize::MAX)).collect();
-    let unsteady = Unsteady::of(&blocks);
-    Ok(Report { left, rows, bandwidth, drift, spread, again, unsteady, wants_launch })
+    sweep.conclude(left, again, wants_launch)
 }
 
 /// A sweep that is running.
@@ -180,6 +153,12 @@ struct Sweep<'a> {
     journal: Option<&'a Journal>,
     /// The longest block of each case so far, in this launch.
     longest: HashMap<usize, Duration>,
+    /// How long each block of this launch took.
+    took: HashMap<(String, usize), Duration>,
+    /// The time of blocks that were set aside.
+    useless: Duration,
+    /// The warm-up of the blocks that begin now.
+    warmup_steps: usize,
     /// Blocks that are complete.
     blocks: BTreeMap<(String, usize), Block>,
     /// The case that is repeated until the end.
@@ -192,6 +171,63 @@ struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
+    /// Every round of this launch; returns why it stopped before the last, if so.
+    fn measure_rounds(
+        &mut self,
+        course: &Course,
+        progress: &ProgressBar,
+    ) -> Result<Option<String>, RecordError> {
+        let (plan, mut left) = (self.plan, None);
+        let mut block = self.rounds.start;
+        while block < self.rounds.end {
+            if self.base.is_some() && self.only_base_remains() {
+                break;
+            }
+            for (order, index) in plan.order(block).into_iter().enumerate() {
+                let before = (block - self.rounds.start) * plan.cases.len();
+                progress.set_position((before + order) as u64);
+                progress.set_message(plan.cases[index].case.to_string());
+                left = left.or_else(|| self.is_to_stop(course, index));
+                if left.is_none() || !self.is_to_measure(index, block) {
+                    self.measure(index, block, order)?;
+                }
+            }
+            let is_longer = left.is_none() && self.lengthen_warmup()?;
+            block = if is_longer { self.rounds.start } else { block + 1 };
+        }
+        Ok(left)
+    }
+
+    /// Rows with what only all of them tell, and what they tell together.
+    fn conclude(
+        self,
+        left: Option<String>,
+        again: Option<Again>,
+        wants_launch: bool,
+    ) -> Result<Report, RecordError> {
+        let drift = self.base.and_then(|base| {
+            let name = self.plan.cases[base].case.to_string();
+            Drift::of(&name, &self.own(&name, usize::MAX))
+        });
+        let bandwidth = bandwidth::rows(&self.messages());
+        let times_us = |case: &str| nested(&self.own(case, usize::MAX), |sample| sample.time_us);
+        let of_case = |planned: &Planned| self.rows.get(&planned.case.to_string()).cloned();
+        let rows: Vec<StepRow> = self.plan.cases.iter().filter_map(of_case).collect();
+        let blocks: Vec<Vec<&Block>> =
+            rows.iter().map(|row| self.own(row.case(), usize::MAX)).collect();
+        let unsteady = Unsteady::of(&blocks);
+        let rows = fastest::compared(rows, |case| times_us(case).rounds());
+        let rows = steadiness::withhold_intervals(rows, &blocks);
+        let spread = Spread::of(rows.iter().map(|row| times_us(row.case())));
+        let by_case: HashMap<&str, &StepRow> = rows.iter().map(|row| (row.case(), row)).collect();
+        let of = |case: &String| by_case.get(&**case).map(|&row| Row::Step(row.clone()));
+        let lines: Vec<Row> = self.done.iter().filter_map(of).collect();
+        let warmup = self.warmup();
+        self.store.replace_rows(&lines)?;
+        let wants_launch = wants_launch && left.is_some();
+        Ok(Report { left, rows, bandwidth, drift, spread, again, unsteady, warmup, wants_launch })
+    }
+
     /// One block of one case, unless it is there; and the case's row, if that was its last.
     fn measure(&mut self, index: usize, block: usize, order: usize) -> Result<(), RecordError> {
         let name = self.plan.cases[index].case.to_string();
@@ -270,10 +306,12 @@ impl Sweep<'_> {
             }
             let counters = self.executor.counters();
             let begun = Instant::now();
-            let BlockResult { outcome, records } =
-                self.executor.run(self.plan, BlockRequest { index, seed });
+            let request = BlockRequest { index, seed, warmup_steps: self.warmup_steps };
+            let BlockResult { outcome, records } = self.executor.run(self.plan, request);
+            let took = begun.elapsed();
             let longest = self.longest.entry(index).or_default();
-            *longest = begun.elapsed().max(*longest);
+            *longest = took.max(*longest);
+            self.took.insert(key.clone(), took);
             let conditions = counters.map(|before| Conditions {
                 case: name.clone(),
                 block,
@@ -292,7 +330,8 @@ impl Sweep<'_> {
                 }
             };
             let position = Position { block, order, launch: self.launch };
-            let measured = block_of(&self.plan.context(planned), position, &outcome);
+            let context = Context { warmup_steps: self.warmup_steps, ..self.plan.context(planned) };
+            let measured = block_of(&context, position, &outcome);
             let measured = Block { conditions, ..measured };
             self.store.append_block(&measured)?;
             self.blocks.insert(key, measured);
@@ -340,13 +379,18 @@ impl Sweep<'_> {
 
     /// Every case has its minimum of blocks, and the time is over.
     fn is_out_of_time(&self, block: usize) -> bool {
-        let (measure, elapsed) = (&self.plan.config.measure, self.start.elapsed());
+        let (measure, elapsed) = (&self.plan.config.measure, self.useful());
         // Launches share the time.
         let share = elapsed * measure.launches as u32;
         let is_spent = self.budget.is_some_and(|budget| share > budget);
         let is_over = share.as_secs_f64() > measure.budget_seconds;
         let in_launch = block - self.rounds.start;
         in_launch >= 1 && is_spent || in_launch >= measure.blocks_min && is_over
+    }
+
+    /// The time since the beginning, without that of blocks that were set aside.
+    fn useful(&self) -> Duration {
+        self.start.elapsed().saturating_sub(self.useless)
     }
 
     /// A case's first `count` blocks.
@@ -370,8 +414,10 @@ impl Sweep<'_> {
 
     /// Ends a case after `count` blocks with its row.
     fn finish(&mut self, index: usize, count: usize, reason: &str) -> Result<(), RecordError> {
-        let setting = self.settings[index].clone();
+        let mut setting = self.settings[index].clone();
         let blocks = self.own(&setting.key.case, count);
+        let warmups = blocks.iter().flat_map(|block| &block.samples).map(|sample| sample.warmup);
+        setting.training.warmup = warmups.fold(setting.training.warmup, usize::max);
         let counts_bytes = self.plan.cases[index].choices().is_some();
         self.keep(row_of(setting, &blocks, reason, counts_bytes))
     }

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use chrono::Utc;
+use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -300,15 +300,23 @@ impl Machine {
     }
 }
 
-/// Cores that this process may use.
+/// Cores that this process may use. The system is asked once: it reads several files for the answer, and a sweep of many
+/// cases asks for each of them.
 pub fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    static CORES: OnceLock<usize> = OnceLock::new();
+    *CORES.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// A line of `/proc/meminfo`, in bytes: `MemTotal`, `MemAvailable`.
 pub fn memory_bytes(name: &str) -> Option<u64> {
     let kib = field("/proc/meminfo", name)?;
     Some(kib.split(' ').next()?.parse::<u64>().ok()? * 1024)
+}
+
+/// The time of the day, UTC, to the second, of a moment in seconds since 1970.
+pub fn time_of_day(since_1970_s: f64) -> String {
+    let moment = DateTime::from_timestamp(since_1970_s as i64, 0).unwrap_or_default();
+    moment.format("%H:%M:%S").to_string()
 }
 
 /// The time, UTC, to the second.
@@ -357,7 +365,11 @@ impl Provenance {
         if provenance.schema != SCHEMA {
             return Err(differs(Difference::Schema { found: provenance.schema }));
         }
-        let now = (&subject.config(), &*subject.workload_digest());
+        let config = subject.config();
+        if provenance.wants_more_launches(&config) {
+            provenance.config[MEASURE][LAUNCHES] = config[MEASURE][LAUNCHES].clone();
+        }
+        let now = (&config, &*subject.workload_digest());
         if let Some(other) = provenance.difference(now) {
             return Err(differs(other));
         }
@@ -367,6 +379,12 @@ impl Provenance {
         }
         provenance.launches.push(launch.with_inputs());
         Ok(provenance)
+    }
+
+    /// The configuration is to have more launches than the folder's, which other jobs may add.
+    pub fn wants_more_launches(&self, config: &Value) -> bool {
+        let launches = |config: &Value| config[MEASURE][LAUNCHES].as_u64().unwrap_or(1);
+        launches(config) > launches(&self.config)
     }
 
     /// In what this differs from the subject of another run: the first key of the configuration, or the gradients.
@@ -386,6 +404,10 @@ impl Provenance {
         write_whole(path, (text + "\n").as_bytes())
     }
 }
+
+/// The key of a configuration that may grow while a folder is resumed.
+const MEASURE: &str = "measure";
+const LAUNCHES: &str = "launches";
 
 /// Keys of the configuration that folders of older versions have under another name: old, new.
 const RENAMED_KEYS: [(&str, &str); 1] = [("patience_seconds", "timeout_seconds")];

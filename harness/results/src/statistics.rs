@@ -11,6 +11,9 @@ use statrs::distribution::{Binomial, ContinuousCDF, DiscreteCDF, StudentsT};
 /// Confidence of every interval.
 pub const CONFIDENCE: f64 = 0.95;
 
+/// Fewer samples carry no interval of their median.
+pub const SAMPLES_MIN: usize = 6;
+
 /// A sample in a few numbers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 pub struct Summary {
@@ -26,6 +29,8 @@ pub struct Summary {
     pub min: f64,
     /// Largest.
     pub max: f64,
+    /// 90th percentile; none where the sample is too small for its 95 % interval (below 36).
+    pub p90: Option<f64>,
     /// 99th percentile; none where the sample is too small for its 95 % interval (below 368).
     pub p99: Option<f64>,
 }
@@ -43,6 +48,7 @@ impl Summary {
             mean: sorted.iter().sum::<f64>() / sorted.len() as f64,
             min,
             max,
+            p90: interval(&sorted, 0.9).map(|_| quantile_of_sorted(&sorted, 0.9)),
             p99: interval(&sorted, 0.99).map(|_| quantile_of_sorted(&sorted, 0.99)),
         })
     }
@@ -82,6 +88,12 @@ fn quantile_of_sorted(sorted: &[f64], q: f64) -> f64 {
         return (sorted[n / 2 - 1] + sorted[n / 2]) / 2.0;
     }
     sorted[((q * n as f64).ceil() as usize).clamp(1, n) - 1]
+}
+
+/// The probability of so many successes or more in independent trials.
+pub fn at_least(successes: u64, trials: u64, chance: f64) -> f64 {
+    let law = Binomial::new(chance, trials).ok();
+    law.filter(|_| successes > 0).map_or(1.0, |law| law.sf(successes - 1))
 }
 
 /// Mean, and half the width of the interval that holds one more value of the same normal distribution with this
@@ -185,7 +197,11 @@ mod tests {
             assert_eq!(interval_ranks(least - 1, q), None, "q = {q}");
             assert!(interval_ranks(least, q).is_some(), "q = {q}");
         }
-        assert_eq!(Summary::of(&[1.0; 200]).unwrap().p99, None);
+        let summary = Summary::of(&[1.0; 200]).unwrap();
+        assert_eq!((summary.p90, summary.p99), (Some(1.0), None));
+        assert_eq!(Summary::of(&[1.0; 35]).unwrap().p90, None);
+        assert!(interval_ranks(SAMPLES_MIN - 1, 0.5).is_none());
+        assert!(interval_ranks(SAMPLES_MIN, 0.5).is_some());
     }
 
     #[test]

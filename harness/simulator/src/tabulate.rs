@@ -124,7 +124,7 @@ fn result(
     let (efficiency_p50_low, efficiency_p50_high) = efficiency.as_ref().map_or((None, None), ends);
     SimulatedStepResult {
         // A quantile over steps is none over seeds.
-        times: Times { time_us_p99: None, ..Times::of(&time) },
+        times: Times { time_us_p90: None, time_us_p99: None, ..Times::of(&time) },
         transfer: Transfer {
             part_latency_us: us(&|step| step.latency),
             part_bandwidth_us: us(&|step| step.bandwidth),

@@ -12,6 +12,7 @@ use serde::Serialize;
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
 use super::found::{Found, MARGIN};
+use results::levels::segments;
 use results::rank_tests::{Estimate, signed_rank};
 use results::statistics::{CONFIDENCE, median};
 
@@ -109,8 +110,39 @@ pub struct Answer {
     pub expected_tied: Vec<usize>,
     /// Against the first of the defaults.
     pub verdict: Verdict,
-    /// Too many fresh rounds do not count, because the machine was faster or slower in them.
-    pub shifted: bool,
+    /// The machine changed its speed too much for a verdict.
+    pub shift: Option<Shift>,
+}
+
+/// A machine that changed its speed while the choice was compared with the others.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shift {
+    /// Too many fresh rounds do not count.
+    Rounds,
+    /// Over the rounds that count, its slowest level is above its fastest by this share: by more than the choice saves.
+    Level(f64),
+}
+
+/// Levels that differ by less do not matter.
+const LEVEL_MATTERS: f64 = 0.03;
+
+/// How much slower the slowest level of these rounds is than the fastest, as a share; 0 where the level does not change.
+fn level_change(rounds: &[BTreeMap<usize, f64>]) -> f64 {
+    let mut of_setting: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    rounds
+        .iter()
+        .flatten()
+        .for_each(|(&at, &step_s)| of_setting.entry(at).or_default().push(step_s));
+    let usual_s: BTreeMap<usize, f64> =
+        of_setting.into_iter().filter_map(|(at, times)| Some((at, median(times)?))).collect();
+    let logs: Vec<f64> =
+        rounds.iter().flatten().map(|(at, step_s)| (step_s / usual_s[at]).ln()).collect();
+    let levels: Vec<f64> = segments(&logs).iter().map(|segment| segment.level).collect();
+    let (least, most) = levels
+        .iter()
+        .fold((f64::MAX, f64::MIN), |(least, most), &level| (least.min(level), most.max(level)));
+    let change = (most - least).exp_m1();
+    if levels.len() > 1 && change > LEVEL_MATTERS { change } else { 0.0 }
 }
 
 impl Answer {
@@ -137,9 +169,15 @@ impl Answer {
         if step_s.len() < LEAST_ROUNDS {
             return None;
         }
-        let shifted = found.disturbed.len() * 2 > found.fresh.len();
+        let change = level_change(&found.fresh);
+        let gains = |ratio: &Ratio| ratio.ratio > 1.0 + MARGIN && change > ratio.ratio - 1.0;
+        let shift = if found.disturbed.len() * 2 > found.fresh.len() {
+            Some(Shift::Rounds)
+        } else {
+            others.get(&default).filter(|ratio| gains(ratio)).map(|_| Shift::Level(change))
+        };
         let verdict = match others.get(&default) {
-            _ if shifted => Verdict::Unknown,
+            _ if shift.is_some() => Verdict::Unknown,
             _ if default == choice => Verdict::Keep,
             Some(ratio) if ratio.is_unknown() => Verdict::Unknown,
             Some(ratio) if ratio.ratio <= 1.0 + MARGIN => Verdict::Keep,
@@ -163,7 +201,7 @@ impl Answer {
             expected_tied: (0..found.expected_s.len()).filter(expected_tied).collect(),
             others,
             verdict,
-            shifted,
+            shift,
         })
     }
 }
@@ -233,7 +271,28 @@ mod tests {
         };
         assert_eq!(with(&[2.0, 1.9]).verdict, Verdict::Change);
         let shifted = with(&[2.0, 1.9, 1.8]);
-        assert!(shifted.shifted && shifted.verdict == Verdict::Unknown);
+        assert_eq!((shifted.shift, shifted.verdict), (Some(Shift::Rounds), Verdict::Unknown));
+    }
+
+    /// A recommendation rests on no run whose level changed by more than what it saves.
+    #[test]
+    fn a_level_that_changes_by_more_than_the_gain_decides_nothing() {
+        let noise = |at: usize| 1.0 + 0.002 * ((7 * at) % 5) as f64;
+        let answer = |gain: f64, slower: f64| {
+            let round = |round: usize| {
+                let level = if round < 6 { 1.0 } else { 1.0 + slower };
+                [gain, 1.0, 1.01].map(|setting| setting * level * noise(3 * round + 1))
+            };
+            let rounds: Vec<[f64; 3]> = (0..12).map(round).collect();
+            Answer::of(&found(&rounds), 0).unwrap()
+        };
+        assert_eq!(answer(1.05, 0.0).verdict, Verdict::Change);
+        assert_eq!(answer(1.3, 0.12).verdict, Verdict::Change, "less than the gain");
+        let shifted = answer(1.05, 0.12);
+        assert_eq!(shifted.verdict, Verdict::Unknown);
+        let Some(Shift::Level(change)) = shifted.shift else { panic!("{:?}", shifted.shift) };
+        assert!((0.10..0.14).contains(&change), "{change}");
+        assert_eq!(answer(1.0, 0.12).verdict, Verdict::Keep, "nothing is changed");
     }
 
     #[test]

@@ -342,7 +342,7 @@ mod tests {
             tied: Vec::new(),
             expected_tied: Vec::new(),
             verdict: Verdict::Change,
-            shifted: false,
+            shift: None,
         };
         Tuned {
             found,
@@ -352,6 +352,7 @@ mod tests {
             blocks: 1,
             steps_per_block: 5,
             seconds: 1.0,
+            unsteady: None,
             lost: None,
         }
     }

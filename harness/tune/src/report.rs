@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use algorithms::fusion::effective_threshold_bytes;
 
 pub use self::json::Tuning;
-use super::answer::{Answer, Ratio, Verdict};
+use super::answer::{Answer, Ratio, Shift, Verdict};
 use super::fidelity::{self, PAIR_ERROR, PAIRS};
 use super::found::MARGIN;
 use super::grid::Grid;
@@ -132,6 +132,9 @@ impl Report<'_> {
             100.0 * self.tuned.found.missed,
             100.0 * MARGIN,
         );
+        if let Some(unsteady) = &self.tuned.unsteady {
+            let _ = writeln!(text, "{unsteady}");
+        }
         for (&setting, why) in &self.tuned.found.failed {
             let _ = writeln!(text, "failed: {}: {why}", self.name(setting));
         }
@@ -219,18 +222,36 @@ impl Report<'_> {
                 "Nothing is recommended: {reference} could not be measured, so there is nothing to compare \
                  {name} with ({step_ms:.1} ms a step)."
             ),
-            (Verdict::Unknown, _) if answer.shifted => format!(
-                "Nothing is recommended: the speed of this machine changed while it was measured. In {} of {} rounds \
-                 steps took {} times as long as in the others. Try when nothing else runs.",
-                self.tuned.found.disturbed.len(),
-                self.tuned.found.disturbed.len() + answer.rounds,
-                range(&self.tuned.found.disturbed),
-            ),
+            (Verdict::Unknown, Some(ratio)) if answer.shift.is_some() => {
+                self.shifted(answer, ratio)
+            }
             (Verdict::Unknown, _) => {
                 "Nothing is recommended: times vary so much that settings cannot be distinguished. Try \
                  on a quieter machine, or with a larger --budget."
                     .into()
             }
+        }
+    }
+
+    /// Why a machine that changed its speed leaves no verdict.
+    fn shifted(&self, answer: &Answer, ratio: &Ratio) -> String {
+        let disturbed = &self.tuned.found.disturbed;
+        match answer.shift {
+            Some(Shift::Level(change)) => format!(
+                "Nothing is recommended: the machine changed its speed by {:.0} % while settings were compared, and {} is only \
+                 {:.0} % faster than {}. Try when nothing else runs.",
+                100.0 * change,
+                self.name(answer.choice),
+                100.0 * (ratio.ratio - 1.0),
+                self.reference,
+            ),
+            _ => format!(
+                "Nothing is recommended: the speed of this machine changed while it was measured. In {} of {} rounds \
+                 steps took {} times as long as in the others. Try when nothing else runs.",
+                disturbed.len(),
+                disturbed.len() + answer.rounds,
+                range(disturbed),
+            ),
         }
     }
 

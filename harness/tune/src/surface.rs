@@ -12,6 +12,7 @@ use measure::block::{Context, Position, block_of};
 use measure::case_result::row_of;
 use measure::executor::{BlockExecutor, BlockRequest, BlockResult};
 use measure::plan::Plan;
+use measure::steadiness::Unsteady;
 use results::block::{Block, summary};
 use results::conditions::Conditions;
 use results::error::RecordError;
@@ -132,6 +133,12 @@ impl<'m, 's> Measured<'m, 's> {
         Ok(rows)
     }
 
+    /// Whether the machine changed its speed over the blocks of settings that have several.
+    pub fn unsteady(&self) -> Option<Unsteady> {
+        let several = self.blocks.values().filter(|blocks| blocks.len() > 1);
+        Unsteady::of(&several.map(|blocks| blocks.iter().collect()).collect::<Vec<_>>())
+    }
+
     /// Rows of these settings from their last blocks alone.
     pub fn last(
         &self,
@@ -174,7 +181,7 @@ impl Surface for Measured<'_, '_> {
         let seed = plan.random(number, setting as u64 + 1).next_u64();
         let counters = executor.counters();
         let BlockResult { outcome, .. } =
-            executor.run(all, BlockRequest { index: self.grid.index(setting), seed });
+            executor.run(all, BlockRequest { seed, ..all.first_block(self.grid.index(setting)) });
         let outcome = match outcome {
             Ok(outcome) => outcome,
             Err(error) => return Ok(Err(error.into())),

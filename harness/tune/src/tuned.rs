@@ -9,6 +9,7 @@ use super::model::expected;
 use super::regret::{Run, exhaust};
 use super::search::search;
 use super::surface::{Budget, Measured, Site};
+use measure::steadiness::Unsteady;
 use results::error::RecordError;
 use results::row::StepRow;
 
@@ -28,6 +29,8 @@ pub struct Tuned {
     pub steps_per_block: usize,
     /// How long it took.
     pub seconds: f64,
+    /// How the machine changed its speed in the meantime, if it did.
+    pub unsteady: Option<Unsteady>,
     /// The regret of the recommendation, if every setting was measured afterwards.
     pub lost: Option<Run>,
 }
@@ -53,6 +56,7 @@ impl Tuned {
         let steps_per_block = measure.warmup_steps + measure.steps_per_block;
         let compared = found.fresh.first().into_iter().flat_map(BTreeMap::keys).copied();
         let fresh = surface.last(compared, found.fresh.len());
+        let unsteady = surface.unsteady();
         let mut lost = None;
         if let Some(rounds) = exhaustive {
             let truth = exhaust(plan.cases.len(), rounds, &mut surface, &mut plan.random(1, 0))?;
@@ -62,6 +66,6 @@ impl Tuned {
         }
         let rows = surface.finish(&found.failed)?;
         let answer = space.defaults.first().and_then(|&default| Answer::of(&found, default));
-        Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, lost })
+        Ok(Tuned { found, answer, rows, fresh, blocks, steps_per_block, seconds, unsteady, lost })
     }
 }

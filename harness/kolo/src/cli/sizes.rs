@@ -29,6 +29,9 @@ pub enum ParseError {
     /// It is no whole number.
     #[error("expected a whole number from 0")]
     WholeNumber,
+    /// It is no whole number, or 0.
+    #[error("expected a whole number from 1")]
+    Positive,
     /// It is no range of ranks.
     #[error("\"{text}\" is not a range of ranks; write 1..64 or 8")]
     Ranks { text: String },
@@ -118,6 +121,14 @@ impl Sizes {
 /// What was expected.
 pub fn whole<T: FromStr>(text: &str) -> Result<T, ParseError> {
     text.trim().parse().map_err(|_| ParseError::WholeNumber)
+}
+
+/// A whole number from 1 on.
+///
+/// # Errors
+/// What was expected.
+pub fn positive(text: &str) -> Result<u64, ParseError> {
+    whole(text).ok().filter(|&number| number > 0).ok_or(ParseError::Positive)
 }
 
 /// A range of ranks: `1..64` includes both ends; `8` alone.

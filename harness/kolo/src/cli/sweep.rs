@@ -20,7 +20,7 @@ use super::tune::duration;
 use super::{Exit, configuration, not_for, usage, voice};
 use measure::back_ends::has_processes;
 use measure::calibrate;
-use measure::config::Config;
+use measure::config::{Config, Measure};
 use measure::environment::Environment;
 use measure::executor;
 use measure::plan::{Plan, Planned};
@@ -29,10 +29,12 @@ use measure::summary;
 use measure::sweep::{Course, run as run_plan};
 use results::config_kind::ConfigKind;
 use results::journal::Journal;
+use results::nested::UNITS_MIN;
 use results::provenance::Override;
 use results::provenance::{Launch, memory_bytes};
 use results::record::table;
 use results::row::{Status, columns};
+use results::statistics::SAMPLES_MIN;
 use results::toml_file::{Checked, ConfigProblem, TomlFile};
 use workloads::workload::Workload;
 
@@ -163,7 +165,8 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     }
     plan.warnings().iter().for_each(|warning| say(&format!("warning: {warning}")));
     let short = short_budget(&plan, arguments.budget);
-    short.iter().for_each(|warning| say(&format!("warning: {warning}")));
+    let short = short.into_iter().chain(no_interval(&plan, arguments.budget));
+    short.for_each(|warning| say(&format!("warning: {warning}")));
     if let Some(available) = memory_bytes("MemAvailable").filter(|&has| has < plan.memory_bytes()) {
         return Err(usage(format!(
             "{}: the largest case takes up to {} MB of memory and {} MB are free; use fewer ranks \
@@ -237,7 +240,9 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     let drift = report.drift.map(|drift| drift.to_string());
     let unsteady = report.unsteady.map(|unsteady| unsteady.to_string());
     let again = report.again.map(|again| again.to_string());
-    let limits: Vec<String> = [spread, drift, again, unsteady].into_iter().flatten().collect();
+    let warmup = report.warmup.map(|warmup| warmup.to_string());
+    let limits: Vec<String> =
+        [spread, drift, again, unsteady, warmup].into_iter().flatten().collect();
     let text = limits.iter().fold(summary::text(&report.rows), |text, limit| text + limit + "\n");
     let mut conclusion = summary::conclusion(&report.rows);
     conclusion.limits.extend(limits);
@@ -252,8 +257,11 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
         return Ok(Exit::Left);
     }
     Ok(exit(report.rows.iter().map(|row| {
-        let times = row.outcome.measured().map(|result| &result.times);
-        (row.outcome.status(), times.is_some_and(|times| times.time_us_p50_low.is_some()))
+        // Where the machine changed its speed, settings are ranked without intervals of their times.
+        let is_ranked = row.outcome.measured().is_some_and(|result| {
+            result.times.time_us_p50_low.is_some() || result.confidence.over_best_low.is_some()
+        });
+        (row.outcome.status(), is_ranked)
     })))
 }
 
@@ -315,7 +323,34 @@ fn short_budget(plan: &Plan, budget: Option<Duration>) -> Option<String> {
     })
 }
 
-/// The exit status from how each case ended, and whether its time has an interval.
+/// The sentence on a configuration or budget that gives cases too few blocks and steps for an interval.
+fn no_interval(plan: &Plan, budget: Option<Duration>) -> Option<String> {
+    let Measure { launches, blocks_min, blocks_max, steps_per_block, .. } = plan.config.measure;
+    let round = block_seconds(plan, |_| 1.0) * launches as f64;
+    let affordable = |budget: Duration| (budget.as_secs_f64() / round) as usize;
+    let blocks = match budget.map(affordable) {
+        Some(affordable) => affordable.clamp(1, blocks_max),
+        None => {
+            ((plan.config.measure.budget_seconds / round) as usize).clamp(blocks_min, blocks_max)
+        }
+    };
+    let has_interval = |blocks: usize| {
+        launches * blocks >= UNITS_MIN || launches * blocks * steps_per_block >= SAMPLES_MIN
+    };
+    if has_interval(blocks) {
+        return None;
+    }
+    let enough = (blocks..).find(|&blocks| has_interval(blocks))?;
+    Some(format!(
+        "{} block(s) of {steps_per_block} step(s) are too few for an interval, so nothing can be ranked: {} blocks are \
+         needed, about {:.0} s (measure.blocks_max, and measure.budget_seconds or --budget)",
+        launches * blocks,
+        launches * enough,
+        (round * enough as f64).ceil(),
+    ))
+}
+
+/// The exit status from how each case ended, and whether it has an interval: of its time, or over the fastest.
 fn exit(cases: impl Iterator<Item = (Status, bool)> + Clone) -> Exit {
     let bad = |status| matches!(status, Status::Wrong | Status::Failed);
     let is_bad = cases.clone().any(|(status, _)| bad(status));
@@ -379,7 +414,8 @@ fn dry_run(plan: &Plan, budget: Option<Duration>) {
         plan.memory_bytes() / 1_000_000,
         range(kilobytes(measure.blocks_min), kilobytes(measure.blocks_max)),
     );
-    short_budget(plan, budget).iter().for_each(|sentence| println!("{sentence}"));
+    let short = short_budget(plan, budget).into_iter().chain(no_interval(plan, budget));
+    short.for_each(|sentence| println!("{sentence}"));
 }
 
 /// A range, or a single value if both ends are equal.

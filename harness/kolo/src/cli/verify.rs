@@ -44,7 +44,7 @@ pub struct Arguments {
     #[arg(
         long,
         value_name = "WORLDS",
-        value_parser = sizes::whole::<u64>,
+        value_parser = sizes::positive,
         conflicts_with_all = ["algorithm", "ranks"],
         help_heading = CONTROL_PLANES
     )]

@@ -37,7 +37,7 @@ impl Local {
                 if planned.case.transport != back_end || planned.data_plane.is_err() {
                     continue;
                 }
-                let room = ranks.check_room(&plan.job(planned, 0, None));
+                let room = ranks.check_room(&plan.job(plan.first_block(index), None));
                 let Shares { emulated, oversubscribed } = ranks.shares(&planned.case.topology);
                 let planned = &mut plan.cases[index];
                 planned.placement = Placement { members: Vec::new(), emulated, oversubscribed };
@@ -68,8 +68,8 @@ impl BlockExecutor for Local {
         let planned = &plan.cases[request.index];
         let ranks = planned.case.topology.ranks();
         self.memories.resize_with(self.memories.len().max(ranks), RankMemory::default);
-        let (memories, recorder) = (&mut self.memories[..ranks], plan.recorder(planned));
-        let job = plan.job(planned, request.seed, recorder.as_ref());
+        let (memories, recorder) = (&mut self.memories[..ranks], plan.recorder(request));
+        let job = plan.job(request, recorder.as_ref());
         let open = self.open.iter_mut().find(|(back_end, _)| *back_end == planned.case.transport);
         let (_, back_end) = open.expect("cases of back ends that are not open are left");
         let outcome = back_end.run(&job, memories);

@@ -28,7 +28,7 @@ use transports::pattern::Wrong;
 use transports::transport::TransportError;
 
 /// The length of a request: the position of a case, the seed, and whether it is the end.
-const REQUEST_BYTES: usize = 17;
+const REQUEST_BYTES: usize = 25;
 
 /// One process's log of a block.
 #[derive(Serialize, Deserialize)]
@@ -108,12 +108,12 @@ impl Processes {
     /// Cases for which some process has too little memory are unsupported, with the figures.
     fn refuse_what_does_not_fit(&mut self, plan: &mut Plan) -> Result<(), TransportError> {
         let process = self.world.rank();
-        let mut refusal = |planned: &Planned| {
+        let mut refusal = |(index, planned): (usize, &Planned)| {
             let (_, rank) = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport)?;
             let runs = planned.data_plane.is_ok();
-            runs.then(|| rank.refusal(process, &plan.job(planned, 0, None))).flatten()
+            runs.then(|| rank.refusal(process, &plan.job(plan.first_block(index), None))).flatten()
         };
-        let own: Vec<Option<String>> = plan.cases.iter().map(&mut refusal).collect();
+        let own: Vec<Option<String>> = plan.cases.iter().enumerate().map(&mut refusal).collect();
         for reported in self.reports.share(own)? {
             for (planned, why) in plan.cases.iter_mut().zip(reported) {
                 if let Some(reason) = why.filter(|_| planned.data_plane.is_ok()) {
@@ -196,10 +196,11 @@ impl Processes {
 
     fn announce(&self, request: Option<BlockRequest>) -> Result<(), TransportError> {
         let mut bytes = [0; REQUEST_BYTES];
-        if let Some(BlockRequest { index, seed }) = request {
+        if let Some(BlockRequest { index, seed, warmup_steps }) = request {
             bytes[0] = 1;
             bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
-            bytes[9..].copy_from_slice(&seed.to_le_bytes());
+            bytes[9..17].copy_from_slice(&seed.to_le_bytes());
+            bytes[17..].copy_from_slice(&(warmup_steps as u64).to_le_bytes());
         }
         self.world.broadcast(&mut bytes)
     }
@@ -208,8 +209,11 @@ impl Processes {
         let mut bytes = [0; REQUEST_BYTES];
         self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
-        let request =
-            BlockRequest { index: number(&bytes[1..9]) as usize, seed: number(&bytes[9..]) };
+        let request = BlockRequest {
+            index: number(&bytes[1..9]) as usize,
+            seed: number(&bytes[9..17]),
+            warmup_steps: number(&bytes[17..]) as usize,
+        };
         Ok((bytes[0] == 1).then_some(request))
     }
 
@@ -230,8 +234,8 @@ impl Processes {
         let mut together = connections.data.comm().barrier()?;
         let waited = self.world.waiting(timeout).request(&mut together);
         waited.unwrap_or_else(|error| give_up(&error));
-        let recorder = plan.recorder(planned);
-        let job: Job = plan.job(planned, request.seed, recorder.as_ref());
+        let recorder = plan.recorder(request);
+        let job: Job = plan.job(request, recorder.as_ref());
         let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
         let (_, back_end) = back_end.expect("cases of back ends that nobody joined are left");
         let log = back_end.run(&job, members, rank, connections, &mut self.memory);
@@ -264,8 +268,7 @@ impl Processes {
             records.push(reported.records);
             wrong = wrong.and(reported.wrong);
         }
-        let planned = &plan.cases[request.index];
-        let negotiated = plan.job(planned, request.seed, None).negotiates();
+        let negotiated = plan.job(request, None).negotiates();
         let outcome = negotiated.map(|negotiated| Outcome { ranks, negotiated, wrong });
         let refused = |outcome: Outcome| outcome.refusal().map_or(Ok(outcome), Err);
         Ok(BlockResult {

@@ -50,6 +50,8 @@ pub struct Machine {
     pub disturbed: f64,
     /// Rounds of each launch, the first and the one after the last, that other work makes half as slow again.
     pub slow_rounds: [usize; 2],
+    /// The first step of a block takes this much longer, the next half as much, and so on.
+    pub cold_percent: f64,
     /// What the intervals assume holds: units of the level that they name are independent, and alike.
     pub holds: bool,
 }
@@ -65,11 +67,12 @@ const QUIET: Machine = Machine {
     shape: Shape::Normal,
     disturbed: 0.0,
     slow_rounds: [0, 0],
+    cold_percent: 0.0,
     holds: true,
 };
 
 /// The machines that are tried.
-pub const MACHINES: [Machine; 11] = [
+pub const MACHINES: [Machine; 12] = [
     QUIET,
     Machine { name: "skewed steps", shape: Shape::Skewed, ..QUIET },
     Machine { name: "bimodal steps", shape: Shape::Bimodal, ..QUIET },
@@ -77,6 +80,7 @@ pub const MACHINES: [Machine; 11] = [
     Machine { name: "blocks differ", block_percent: 4.0, ..QUIET },
     Machine { name: "launches differ", launch_percent: 5.0, block_percent: 2.0, ..QUIET },
     Machine { name: "rounds differ", round_percent: 10.0, block_percent: 1.0, ..QUIET },
+    Machine { name: "cold first steps", cold_percent: 100.0, block_percent: 1.0, ..QUIET },
     Machine { name: "drift", round_percent: 10.0, round_memory: 0.8, holds: false, ..QUIET },
     Machine {
         name: "one block in ten disturbed",
@@ -247,7 +251,8 @@ impl<'m> Synthetic<'m> {
 }
 
 impl BlockExecutor for Synthetic<'_> {
-    fn run(&mut self, plan: &Plan, BlockRequest { index, .. }: BlockRequest) -> BlockResult {
+    fn run(&mut self, plan: &Plan, request: BlockRequest) -> BlockResult {
+        let BlockRequest { index, warmup_steps, .. } = request;
         let count = self.blocks[index].len();
         let [first, end] = self.machine.slow_rounds;
         let is_slow = (self.begun + first..self.begun + end).contains(&count);
@@ -257,13 +262,14 @@ impl BlockExecutor for Synthetic<'_> {
         self.blocks[index].push(block);
         let memory = self.machine.step_memory;
         let mut deviation = self.machine.step(&mut self.random);
-        let step = |_| {
-            let time_s = STEP_S * self.settings[index] * (block + deviation).exp();
+        let step = |step: usize| {
+            let cold = 1.0 + self.machine.cold_percent / 100.0 * 0.5_f64.powi(step as i32);
+            let time_s = STEP_S * self.settings[index] * cold * (block + deviation).exp();
             let fresh = self.machine.step(&mut self.random);
             deviation = memory * deviation + (1.0 - memory * memory).sqrt() * fresh;
             RankStep { time: Duration::from_secs_f64(time_s), ..RankStep::default() }
         };
-        let steps = (0..plan.config.measure.steps_per_block).map(step).collect();
+        let steps = (0..warmup_steps + plan.config.measure.steps_per_block).map(step).collect();
         let ranks = vec![RankLog { steps, ..RankLog::default() }];
         let outcome = Outcome { ranks, negotiated: true, wrong: Wrong::default() };
         BlockResult { outcome: Ok(outcome), records: None }

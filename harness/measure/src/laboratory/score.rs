@@ -18,6 +18,8 @@ pub struct Scored {
     covering: usize,
     /// The width of each in percent of the median.
     widths: Vec<f64>,
+    /// Each median over the truth, minus 1, in percent.
+    errors: Vec<f64>,
     /// Settings that tie with the fastest.
     tied: usize,
     /// The truly fastest is among them.
@@ -37,6 +39,7 @@ impl Scored {
             intervals: 0,
             covering: 0,
             widths: Vec::new(),
+            errors: Vec::new(),
             tied: 0,
             has_best: false,
             blocks: blocks.len() as f64 / rows.len() as f64,
@@ -47,11 +50,14 @@ impl Scored {
             let [of_blocks, of_launch, of_machine] = machine.truth_us(setting);
             let over = &result.confidence.interval_over;
             let truth_us = match over.as_str() {
+                // Withheld: of what the machine does.
+                "" => of_machine,
                 "launches" => of_machine,
                 "blocks" => of_launch,
                 _ => of_blocks,
             };
             let median_us = result.times.median();
+            scored.errors.push(100.0 * (median_us.p50 / truth_us - 1.0));
             if let Some((low, high)) = median_us.p50_interval {
                 scored.over = over.clone();
                 scored.intervals += 1;
@@ -90,8 +96,12 @@ pub struct Score {
     pub sweeps: usize,
     /// What intervals take as independent.
     pub interval_over: String,
+    /// The share of medians that have an interval, in percent: those of a machine that changed its speed have none.
+    pub printed_percent: f64,
     /// The share of intervals that contain the true median, in percent.
     pub covered_percent: f64,
+    /// By how much medians are longer than the truth, in percent: the mean.
+    pub bias_percent: f64,
     /// The median of their widths, in percent of the median.
     pub width_percent: f64,
     /// The share of sweeps in which the truly fastest setting ties with the fastest, in percent.
@@ -119,8 +129,14 @@ impl Score {
             steps: design.steps,
             stop_percent: design.interval_percent,
             sweeps: sweeps.len(),
-            interval_over: sweeps.first().map_or(String::new(), |sweep| sweep.over.clone()),
+            interval_over: sweeps
+                .iter()
+                .find(|sweep| !sweep.over.is_empty())
+                .map_or(String::new(), |sweep| sweep.over.clone()),
+            printed_percent: two(100.0 * sum(|sweep| sweep.intervals) / (SETTINGS as f64 * count)),
             covered_percent: two(100.0 * sum(|sweep| sweep.covering) / sum(|sweep| sweep.intervals)),
+            bias_percent: two(sweeps.iter().flat_map(|sweep| &sweep.errors).sum::<f64>()
+                / (SETTINGS as f64 * count)),
             width_percent: two(median(widths).unwrap_or(f64::NAN)),
             best_is_tied_percent: two(100.0 * sum(|sweep| usize::from(sweep.has_best)) / count),
             tied_mean: two(sum(|sweep| sweep.tied) / count),
@@ -132,10 +148,11 @@ impl Score {
     /// The header of the table in words.
     pub fn header() -> String {
         format!(
-            "{:<30} {:>24} {:>9} {:>8} {:>7} {:>9} {:>8} {:>9}",
+            "{:<30} {:>24} {:>9} {:>8} {:>8} {:>7} {:>9} {:>8} {:>9}",
             "machine",
             "launches x blocks x steps",
             "over",
+            "printed",
             "covered",
             "width",
             "best tied",
@@ -152,9 +169,10 @@ impl Score {
         };
         let design = format!("{} x {} x {}{stop}", self.launches, self.blocks, self.steps);
         format!(
-            "{:<30} {design:>24} {:>9} {:>6.1} % {:>5.1} % {:>7.1} % {:>4.1} of {SETTINGS} {:>7.1} %",
+            "{:<30} {design:>24} {:>9} {:>6.1} % {:>6.1} % {:>5.1} % {:>7.1} % {:>4.1} of {SETTINGS} {:>7.1} %",
             self.machine,
             self.interval_over,
+            self.printed_percent,
             self.covered_percent,
             self.width_percent,
             self.best_is_tied_percent,

@@ -11,7 +11,9 @@ fn intervals_contain_the_truth_where_their_assumptions_hold() {
     for machine in MACHINES.iter().filter(|machine| machine.holds) {
         for design in [DESIGNS[2], DESIGNS[6]] {
             let score = score(machine, design, 20).unwrap();
-            assert!(score.covered_percent >= 90.0, "{}", score.line());
+            let is_withheld = machine.name == "rounds differ";
+            assert!(is_withheld || score.printed_percent >= 80.0, "{}", score.line());
+            assert!(is_withheld || score.covered_percent >= 90.0, "{}", score.line());
             assert!(score.best_is_tied_percent >= 90.0, "{}", score.line());
         }
     }
@@ -27,11 +29,11 @@ fn blocks_that_differ_show_in_the_width() {
     assert_eq!((launches.interval_over.as_str(), launches.blocks_mean), ("launches", 10.0));
 }
 
-/// Rounds that differ widen intervals, and not the comparison with the fastest.
+/// Rounds that differ take the intervals away, and not the comparison with the fastest.
 #[test]
 fn a_comparison_of_rounds_does_not_see_what_they_share() {
     let (same, differ) = (scored("independent steps", 2, 15), scored("rounds differ", 2, 15));
-    assert!(differ.width_percent > 3.0 * same.width_percent, "{same:?} {differ:?}");
+    assert!(same.printed_percent >= 90.0 && differ.printed_percent <= 10.0, "{same:?} {differ:?}");
     assert!(differ.tied_mean < same.tied_mean + 1.0, "{same:?} {differ:?}");
 }
 
@@ -48,6 +50,32 @@ fn sweeps_of_a_machine_that_drifts_say_so() {
     let (steady, drift) = (scored("independent steps", 3, 15), scored("drift", 3, 15));
     assert!(steady.unsteady_percent <= 7.0, "{steady:?}");
     assert!(drift.unsteady_percent >= 90.0, "{drift:?}");
+    assert_eq!(drift.printed_percent + drift.unsteady_percent, 100.0, "{drift:?}");
+}
+
+/// Launches at different speeds keep the interval over launches; rounds of a launch do not.
+#[test]
+fn an_interval_over_launches_stays_if_the_speed_changes_between_them() {
+    let (between, within) = (scored("launches differ", 6, 15), scored("rounds differ", 6, 15));
+    assert!(between.unsteady_percent >= 80.0 && between.printed_percent >= 90.0, "{between:?}");
+    assert!(within.printed_percent <= 20.0, "{within:?}");
+}
+
+/// The first step that counts would be half as slow again, without a longer warm-up.
+#[test]
+fn a_warm_up_grows_until_the_first_steps_are_like_the_others() {
+    let (warm, cold) = (scored("blocks differ", 2, 15), scored("cold first steps", 2, 15));
+    assert!(cold.covered_percent >= 90.0, "{cold:?}");
+    assert_eq!(cold.blocks_mean, 6.0, "each block once: {cold:?}");
+    assert!(cold.width_percent < warm.width_percent, "{warm:?} {cold:?}");
+}
+
+/// Sweeps that stop at a narrow interval do not stop at a lucky one.
+#[test]
+fn stopping_at_a_narrow_interval_does_not_bias() {
+    let stopped = scored("blocks differ", 7, 40);
+    assert!(stopped.covered_percent >= 90.0, "{stopped:?}");
+    assert!(stopped.bias_percent.abs() <= 0.5, "{stopped:?}");
 }
 
 /// Without that, a fifth of the blocks would be half as slow again, and the intervals as wide.
@@ -56,6 +84,7 @@ fn a_round_at_another_speed_is_measured_again() {
     let (steady, disturbed) =
         (scored("blocks differ", 2, 15), scored("one round disturbed", 2, 15));
     assert!(disturbed.unsteady_percent >= 95.0, "{disturbed:?}");
+    assert!(disturbed.printed_percent >= 90.0, "{disturbed:?}");
     assert!(disturbed.covered_percent >= 90.0, "{disturbed:?}");
     assert_eq!(disturbed.blocks_mean, 6.0, "each block once: {disturbed:?}");
     assert!(disturbed.width_percent < steady.width_percent, "{steady:?} {disturbed:?}");

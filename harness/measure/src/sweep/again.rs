@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use super::{Course, Sweep};
 use crate::config::Measure;
 use crate::steadiness::Unsteady;
+use crate::warmup::{TooShort, Warmup};
 use results::block::Block;
 use results::error::RecordError;
 use results::row::Row;
@@ -64,7 +65,9 @@ impl Sweep<'_> {
             known.unwrap_or_else(|| self.plan.estimate(&self.plan.cases[index]))
         };
         let needed: Duration = unsteady.disturbed.iter().map(takes).sum();
-        let left = self.time_left(course);
+        // Blocks that are set aside give their time back.
+        let back: Duration = unsteady.disturbed.iter().filter_map(|key| self.took.get(key)).sum();
+        let left = self.time_left(course, back);
         if left < needed {
             return Ok((Some(Again { unsteady, short: Some([needed, left]) }), None));
         }
@@ -89,11 +92,44 @@ impl Sweep<'_> {
         Ok((Some(Again { unsteady, short: None }), None))
     }
 
+    /// Sets all blocks of this launch aside, and lengthens the warm-up, if their first steps are slower than the others.
+    pub(super) fn lengthen_warmup(&mut self) -> Result<bool, RecordError> {
+        let most = self.plan.config.measure.warmup_steps_max;
+        if self.warmup_steps >= most || self.warmup_is_too_short().is_none() {
+            return Ok(false);
+        }
+        let is_of_launch = |key: &&(String, usize)| self.rounds.contains(&key.1);
+        let aside = self.blocks.keys().filter(is_of_launch).cloned().collect();
+        self.warmup_steps = (2 * self.warmup_steps).clamp(1, most);
+        self.set_aside(&aside)?;
+        Ok(true)
+    }
+
+    /// From the blocks of this launch.
+    fn warmup_is_too_short(&self) -> Option<TooShort> {
+        let is_of_launch = |key: &(String, usize)| self.rounds.contains(&key.1);
+        let own = self.blocks.iter().filter(|(key, _)| is_of_launch(key));
+        TooShort::of(own.map(|(_, block)| block))
+    }
+
+    /// What is to say about the warm-up, if anything is.
+    pub(super) fn warmup(&self) -> Option<Warmup> {
+        let configured = self.plan.config.measure.warmup_steps;
+        let (needed, too_short) = (self.warmup_steps, self.warmup_is_too_short());
+        (needed > configured || too_short.is_some()).then_some(Warmup {
+            configured,
+            needed,
+            too_short,
+        })
+    }
+
     /// Moves blocks away, with the rows that rest on them; returns why those cases had ended.
     fn set_aside(
         &mut self,
         aside: &BTreeSet<(String, usize)>,
     ) -> Result<BTreeMap<String, String>, RecordError> {
+        let took = aside.iter().filter_map(|key| self.took.remove(key));
+        self.useless += took.sum::<Duration>();
         let blocks: Vec<Block> = aside.iter().filter_map(|key| self.blocks.remove(key)).collect();
         let mut reasons = BTreeMap::new();
         for (name, _) in aside {
@@ -109,11 +145,11 @@ impl Sweep<'_> {
         Ok(reasons)
     }
 
-    /// Until a limit of time ends this launch.
-    fn time_left(&self, course: &Course) -> Duration {
+    /// Until a limit of time ends this launch, if blocks that took so long do not count; a limit of the job stays.
+    fn time_left(&self, course: &Course, back: Duration) -> Duration {
         let Measure { launches, budget_seconds, .. } = self.plan.config.measure;
         let share =
-            |budget: Duration| (budget / launches as u32).saturating_sub(self.start.elapsed());
+            |budget: Duration| (budget / launches as u32 + back).saturating_sub(self.useful());
         let until =
             course.until.map(|until| until.duration_since(SystemTime::now()).unwrap_or_default());
         let limits =

@@ -109,6 +109,7 @@ columns! {
             time_us_mean: f64,
             time_us_min: f64,
             time_us_max: f64,
+            time_us_p90: Option<f64>,
             time_us_p99: Option<f64>,
         }
     }
@@ -120,6 +121,7 @@ columns! {
     Confidence {
         columns {
             interval_over: String,
+            speed_change_percent: Option<f64>,
             samples_effective: Option<f64>,
             over_best: Option<f64>,
             over_best_low: Option<f64>,
@@ -185,8 +187,14 @@ impl Times {
             time_us_mean: time_us.mean,
             time_us_min: time_us.min,
             time_us_max: time_us.max,
+            time_us_p90: time_us.p90,
             time_us_p99: time_us.p99,
         }
+    }
+
+    /// The same without the interval of the median.
+    pub fn without_interval(self) -> Times {
+        Times { time_us_p50_low: None, time_us_p50_high: None, ..self }
     }
 
     /// Median and interval, in microseconds.

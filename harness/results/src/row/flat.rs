@@ -147,17 +147,23 @@ pub(super) struct Flat {
     pub time_us_p50_low: Option<f64>,
     /// See `time_us_p50`.
     pub time_us_p50_high: Option<f64>,
-    /// of the same; p99 only from 368 samples on
+    /// of the same; p90 only from 36 samples on, p99 from 368
     pub time_us_mean: Option<f64>,
     /// See `time_us_mean`.
     pub time_us_min: Option<f64>,
     /// See `time_us_mean`.
     pub time_us_max: Option<f64>,
     /// See `time_us_mean`.
+    pub time_us_p90: Option<f64>,
+    /// See `time_us_mean`.
     pub time_us_p99: Option<f64>,
     /// of a sweep's step: what `time_us_p50_low` and `_high` take as independent: `launches` or `blocks` where there
     /// are three or more, else `steps`; of `kolo bench`: `blocks` or `repetitions`
     pub interval_over: String,
+    /// how much slower the machine was in its slowest part of the run than in its fastest, in percent, if that is more
+    /// than 3: `time_us_p50_low` and `_high` are then empty, because blocks are not alike. An interval over launches
+    /// stays if the speed changed between launches only
+    pub speed_change_percent: Option<f64>,
     /// how many independent steps (or repetitions) tell as much about the median as those that were measured
     pub samples_effective: Option<f64>,
     /// time of a step over that of the fastest with the same work and ranks in the same run, round by round; the lower
@@ -558,7 +564,9 @@ fn round(flat: &mut Flat) {
         &mut flat.time_us_mean,
         &mut flat.time_us_min,
         &mut flat.time_us_max,
+        &mut flat.time_us_p90,
         &mut flat.time_us_p99,
+        &mut flat.speed_change_percent,
         &mut flat.samples_effective,
         &mut flat.clock_error_us,
         &mut flat.context_switches_mean,

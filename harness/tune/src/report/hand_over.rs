@@ -6,6 +6,7 @@ use super::super::answer::{Answer, Verdict};
 use super::super::confirm;
 use super::super::space::{CACHED, variables};
 use super::{NOTHING, RECOMMENDED, Report};
+use measure::steadiness::Unsteady;
 use measure::summary::SCOPE;
 use results::conclusion::{Conclusion, ToCopy};
 use results::units::mib;
@@ -77,6 +78,7 @@ impl Report<'_> {
         let mut limits: Vec<String> = self.doubt(answer).into_iter().map(String::from).collect();
         let is_emulated = self.grid.plan.cases[answer.choice].placement.emulated;
         let changes = self.is_last && self.is_for_horovod() && answer.changes();
+        limits.extend(self.tuned.unsteady.as_ref().map(Unsteady::to_string));
         if !self.is_for_horovod() {
             limits.push(format!("{SCOPE}: Horovod would use another allreduce"));
         } else if changes && is_emulated {
@@ -231,7 +233,7 @@ mod tests {
             tied: Vec::new(),
             expected_tied: Vec::new(),
             verdict,
-            shifted: false,
+            shift: None,
         };
         let found = Found { expected_s: vec![0.1; grid.plan.cases.len()], ..Found::default() };
         Tuned {
@@ -242,6 +244,7 @@ mod tests {
             blocks: 1,
             steps_per_block: 5,
             seconds: 1.0,
+            unsteady: None,
             lost: None,
         }
     }

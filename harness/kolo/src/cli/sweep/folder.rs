@@ -32,9 +32,13 @@ pub fn open(
                 folder.display()
             )));
         }
-        let provenance =
-            Provenance::resume(&folder.join(PROVENANCE), plan, launch, arguments.force)?;
-        let (store, earlier) = Store::resume(&folder, steps_per_block)?;
+        let path = folder.join(PROVENANCE);
+        let grows = Provenance::read(&path)?.wants_more_launches(&plan.config());
+        let provenance = Provenance::resume(&path, plan, launch, arguments.force)?;
+        let (mut store, mut earlier) = Store::resume(&folder, steps_per_block)?;
+        if grows {
+            forget(&mut store, &mut earlier, Status::Ok)?;
+        }
         provenance.write(&folder.join(PROVENANCE))?;
         earlier.dropped.iter().for_each(|sentence| eprintln!("{sentence}"));
         return Ok((store, earlier, provenance));
@@ -50,16 +54,22 @@ pub fn open(
 
 /// Removes rows of cases that have failed, so that they are measured again; returns the cases.
 pub fn forget_failed(store: &mut Store, earlier: &mut Earlier) -> Result<Vec<String>> {
-    let has_failed = |row: &Row| match row {
-        Row::Step(row) => row.outcome.status() == Status::Failed,
+    let failed = forget(store, earlier, Status::Failed)?;
+    eprintln!("cases that have failed and are measured again: {}", failed.len());
+    Ok(failed)
+}
+
+/// Removes rows of cases that ended like this, and keeps their blocks; returns the cases.
+fn forget(store: &mut Store, earlier: &mut Earlier, status: Status) -> Result<Vec<String>> {
+    let ended_so = |row: &Row| match row {
+        Row::Step(row) => row.outcome.status() == status,
         _ => false,
     };
-    let (failed, rows): (Vec<Row>, Vec<Row>) =
-        std::mem::take(&mut earlier.rows).into_iter().partition(has_failed);
+    let (gone, rows): (Vec<Row>, Vec<Row>) =
+        std::mem::take(&mut earlier.rows).into_iter().partition(ended_so);
     store.replace_rows(&rows)?;
     earlier.rows = rows;
-    eprintln!("cases that have failed and are measured again: {}", failed.len());
-    Ok(failed.iter().map(|row| row.key().case.clone()).collect())
+    Ok(gone.iter().map(|row| row.key().case.clone()).collect())
 }
 
 /// The folder of the run to continue, if one is to be continued.
