@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use measure::config::Case;
 use results::statistics::{Summary, median, rank_correlation};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tune::answer::Ratio;
 use workloads::framework::Compression;
@@ -263,7 +264,7 @@ fn ordered_alike((one, other): (&CaseComparison, &CaseComparison)) -> Option<boo
 }
 
 /// A line of `comparison.csv`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
 #[allow(missing_docs, reason = "columns, see `CaseComparison`")]
 pub struct ComparisonRow {
     pub case: String,

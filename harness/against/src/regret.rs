@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use results::statistics::{Summary, median};
+use schemars::JsonSchema;
 use serde::Serialize;
 use tune::answer::Ratio;
 
@@ -20,7 +21,7 @@ const KOLO: &str = "kolo tune";
 const DEFAULT: &str = "default";
 
 /// A line of `autotune.csv`.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, JsonSchema)]
 pub struct RegretRow {
     /// The configuration.
     pub config: String,

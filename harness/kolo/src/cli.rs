@@ -10,6 +10,7 @@ mod init;
 mod man;
 mod plot;
 mod predict;
+mod printed;
 mod report;
 mod reproduce;
 mod schedule;

@@ -374,4 +374,25 @@ mod tests {
         let config = Config::read(&path()).unwrap();
         assert!(config.surface.len() >= 12);
     }
+
+    /// What `results/reference/tune/regret` says: a recommended change makes steps longer in at most 2.5 % of searches.
+    #[test]
+    fn recommended_changes_are_hardly_ever_to_the_wrong_side() {
+        #[derive(serde::Deserialize)]
+        struct Line {
+            verdict: String,
+            gain_true: Option<f64>,
+        }
+        let path =
+            concat!(env!("CARGO_MANIFEST_DIR"), "/../../results/reference/tune/regret/regret.csv");
+        let mut file = csv::Reader::from_path(path).unwrap();
+        let lines = file.deserialize().map(|line: Result<Line, csv::Error>| line.unwrap());
+        let changes: Vec<f64> = lines
+            .filter(|line| ["change", "lean"].contains(&line.verdict.as_str()))
+            .map(|line| line.gain_true.unwrap())
+            .collect();
+        let wrong = changes.iter().filter(|&&gain| gain < 1.0).count();
+        assert!(changes.len() >= 40, "{}", changes.len());
+        assert!(wrong as f64 <= 0.025 * changes.len() as f64, "{wrong} of {}", changes.len());
+    }
 }

@@ -1,7 +1,7 @@
 //! `kolo against`: the engine beside other programs.
 
-mod autotune;
-mod horovod;
+pub mod autotune;
+pub mod horovod;
 
 use std::path::{Path, PathBuf};
 

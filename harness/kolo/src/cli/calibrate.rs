@@ -19,6 +19,9 @@ use results::files::check_writable;
 use results::files::write_whole;
 use results::logs::Log;
 use results::provenance::Machine;
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::Value;
 use simulator::machine_file::MachineFile;
 
 /// Measure a machine file for the simulator
@@ -82,6 +85,9 @@ pub struct Arguments {
     /// The machine file, which also names the machine [default: print it]
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     out: Option<PathBuf>,
+    /// Print the machine file for programs; `kolo schema calibrate` describes it
+    #[arg(long, help_heading = "Output", hide_short_help = true)]
+    json: bool,
     /// Name of the machine [default: that of the file]
     #[arg(long, hide = true)]
     name: Option<String>,
@@ -138,15 +144,48 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     measured.extend(host.computing.measured());
     measured.push(starts.measured());
     let text = write::text(file, &measured);
-    match &arguments.out {
-        Some(path) => write_whole(path, text.as_bytes()).map_err(|error| {
+    if let Some(path) = &arguments.out {
+        write_whole(path, text.as_bytes()).map_err(|error| {
             // Prints the result if the file cannot be written, so that it is not lost.
             print!("{text}");
             RecordError::at_first(error)
-        })?,
-        None => print!("{text}"),
+        })?;
     }
+    arguments.print(&text, Vec::new(), Vec::new())?;
     Ok(Exit::Right)
+}
+
+/// Version of [`Calibrated`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// A machine file.
+#[derive(Serialize, JsonSchema)]
+pub struct Calibrated {
+    /// Version of this structure.
+    schema: u32,
+    /// The file that was written; null: none.
+    file: Option<String>,
+    /// What it holds, as a machine file has it.
+    machine: serde_json::Map<String, Value>,
+    /// Fits to logs, a line each.
+    fits: Vec<String>,
+    /// What the logs do not determine, a line each.
+    left_out: Vec<String>,
+}
+
+impl Arguments {
+    /// Prints a machine file for programs, or as it is where no file was written.
+    fn print(&self, text: &str, fits: Vec<String>, left_out: Vec<String>) -> Result<()> {
+        if self.json {
+            let machine = toml::from_str(text)?;
+            let file = self.out.as_ref().map(|path| path.display().to_string());
+            let calibrated = Calibrated { schema: SCHEMA, file, machine, fits, left_out };
+            println!("{}", serde_json::to_string_pretty(&calibrated)?);
+        } else if self.out.is_none() {
+            print!("{text}");
+        }
+        Ok(())
+    }
 }
 
 /// The machine file that logs determine.
@@ -171,20 +210,20 @@ fn fit_logs(arguments: &Arguments) -> Result<Exit> {
     }
     let text = made.text();
     // The text has both in its header.
-    if text.is_none() || arguments.out.is_some() {
+    if text.is_none() || arguments.out.is_some() && !arguments.json {
         made.fits.iter().for_each(|fit| println!("{fit}"));
         made.left_out.iter().for_each(|what| println!("left out: {what}"));
     }
-    match (text, &arguments.out) {
-        (None, _) => {
-            eprintln!("kolo: no machine file: the logs determine no kind of links");
-            return Ok(Exit::Inconclusive);
-        }
-        (Some(text), None) => print!("{text}"),
-        (Some(text), Some(path)) => {
-            write_whole(path, text.as_bytes()).map_err(RecordError::at_first)?;
-        }
+    let Some(text) = text else {
+        eprintln!("kolo: no machine file: the logs determine no kind of links");
+        return Ok(Exit::Inconclusive);
+    };
+    if let Some(path) = &arguments.out {
+        write_whole(path, text.as_bytes()).map_err(RecordError::at_first)?;
     }
+    let fits: Vec<String> = made.fits.iter().map(|fit| fit.to_string()).collect();
+    let left_out: Vec<String> = made.left_out.iter().map(|what| what.to_string()).collect();
+    arguments.print(&text, fits, left_out)?;
     Ok(Exit::Right)
 }
 

@@ -5,6 +5,7 @@ use algorithms::{control, registry};
 use anyhow::Result;
 use measure::back_ends;
 
+use super::printed::Printed;
 use super::{Exit, usage};
 use gpu::cuda::devices::{self, Found, Gpu};
 use gpu::cuda::inventory;
@@ -25,9 +26,8 @@ Examples:
   kolo info
   HOROVOD_CYCLE_TIME=5 kolo info")]
 pub struct Arguments {
-    /// Print for programs; `kolo schema info` describes it
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Version of [`Info`] as JSON.
@@ -95,11 +95,10 @@ struct VariableInfo {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     let info = info()?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&info)?);
-    } else {
+    if arguments.printed.is_text() {
         print(&info);
     }
+    arguments.printed.print(&info, "/variables")?;
     Ok(Exit::Right)
 }
 

@@ -9,6 +9,7 @@ use indicatif::ProgressBar;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::printed::Printed;
 use super::tune::step_ms;
 use super::{Exit, plot, sizes, usage};
 use results::files::create_folder;
@@ -104,9 +105,8 @@ pub struct Arguments {
     /// A new folder for the predictions [default: results/DATE-predicted]
     #[arg(long, value_name = "DIR", help_heading = RUN)]
     out: Option<PathBuf>,
-    /// Print for programs; `kolo schema predict` describes it
-    #[arg(long, help_heading = RUN, hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Draw no figures; `kolo plot` with both folders draws them later
     #[arg(long, help_heading = RUN, hide_short_help = true)]
     no_figures: bool,
@@ -170,11 +170,10 @@ fn from_results(arguments: &Arguments, results: &Path) -> Result<Exit> {
         figures: !arguments.no_figures,
     };
     let forecast = simulate(&request, launch)?;
-    if arguments.json {
-        println!("{}", serde_json::to_string_pretty(&forecast)?);
-    } else {
+    if arguments.printed.is_text() {
         print!("{}", forecast.text);
     }
+    arguments.printed.print(&forecast, "/algorithms")?;
     Ok(Exit::Right)
 }
 

@@ -10,7 +10,10 @@ use anyhow::Result;
 use results::compare::{Comparisons, Repeated, Run};
 use results::inputs::{Input, Origin, fingerprint};
 use results::provenance::{Build, Launch, PROVENANCE, Provenance, now};
+use schemars::JsonSchema;
+use serde::Serialize;
 
+use super::printed::Printed;
 use super::{Exit, usage, without};
 
 const RUN: &str = "What to run";
@@ -50,6 +53,32 @@ pub struct Arguments {
     /// Folder for the results [default: results/DATE-again-NAME]
     #[arg(long, value_name = "DIR", help_heading = OUTPUT)]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    printed: Printed,
+}
+
+/// Version of [`Reproduced`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// A sweep that ran again.
+#[derive(Serialize, JsonSchema)]
+pub struct Reproduced {
+    /// Version of this structure.
+    schema: u32,
+    /// The folder of the second run.
+    results: String,
+    /// In what its configuration or workload differs; null: in nothing.
+    difference: Option<String>,
+    /// Medians of the second run that are within the first run's intervals; null of a simulated sweep.
+    within: Option<usize>,
+    /// Cases of both runs whose first median has an interval; null of a simulated sweep.
+    cases: Option<usize>,
+    /// Whether the results are reproduced; null: nothing can be said.
+    is_reproduced: Option<bool>,
+    /// The same in words.
+    verdict: String,
+    /// The comparison of both runs; null of a simulated sweep.
+    comparison: Option<Comparisons>,
 }
 
 /// Variables that change what a sweep does or how fast; others belong to a job or a terminal.
@@ -114,7 +143,19 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     if !out.join(ROWS).is_file() {
         return Err(usage(format!("{}: {status}, and no {ROWS}", command.join(" "))));
     }
-    tell(&provenance, first, &out, arguments.all)
+    let reproduced = compare(&provenance, first, &out)?;
+    if arguments.printed.is_text() {
+        let Reproduced { difference, comparison, verdict, .. } = &reproduced;
+        difference.iter().for_each(|difference| println!("differs: {difference}"));
+        comparison.iter().for_each(|comparison| print!("{}", comparison.text(arguments.all)));
+        println!("{verdict}");
+    }
+    arguments.printed.print(&reproduced, "/comparison/pairs/0/cases")?;
+    Ok(match reproduced.is_reproduced {
+        None => Exit::Inconclusive,
+        Some(true) => Exit::Right,
+        Some(false) => Exit::Wrong,
+    })
 }
 
 /// The words after the program's name in the command of a sweep, without those for its folder.
@@ -208,49 +249,62 @@ fn variables(
     given.chain(removed).collect()
 }
 
-/// Says in what the runs differ, and whether the second one falls into the intervals of the first.
-fn tell(provenance: &Provenance, first: &Path, second: &Path, all: bool) -> Result<Exit> {
+/// In what the runs differ, and whether the second one falls into the intervals of the first.
+fn compare(provenance: &Provenance, first: &Path, second: &Path) -> Result<Reproduced> {
     let again = Provenance::read(&second.join(PROVENANCE)).map_err(usage)?;
-    if let Some(difference) = provenance.difference((&again.config, &again.workload_digest)) {
-        println!("differs: {difference}");
-    }
+    let difference = provenance.difference((&again.config, &again.workload_digest));
+    let difference = difference.map(|difference| difference.to_string());
+    let results = second.display().to_string();
     if provenance.config.get("simulate").is_some() {
-        return simulated(first, second);
+        let (is_same, verdict) = simulated(first, second)?;
+        return Ok(Reproduced {
+            schema: SCHEMA,
+            results,
+            difference,
+            within: None,
+            cases: None,
+            is_reproduced: Some(is_same),
+            verdict,
+            comparison: None,
+        });
     }
     let runs = [first, second].map(|folder| Run::read(folder).map_err(usage));
     let [first, second] = runs;
     let (first, second) = (first?, second?);
     let compared = Comparisons::of(&first, std::slice::from_ref(&second), THRESHOLD);
-    print!("{}", compared.map_err(usage)?.text(all));
     let repeated = Repeated::of(&first, &second);
-    println!("{repeated}");
-    Ok(match repeated.agrees() {
-        None => Exit::Inconclusive,
-        Some(true) => Exit::Right,
-        Some(false) => Exit::Wrong,
+    Ok(Reproduced {
+        schema: SCHEMA,
+        results,
+        difference,
+        within: Some(repeated.within),
+        cases: Some(repeated.cases),
+        is_reproduced: repeated.agrees(),
+        verdict: repeated.to_string(),
+        comparison: Some(compared.map_err(usage)?),
     })
 }
 
 /// Virtual time does not differ from run to run.
-fn simulated(first: &Path, second: &Path) -> Result<Exit> {
+fn simulated(first: &Path, second: &Path) -> Result<(bool, String)> {
     let read = |folder: &Path| fs::read_to_string(folder.join(ROWS));
     let (before, after) = (read(first)?, read(second)?);
     if before == after {
-        println!(
-            "reproduced: {ROWS} is the same, byte for byte ({} lines)",
-            before.lines().count()
-        );
-        return Ok(Exit::Right);
+        let lines = before.lines().count();
+        return Ok((
+            true,
+            format!("reproduced: {ROWS} is the same, byte for byte ({lines} lines)"),
+        ));
     }
     let lines = before.lines().zip(after.lines());
     let same = lines.take_while(|(before, after)| before == after).count();
-    println!(
+    let verdict = format!(
         "not reproduced: {ROWS} differs from line {}; before it had {} lines, now {}",
         same + 1,
         before.lines().count(),
         after.lines().count()
     );
-    Ok(Exit::Wrong)
+    Ok((false, verdict))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::printed::Printed;
 use super::{Exit, sizes, usage};
 use results::names::algorithm;
 
@@ -37,11 +38,10 @@ pub struct Arguments {
         help_heading = SCHEDULE
     )]
     segments: u32,
-    /// Print for programs; `kolo schema schedule` describes it
-    #[arg(long, conflicts_with = "goal", help_heading = SCHEDULE)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Write GOAL, the language of LogGOPSim, for a buffer of this size in f32
-    #[arg(long, value_name = "SIZE", value_parser = sizes::size, help_heading = GOAL)]
+    #[arg(long, conflicts_with_all = ["json", "format"], value_name = "SIZE", value_parser = sizes::size, help_heading = GOAL)]
     goal: Option<usize>,
     /// Nanoseconds to combine a byte
     #[arg(long, default_value_t = 0.0, requires = "goal", help_heading = GOAL)]
@@ -119,7 +119,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let schedule = algorithm.schedule(&topology).map_err(usage)?;
     let schedule = Pipelined::new(schedule, arguments.segments as usize);
     match arguments.goal {
-        None if arguments.json => {
+        None if !arguments.printed.is_text() => {
             let transfers = transfers(&schedule);
             let listed = Listed {
                 schema: SCHEMA,
@@ -128,7 +128,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
                 chunks: schedule.chunks(),
                 steps: transfers,
             };
-            println!("{}", serde_json::to_string_pretty(&listed)?);
+            arguments.printed.print(&listed, "/steps")?;
         }
         None => print!("{}", Drawing(&schedule)),
         Some(bytes) => {

@@ -4,7 +4,10 @@ use anyhow::Result;
 use results::compare::Comparisons;
 use schemars::{Schema, schema_for};
 
-use super::{Exit, info, predict, schedule, sweep, timeline, validate, verify};
+use super::{
+    Exit, against, calibrate, info, predict, reproduce, schedule, site, sweep, timeline, validate,
+    verify,
+};
 use tune::report::Tuning;
 
 /// Print the JSON Schema of what a command prints with --json, or of a line of rows.csv
@@ -24,12 +27,17 @@ pub struct Arguments {
 type Generate = fn() -> Schema;
 
 /// Commands with --json, and the schema of what they print; and rows of results.
-const SCHEMAS: [(&str, Generate); 10] = [
+const SCHEMAS: [(&str, Generate); 15] = [
+    ("against-autotune", || schema_for!(against::autotune::Regrets)),
+    ("against-horovod", || schema_for!(against::horovod::Beside)),
+    ("calibrate", || schema_for!(calibrate::Calibrated)),
     ("compare", || schema_for!(Comparisons)),
     ("info", || schema_for!(info::Info)),
     ("predict", || schema_for!(predict::Forecast)),
+    ("reproduce", || schema_for!(reproduce::Reproduced)),
     ("rows", results::row::schema),
     ("schedule", || schema_for!(schedule::Listed)),
+    ("site-check", || schema_for!(site::Checked)),
     ("sweep", || schema_for!(sweep::Concluded)),
     ("timeline", || schema_for!(timeline::Analysed)),
     ("tune", || schema_for!(Tuning)),

@@ -4,12 +4,15 @@ use std::env;
 
 use anyhow::Result;
 
+use super::printed::Printed;
 use super::{Exit, usage};
 use cluster::slurm::job::Job;
 use cluster::slurm::launch::{Shape, line, step};
 use cluster::slurm::offer::{Answers, Finding, Verdict, compare};
 use cluster::slurm::site::Site;
 use results::inputs;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 /// Show site files, and compare one with Slurm
 #[derive(clap::Args)]
@@ -31,7 +34,12 @@ enum Command {
 Examples:
   kolo site check generic
   kolo site check ./my-site.toml")]
-    Check(Named),
+    Check {
+        #[command(flatten)]
+        named: Named,
+        #[command(flatten)]
+        printed: Printed,
+    },
     /// List the site files in configs/sites and the embedded ones
     #[command(after_help = "\
 Examples:
@@ -66,7 +74,7 @@ impl Named {
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
     match &arguments.command {
-        Command::Check(named) => return check(&named.read()?),
+        Command::Check { named, printed } => return check(&named.read()?, *printed),
         Command::List => list()?,
         Command::Show(named) => print!("{}", toml::to_string(&named.read()?)?),
         Command::ShellEnv(named) => shell_env(&named.read()?),
@@ -83,25 +91,71 @@ pub fn described(site: &Site) -> String {
     }
 }
 
-fn check(site: &Site) -> Result<Exit> {
-    println!("site {}: {}", described(site), site.about);
-    let answers = match Answers::now() {
-        Ok(answers) => answers,
-        Err(error) => {
-            println!("the file is valid; nothing was compared: {error}");
-            return Ok(Exit::Inconclusive);
+/// Version of [`Checked`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// A site file beside what Slurm says.
+#[derive(Serialize, JsonSchema)]
+pub struct Checked {
+    /// Version of this structure.
+    schema: u32,
+    /// The site's name and file.
+    site: String,
+    /// Why nothing was compared; null: it was.
+    not_compared: Option<String>,
+    /// Each key.
+    findings: Vec<CheckedKey>,
+}
+
+/// One key of a site file.
+#[derive(Serialize, JsonSchema)]
+struct CheckedKey {
+    /// The key, or the topic.
+    key: String,
+    /// Its value in the file.
+    site: String,
+    /// What Slurm says.
+    slurm: String,
+    /// They contradict each other.
+    contradicts: bool,
+    /// What that means.
+    verdict: String,
+}
+
+fn check(site: &Site, printed: Printed) -> Result<Exit> {
+    let answers = Answers::now();
+    let findings = answers.as_ref().map_or(Vec::new(), |answers| compare(site, answers));
+    let contradicts = |finding: &Finding| matches!(finding.verdict, Verdict::Contradicts(_));
+    let count = findings.iter().filter(|finding| contradicts(finding)).count();
+    if printed.is_text() {
+        println!("site {}: {}", described(site), site.about);
+        match &answers {
+            Ok(_) => print!("{}", table(&findings)),
+            Err(error) => println!("the file is valid; nothing was compared: {error}"),
         }
-    };
-    let findings = compare(site, &answers);
-    print!("{}", table(&findings));
-    let contradicts = |finding: &&Finding| matches!(finding.verdict, Verdict::Contradicts(_));
-    match findings.iter().filter(contradicts).count() {
-        0 => Ok(Exit::Right),
-        count => {
+        if count > 0 {
             println!("{count} of {} contradict Slurm", findings.len());
-            Ok(Exit::Wrong)
         }
     }
+    let key = |finding: &Finding| CheckedKey {
+        key: finding.key.into(),
+        site: finding.site.clone(),
+        slurm: finding.slurm.clone(),
+        contradicts: contradicts(finding),
+        verdict: finding.verdict.to_string(),
+    };
+    let checked = Checked {
+        schema: SCHEMA,
+        site: described(site),
+        not_compared: answers.as_ref().err().map(|error| error.to_string()),
+        findings: findings.iter().map(key).collect(),
+    };
+    printed.print(&checked, "/findings")?;
+    Ok(match (answers, count) {
+        (Err(_), _) => Exit::Inconclusive,
+        (Ok(_), 0) => Exit::Right,
+        (Ok(_), _) => Exit::Wrong,
+    })
 }
 
 fn table(findings: &[Finding]) -> String {

@@ -259,7 +259,9 @@ fn trained(arguments: &Arguments, file: &TomlFile) -> Result<Exit> {
     Ok(exit(report.rows.iter().map(|row| {
         // Where the machine changed its speed, settings are ranked without intervals of their times.
         let is_ranked = row.outcome.measured().is_some_and(|result| {
-            result.times.time_us_p50_low.is_some() || result.confidence.over_best_low.is_some()
+            let is_unsteady = result.confidence.speed_change_percent.is_some();
+            let is_compared = is_unsteady && result.confidence.over_best_low.is_some();
+            result.times.time_us_p50_low.is_some() || is_compared
         });
         (row.outcome.status(), is_ranked)
     })))

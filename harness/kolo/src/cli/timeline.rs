@@ -8,6 +8,7 @@ use anyhow::Result;
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::printed::Printed;
 use super::sizes::whole;
 use super::{Exit, usage};
 use results::error::RecordError;
@@ -47,11 +48,10 @@ pub struct Arguments {
         help_heading = SHOWN
     )]
     skip: usize,
-    /// Print for programs; `kolo schema timeline` describes it
-    #[arg(long, conflicts_with = "horovod", help_heading = SHOWN, hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Write one rank's part of a timeline of kolo in Horovod's layout into this file, and show nothing
-    #[arg(long, value_name = "OUT", help_heading = LAYOUT)]
+    #[arg(long, value_name = "OUT", conflicts_with_all = ["json", "format"], help_heading = LAYOUT)]
     horovod: Option<PathBuf>,
     /// The rank of --horovod
     #[arg(
@@ -98,11 +98,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         return write_horovod(arguments, &trace, out);
     }
     let mut analysis = analyse(&trace);
-    if arguments.json {
+    if !arguments.printed.is_text() {
         analysis.tensors.truncate(arguments.tensors);
         let notes = flaws(trace.flaws);
         let analysed = Analysed { schema: SCHEMA, case: trace.case, notes, analysis };
-        println!("{}", serde_json::to_string_pretty(&analysed)?);
+        arguments.printed.print(&analysed, "/analysis/tensors")?;
         return Ok(Exit::Right);
     }
     let origin = match &trace.case {

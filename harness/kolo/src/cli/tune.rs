@@ -10,6 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::printed::Printed;
 use super::{Exit, configuration, not_for, plot, sizes, usage};
 use measure::config::MOST_STEP_MS;
 use measure::environment::{Environment, ValueError, number};
@@ -96,7 +97,12 @@ pub struct Arguments {
     )]
     steps: Option<usize>,
     /// Compare with the values of Horovod's variables in the environment, instead of its defaults
-    #[arg(long, help_heading = MEASURING, hide_short_help = true)]
+    #[arg(
+        long,
+        conflicts_with_all = ["json", "format"],
+        help_heading = MEASURING,
+        hide_short_help = true
+    )]
     check: bool,
     /// Afterwards measure every setting this many times, and state the regret
     ///
@@ -132,16 +138,15 @@ pub struct Arguments {
     /// Also write confirm.py, which compares recommendation and defaults where Horovod runs
     #[arg(long, help_heading = OUTPUT, hide_short_help = true)]
     confirm_script: bool,
-    /// Print tune.json; `kolo schema tune` describes it
-    #[arg(long, conflicts_with_all = ["check", "confirm"], help_heading = OUTPUT, hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Compare the output of confirm.py with tune.json
     ///
     /// tune.json is beside the file, or in the folder given by --out.
     #[arg(
         long,
         value_name = "FILE",
-        conflicts_with_all = ["config", "workload", "check"],
+        conflicts_with_all = ["config", "workload", "check", "json", "format"],
         help_heading = OUTPUT,
         hide_short_help = true
     )]
@@ -217,12 +222,11 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     }
     provenance.write(&folder.join(PROVENANCE))?;
     let figures = plot::figures_and_report(&folder)?;
-    if arguments.json {
-        print!("{tuning}");
-    } else {
+    if arguments.printed.is_text() {
         print!("{text}{figures}");
         println!("results in {}", folder.display());
     }
+    arguments.printed.print(&tuning, "/compared")?;
     let largest = tuned.last().and_then(|tuned| tuned.answer.as_ref());
     Ok(match largest.map(|answer| answer.verdict) {
         None | Some(Verdict::Unknown) => Exit::Inconclusive,
@@ -230,13 +234,13 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     })
 }
 
-/// Writes the results as text and as data; returns text and JSON. The lines to copy are those of the last topology.
+/// Writes the results as text and as data, and returns both. The lines to copy are those of the last topology.
 fn write(
     request: &Request,
     tuned: &[Tuned],
     store: &Store,
     script: bool,
-) -> Result<(String, String)> {
+) -> Result<(String, Tuning)> {
     let (mut text, mut json, mut conclusion) = (String::new(), Vec::new(), Conclusion::default());
     for (grid, tuned) in request.grids.iter().zip(tuned) {
         let is_last = json.len() + 1 == request.grids.len();
@@ -271,8 +275,8 @@ fn write(
     }
     let mut tuning: Tuning = json.pop().expect("there is a topology");
     tuning.smaller = json;
-    let tuning = serde_json::to_string_pretty(&tuning)? + "\n";
-    store.write_whole("tune.json", tuning.as_bytes())?;
+    let json = serde_json::to_string_pretty(&tuning)? + "\n";
+    store.write_whole("tune.json", json.as_bytes())?;
     store.write_whole("summary.txt", text.as_bytes())?;
     store.write_whole(CONCLUSION, &conclusion.json())?;
     Ok((text, tuning))

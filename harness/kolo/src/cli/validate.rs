@@ -7,6 +7,7 @@ use algorithms::registry;
 use anyhow::Result;
 
 use super::calibrate::share;
+use super::printed::Printed;
 use super::{Exit, configuration, not_for, sizes, usage};
 use measure::laboratory::{DESIGNS, MACHINES, Score, in_words, score};
 use measure::machine_calibration::Effort;
@@ -41,10 +42,10 @@ pub struct Arguments {
     )]
     points: PathBuf,
     /// Also score the test points without each part of the model
-    #[arg(long, conflicts_with = "local", help_heading = RUN)]
+    #[arg(long, conflicts_with_all = ["local", "json", "format"], help_heading = RUN)]
     ablation: bool,
     /// Count how often intervals of sweeps contain the truth, on synthetic machines
-    #[arg(long, conflicts_with_all = ["local", "ablation", "points", "json"], help_heading = RUN)]
+    #[arg(long, conflicts_with_all = ["local", "ablation", "points", "json", "format"], help_heading = RUN)]
     intervals: bool,
     /// Sweeps of each machine and design
     #[arg(long, default_value_t = 1000, requires = "intervals", value_parser = clap::value_parser!(u64).range(10..), help_heading = RUN, hide_short_help = true)]
@@ -104,9 +105,8 @@ pub struct Arguments {
         hide_short_help = true
     )]
     quantile: f64,
-    /// Print for programs; `kolo schema validate` describes it
-    #[arg(long, conflicts_with_all = ["local", "ablation"], help_heading = "Output", hide_short_help = true)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
     /// Folder for the results
     ///
     /// published.csv and summary.txt; with --local, in a new folder, validation.csv and the machine file. Both with
@@ -180,7 +180,7 @@ fn published(arguments: &Arguments) -> Result<Exit> {
     if arguments.ablation {
         text += &text::ablation(&points.ablation(&file.path).map_err(usage)?);
     }
-    if !arguments.json {
+    if arguments.printed.is_text() {
         print!("{text}");
     }
     if let Some(folder) = &arguments.out {
@@ -189,14 +189,11 @@ fn published(arguments: &Arguments) -> Result<Exit> {
         write_whole(&path, &csv_bytes(&compared, true))?;
         write_whole(&folder.join("summary.txt"), text.as_bytes())?;
         ended(launch).write(&folder.join(PROVENANCE))?;
-        if !arguments.json {
+        if arguments.printed.is_text() {
             println!("{}", path.display());
         }
     }
-    if arguments.json {
-        let published = Published { schema: SCHEMA, points: compared };
-        println!("{}", serde_json::to_string_pretty(&published)?);
-    }
+    arguments.printed.print(&Published { schema: SCHEMA, points: compared }, "/points")?;
     Ok(Exit::Right)
 }
 

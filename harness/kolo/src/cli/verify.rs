@@ -12,6 +12,7 @@ use algorithms::verify::{self, Violation};
 use anyhow::Result;
 use rayon::prelude::*;
 
+use super::printed::Printed;
 use super::{Exit, sizes, usage};
 use results::names;
 use schemars::JsonSchema;
@@ -58,15 +59,13 @@ pub struct Arguments {
         help_heading = CONTROL_PLANES
     )]
     first_seed: u64,
-    /// Print for programs; `kolo schema verify` describes it
-    #[arg(long, help_heading = OUTPUT)]
-    json: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
 /// Headings of the options.
 const SCHEDULES: &str = "Schedules";
 const CONTROL_PLANES: &str = "Control planes";
-const OUTPUT: &str = "Output";
 
 /// Version of [`Verified`] as JSON.
 const SCHEMA: u32 = 1;
@@ -120,7 +119,7 @@ struct Failed {
 }
 
 pub fn run(arguments: &Arguments) -> Result<Exit> {
-    let say = !arguments.json;
+    let say = arguments.printed.is_text();
     let (mut schedules, mut control_planes) = (Vec::new(), None);
     if let Some(worlds) = arguments.control_planes {
         control_planes = Some(simulate_worlds(arguments.first_seed, worlds));
@@ -139,7 +138,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         control_planes.iter().for_each(print_simulated);
     } else {
         let verified = Verified { schema: SCHEMA, right, schedules, control_planes };
-        println!("{}", serde_json::to_string_pretty(&verified)?);
+        arguments.printed.print(&verified, "/schedules")?;
     }
     if right && !unproved.is_empty() {
         eprintln!(

@@ -5,15 +5,18 @@ use std::env::current_exe;
 use against::engine::Engine;
 use against::host_times;
 use against::kolo::Kolo;
-use against::regret;
+use against::regret::{self, RegretRow};
 use against::run::Run;
 use against::tuners::{self, KoloTune};
 use anyhow::Result;
 use results::files::write_whole;
 use results::provenance::PROVENANCE;
 use results::record::csv_bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Common, Scratch};
+use crate::cli::printed::Printed;
 use crate::cli::{Exit, usage};
 
 /// Compare what kolo tune recommends with what Horovod's autotune finds
@@ -33,9 +36,25 @@ pub struct Arguments {
     steps: Option<u64>,
     #[command(flatten)]
     common: Common,
+    #[command(flatten)]
+    printed: Printed,
 }
 
-pub fn run(Arguments { steps, common }: &Arguments) -> Result<Exit> {
+/// Version of [`Regrets`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// What each tuner's answer costs when Horovod runs it.
+#[derive(Serialize, JsonSchema)]
+pub struct Regrets {
+    /// Version of this structure.
+    schema: u32,
+    /// The folder of the results.
+    results: String,
+    /// Every answer: the columns of autotune.csv.
+    answers: Vec<RegretRow>,
+}
+
+pub fn run(Arguments { steps, common, printed }: &Arguments) -> Result<Exit> {
     let launcher = common.launcher()?;
     let mut plan = common.plan("kolo against autotune")?;
     let scratch = Scratch::new()?;
@@ -62,8 +81,12 @@ pub fn run(Arguments { steps, common }: &Arguments) -> Result<Exit> {
     write_whole(&folder.join("autotune.csv"), &csv_bytes(&rows, true))?;
     let text = regret::text(&plan, &rows, &blocks);
     write_whole(&folder.join("summary.txt"), text.as_bytes())?;
-    print!("{text}");
-    println!("results in {}", folder.display());
+    let results = folder.display().to_string();
+    if printed.is_text() {
+        print!("{text}");
+        println!("results in {results}");
+    }
     let is_whole = rows.iter().all(|row| row.step_ms.is_some());
+    printed.print(&Regrets { schema: SCHEMA, results, answers: rows }, "/answers")?;
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
 }

@@ -2,7 +2,7 @@
 
 use std::env::current_exe;
 
-use against::comparison::Comparison;
+use against::comparison::{Comparison, ComparisonRow};
 use against::engine::Engine;
 use against::host_times;
 use against::kolo::Kolo;
@@ -14,8 +14,11 @@ use results::conclusion::CONCLUSION;
 use results::files::write_whole;
 use results::provenance::PROVENANCE;
 use results::record::csv_bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::{Common, RUN, Scratch};
+use crate::cli::printed::Printed;
 use crate::cli::{Exit, plot, usage};
 
 /// Compare with real Horovod over MPI, block by block on the same processors
@@ -31,11 +34,29 @@ pub struct Arguments {
     #[command(flatten)]
     common: Common,
     /// Print the order of blocks without measuring
-    #[arg(long, help_heading = RUN)]
+    #[arg(long, conflicts_with_all = ["json", "format"], help_heading = RUN)]
     dry_run: bool,
+    #[command(flatten)]
+    printed: Printed,
 }
 
-pub fn run(Arguments { common, dry_run }: &Arguments) -> Result<Exit> {
+/// Version of [`Beside`] as JSON.
+const SCHEMA: u32 = 1;
+
+/// Cases by kolo's engine and by Horovod.
+#[derive(Serialize, JsonSchema)]
+pub struct Beside {
+    /// Version of this structure.
+    schema: u32,
+    /// The folder of the results.
+    results: String,
+    /// What the run says, a sentence or two.
+    verdicts: Vec<String>,
+    /// Every case: the columns of comparison.csv.
+    cases: Vec<ComparisonRow>,
+}
+
+pub fn run(Arguments { common, dry_run, printed }: &Arguments) -> Result<Exit> {
     let launcher = common.launcher()?;
     let mut plan = common.plan("kolo against horovod")?;
     if *dry_run {
@@ -67,8 +88,13 @@ pub fn run(Arguments { common, dry_run }: &Arguments) -> Result<Exit> {
         write_whole(&folder.join(CONCLUSION), &conclusion.json())?;
     }
     let figures = plot::figures_and_report(&folder)?;
-    print!("{text}{figures}");
-    println!("results in {}", folder.display());
+    let results = folder.display().to_string();
+    if printed.is_text() {
+        print!("{text}{figures}");
+        println!("results in {results}");
+    }
+    let verdicts = conclusion.verdicts;
+    printed.print(&Beside { schema: SCHEMA, results, verdicts, cases: lines }, "/cases")?;
     let is_whole = comparison.cases.iter().all(|case| case.failed.is_empty());
     Ok(if is_whole { Exit::Right } else { Exit::Wrong })
 }

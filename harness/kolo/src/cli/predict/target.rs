@@ -54,7 +54,7 @@ pub fn run(arguments: &Arguments, workload: &str) -> Result<Exit> {
     } else {
         plot::figures(std::slice::from_ref(&out), &out.join("figures"))?
     };
-    if arguments.json {
+    if !arguments.printed.is_text() {
         let forecast = Forecast {
             schema: SCHEMA,
             predictions: out.display().to_string(),
@@ -64,7 +64,7 @@ pub fn run(arguments: &Arguments, workload: &str) -> Result<Exit> {
             limit: Some(answer),
             text: String::new(),
         };
-        println!("{}", serde_json::to_string_pretty(&forecast)?);
+        arguments.printed.print(&forecast, "/limit/worlds")?;
         return Ok(Exit::Right);
     }
     print!("{}{figures}", answer.text(&question));

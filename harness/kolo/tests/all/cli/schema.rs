@@ -52,6 +52,11 @@ fn outputs_are_what_their_schemas_say() {
         ("schedule", &["schedule", "--algorithm", "tree", "--nodes", "2x3", "--json"]),
         ("predict", &limit),
         ("predict", &few),
+        ("site-check", &["site", "check", "generic", "--json"]),
+        (
+            "calibrate",
+            &["calibrate", "--logs", "harness/results/tests/data/logs/ring-simple.log", "--json"],
+        ),
     ] {
         is_as_described(name, &printed(words));
     }
@@ -80,6 +85,40 @@ pub fn is_as_described(name: &str, output: &Value) {
     assert!(!validator.is_valid(&less), "{name}");
 }
 
+/// `--format`: JSON as `--json`, and the table of the result for pages and spreadsheets.
+#[test]
+fn results_are_printed_as_tables() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let printed = |words: &[&str], format: &str| -> String {
+        let words = [words, &["--format", format]].concat();
+        let ended = Ended::of(kolo(&words).current_dir(&root));
+        assert_eq!(ended.status, Some(0), "{words:?}: {}", ended.stderr);
+        ended.stdout
+    };
+    let verify = ["verify", "--algorithm", "ring,tree", "--ranks", "1..3"];
+    let csv = printed(&verify, "csv");
+    let lines: Vec<&str> = csv.lines().collect();
+    assert_eq!(lines[0], "algorithm,topologies,transfers,unsupported,failures,seconds");
+    assert!(lines[1].starts_with("ring,5,") && lines[2].starts_with("tree,5,"), "{csv}");
+    assert_eq!(lines.len(), 3);
+    let page = printed(&verify, "markdown");
+    assert!(page.starts_with("| algorithm | topologies | transfers |"), "{page}");
+    assert_eq!(page.lines().nth(1), Some("|---|---|---|---|---|---|"));
+    let json: Value = serde_json::from_str(&printed(&verify, "json")).unwrap();
+    assert_eq!(json["schedules"][1]["algorithm"], "tree");
+    for (words, header) in [
+        (&["info"][..], "name,value,unit,about,is_set,not_used"),
+        (&["schedule", "--algorithm", "ring", "--ranks", "2"], "list,from,to,chunk,chunks,reduces"),
+        (&["validate"], "point,series,group,"),
+        (&["timeline", "harness/training/tests/all/golden/timeline.json"], "name,"),
+    ] {
+        let csv = printed(words, "csv");
+        assert!(csv.starts_with(header) && csv.lines().count() > 1, "{words:?}: {csv}");
+    }
+    Ended::of(&mut kolo(&["info", "--json", "--format", "csv"]))
+        .says(2, "the argument '--json' cannot be used with '--format <FORMAT>'");
+}
+
 #[test]
 fn what_is_printed_for_programs_is_what_is_printed_for_people() {
     let verified = printed(&["verify", "--algorithm", "ring", "--ranks", "1..4", "--json"]);
@@ -97,5 +136,5 @@ fn what_is_printed_for_programs_is_what_is_printed_for_people() {
     let points = printed(&["validate", "--json"]);
     assert!(points["points"].as_array().unwrap().len() > 20);
     Ended::of(&mut kolo(&["schema", "nowhere"]))
-        .says(2, "possible values: compare, info, predict, rows, schedule, sweep, timeline, tune, validate, verify");
+        .says(2, "possible values: against-autotune, against-horovod, calibrate, compare, info, predict, reproduce, rows, schedule, site-check, sweep, ");
 }
