@@ -28,7 +28,7 @@ type Outcome = Result<(), Failure>;
 type Scenario = fn(&Cluster) -> Outcome;
 
 /// Names and functions, the longest first.
-const SCENARIOS: [(&str, Scenario); 15] = [
+const SCENARIOS: [(&str, Scenario); 16] = [
     ("the time limit comes near", time_limit),
     ("the whole sweep over 1, 2 and 4 nodes", whole_sweep),
     ("the scaling sweep over 1, 2, 4 and 8 nodes", scaling_sweep),
@@ -36,6 +36,7 @@ const SCENARIOS: [(&str, Scenario); 15] = [
     ("the disk is full", disk_is_full),
     ("interfaces carry what schedules promise", bytes_on_the_wire),
     ("a node loses its power", node_dies),
+    ("launches in one job, and one more in another", launches),
     ("a rank stops for longer than the timeout", rank_stops),
     ("the job is requeued by hand", job_is_requeued),
     ("two jobs on one folder of results", two_jobs),
@@ -144,7 +145,13 @@ fn scaling_sweep(_: &Cluster) -> Outcome {
     cluster.check(summary.contains(drift), || summary.clone())?;
     let machine = std::fs::read_to_string(job.folder.join("machine.toml"))?;
     cluster.check(machine.contains("about = \"8 x 1 ranks, mpi\""), || machine.clone())?;
-    for file in ["figures/scaling.png", "predicted/figures/scaling.png"] {
+    let left = [
+        "report.html",
+        "figures/efficiency.png",
+        "figures/scaling.png",
+        "predicted/figures/scaling.png",
+    ];
+    for file in left {
         cluster.check(job.folder.join(file).exists(), || format!("{file} is missing"))?;
     }
     // Three algorithms and all their settings; a library's own and groups cannot be simulated.
@@ -247,6 +254,24 @@ fn rank_fails(cluster: &Cluster, name: &str, rank: usize, signal: &str, reported
     cluster
         .check(attempts.contains(reported), || format!("nobody said {reported:?}:\n{attempts}"))?;
     is_complete(&job.folder)
+}
+
+/// Each launch of a job is a job step of its own, and a later job adds one to the same folder.
+fn launches(cluster: &Cluster) -> Outcome {
+    let submit = |launches: &str| -> Result<Results, Failure> {
+        let (nodes, launches) = (["--nodes=2"], ["--launches", launches]);
+        let job = cluster.submit_with(cluster::FAULTS, "launches", &nodes, &launches)?;
+        job.ends_with("COMPLETED", Duration::from_secs(240))?;
+        Results::read(&job.folder)
+    };
+    for (asked, steps) in [("2", 2 * 3 * 6), ("3", 3 * 3 * 6)] {
+        let results = submit(asked)?;
+        results.complete(4, steps)?;
+        let started = results.launches()?.to_string();
+        cluster.check(started == asked, || format!("{started} launches, expected {asked}"))?;
+        results.says_in_each("launches", asked)?;
+    }
+    Ok(())
 }
 
 fn rank_is_killed(cluster: &Cluster) -> Outcome {

@@ -91,6 +91,16 @@ impl Results {
         Ok(())
     }
 
+    /// Every row has this value in a column.
+    pub fn says_in_each(&self, column: &str, value: &str) -> Result<(), Failure> {
+        match self.rows.iter().find(|row| row[column] != value) {
+            Some(row) => {
+                Err(self.failure(&format!("{}: {column} is {}", row["case"], row[column])))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// How often the program was started on it.
     pub fn launches(&self) -> Result<usize, Failure> {
         let text = fs::read_to_string(self.folder.join("provenance.json"))?;
