@@ -210,7 +210,11 @@ impl<'scope, 'env, 'a: 'scope, H: Hub> Device<'scope, 'env, 'a, H> {
             let share = hub.share(rank);
             let (streams, device_rank) = hub.device_rank(rank);
             let all = streams.multiprocessors(device_rank.rank_stream.device);
-            Backward::new(streams, job, device_rank, (all / share).max(1))?
+            let backward = Backward::new(streams, job, device_rank, (all / share).max(1))?;
+            if let Some(recorder) = job.recorder {
+                recorder.may_be_off(rank, backward.clock_error(streams)?);
+            }
+            backward
         };
         let count = job.workload.gradients.len();
         Ok(Device {

@@ -18,10 +18,15 @@
 //! pieces are drawn as one at either end. There is no `WAIT_FOR_OTHER_TENSOR_DATA`: a tensor's data are available
 //! when it is ready. Spans that had not ended when the job failed have no end in the file.
 //!
+//! All times are on rank 0's clock. Ranks of other systems compare their clocks with it before and after a block
+//! ([`mod@anchor`]), and a GPU's clock is compared with its host's at the beginning of a block. The metadata event `kolo` has
+//! the largest bound of the errors as `clock_error_us`: 0 of threads, null where a clock could not be compared. The bound of a rank is a label of its process.
+//!
 //! [`workloads::trace`] reads these files and Horovod's own; [`mod@analyse`] computes the breakdown of time. For
 //! the cost of recording: `cargo bench -p training --bench timeline`.
 
 pub mod analyse;
+pub mod anchor;
 mod history;
 pub mod intervals;
 pub mod record;

@@ -1,6 +1,7 @@
 //! The benchmark of a single allreduce: repeats it, measures it, and checks its data.
 
 mod start;
+mod synchronised;
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use self::start::Moments;
 pub use self::start::Start;
+pub use self::synchronised::{MOST_SHARE, Synchronised, Unsynchronised, synchronised};
 use crate::allreduce::{AllReduce, Sizes};
 use crate::clock::Clock;
 use crate::data_plane::DataPlane;
@@ -73,6 +75,10 @@ pub struct Timed {
     pub times: Vec<Duration>,
     /// How many of these times each block has, if there are several.
     pub blocks: Vec<usize>,
+    /// How ranks started.
+    pub start: Start,
+    /// Why not as they were to.
+    pub unsynchronised: Option<Unsynchronised>,
     /// Repetitions that a rank began late. They are not among the times, unless they are more than half.
     pub late: usize,
     /// The bound of the errors of the ranks' clocks; zero with [`Start::Barrier`].
@@ -110,7 +116,7 @@ impl Timed {
         numbers.zip(&self.times).map(|(block, &time)| (0, block, micros(time))).collect()
     }
 
-    /// Combines two results.
+    /// Combines two results, of ranks that started alike.
     pub fn and(mut self, other: Timed) -> Timed {
         let (mine, others) = (self.times.len() as f64, other.times.len() as f64);
         let mean = |(a, b)| (a * mine + b * others) / (mine + others).max(1.0);
@@ -121,6 +127,7 @@ impl Timed {
         };
         self.blocks = [blocks_of(&self), blocks_of(&other)].concat();
         self.wrong = self.wrong.zip(other.wrong).map(|(a, b)| a.and(b));
+        self.unsynchronised = self.unsynchronised.or(other.unsynchronised);
         self.late += other.late;
         self.clock_error = self.clock_error.max(other.clock_error);
         self.times.extend(other.times);
@@ -167,6 +174,7 @@ pub fn timed<'t>(
     let counted = if late.len() > begun.len() { &all } else { &begun };
     let switches: Option<u64> = ranks.clone().map(|rank| rank.context_switches).sum();
     Timed {
+        start: bench.start,
         times: counted.iter().filter_map(longest).collect(),
         late: late.len(),
         clock_error: ranks.map(|rank| rank.clock_error).max().unwrap_or_default(),
@@ -398,7 +406,11 @@ pub fn run_rank<'b, B: Transport>(
     let times = repeat(bench, &mut host)?;
     let switches = context_switches().zip(host.switches_before).map(|(now, then)| now - then);
     let (late, clock_error) = match host.moments {
-        Some(moments) => (moments.late(bench.warmup), Duration::from_secs_f64(clock.error_s())),
+        Some(moments) => {
+            // It grows from the comparison on.
+            let error = Duration::try_from_secs_f64(clock.error_s(clock.now_s()));
+            (moments.late(bench.warmup), error.unwrap_or(Duration::MAX))
+        }
         None => (vec![false; times.len()], Duration::ZERO),
     };
     let result = if bench.in_place { host.input } else { host.output };

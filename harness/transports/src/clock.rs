@@ -1,37 +1,155 @@
 //! One time for all ranks: how far a rank's clock is ahead of rank 0's, and how fast it runs away from it.
 //!
-//! Rank 0 asks every other rank for the time repeatedly, and the shortest round trip is used. The answer was read at some
-//! point within it, so that half of the round trip bounds the error of the difference. As in J. Jones and G. Koenig, "Clock
-//! synchronization in high-end computing environments", 2013, the drift is that between comparisons that are far apart.
-//! Processes of one system read one clock, and need no comparison.
+//! A comparison: rank 0 asks another rank for the time repeatedly, and the shortest round trip is used. The answer was read
+//! at some point within it, so that half of the round trip bounds the error of the difference. A line through the
+//! comparisons, by least squares, gives difference and drift: J. Jones and G. Koenig, "Clock synchronization in high-end
+//! computing environments: a strategy for minimizing clock variance at runtime", 2013 (online 2012).
+//!
+//! The bound of the error at a moment is half of the round trip of a comparison, its distance from the line, and the time
+//! from it to the moment times the uncertainty of the drift. Any comparison gives a bound, and the least one is used.
+//!
+//! Processes of one system read one clock, so that rank 0 compares its clock with one rank of each other system only.
+//! There is no tree as in S. Hunold and A. Carpen-Amarie, "Hierarchical Clock Synchronization in MPI" (HCA3), 2018: it
+//! compares in log2(n) rounds instead of n - 1, but the errors of its levels add up.
+//!
+//! Clocks are `CLOCK_MONOTONIC_RAW`, where there is one: NTP does not slew it, so that its drift is constant between
+//! comparisons. What is timed by [`std::time::Instant`], which is `CLOCK_MONOTONIC`, needs that one ([`Clock::monotonic`]).
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use algorithms::topology::Rank;
+use nix::time::{ClockId, clock_gettime};
 
 use crate::transport::{MessageChannel, TransportError};
 
-/// Number of requests to a rank.
+/// Number of requests in a comparison.
 const QUESTIONS: usize = 50;
 
-/// Comparisons that are closer together say nothing about drift.
-const APART_S: f64 = 0.5;
+/// Clocks that have never been compared are compared so many times, so far apart: the drift is known from the beginning.
+const FIRST: usize = 10;
+const APART: Duration = Duration::from_millis(20);
 
-/// How far a rank's clock is ahead of rank 0's, and by how much that may be wrong.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ahead {
-    /// Seconds.
-    pub by_s: f64,
-    /// Seconds.
-    pub error_s: f64,
+/// The latest comparisons are kept: so many, and of so long a time if that leaves two, since the drift changes with
+/// temperature.
+const KEPT: usize = 32;
+const SPAN_S: f64 = 30.0;
+
+/// The fastest drift in seconds per second. NTP corrects clocks that are up to 500 ppm fast or slow (RFC 5905), so that two
+/// of them drift apart by twice as much.
+const MOST_DRIFT: f64 = 1e-3;
+
+/// The least error of a comparison for its weight, in seconds.
+const LEAST_ERROR_S: f64 = 1e-9;
+
+/// One comparison of this rank's clock with rank 0's.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Compared {
+    /// By this rank's clock.
+    at_s: f64,
+    /// How far this rank's clock is ahead.
+    by_s: f64,
+    /// Half of the round trip.
+    error_s: f64,
 }
 
-/// Rank 0's time by this rank's clock.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The line through the comparisons.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Line {
+    /// Where it is `by_s`, by this rank's clock.
+    at_s: f64,
+    by_s: f64,
+    /// Seconds by which this clock gains on rank 0's in a second.
+    drift: f64,
+    /// By how much that may be wrong.
+    drift_error: f64,
+}
+
+/// A rank's clock, and rank 0's time by it.
+#[derive(Clone)]
 pub struct Clock {
-    /// The first comparison and the last one, each with this clock's time.
-    compared: Option<[(f64, Ahead); 2]>,
+    read: Arc<dyn Fn() -> f64 + Send + Sync>,
+    /// The system whose clock it is. Ranks of one system have one clock.
+    system: Option<u64>,
+    /// How often ranks have compared their clocks.
+    comparisons: usize,
+    /// The oldest first; none if rank 0 reads the same clock.
+    compared: Vec<Compared>,
+    line: Line,
+    /// The last comparison made no sense.
+    is_lost: bool,
+}
+
+impl Default for Clock {
+    /// This system's clock that nobody corrects.
+    fn default() -> Clock {
+        Clock::new(system(), || read_s(UNCORRECTED))
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, to: &mut fmt::Formatter) -> fmt::Result {
+        let Clock { system, compared, line, is_lost, .. } = self;
+        let mut fields = to.debug_struct("Clock");
+        fields.field("system", system).field("compared", compared);
+        fields.field("line", line).field("is_lost", is_lost).finish_non_exhaustive()
+    }
 }
 
 impl Clock {
+    /// A clock that `read` reads in seconds. Ranks that name the same `system` read the same clock.
+    pub fn new(system: Option<u64>, read: impl Fn() -> f64 + Send + Sync + 'static) -> Clock {
+        Clock {
+            read: Arc::new(read),
+            system,
+            comparisons: 0,
+            compared: Vec::new(),
+            line: Line::default(),
+            is_lost: false,
+        }
+    }
+
+    /// This system's clock of [`std::time::Instant`]. NTP corrects it by slewing it.
+    pub fn monotonic() -> Clock {
+        Clock::new(system(), || read_s(ClockId::CLOCK_MONOTONIC))
+    }
+
+    /// The time by this clock in seconds.
+    pub fn now_s(&self) -> f64 {
+        (self.read)()
+    }
+
+    /// This clock's time at a moment of rank 0's, in seconds.
+    pub fn own_s(&self, rank0_s: f64) -> f64 {
+        let Line { at_s, by_s, drift, .. } = self.line;
+        at_s + (rank0_s + by_s - at_s) / (1.0 - drift)
+    }
+
+    /// Rank 0's time at a moment of this clock's, in seconds.
+    pub fn rank0_s(&self, own_s: f64) -> f64 {
+        own_s - self.line.by_s(own_s)
+    }
+
+    /// Seconds of rank 0's clock in a second of this one's.
+    pub fn rank0_rate(&self) -> f64 {
+        1.0 - self.line.drift
+    }
+
+    /// By how much [`Clock::rank0_s`] may be wrong at a moment of this clock's, in seconds: zero where both are one clock,
+    /// infinite where the last comparison made no sense. It holds for a drift that is constant since the oldest comparison
+    /// that is kept.
+    pub fn error_s(&self, own_s: f64) -> f64 {
+        if self.is_lost {
+            return f64::INFINITY;
+        }
+        let by_one = |one: &Compared| {
+            let from_line_s = (one.by_s - self.line.by_s(one.at_s)).abs();
+            one.error_s + from_line_s + self.line.drift_error * (own_s - one.at_s).abs()
+        };
+        self.compared.iter().map(by_one).reduce(f64::min).unwrap_or(0.0)
+    }
+
     /// Compares this rank's clock with rank 0's once more. All ranks must call it, and send nothing else meanwhile.
     ///
     /// # Errors
@@ -41,149 +159,448 @@ impl Clock {
         post: &mut impl MessageChannel,
         (rank, ranks): (Rank, usize),
     ) -> Result<(), TransportError> {
-        let found = ahead(post, (rank, ranks), system(), monotonic_s)?;
-        self.add(monotonic_s(), found);
-        Ok(())
+        let is_first = self.comparisons == 0;
+        self.comparisons += 1;
+        if rank > 0 { self.answer(post) } else { self.ask(post, ranks, is_first) }
     }
 
-    fn add(&mut self, at_s: f64, ahead: Ahead) {
-        let last = (at_s, ahead);
-        self.compared = Some([self.compared.map_or(last, |[first, _]| first), last]);
+    /// Of ranks other than rank 0: answers until rank 0 has no more to say.
+    fn answer(&mut self, post: &mut impl MessageChannel) -> Result<(), TransportError> {
+        let mut message = Vec::new();
+        loop {
+            post.receive(0, &mut message)?;
+            match (message[0], &message[1..]) {
+                (WHO, _) => post.send(0, self.system.unwrap_or(0).to_ne_bytes().to_vec().into())?,
+                (QUESTION, _) => post.send(0, self.now_s().to_ne_bytes().to_vec().into())?,
+                (COMPARED, values) => {
+                    let (at_s, rest) = values.split_at(size_of::<f64>());
+                    let (by_s, error_s) = rest.split_at(size_of::<f64>());
+                    let [at_s, by_s, error_s] = [at_s, by_s, error_s].map(seconds);
+                    self.add(Compared { at_s, by_s, error_s });
+                }
+                (LOST, _) => self.lose(),
+                _ => return post.flush(),
+            }
+        }
     }
 
-    /// This clock's time at a moment of rank 0's.
-    pub fn own_s(&self, rank0_s: f64) -> f64 {
-        let Some([_, (at_s, ahead)]) = self.compared else { return rank0_s };
-        let without_drift = rank0_s + ahead.by_s;
-        without_drift + self.drift() * (without_drift - at_s)
+    /// Of rank 0: asks one rank of each other system, and tells all ranks of the system what it has found.
+    fn ask(
+        &self,
+        post: &mut impl MessageChannel,
+        ranks: usize,
+        is_first: bool,
+    ) -> Result<(), TransportError> {
+        let mut message = Vec::new();
+        let mut systems: Vec<Option<u64>> = vec![None; ranks];
+        (1..ranks).try_for_each(|other| post.send(other, [WHO].into()))?;
+        for other in 1..ranks {
+            let from = post.receive(other, &mut message)?;
+            let bytes = message[..].try_into().expect("8 bytes");
+            systems[from] = Some(u64::from_ne_bytes(bytes)).filter(|&system| system != 0);
+        }
+        let is_own = |other: Rank| systems[other].is_some() && systems[other] == self.system;
+        let others: Vec<Rank> = (1..ranks).filter(|&other| !is_own(other)).collect();
+        // Ranks of a system that nobody knows stand for themselves.
+        let leader = |other: Rank| match systems[other] {
+            None => other,
+            system => *others.iter().find(|&&rank| systems[rank] == system).expect("itself"),
+        };
+        let rounds = match is_first {
+            _ if others.is_empty() => 0,
+            true => FIRST,
+            false => 1,
+        };
+        for round in 0..rounds {
+            if round > 0 {
+                std::thread::sleep(APART);
+            }
+            for &asked in others.iter().filter(|&&other| leader(other) == other) {
+                let found = self.ask_one(post, asked)?;
+                let told: Arc<[u8]> = match found {
+                    None => [LOST].into(),
+                    Some(Compared { at_s, by_s, error_s }) => {
+                        let values = [at_s, by_s, error_s].map(f64::to_ne_bytes);
+                        [&[COMPARED], values.as_flattened()].concat().into()
+                    }
+                };
+                for &other in others.iter().filter(|&&other| leader(other) == asked) {
+                    post.send(other, told.clone())?;
+                }
+            }
+        }
+        (1..ranks).try_for_each(|other| post.send(other, [DONE].into()))?;
+        post.flush()
     }
 
-    /// The bound of the error of the last comparison, in seconds; none is known of the drift since.
-    pub fn error_s(&self) -> f64 {
-        self.compared.map_or(0.0, |[_, (_, last)]| last.error_s)
+    /// Rank 0's comparison with a rank; none if the answers contradict each other.
+    fn ask_one(
+        &self,
+        post: &mut impl MessageChannel,
+        other: Rank,
+    ) -> Result<Option<Compared>, TransportError> {
+        let mut message = Vec::new();
+        let mut asked = [Trip::default(); QUESTIONS];
+        for trip in &mut asked {
+            trip.asked_s = self.now_s();
+            post.send(other, [QUESTION].into())?;
+            post.receive(other, &mut message)?;
+            trip.answered_s = self.now_s();
+            trip.own_s = seconds(&message);
+        }
+        Ok(shortest(&asked))
     }
 
-    /// Seconds by which this clock gains on rank 0's in a second; none where the errors of both comparisons are larger.
-    fn drift(&self) -> f64 {
-        let Some([(first_s, first), (last_s, last)]) = self.compared else { return 0.0 };
-        let gained_s = last.by_s - first.by_s;
-        let is_known = last_s - first_s >= APART_S && gained_s.abs() > first.error_s + last.error_s;
-        if is_known { gained_s / (last_s - first_s) } else { 0.0 }
+    fn lose(&mut self) {
+        self.compared.clear();
+        self.line = Line::default();
+        self.is_lost = true;
+    }
+
+    fn add(&mut self, one: Compared) {
+        self.is_lost = false;
+        self.compared.push(one);
+        let all = &mut self.compared;
+        let is_old = |other: &Compared| one.at_s - other.at_s > SPAN_S;
+        while all.len() > KEPT || all.len() > 2 && is_old(&all[0]) {
+            all.remove(0);
+        }
+        // Comparisons that no drift explains are forgotten, the oldest first: the clock was slewed or set.
+        let (low, high) = loop {
+            let (low, high) = drifts(all);
+            if low <= high {
+                break (low, high);
+            }
+            all.remove(0);
+        };
+        self.line = Line::through(all, (low, high));
     }
 }
 
-/// Seconds of the system's monotonic clock, which all its processes share.
-pub fn monotonic_s() -> f64 {
-    use nix::time::{ClockId, clock_gettime};
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).expect("every system has this clock");
+impl Line {
+    /// By weighted least squares, with a drift within the range; without drift if comparisons say little about it.
+    fn through(all: &[Compared], (low, high): (f64, f64)) -> Line {
+        let weight = |one: &Compared| one.error_s.max(LEAST_ERROR_S).powi(-2);
+        let last = all[all.len() - 1];
+        let total: f64 = all.iter().map(weight).sum();
+        // From the last one on, as clocks count from the start of a system.
+        let mean = |of: &dyn Fn(&Compared) -> f64| {
+            all.iter().map(|one| weight(one) * of(one)).sum::<f64>() / total
+        };
+        let [since, gained] =
+            [mean(&|one| one.at_s - last.at_s), mean(&|one| one.by_s - last.by_s)];
+        let from_mean =
+            |one: &Compared| (one.at_s - last.at_s - since, one.by_s - last.by_s - gained);
+        let square = mean(&|one| from_mean(one).0.powi(2));
+        let product = mean(&|one| from_mean(one).0 * from_mean(one).1);
+        let is_known = high - low < MOST_DRIFT && square > 0.0;
+        let drift = if is_known { (product / square).clamp(low, high) } else { 0.0 };
+        Line {
+            at_s: last.at_s + since,
+            by_s: last.by_s + gained,
+            drift,
+            drift_error: (drift - low).abs().max((high - drift).abs()),
+        }
+    }
+
+    fn by_s(&self, at_s: f64) -> f64 {
+        self.by_s + self.drift * (at_s - self.at_s)
+    }
+}
+
+/// The least and the largest drift with which all comparisons are within their errors; the least is larger if there is none.
+fn drifts(all: &[Compared]) -> (f64, f64) {
+    let (mut low, mut high) = (-MOST_DRIFT, MOST_DRIFT);
+    for (index, later) in all.iter().enumerate() {
+        for earlier in &all[..index] {
+            let apart_s = later.at_s - earlier.at_s;
+            let (gained_s, error_s) = (later.by_s - earlier.by_s, later.error_s + earlier.error_s);
+            // Two comparisons at one moment tell nothing of the drift, if they are not too far from each other.
+            if apart_s > 0.0 {
+                low = low.max((gained_s - error_s) / apart_s);
+                high = high.min((gained_s + error_s) / apart_s);
+            } else if apart_s < 0.0 || gained_s.abs() > error_s {
+                return (f64::INFINITY, f64::NEG_INFINITY);
+            }
+        }
+    }
+    (low, high)
+}
+
+/// A question and its answer, in seconds: by rank 0's clock, and by the other rank's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Trip {
+    asked_s: f64,
+    answered_s: f64,
+    own_s: f64,
+}
+
+impl Trip {
+    /// By how much the other clock is ahead, at least and at most.
+    fn by_s(&self) -> [f64; 2] {
+        [self.own_s - self.answered_s, self.own_s - self.asked_s]
+    }
+}
+
+/// The comparison of the shortest round trip; none if a clock runs backwards, or an answer is from before its question or
+/// from after its arrival by the clocks of the shortest one.
+fn shortest(trips: &[Trip]) -> Option<Compared> {
+    let took_s = |trip: &Trip| trip.answered_s - trip.asked_s;
+    let best = trips.iter().min_by(|one, other| took_s(one).total_cmp(&took_s(other)))?;
+    let [least_s, most_s] = best.by_s();
+    let is_right = |trip: &Trip| {
+        let [low_s, high_s] = trip.by_s();
+        let apart_s = trip.answered_s.max(best.answered_s) - trip.asked_s.min(best.asked_s);
+        let room_s = MOST_DRIFT * apart_s;
+        trip.own_s.is_finite()
+            && trip.asked_s <= trip.answered_s
+            && low_s <= most_s + room_s
+            && least_s <= high_s + room_s
+    };
+    let in_order = trips.windows(2).all(|pair| pair[0].own_s <= pair[1].own_s);
+    let found =
+        Compared { at_s: best.own_s, by_s: (least_s + most_s) / 2.0, error_s: took_s(best) / 2.0 };
+    (in_order && trips.iter().all(is_right)).then_some(found)
+}
+
+/// First bytes of rank 0's messages: questions about the system and the time, a comparison, contradictory answers, the end.
+const WHO: u8 = 0;
+const QUESTION: u8 = 1;
+const COMPARED: u8 = 2;
+const LOST: u8 = 3;
+const DONE: u8 = 4;
+
+fn seconds(bytes: &[u8]) -> f64 {
+    f64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
+}
+
+/// The clock that NTP does not slew, where the system has one.
+#[cfg(target_os = "linux")]
+const UNCORRECTED: ClockId = ClockId::CLOCK_MONOTONIC_RAW;
+#[cfg(not(target_os = "linux"))]
+const UNCORRECTED: ClockId = ClockId::CLOCK_MONOTONIC;
+
+/// Seconds of a clock that all processes of the system share.
+fn read_s(clock: ClockId) -> f64 {
+    let now = clock_gettime(clock).expect("every system has this clock");
     now.tv_sec() as f64 + now.tv_nsec() as f64 * 1e-9
 }
 
-/// Identifies the system whose clock this process reads: this boot of the kernel, and the namespace of its time.
+/// Identifies the system whose clocks this process reads: this boot of the kernel, and the namespace of its time.
 fn system() -> Option<u64> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = std::fs::read_link("/proc/self/ns/time").unwrap_or_default();
     Some(results::inputs::fnv1a(format!("{boot} {}", namespace.display()).as_bytes()))
 }
 
-/// How far this rank's clock is ahead of rank 0's; not at all on the same `system`. All ranks must call it, and send
-/// nothing else meanwhile.
-///
-/// # Errors
-/// When a rank does not answer.
-pub fn ahead(
-    post: &mut impl MessageChannel,
-    (rank, ranks): (Rank, usize),
-    system: Option<u64>,
-    clock_s: impl Fn() -> f64,
-) -> Result<Ahead, TransportError> {
-    let system = system.unwrap_or(0).to_ne_bytes();
-    let mut reported = Vec::new();
-    if rank > 0 {
-        for _ in 0..QUESTIONS {
-            post.receive(0, &mut reported)?;
-            post.send(0, [clock_s().to_ne_bytes(), system].concat().into())?;
-        }
-        post.receive(0, &mut reported)?;
-        post.flush()?;
-        let (by_s, error_s) = reported.split_at(size_of::<f64>());
-        return Ok(Ahead { by_s: seconds(by_s), error_s: seconds(error_s) });
-    }
-    for other in 1..ranks {
-        let (mut shortest_s, mut by_s) = (f64::INFINITY, 0.0);
-        for _ in 0..QUESTIONS {
-            let asked_s = clock_s();
-            post.send(other, vec![0].into())?;
-            post.receive(other, &mut reported)?;
-            let answered_s = clock_s();
-            if answered_s - asked_s < shortest_s {
-                shortest_s = answered_s - asked_s;
-                by_s = seconds(&reported[..size_of::<f64>()]) - (asked_s + answered_s) / 2.0;
-            }
-        }
-        let is_same = system != [0; 8] && reported.ends_with(&system);
-        let found = if is_same { [0.0; 2] } else { [by_s, shortest_s / 2.0] };
-        post.send(other, found.map(f64::to_ne_bytes).concat().into())?;
-    }
-    post.flush()?;
-    Ok(Ahead::default())
-}
-
-fn seconds(bytes: &[u8]) -> f64 {
-    f64::from_ne_bytes(bytes.try_into().expect("8 bytes"))
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Instant;
 
     use super::*;
     use crate::threads::{ControlChannel, Links, run_ranks};
 
-    /// Clock offsets of some milliseconds are found within the stated error.
-    #[test]
-    fn the_shortest_round_trip_gives_the_clock_offset() {
-        let links = Links::new(3, Duration::from_secs(20));
-        let start = Instant::now();
-        let true_s = |rank: Rank| 0.1 + rank as f64 * 7e-3;
-        let found = run_ranks(&[&links], |rank| {
-            let clock_s = || start.elapsed().as_secs_f64() + true_s(rank);
-            ahead(&mut ControlChannel::new(links.join(rank)), (rank, 3), None, clock_s)
-        });
-        for (rank, Ahead { by_s, error_s }) in found.unwrap().into_iter().enumerate() {
-            let off_s = (by_s - (true_s(rank) - true_s(0))).abs();
-            assert!(off_s <= error_s + 1e-9, "rank {rank} is {off_s} s off, promised {error_s}");
-            assert!(rank == 0 || error_s > 0.0);
+    /// The true time in seconds: of the machine, with what a test has let pass at once.
+    struct Time {
+        start: Instant,
+        passed_ms: AtomicU64,
+    }
+
+    impl Time {
+        fn new() -> Arc<Time> {
+            Arc::new(Time { start: Instant::now(), passed_ms: AtomicU64::new(0) })
         }
+
+        fn now_s(&self) -> f64 {
+            self.start.elapsed().as_secs_f64() + self.passed_ms.load(Ordering::SeqCst) as f64 * 1e-3
+        }
+
+        fn pass(&self, ms: u64) {
+            self.passed_ms.fetch_add(ms, Ordering::SeqCst);
+        }
+
+        /// A clock that was `by_s` ahead at the beginning, and is `drift` fast.
+        fn clock(self: &Arc<Time>, system: Option<u64>, (by_s, drift): (f64, f64)) -> Clock {
+            let time = self.clone();
+            Clock::new(system, move || by_s + (1.0 + drift) * time.now_s())
+        }
+    }
+
+    fn compare(clocks: &[Mutex<Clock>]) {
+        let links = Links::new(clocks.len(), Duration::from_secs(20));
+        let compared = run_ranks(&[&links], |rank| {
+            let mut post = ControlChannel::new(links.join(rank));
+            clocks[rank].lock().unwrap().compare(&mut post, (rank, clocks.len()))
+        });
+        compared.unwrap();
+    }
+
+    /// The bound holds at, between, and long after the comparisons.
+    #[test]
+    fn clocks_that_drift_are_known_within_the_bound() {
+        let of_ranks = [(5.0, -30e-6), (0.1, 20e-6), (-2.0, -80e-6), (1e4, 0.0)];
+        let time = Time::new();
+        let clocks = of_ranks.map(|of| Mutex::new(time.clock(None, of)));
+        let [(by0_s, drift0), ..] = of_ranks;
+        let mut before_s = time.now_s();
+        for round in 0..6 {
+            compare(&clocks);
+            let now_s = time.now_s();
+            for (rank, &(by_s, drift)) in of_ranks.iter().enumerate() {
+                let clock = clocks[rank].lock().unwrap();
+                for at_s in [before_s, now_s, now_s + 0.5, now_s + 20.0] {
+                    let [own_s, rank0_s] =
+                        [by_s + (1.0 + drift) * at_s, by0_s + (1.0 + drift0) * at_s];
+                    let error_s = clock.error_s(own_s);
+                    // What f64 holds of 10,000 s.
+                    let most_s = error_s + 1e-11;
+                    let off_s = [clock.own_s(rank0_s) - own_s, clock.rank0_s(own_s) - rank0_s];
+                    assert!(
+                        off_s.iter().all(|off_s| off_s.abs() <= most_s),
+                        "round {round}: rank {rank} is {off_s:?} s off, promised {error_s}"
+                    );
+                    assert!(error_s.is_finite() && (rank == 0) == (error_s == 0.0));
+                }
+            }
+            before_s = now_s;
+            time.pass(2000);
+        }
+        // Comparisons of 10 s on one machine leave little doubt about the drift.
+        let clock = clocks[2].lock().unwrap();
+        let (found, truth) = (clock.line.drift, (-80e-6 + 30e-6) / (1.0 - 80e-6));
+        assert!((found - truth).abs() <= clock.line.drift_error, "{clock:?}");
+        assert!(clock.line.drift_error < MOST_DRIFT / 2.0, "{clock:?}");
+    }
+
+    /// Ranks 1 and 3 read one clock, and rank 4 reads rank 0's.
+    #[test]
+    fn ranks_of_one_system_are_compared_once() {
+        let time = Time::new();
+        let own = |system, of| Mutex::new(time.clock(Some(system), of));
+        let clocks = [own(7, (1.0, 0.0)), own(8, (3.0, 5e-5)), own(9, (2.0, 0.0))];
+        let [first, second, third] = clocks;
+        let (same, mine) = (own(8, (3.0, 5e-5)), own(7, (1.0, 0.0)));
+        let clocks = [first, second, third, same, mine];
+        compare(&clocks);
+        compare(&clocks);
+        let compared = clocks.map(|clock| clock.into_inner().unwrap().compared);
+        assert_eq!(compared.each_ref().map(Vec::len), [0, FIRST + 1, FIRST + 1, FIRST + 1, 0]);
+        assert_eq!(compared[1], compared[3]);
+        assert_ne!(compared[1], compared[2]);
     }
 
     #[test]
     #[cfg(target_os = "linux")]
     fn processes_of_one_system_have_one_clock() {
-        let links = Links::new(3, Duration::from_secs(20));
-        let clocks = run_ranks(&[&links], |rank| {
-            let mut clock = Clock::default();
-            clock.compare(&mut ControlChannel::new(links.join(rank)), (rank, 3)).map(|()| clock)
-        });
-        for clock in clocks.unwrap() {
-            assert_eq!((clock.own_s(7.0), clock.error_s()), (7.0, 0.0));
+        for clock in [Clock::default, Clock::monotonic] {
+            let clocks = [clock(), clock(), clock()].map(Mutex::new);
+            compare(&clocks);
+            for clock in clocks {
+                let clock = clock.into_inner().unwrap();
+                assert_eq!(
+                    (clock.own_s(7.0), clock.rank0_s(7.0), clock.error_s(1e9)),
+                    (7.0, 7.0, 0.0)
+                );
+            }
         }
     }
 
+    /// The clock of a rank that names another time at each question.
     #[test]
-    fn the_drift_is_that_between_comparisons_far_apart() {
-        let ahead = |by_s: f64| Ahead { by_s, error_s: 1e-6 };
-        let mut clock = Clock::default();
-        clock.add(100.0, ahead(3.0));
-        assert!((clock.own_s(120.0) - 123.0).abs() < 1e-9);
-        clock.add(100.1, ahead(3.00001));
-        assert!((clock.own_s(120.0) - 123.00001).abs() < 1e-9, "too close together");
-        // 10 us in 10 s.
-        clock.add(110.0, ahead(3.00001));
-        let expected = 123.00001 + 1e-6 * (123.00001 - 110.0);
-        assert!((clock.own_s(120.0) - expected).abs() < 1e-9, "{}", clock.own_s(120.0));
-        assert_eq!(clock.error_s(), 1e-6);
-        clock.add(120.0, ahead(3.000_000_5));
-        assert!((clock.own_s(120.0) - 123.000_000_5).abs() < 1e-12, "within the errors");
+    fn a_clock_that_makes_no_sense_has_no_bound_until_it_does() {
+        let time = Time::new();
+        let (calls, readings) = (AtomicU64::new(0), time.clone());
+        let broken = Clock::new(None, move || match calls.fetch_add(1, Ordering::SeqCst) {
+            // Of all comparisons of the first round, so that only the second one makes sense.
+            call @ 0..500 => readings.now_s() + [0.0, 5.0][call as usize % 2],
+            _ => readings.now_s(),
+        });
+        let clocks = [time.clock(None, (0.0, 0.0)), broken].map(Mutex::new);
+        compare(&clocks);
+        assert_eq!(clocks[1].lock().unwrap().error_s(3.0), f64::INFINITY);
+        assert_eq!(clocks[1].lock().unwrap().own_s(3.0), 3.0);
+        compare(&clocks);
+        assert!(clocks[1].lock().unwrap().error_s(time.now_s()).is_finite());
+    }
+
+    #[test]
+    fn answers_that_contradict_each_other_are_noticed() {
+        let trip = |asked_s, answered_s, own_s| Trip { asked_s, answered_s, own_s };
+        let right = [trip(0.0, 4.0, 12.0), trip(5.0, 6.0, 15.4), trip(7.0, 10.0, 17.5)];
+        let expected = Compared { at_s: 15.4, by_s: 9.9, error_s: 0.5 };
+        let found = shortest(&right).unwrap();
+        assert!((found.by_s - expected.by_s).abs() < 1e-12, "{found:?}");
+        assert_eq!((found.at_s, found.error_s), (expected.at_s, expected.error_s));
+        for (wrong, trip) in [
+            ("backwards", trip(7.0, 10.0, 15.3)),
+            ("from before its question", trip(7.0, 10.0, 16.0)),
+            ("from after its arrival", trip(7.0, 10.0, 21.0)),
+            ("before it was asked", trip(7.0, 6.5, 17.0)),
+            ("no number", trip(7.0, 10.0, f64::NAN)),
+        ] {
+            assert_eq!(shortest(&[right[0], right[1], trip]), None, "{wrong}");
+        }
+    }
+
+    fn of(compared: &[(f64, f64)], error_s: f64) -> Clock {
+        let mut clock = Clock::new(None, || 0.0);
+        compared.iter().for_each(|&(at_s, by_s)| clock.add(Compared { at_s, by_s, error_s }));
+        clock
+    }
+
+    #[track_caller]
+    fn is_near(found: f64, expected: f64) {
+        assert!((found - expected).abs() < 1e-12, "{found:e}, expected {expected:e}");
+    }
+
+    /// Half of the round trip, the distance from the line, and what the drift may have done since.
+    #[test]
+    fn the_bound_adds_up_what_is_unknown() {
+        // Of one comparison: a drift of up to 1000 ppm.
+        let clock = of(&[(100.0, 3.0)], 1e-6);
+        is_near(clock.own_s(120.0), 123.0);
+        is_near(clock.error_s(100.0), 1e-6);
+        is_near(clock.error_s(110.0), 1e-6 + 10.0 * 1e-3);
+        // 100 us in 10 s, known to 2 us / 10 s.
+        let clock = of(&[(100.0, 3.0), (110.0, 3.0001)], 1e-6);
+        is_near(clock.line.drift, 1e-5);
+        is_near(clock.line.drift_error, 2e-7);
+        is_near(clock.error_s(110.0), 1e-6);
+        is_near(clock.error_s(115.0), 1e-6 + 5.0 * 2e-7);
+        is_near(clock.error_s(104.0), 1e-6 + 4.0 * 2e-7);
+        is_near(clock.rank0_s(120.0), 120.0 - 3.0002);
+        is_near(clock.own_s(120.0 - 3.0002), 120.0);
+        is_near(clock.rank0_rate(), 1.0 - 1e-5);
+        // The one in the middle is 0.6 us off the line of the others, and pulls it by a third of that.
+        let clock = of(&[(100.0, 3.0), (105.0, 3.0 + 0.6e-6), (110.0, 3.0)], 1e-6);
+        is_near(clock.line.by_s(110.0), 3.0 + 0.2e-6);
+        is_near(clock.line.drift, 0.0);
+        is_near(clock.error_s(110.0), 1e-6 + 0.2e-6);
+    }
+
+    #[test]
+    fn the_drift_is_taken_from_comparisons_far_apart() {
+        // 2 us in 1 ms say less than what is known of all clocks.
+        let clock = of(&[(100.0, 3.0), (100.001, 3.000_001)], 1e-6);
+        assert_eq!(clock.line.drift, 0.0);
+        is_near(clock.line.drift_error, MOST_DRIFT);
+    }
+
+    #[test]
+    fn comparisons_that_no_drift_explains_are_forgotten() {
+        // Set by a second, and later slewed by 100 ppm.
+        let clock = of(&[(100.0, 3.0), (101.0, 4.0)], 1e-6);
+        assert_eq!(clock.compared.len(), 1);
+        is_near(clock.own_s(200.0), 204.0);
+        let slewed = [(100.0, 3.0), (101.0, 3.0), (102.0, 3.0001)];
+        let clock = of(&slewed, 1e-6);
+        assert_eq!(clock.compared.len(), 2);
+        is_near(clock.line.drift, 1e-4);
+        // What is old, and what is too much.
+        assert_eq!(of(&[(0.0, 3.0), (1.0, 3.0), (32.0, 3.0)], 1e-6).compared.len(), 2);
+        let many: Vec<_> = (0..50).map(|at| (f64::from(at) * 0.1, 3.0)).collect();
+        assert_eq!(of(&many, 1e-6).compared.len(), KEPT);
     }
 }

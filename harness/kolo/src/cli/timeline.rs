@@ -78,11 +78,14 @@ pub struct Analysed {
     schema: u32,
     /// The case of kolo's timeline; null of a timeline that another program wrote.
     case: Option<String>,
-    /// What the file lacks.
+    /// What the file lacks, and by how much clocks may be off.
     notes: Vec<String>,
     /// The breakdown of time.
     analysis: Analysis,
 }
+
+/// Errors of clocks from which on they are told.
+const SHOWN_US: f64 = 0.1;
 
 const UNKNOWN: &str = "not in this file";
 
@@ -100,7 +103,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     let mut analysis = analyse(&trace);
     if !arguments.printed.is_text() {
         analysis.tensors.truncate(arguments.tensors);
-        let notes = flaws(trace.flaws);
+        let notes = notes(&trace);
         let analysed = Analysed { schema: SCHEMA, case: trace.case, notes, analysis };
         arguments.printed.print(&analysed, "/analysis/tensors")?;
         return Ok(Exit::Right);
@@ -110,7 +113,7 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
         None => "not written by kolo; read as a Horovod timeline".into(),
     };
     println!("{}: {origin}", arguments.file.display());
-    flaws(trace.flaws).iter().for_each(|flaw| println!("  note: {flaw}"));
+    notes(&trace).iter().for_each(|note| println!("  note: {note}"));
     print!("{}", text(&analysis, arguments.tensors));
     Ok(Exit::Right)
 }
@@ -153,6 +156,20 @@ fn flaws(flaws: Flaws) -> Vec<String> {
         sentences.push(format!("{unopened} end(s) without a beginning are ignored"));
     }
     sentences
+}
+
+/// What a reader should know of a file: its flaws, and by how much the clocks of ranks may be off.
+fn notes(trace: &Trace) -> Vec<String> {
+    let clocks = match trace.clock_error_us {
+        Some(f64::INFINITY) => {
+            Some("the clock of a rank could not be compared with rank 0's; its times begin with rank 0's".into())
+        }
+        Some(error_us) if error_us >= SHOWN_US => {
+            Some(format!("the clocks of ranks may be {error_us:.1} us off rank 0's"))
+        }
+        _ => None,
+    };
+    flaws(trace.flaws).into_iter().chain(clocks).collect()
 }
 
 /// The whole table.

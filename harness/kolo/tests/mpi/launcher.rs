@@ -44,6 +44,7 @@ pub fn worlds(large: bool, seed: u64) {
     }
     if !large {
         failed += benches(&library);
+        failed += usize::from(!timelines(&library));
     }
     if failed > 0 {
         exit(1);
@@ -90,6 +91,48 @@ fn benches(library: &str) -> usize {
         }
     }
     failed
+}
+
+const LIST: &str = "index,name,shape,elements\n0,a,30x10,300\n1,b,7,7\n";
+const CONFIG: &str = r#"
+workload = "list.csv"
+step = { forward_ms = 0.2, backward_ms = 1, optimizer_ms = 0.1 }
+[sweep]
+transport = ["mpi"]
+topology = ["1x2"]
+control_plane = ["coordinator", "bitvector"]
+algorithm = ["ring"]
+fusion_threshold_mib = [64]
+cycle_time_ms = [0.5]
+[measure]
+steps_per_block = 3
+blocks_max = 2
+timeout_seconds = 20
+"#;
+
+/// The timelines of a sweep say how far the clocks of processes may be off.
+fn timelines(library: &str) -> bool {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(path("list.csv"), LIST).expect("a file");
+    std::fs::write(path("sweep.toml"), CONFIG).expect("a file");
+    let (config, out) = (path("sweep.toml"), path("out"));
+    let options = ["--no-figures", "--force", "--timeline", "--out", &out];
+    let arguments = [&["sweep", &config][..], &options].concat();
+    let (status, said) = launch(library, 2, env!("CARGO_BIN_EXE_kolo").as_ref(), &arguments);
+    for plane in ["coordinator", "bitvector"] {
+        let file = path(&format!("out/timelines/mpi_1x2_{plane}_ring_64MiB_0.5ms.json"));
+        let trace = workloads::trace::read::Trace::read(file.as_ref());
+        let error_us = trace.map(|trace| trace.clock_error_us);
+        // Processes of one machine have one clock; what is left is the time of reading it.
+        if !status.success()
+            || !error_us.as_ref().is_ok_and(|us| *us > Some(0.0) && *us < Some(1e6))
+        {
+            println!("FAILED: timelines ({status}) are off by {error_us:?} us:\n{said}");
+            return false;
+        }
+    }
+    true
 }
 
 /// Starts a world of this program.

@@ -6,6 +6,7 @@
 //! than the library's own, `KOLO_SEED` the seed of a run to be repeated.
 
 mod allreduce;
+mod clocks;
 mod exchange;
 mod jobs;
 mod launcher;
@@ -61,6 +62,8 @@ fn rank(scenario: &str, seed: u64) {
             allreduce::bits(&mut process);
             exchange::messages(&mut process);
             exchange::barrier(&mut process);
+            clocks::drifting(&mut process);
+            clocks::unknown(&mut process);
             jobs::negotiations(&mut process);
             jobs::jobs(&mut process);
         }

@@ -4,6 +4,9 @@
 //! next block, runs a rank itself, and gathers the logs of the others. A process without a rank in a case waits
 //! without using a core.
 
+use std::collections::BTreeMap;
+use std::time::Duration;
+
 use algorithms::topology::Rank;
 use serde::{Deserialize, Serialize};
 
@@ -22,20 +25,27 @@ use training::back_end::{BackEndRef, ProcessRank, RankKind};
 use training::engine::{self, RankMemory};
 use training::job::Job;
 use training::outcome::{EngineError, Outcome, RankLog};
-use training::timeline::record::Record;
-use transports::mpi::{World, give_up, set_last_words};
+use training::timeline::anchor::{Anchor, Anchored, together};
+use transports::clock::Clock;
+use transports::mpi::{Connected, World, give_up, set_last_words};
 use transports::pattern::Wrong;
 use transports::transport::TransportError;
 
-/// The length of a request: the position of a case, the seed, and whether it is the end.
+/// The length of a request: the position of a case, the seed, the warm-up, and whether it is the end ([`END`]).
 const REQUEST_BYTES: usize = 25;
+
+/// First bytes of requests.
+const END: u8 = 0;
+const BLOCK: u8 = 1;
+/// A block of which rank 0 keeps a timeline.
+const TIMELINE: u8 = 2;
 
 /// One process's log of a block.
 #[derive(Serialize, Deserialize)]
 struct Reported {
     log: RankLog,
     wrong: Wrong,
-    records: Vec<Record>,
+    records: Anchored,
 }
 
 /// One process's view of all processes of a job.
@@ -50,6 +60,8 @@ pub struct Processes {
     ranks: Vec<(BackEndRef, Box<dyn ProcessRank>)>,
     /// Of back ends, for the preflight.
     findings: Vec<Finding>,
+    /// This process's clock by that of the first of these processes, for timelines.
+    clocks: BTreeMap<Vec<Rank>, Clock>,
 }
 
 impl Processes {
@@ -66,6 +78,7 @@ impl Processes {
             detector: None,
             ranks: Vec::new(),
             findings: Vec::new(),
+            clocks: BTreeMap::new(),
         })
     }
 
@@ -194,10 +207,10 @@ impl Processes {
         }
     }
 
-    fn announce(&self, request: Option<BlockRequest>) -> Result<(), TransportError> {
-        let mut bytes = [0; REQUEST_BYTES];
-        if let Some(BlockRequest { index, seed, warmup_steps }) = request {
-            bytes[0] = 1;
+    fn announce(&self, request: Option<(BlockRequest, bool)>) -> Result<(), TransportError> {
+        let mut bytes = [END; REQUEST_BYTES];
+        if let Some((BlockRequest { index, seed, warmup_steps }, has_timeline)) = request {
+            bytes[0] = if has_timeline { TIMELINE } else { BLOCK };
             bytes[1..9].copy_from_slice(&(index as u64).to_le_bytes());
             bytes[9..17].copy_from_slice(&seed.to_le_bytes());
             bytes[17..].copy_from_slice(&(warmup_steps as u64).to_le_bytes());
@@ -205,7 +218,8 @@ impl Processes {
         self.world.broadcast(&mut bytes)
     }
 
-    fn next_request(&self) -> Result<Option<BlockRequest>, TransportError> {
+    /// The next block, and whether rank 0 keeps a timeline of it.
+    fn next_request(&self) -> Result<Option<(BlockRequest, bool)>, TransportError> {
         let mut bytes = [0; REQUEST_BYTES];
         self.world.broadcast(&mut bytes)?;
         let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
@@ -214,27 +228,32 @@ impl Processes {
             seed: number(&bytes[9..17]),
             warmup_steps: number(&bytes[17..]) as usize,
         };
-        Ok((bytes[0] == 1).then_some(request))
+        Ok((bytes[0] != END).then_some((request, bytes[0] == TIMELINE)))
     }
 
-    /// Runs this process's rank in a block, if it has one; returns the rank and its log.
+    /// Runs this process's rank in a block, if it has one; returns the rank and its log. Clocks are compared only for a
+    /// timeline.
     fn run_rank(
         &mut self,
         plan: &Plan,
-        request: BlockRequest,
+        (request, has_timeline): (BlockRequest, bool),
     ) -> Result<Option<(Rank, Reported)>, TransportError> {
         let planned = &plan.cases[request.index];
         let members = &planned.placement.members;
         let timeout = plan.timeout();
-        let Some((rank, connections)) = self.world.connect(members, timeout)? else {
+        let Some((rank, mut connections)) = self.world.connect(members, timeout)? else {
             return Ok(None);
         };
         set_members(members);
-        // Clocks of timelines begin together, up to the time of a barrier.
-        let mut together = connections.data.comm().barrier()?;
-        let waited = self.world.waiting(timeout).request(&mut together);
-        waited.unwrap_or_else(|error| give_up(&error));
-        let recorder = plan.recorder(request);
+        let place = (rank, members.len());
+        let clock = self.clocks.entry(members.clone()).or_insert_with(Clock::monotonic);
+        if has_timeline {
+            clock.compare(&mut connections.control, place)?;
+        }
+        // Control messages must not reach a rank that compares clocks.
+        meet(&self.world, &connections, timeout)?;
+        let recorder = if has_timeline { plan.recorder(request) } else { None };
+        let anchor = recorder.as_ref().map(|recorder| Anchor::of(recorder, clock));
         let job: Job = plan.job(request, recorder.as_ref());
         let back_end = self.ranks.iter_mut().find(|it| it.0 == planned.case.transport);
         let (_, back_end) = back_end.expect("cases of back ends that nobody joined are left");
@@ -243,18 +262,25 @@ impl Processes {
         let log = log.unwrap_or_else(|error| {
             give_up(&TransportError::Aborted { by: rank, reason: error.to_string() })
         });
+        if has_timeline {
+            let connected = self.world.connect(members, timeout)?;
+            let (_, mut connections) = connected.expect("it was among them");
+            meet(&self.world, &connections, timeout)?;
+            clock.compare(&mut connections.control, place)?;
+        }
         let wrong = engine::check(&job, &log, std::iter::once((rank, &self.memory)));
         set_members(&[]);
-        let records = recorder.map(|recorder| recorder.into_records().swap_remove(rank));
+        let records = anchor.zip(recorder).map(|(anchor, it)| anchor.anchored(clock, rank, it));
         Ok(Some((rank, Reported { log, wrong, records: records.unwrap_or_default() })))
     }
 
     /// Rank 0's side of a block.
     fn lead(&mut self, plan: &Plan, request: BlockRequest) -> Result<BlockResult, TransportError> {
-        self.announce(Some(request))?;
+        let announced = (request, plan.timelines);
+        self.announce(Some(announced))?;
         let members = plan.cases[request.index].placement.members.clone();
         let mut reported: Vec<Option<Reported>> = members.iter().map(|_| None).collect();
-        if let Some((rank, own)) = self.run_rank(plan, request)? {
+        if let Some((rank, own)) = self.run_rank(plan, announced)? {
             reported[rank] = Some(own);
         }
         while let Some(missing) = reported.iter().position(Option::is_none) {
@@ -273,9 +299,17 @@ impl Processes {
         let refused = |outcome: Outcome| outcome.refusal().map_or(Ok(outcome), Err);
         Ok(BlockResult {
             outcome: outcome.map_err(EngineError::from).and_then(refused),
-            records: plan.timelines.then_some(records),
+            records: plan.timelines.then(|| together(records)),
         })
     }
+}
+
+/// A barrier of the ranks of a case. The timeout ends the process.
+fn meet(world: &World, connections: &Connected, timeout: Duration) -> Result<(), TransportError> {
+    let mut barrier = connections.data.comm().barrier()?;
+    let waited = world.waiting(timeout).request(&mut barrier);
+    waited.unwrap_or_else(|error| give_up(&error));
+    Ok(())
 }
 
 /// The others end with rank 0, however its sweep ends. Rank 0's detector waits for them.

@@ -1,7 +1,7 @@
 //! The processes of an MPI job as a runner: all run the same programs, and all learn all times.
 
 use crate::back_ends;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use training::back_end::BackEndRef;
 
 use algorithms::topology::{Rank, Topology};
@@ -17,7 +17,7 @@ use cluster::nodes::place;
 use cluster::preflight::Severity;
 use results::provenance::Launch;
 use transports::bench::{TIMEOUT, run_rank};
-use transports::clock::{Ahead, Clock, ahead};
+use transports::clock::Clock;
 use transports::memory::Memory;
 use transports::mpi::{MpiPlane, World, give_up};
 use transports::transport::{Connections, TransportError};
@@ -84,14 +84,17 @@ impl Processes {
             return Ok(Vec::new());
         };
         let Connections { bits, mut control, .. } = connections;
-        let start = Instant::now();
-        let clock_s = || start.elapsed().as_secs_f64();
         let of_members = (rank, self.members.len());
-        let Ahead { by_s, error_s } = ahead(&mut control, of_members, None, clock_s)?;
-        let left_s = leave(bits, clock_s)?;
-        let shared_s = left_s.into_iter().map(|left_s| left_s - by_s).chain([error_s]);
-        // Rank 0 asked after it had started its clock, so that no time is negative.
-        Ok(shared_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))).collect())
+        let mut clock = Clock::default();
+        clock.compare(&mut control, of_members)?;
+        let left_s = leave(bits, || clock.now_s())?;
+        clock.compare(&mut control, of_members)?;
+        let error_s = left_s.iter().map(|&left_s| clock.error_s(left_s)).fold(0.0, f64::max);
+        let shared_s = left_s.iter().map(|&left_s| clock.rank0_s(left_s)).chain([error_s]);
+        let time = |seconds: f64| Duration::try_from_secs_f64(seconds.max(0.0));
+        Ok(shared_s
+            .map(|seconds| time(seconds).unwrap_or(Duration::from_nanos(u64::MAX)))
+            .collect())
     }
 
     /// The times of each process, in their order.

@@ -11,6 +11,8 @@ pub struct History {
     pub cycles: Vec<Cycle>,
     pub messages: Vec<Message>,
     pub reductions: Vec<Reduction>,
+    /// The bound of the errors of its times.
+    pub clock_error_ns: u64,
     /// The last known time.
     pub last_ns: u64,
     /// Number of finished messages, and the end of the last.
@@ -122,6 +124,7 @@ impl History {
                 tensors: Vec::new(),
                 cycle: cycles.len().saturating_sub(1),
             }),
+            (Event::Clock { error_ns }, ..) => self.clock_error_ns = error_ns,
             (Event::Reduced { packing_ns, unpacking_ns }, ..) => {
                 self.reduced(time_ns, packing_ns, unpacking_ns);
             }

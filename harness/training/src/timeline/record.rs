@@ -1,5 +1,6 @@
 //! One rank's records of events while the job runs.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -45,6 +46,11 @@ pub enum Event {
         /// Copying back, in nanoseconds.
         unpacking_ns: u64,
     },
+    /// The bound of the errors of this rank's times by rank 0's clock; without it both read one clock.
+    Clock {
+        /// Nanoseconds; the largest number where there is no bound.
+        error_ns: u64,
+    },
 }
 
 /// Most records of one rank for which memory is reserved.
@@ -55,14 +61,30 @@ const RESERVED_MOST: usize = 1 << 20;
 pub struct Recorder {
     start: Instant,
     ranks: Vec<Mutex<Vec<Record>>>,
+    /// Of each rank, in nanoseconds.
+    errors_ns: Vec<AtomicU64>,
 }
 
 impl Recorder {
     /// Time begins now. Memory is reserved for `records` records of each rank, up to 32 MiB.
     pub fn new(ranks: usize, records: usize) -> Recorder {
         let room = records.min(RESERVED_MOST);
+        let errors_ns = (0..ranks).map(|_| AtomicU64::new(0)).collect();
         let ranks = (0..ranks).map(|_| Mutex::new(Vec::with_capacity(room))).collect();
-        Recorder { start: Instant::now(), ranks }
+        Recorder { start: Instant::now(), ranks, errors_ns }
+    }
+
+    /// When time began.
+    pub fn begun(&self) -> Instant {
+        self.start
+    }
+
+    /// A rank's times may be off by so much more, such as by the anchor of its GPU's clock.
+    pub fn may_be_off(&self, rank: Rank, by: Duration) {
+        let more_ns = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
+        let add = |error_ns: u64| Some(error_ns.saturating_add(more_ns));
+        let own = &self.errors_ns[rank];
+        own.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).expect("it always adds");
     }
 
     /// The track on which a rank records its events; one user at a time.
@@ -71,10 +93,23 @@ impl Recorder {
         Track(Some(Recording { start: self.start, step: None, records }))
     }
 
-    /// The records of each rank.
+    /// The times of a rank's records, once its track is no more.
+    pub(super) fn times(&self, rank: Rank) -> Vec<Duration> {
+        let records = self.ranks[rank].lock().unwrap_or_else(PoisonError::into_inner);
+        records.iter().map(|record| Duration::from_nanos(record.time_ns)).collect()
+    }
+
+    /// The records of each rank, with the bound of their errors first.
     pub fn into_records(self) -> Vec<Vec<Record>> {
-        let records = |rank: Mutex<_>| rank.into_inner().unwrap_or_else(PoisonError::into_inner);
-        self.ranks.into_iter().map(records).collect()
+        let records = |(rank, error_ns): (Mutex<Vec<Record>>, AtomicU64)| {
+            let mut records = rank.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let error_ns = error_ns.into_inner();
+            if error_ns > 0 {
+                records.insert(0, Record { time_ns: 0, event: Event::Clock { error_ns } });
+            }
+            records
+        };
+        self.ranks.into_iter().zip(self.errors_ns).map(records).collect()
     }
 }
 
@@ -206,6 +241,17 @@ mod tests {
         ];
         assert_eq!(seen, expected);
         assert_eq!(size_of::<Record>(), 32, "the documentation of Recorder::new says 32 MiB");
+    }
+
+    #[test]
+    fn errors_of_clocks_add_up() {
+        let recorder = Recorder::new(3, 4);
+        recorder.may_be_off(1, 2 * US);
+        recorder.may_be_off(1, 3 * US);
+        recorder.may_be_off(2, US);
+        recorder.may_be_off(2, Duration::MAX);
+        let clock = |error_ns| vec![Record { time_ns: 0, event: Event::Clock { error_ns } }];
+        assert_eq!(recorder.into_records(), [vec![], clock(5000), clock(u64::MAX)]);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct Shown<'a> {
 pub fn write(out: impl Write, job: &Shown, ranks: &[Vec<Record>]) -> io::Result<()> {
     let histories: Vec<History> = ranks.iter().map(|records| History::of(records)).collect();
     let mut writer = Writer { out, job, ranks: ranks.len(), first: true };
-    writer.header()?;
+    writer.header(&histories)?;
     writer.all_ranks(&histories)?;
     for (rank, history) in histories.iter().enumerate() {
         writer.rank(rank + 2, history)?;
@@ -128,12 +128,14 @@ impl<W: Write> Writer<'_, W> {
         self.event(&Event { ph: "M", name, cat, pid, tid, ts, dur, s, args })
     }
 
-    fn header(&mut self) -> io::Result<()> {
+    fn header(&mut self, histories: &[History]) -> io::Result<()> {
+        let largest_ns = histories.iter().map(|history| history.clock_error_ns).max();
         let Shown { case, algorithm, .. } = self.job;
         let args = json!({
             "case": case,
             "algorithm": algorithm,
             "ranks": self.ranks,
+            "clock_error_us": bound_us(largest_ns.unwrap_or(0)),
         });
         self.metadata(names::HEADER, (1, None), args)
     }
@@ -210,6 +212,13 @@ impl<W: Write> Writer<'_, W> {
     /// Everything of one rank.
     fn rank(&mut self, pid: usize, history: &History) -> io::Result<()> {
         self.announce(pid, &format!("{}{}", names::RANK_PREFIX, pid - 2))?;
+        if history.clock_error_ns > 0 {
+            let label = match bound_us(history.clock_error_ns) {
+                Some(us) => format!("clock within {us:.2} us of rank 0's"),
+                None => "clock not compared with rank 0's".into(),
+            };
+            self.metadata("process_labels", (pid, None), json!({ "labels": label }))?;
+        }
         for (line, name) in
             [(Line::Steps, "steps"), (Line::Cycles, "cycles"), (Line::Messages, "messages")]
         {
@@ -314,6 +323,11 @@ impl<W: Write> Writer<'_, W> {
     fn gradient(&self, tensor: u32) -> Option<&Gradient> {
         self.job.gradients.get(tensor as usize)
     }
+}
+
+/// The bound of a clock's error, if there is one.
+fn bound_us(error_ns: u64) -> Option<f64> {
+    (error_ns < u64::MAX).then(|| micros(error_ns))
 }
 
 fn micros(time_ns: u64) -> f64 {

@@ -155,6 +155,36 @@ fn the_format_of_a_timeline_is_fixed() {
     assert_eq!((trace.first_us, trace.last_us), (0.0, 150.25));
 }
 
+/// The bound of each rank is a label, and the largest one is in the header.
+#[test]
+fn the_bound_of_clocks_is_in_the_file() {
+    let clock = |error_ns| Record { time_ns: 0, event: Event::Clock { error_ns } };
+    let with = |errors_ns: &[(usize, u64)]| {
+        let mut ranks = two_ranks();
+        errors_ns.iter().for_each(|&(rank, error_ns)| ranks[rank].insert(0, clock(error_ns)));
+        written(&ranks)
+    };
+    let text = with(&[(0, 300), (1, 12_340)]);
+    assert!(text.contains(r#""clock_error_us":12.34"#), "{text}");
+    for (rank, us) in [(0, "0.30"), (1, "12.34")] {
+        let label = format!("clock within {us} us of rank 0's");
+        let event = format!(
+            r#"{{"ph":"M","name":"process_labels","pid":{},"args":{{"labels":"{label}"}}}}"#,
+            rank + 2
+        );
+        assert!(text.contains(&event), "{text}");
+    }
+    let trace = read(&text).unwrap();
+    assert_eq!((trace.clock_error_us, trace.first_us), (Some(12.34), 0.0));
+    let text = with(&[(1, u64::MAX)]);
+    assert!(text.contains(r#""clock_error_us":null"#), "{text}");
+    assert!(text.contains(r#""labels":"clock not compared with rank 0's""#), "{text}");
+    assert_eq!(read(&text).unwrap().clock_error_us, Some(f64::INFINITY));
+    assert_eq!(read(&with(&[])).unwrap().clock_error_us, Some(0.0));
+    assert!(!with(&[]).contains("process_labels"));
+    assert_eq!(read(HOROVOD).unwrap().clock_error_us, None);
+}
+
 fn summary(times: &[f64]) -> Summary {
     Summary::of(times).unwrap()
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use algorithms::topology::Rank;
 
 use super::Barrier;
-use crate::clock::{Clock, monotonic_s};
+use crate::clock::Clock;
 use crate::transport::{Transport, TransportError};
 
 /// How ranks start a repetition together.
@@ -47,7 +47,7 @@ impl Start {
 
 /// The first time from naming a moment to the moment, which doubles whenever a rank is late for it; and the longest.
 const AHEAD_S: f64 = 10e-6;
-const MOST_AHEAD_S: f64 = 10e-3;
+pub(super) const MOST_AHEAD_S: f64 = 10e-3;
 
 /// The moments at which repetitions start, by a rank's clock.
 pub struct Moments<'c> {
@@ -105,12 +105,12 @@ impl<'c> Moments<'c> {
         }
         self.left -= 1;
         self.own_s = self.clock.own_s(self.named_s);
-        let is_late = monotonic_s() > self.own_s;
+        let is_late = self.clock.now_s() > self.own_s;
         if is_first {
             self.was_late = is_late;
         }
         self.late.push(is_late);
-        while monotonic_s() < self.own_s {
+        while self.clock.now_s() < self.own_s {
             std::hint::spin_loop();
         }
         Ok(())
@@ -135,7 +135,7 @@ impl<'c> Moments<'c> {
         self.window_s = (1_u64 << (agreed & KNOWN).trailing_zeros().min(62)) as f64 * 1e-9;
         let is_first = self.late.is_empty();
         (self.longest_ns, self.left) = (0, if is_first { 1 } else { self.batch });
-        let named_ns = ((monotonic_s() + self.ahead_s) * 1e9) as u64;
+        let named_ns = ((self.clock.now_s() + self.ahead_s) * 1e9) as u64;
         let named_ns = barrier.agree(if rank == 0 { named_ns } else { u64::MAX })?;
         self.named_s = named_ns as f64 * 1e-9;
         Ok(())
@@ -143,7 +143,7 @@ impl<'c> Moments<'c> {
 
     /// The time since the moment, at the end of a repetition.
     pub fn elapsed(&mut self) -> Duration {
-        let elapsed = Duration::from_secs_f64((monotonic_s() - self.own_s).max(0.0));
+        let elapsed = Duration::from_secs_f64((self.clock.now_s() - self.own_s).max(0.0));
         self.longest_ns = self.longest_ns.max(elapsed.as_nanos() as u64);
         elapsed
     }

@@ -172,7 +172,12 @@ impl Builder {
                 let place = (fields.process()?, fields.whole("tid")?);
                 self.threads.insert(place, name.into());
             }
-            (Some(names::HEADER), _, Some(case)) => self.trace.case = Some(case.into()),
+            (Some(names::HEADER), _, Some(case)) => {
+                self.trace.case = Some(case.into());
+                let error_us = args.and_then(|args| args.get("clock_error_us"));
+                self.trace.clock_error_us =
+                    error_us.map(|error_us| error_us.as_f64().unwrap_or(f64::INFINITY));
+            }
             _ => {}
         }
         Ok(())

@@ -25,6 +25,8 @@ use super::{Category, names};
 pub struct Trace {
     /// The case, if the file is ours.
     pub case: Option<String>,
+    /// The bound of the errors of the ranks' clocks in microseconds, infinite where there is none; of our files.
+    pub clock_error_us: Option<f64>,
     /// Stretches of time, in the order of the file.
     pub spans: Vec<Span>,
     /// Times at which a rank was ready, by tensor.

@@ -275,8 +275,9 @@ pub struct Arguments {
     ///
     /// barrier: after a barrier, and each rank takes its own time; the ranks that leave it last are not waited for.
     /// window, round-time: at a moment that rank 0 names, for ten repetitions at a time or for each; times are from that
-    /// moment to the end of the last rank. Repetitions that a rank begins late do not count, and are told. Default:
-    /// round-time over mpi if every rank has a core of its own, else barrier.
+    /// moment to the end of the last rank. Repetitions that a rank begins late do not count, and are told. Where clocks
+    /// may be off by more than half of a repetition, a barrier is used, and the table says why. Default: round-time over
+    /// mpi if every rank has a core of its own, else barrier.
     #[arg(
         long,
         value_parser = clap::builder::PossibleValuesParser::new(Start::ALL.map(Start::name))
@@ -404,5 +405,40 @@ impl Arguments {
     pub fn cut(&self) -> transports::allreduce::Sizes {
         let segment_bytes = self.segment.unwrap_or(self.back_end().segment_bytes());
         transports::allreduce::Sizes { segment_bytes, packing_bytes: self.packing }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct CommandLine {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    /// Every rank of a process of its own waits for a moment, unless others need its core.
+    #[test]
+    fn ranks_over_mpi_with_a_core_each_start_at_a_moment() {
+        let start = |transport: &str, oversubscribed, sync: Option<Start>| {
+            let sync = sync.map(|start| ["--sync", start.name()]);
+            let options = ["bench", "--transport", transport].into_iter();
+            let options = options.chain(sync.into_iter().flatten());
+            let CommandLine { arguments } = CommandLine::parse_from(options);
+            let members = vec![0, 1];
+            arguments.start(&Placement { members, emulated: false, oversubscribed })
+        };
+        assert_eq!(start("mpi", false, None), Start::RoundTime);
+        assert_eq!(start("mpi", true, None), Start::Barrier);
+        for transport in ["threads", "nccl", "cuda"] {
+            assert_eq!(start(transport, false, None), Start::Barrier, "{transport}");
+        }
+        for asked in Start::ALL {
+            assert_eq!(start("mpi", false, Some(asked)), asked);
+            assert_eq!(start("mpi", true, Some(asked)), asked);
+        }
     }
 }

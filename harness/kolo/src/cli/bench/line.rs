@@ -82,7 +82,7 @@ pub fn outcome(
     let time = by_block.summary();
     let size_bytes = line.elements * line.dtype.size_bytes();
     let wrong = timed.wrong.as_ref();
-    let has_moments = bench.start != Start::Barrier;
+    let has_moments = timed.start != Start::Barrier;
     let result = CollectiveResult {
         effort: Effort {
             samples: timed.times.len(),

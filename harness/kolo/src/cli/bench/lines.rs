@@ -18,7 +18,7 @@ use measure::calibrate;
 use results::provenance::Launch;
 use results::row::{CaseOutcome, CollectiveResult, CollectiveRow, Key, Run};
 use results::units::micros;
-use transports::bench::{Bench, Timed};
+use transports::bench::{Bench, Start, Timed};
 use transports::data_plane::{DataPlane, DataPlaneError};
 use transports::threads::is_pinned;
 
@@ -137,7 +137,11 @@ impl Lines<'_> {
                 let after = arguments.bound.then(|| bound(&bench)).transpose()?;
                 let bound_us = before.into_iter().chain(after).min().map(micros);
                 let outcome = outcome(line(in_place), &bench, &timed, self.blocks, bound_us);
-                let row = self.row(line(in_place), data_plane.grouping().is_some(), outcome);
+                let is_grouped = data_plane.grouping().is_some();
+                let row = self.row(line(in_place), (is_grouped, timed.start), outcome);
+                if let Some(why) = timed.unsynchronised {
+                    starts.after_barrier(row.key.size_bytes, why);
+                }
                 append(self.out, &row)?;
                 let Some(result) = row.outcome.measured() else { continue };
                 starts.add(row.key.size_bytes, result);
@@ -195,7 +199,8 @@ impl Lines<'_> {
 
     fn unsupported(&mut self, line: Line, reason: &dyn Error) -> Result<()> {
         writeln!(self.to, "# unsupported: {reason}")?;
-        let row = self.row(line, false, CaseOutcome::Unsupported(reason.to_string()));
+        let start = self.arguments.start(&self.request.placement);
+        let row = self.row(line, (false, start), CaseOutcome::Unsupported(reason.to_string()));
         append(self.out, &row)
     }
 
@@ -203,7 +208,7 @@ impl Lines<'_> {
     fn row(
         &self,
         line: Line,
-        is_grouped: bool,
+        (is_grouped, start): (bool, Start),
         outcome: CaseOutcome<CollectiveResult>,
     ) -> CollectiveRow {
         let Lines { arguments, request, launch, name, .. } = self;
@@ -245,7 +250,7 @@ impl Lines<'_> {
             segment_bytes: arguments.cut().segment_bytes,
             packing_bytes: arguments.packing,
             warmup: arguments.warmup_iters,
-            sync: arguments.start(&request.placement).name().into(),
+            sync: start.name().into(),
         };
         row.rounded()
     }

@@ -17,7 +17,9 @@ use measure::executor::preflight;
 use measure::executor::reports::Reports;
 use measure::plan::Placement;
 use results::provenance::Launch;
-use transports::bench::{Bench, Ended, RankTimes, Start, TIMEOUT, Timed, check, run_rank, timed};
+use transports::bench::{
+    Bench, Ended, RankTimes, Synchronised, TIMEOUT, Timed, check, run_rank, synchronised, timed,
+};
 use transports::clock::Clock;
 use transports::memory::Memory;
 use transports::mpi::{MpiPlane, World, give_up};
@@ -83,21 +85,29 @@ pub fn run(arguments: &Arguments) -> Result<Exit> {
     Ok(exit)
 }
 
-/// One block of one data plane; at rank 0 with what all ranks saw. Ranks compare their clocks before it.
+/// One block of one data plane; at rank 0 with what all ranks saw. Ranks compare their clocks before it, and start after a
+/// barrier if these are not known well enough.
 fn together(
     bench: &Bench,
     world: &mut World,
     members: &[Rank],
     clock: &mut Clock,
 ) -> Result<Timed, TransportError> {
-    let connected = world.connect(members, TIMEOUT)?;
-    let (rank, Connections { data, bits, mut control, .. }) = connected.expect("a member");
+    let connected = |world: &mut World| {
+        Ok::<_, TransportError>(world.connect(members, TIMEOUT)?.expect("a member"))
+    };
+    let (rank, Connections { mut control, .. }) = connected(world)?;
     let plane = MpiPlane::of(bench.data_plane).expect("this back end made it");
-    let all_reduce = plane.all_reduce(data, bench.sizes, Memory::default());
-    if bench.start != Start::Barrier {
-        clock.compare(&mut control, (rank, members.len()))?;
-    }
-    let Ended { times, result } = run_rank(bench, rank, all_reduce, (bits, clock))?;
+    let mut run = |bench: &Bench, clock: &Clock| {
+        let (_, Connections { data, bits, .. }) = connected(world)?;
+        let all_reduce = plane.all_reduce(data, bench.sizes, Memory::default());
+        run_rank(bench, rank, all_reduce, (bits, clock))
+    };
+    let place = (rank, members.len());
+    let Synchronised { ended, start, why } =
+        synchronised(bench, place, clock, &mut control, &mut run)?;
+    let Ended { times, result } = ended;
+    let bench = &Bench { start, ..*bench };
     let wrong = if bench.check { check(bench, &[(rank, &result)]) } else { Wrong::default() };
     let mut reported = vec![Reported { times, wrong }];
     if rank > 0 {
@@ -114,5 +124,6 @@ fn together(
     let wrong =
         reported.iter().map(|reported| reported.wrong.clone()).fold(Wrong::default(), Wrong::and);
     let ranks = reported.iter().map(|reported| &reported.times);
-    Ok(timed(bench, ranks, bench.check.then_some(wrong)))
+    let timed = timed(bench, ranks, bench.check.then_some(wrong));
+    Ok(Timed { unsynchronised: why, ..timed })
 }

@@ -13,7 +13,7 @@ use crate::cli::sizes::{Sizes, Stride};
 use results::provenance::Launch;
 use results::row::CollectiveResult;
 use results::units::bus_factor;
-use transports::bench::Start;
+use transports::bench::{Start, Unsynchronised};
 
 /// nccl-tests' `-a` for the time of the slowest rank.
 const OF_SLOWEST: u8 = 3;
@@ -193,6 +193,9 @@ pub struct Starts {
     /// Sizes whose times are short for these clocks, and the largest error in microseconds.
     unsure: BTreeSet<usize>,
     error_us: f64,
+    /// Sizes that are measured after a barrier instead, and the first reason.
+    after_barrier: BTreeSet<usize>,
+    why: Option<Unsynchronised>,
 }
 
 /// Clocks may be off by this share of a time.
@@ -207,6 +210,12 @@ impl Starts {
             self.unsure.insert(size_bytes);
             self.error_us = self.error_us.max(error_us);
         }
+    }
+
+    /// A size is measured after a barrier, though ranks were to start at named moments.
+    pub fn after_barrier(&mut self, size_bytes: usize, why: Unsynchronised) {
+        self.after_barrier.insert(size_bytes);
+        self.why.get_or_insert(why);
     }
 
     /// Comment lines, if there is something to say.
@@ -225,7 +234,11 @@ impl Starts {
                 100.0 * CLOCK_SHARE
             )
         });
-        late.into_iter().chain(unsure).collect()
+        let barrier = self.why.as_ref().map(|why| {
+            let sizes: Vec<String> = self.after_barrier.iter().map(usize::to_string).collect();
+            format!("# barrier: {} B: {why}", sizes.join(", "))
+        });
+        late.into_iter().chain(unsure).chain(barrier).collect()
     }
 }
 
@@ -295,6 +308,15 @@ mod tests {
         assert!(
             clocks.starts_with("# clocks may be 6.0 us off, more than 5 % of times up to 64 B"),
             "{clocks}"
+        );
+        let why = |error_s| Unsynchronised { ranks: vec![1, 3], error_s, most_s: 5e-6, of: "half" };
+        starts.after_barrier(128, why(8e-6));
+        starts.after_barrier(8, why(9e-6));
+        starts.after_barrier(8, why(9e-6));
+        assert_eq!(
+            starts.lines()[2],
+            "# barrier: 8, 128 B: the clocks of ranks 1 and 3 may be 8.0 us off rank 0's, expected at most 5.0 us \
+             (half); ranks start after a barrier instead"
         );
     }
 
