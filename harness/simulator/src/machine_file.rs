@@ -369,7 +369,7 @@ mod tests {
         );
         for (from, to, expected) in [
             (
-                "multiprocessors = { value = 0.04",
+                "multiprocessors = { value = 0.15",
                 "multiprocessors = { value = 40",
                 "0 to 10 of the computation's time",
             ),
